@@ -1,0 +1,118 @@
+"""The functions that people call: thin doors to the plugin manager, the compiler and the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .operation import Operation
+from .options import CompileOptions
+from .program import Program
+
+__all__ = [
+    "best_target",
+    "get_onnx_operators",
+    "get_target",
+    "load",
+    "load_buffer",
+    "make_op",
+    "optimize",
+    "parse_onnx",
+    "parse_onnx_buffer",
+    "save",
+    "save_buffer",
+]
+
+
+def get_target(name: str) -> Any:
+    """The target called `name` (``ref``, ``cpu``, ``gpu``, or whatever is installed).
+
+    Errors: UnsupportedError if no installed package brings it, saying what to install; PluginError if its package is broken.
+    """
+    from .plugins import manager
+
+    return manager().target(name)
+
+
+def best_target() -> str:
+    """The name of the best installed target that can work on this machine.  Errors: UnsupportedError if there is none."""
+    from .plugins import manager
+
+    return manager().best_target()
+
+
+def make_op(name: str, /, **attributes: Any) -> Operation:
+    """An operation by name, of the standard set or of any installed plugin.
+
+    Errors: UnsupportedError for unknown names; ParameterError for bad attributes.
+    """
+    from .plugins import manager
+
+    return manager().opset().make(name, **attributes)
+
+
+def parse_onnx(path: Any, **options: Any) -> Program:
+    """A program from an ONNX file; options are those of MIGraphX (``map_input_dims``, ``dim_params``, ...).
+
+    Errors: ParseError for damaged files; UnsupportedError for operators that nothing converts, or without the package mgx-onnx.
+    """
+    from .plugins import manager
+
+    program: Program = manager().load("frontends", "onnx")().parse(path, **options)
+    return program
+
+
+def parse_onnx_buffer(data: bytes, **options: Any) -> Program:
+    """A program from the bytes of an ONNX file; see `parse_onnx`."""
+    from .plugins import manager
+
+    program: Program = manager().load("frontends", "onnx")().parse_buffer(data, **options)
+    return program
+
+
+def get_onnx_operators() -> list[str]:
+    """Names of the ONNX operators that `parse_onnx` knows."""
+    from .plugins import manager
+
+    names: list[str] = manager().load("frontends", "onnx")().operators()
+    return names
+
+
+def optimize(program: Program, options: CompileOptions | Mapping[str, Any] | None = None, /, **keywords: Any) -> Program:
+    """A copy of the program with the target-independent passes applied."""
+    from .compiler import optimize_module
+
+    copy = program.clone()
+    optimize_module(copy.get_main_module(), CompileOptions.of(options, **keywords))
+    return copy
+
+
+def save(program: Program, path: Any, format: str = "msgpack") -> None:
+    """Write a program, compiled or not, to a file (``msgpack`` or ``json``)."""
+    from . import store
+
+    store.save(program, path, format)
+
+
+def load(path: Any, format: str = "msgpack") -> Program:
+    """Read a program that `save` wrote; the format is recognised by itself.
+
+    Errors: StoreError for damaged files and for files of a newer mgx.
+    """
+    from . import store
+
+    return store.load(path)
+
+
+def save_buffer(program: Program) -> bytes:
+    """A program as bytes."""
+    from . import store
+
+    return store.save_buffer(program)
+
+
+def load_buffer(data: bytes) -> Program:
+    """A program from bytes.  Errors: StoreError."""
+    from . import store
+
+    return store.load_buffer(data)

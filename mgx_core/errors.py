@@ -1,0 +1,74 @@
+"""The exception tree; every error that mgx raises on purpose derives from `MgxError`."""
+
+from __future__ import annotations
+
+__all__ = [
+    "DeviceError",
+    "MgxError",
+    "ParameterError",
+    "ParseError",
+    "PassError",
+    "PluginError",
+    "ShapeError",
+    "StoreError",
+    "UnrankedError",
+    "UnsupportedError",
+]
+
+
+class MgxError(Exception):
+    """Root of all errors raised by mgx.
+
+    A message says where (source node, op text or file), what was required and what was got.  Layers that know more about
+    the place add it with `located`, so that the innermost rule needs to know only its own operands.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.places: tuple[str, ...] = ()
+
+    def located(self, place: str) -> MgxError:
+        """The same error with one more place (outermost last), e.g. ``node 'conv1' (Conv)``; returns itself for re-raising."""
+        if place not in self.places:
+            self.places += (place,)
+        return self
+
+    def __str__(self) -> str:
+        return ": ".join((*reversed(self.places), self.message))
+
+
+class ShapeError(MgxError, ValueError):
+    """Operands whose dtypes, ranks or extents do not fit an operation."""
+
+
+class UnrankedError(ShapeError):
+    """A rule needed the rank of a value whose rank is known only while running."""
+
+
+class ParseError(MgxError, ValueError):
+    """A model file or program text that is damaged, malformed or breaks a limit."""
+
+
+class UnsupportedError(MgxError, NotImplementedError):
+    """A well-formed request for something that no installed part of mgx can do."""
+
+
+class PassError(MgxError):
+    """A pass or rule that broke an invariant of its stage."""
+
+
+class PluginError(MgxError):
+    """A plugin that is missing, failed to load or conflicts with another."""
+
+
+class ParameterError(MgxError, ValueError):
+    """A call with a missing, unknown or ill-typed parameter."""
+
+
+class DeviceError(MgxError, RuntimeError):
+    """A device, driver or allocation failure while compiling or running."""
+
+
+class StoreError(MgxError, ValueError):
+    """A program file that is damaged, too new, or cannot be written."""

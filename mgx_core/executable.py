@@ -1,0 +1,267 @@
+"""Executables: an optimised program on a target, run for whatever shapes come."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .argument import Argument, Value, as_value, shape_of
+from .dim import bounds
+from .errors import ParameterError, ShapeError
+from .interpret import bind_symbols, check_symbols
+from .ir.instruction import Instruction
+from .ir.module import Module
+from .memory import MemoryPlan, plan_memory
+from .options import CompileOptions
+from .passes.lower import Lower, Placement
+from .pipeline import PassRecord, Pipeline, Stage
+from .shape import AnyShape, Shape, matches
+from .target import HostRunner, Runner, Target, passes_of, runner_of
+
+__all__ = ["Executable", "Instance", "Timing", "lowered"]
+
+
+@dataclass
+class Instance:
+    """An executable made concrete for one set of input shapes."""
+
+    module: Module
+    plan: MemoryPlan
+    runner: Runner
+    placements: list[Placement]
+    records: list[PassRecord] = field(default_factory=list)
+
+
+@dataclass
+class Timing:
+    """How long one instruction took, in seconds, once per measured run."""
+
+    instruction: Instruction
+    seconds: list[float]
+
+
+class Executable:
+    """What `Program.compile` makes: the optimised module, its target, and an instance per set of input shapes.
+
+    The instances sit in a bounded LRU (option ``instances``).  Safe to run from several threads at once.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        target: Target,
+        context: Any,
+        options: CompileOptions,
+        output_names: Sequence[str] = (),
+        records: Sequence[PassRecord] = (),
+    ) -> None:
+        self.module = module
+        self.target = target
+        self.context = context
+        self.options = options
+        self.output_names = list(output_names)
+        self.records = list(records)
+        self.parameters: dict[str, AnyShape] = {n: i.result for n, i in module.parameters.items()}
+        self._instances: OrderedDict[tuple[AnyShape, ...], Instance] = OrderedDict()
+        self._lock = threading.RLock()
+        self._fixed: Instance | None = None
+        if not any(s.dynamic() for s in self.parameters.values()):
+            self._fixed = self._instantiate({})
+
+    # running
+
+    def run(self, parameters: Mapping[str, Any]) -> list[Argument]:
+        """Results in the model's order for values of all parameters by name.
+
+        Errors: ParameterError for a missing or unknown name, a wrong dtype or a wrong shape, with what was required and got.
+        """
+        values = self.bind(parameters)
+        results = self.instance(values).runner.run(values)
+        return [Argument.from_value(v) for v in owned(results, values, self.module)]
+
+    def bind(self, parameters: Mapping[str, Any]) -> list[Value]:
+        """Values in the order of the parameters, checked."""
+        if not isinstance(parameters, Mapping):
+            raise ParameterError(f"run takes a mapping from parameter names to values, got a {type(parameters).__name__}")
+        for name in parameters:
+            if name not in self.parameters:
+                raise ParameterError(f"there is no parameter {name!r}; there are {', '.join(map(repr, self.parameters))}")
+        values: list[Value] = []
+        symbols: dict[str, int] = {}
+        for name, shape in self.parameters.items():
+            if name not in parameters:
+                raise ParameterError(f"parameter {name!r} ({shape}) is missing")
+            value = as_parameter(name, parameters[name], shape)
+            check_symbols(shape, value, symbols, f"parameter {name!r}")
+            bind_symbols(shape, value, symbols)
+            values.append(value)
+        return values
+
+    def instance(self, values: Sequence[Value]) -> Instance:
+        """The instance for the shapes of these values, made now if it is new."""
+        if self._fixed is not None:
+            return self._fixed
+        key = tuple(tensor_type(v) for v in values)
+        with self._lock:
+            found = self._instances.get(key)
+            if found is not None:
+                self._instances.move_to_end(key)
+                return found
+        made = self._instantiate(dict(zip(self.parameters, key, strict=True)))
+        with self._lock:
+            self._instances[key] = made
+            while len(self._instances) > max(1, self.options.instances):
+                self._instances.popitem(last=False)
+        return made
+
+    def _instantiate(self, shapes: Mapping[str, AnyShape]) -> Instance:
+        given = {n: s for n, s in shapes.items() if s.dynamic() is False}
+        module = self.module.clone(parameters=given)
+        lower = Lower(self.target.kernels(self.context), self.context)
+        stages = (
+            Stage("lower", (lower, *passes_of(self.target, "lower", self.context, self.options)), lowered),
+            Stage("plan", tuple(passes_of(self.target, "plan", self.context, self.options))),
+        )
+        pipeline = Pipeline(stages, self.options.validate, frozenset(self.options.disable_passes))
+        pipeline.run(module)
+        plan = plan_memory(module, self.options.memory_reuse)
+        runner = runner_of(self.target, module, plan, self.context, self.options)
+        return Instance(module, plan, runner, lower.placements, pipeline.records)
+
+    # looking
+
+    def instances(self) -> list[Instance]:
+        """Those made so far, least recently used first."""
+        return [self._fixed] if self._fixed is not None else list(self._instances.values())
+
+    def time(self, parameters: Mapping[str, Any], runs: int = 10, warmup: int = 2) -> list[Timing]:
+        """Each instruction's time over some runs, for runners that call kernels from Python.
+
+        Errors: ParameterError if the target's runner gives no times per instruction.
+        """
+        values = self.bind(parameters)
+        instance = self.instance(values)
+        give = getattr(instance.runner, "time", None)
+        if give is not None:
+            return list(give(values, runs, warmup))
+        if not isinstance(instance.runner, HostRunner):
+            raise ParameterError(f"target {self.target.name!r} gives no times per instruction")
+        timings: dict[Instruction, Timing] = {}
+        for n in range(warmup + runs):
+            clock = time.perf_counter()
+
+            def observe(ins: Instruction, value: Value, measured: bool = n >= warmup) -> None:
+                nonlocal clock
+                now = time.perf_counter()
+                if measured:
+                    timings.setdefault(ins, Timing(ins, [])).seconds.append(now - clock)
+                clock = time.perf_counter()
+
+            instance.runner.run(values, observe)
+        return list(timings.values())
+
+
+def as_parameter(name: str, given: Any, shape: AnyShape) -> Value:
+    """A caller's value as a parameter of this shape.  Errors: ParameterError."""
+    if isinstance(shape, Shape) and isinstance(given, (bool, int, float, list)) and shape.dtype.kind != "s":
+        given = np.asarray(given).astype(shape.dtype.numpy)
+    value = as_value(given)
+    if isinstance(value, tuple) and not isinstance(shape, Shape):
+        value = list(value)
+    try:
+        fits = _fits(shape, value)
+    except ShapeError:
+        fits = False
+    if not fits:
+        raise ParameterError(f"parameter {name!r} must be {described(shape)}, got {described(shape_of(value))}")
+    return value
+
+
+def _fits(shape: AnyShape, value: Value) -> bool:
+    if isinstance(shape, Shape) and isinstance(value, np.ndarray):
+        return matches(shape, Shape.of(shape_of(value).dtype, value.shape))  # type: ignore[union-attr]
+    if isinstance(value, list) and hasattr(shape, "element"):
+        return all(_fits(shape.element, v) for v in value)
+    if value is None:
+        return type(shape).__name__ == "OptionalShape"
+    if type(shape).__name__ == "OptionalShape":
+        return _fits(shape.element, value)  # type: ignore[union-attr]
+    return matches(shape, shape_of(value))
+
+
+def described(shape: AnyShape) -> str:
+    """A shape for error messages, with the bounds of its symbols."""
+    if not isinstance(shape, Shape) or not shape.ranked:
+        return str(shape)
+    ranges = []
+    for d in shape.dims:
+        lo, hi = bounds(d)
+        if not isinstance(d, int) and (lo > 0 or hi < 1 << 39):
+            ranges.append(f"{d} in {lo}..{hi}")
+    return str(shape) + (f" with {', '.join(ranges)}" if ranges else "")
+
+
+def tensor_type(value: Value) -> AnyShape:
+    """The type of a value without regard to how it lies in memory."""
+    shape = shape_of(value)
+    return shape.as_standard() if isinstance(shape, Shape) else shape
+
+
+def lowered(module: Module) -> str | None:
+    """The invariant after lowering: parameters, literals, launches and control flow, nothing else."""
+    for ins in module:
+        if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or ins.name == "launch":
+            continue
+        if getattr(ins.op, "control", False):
+            for inner in ins.modules:
+                wrong = lowered(inner)
+                if wrong is not None:
+                    return wrong
+            continue
+        return f"{ins!r} is left"
+    return None
+
+
+def owned(results: Sequence[Value], inputs: Sequence[Value], module: Module) -> list[Value]:
+    """Results that own their memory: what lies in an input, a literal or another result is copied."""
+    taken = {id(base(v)) for v in inputs if isinstance(v, np.ndarray)} | module.derive("literal memory", _literal_memory)
+    return [_own(v, taken) for v in results]
+
+
+def _own(value: Value, taken: set[int]) -> Value:
+    if isinstance(value, np.ndarray):
+        memory = base(value)
+        if id(memory) in taken or not value.flags.c_contiguous or not isinstance(memory, np.ndarray):
+            return value.copy(order="C")
+        if not value.flags.writeable or memory.nbytes > value.nbytes:
+            return value.copy(order="C")
+        taken.add(id(memory))
+        return value
+    if isinstance(value, (tuple, list)):
+        return type(value)(_own(v, taken) for v in value)
+    return value
+
+
+def base(array: Any) -> Any:
+    """The object that owns an array's memory."""
+    while isinstance(array, np.ndarray) and array.base is not None:
+        array = array.base
+    return array
+
+
+def _literal_memory(module: Module) -> set[int]:
+    found = set()
+    for ins in module:
+        if ins.literal is not None and isinstance(ins.literal.value, np.ndarray):
+            found.add(id(base(ins.literal.value)))
+        for inner in ins.modules:
+            found |= _literal_memory(inner)
+    return found
+
+

@@ -1,0 +1,124 @@
+"""One step of a module: an operation applied to the results of earlier steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..argument import Argument
+from ..errors import ShapeError
+from ..operation import Operation
+from ..shape import AnyShape, Shape
+from .builtin import Literal, Param, Return, Undefined
+
+if TYPE_CHECKING:
+    from .module import Module
+
+__all__ = ["Instruction", "infer_shape"]
+
+
+class Instruction:
+    """An op, its inputs and sub-modules, and the shape of its result.
+
+    Made and edited through its `Module`.  `users` are the instructions that read it (also those of nested modules), with how
+    often; `sources` the names of the model's nodes that it came from.  Compared by identity.
+    """
+
+    __slots__ = ("_next", "_prev", "_users", "inputs", "literal", "modules", "op", "parent", "result", "sources")
+
+    op: Operation
+    result: AnyShape
+    inputs: tuple[Instruction, ...]
+    modules: tuple[Module, ...]
+    literal: Argument | None
+    sources: tuple[str, ...]
+    parent: Module | None
+    _prev: Instruction | None
+    _next: Instruction | None
+    _users: dict[Instruction, int]
+
+    def __init__(
+        self,
+        op: Operation,
+        result: AnyShape,
+        inputs: tuple[Instruction, ...] = (),
+        modules: tuple[Module, ...] = (),
+        literal: Argument | None = None,
+        sources: tuple[str, ...] = (),
+    ) -> None:
+        self.op = op
+        self.result = result
+        self.inputs = inputs
+        self.modules = modules
+        self.literal = literal
+        self.sources = sources
+        self.parent = None
+        self._prev = None
+        self._next = None
+        self._users = {}
+
+    @property
+    def name(self) -> str:
+        """The op's name."""
+        return self.op.name
+
+    @property
+    def shape(self) -> Shape:
+        """The tensor shape of the result.  Errors: ShapeError if the result is a tuple, sequence or optional (see `result`)."""
+        if not isinstance(self.result, Shape):
+            raise ShapeError(f"{self.op!r} gives a {self.result}, where a tensor is required")
+        return self.result
+
+    @property
+    def users(self) -> tuple[Instruction, ...]:
+        return tuple(self._users)
+
+    @property
+    def outputs(self) -> list[Instruction]:
+        """MIGraphX's word for `users`."""
+        return list(self._users)
+
+    @property
+    def is_param(self) -> bool:
+        return isinstance(self.op, Param)
+
+    @property
+    def is_literal(self) -> bool:
+        return isinstance(self.op, Literal)
+
+    @property
+    def is_return(self) -> bool:
+        return isinstance(self.op, Return)
+
+    @property
+    def is_absent(self) -> bool:
+        return isinstance(self.op, Undefined)
+
+    def get_literal(self) -> Argument:
+        """The constant value.  Errors: ShapeError if this is no literal."""
+        if self.literal is None:
+            raise ShapeError(f"{self.op!r} is no literal")
+        return self.literal
+
+    def __repr__(self) -> str:
+        args = ", ".join("-" if i.is_absent else i.name for i in self.inputs)
+        return f"{self.op!r}({args}) -> {self.result}"
+
+    # the links that Module keeps
+
+    def _use(self) -> None:
+        for i in self.inputs:
+            i._users[self] = i._users.get(self, 0) + 1
+
+    def _unuse(self) -> None:
+        for i in self.inputs:
+            count = i._users.get(self, 0) - 1
+            if count > 0:
+                i._users[self] = count
+            else:
+                i._users.pop(self, None)
+
+
+def infer_shape(op: Operation, inputs: Sequence[Instruction], modules: Sequence[Any] = ()) -> AnyShape:
+    """The result's shape by the op's own rule (absent inputs count as None)."""
+    return op.result([None if i.is_absent else i.result for i in inputs], modules)

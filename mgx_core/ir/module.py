@@ -1,0 +1,436 @@
+"""A list of instructions in execution order, with parameters and a return; the unit that passes work on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..argument import Argument
+from ..dim import Dim, Sym, symbol, symbols_of
+from ..errors import ParameterError, ShapeError
+from ..operation import Operation
+from ..shape import AnyShape, Shape, TupleShape
+from .builtin import Literal, Param, Return, Undefined
+from .instruction import Instruction, infer_shape
+
+__all__ = ["Module"]
+
+
+class Module:
+    """Instructions in execution order.
+
+    name: unique in its program; parent: the module whose instruction runs this one (None for ``main``).  Instructions may
+    read values of enclosing modules directly.  Iterates over its instructions; editing while iterating is safe as long as the
+    current instruction's successor stays.
+    """
+
+    def __init__(self, name: str = "main") -> None:
+        self.name = name
+        self._first: Instruction | None = None
+        self._last: Instruction | None = None
+        self._count = 0
+        self.version = 0  # grows with every edit, so that what was derived from the module can be kept
+        self.derived: dict[str, tuple[int, Any]] = {}
+
+    # looking
+
+    def __iter__(self) -> Iterator[Instruction]:
+        at = self._first
+        while at is not None:
+            following = at._next
+            if at.parent is self:
+                yield at
+                following = at._next if at.parent is self else following
+            at = following
+
+    def __reversed__(self) -> Iterator[Instruction]:
+        at = self._last
+        while at is not None:
+            before = at._prev
+            yield at
+            at = before
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def parameters(self) -> dict[str, Instruction]:
+        """Parameters by name, in order of declaration."""
+        return dict(self.derive("parameters", _parameters))
+
+    @property
+    def returned(self) -> Instruction | None:
+        """The return instruction, if the module has one."""
+        return self._last if self._last is not None and self._last.is_return else None
+
+    @property
+    def outputs(self) -> tuple[Instruction, ...]:
+        """What the module returns: the return's inputs, or the last instruction where there is no return."""
+        if self.returned is not None:
+            return self.returned.inputs
+        return () if self._last is None else (self._last,)
+
+    def output_shapes(self) -> list[AnyShape]:
+        return [o.result for o in self.outputs]
+
+    def derive(self, key: str, make: Callable[[Module], Any]) -> Any:
+        """Something computed from the module, kept until the next edit."""
+        known = self.derived.get(key)
+        if known is None or known[0] != self.version:
+            known = self.derived[key] = (self.version, make(self))
+        return known[1]
+
+    # building
+
+    def add(
+        self,
+        op: Operation,
+        *inputs: Instruction,
+        modules: Sequence[Module] = (),
+        sources: Iterable[str] = (),
+        before: Instruction | None = None,
+    ) -> Instruction:
+        """Append an instruction (before the return, or before `before`); its shape follows from the op's rule.
+
+        Errors: ShapeError with the op's text if the inputs do not fit.
+        """
+        made = Instruction(op, infer_shape(op, inputs, modules), tuple(inputs), tuple(modules), None, tuple(sources))
+        return self._insert(made, before)
+
+    def add_instruction(
+        self, op: Operation, args: Sequence[Instruction] = (), mod_args: Sequence[Module] = ()
+    ) -> Instruction:
+        return self.add(op, *args, modules=mod_args)
+
+    def insert_instruction(
+        self, ins: Instruction, op: Operation, args: Sequence[Instruction] = (), mod_args: Sequence[Module] = ()
+    ) -> Instruction:
+        """An instruction placed before `ins`."""
+        return self.add(op, *args, modules=mod_args, before=ins)
+
+    def add_parameter(self, name: str, shape: AnyShape) -> Instruction:
+        """Declare an input.  Errors: ParameterError if the name is taken."""
+        if name in self.parameters:
+            raise ParameterError(f"module {self.name!r} has a parameter {name!r} already")
+        if isinstance(shape, Shape) and shape.dynamic() and shape.ranked:
+            shape = Shape.of(shape.dtype, (_own_symbol(name, d) for d in shape.dims))
+        last = next((i for i in reversed(list(self.parameters.values()))), None)
+        made = Instruction(Param(label=name, shape=shape), shape)
+        return self._insert(made, self._first if last is None else last._next)
+
+    def add_literal(self, data: Any, shape: AnyShape | None = None) -> Instruction:
+        """A constant from an Argument, an array, a number or anything that `Argument` takes."""
+        value = data if isinstance(data, Argument) and shape is None else Argument(data, shape)
+        kind = value.shape.as_standard() if isinstance(value.shape, Shape) else value.shape
+        made = Instruction(Literal(shape=kind), kind, literal=value)
+        return self._insert(made, None)
+
+    def add_absent(self) -> Instruction:
+        """The stand-in for an input that is not given."""
+        return self.add(Undefined())
+
+    def add_return(self, args: Sequence[Instruction]) -> Instruction:
+        """State the results.  Errors: ParameterError if the module returns already (see `replace_return`)."""
+        if self.returned is not None:
+            raise ParameterError(f"module {self.name!r} has a return already; use replace_return")
+        made = Instruction(Return(), TupleShape(a.result for a in args), tuple(args))
+        return self._insert(made, None)
+
+    def replace_return(self, args: Sequence[Instruction]) -> Instruction:
+        if self.returned is not None:
+            self.remove(self.returned)
+        return self.add_return(args)
+
+    def _insert(self, made: Instruction, before: Instruction | None) -> Instruction:
+        if before is None:
+            before = self.returned
+        if before is not None and before.parent is not self:
+            raise ParameterError(f"{before!r} is not in module {self.name!r}")
+        after = self._last if before is None else before._prev
+        made.parent, made._prev, made._next = self, after, before
+        if after is None:
+            self._first = made
+        else:
+            after._next = made
+        if before is None:
+            self._last = made
+        else:
+            before._prev = made
+        made._use()
+        self._count += 1
+        self.version += 1
+        return made
+
+    # editing
+
+    def remove(self, ins: Instruction) -> None:
+        """Take an instruction out.  Errors: ParameterError if something still reads it."""
+        if ins._users:
+            raise ParameterError(f"{ins!r} is still read by {next(iter(ins._users))!r}")
+        for module in ins.modules:
+            module.clear()
+        ins._unuse()
+        self._unlink(ins)
+        ins.parent = None
+        self._count -= 1
+
+    remove_instruction = remove
+
+    def clear(self) -> None:
+        """Take all instructions out, last first."""
+        for ins in list(reversed(self)):
+            self.remove(ins)
+
+    def _unlink(self, ins: Instruction) -> None:
+        if ins._prev is None:
+            self._first = ins._next
+        else:
+            ins._prev._next = ins._next
+        if ins._next is None:
+            self._last = ins._prev
+        else:
+            ins._next._prev = ins._prev
+        self.version += 1
+
+    def move(self, ins: Instruction, before: Instruction | None) -> None:
+        """Put an instruction before another one (None: at the end, before the return)."""
+        if ins is before:
+            return
+        self._unlink(ins)
+        self._count -= 1
+        ins._unuse()
+        self._insert(ins, before)
+
+    def replace(self, old: Instruction, new: Instruction) -> None:
+        """Let everything that reads `old` read `new`; `old` stays until it is swept.
+
+        Errors: ShapeError if dtype or dims would change.
+        """
+        if old is new:
+            return
+        if not same_type(old.result, new.result):
+            raise ShapeError(f"{old!r} cannot be replaced by {new!r}: the result's type would change")
+        for user in list(old._users):
+            if user is not new:
+                self._rewire(user, tuple(new if i is old else i for i in user.inputs))
+
+    def set_inputs(self, ins: Instruction, inputs: Sequence[Instruction]) -> None:
+        """Give an instruction other inputs; its shape is inferred again."""
+        self._rewire(ins, tuple(inputs))
+        if not ins.is_return:
+            ins.result = infer_shape(ins.op, ins.inputs, ins.modules)
+
+    def set_op(self, ins: Instruction, op: Operation) -> None:
+        """Give an instruction another op on the same inputs; its shape is inferred again."""
+        ins.result = infer_shape(op, ins.inputs, ins.modules)
+        ins.op = op
+        self._touch(ins)
+
+    def _rewire(self, user: Instruction, inputs: tuple[Instruction, ...]) -> None:
+        user._unuse()
+        user.inputs = inputs
+        user._use()
+        if user.is_return:
+            user.result = TupleShape(i.result for i in inputs)
+        self._touch(user)
+
+    def _touch(self, ins: Instruction) -> None:
+        if ins.parent is not None:
+            ins.parent.version += 1
+        self.version += 1
+
+    def replace_instruction(
+        self, ins: Instruction, new: Instruction | Operation, args: Sequence[Instruction] | None = None
+    ) -> Instruction:
+        """MIGraphX's form: by another instruction, or by an op on `args` (default: the same inputs)."""
+        if isinstance(new, Operation):
+            new = self.add(new, *(ins.inputs if args is None else args), sources=ins.sources, before=ins)
+        self.replace(ins, new)
+        return new
+
+    def sweep(self) -> int:
+        """Remove instructions that nothing reads (parameters and effects stay); returns how many."""
+        gone = 0
+        keep = None if self.returned is not None else self._last
+        for ins in list(reversed(self)):
+            if not ins._users and ins is not keep and not ins.is_param and not ins.op.effect:
+                self.remove(ins)
+                gone += 1
+            else:
+                for module in ins.modules:
+                    gone += module.sweep()
+        return gone
+
+    def sort(self) -> None:
+        """Order instructions so that every one follows its inputs.  Errors: ShapeError if they form a cycle."""
+        order: list[Instruction] = []
+        state: dict[Instruction, int] = {}
+        for root in list(self):
+            stack: list[tuple[Instruction, bool]] = [(root, False)]
+            while stack:
+                ins, done = stack.pop()
+                if done:
+                    state[ins] = 2
+                    order.append(ins)
+                    continue
+                if state.get(ins) == 2:
+                    continue
+                if state.get(ins) == 1:
+                    raise ShapeError(f"{ins!r} depends on itself")
+                state[ins] = 1
+                stack.append((ins, True))
+                needs = [*ins.inputs, *(c for m in ins.modules for c in captures(m))]
+                for need in reversed(needs):
+                    if need.parent is self and state.get(need) != 2:
+                        if state.get(need) == 1:
+                            raise ShapeError(f"{need!r} depends on itself")
+                        stack.append((need, False))
+        last = self.returned
+        if last is not None:
+            order.remove(last)
+            order.append(last)
+        before: Instruction | None = None
+        for ins in order:
+            ins._prev = before
+            ins._next = None
+            if before is not None:
+                before._next = ins
+            before = ins
+        self._first, self._last = (order[0], order[-1]) if order else (None, None)
+        self.version += 1
+
+    # copies
+
+    def clone(
+        self,
+        values: Mapping[str, Dim] | None = None,
+        outer: dict[Instruction, Instruction] | None = None,
+        name: str | None = None,
+        parameters: Mapping[str, AnyShape] | None = None,
+    ) -> Module:
+        """A copy with symbols replaced by name and parameters given other shapes; shapes are inferred again where they change.
+
+        outer: where values of enclosing modules went in their copies.  Literals are shared.
+        """
+        copy = Module(name or self.name)
+        symbols: dict[str, Dim] = dict(values or {})
+        went: dict[Instruction, Instruction] = {} if outer is None else outer
+        for ins in self:
+            inputs = tuple(went.get(i, i) for i in ins.inputs)
+            if ins.is_literal:
+                made = Instruction(ins.op, ins.result, literal=ins.literal, sources=ins.sources)
+            elif isinstance(ins.op, Param):
+                shape = (parameters or {}).get(ins.op.label) or ins.result.substitute(symbols)
+                learn_symbols(ins.result, shape, symbols)
+                made = Instruction(Param(label=ins.op.label, shape=shape), shape, sources=ins.sources)
+            else:
+                modules = tuple(m.clone(symbols, went) for m in ins.modules)
+                op = ins.op.substitute(symbols) if symbols else ins.op
+                made = Instruction(op, ins.result, inputs, modules, None, ins.sources)
+                if symbols or parameters:
+                    made.result = TupleShape(i.result for i in inputs) if ins.is_return else infer_shape(op, inputs, modules)
+                    learn_symbols(ins.result, made.result, symbols)
+            went[ins] = copy._insert_last(made)
+        return copy
+
+    def _insert_last(self, made: Instruction) -> Instruction:
+        made.parent, made._prev, made._next = self, self._last, None
+        if self._last is None:
+            self._first = made
+        else:
+            self._last._next = made
+        self._last = made
+        made._use()
+        self._count += 1
+        self.version += 1
+        return made
+
+    def inline(self, module: Module, args: Sequence[Instruction], before: Instruction | None = None) -> list[Instruction]:
+        """Copy another module's instructions in here, its parameters replaced by `args`; returns what it returns."""
+        went: dict[Instruction, Instruction] = {}
+        parameters = list(module.parameters.values())
+        if len(parameters) != len(args):
+            raise ParameterError(f"module {module.name!r} takes {len(parameters)} parameters, got {len(args)}")
+        went.update(zip(parameters, args, strict=True))
+        for ins in module:
+            if ins in went or ins.is_return:
+                continue
+            inputs = tuple(went.get(i, i) for i in ins.inputs)
+            modules = tuple(m.clone({}, went) for m in ins.modules)
+            result = ins.result if ins.is_literal else infer_shape(ins.op, inputs, modules)
+            made = Instruction(ins.op, result, inputs, modules, ins.literal, ins.sources)
+            went[ins] = self._insert(made, before)
+        return [went[o] for o in module.outputs]
+
+    # saying
+
+    def print(self) -> None:
+        print(self)
+
+    def text(self, full: bool = False) -> str:
+        """The text form; `full` writes all literals out so that it can be parsed back."""
+        from .text import module_text
+
+        return module_text(self, full)
+
+    def __repr__(self) -> str:
+        return self.text()
+
+
+def _parameters(module: Module) -> dict[str, Instruction]:
+    return {i.op.label: i for i in module if isinstance(i.op, Param)}
+
+
+def _own_symbol(parameter: str, d: Dim) -> Dim:
+    """Anonymous extents (from `dyn_dims`) get their parameter's name, so that two parameters do not share them."""
+    if isinstance(d, Sym) and d.is_atom and d.name.startswith("_"):
+        (own,) = symbols_of(d)
+        return symbol(parameter + own.name, own.lo, own.hi, own.optimals)
+    return d
+
+
+def learn_symbols(old: AnyShape, new: AnyShape, symbols: dict[str, Dim]) -> None:
+    """Note what the lone symbols of `old` became in `new`, so that later attributes follow."""
+    match old, new:
+        case Shape(), Shape():
+            if old.ranked and new.ranked and old.rank == new.rank:
+                for a, b in zip(old.dims, new.dims, strict=True):
+                    if isinstance(a, Sym) and a.is_atom and a != b:
+                        symbols.setdefault(a.name, b)
+        case TupleShape(), TupleShape():
+            for one, other in zip(old.items, new.items, strict=False):
+                learn_symbols(one, other, symbols)
+
+
+def same_type(a: AnyShape, b: AnyShape) -> bool:
+    """Whether two results have one dtype and dims that cannot be told apart (strides do not matter)."""
+    from ..shape import matches
+
+    return matches(a, b) or matches(b, a)
+
+
+def captures(module: Module) -> list[Instruction]:
+    """Values of enclosing modules that a module (or one nested in it) reads."""
+    inside: set[Module] = set()
+    found: dict[Instruction, None] = {}
+
+    def walk(m: Module) -> None:
+        inside.add(m)
+        for ins in m:
+            for nested in ins.modules:
+                walk(nested)
+            for i in ins.inputs:
+                found[i] = None
+
+    walk(module)
+    return [i for i in found if i.parent not in inside]
+
+
+def nested(module: Module) -> Iterator[Module]:
+    """The module and all modules below it, outermost first."""
+    yield module
+    for ins in module:
+        for inner in ins.modules:
+            yield from nested(inner)
+
+

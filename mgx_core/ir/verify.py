@@ -1,0 +1,44 @@
+"""What must hold in every module at any time."""
+
+from __future__ import annotations
+
+from ..errors import MgxError
+from .instruction import Instruction, infer_shape
+from .module import Module, same_type
+
+__all__ = ["verify"]
+
+
+def verify(module: Module, seen: set[Instruction] | None = None) -> list[str]:
+    """What is wrong with a module and those nested in it; an empty list if nothing is.
+
+    Checked: inputs come before their users or from an enclosing module, users and inputs agree, the return is last, literals
+    have the shape they state, and each shape is what its op's rule gives.
+    """
+    wrong: list[str] = []
+    visible: set[Instruction] = set() if seen is None else set(seen)
+    for position, ins in enumerate(module):
+        where = f"module {module.name!r}, instruction {position}: {ins!r}"
+        if ins.parent is not module:
+            wrong.append(f"{where} belongs to another module")
+        for i in ins.inputs:
+            if i not in visible:
+                wrong.append(f"{where} reads {i!r}, which does not come before it")
+            if ins not in i._users:
+                wrong.append(f"{where} is not among the users of {i!r}")
+        for user in ins._users:
+            if ins not in user.inputs:
+                wrong.append(f"{where} counts {user!r} as a user, which does not read it")
+        if ins.is_return and ins._next is not None:
+            wrong.append(f"{where} is not the last instruction")
+        for nested in ins.modules:
+            wrong += verify(nested, visible)
+        if not (ins.is_literal or ins.is_param or ins.is_return):
+            try:
+                shape = infer_shape(ins.op, ins.inputs, ins.modules)
+                if not same_type(ins.result, shape):
+                    wrong.append(f"{where}: its rule gives {shape}")
+            except MgxError as error:
+                wrong.append(f"{where}: {error}")
+        visible.add(ins)
+    return wrong

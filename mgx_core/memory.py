@@ -1,0 +1,131 @@
+"""Memory planning: when each value is alive, which values share memory, and where each lies in one arena."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from .ir.instruction import Instruction
+from .ir.module import Module, captures
+from .shape import AnyShape, Shape, TupleShape
+
+__all__ = ["Buffer", "MemoryPlan", "plan_memory"]
+
+ALIGNMENT: Final = 64  # a cache line, and the widest vector
+
+
+@dataclass
+class Buffer:
+    """Memory of one value and of all values that are views of it.
+
+    first, last: positions in the module's order between which it is alive, both included; offset: bytes from the arena's start.
+    """
+
+    owner: Instruction
+    bytes: int
+    first: int
+    last: int
+    offset: int = 0
+    members: list[Instruction] = field(default_factory=list)
+
+
+@dataclass
+class MemoryPlan:
+    """Where the values of a module lie.
+
+    peak: bytes of the arena; lower_bound: largest sum of bytes alive at one time; dynamic: values whose size is known only while
+    running, which get memory of their own then.
+    """
+
+    buffers: list[Buffer]
+    peak: int
+    lower_bound: int
+    dynamic: list[Instruction]
+    of: dict[Instruction, Buffer]
+
+
+def plan_memory(module: Module, reuse: bool = True) -> MemoryPlan:
+    """Plan the intermediate values of one module (parameters, literals and results that leave it lie elsewhere).
+
+    reuse: let values that are not alive together share memory.
+    """
+    steps = list(module)
+    outside = {root(o) for o in module.outputs}
+    of: dict[Instruction, Buffer] = {}
+    buffers: list[Buffer] = []
+    dynamic: list[Instruction] = []
+    for n, ins in enumerate(steps):
+        for read in (*ins.inputs, *(c for m in ins.modules for c in captures(m))):
+            if read in of:
+                of[read].last = max(of[read].last, n)
+        if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent:
+            continue
+        owner = root(ins)
+        if owner in of:
+            of[ins] = of[owner]
+            of[owner].members.append(ins)
+            continue
+        size = static_bytes(ins.result)
+        if size is None:
+            dynamic.append(ins)
+        elif owner is ins and ins not in outside:
+            buffer = Buffer(ins, size, n, n, members=[ins])
+            of[ins] = buffer
+            buffers.append(buffer)
+    peak = _place(buffers, reuse)
+    return MemoryPlan(buffers, peak, _lower_bound(buffers, len(steps)), dynamic, of)
+
+
+def root(ins: Instruction) -> Instruction:
+    """The instruction whose memory a chain of views looks at."""
+    while True:
+        view = getattr(getattr(ins.op, "of", ins.op), "view", None)
+        if view is None or not ins.inputs or not isinstance(ins.result, Shape) or ins.result.dynamic():
+            return ins
+        shapes = [i.result for i in ins.inputs]
+        if any(not isinstance(s, Shape) or s.dynamic() for s in shapes) or view(*shapes) is None:
+            return ins
+        ins = ins.inputs[0]
+
+
+def static_bytes(shape: AnyShape) -> int | None:
+    """Bytes of a value, each tensor aligned; None where extents are known only while running."""
+    if isinstance(shape, Shape) and not shape.dynamic():
+        return -(-shape.elements() * shape.dtype.size // ALIGNMENT) * ALIGNMENT
+    if isinstance(shape, TupleShape):
+        sizes = [static_bytes(s) for s in shape.items]
+        return None if None in sizes else sum(s for s in sizes if s is not None)
+    return None
+
+
+def _place(buffers: Sequence[Buffer], reuse: bool) -> int:
+    """Lowest offset that fits beside what is alive at the same time, largest buffers first."""
+    peak = 0
+    placed: list[Buffer] = []
+    for buffer in sorted(buffers, key=lambda b: (-b.bytes, b.first)):
+        at = 0
+        if reuse:
+            near = [p for p in placed if p.first <= buffer.last and buffer.first <= p.last]
+            for other in sorted(near, key=lambda p: p.offset):
+                if at + buffer.bytes <= other.offset:
+                    break
+                at = max(at, other.offset + other.bytes)
+        else:
+            at = peak
+        buffer.offset = at
+        peak = max(peak, at + buffer.bytes)
+        placed.append(buffer)
+    return peak
+
+
+def _lower_bound(buffers: Sequence[Buffer], steps: int) -> int:
+    change = [0] * (steps + 1)
+    for b in buffers:
+        change[b.first] += b.bytes
+        change[b.last + 1] -= b.bytes
+    alive = most = 0
+    for c in change:
+        alive += c
+        most = max(most, alive)
+    return most

@@ -1,0 +1,463 @@
+"""Operations: what an op is, how one is declared, and sets of them.
+
+An op's class holds its attributes, its shape rule and its reference compute; everything else (kernels, frontends' mappings,
+costs) is a table keyed by the class, owned by whoever needs it.  Any object with the members of `Operation` is an operation.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar, dataclass_transform
+
+import numpy as np
+
+from . import dtype as dt
+from .argument import Array, Value
+from .dim import Dim, Sym, parse, substitute
+from .dtype import DType
+from .errors import MgxError, ParameterError, ShapeError, UnsupportedError
+from .scalar import Expr, convert, evaluate
+from .shape import AnyShape, Shape
+
+__all__ = ["Field", "Input", "OpSet", "Operation", "Pointwise", "Run", "op"]
+
+Run = Callable[[Any, Sequence[Value]], "list[Value]"]  # evaluates a sub-module on values; what control flow ops are given
+MISSING: Final = object()
+
+
+# attributes ------------------------------------------------------------------------------------------------------------
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
+        raise TypeError("an int")
+    return int(value.__index__())
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError("a float")
+    return float(value)
+
+
+def _bool(value: Any) -> bool:
+    if isinstance(value, (bool, np.bool_)) or (isinstance(value, (int, np.integer)) and value in (0, 1)):
+        return bool(value)
+    raise TypeError("a bool")
+
+
+def _str(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a string")
+    return value
+
+
+def _dim(value: Any) -> Dim:
+    if isinstance(value, Sym):
+        return value
+    if isinstance(value, str):
+        return parse(value, {})
+    return _int(value)
+
+
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, (bytes, bytearray)):
+        raise TypeError("bytes")
+    return bytes(value)
+
+
+def _dtype(value: Any) -> DType:
+    return dt.of(value)
+
+
+def _shape(value: Any) -> Any:
+    if isinstance(value, Shape) or type(value).__name__ in ("TupleShape", "SequenceShape", "OptionalShape"):
+        return value
+    raise TypeError("a shape")
+
+
+def _optional(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else check(value)
+
+
+def _many(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def checked(value: Any) -> tuple[Any, ...]:
+        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+            raise TypeError("a sequence")
+        return tuple(check(v) for v in value)
+
+    return checked
+
+
+_CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
+    "int": _int,
+    "float": _float,
+    "bool": _bool,
+    "str": _str,
+    "Dim": _dim,
+    "bytes": _bytes,
+    "DType": _dtype,
+    "AnyShape": _shape,
+    "Shape": _shape,
+}
+for _word in list(_CHECKS):
+    _CHECKS[f"tuple[{_word}, ...]"] = _many(_CHECKS[_word])
+_CHECKS["tuple[tuple[int, ...], ...]"] = _many(_many(_int))
+for _word in list(_CHECKS):
+    _CHECKS[f"{_word} | None"] = _optional(_CHECKS[_word])
+
+
+class Field:
+    """One attribute of an op: its name, the annotation (the key of its codec) and the default, if any."""
+
+    __slots__ = ("annotation", "check", "choices", "default", "name")
+
+    def __init__(self, owner: str, name: str, annotation: Any, default: Any) -> None:
+        word = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+        if not isinstance(annotation, str) and "[" in str(annotation) or "|" in str(annotation):
+            word = str(annotation).replace("typing.", "").replace("mgx_core.dtype.", "")
+        self.name = name
+        self.annotation: str = word
+        self.default = default
+        self.choices: tuple[Any, ...] = ()
+        if word.startswith("Literal["):
+            self.choices = tuple(ast.literal_eval(f"[{word[8:-1]}]"))
+            self.check: Callable[[Any], Any] = self._choose
+        elif word in _CHECKS:
+            self.check = _CHECKS[word]
+        else:
+            raise TypeError(f"op {owner}: attribute {name} has type {word}; known are {', '.join(_CHECKS)}, Literal[...]")
+
+    def _choose(self, value: Any) -> Any:
+        if value not in self.choices:
+            raise TypeError(f"one of {', '.join(map(repr, self.choices))}")
+        return value
+
+
+class Input(NamedTuple):
+    """One input of an op, as its shape rule's signature declares it."""
+
+    name: str
+    optional: bool
+    variadic: bool
+
+
+# the class -------------------------------------------------------------------------------------------------------------
+
+
+class Operation:
+    """Base of ops declared with `@op`: immutable attributes, a shape rule, a reference compute.
+
+    A subclass gives `infer(self, x, y=None, *rest)` from input shapes to the result's shape (several results: a TupleShape)
+    and `compute` with the same signature on arrays.  The signature of `infer` is the input schema.  Ops that take sub-modules
+    give both a keyword `modules`, and `compute` also a keyword `run` that evaluates one of them.
+    """
+
+    __slots__ = ()
+
+    name: ClassVar[str] = ""
+    fields: ClassVar[tuple[Field, ...]] = ()
+    inputs: ClassVar[tuple[Input, ...]] = ()
+    takes_modules: ClassVar[bool] = False
+    random: ClassVar[bool] = False  # two evaluations may differ: never folded, never merged
+    effect: ClassVar[bool] = False  # kept even if nobody uses its result
+
+    infer: Callable[..., AnyShape]
+    compute: Callable[..., Value]
+
+    def __init__(self, **attributes: Any) -> None:
+        for field in self.fields:
+            value = attributes.pop(field.name, field.default)
+            if value is MISSING:
+                raise ParameterError(f"{self.name} needs attribute {field.name!r} ({field.annotation})")
+            try:
+                value = field.check(value)
+            except (TypeError, ValueError) as error:
+                wanted = error if field.choices else field.annotation
+                raise ParameterError(f"{self.name}: attribute {field.name!r} must be {wanted}, got {value!r}") from None
+            object.__setattr__(self, field.name, value)
+        if attributes:
+            word = next(iter(attributes))
+            close = difflib.get_close_matches(word, [f.name for f in self.fields], 1)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(f.name for f in self.fields) or 'none'}"
+            raise ParameterError(f"{self.name} has no attribute {word!r}{hint}")
+        self.check()
+
+    def check(self) -> None:
+        """Refuse attribute values that no input could make right (override; raise ParameterError)."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{self.name} is immutable; make another with replace({name}=...)")
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
+
+    def replace(self, **changes: Any) -> Operation:
+        """The same op with some attributes changed."""
+        return type(self)(**{**self.attributes(), **changes})
+
+    def attributes(self) -> dict[str, Any]:
+        """Attribute values by name, in order of declaration."""
+        return {f.name: getattr(self, f.name) for f in self.fields}
+
+    values = attributes
+
+    def _key(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, f.name) for f in self.fields)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._key() == other._key()  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((self.name, self._key()))
+
+    def __reduce__(self) -> Any:
+        raise TypeError("operations are stored by name and attributes, never pickled")
+
+    def __copy__(self) -> Operation:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Operation:
+        return self
+
+    def __repr__(self) -> str:
+        shown = {f.name: getattr(self, f.name) for f in self.fields}
+        inside = ", ".join(f"{k}={show(v)}" for k, v in shown.items())
+        return f"{self.name}[{inside}]" if inside else self.name
+
+    # what the engine asks
+
+    def substitute(self, values: Mapping[str, Dim]) -> Operation:
+        """The same op with symbols in its attributes replaced by name."""
+        changed = {}
+        for field in self.fields:
+            if "Dim" in field.annotation or "Shape" in field.annotation:
+                old = getattr(self, field.name)
+                new = _substituted(old, values)
+                if new != old:
+                    changed[field.name] = new
+        return self.replace(**changed) if changed else self
+
+    def result(self, inputs: Sequence[AnyShape | None], modules: Sequence[Any] = ()) -> AnyShape:
+        """The shape rule applied, after a check of the number of inputs; errors name the op.
+
+        Errors: ShapeError with the op's text, what was required and what was got.
+        """
+        self.check_arity(len(inputs))
+        try:
+            if self.takes_modules:
+                return self.infer(*inputs, modules=modules)
+            return self.infer(*inputs)
+        except MgxError as error:
+            raise error.located(f"{self!r}({', '.join('-' if s is None else str(s) for s in inputs)})") from None
+
+    def check_arity(self, count: int) -> None:
+        """Errors: ShapeError if no call of the op has that many inputs."""
+        least = sum(1 for i in self.inputs if not i.optional and not i.variadic)
+        most = None if any(i.variadic for i in self.inputs) else len(self.inputs)
+        if count < least or (most is not None and count > most):
+            span = f"{least}" if most == least else f"{least} or more" if most is None else f"{least} to {most}"
+            names = ", ".join(("*" if i.variadic else "") + i.name + ("?" if i.optional else "") for i in self.inputs)
+            raise ShapeError(f"{self.name} takes {span} inputs ({names}), got {count}")
+
+    def evaluate(self, args: Sequence[Value], modules: Sequence[Any] = (), run: Run | None = None) -> Value:
+        """The reference compute applied to values (None for an absent input)."""
+        if not hasattr(self, "compute"):
+            raise UnsupportedError(f"{self.name} has no reference compute")
+        if self.takes_modules:
+            return self.compute(*args, modules=modules, run=run)
+        return self.compute(*args)
+
+
+def _substituted(value: Any, values: Mapping[str, Dim]) -> Any:
+    if isinstance(value, Sym):
+        return substitute(value, values)
+    if isinstance(value, tuple):
+        return tuple(_substituted(v, values) for v in value)
+    if hasattr(value, "substitute") and not isinstance(value, Operation):
+        return value.substitute(values)
+    return value
+
+
+def show(value: Any) -> str:
+    """An attribute value as the text form writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "none"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(show, value))}]"
+    if isinstance(value, str):
+        return '"' + value.encode("unicode_escape").decode().replace('"', '\\"') + '"'
+    if isinstance(value, bytes):
+        return f'b"{value.hex()}"'
+    return repr(value)
+
+
+O = TypeVar("O", bound=type)  # noqa: E741
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, eq_default=True)
+def op(name: str) -> Callable[[O], O]:
+    """Declare an op: attributes come from the class's annotations, inputs from the signature of its `infer`.
+
+    The result is like a frozen, keyword-only, slotted dataclass, made without generated code so that importing a few hundred
+    ops costs a few milliseconds.
+    """
+
+    def declare(cls: O) -> O:
+        inherited: tuple[Field, ...] = getattr(cls, "fields", ())
+        namespace = dict(cls.__dict__)
+        annotations = _annotations(cls)
+        own = [
+            Field(name, key, word, namespace.pop(key, MISSING))
+            for key, word in annotations.items()
+            if not str(word).startswith(("ClassVar", "typing.ClassVar"))
+        ]
+        for member in ("__dict__", "__weakref__", *(f.name for f in own)):
+            namespace.pop(member, None)
+        namespace["__slots__"] = tuple(f.name for f in own if f.name not in {g.name for g in inherited})
+        namespace["name"] = name
+        namespace["fields"] = tuple(f for f in inherited if f.name not in {g.name for g in own}) + tuple(own)
+        infer = namespace.get("infer", getattr(cls, "infer", None))
+        if infer is not None:
+            namespace["inputs"], namespace["takes_modules"] = _schema(infer, namespace, cls)
+        made: Any = type(cls)(cls.__name__, cls.__bases__, namespace)
+        made.__qualname__ = cls.__qualname__
+        return made  # type: ignore[no-any-return]
+
+    return declare
+
+
+def _annotations(cls: type) -> dict[str, Any]:
+    own = cls.__dict__.get("__annotations__")
+    if own is None:  # Python 3.14 evaluates annotations lazily
+        try:
+            import annotationlib  # type: ignore[import-not-found,unused-ignore]
+
+            own = annotationlib.get_annotations(cls, format=annotationlib.Format.STRING)
+        except ImportError:
+            own = {}
+    return dict(own)
+
+
+def _schema(infer: Any, namespace: Mapping[str, Any], cls: type) -> tuple[tuple[Input, ...], bool]:
+    arity = namespace.get("arity", getattr(cls, "arity", None))
+    code = infer.__code__
+    if arity is not None and issubclass(cls, Pointwise):
+        return tuple(Input(f"x{i}", False, False) for i in range(arity)), False
+    names = code.co_varnames[1 : code.co_argcount]
+    required = len(names) - len(infer.__defaults__ or ())
+    inputs = [Input(n, i >= required, False) for i, n in enumerate(names)]
+    keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    if code.co_flags & 0x04:
+        inputs.append(Input(code.co_varnames[code.co_argcount + code.co_kwonlyargcount], False, True))
+    return tuple(inputs), "modules" in keywords
+
+
+class Pointwise(Operation):
+    """An op computed element by element from one scalar expression; its inputs share dims and dtype.
+
+    Subclasses give `scalar` and, unless unary, `arity`; `result_dtype` where the result's dtype is not the inputs'.
+    """
+
+    __slots__ = ()
+
+    scalar: ClassVar[Expr]
+    arity: ClassVar[int] = 1
+    accepts: ClassVar[str] = "biufc"  # kinds of dtypes
+
+    def infer(self, *xs: Shape) -> Shape:
+        first = xs[0]
+        for i, x in enumerate(xs):
+            if not isinstance(x, Shape):
+                raise ShapeError(f"input {i} must be a tensor, got {x}")
+            if x.dtype.kind not in self.accepts:
+                raise ShapeError(f"input {i} must not be of type {x.dtype}")
+        self.check_dtypes(xs)
+        dims = first.dims
+        for i, x in enumerate(xs[1:], 1):
+            if x.dims != dims and not same_dims(x.dims, dims):
+                raise ShapeError(f"inputs must have equal dims, got {list(dims)} and {list(x.dims)} (input {i})")
+        return Shape.of(self.result_dtype(xs), dims)
+
+    def check_dtypes(self, xs: Sequence[Shape]) -> None:
+        """Errors: ShapeError unless all inputs share one dtype (ops with mixed operands override)."""
+        for x in xs[1:]:
+            if x.dtype is not xs[0].dtype:
+                raise ShapeError(f"inputs must share one type, got {xs[0].dtype} and {x.dtype}")
+
+    def result_dtype(self, xs: Sequence[Shape]) -> DType:
+        return xs[0].dtype
+
+    def compute(self, *xs: Array) -> Array:
+        out = evaluate(type(self).scalar, xs, self)
+        dtype = self.result_dtype([Shape.of(dt.of(x.dtype), ()) for x in xs])
+        return out if out.dtype == dtype.numpy else convert(out, dtype)
+
+
+def same_dims(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+    """Whether two lists of extents have one length and no pair that can be told apart before running."""
+    from .dim import may_equal
+
+    return len(a) == len(b) and all(x == y or may_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+class OpSet:
+    """Ops by name; a value, joined with ``|``.  Two different ops of one name are an error that names both."""
+
+    __slots__ = ("_by_name",)
+
+    def __init__(self, ops: Iterable[type[Operation]] = ()) -> None:
+        self._by_name: dict[str, type[Operation]] = {}
+        for cls in ops:
+            known = self._by_name.setdefault(cls.name, cls)
+            if known is not cls:
+                raise ParameterError(
+                    f"two ops are called {cls.name!r}: {known.__module__}.{known.__qualname__} and "
+                    f"{cls.__module__}.{cls.__qualname__}"
+                )
+
+    @classmethod
+    def of(cls, *ops: type[Operation]) -> OpSet:
+        return cls(ops)
+
+    @classmethod
+    def in_module(cls, *modules: Any) -> OpSet:
+        """All ops declared in some Python modules."""
+        return cls(
+            value
+            for module in modules
+            for value in vars(module).values()
+            if isinstance(value, type) and issubclass(value, Operation) and value.name and value.__module__ == module.__name__
+        )
+
+    def make(self, name: str, /, **attributes: Any) -> Operation:
+        """An op by name.  Errors: UnsupportedError for unknown names, ParameterError for bad attributes."""
+        found = self._by_name.get(name)
+        if found is None:
+            close = difflib.get_close_matches(name, self._by_name, 1)
+            raise UnsupportedError(
+                f"no operation is called {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
+                + "; a package adds its own through the plugin hook `operations`"
+            )  # fmt: skip
+        return found(**attributes)
+
+    def get(self, name: str) -> type[Operation] | None:
+        return self._by_name.get(name)
+
+    def __or__(self, other: OpSet) -> OpSet:
+        return OpSet([*self, *other])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __iter__(self) -> Iterator[type[Operation]]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def names(self) -> list[str]:
+        return sorted(self._by_name)

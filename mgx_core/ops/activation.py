@@ -1,0 +1,201 @@
+"""Named activations: pointwise ops with a formula of their own."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from ..errors import ParameterError
+from ..operation import Pointwise, op
+from ..scalar import Expr, Operand, attr, call, x0, x1
+
+__all__ = [
+    "Celu", "Elu", "GeluErf", "GeluTanh", "HardSigmoid", "HardSwish", "LeakyRelu", "LogSigmoid", "Mish", "Prelu",
+    "QuickGelu", "Relu", "Selu", "Shrink", "Sigmoid", "Softplus", "Softsign", "Swish", "ThresholdedRelu",
+]  # fmt: skip
+
+
+def sigmoid(x: Operand) -> Expr:
+    """1 / (1 + exp(-x)) as an expression."""
+    return 1 / (1 + call("exp", call("neg", x)))
+
+
+def softplus(x: Expr) -> Expr:
+    """log(1 + exp(x)) as an expression that does not overflow."""
+    return call("max", x, 0) + call("log1p", call("exp", -call("abs", x)))
+
+
+@op("relu")
+class Relu(Pointwise):
+    """max(x0, 0).  Source: ONNX Relu-14."""
+
+    scalar: ClassVar[Expr] = call("max", x0, 0)
+    accepts: ClassVar[str] = "iuf"
+
+
+@op("leaky_relu")
+class LeakyRelu(Pointwise):
+    """x0, times `alpha` under 0.  Source: ONNX LeakyRelu-16."""
+
+    alpha: float = 0.01
+    scalar: ClassVar[Expr] = call("where", x0 < 0, attr("alpha") * x0, x0)
+    accepts: ClassVar[str] = "f"
+
+
+@op("prelu")
+class Prelu(Pointwise):
+    """x0, times the slope x1 under 0.  Source: ONNX PRelu-16."""
+
+    scalar: ClassVar[Expr] = call("where", x0 < 0, x1 * x0, x0)
+    arity: ClassVar[int] = 2
+    accepts: ClassVar[str] = "iuf"
+
+
+@op("thresholded_relu")
+class ThresholdedRelu(Pointwise):
+    """x0 above `alpha`, else 0.  Source: ONNX ThresholdedRelu-22."""
+
+    alpha: float = 1.0
+    scalar: ClassVar[Expr] = call("where", x0 > attr("alpha"), x0, 0)
+    accepts: ClassVar[str] = "f"
+
+
+@op("elu")
+class Elu(Pointwise):
+    """x0, under 0 alpha * (exp(x0) - 1).  Source: ONNX Elu-22."""
+
+    alpha: float = 1.0
+    scalar: ClassVar[Expr] = call("where", x0 < 0, attr("alpha") * call("expm1", x0), x0)
+    accepts: ClassVar[str] = "f"
+
+
+@op("selu")
+class Selu(Pointwise):
+    """gamma * x0, under 0 gamma * alpha * (exp(x0) - 1).  Source: ONNX Selu-22."""
+
+    alpha: float = 1.67326319217681884765625
+    gamma: float = 1.05070102214813232421875
+    scalar: ClassVar[Expr] = attr("gamma") * call("where", x0 < 0, attr("alpha") * call("expm1", x0), x0)
+    accepts: ClassVar[str] = "f"
+
+
+@op("celu")
+class Celu(Pointwise):
+    """max(0, x0) + min(0, alpha * (exp(x0 / alpha) - 1)).
+
+    Errors: ParameterError for an `alpha` of 0.  Source: ONNX Celu-28.
+    """
+
+    alpha: float = 1.0
+    scalar: ClassVar[Expr] = call("max", x0, 0) + call("min", attr("alpha") * call("expm1", x0 / attr("alpha")), 0)
+    accepts: ClassVar[str] = "f"
+
+    def check(self) -> None:
+        if self.alpha == 0:
+            raise ParameterError("celu: attribute 'alpha' must not be 0")
+
+
+@op("sigmoid")
+class Sigmoid(Pointwise):
+    """1 / (1 + exp(-x0)).  Source: ONNX Sigmoid-13."""
+
+    scalar: ClassVar[Expr] = sigmoid(x0)
+    accepts: ClassVar[str] = "f"
+
+
+@op("log_sigmoid")
+class LogSigmoid(Pointwise):
+    """log(sigmoid(x0)) without overflow."""
+
+    scalar: ClassVar[Expr] = -softplus(-x0)
+    accepts: ClassVar[str] = "f"
+
+
+@op("hard_sigmoid")
+class HardSigmoid(Pointwise):
+    """alpha * x0 + beta brought into [0, 1].  Source: ONNX HardSigmoid-22."""
+
+    alpha: float = 0.2
+    beta: float = 0.5
+    scalar: ClassVar[Expr] = call("max", call("min", attr("alpha") * x0 + attr("beta"), 1), 0)
+    accepts: ClassVar[str] = "f"
+
+
+@op("hard_swish")
+class HardSwish(Pointwise):
+    """x0 * hard_sigmoid(x0) with slope 1/6 and offset 1/2.  Source: ONNX HardSwish-22."""
+
+    scalar: ClassVar[Expr] = x0 * call("max", call("min", x0 * (1 / 6) + 0.5, 1), 0)
+    accepts: ClassVar[str] = "f"
+
+
+@op("softplus")
+class Softplus(Pointwise):
+    """log(1 + exp(x0)) without overflow.  Source: ONNX Softplus-22."""
+
+    scalar: ClassVar[Expr] = softplus(x0)
+    accepts: ClassVar[str] = "f"
+
+
+@op("softsign")
+class Softsign(Pointwise):
+    """x0 / (1 + |x0|).  Source: ONNX Softsign-22."""
+
+    scalar: ClassVar[Expr] = x0 / (1 + call("abs", x0))
+    accepts: ClassVar[str] = "f"
+
+
+@op("mish")
+class Mish(Pointwise):
+    """x0 * tanh(softplus(x0)).  Source: ONNX Mish-22."""
+
+    scalar: ClassVar[Expr] = x0 * call("tanh", softplus(x0))
+    accepts: ClassVar[str] = "f"
+
+
+@op("swish")
+class Swish(Pointwise):
+    """x0 * sigmoid(alpha * x0); with alpha 1 also called silu.  Source: ONNX Swish-24."""
+
+    alpha: float = 1.0
+    scalar: ClassVar[Expr] = x0 * sigmoid(attr("alpha") * x0)
+    accepts: ClassVar[str] = "f"
+
+
+@op("quick_gelu")
+class QuickGelu(Pointwise):
+    """x0 * sigmoid(alpha * x0): the logistic approximation of gelu."""
+
+    alpha: float = 1.702
+    scalar: ClassVar[Expr] = x0 * sigmoid(attr("alpha") * x0)
+    accepts: ClassVar[str] = "f"
+
+
+@op("gelu_erf")
+class GeluErf(Pointwise):
+    """x0 * P(N(0, 1) < x0).  Source: ONNX Gelu-20, approximate = none."""
+
+    scalar: ClassVar[Expr] = 0.5 * x0 * (1 + call("erf", x0 * math.sqrt(0.5)))
+    accepts: ClassVar[str] = "f"
+
+
+@op("gelu_tanh")
+class GeluTanh(Pointwise):
+    """The hyperbolic tangent approximation of gelu.  Source: ONNX Gelu-20, approximate = tanh."""
+
+    scalar: ClassVar[Expr] = (
+        0.5 * x0 * (1 + call("tanh", x0 * (math.sqrt(2 / math.pi) + math.sqrt(2 / math.pi) * 0.044715 * (x0 * x0))))
+    )
+    accepts: ClassVar[str] = "f"
+
+
+@op("shrink")
+class Shrink(Pointwise):
+    """x0 + bias under -lambd, x0 - bias above lambd, else 0.  Source: ONNX Shrink-9."""
+
+    lambd: float = 0.5
+    bias: float = 0.0
+    scalar: ClassVar[Expr] = call(
+        "where", x0 < -attr("lambd"), x0 + attr("bias"), call("where", x0 > attr("lambd"), x0 - attr("bias"), 0)
+    )
+    accepts: ClassVar[str] = "f"

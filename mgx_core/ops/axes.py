@@ -1,0 +1,24 @@
+"""Axis attributes: negative ones counted from the end, checked against the rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..errors import ShapeError
+
+__all__ = ["normalize", "normalize_all"]
+
+
+def normalize(axis: int, rank: int, what: str = "axis") -> int:
+    """`axis` in 0..rank-1.  Errors: ShapeError outside -rank..rank-1."""
+    if not -rank <= axis < rank:
+        raise ShapeError(f"{what} must lie in [{-rank}, {rank - 1}] for rank {rank}, got {axis}")
+    return axis + rank if axis < 0 else axis
+
+
+def normalize_all(axes: Iterable[int], rank: int, what: str = "axes") -> tuple[int, ...]:
+    """All `axes` in 0..rank-1, in their order.  Errors: ShapeError for one outside the rank or named twice."""
+    out = tuple(normalize(a, rank, what) for a in axes)
+    if len(set(out)) != len(out):
+        raise ShapeError(f"{what} must differ from each other, got {list(out)}")
+    return out

@@ -1,0 +1,95 @@
+"""Elementwise operations on the bits of integers, and the reinterpretation of bits."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from .. import dtype as dt
+from ..argument import Array
+from ..dtype import DType
+from ..errors import ShapeError
+from ..operation import Operation, Pointwise, op
+from ..scalar import Expr, call, x0, x1
+from ..shape import Shape
+
+__all__ = ["BitCast", "BitShiftLeft", "BitShiftRight", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"]
+
+
+@op("bitwise_and")
+class BitwiseAnd(Pointwise):
+    """Bits set in both.  Source: ONNX BitwiseAnd-18."""
+
+    scalar: ClassVar[Expr] = call("bitwise_and", x0, x1)
+    arity: ClassVar[int] = 2
+    accepts: ClassVar[str] = "biu"
+
+
+@op("bitwise_or")
+class BitwiseOr(Pointwise):
+    """Bits set in either.  Source: ONNX BitwiseOr-18."""
+
+    scalar: ClassVar[Expr] = call("bitwise_or", x0, x1)
+    arity: ClassVar[int] = 2
+    accepts: ClassVar[str] = "biu"
+
+
+@op("bitwise_xor")
+class BitwiseXor(Pointwise):
+    """Bits set in exactly one.  Source: ONNX BitwiseXor-18."""
+
+    scalar: ClassVar[Expr] = call("bitwise_xor", x0, x1)
+    arity: ClassVar[int] = 2
+    accepts: ClassVar[str] = "biu"
+
+
+@op("bitwise_not")
+class BitwiseNot(Pointwise):
+    """Bits flipped.  Source: ONNX BitwiseNot-18."""
+
+    scalar: ClassVar[Expr] = call("bitwise_not", x0)
+    accepts: ClassVar[str] = "biu"
+
+
+@op("bit_shift_left")
+class BitShiftLeft(Pointwise):
+    """x0 << x1; 0 for amounts outside the width.  Source: ONNX BitShift-28, LEFT."""
+
+    scalar: ClassVar[Expr] = call("shift_left", x0, x1)
+    arity: ClassVar[int] = 2
+    accepts: ClassVar[str] = "iu"
+
+
+@op("bit_shift_right")
+class BitShiftRight(Pointwise):
+    """x0 >> x1, filled with the sign; 0 or -1 for amounts outside the width.  Source: ONNX BitShift-28, RIGHT."""
+
+    scalar: ClassVar[Expr] = call("shift_right", x0, x1)
+    arity: ClassVar[int] = 2
+    accepts: ClassVar[str] = "iu"
+
+
+@op("bit_cast")
+class BitCast(Operation):
+    """The same bits read as another type of the same width.
+
+    x: any but string -> `target_type`, same dims.
+    Errors: ShapeError if the widths differ.  Source: ONNX BitCast-26.
+    """
+
+    target_type: DType
+
+    def infer(self, x: Shape) -> Shape:
+        if "s" in (x.dtype.kind, self.target_type.kind) or x.dtype.bits != self.target_type.bits:
+            raise ShapeError(f"the bits of {x.dtype} cannot be read as {self.target_type}")
+        return x.with_dtype(self.target_type)
+
+    def compute(self, x: Array) -> Array:
+        to = self.target_type
+        raw: Array = np.ascontiguousarray(x).reshape(x.shape)
+        if to is dt.bool_:
+            return np.asarray(raw.view(np.uint8) != 0)
+        if to.bits < 8:  # host arrays hold the value in the low bits of a byte
+            raw = raw.view(np.uint8) & np.uint8((1 << to.bits) - 1)
+        return raw.view(to.numpy)

@@ -1,0 +1,240 @@
+"""Feature preparation of classical models: scaling, filling in, picking and joining columns."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from .. import dtype as dt
+from ..argument import Array
+from ..dim import Dim, may_equal
+from ..errors import ParameterError, ShapeError
+from ..operation import Operation, op
+from ..shape import Shape
+from .scores import rows_of
+
+__all__: list[str] = []
+
+
+@op("array_feature_extractor")
+class ArrayFeatureExtractor(Operation):
+    """Columns of the last axis, picked by index.
+
+    x: any [.., f], y: int64 [k] or [1, k] -> [.., k]; x [f] -> [1, k].
+    Errors: ShapeError for an index outside 0..f-1.  Source: ONNX ai.onnx.ml ArrayFeatureExtractor-1.
+    """
+
+    def infer(self, x: Shape, y: Shape) -> Shape:
+        if y.dtype is not dt.int64 or not 1 <= y.rank <= 2 or (y.rank == 2 and not may_equal(y.dims[0], 1)):
+            raise ShapeError(f"indices must be int64 [k] or [1, k], got {y}")
+        if x.rank < 1:
+            raise ShapeError("data must have one axis or more")
+        return x.with_dims([*(x.dims[:-1] or (1,)), y.dims[-1]])
+
+    def compute(self, x: Array, y: Array) -> Array:
+        indices = y.reshape(-1)
+        bad = indices[(indices < 0) | (indices >= x.shape[-1])]
+        if bad.size:
+            raise ShapeError(f"indices must lie in [0, {x.shape[-1] - 1}], got {bad[0]}")
+        return np.atleast_2d(x[..., indices])
+
+
+@op("binarizer")
+class Binarizer(Operation):
+    """1 where x exceeds `threshold`, else 0, in the type of x.
+
+    x: number [..] -> same shape.  Source: ONNX ai.onnx.ml Binarizer-1.
+    """
+
+    threshold: float = 0.0
+
+    def infer(self, x: Shape) -> Shape:
+        _check_number(x)
+        return x.as_standard()
+
+    def compute(self, x: Array) -> Array:
+        return (x > np.asarray(self.threshold, x.dtype if x.dtype.kind == "f" else np.float64)).astype(x.dtype)
+
+
+@op("feature_vectorizer")
+class FeatureVectorizer(Operation):
+    """All features side by side.
+
+    xs: number [n, ..] or [f] (one row) each -> float32 [n, sum of features].  `inputdimensions` gives the width that each input takes:
+    narrower ones are filled with zeros, wider ones cut.
+    Errors: ShapeError for different numbers of rows.  Source: ONNX ai.onnx.ml FeatureVectorizer-1.
+    """
+
+    inputdimensions: tuple[int, ...] = ()
+
+    def check(self) -> None:
+        if any(not 0 <= d < 1 << 31 for d in self.inputdimensions):
+            raise ParameterError(f"inputdimensions must not be negative or absurd, got {list(self.inputdimensions)}")
+
+    def infer(self, *xs: Shape) -> Shape:
+        if not xs or (self.inputdimensions and len(self.inputdimensions) != len(xs)):
+            raise ShapeError(f"there must be an input for each of the {len(self.inputdimensions)} inputdimensions, got {len(xs)}")
+        width: Dim = 0
+        rows = None
+        for i, x in enumerate(xs):
+            _check_number(x)
+            n, *features = x.dims if x.rank > 1 else (1, *x.dims)
+            rows = n if rows is None else rows
+            if not may_equal(n, rows):
+                raise ShapeError(f"inputs must have equal numbers of rows, got {rows} and {n} (input {i})")
+            if self.inputdimensions:
+                width = width + self.inputdimensions[i]
+            else:
+                size: Dim = 1
+                for d in features:
+                    size = size * d
+                width = width + size
+        return Shape.of(dt.float32, (1 if rows is None else rows, width))
+
+    def compute(self, *xs: Array) -> Array:
+        columns = []
+        for i, x in enumerate(xs):
+            rows = x.reshape(len(x), x.size // max(1, len(x))) if x.ndim > 1 else x.reshape(1, -1)
+            rows = rows.astype(np.float32)
+            if self.inputdimensions:
+                width = self.inputdimensions[i]
+                rows = np.pad(rows[:, :width], ((0, 0), (0, max(0, width - rows.shape[1]))))
+            columns.append(rows)
+        return np.concatenate(columns, axis=1)
+
+
+@op("imputer")
+class Imputer(Operation):
+    """x with the replaced value (NaN counts) exchanged for the imputed one, of which there is one or one per feature.
+
+    x: float or integer [.., f] -> same shape.  Floats use the `_float` attributes, integers the `_int64` ones.
+    Errors: ParameterError without imputed values or with two kinds, ShapeError for a number of them that is not 1 or f.
+    Source: ONNX ai.onnx.ml Imputer-1.
+    """
+
+    imputed_value_floats: tuple[float, ...] = ()
+    imputed_value_int64s: tuple[int, ...] = ()
+    replaced_value_float: float = 0.0
+    replaced_value_int64: int = 0
+
+    def check(self) -> None:
+        if bool(self.imputed_value_floats) == bool(self.imputed_value_int64s):
+            raise ParameterError("exactly one of imputed_value_floats and imputed_value_int64s must be given")
+
+    def infer(self, x: Shape) -> Shape:
+        _check_number(x)
+        values = self.imputed_value_floats if x.dtype.is_float else self.imputed_value_int64s
+        if not values:
+            raise ShapeError(f"the imputed values are of another kind than the data, which is {x.dtype}")
+        if len(values) != 1 and (not x.rank or not may_equal(x.dims[-1], len(values))):
+            raise ShapeError(f"there must be 1 imputed value or one per feature, got {len(values)} for {x}")
+        return x.as_standard()
+
+    def compute(self, x: Array) -> Array:
+        try:
+            if x.dtype.kind in "iu":
+                wanted = x == self.replaced_value_int64
+                values = np.array(self.imputed_value_int64s, x.dtype)
+            else:
+                old = np.asarray(self.replaced_value_float, x.dtype)
+                wanted = np.isnan(x) if np.isnan(old) else x == old
+                values = np.array(self.imputed_value_floats, x.dtype)
+        except OverflowError:
+            raise ParameterError(f"an imputed value does not fit {x.dtype}") from None
+        return np.where(wanted, values, x)
+
+
+@op("normalizer")
+class Normalizer(Operation):
+    """Each row divided by its maximum (MAX), its sum of magnitudes (L1) or its Euclidean length (L2); rows where that is 0 stay.
+
+    x: number [n, f] or [f] -> float32 of the same dims.  Source: ONNX ai.onnx.ml Normalizer-1.
+    """
+
+    norm: Literal["MAX", "L1", "L2"] = "MAX"
+
+    def infer(self, x: Shape) -> Shape:
+        rows_of(x)
+        return x.with_dtype(dt.float32)
+
+    def compute(self, x: Array) -> Array:
+        rows = x.astype(np.float64)
+        if not rows.size:
+            return rows.astype(np.float32)
+        match self.norm:
+            case "MAX":
+                size = rows.max(axis=-1, keepdims=True)
+            case "L1":
+                size = np.abs(rows).sum(axis=-1, keepdims=True)
+            case _:
+                size = np.sqrt((rows * rows).sum(axis=-1, keepdims=True))
+        return np.divide(rows, size, out=rows.copy(), where=size != 0).astype(np.float32)
+
+
+@op("one_hot_encoder")
+class OneHotEncoder(Operation):
+    """For each element a row of zeros with a one at the index of its category.
+
+    x: string (cats_strings) or number (cats_int64s; floats are truncated) [..] -> float32 [.., categories].
+    Errors: ParameterError unless one list is given; at run time, for an unknown category if `zeros` is false.
+    Source: ONNX ai.onnx.ml OneHotEncoder-1.
+    """
+
+    cats_int64s: tuple[int, ...] = ()
+    cats_strings: tuple[str, ...] = ()
+    zeros: bool = True
+
+    def check(self) -> None:
+        if bool(self.cats_int64s) == bool(self.cats_strings):
+            raise ParameterError("exactly one of cats_int64s and cats_strings must be given")
+
+    def infer(self, x: Shape) -> Shape:
+        if (x.dtype is dt.string) != bool(self.cats_strings):
+            raise ShapeError(f"the categories are {'strings' if self.cats_strings else 'integers'}, the data is {x.dtype}")
+        return Shape.of(dt.float32, [*x.dims, len(self.cats_strings or self.cats_int64s)])
+
+    def compute(self, x: Array) -> Array:
+        cats: dict[int | str, int] = {c: i for i, c in enumerate(self.cats_strings or self.cats_int64s)}
+        out = np.zeros((x.size, len(self.cats_strings or self.cats_int64s)), np.float32)
+        for i, value in enumerate(x.reshape(-1).tolist()):
+            if isinstance(value, float):
+                value = int(value) if np.isfinite(value) else None
+            at = cats.get(value)
+            if at is not None:
+                out[i, at] = 1
+            elif not self.zeros:
+                raise ParameterError(f"{value!r} is none of the categories")
+        return out.reshape(*x.shape, out.shape[-1])
+
+
+@op("scaler")
+class Scaler(Operation):
+    """(x - offset) * scale, each with one value or one per feature; absent ones do nothing.
+
+    x: number [.., f] -> float32 of the same dims.
+    Errors: ShapeError for a number of values that is not 1 or f.  Source: ONNX ai.onnx.ml Scaler-1.
+    """
+
+    offset: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+
+    def infer(self, x: Shape) -> Shape:
+        _check_number(x)
+        for name, values in (("offset", self.offset), ("scale", self.scale)):
+            if len(values) > 1 and (not x.rank or not may_equal(x.dims[-1], len(values))):
+                raise ShapeError(f"{name} must have 1 value or one per feature, got {len(values)} for {x}")
+        return x.with_dtype(dt.float32)
+
+    def compute(self, x: Array) -> Array:
+        out = x.astype(np.float32 if x.dtype.itemsize < 4 or x.dtype == np.float32 else np.float64)
+        if self.offset:
+            out = out - np.array(self.offset, out.dtype)
+        if self.scale:
+            out = out * np.array(self.scale, out.dtype)
+        return out.astype(np.float32)
+
+
+def _check_number(x: Shape) -> None:
+    if not (x.dtype.is_float or x.dtype.is_integer):
+        raise ShapeError(f"numbers are needed, got {x}")

@@ -1,0 +1,284 @@
+"""Ops that run sub-modules: control flow, and the groups that fusion makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..argument import Array, Value
+from ..dim import Dim, bounds, fresh
+from ..errors import ShapeError
+from ..operation import Operation, Run, op
+from ..shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
+
+__all__ = ["FusedReduce", "GetTupleElem", "Group", "If", "Loop", "PointwiseGroup", "Scan", "join"]
+
+
+@op("get_tuple_elem")
+class GetTupleElem(Operation):
+    """One item of a tuple.
+
+    x: tuple of values -> the item at `index`.  Errors: ShapeError if x is no tuple or has no such item.
+    """
+
+    index: int
+
+    def infer(self, x: TupleShape) -> AnyShape:
+        if not isinstance(x, TupleShape) or not 0 <= self.index < len(x.items):
+            raise ShapeError(f"needs a tuple with an item {self.index}, got {x}")
+        return x.items[self.index]
+
+    def compute(self, x: tuple[Value, ...]) -> Value:
+        return x[self.index]
+
+
+def join(a: AnyShape, b: AnyShape) -> AnyShape:
+    """The type that covers two: extents that differ become fresh symbols, ranks that differ are left open.
+
+    Errors: ShapeError if the element types differ.
+    """
+    match a, b:
+        case Shape(), Shape():
+            if a.dtype is not b.dtype:
+                raise ShapeError(f"element types {a.dtype} and {b.dtype} cannot meet")
+            if not a.ranked or not b.ranked or a.rank != b.rank:
+                return Shape.unranked(a.dtype)
+            return a.with_dims(_join_dim(x, y) for x, y in zip(a.dims, b.dims, strict=True))
+        case SequenceShape(), SequenceShape():
+            return SequenceShape(join(a.element, b.element))
+        case OptionalShape(), OptionalShape():
+            return OptionalShape(join(a.element, b.element))
+        case OptionalShape(), _:
+            return OptionalShape(join(a.element, b))
+        case _, OptionalShape():
+            return OptionalShape(join(a, b.element))
+        case TupleShape(), TupleShape() if len(a.items) == len(b.items):
+            return TupleShape(map(join, a.items, b.items))
+    raise ShapeError(f"types {a} and {b} cannot meet")
+
+
+def _join_dim(a: Dim, b: Dim) -> Dim:
+    return a if a == b else fresh("n", min(bounds(a)[0], bounds(b)[0]), max(bounds(a)[1], bounds(b)[1]))
+
+
+@op("if")
+class If(Operation):
+    """One of two modules, by a condition.
+
+    cond: bool with one element; modules: then, else, both without parameters (they read enclosing values) -> tuple of what both
+    return.  Results whose extents differ get a symbol that is known while running.
+    Errors: ShapeError unless both modules return the same number of values of the same element types.
+    """
+
+    control: ClassVar[bool] = True
+
+    def infer(self, cond: Shape, *, modules: Sequence[Any]) -> TupleShape:
+        if cond.dtype.kind != "b":
+            raise ShapeError(f"the condition must be bool, got {cond}")
+        if len(modules) != 2:
+            raise ShapeError(f"takes two modules (then, else), got {len(modules)}")
+        then, other = (m.output_shapes() for m in modules)
+        if len(then) != len(other):
+            raise ShapeError(f"both branches must return as many values, got {len(then)} and {len(other)}")
+        return TupleShape(map(join, then, other))
+
+    def compute(self, cond: Array, *, modules: Sequence[Any], run: Run) -> tuple[Value, ...]:
+        if cond.size != 1:
+            raise ShapeError(f"the condition must have one element, got {cond.size}")
+        return tuple(run(modules[0 if cond.reshape(()) else 1], []))
+
+
+@op("loop")
+class Loop(Operation):
+    """A module run again and again while its condition holds.
+
+    trips: int64 scalar, or absent for no bound; cond: bool scalar, or absent for true; states: values carried from one trip to
+    the next; module: (iteration: int64, cond: bool, *states) -> (cond, *states, *scans) -> tuple of the final states and of the
+    scans joined along a new first axis (`scan_output_directions` 1: backwards).
+    max_iterations: trips after which a loop without end is refused.
+    Errors: ShapeError for signatures that do not fit, or when the bound is exceeded, naming ``limit_max_iterations``.
+    """
+
+    control: ClassVar[bool] = True
+
+    max_iterations: int = 65535
+    scan_output_directions: tuple[int, ...] = ()
+
+    def infer(
+        self, trips: Shape | None = None, cond: Shape | None = None, *states: AnyShape, modules: Sequence[Any]
+    ) -> TupleShape:
+        (body,) = modules
+        parameters = [p.result for p in body.parameters.values()]
+        results = body.output_shapes()
+        if len(parameters) != 2 + len(states) or len(results) < 1 + len(states):
+            raise ShapeError(
+                f"the body must take 2 + {len(states)} values and return at least 1 + {len(states)}, "
+                f"got {len(parameters)} and {len(results)}"
+            )
+        carried = [join(join(s, p), r) for s, p, r in zip(states, parameters[2:], results[1:], strict=False)]
+        length = fresh("trips", 0, self.max_iterations)
+        scans = [_stacked(r, length) for r in results[1 + len(states) :]]
+        return TupleShape([*carried, *scans])
+
+    def compute(
+        self, trips: Array | None = None, cond: Array | None = None, *states: Value, modules: Sequence[Any], run: Run
+    ) -> tuple[Value, ...]:
+        (body,) = modules
+        bound = None if trips is None else int(np.asarray(trips).reshape(()))
+        going = True if cond is None else bool(np.asarray(cond).reshape(()))
+        carried = list(states)
+        rows: list[list[Array]] = [[] for _ in body.outputs[1 + len(states) :]]
+        n = 0
+        while going and (bound is None or n < bound):
+            if n >= self.max_iterations:
+                raise ShapeError(
+                    f"the loop was still running after {self.max_iterations} trips (option limit_max_iterations)"
+                )
+            results = run(body, [np.asarray(n, np.int64), np.asarray(going, np.bool_), *carried])
+            going = bool(np.asarray(results[0]).reshape(()))
+            carried = results[1 : 1 + len(states)]
+            for row, value in zip(rows, results[1 + len(states) :], strict=True):
+                row.append(value)
+            n += 1
+        shapes = body.output_shapes()[1 + len(states) :]
+        directions = self.scan_output_directions or (0,) * len(rows)
+        scans = [_stack(row, s, d) for row, s, d in zip(rows, shapes, directions, strict=True)]
+        return (*carried, *scans)
+
+
+def _stacked(row: AnyShape, length: Dim) -> Shape:
+    if not isinstance(row, Shape):
+        raise ShapeError(f"a scan output must be a tensor, got {row}")
+    return row.with_dims((length, *row.dims)) if row.ranked else Shape.unranked(row.dtype)
+
+
+def _stack(rows: list[Array], shape: AnyShape, direction: int = 0, axis: int = 0) -> Array:
+    assert isinstance(shape, Shape)
+    if not rows:
+        dims = [d if isinstance(d, int) else 0 for d in shape.dims] if shape.ranked else []
+        return np.zeros((0, *dims), shape.dtype.numpy)
+    for row in rows[1:]:
+        if row.shape != rows[0].shape:
+            raise ShapeError(f"scan outputs of one loop must have one shape, got {rows[0].shape} and {row.shape}")
+    return np.stack(rows[::-1] if direction else rows, axis)
+
+
+@op("scan")
+class Scan(Operation):
+    """A module run over the slices of its inputs.
+
+    inputs: `states` values carried along, then tensors that are cut along `input_axes` (backwards where `input_directions` is
+    1); module: (*states, *slices) -> (*states, *rows) -> tuple of the final states and of the rows joined along `output_axes`.
+    Errors: ShapeError if the scanned extents differ or the signatures do not fit.
+    """
+
+    control: ClassVar[bool] = True
+
+    states: int = 0
+    input_axes: tuple[int, ...] = ()
+    input_directions: tuple[int, ...] = ()
+    output_axes: tuple[int, ...] = ()
+    output_directions: tuple[int, ...] = ()
+
+    def infer(self, *xs: AnyShape, modules: Sequence[Any]) -> TupleShape:
+        (body,) = modules
+        scanned = xs[self.states :]
+        if len(body.parameters) != len(xs):
+            raise ShapeError(f"the body must take {len(xs)} values, got {len(body.parameters)}")
+        length: Dim = 0
+        for n, x in enumerate(scanned):
+            assert isinstance(x, Shape)
+            axis = self._axis(self.input_axes, n, x.rank)
+            length = x.dims[axis]
+        results = body.output_shapes()
+        parameters = [p.result for p in body.parameters.values()]
+        carried = [
+            join(join(s, p), r)
+            for s, p, r in zip(xs[: self.states], parameters[: self.states], results[: self.states], strict=True)
+        ]
+        rows = []
+        for n, r in enumerate(results[self.states :]):
+            assert isinstance(r, Shape)
+            axis = self._axis(self.output_axes, n, r.rank + 1)
+            rows.append(r.with_dims((*r.dims[:axis], length, *r.dims[axis:])))
+        return TupleShape([*carried, *rows])
+
+    @staticmethod
+    def _axis(axes: Sequence[int], n: int, rank: int) -> int:
+        axis = axes[n] if n < len(axes) else 0
+        if not -rank <= axis < rank:
+            raise ShapeError(f"scan axis {axis} is outside rank {rank}")
+        return axis % rank
+
+    def compute(self, *xs: Value, modules: Sequence[Any], run: Run) -> tuple[Value, ...]:
+        (body,) = modules
+        carried = list(xs[: self.states])
+        cut = []
+        for n, x in enumerate(xs[self.states :]):
+            moved = np.moveaxis(x, self._axis(self.input_axes, n, x.ndim), 0)
+            backwards = self.input_directions[n] if n < len(self.input_directions) else 0
+            cut.append(moved[::-1] if backwards else moved)
+        if len({len(c) for c in cut}) > 1:
+            raise ShapeError(f"scanned inputs must have one length, got {[len(c) for c in cut]}")
+        shapes = body.output_shapes()[self.states :]
+        rows: list[list[Array]] = [[] for _ in shapes]
+        for slices in zip(*cut, strict=True):
+            results = run(body, [*carried, *map(np.asarray, slices)])
+            carried = results[: self.states]
+            for row, value in zip(rows, results[self.states :], strict=True):
+                row.append(value)
+        joined = []
+        for n, (row, shape) in enumerate(zip(rows, shapes, strict=True)):
+            assert isinstance(shape, Shape)
+            axis = self._axis(self.output_axes, n, shape.rank + 1)
+            joined.append(_stack(row, shape, self.output_directions[n] if n < len(self.output_directions) else 0, axis))
+        return (*carried, *joined)
+
+
+class _Grouped(Operation):
+    """Base of groups: the result is what the module returns, a tuple if it returns several values."""
+
+    __slots__ = ()
+
+    def infer(self, *xs: AnyShape, modules: Sequence[Any]) -> AnyShape:
+        (body,) = modules
+        if len(body.parameters) != len(xs):
+            raise ShapeError(f"the group's module takes {len(body.parameters)} values, got {len(xs)}")
+        shapes = body.output_shapes()
+        return shapes[0] if len(shapes) == 1 else TupleShape(shapes)
+
+    def compute(self, *xs: Value, modules: Sequence[Any], run: Run) -> Value:
+        results = run(modules[0], xs)
+        return results[0] if len(results) == 1 else tuple(results)
+
+
+@op("pointwise")
+class PointwiseGroup(_Grouped):
+    """A group of pointwise ops that a target runs as one loop.
+
+    xs: the group's inputs; module: pointwise ops (and reshapes, broadcasts of inputs) -> what the module returns.
+    """
+
+
+@op("fused_reduce")
+class FusedReduce(_Grouped):
+    """A group of reductions over the same axes with the pointwise ops before and after.
+
+    xs: the group's inputs; module: reductions over `axes` and pointwise ops -> what the module returns.
+    """
+
+    axes: tuple[int, ...] = ()
+
+
+@op("group")
+class Group(_Grouped):
+    """A group that a target runs in a way of its own, named by `tag` (``attention``, ``conv_bias_relu``, ...).
+
+    xs: the group's inputs; module: what the group means -> what the module returns.
+    """
+
+    tag: str = ""
+
+

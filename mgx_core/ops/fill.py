@@ -1,0 +1,179 @@
+"""Tensors that no data flows into: extents as values, constants, ranges, memory."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import numpy as np
+
+from .. import dtype as dt
+from ..argument import Array
+from ..dim import fresh
+from ..dtype import DType
+from ..errors import ShapeError, UnsupportedError
+from ..operation import Operation, op
+from ..scalar import convert, widen
+from ..shape import AnyShape, Shape
+from .extents import scalar_operand, unknown, vector_length, whole
+
+__all__ = ["Allocate", "DimensionsOf", "DynamicRange", "EyeLike", "Fill", "Load", "Unknown"]
+
+
+@op("dimensions_of")
+class DimensionsOf(Operation):
+    """The extents of x as a vector, those of axes `start` to `end` (excluded, clipped, negative ones from the end).
+
+    x: any [..] -> int64 [axes].  Errors: none.  Source: MIGraphX dimensions_of, ONNX Shape-15.
+    """
+
+    start: int = 0
+    end: int | None = None
+
+    def infer(self, x: Shape) -> Shape:
+        if not x.ranked:
+            return Shape.of(dt.int64, (fresh("rank"),))
+        return Shape.of(dt.int64, (len(range(x.rank)[self.start : self.end]),))
+
+    def compute(self, x: Array) -> Array:
+        return np.array(x.shape[self.start : self.end], np.int64)
+
+
+@op("fill")
+class Fill(Operation):
+    """One value in every place of a tensor of another's extents.
+
+    value: any, one element; like: any [..] -> [..] of the type of value.
+    Errors: ShapeError if value has more elements.  Source: MIGraphX fill.
+    """
+
+    def infer(self, value: Shape, like: Shape) -> Shape:
+        return like.with_dtype(scalar_operand(value, "value").dtype)
+
+    def compute(self, value: Array, like: Array) -> Array:
+        return np.broadcast_to(value.reshape(()), like.shape)
+
+    def view(self, *inputs: Shape) -> tuple[int, Shape] | None:
+        lens = inputs[1].lens()
+        return 0, Shape(inputs[0].dtype, lens, [0] * len(lens))
+
+
+@op("dynamic_range")
+class DynamicRange(Operation):
+    """start, start + delta, ... up to but without limit; float16 and bfloat16 count in float32.
+
+    start, limit, delta: number, one element each, of one type -> [max(0, ceil((limit - start) / delta))].
+    Errors: ShapeError for differing types or a delta of 0.  Source: ONNX Range-27.
+    """
+
+    def infer(self, start: Shape, limit: Shape, delta: Shape) -> Shape:
+        for x, what in ((start, "start"), (limit, "limit"), (delta, "delta")):
+            if scalar_operand(x, what).dtype is not start.dtype or not x.dtype.is_number:
+                raise ShapeError(f"start, limit and delta must share one number type, got {start}, {limit} and {delta}")
+        return Shape.of(start.dtype, (fresh("range"),))
+
+    def compute(self, start: Array, limit: Array, delta: Array) -> Array:
+        dtype = dt.of(start.dtype)
+        first, stop, step = (widen(v).reshape(-1)[0].item() for v in (start, limit, delta))
+        if step == 0:
+            raise ShapeError("delta must not be 0")
+        span = (stop - first) / step if dtype.is_float else 0
+        if span != span or span > 1 << 40:
+            raise ShapeError(f"a range from {first} to {stop} by {step} has no end")
+        count = max(0, -int(-span // 1)) if dtype.is_float else len(range(first, stop, step))
+        wide = dtype.accumulate
+        with np.errstate(all="ignore"):
+            places = np.arange(count, dtype=np.int64).astype(wide) * np.asarray(step, wide)
+            return convert(np.asarray(np.asarray(first, wide) + places), dtype)
+
+
+@op("eye_like")
+class EyeLike(Operation):
+    """Ones on the k-th diagonal above the main one of a matrix of another's extents, zeros elsewhere.
+
+    x: any [m, n] -> [m, n] of `dtype`, or of the type of x.  Errors: ShapeError for another rank.  Source: ONNX
+    EyeLike-22.
+    """
+
+    dtype: DType | None = None
+    k: int = 0
+
+    def infer(self, x: Shape) -> Shape:
+        if x.rank != 2:
+            raise ShapeError(f"x must be a matrix, got {x}")
+        return x.with_dtype(self.dtype or x.dtype)
+
+    def compute(self, x: Array) -> Array:
+        rows, columns = x.shape
+        k = max(-rows - 1, min(columns + 1, self.k))
+        return convert(np.eye(rows, columns, k, np.int8), self.dtype or dt.of(x.dtype))
+
+
+@op("allocate")
+class Allocate(Operation):
+    """Memory whose contents nobody may rely on.
+
+    dims: int [rank], unless `shape` is given -> shape, or dims of type `buf_type`.
+    Errors: ShapeError if neither says the extents.  Source: MIGraphX allocate.
+    """
+
+    shape: Shape | None = None
+    buf_type: DType | None = None
+
+    def infer(self, dims: Shape | None = None) -> Shape:
+        if dims is None:
+            if self.shape is None:
+                raise ShapeError("extents are needed, as the attribute shape or as the input dims")
+            return self.shape.as_standard()
+        return unknown(Shape.of(self._type(), ()), vector_length(dims, "dims"))
+
+    def _type(self) -> DType:
+        return self.buf_type or (self.shape.dtype if self.shape is not None else dt.float32)
+
+    def compute(self, dims: Array | None = None) -> Array:
+        lens = self.shape.lens() if dims is None and self.shape is not None else whole(np.array(dims))
+        if any(n < 0 for n in lens):
+            raise ShapeError(f"extents must not be negative, got {lens}")
+        dtype = self._type() if dims is not None or self.shape is None else self.shape.dtype
+        return np.zeros(lens, dtype.numpy)
+
+
+@op("load")
+class Load(Operation):
+    """A tensor that lies in a buffer of bytes, from byte `offset` on.
+
+    buffer: int8 or uint8 [bytes] -> shape.  Errors: ShapeError if it would leave the buffer.  Source: MIGraphX load.
+    """
+
+    shape: Shape
+    offset: int = 0
+
+    def infer(self, buffer: Shape) -> Shape:
+        if buffer.dtype.size != 1 or buffer.rank != 1:
+            raise ShapeError(f"buffer must be a vector of bytes, got {buffer}")
+        if self.offset < 0 or (not self.shape.dynamic() and self.offset + self.shape.bytes() > buffer.elements()):
+            raise ShapeError(f"{self.shape} at byte {self.offset} leaves {buffer}")
+        return self.shape.as_standard()
+
+    def compute(self, buffer: Array) -> Array:
+        lens = self.shape.lens()
+        steps = [s * self.shape.dtype.size for s in self.shape.strides()]
+        span = np.ascontiguousarray(buffer[self.offset : self.offset + self.shape.bytes()])
+        flat = np.frombuffer(span.tobytes(), self.shape.dtype.numpy)
+        return np.lib.stride_tricks.as_strided(flat, lens, steps, writeable=False)
+
+
+@op("unknown")
+class Unknown(Operation):
+    """A place-holder for an op that a frontend was told to skip; it can be read and printed, never run.
+
+    xs: any -> the type of the first, or a float32 scalar.  Errors: UnsupportedError when run.  Source: MIGraphX
+    unknown.
+    """
+
+    op: str
+
+    def infer(self, *xs: AnyShape) -> AnyShape:
+        return xs[0] if xs else Shape.of(dt.float32, ())
+
+    def compute(self, *xs: Array) -> NoReturn:
+        raise UnsupportedError(f"{self.op!r} was skipped when the model was read")

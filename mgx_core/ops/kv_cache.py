@@ -1,0 +1,61 @@
+"""Caches of keys and values that grow with every step of a decoder."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..argument import Array
+from ..dim import Dim, fresh, may_equal
+from ..errors import ShapeError
+from ..operation import Operation, op
+from ..shape import Shape
+
+__all__ = ["ConcatPastPresent"]
+
+
+@op("concat_past_present")
+class ConcatPastPresent(Operation):
+    """New keys or values written behind those that a cache holds already.
+
+    present [b, g, s, d], seqlens_k integer [b] (tokens of each sample after this step, less one), past [b, g, c, d]
+    -> [b, g, n, d], n the attribute `length` (default: c; -1: the larger of c and the most tokens of a sample).
+    A sample's s new rows go to its last places; if it has fewer than s tokens, from 0 on.  Rows nobody wrote are zero.
+    kv_num_heads: g if given, checked.
+    Errors: ShapeError for operands that do not fit, or tokens that the cache has no place for.
+    Source: GroupQueryAttention of com.microsoft.
+    """
+
+    kv_num_heads: int = 0
+    length: Dim | None = None
+
+    def infer(self, present: Shape, seqlens_k: Shape, past: Shape) -> Shape:
+        if present.rank != 4 or past.rank != 4 or present.dtype is not past.dtype:
+            raise ShapeError(f"present and past must be [b, g, s, d] of one dtype, got {present} and {past}")
+        for i in (0, 1, 3):
+            if not may_equal(present.dims[i], past.dims[i]):
+                raise ShapeError(f"present and past may differ on axis 2 only, got {present} and {past}")
+        if self.kv_num_heads and not may_equal(present.dims[1], self.kv_num_heads):
+            raise ShapeError(f"kv_num_heads is {self.kv_num_heads}, present has {present.dims[1]} heads")
+        if not seqlens_k.dtype.is_integer or seqlens_k.rank != 1 or not may_equal(seqlens_k.dims[0], present.dims[0]):
+            raise ShapeError(f"seqlens_k must be an integer vector of {present.dims[0]}, got {seqlens_k}")
+        length: Dim = past.dims[2] if self.length is None else self.length
+        if length == -1:
+            length = fresh("cache", 0, past.dims[2] + present.dims[2])
+        return present.with_dims((present.dims[0], present.dims[1], length, present.dims[3]))
+
+    def compute(self, present: Array, seqlens_k: Array, past: Array) -> Array:
+        s, c = present.shape[2], past.shape[2]
+        total = seqlens_k.astype(np.int64) + 1
+        most = int(total.max()) if total.size else 0
+        length = c if self.length is None else int(self.length)
+        if length < 0:
+            length = max(c, most)
+        if most > length:
+            raise ShapeError(f"a sample has {most} tokens, the cache holds {length}")
+        out = np.zeros((*present.shape[:2], length, present.shape[3]), present.dtype)
+        out[:, :, : min(c, length)] = past[:, :, :length]
+        for b, tokens in enumerate(total.tolist()):
+            start = max(tokens - s, 0)
+            rows = min(s, length - start)
+            out[b, :, start : start + rows] = present[b, :, :rows]
+        return out

@@ -1,0 +1,77 @@
+"""The op that maps categories to others: labels to numbers and back."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import dtype as dt
+from ..argument import Array
+from ..dtype import DType
+from ..errors import ParameterError, ShapeError
+from ..operation import Operation, op
+from ..shape import Shape
+
+__all__: list[str] = []
+
+
+@op("label_encoder")
+class LabelEncoder(Operation):
+    """Each element looked up among the keys; what is not there becomes the default.
+
+    x: string, integer or float [..] -> dtype [..].  One list of keys and one of values are given, of the kinds of x and of `dtype`;
+    of equal keys the last counts; NaN finds NaN.
+    Errors: ParameterError for lists that do not fit; ShapeError if x is of another kind than the keys.
+    Source: ONNX ai.onnx.ml LabelEncoder-4.
+    """
+
+    dtype: DType
+    keys_floats: tuple[float, ...] = ()
+    keys_int64s: tuple[int, ...] = ()
+    keys_strings: tuple[str, ...] = ()
+    values_floats: tuple[float, ...] = ()
+    values_int64s: tuple[int, ...] = ()
+    values_strings: tuple[str, ...] = ()
+    default_float: float = -0.0
+    default_int64: int = -1
+    default_string: str = "_Unused"
+
+    def check(self) -> None:
+        keys = [k for k in (self.keys_floats, self.keys_int64s, self.keys_strings) if k]
+        values = [v for v in (self.values_floats, self.values_int64s, self.values_strings) if v]
+        if len(keys) != 1 or len(values) != 1 or len(keys[0]) != len(values[0]):
+            raise ParameterError(
+                f"one list of keys and one of values of the same length are needed, got keys of lengths "
+                f"{[len(k) for k in keys]} and values of lengths {[len(v) for v in values]}"
+            )
+        if self._kind(self.dtype) != ("float" if self.values_floats else "int64" if self.values_int64s else "string"):
+            raise ParameterError(f"the values do not suit the result's type {self.dtype}")
+
+    def _kind(self, dtype: DType) -> str:
+        return "string" if dtype is dt.string else "float" if dtype.is_float else "int64"
+
+    def infer(self, x: Shape) -> Shape:
+        wanted = "float" if self.keys_floats else "int64" if self.keys_int64s else "string"
+        if self._kind(x.dtype) != wanted or x.dtype.kind in "bc":
+            raise ShapeError(f"keys are of kind {wanted}, the data is {x.dtype}")
+        return x.with_dtype(self.dtype)
+
+    def compute(self, x: Array) -> Array:
+        values = np.array(self.values_floats or self.values_int64s or self.values_strings, self.dtype.numpy)
+        default = getattr(self, f"default_{self._kind(self.dtype)}")
+        if self.keys_strings:
+            table = {k: i for i, k in enumerate(self.keys_strings)}
+            found = np.array([table.get(v, -1) for v in x.reshape(-1)], np.int64).reshape(x.shape)
+        else:
+            keys = np.array(self.keys_floats or self.keys_int64s)
+            keys = keys.astype(x.dtype if keys.dtype.kind == "f" else np.int64)
+            order = np.argsort(keys, kind="stable")
+            ordered = keys[order]
+            wide = x if keys.dtype.kind == "f" else x.astype(np.int64)
+            at = np.searchsorted(ordered, wide, side="right") - 1  # the last of equal keys; NaN sorts after all numbers
+            hit = ordered[at] == wide
+            if keys.dtype.kind == "f":
+                hit |= np.isnan(ordered[at]) & np.isnan(wide)
+            found = np.where(hit & (at >= 0), order[at], -1)
+        out = np.full(x.shape, default, self.dtype.numpy)
+        out[found >= 0] = values[found[found >= 0]]
+        return out

@@ -1,0 +1,167 @@
+"""Attention without a softmax, as a recurrence over a matrix state; and the causal convolution that goes with it."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+
+from ..argument import Array
+from ..dim import Dim, may_equal
+from ..dtype import of
+from ..errors import ParameterError, ShapeError
+from ..operation import Operation, op
+from ..scalar import convert, widen
+from ..shape import Shape, TupleShape
+
+__all__ = ["CausalConvWithState", "LinearAttention"]
+
+
+def _packed(x: Shape, name: str, heads: int) -> tuple[Dim, Dim, Dim]:
+    if x.rank != 3 or not x.dtype.is_float:
+        raise ShapeError(f"{name} must be a float tensor [batch, steps, heads * size], got {x}")
+    b, t, n = x.dims
+    if isinstance(n, int) and n % heads:
+        raise ShapeError(f"the last extent of {name} must be a multiple of {heads} heads, got {n}")
+    return b, t, n // heads
+
+
+def _heads(x: Array, heads: int) -> Array:
+    """[b, t, h d] as float32 [t, b, h, d]."""
+    b, t, n = x.shape
+    return np.ascontiguousarray(widen(x).reshape(b, t, heads, n // heads).transpose(1, 0, 2, 3))
+
+
+@op("linear_attention")
+class LinearAttention(Operation):
+    """Attention as a linear recurrence on a state [b, g, k, v], read by every query.
+
+    query [b, t, h k], key [b, t, g k], value [b, t, g v]; past_state [b, g, k, v] (zeros); decay [b, t, g k] or
+    [b, t, g]; beta [b, t, g] or [b, t, 1] -> (output [b, t, h v], present_state [b, g, k, v]).
+    Per step: gated rules first multiply the state by exp(decay); then key (x) value is added, delta rules add
+    key (x) beta (value - state^T key); the output is scale * state^T query (scale 0: 1 / sqrt(k)).
+    Errors: ShapeError for operands that do not fit the rule or each other.  Source: ONNX LinearAttention-27.
+    """
+
+    q_num_heads: int
+    kv_num_heads: int
+    update_rule: Literal["linear", "gated", "delta", "gated_delta"] = "gated_delta"
+    scale: float = 0.0
+    chunk_size: int = 64
+
+    def check(self) -> None:
+        if self.kv_num_heads < 1 or self.q_num_heads < 1 or self.q_num_heads % self.kv_num_heads:
+            heads = f"{self.q_num_heads} and {self.kv_num_heads}"
+            raise ParameterError(f"q_num_heads must be a positive multiple of kv_num_heads, got {heads}")
+
+    def infer(
+        self,
+        query: Shape,
+        key: Shape,
+        value: Shape,
+        past_state: Shape | None = None,
+        decay: Shape | None = None,
+        beta: Shape | None = None,
+    ) -> TupleShape:
+        g = self.kv_num_heads
+        b, t, k = _packed(query, "query", self.q_num_heads)
+        kb, kt, kk = _packed(key, "key", g)
+        vb, vt, v = _packed(value, "value", g)
+        for one, other in ((b, kb), (b, vb), (t, kt), (t, vt), (k, kk)):
+            if not may_equal(one, other):
+                raise ShapeError(f"query {query}, key {key} and value {value} must agree in batch, steps and key size")
+        for what, shape, wanted in (("decay", decay, "gated"), ("beta", beta, "delta")):
+            if (wanted in self.update_rule) != (shape is not None):
+                verb = "requires" if shape is None else "forbids"
+                raise ShapeError(f"update rule {self.update_rule!r} {verb} {what}")
+            if shape is not None and (shape.rank != 3 or not all(map(may_equal, shape.dims[:2], (b, t)))):
+                raise ShapeError(f"{what} must be [{b}, {t}, ..], got {shape}")
+        if decay is not None and not (may_equal(decay.dims[2], g) or may_equal(decay.dims[2], g * k)):
+            raise ShapeError(f"the last extent of decay must be {g} or {g * k}, got {decay.dims[2]}")
+        if beta is not None and not (may_equal(beta.dims[2], g) or may_equal(beta.dims[2], 1)):
+            raise ShapeError(f"the last extent of beta must be {g} or 1, got {beta.dims[2]}")
+        state = (b, g, k, v)
+        if past_state is not None and (past_state.rank != 4 or not all(map(may_equal, past_state.dims, state))):
+            raise ShapeError(f"past_state must have dims {list(state)}, got {past_state}")
+        kept = query.dtype if past_state is None else past_state.dtype
+        return TupleShape([query.with_dims((b, t, self.q_num_heads * v)), Shape.of(kept, state)])
+
+    def compute(
+        self,
+        query: Array,
+        key: Array,
+        value: Array,
+        past_state: Array | None = None,
+        decay: Array | None = None,
+        beta: Array | None = None,
+    ) -> tuple[Array, Array]:
+        g, h = self.kv_num_heads, self.q_num_heads
+        q, k, v = _heads(query, h), _heads(key, g), _heads(value, g)
+        t, b, _, size = k.shape
+        group = h // g
+        scale = q.dtype.type(self.scale or 1 / math.sqrt(max(size, 1)))
+        if past_state is None:
+            state = np.zeros((b, g, size, v.shape[-1]), q.dtype)
+        else:
+            state = widen(past_state).astype(q.dtype)
+        keep = None if decay is None else np.exp(_heads(decay, g))[..., None]
+        rate = None if beta is None else _heads(beta, beta.shape[2])
+        out = np.empty((t, b, g, group, v.shape[-1]), q.dtype)
+        queries = q.reshape(t, b, g, group, size)
+        for i in range(t):
+            if keep is not None:
+                state = state * keep[i]
+            new = v[i]
+            if rate is not None:
+                new = rate[i] * (new - np.matmul(k[i][..., None, :], state)[..., 0, :])
+            state = state + k[i][..., None] * new[..., None, :]
+            out[i] = scale * np.matmul(queries[i], state)
+        flat = out.transpose(1, 0, 2, 3, 4).reshape(b, t, h * v.shape[-1])
+        kept = of(query.dtype if past_state is None else past_state.dtype)
+        return convert(flat, of(query.dtype)), convert(state, kept)
+
+
+@op("causal_conv_with_state")
+class CausalConvWithState(Operation):
+    """Depthwise convolution that looks at the present and the past only, and hands on the last inputs as a state.
+
+    x [b, c, l], weight [c, 1, k], bias [c], past_state [b, c, k - 1] (zeros) -> (output [b, c, l], present_state
+    [b, c, k - 1]).  activation: silu (or its other name swish) applied to the output.
+    Errors: ShapeError for operands that do not fit.  Source: ONNX CausalConvWithState-27.
+    """
+
+    activation: Literal["none", "silu", "swish"] = "none"
+
+    def infer(self, x: Shape, weight: Shape, bias: Shape | None = None, past_state: Shape | None = None) -> TupleShape:
+        if x.rank != 3 or weight.rank != 3 or not x.dtype.is_float:
+            raise ShapeError(f"x must be a float tensor [b, c, l] and weight [c, 1, k], got {x} and {weight}")
+        b, c, _ = x.dims
+        if not may_equal(weight.dims[0], c) or not may_equal(weight.dims[1], 1):
+            raise ShapeError(f"weight must be [{c}, 1, k], got {weight}")
+        state = (b, c, weight.dims[2] - 1)
+        operands = (("weight", weight, weight.dims), ("bias", bias, (c,)), ("past_state", past_state, state))
+        for name, shape, dims in operands:
+            if shape is None:
+                continue
+            if shape.dtype is not x.dtype or shape.rank != len(dims) or not all(map(may_equal, shape.dims, dims)):
+                raise ShapeError(f"{name} must be {x.dtype} {list(dims)}, got {shape}")
+        return TupleShape([x.as_standard(), x.with_dims(state)])
+
+    def compute(
+        self, x: Array, weight: Array, bias: Array | None = None, past_state: Array | None = None
+    ) -> tuple[Array, Array]:
+        b, c, length = x.shape
+        taps = weight.shape[2]
+        before = np.zeros((b, c, taps - 1), x.dtype) if past_state is None else past_state
+        whole = np.concatenate((before, x), axis=2)
+        wide, w = widen(whole), widen(weight)
+        out = np.zeros((b, c, length), wide.dtype)
+        for j in range(taps):
+            out += wide[:, :, j : j + length] * w[:, 0, j, None]
+        if bias is not None:
+            out += widen(bias)[:, None]
+        if self.activation != "none":
+            with np.errstate(over="ignore"):
+                out = out / (1 + np.exp(-out))
+        return convert(out, of(x.dtype)), whole[:, :, whole.shape[2] - (taps - 1) :].copy()

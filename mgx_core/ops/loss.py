@@ -1,0 +1,68 @@
+"""Classification losses."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from .. import dim
+from .. import dtype as dt
+from ..argument import Array
+from ..errors import ShapeError
+from ..operation import Operation, op, same_dims
+from ..scalar import convert, widen
+from ..shape import Shape
+
+__all__ = ["NegativeLogLikelihoodLoss"]
+
+
+@op("negative_log_likelihood_loss")
+class NegativeLogLikelihoodLoss(Operation):
+    """The weighted negative log-probability of the true classes.
+
+    x: float [n, c, d1, ..] log-probabilities, target: int32 or int64 [n, d1, ..], weight: optional float [c] ->
+    [n, d1, ..] if `reduction` is none, else a scalar; the mean is weighted.  Targets equal to `ignore_index` do not count.
+    Errors: ShapeError if dims do not fit, at run time for targets outside 0..c-1.
+    Source: ONNX NegativeLogLikelihoodLoss-22.
+    """
+
+    ignore_index: int | None = None
+    reduction: Literal["none", "sum", "mean"] = "mean"
+
+    def infer(self, x: Shape, target: Shape, weight: Shape | None = None) -> Shape:
+        if not x.dtype.is_float or x.rank < 2:
+            raise ShapeError(f"x must be a float tensor of rank 2 or more, got {x}")
+        if target.dtype not in (dt.int32, dt.int64):
+            raise ShapeError(f"target must be int32 or int64, got {target.dtype}")
+        dims = (x.dims[0], *x.dims[2:])
+        if not same_dims(target.dims, dims):
+            raise ShapeError(f"target must have dims {list(dims)}, got {list(target.dims)}")
+        if weight is not None and (
+            weight.dtype is not x.dtype or weight.rank != 1 or not dim.may_equal(weight.dims[0], x.dims[1])
+        ):
+            raise ShapeError(f"weight must be {x.dtype}[{x.dims[1]}], got {weight}")
+        return x.with_dims(dims if self.reduction == "none" else ())
+
+    def compute(self, x: Array, target: Array, weight: Array | None = None) -> Array:
+        dtype = dt.of(x.dtype)
+        classes = x.shape[1]
+        kept = np.ones(target.shape, np.bool_) if self.ignore_index is None else target != self.ignore_index
+        if (kept & ((target < 0) | (target >= classes))).any():
+            raise ShapeError(f"targets must lie in [0, {classes - 1}]")
+        index = np.where(kept, target, 0).astype(np.int64)
+        if not classes:  # every target is ignored
+            picked = np.zeros(target.shape, widen(x).dtype)
+        else:
+            picked = np.squeeze(np.take_along_axis(widen(x), index[:, None], axis=1), 1)
+        share = kept.astype(picked.dtype)
+        if weight is not None and classes:
+            share = share * widen(weight)[index]
+        loss = np.where(kept, -picked * share, 0).astype(picked.dtype)
+        if self.reduction == "none":
+            return convert(loss, dtype)
+        out = np.sum(loss, dtype=np.float64)
+        if self.reduction == "mean":
+            with np.errstate(all="ignore"):
+                out = out / np.sum(share, dtype=np.float64)
+        return np.asarray(out).astype(dtype.accumulate).astype(dtype.numpy)

@@ -1,0 +1,100 @@
+"""Choice of the best boxes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import dtype as dt
+from ..argument import Array
+from ..dim import fresh, product
+from ..errors import ShapeError
+from ..operation import Operation, op
+from ..scalar import widen
+from ..shape import Shape
+from .extents import index_operand, merge, scalar_operand
+
+__all__ = ["Nonmaxsuppression"]
+
+
+@op("nonmaxsuppression")
+class Nonmaxsuppression(Operation):
+    """Boxes in order of falling score, without those that overlap a better one of the same batch entry and class.
+
+    boxes: float [b, n, 4] as corners y1 x1 y2 x2 in any order, or with center_point_box as x y width height; scores:
+    float [b, c, n]; at most max_output_boxes_per_class (0 if absent) for each b and c, with an intersection over
+    union of at most iou_threshold (0) and a score above score_threshold (all) -> int64 [found, 3]: batch entry,
+    class, box.  The result has its true extent whatever use_dyn_output says.
+    Errors: ShapeError for unfitting operands or a threshold outside 0..1.  Source: ONNX NonMaxSuppression-11.
+    """
+
+    center_point_box: bool = False
+    use_dyn_output: bool = False
+
+    def infer(
+        self,
+        boxes: Shape,
+        scores: Shape,
+        max_output_boxes_per_class: Shape | None = None,
+        iou_threshold: Shape | None = None,
+        score_threshold: Shape | None = None,
+    ) -> Shape:
+        if boxes.rank != 3 or scores.rank != 3 or not (boxes.dtype.is_float and scores.dtype.is_float):
+            raise ShapeError(
+                f"boxes [b, n, 4] and scores [b, c, n] of float types are needed, got {boxes} and {scores}"
+            )
+        merge(boxes.dims[2], 4, "the last extent of boxes and 4")
+        merge(boxes.dims[0], scores.dims[0], "batch extents of boxes and scores")
+        merge(boxes.dims[1], scores.dims[2], "numbers of boxes and scores")
+        if max_output_boxes_per_class is not None:
+            scalar_operand(index_operand(max_output_boxes_per_class, "the count"), "max_output_boxes_per_class")
+        for threshold in (iou_threshold, score_threshold):
+            if threshold is not None and not scalar_operand(threshold, "a threshold").dtype.is_float:
+                raise ShapeError(f"a threshold must be a float, got {threshold}")
+        return Shape.of(dt.int64, (fresh("boxes", 0, product(scores.dims)), 3))
+
+    def compute(
+        self,
+        boxes: Array,
+        scores: Array,
+        max_output_boxes_per_class: Array | None = None,
+        iou_threshold: Array | None = None,
+        score_threshold: Array | None = None,
+    ) -> Array:
+        most = 0 if max_output_boxes_per_class is None else int(max_output_boxes_per_class.reshape(-1)[0])
+        overlap = 0.0 if iou_threshold is None else float(iou_threshold.reshape(-1)[0])
+        least = None if score_threshold is None else float(score_threshold.reshape(-1)[0])
+        if not 0 <= overlap <= 1:
+            raise ShapeError(f"iou_threshold must lie in [0, 1], got {overlap}")
+        found = []
+        for b in range(boxes.shape[0] if most > 0 else 0):
+            corners = self._corners(widen(boxes[b]))
+            for c in range(scores.shape[1]):
+                found += [(b, c, box) for box in _best(corners, widen(scores[b, c]), most, overlap, least)]
+        return np.array(found, np.int64).reshape(-1, 3)
+
+    def _corners(self, boxes: Array) -> Array:
+        """Lower corner, then upper corner, of each box."""
+        first, second = boxes[:, :2], boxes[:, 2:]
+        if self.center_point_box:
+            return np.concatenate([first - second / 2, first + second / 2], 1)
+        return np.concatenate([np.minimum(first, second), np.maximum(first, second)], 1)
+
+
+def _best(corners: Array, scores: Array, most: int, overlap: float, least: float | None) -> list[int]:
+    """Boxes kept for one class, best first."""
+    candidates = np.argsort(-scores, kind="stable")
+    if least is not None:
+        candidates = candidates[scores[candidates] > least]
+    areas = np.prod(corners[:, 2:] - corners[:, :2], axis=1)
+    kept: list[int] = []
+    while len(candidates) and len(kept) < most:
+        box, candidates = int(candidates[0]), candidates[1:]
+        kept.append(box)
+        low = np.maximum(corners[box, :2], corners[candidates, :2])
+        high = np.minimum(corners[box, 2:], corners[candidates, 2:])
+        shared = np.prod(np.maximum(high - low, 0), axis=1)
+        union = areas[box] + areas[candidates] - shared
+        with np.errstate(all="ignore"):
+            ratio = np.where((areas[box] > 0) & (areas[candidates] > 0) & (union > 0), shared / union, 0)
+        candidates = candidates[~(ratio > overlap)]
+    return kept

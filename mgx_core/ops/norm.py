@@ -1,0 +1,280 @@
+"""Normalisations: over trailing axes, channels, groups of channels, and neighbouring channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..argument import Array
+from ..dim import Dim, may_equal, product
+from ..dtype import DType, float32, of
+from ..errors import ParameterError, ShapeError
+from ..operation import Operation, op
+from ..scalar import convert, widen
+from ..shape import Shape
+from .axes import normalize
+
+if TYPE_CHECKING:
+    from ..ir.instruction import Instruction
+
+__all__ = ["GroupNorm", "InstanceNorm", "LayerNorm", "Lrn", "RmsNorm"]
+
+
+def floats(x: Shape, least: int, *factors: Shape | None) -> None:
+    """Errors: ShapeError unless x is float of rank `least` or more and the factors are floats."""
+    if not x.dtype.is_float or x.rank < least:
+        raise ShapeError(f"x must be of a float type and of rank {least} or more, got {x}")
+    for f in factors:
+        if f is not None and not f.dtype.is_float:
+            raise ShapeError(f"scale and bias must be of a float type, got {f}")
+
+
+def normalised(x: Array, axes: tuple[int, ...], epsilon: float, centre: bool = True) -> Array:
+    """x over its root mean square along some axes, around its mean if `centre`."""
+    if centre:
+        x = x - x.mean(axes, keepdims=True)
+    power = np.mean(np.square(x), axes, keepdims=True)
+    return np.asarray(x / np.sqrt(power + power.dtype.type(epsilon)))
+
+
+class Trailing(Operation):
+    """What layernorm and rmsnorm share: axes from `axis` on, a scale and a bias that broadcast to them."""
+
+    __slots__ = ()
+
+    axis: int
+    epsilon: float
+
+    def fit(self, x: Shape, factors: Sequence[Shape | None]) -> Shape:
+        floats(x, 1, *factors)
+        first = normalize(self.axis, x.rank)
+        for f in factors:
+            if f is None:
+                continue
+            if f.rank > x.rank:
+                raise ShapeError(f"scale and bias must broadcast to x {x}, got {f}")
+            for d, wanted in zip(reversed(f.dims), reversed(x.dims), strict=False):
+                if not may_equal(d, 1) and not may_equal(d, wanted):
+                    raise ShapeError(f"scale and bias must broadcast to the last {x.rank - first} axes of x {x}, got {f}")
+        return x.as_standard()
+
+    def run(self, x: Array, centre: bool, scale: Array | None, bias: Array | None) -> Array:
+        wide = widen(x)
+        with np.errstate(all="ignore"):
+            out = normalised(wide, tuple(range(normalize(self.axis, x.ndim), x.ndim)), self.epsilon, centre)
+            if scale is not None:
+                out = out * widen(scale).astype(out.dtype, copy=False)
+            if bias is not None:
+                out = out + widen(bias).astype(out.dtype, copy=False)
+        return convert(out, of(x.dtype))
+
+
+@op("layernorm")
+class LayerNorm(Trailing):
+    """Mean 0 and variance 1 over the axes from `axis` on, then scaled and shifted.
+
+    x: float [.., *d], scale and bias that broadcast to it -> x's shape.  Errors: ShapeError if they do not fit.
+    Source: ONNX LayerNormalization-17.
+    """
+
+    axis: int = -1
+    epsilon: float = 1e-5
+
+    def infer(self, x: Shape, scale: Shape | None = None, bias: Shape | None = None) -> Shape:
+        return self.fit(x, (scale, bias))
+
+    def compute(self, x: Array, scale: Array | None = None, bias: Array | None = None) -> Array:
+        return self.run(x, True, scale, bias)
+
+    def decompose(self, b: Any, x: Instruction, scale: Instruction | None = None, bias: Instruction | None = None) -> Instruction:
+        parts = Parts(b, x)
+        axes = tuple(range(normalize(self.axis, x.shape.rank), x.shape.rank))
+        return parts.finish(parts.normalised(parts.wide(x), axes, self.epsilon, True), scale, bias)
+
+
+@op("rmsnorm")
+class RmsNorm(Trailing):
+    """Root mean square 1 over the axes from `axis` on, then scaled.
+
+    x: float [.., *d], scale that broadcasts to it -> x's shape.  Errors: ShapeError if they do not fit.
+    Source: ONNX RMSNormalization-23.
+    """
+
+    axis: int = -1
+    epsilon: float = 1e-5
+
+    def infer(self, x: Shape, scale: Shape | None = None) -> Shape:
+        return self.fit(x, (scale,))
+
+    def compute(self, x: Array, scale: Array | None = None) -> Array:
+        return self.run(x, False, scale, None)
+
+    def decompose(self, b: Any, x: Instruction, scale: Instruction | None = None) -> Instruction:
+        parts = Parts(b, x)
+        axes = tuple(range(normalize(self.axis, x.shape.rank), x.shape.rank))
+        return parts.finish(parts.normalised(parts.wide(x), axes, self.epsilon, False), scale, None)
+
+
+def per_channel(x: Shape, factors: Sequence[Shape | None]) -> None:
+    """Errors: ShapeError unless x is float [n, c, ..] and the factors [c]."""
+    floats(x, 2, *factors)
+    for f in factors:
+        if f is not None and (f.rank != 1 or not may_equal(f.dims[0], x.dims[1])):
+            raise ShapeError(f"scale and bias must have dims [{x.dims[1]}], got {f}")
+
+
+def scaled(x: Array, scale: Array | None, bias: Array | None) -> Array:
+    """x [n, c, ..] times and plus one number a channel."""
+    lead = (-1, *(1,) * (x.ndim - 2))
+    if scale is not None:
+        x = x * widen(scale).astype(x.dtype, copy=False).reshape(lead)
+    return x if bias is None else x + widen(bias).astype(x.dtype, copy=False).reshape(lead)
+
+
+@op("groupnorm")
+class GroupNorm(Operation):
+    """Mean 0 and variance 1 over each group of channels of each image, then one scale and shift a channel.
+
+    x: float [n, c, ..], scale and bias [c] -> x's shape.  Errors: ShapeError if c does not divide into `num_groups`.
+    Source: ONNX GroupNormalization-21.
+    """
+
+    num_groups: int
+    epsilon: float = 1e-5
+
+    def check(self) -> None:
+        if self.num_groups < 1:
+            raise ParameterError(f"num_groups must be at least 1, got {self.num_groups}")
+
+    def infer(self, x: Shape, scale: Shape | None = None, bias: Shape | None = None) -> Shape:
+        per_channel(x, (scale, bias))
+        if isinstance(x.dims[1], int) and x.dims[1] % self.num_groups:
+            raise ShapeError(f"{x.dims[1]} channels do not divide into {self.num_groups} groups")
+        return x.as_standard()
+
+    def compute(self, x: Array, scale: Array | None = None, bias: Array | None = None) -> Array:
+        if x.size == 0:
+            return x.copy()
+        groups = widen(x).reshape(x.shape[0], self.num_groups, -1)
+        return convert(scaled(normalised(groups, (2,), self.epsilon).reshape(x.shape), scale, bias), of(x.dtype))
+
+    def decompose(self, b: Any, x: Instruction, scale: Instruction | None = None, bias: Instruction | None = None) -> Instruction:
+        parts = Parts(b, x)
+        dims = x.shape.dims
+        inner = [dims[1] // self.num_groups, *dims[2:]]
+        groups = parts.reshape(parts.wide(x), [dims[0], self.num_groups, product(inner)])
+        out = parts.reshape(parts.normalised(groups, (2,), self.epsilon, True), dims)
+        return parts.finish(out, parts.channels(scale), parts.channels(bias))
+
+
+@op("instancenorm")
+class InstanceNorm(Operation):
+    """Mean 0 and variance 1 over each channel of each image, then one scale and shift a channel.
+
+    x: float [n, c, *s], scale and bias [c] -> x's shape.  Errors: ShapeError if they do not fit.
+    Source: ONNX InstanceNormalization-22.
+    """
+
+    epsilon: float = 1e-5
+
+    def infer(self, x: Shape, scale: Shape | None = None, bias: Shape | None = None) -> Shape:
+        per_channel(x, (scale, bias))
+        return x.as_standard()
+
+    def compute(self, x: Array, scale: Array | None = None, bias: Array | None = None) -> Array:
+        if x.size == 0:
+            return x.copy()
+        axes = tuple(range(2, x.ndim))
+        return convert(scaled(normalised(widen(x), axes, self.epsilon), scale, bias), of(x.dtype))
+
+    def decompose(self, b: Any, x: Instruction, scale: Instruction | None = None, bias: Instruction | None = None) -> Instruction:
+        parts = Parts(b, x)
+        out = parts.normalised(parts.wide(x), tuple(range(2, x.shape.rank)), self.epsilon, True)
+        return parts.finish(out, parts.channels(scale), parts.channels(bias))
+
+
+@op("lrn")
+class Lrn(Operation):
+    """x over a power of the mean square of neighbouring channels.
+
+    x: float [n, c, ..] -> the same shape; x / (bias + alpha / size * sum over `size` channels around of x**2)**beta.
+    Errors: ShapeError for lower ranks, ParameterError for a size below 1.  Source: ONNX LRN-13.
+    """
+
+    alpha: float = 0.0001
+    beta: float = 0.75
+    bias: float = 1.0
+    size: int = 1
+
+    def check(self) -> None:
+        if self.size < 1:
+            raise ParameterError(f"size must be at least 1, got {self.size}")
+
+    def infer(self, x: Shape) -> Shape:
+        floats(x, 2)
+        return x.as_standard()
+
+    def compute(self, x: Array) -> Array:
+        wide = widen(x)
+        channels = x.shape[1]
+        before, after = (self.size - 1) // 2, self.size // 2
+        power = np.zeros((x.shape[0], channels + self.size - 1, *x.shape[2:]), wide.dtype)
+        power[:, before : before + channels] = np.square(wide)
+        total = power[:, :channels].copy()
+        for i in range(1, before + after + 1):
+            total += power[:, i : i + channels]
+        kind = wide.dtype.type
+        with np.errstate(all="ignore"):
+            return convert(wide / (kind(self.bias) + kind(self.alpha / self.size) * total) ** kind(self.beta), of(x.dtype))
+
+
+class Parts:
+    """Pieces that the compositions are put together from; computed in float32 if x is narrower."""
+
+    def __init__(self, b: Any, x: Instruction) -> None:
+        self.b = b
+        self.dims = x.shape.dims
+        self.dtype = x.shape.dtype
+        self.computed: DType = float32 if x.shape.dtype.bits < 32 else x.shape.dtype
+
+    def wide(self, x: Instruction) -> Instruction:
+        from .convert import Convert
+
+        return x if x.shape.dtype is self.computed else self.b.add(Convert(target_type=self.computed), x)
+
+    def reshape(self, x: Instruction, dims: Sequence[Dim]) -> Instruction:
+        from .reshape import Reshape
+
+        return self.b.add(Reshape(dims=dims), x)
+
+    def spread(self, x: Instruction, dims: Sequence[Dim]) -> Instruction:
+        from .broadcast import Multibroadcast
+
+        return x if list(x.shape.dims) == list(dims) else self.b.add(Multibroadcast(out_lens=dims), x)
+
+    def normalised(self, x: Instruction, axes: tuple[int, ...], epsilon: float, centre: bool) -> Instruction:
+        from .pointwise import Add, Mul, Rsqrt, Sub
+        from .reduce import ReduceMean
+
+        dims = x.shape.dims
+        if centre:
+            x = self.b.add(Sub(), x, self.spread(self.b.add(ReduceMean(axes=axes), x), dims))
+        power = self.b.add(ReduceMean(axes=axes), self.b.add(Mul(), x, x))
+        least = self.spread(self.b.literal(np.asarray(epsilon, self.computed.numpy)), power.shape.dims)
+        return self.b.add(Mul(), x, self.spread(self.b.add(Rsqrt(), self.b.add(Add(), power, least)), dims))
+
+    def channels(self, factor: Instruction | None) -> Instruction | None:
+        """A factor [c] as [c, 1, ..] that broadcasts to x."""
+        return factor if factor is None else self.reshape(factor, [factor.shape.dims[0], *(1,) * (len(self.dims) - 2)])
+
+    def finish(self, x: Instruction, scale: Instruction | None, bias: Instruction | None) -> Instruction:
+        from .convert import Convert
+        from .pointwise import Add, Mul
+
+        if scale is not None:
+            x = self.b.add(Mul(), x, self.spread(self.wide(scale), self.dims))
+        if bias is not None:
+            x = self.b.add(Add(), x, self.spread(self.wide(bias), self.dims))
+        return x if self.dtype is self.computed else self.b.add(Convert(target_type=self.dtype), x)

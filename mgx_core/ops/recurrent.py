@@ -1,0 +1,333 @@
+"""Recurrent layers: simple RNN, GRU and LSTM over whole sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from ..argument import Array, Value
+from ..dim import may_equal
+from ..dtype import int32, int64, of
+from ..errors import ParameterError, ShapeError
+from ..operation import Operation, Run, op
+from ..scalar import convert, widen
+from ..shape import Shape, TupleShape
+from .activation_table import ACTIVATIONS, activation
+
+__all__ = ["Gru", "Lstm", "Recurrent", "Rnn"]
+
+Function = Callable[[Array], Array]
+
+
+class Recurrent(Operation):
+    """What the layers share: weights by gate, directions, initial states, lengths.
+
+    x [s, b, i]; w [d, gates h, i]; r [d, gates h, h]; bias [d, 2 gates h] (of w, then of r); sequence_lens int32 [b];
+    initial_h [d, b, h] -> hidden states [s, d, b, h], zero after a sequence's end; d is 2 if bidirectional, else 1.
+    """
+
+    __slots__ = ()
+
+    gates: ClassVar[int]
+    functions: ClassVar[tuple[str, ...]]  # names of the activations of one direction, by default
+
+    hidden_size: int
+    actv_func: tuple[str, ...]
+    actv_alpha: tuple[float, ...]
+    actv_beta: tuple[float, ...]
+    direction: str
+    clip: float
+
+    def check(self) -> None:
+        if self.hidden_size < 1:
+            raise ParameterError(f"hidden_size must be at least 1, got {self.hidden_size}")
+        if self.clip < 0:
+            raise ParameterError(f"clip must not be negative, got {self.clip}")
+        need = len(self.functions) * self.directions
+        if self.actv_func and len(self.actv_func) != need:
+            raise ParameterError(f"actv_func needs {need} names, got {list(self.actv_func)}")
+        for name in self.actv_func:
+            if name not in ACTIVATIONS:
+                raise ParameterError(f"no activation function is called {name!r}; known are {', '.join(ACTIVATIONS)}")
+        for what, values in (("actv_alpha", self.actv_alpha), ("actv_beta", self.actv_beta)):
+            if values and len(values) != need:
+                raise ParameterError(f"{what} needs {need} numbers, one a function, got {list(values)}")
+
+    @property
+    def directions(self) -> int:
+        return 2 if self.direction == "bidirectional" else 1
+
+    def activations(self, direction: int) -> list[Function]:
+        """The activation functions of one direction, in the cell's order."""
+        names = self.actv_func or self.functions * self.directions
+        count = len(self.functions)
+        at = range(direction * count, (direction + 1) * count)
+        alpha = self.actv_alpha or (None,) * len(names)
+        beta = self.actv_beta or (None,) * len(names)
+        return [activation(names[i], alpha[i], beta[i]) for i in at]
+
+    def layer(
+        self,
+        x: Shape,
+        w: Shape,
+        r: Shape,
+        bias: Shape | None,
+        sequence_lens: Shape | None,
+        states: dict[str, Shape | None],
+        peephole: Shape | None = None,
+    ) -> Shape:
+        """The hidden states' shape, after a check of all operands."""
+        d, h, g = self.directions, self.hidden_size, self.gates
+        if not x.dtype.is_float:
+            raise ShapeError(f"x must be a float tensor, got {x}")
+        if x.rank != 3:
+            raise ShapeError(f"x must be [steps, batch, inputs], got {x}")
+        steps, batch, inputs = x.dims
+        wanted = {"w": (w, (d, g * h, inputs)), "r": (r, (d, g * h, h)), "bias": (bias, (d, 2 * g * h))}
+        wanted.update({name: (state, (d, batch, h)) for name, state in states.items()})
+        wanted["peephole"] = (peephole, (d, 3 * h))
+        for name, (shape, dims) in wanted.items():
+            if shape is None:
+                continue
+            if shape.dtype is not x.dtype:
+                raise ShapeError(f"{name} must have x's dtype {x.dtype}, got {shape.dtype}")
+            if shape.rank != len(dims) or not all(map(may_equal, shape.dims, dims)):
+                raise ShapeError(f"{name} must have dims {list(dims)}, got {list(shape.dims)}")
+        if sequence_lens is not None:
+            if sequence_lens.dtype not in (int32, int64):
+                raise ShapeError(f"sequence_lens must be int32 or int64, got {sequence_lens.dtype}")
+            if sequence_lens.rank != 1 or not may_equal(sequence_lens.dims[0], batch):
+                raise ShapeError(f"sequence_lens must have dims [{batch}], got {sequence_lens}")
+        return x.with_dims((steps, d, batch, h))
+
+    def evaluate(self, args: Sequence[Value], modules: Sequence[Any] = (), run: Run | None = None) -> Value:
+        with np.errstate(all="ignore"):  # unbounded activations may overflow; that is a result, not a fault
+            return super().evaluate(args, modules, run)
+
+    def clipped(self, x: Array) -> Array:
+        return np.clip(x, -self.clip, self.clip) if self.clip else x
+
+    def steps(self, direction: int, steps: int) -> range:
+        """Times in the order in which a direction visits them."""
+        backward = self.direction == "reverse" or direction == 1
+        return range(steps - 1, -1, -1) if backward else range(steps)
+
+
+def alive(sequence_lens: Array | None, steps: int) -> Array | None:
+    """Whether each sequence reaches each time [s, b, 1]; None if all do.
+
+    Errors: ShapeError for lengths outside 0..s.
+    """
+    if sequence_lens is None:
+        return None
+    if sequence_lens.size and (sequence_lens.min() < 0 or sequence_lens.max() > steps):
+        raise ShapeError(f"sequence_lens must lie in 0..{steps}, got {sequence_lens.tolist()}")
+    mask: Array = np.arange(steps)[:, None, None] < sequence_lens[None, :, None]
+    return None if mask.all() else mask
+
+
+def _prepared(layer: Recurrent, x: Array, w: Array, bias: Array | None, d: int) -> tuple[Array, Array | None]:
+    """Products of all steps with w plus its bias [s, b, gates h], and the bias of r."""
+    wide = widen(x)
+    gates = np.matmul(wide, widen(w)[d].T)
+    if bias is None:
+        return gates, None
+    own, recurrent = np.split(widen(bias)[d], 2)
+    return gates + own, recurrent
+
+
+def _initial(state: Array | None, x: Array, d: int, h: int) -> Array:
+    wide = widen(x).dtype
+    return np.zeros((x.shape[1], h), wide) if state is None else widen(state)[d].astype(wide)
+
+
+@op("rnn")
+class Rnn(Recurrent):
+    """Simple recurrent layer: h_t = f(x_t w^T + h_(t-1) r^T + bias).
+
+    Operands and result as of `Recurrent`, one gate.
+    Errors: ShapeError for operands that do not fit.  Source: ONNX RNN-22.
+    """
+
+    gates = 1
+    functions = ("tanh",)
+
+    hidden_size: int
+    actv_func: tuple[str, ...] = ()
+    actv_alpha: tuple[float, ...] = ()
+    actv_beta: tuple[float, ...] = ()
+    direction: Literal["forward", "reverse", "bidirectional"] = "forward"
+    clip: float = 0.0
+
+    def infer(
+        self,
+        x: Shape,
+        w: Shape,
+        r: Shape,
+        bias: Shape | None = None,
+        sequence_lens: Shape | None = None,
+        initial_h: Shape | None = None,
+    ) -> Shape:
+        return self.layer(x, w, r, bias, sequence_lens, {"initial_h": initial_h})
+
+    def compute(
+        self,
+        x: Array,
+        w: Array,
+        r: Array,
+        bias: Array | None = None,
+        sequence_lens: Array | None = None,
+        initial_h: Array | None = None,
+    ) -> Array:
+        h = self.hidden_size
+        live = alive(sequence_lens, x.shape[0])
+        out = np.zeros((x.shape[0], self.directions, x.shape[1], h), widen(x).dtype)
+        for d in range(self.directions):
+            (f,) = self.activations(d)
+            gates, more = _prepared(self, x, w, bias, d)
+            if more is not None:
+                gates = gates + more
+            weights, state = widen(r)[d].T, _initial(initial_h, x, d, h)
+            for t in self.steps(d, x.shape[0]):
+                new = f(self.clipped(gates[t] + state @ weights))
+                state = new if live is None else np.where(live[t], new, state)
+                out[t, d] = state if live is None else np.where(live[t], state, 0)
+        return convert(out, of(x.dtype))
+
+
+@op("gru")
+class Gru(Recurrent):
+    """Gated recurrent unit: gates update, reset, hidden (z, r, h).
+
+    z = f(x w_z^T + h r_z^T + bias), r = f(...), n = g(x w_h^T + (r h) r_h^T + bias), h' = (1 - z) n + z h; with
+    linear_before_reset the reset multiplies (h r_h^T + bias of r) instead.  Operands and result as of `Recurrent`,
+    three gates.
+    Errors: ShapeError for operands that do not fit.  Source: ONNX GRU-22.
+    """
+
+    gates = 3
+    functions = ("sigmoid", "tanh")
+
+    hidden_size: int
+    actv_func: tuple[str, ...] = ()
+    actv_alpha: tuple[float, ...] = ()
+    actv_beta: tuple[float, ...] = ()
+    direction: Literal["forward", "reverse", "bidirectional"] = "forward"
+    clip: float = 0.0
+    linear_before_reset: bool = False
+
+    def infer(
+        self,
+        x: Shape,
+        w: Shape,
+        r: Shape,
+        bias: Shape | None = None,
+        sequence_lens: Shape | None = None,
+        initial_h: Shape | None = None,
+    ) -> Shape:
+        return self.layer(x, w, r, bias, sequence_lens, {"initial_h": initial_h})
+
+    def compute(
+        self,
+        x: Array,
+        w: Array,
+        r: Array,
+        bias: Array | None = None,
+        sequence_lens: Array | None = None,
+        initial_h: Array | None = None,
+    ) -> Array:
+        h = self.hidden_size
+        live = alive(sequence_lens, x.shape[0])
+        out = np.zeros((x.shape[0], self.directions, x.shape[1], h), widen(x).dtype)
+        for d in range(self.directions):
+            f, g = self.activations(d)
+            gates, more = _prepared(self, x, w, bias, d)
+            late = np.zeros(3 * h, gates.dtype) if more is None else more
+            weights, state = widen(r)[d].T, _initial(initial_h, x, d, h)
+            for t in self.steps(d, x.shape[0]):
+                both = f(self.clipped(gates[t, :, : 2 * h] + state @ weights[:, : 2 * h] + late[: 2 * h]))
+                update, reset = both[:, :h], both[:, h:]
+                if self.linear_before_reset:
+                    inner = reset * (state @ weights[:, 2 * h :] + late[2 * h :])
+                else:
+                    inner = (reset * state) @ weights[:, 2 * h :] + late[2 * h :]
+                new = (1 - update) * g(self.clipped(gates[t, :, 2 * h :] + inner)) + update * state
+                state = new if live is None else np.where(live[t], new, state)
+                out[t, d] = state if live is None else np.where(live[t], state, 0)
+        return convert(out, of(x.dtype))
+
+
+@op("lstm")
+class Lstm(Recurrent):
+    """Long short-term memory: gates input, output, forget, cell (i, o, f, c).
+
+    i = f(.. + p_i c), f = f(.. + p_f c), c' = f c + i g(..), o = f(.. + p_o c'), h' = o h(c'), .. being x w^T + h r^T +
+    bias.
+    Operands as of `Recurrent`, four gates; initial_c [d, b, h]; peephole [d, 3 h] (i, o, f).
+    -> (hidden states [s, d, b, h], last cell states [d, b, h]).  input_forget: f = 1 - i.
+    Errors: ShapeError for operands that do not fit.  Source: ONNX LSTM-22.
+    """
+
+    gates = 4
+    functions = ("sigmoid", "tanh", "tanh")
+
+    hidden_size: int
+    actv_func: tuple[str, ...] = ()
+    actv_alpha: tuple[float, ...] = ()
+    actv_beta: tuple[float, ...] = ()
+    direction: Literal["forward", "reverse", "bidirectional"] = "forward"
+    clip: float = 0.0
+    input_forget: bool = False
+
+    def infer(
+        self,
+        x: Shape,
+        w: Shape,
+        r: Shape,
+        bias: Shape | None = None,
+        sequence_lens: Shape | None = None,
+        initial_h: Shape | None = None,
+        initial_c: Shape | None = None,
+        peephole: Shape | None = None,
+    ) -> TupleShape:
+        states = {"initial_h": initial_h, "initial_c": initial_c}
+        hidden = self.layer(x, w, r, bias, sequence_lens, states, peephole)
+        return TupleShape([hidden, hidden.with_dims(hidden.dims[1:])])
+
+    def compute(
+        self,
+        x: Array,
+        w: Array,
+        r: Array,
+        bias: Array | None = None,
+        sequence_lens: Array | None = None,
+        initial_h: Array | None = None,
+        initial_c: Array | None = None,
+        peephole: Array | None = None,
+    ) -> tuple[Array, Array]:
+        h = self.hidden_size
+        live = alive(sequence_lens, x.shape[0])
+        out = np.zeros((x.shape[0], self.directions, x.shape[1], h), widen(x).dtype)
+        cells = np.zeros((self.directions, x.shape[1], h), out.dtype)
+        for d in range(self.directions):
+            f, g, last = self.activations(d)
+            gates, more = _prepared(self, x, w, bias, d)
+            if more is not None:
+                gates = gates + more
+            p = np.zeros(3 * h, gates.dtype) if peephole is None else widen(peephole)[d]
+            weights, state, cell = widen(r)[d].T, _initial(initial_h, x, d, h), _initial(initial_c, x, d, h)
+            for t in self.steps(d, x.shape[0]):
+                now = gates[t] + state @ weights
+                i = f(self.clipped(now[:, :h] + p[:h] * cell))
+                keep = 1 - i if self.input_forget else f(self.clipped(now[:, 2 * h : 3 * h] + p[2 * h :] * cell))
+                new_cell = keep * cell + i * g(self.clipped(now[:, 3 * h :]))
+                o = f(self.clipped(now[:, h : 2 * h] + p[h : 2 * h] * new_cell))
+                new = o * last(new_cell)
+                if live is not None:
+                    new, new_cell = np.where(live[t], new, state), np.where(live[t], new_cell, cell)
+                state, cell = new, new_cell
+                out[t, d] = state if live is None else np.where(live[t], state, 0)
+            cells[d] = cell
+        return convert(out, of(x.dtype)), convert(cells, of(x.dtype))

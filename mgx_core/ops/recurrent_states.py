@@ -1,0 +1,153 @@
+"""Reading the results of recurrent layers: last states, and sequences of different lengths."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from ..argument import Array, Value
+from ..dim import may_equal
+from ..errors import ShapeError
+from ..operation import Operation, op
+from ..shape import Shape, TupleShape
+
+__all__ = [
+    "RnnLastCellOutput",
+    "RnnLastHsOutput",
+    "RnnVarSlLastOutput",
+    "RnnVarSlShiftOutput",
+    "RnnVarSlShiftSequence",
+]
+
+Direction = Literal["forward", "reverse", "bidirectional"]
+
+
+def _check(states: Shape, lens: Shape | None, batch_axis: int, rank: int) -> None:
+    if states.rank != rank:
+        raise ShapeError(f"a tensor of rank {rank} is required, got {states}")
+    if lens is None:
+        return
+    if not lens.dtype.is_integer or lens.rank != 1 or not may_equal(lens.dims[0], states.dims[batch_axis]):
+        raise ShapeError(f"sequence_lens must be an integer vector of {states.dims[batch_axis]}, got {lens}")
+
+
+def _bounded(lens: Array, steps: int) -> Array:
+    if lens.size and (lens.min() < 0 or lens.max() > steps):
+        raise ShapeError(f"sequence_lens must lie in 0..{steps}, got {lens.tolist()}")
+    return lens.astype(np.int64)
+
+
+def _last(states: Array, lens: Array | None, direction: str) -> Array:
+    steps, directions, batch, hidden = states.shape
+    out = np.zeros((directions, batch, hidden), states.dtype)
+    if not steps:
+        return out
+    for d in range(directions):
+        if direction == "reverse" or d == 1:
+            out[d] = states[0, d]
+        elif lens is None:
+            out[d] = states[-1, d]
+        else:
+            last = _bounded(lens, steps) - 1
+            taken = states[np.maximum(last, 0), d, np.arange(batch)]
+            out[d] = np.where((last >= 0)[:, None], taken, np.zeros((), states.dtype))
+    return out
+
+
+@op("rnn_last_hs_output")
+class RnnLastHsOutput(Operation):
+    """The hidden state after the last step of each sequence.
+
+    states [s, d, b, h]; sequence_lens [b] (all s if absent) -> [d, b, h].  A reverse direction ends at step 0.
+    Errors: ShapeError for other ranks or lengths.
+    """
+
+    direction: Literal["forward", "reverse", "bidirectional"] = "forward"
+
+    def infer(self, states: Shape, sequence_lens: Shape | None = None) -> Shape:
+        _check(states, sequence_lens, 2, 4)
+        return states.with_dims(states.dims[1:])
+
+    def compute(self, states: Array, sequence_lens: Array | None = None) -> Array:
+        return _last(states, sequence_lens, self.direction)
+
+
+@op("rnn_var_sl_last_output")
+class RnnVarSlLastOutput(Operation):
+    """The state after the last step of each sequence of stated length.
+
+    states [s, d, b, h]; sequence_lens [b] -> [d, b, h].  Errors: ShapeError for other ranks or lengths.
+    """
+
+    direction: Literal["forward", "reverse", "bidirectional"] = "forward"
+
+    def infer(self, states: Shape, sequence_lens: Shape) -> Shape:
+        _check(states, sequence_lens, 2, 4)
+        return states.with_dims(states.dims[1:])
+
+    def compute(self, states: Array, sequence_lens: Array) -> Array:
+        return _last(states, sequence_lens, self.direction)
+
+
+@op("rnn_last_cell_output")
+class RnnLastCellOutput(Operation):
+    """The last cell states of an lstm.
+
+    layer: the result of `lstm` (hidden states, last cells) -> [d, b, h].  Errors: ShapeError for anything else.
+    """
+
+    def infer(self, layer: TupleShape) -> Shape:
+        if not isinstance(layer, TupleShape) or len(layer.items) != 2 or not isinstance(layer.items[1], Shape):
+            raise ShapeError(f"the result of an lstm is required, got {layer}")
+        return layer.items[1]
+
+    def compute(self, layer: Value) -> Value:
+        return layer[1]
+
+
+@op("rnn_var_sl_shift_sequence")
+class RnnVarSlShiftSequence(Operation):
+    """Sequences moved to the end of the time axis, zeros before them, so that a reverse pass starts where they end.
+
+    x [s, b, i]; sequence_lens [b] -> [s, b, i].  Errors: ShapeError for other ranks or lengths.
+    """
+
+    def infer(self, x: Shape, sequence_lens: Shape) -> Shape:
+        _check(x, sequence_lens, 1, 3)
+        return x.as_standard()
+
+    def compute(self, x: Array, sequence_lens: Array) -> Array:
+        steps, batch, _ = x.shape
+        shift = steps - _bounded(sequence_lens, steps)
+        at = np.arange(steps)[:, None] - shift[None, :]
+        taken = x[np.maximum(at, 0), np.arange(batch)[None, :]]
+        return np.where((at >= 0)[..., None], taken, np.zeros((), x.dtype))
+
+
+@op("rnn_var_sl_shift_output")
+class RnnVarSlShiftOutput(Operation):
+    """States of sequences of different lengths put back in place, zeros after each sequence's end.
+
+    states [s, d, b, h]; sequence_lens [b] -> [s, d, b, h].  A reverse direction read its sequences shifted to the end.
+    Errors: ShapeError for other ranks or lengths.
+    """
+
+    direction: Literal["forward", "reverse", "bidirectional"] = "forward"
+
+    def infer(self, states: Shape, sequence_lens: Shape) -> Shape:
+        _check(states, sequence_lens, 2, 4)
+        return states.as_standard()
+
+    def compute(self, states: Array, sequence_lens: Array) -> Array:
+        steps, directions, batch, _ = states.shape
+        lens = _bounded(sequence_lens, steps)
+        times = np.arange(steps)[:, None]
+        inside = (times < lens[None, :])[..., None]
+        out = np.zeros_like(states)
+        for d in range(directions):
+            backward = self.direction == "reverse" or d == 1
+            at = np.minimum(times + (steps - lens)[None, :], max(steps - 1, 0)) if backward else times
+            taken = states[at, d, np.arange(batch)[None, :]]
+            out[:, d] = np.where(inside, taken, np.zeros((), states.dtype))
+        return out

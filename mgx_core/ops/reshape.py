@@ -1,0 +1,243 @@
+"""The same elements, in the same order, under other extents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..argument import Array
+from ..dim import Dim, bounds, fresh, may_equal, product
+from ..errors import ShapeError
+from ..operation import Operation, op
+from ..shape import Shape, row_major
+from .axes import normalize_all
+from .extents import unknown, vector_length, whole
+
+__all__ = ["AsShape", "Flatten", "Reshape", "ReshapeLazy", "Squeeze", "Unsqueeze", "regroup", "resolve"]
+
+
+def resolve(old: Sequence[Dim], wanted: Sequence[Dim], allowzero: bool = False) -> tuple[Dim, ...]:
+    """The extents that a reshape request means: 0 copies the old extent, one -1 takes the rest.
+
+    A request without -1 for a tensor that has no elements means its zeros literally, as does any under `allowzero`.
+    Errors: ShapeError if the numbers of elements cannot agree.
+    """
+    total = product(old)
+    dims = list(wanted)
+    rest = [i for i, d in enumerate(dims) if isinstance(d, int) and d == -1]
+    if any(isinstance(d, int) and d < -1 for d in dims) or len(rest) > 1:
+        raise ShapeError(f"dims must be extents with at most one -1, got {dims}")
+    literal = allowzero or (total == 0 and not rest)
+    if allowzero and rest and any(isinstance(d, int) and d == 0 for d in dims):
+        raise ShapeError(f"dims {dims} hold both 0 and -1, which leaves the latter undetermined")
+    for i, d in enumerate(dims):
+        if isinstance(d, int) and d == 0 and not literal:
+            if i >= len(old):
+                raise ShapeError(f"dims {dims} copy axis {i} of a tensor of rank {len(old)}")
+            dims[i] = old[i]
+    if rest:
+        others = product(d for i, d in enumerate(dims) if i != rest[0])
+        if isinstance(others, int) and others == 0:
+            if not may_equal(total, 0):
+                raise ShapeError(f"{list(old)} cannot be reshaped to {list(wanted)}")
+            dims[rest[0]] = 0
+        else:
+            if isinstance(others, int) and isinstance(total, int) and total % others:
+                raise ShapeError(f"{list(old)} ({total} elements) cannot be reshaped to {list(wanted)}")
+            dims[rest[0]] = total // others
+    if not may_equal(product(dims), total):
+        raise ShapeError(f"{list(old)} ({total} elements) cannot be reshaped to {dims}")
+    return tuple(dims)
+
+
+def regroup(x: Shape, lens: Sequence[int]) -> tuple[int, Shape] | None:
+    """Strides that show memory of layout x under other extents; None where only a copy can."""
+    if x.standard() or 0 in lens:
+        return 0, Shape(x.dtype, lens)
+    old = [(n, s) for n, s in zip(x.lens(), x.strides(), strict=True) if n != 1]
+    steps = [0] * len(lens)
+    at = 0
+    axis = 0
+    while axis < len(lens):
+        if lens[axis] == 1:
+            axis += 1
+            continue
+        end, have, need = at, 1, 1
+        last = axis
+        while True:  # the shortest runs of old and new axes with one number of elements
+            if need <= have:
+                need *= lens[last]
+                last += 1
+            else:
+                have *= old[end][0]
+                end += 1
+            if have == need:
+                break
+        if any(old[i][1] != old[i + 1][0] * old[i + 1][1] for i in range(at, end - 1)):
+            return None
+        step = old[end - 1][1]
+        for i in reversed(range(axis, last)):
+            steps[i] = step
+            step *= lens[i]
+        at, axis = end, last
+    packed = row_major(lens)
+    return 0, Shape(x.dtype, lens, [p if n == 1 else s for n, s, p in zip(lens, steps, packed, strict=True)])
+
+
+class _Regrouping(Operation):
+    """An op whose result has the input's elements in row-major order."""
+
+    __slots__ = ()
+
+    def view(self, *inputs: Shape) -> tuple[int, Shape] | None:
+        if len(inputs) > 1:
+            return None
+        shape = self.infer(inputs[0])
+        return regroup(inputs[0], shape.lens()) if isinstance(shape, Shape) else None
+
+
+@op("reshape")
+class Reshape(_Regrouping):
+    """The elements in row-major order under other extents.
+
+    x: any [..] -> dims.  In `dims` (the attribute, or the run-time input of the same name) 0 copies the extent of the
+    same axis of x unless `allowzero`, and one -1 stands for what remains.
+    Errors: ShapeError if the number of elements differs.  Source: ONNX Reshape-14.
+    """
+
+    dims: tuple[Dim, ...] = ()
+    allowzero: bool = False
+
+    def infer(self, x: Shape, dims: Shape | None = None) -> Shape:
+        if dims is None:
+            return x.with_dims(resolve(x.dims, self.dims, self.allowzero))
+        return unknown(x, vector_length(dims, "dims"))
+
+    def compute(self, x: Array, dims: Array | None = None) -> Array:
+        wanted = self.dims if dims is None else whole(dims)
+        return x.reshape([int(d) for d in resolve(x.shape, wanted, self.allowzero)])
+
+
+@op("reshape_lazy")
+class ReshapeLazy(Reshape):
+    """`reshape` that a target keeps as a view wherever strides can express it.
+
+    x: any [..] -> dims.  Errors: as `reshape`.  Source: MIGraphX reshape_lazy.
+    """
+
+
+@op("flatten")
+class Flatten(_Regrouping):
+    """A matrix: the axes before `axis` as rows, the others as columns.
+
+    x: any [a.., b..] -> [prod a, prod b].  Errors: ShapeError if `axis` is outside -rank..rank.  Source: ONNX
+    Flatten-13.
+    """
+
+    axis: int = 1
+
+    def infer(self, x: Shape) -> Shape:
+        if not -x.rank <= self.axis <= x.rank:
+            raise ShapeError(f"axis must lie in [{-x.rank}, {x.rank}], got {self.axis}")
+        at = self.axis + x.rank if self.axis < 0 else self.axis
+        return x.with_dims((product(x.dims[:at]), product(x.dims[at:])))
+
+    def compute(self, x: Array) -> Array:
+        at = self.axis + x.ndim if self.axis < 0 else self.axis
+        return x.reshape(int(np.prod(x.shape[:at], dtype=np.int64)), int(np.prod(x.shape[at:], dtype=np.int64)))
+
+
+@op("squeeze")
+class Squeeze(_Regrouping):
+    """Without some axes of extent 1; without all of them if `axes` is empty.
+
+    x: any [..] -> fewer axes; axes as attribute or as run-time input.
+    Errors: ShapeError if one of the axes has another extent.  Source: ONNX Squeeze-13.
+    """
+
+    axes: tuple[int, ...] = ()
+
+    def infer(self, x: Shape, axes: Shape | None = None) -> Shape:
+        if axes is not None:
+            count = vector_length(axes, "axes")
+            if isinstance(count, int) and count > x.rank:
+                raise ShapeError(f"{count} axes cannot be taken from {x}")
+            return unknown(x, x.rank - count if isinstance(count, int) and count else fresh("rank"))
+        if not self.axes and any(not isinstance(d, int) and bounds(d)[0] <= 1 for d in x.dims):
+            return Shape.unranked(x.dtype)
+        gone = self._gone(x.dims, self.axes)
+        return x.with_dims(d for i, d in enumerate(x.dims) if i not in gone)
+
+    @staticmethod
+    def _gone(dims: Sequence[Dim], axes: Sequence[int]) -> set[int]:
+        if not axes:
+            return {i for i, d in enumerate(dims) if d == 1}
+        gone = set(normalize_all(axes, len(dims)))
+        for axis in sorted(gone):
+            if not may_equal(dims[axis], 1):
+                raise ShapeError(f"axis {axis} must have extent 1 to be squeezed, got {dims[axis]}")
+        return gone
+
+    def compute(self, x: Array, axes: Array | None = None) -> Array:
+        gone = self._gone(x.shape, self.axes if axes is None else whole(axes))
+        return x.reshape([n for i, n in enumerate(x.shape) if i not in gone])
+
+
+@op("unsqueeze")
+class Unsqueeze(_Regrouping):
+    """With new axes of extent 1 at the places `axes` of the result.
+
+    x: any [..] -> more axes; axes as attribute or as run-time input.
+    Errors: ShapeError if an axis is outside the result's rank or named twice.  Source: ONNX Unsqueeze-13.
+    """
+
+    axes: tuple[int, ...] = ()
+
+    def infer(self, x: Shape, axes: Shape | None = None) -> Shape:
+        if axes is not None:
+            return unknown(x, vector_length(axes, "axes") + x.rank)
+        return x.with_dims(self._grown(x.dims, self.axes))
+
+    @staticmethod
+    def _grown(dims: Sequence[Dim], axes: Sequence[int]) -> list[Dim]:
+        rank = len(dims) + len(axes)
+        new = set(normalize_all(axes, rank))
+        old = iter(dims)
+        return [1 if i in new else next(old) for i in range(rank)]
+
+    def compute(self, x: Array, axes: Array | None = None) -> Array:
+        return x.reshape([int(d) for d in self._grown(x.shape, self.axes if axes is None else whole(axes))])
+
+
+@op("as_shape")
+class AsShape(Operation):
+    """The memory of a packed tensor seen under another shape of the same element type.
+
+    x: any [..] -> shape (strides allowed).  Errors: ShapeError for another type or more elements than x has.
+    Source: MIGraphX as_shape.
+    """
+
+    shape: Shape
+
+    def infer(self, x: Shape) -> Shape:
+        if x.dtype is not self.shape.dtype:
+            raise ShapeError(f"shape must have type {x.dtype}, got {self.shape.dtype}")
+        if self.shape.dynamic() or x.dynamic():
+            if not may_equal(self.shape.sym_elements(), x.sym_elements()):
+                raise ShapeError(f"{x} cannot be seen as {self.shape}")
+        elif not self.shape.broadcasted() and self.shape.elements() != x.elements():
+            raise ShapeError(f"{x} cannot be seen as {self.shape}")
+        elif self.shape.element_space() > x.elements():
+            raise ShapeError(f"{self.shape} spans {self.shape.element_space()} elements, {x} has {x.elements()}")
+        return self.shape.as_standard()
+
+    def compute(self, x: Array) -> Array:
+        flat = x.reshape(-1)
+        if self.shape.standard():
+            return flat.reshape(self.shape.lens())
+        steps = [s * flat.itemsize for s in self.shape.strides()]
+        return np.lib.stride_tricks.as_strided(flat, self.shape.lens(), steps, writeable=False)
+
+    def view(self, *inputs: Shape) -> tuple[int, Shape] | None:
+        return (0, self.shape) if inputs[0].standard() else None

@@ -1,0 +1,236 @@
+"""Resampling an image to other extents, axis by axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from ..argument import Array
+from ..dim import Dim, Sym, bounds, fresh, may_equal
+from ..dtype import int64, of
+from ..errors import ParameterError, ShapeError
+from ..operation import Operation, op
+from ..scalar import convert, widen
+from ..shape import Shape
+from .axes import normalize_all
+from .sample import cubic_weights
+
+__all__ = ["Resize"]
+
+
+class Axis(NamedTuple):
+    """One axis to be resized: its extents before and after, the factor, and the part of it that is taken."""
+
+    size: int
+    out: int
+    scale: float
+    start: float
+    end: float
+
+
+@op("resize")
+class Resize(Operation):
+    """x resampled along `axes` (all if none are named) to other extents.
+
+    x: any number type -> the same type.  The new extents: `sizes`, or floor(extent * scale) from `scales`; both as attributes
+    or as run-time vectors (float32 scales, int64 sizes; roi: starts then ends, for tf_crop_and_resize).
+    Errors: ShapeError if they do not fit x's rank, ParameterError for bad factors.  Source: ONNX Resize-19.
+    """
+
+    scales: tuple[float, ...] = ()
+    sizes: tuple[Dim, ...] = ()
+    nearest_mode: Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple"] = "floor"
+    mode: Literal["nearest", "linear", "cubic"] = "nearest"
+    coordinate_transformation_mode: Literal[
+        "half_pixel",
+        "half_pixel_symmetric",
+        "pytorch_half_pixel",
+        "align_corners",
+        "asymmetric",
+        "tf_half_pixel_for_nn",
+        "tf_crop_and_resize",
+    ] = "half_pixel"
+    cubic_coeff_a: float = -0.75
+    exclude_outside: bool = False
+    extrapolation_value: float = 0.0
+    antialias: bool = False
+    roi: tuple[float, ...] = ()
+    axes: tuple[int, ...] = ()
+    keep_aspect_ratio_policy: Literal["stretch", "not_larger", "not_smaller"] = "stretch"
+
+    def check(self) -> None:
+        check_scales(self.scales)
+
+    def infer(self, x: Shape, scales: Shape | None = None, sizes: Shape | None = None, roi: Shape | None = None) -> Shape:
+        if not (x.dtype.is_number or x.dtype.kind == "b" or (x.dtype.kind == "s" and self.mode == "nearest")):
+            raise ShapeError(f"x must be of a number type, got {x.dtype}")
+        axes = self.resized(x.rank)
+        if (scales is not None) + (sizes is not None) + bool(self.scales) + bool(self.sizes) != 1:
+            raise ShapeError("resize needs either scales or sizes")
+        for name, given, count in (("scales", scales, len(axes)), ("sizes", sizes, len(axes)), ("roi", roi, 2 * len(axes))):
+            if given is not None and (given.rank != 1 or not may_equal(given.dims[0], count)):
+                raise ShapeError(f"{name} must be a vector of {count} numbers, got {given}")
+        if sizes is not None and sizes.dtype is not int64:
+            raise ShapeError(f"sizes must be int64, got {sizes.dtype}")
+        if scales is not None and not scales.dtype.is_float:
+            raise ShapeError(f"scales must be floats, got {scales.dtype}")
+        if scales is not None or sizes is not None:
+            return x.with_dims(fresh("resized") if i in axes else d for i, d in enumerate(x.dims))
+        out = list(x.dims)
+        for axis, d in zip(axes, self.targets([x.dims[a] for a in axes], self.scales, self.sizes), strict=True):
+            out[axis] = d
+        return x.with_dims(out)
+
+    def resized(self, rank: int) -> tuple[int, ...]:
+        """The axes that scales and sizes are about."""
+        return normalize_all(self.axes, rank) if self.axes else tuple(range(rank))
+
+    def targets(self, dims: Sequence[Dim], scales: Sequence[float], sizes: Sequence[Dim]) -> list[Dim]:
+        """The new extents of the resized axes."""
+        if len(scales or sizes) != len(dims):
+            raise ShapeError(f"{len(scales or sizes)} scales or sizes given for {len(dims)} axes")
+        if scales:
+            return [scaled(d, s) for d, s in zip(dims, scales, strict=True)]
+        if self.keep_aspect_ratio_policy == "stretch":
+            return list(sizes)
+        if any(isinstance(d, Sym) for d in (*dims, *sizes)):
+            return [fresh("resized") for _ in dims]
+        factor = self.aspect([int(d) for d in dims], [int(s) for s in sizes])
+        return [math.floor(factor * int(d) + 0.5) for d in dims]
+
+    def aspect(self, dims: Sequence[int], sizes: Sequence[int]) -> float:
+        """The one factor for all axes that keeps the aspect ratio."""
+        choose = min if self.keep_aspect_ratio_policy == "not_larger" else max
+        if 0 in dims:
+            raise ShapeError(f"extents {list(dims)} have no aspect ratio to keep")
+        return choose(s / d for s, d in zip(sizes, dims, strict=True))
+
+    def compute(self, x: Array, scales: Array | None = None, sizes: Array | None = None, roi: Array | None = None) -> Array:
+        axes = self.resized(x.ndim)
+        dims = [x.shape[a] for a in axes]
+        factors = [float(s) for s in (self.scales if scales is None else widen(scales))]
+        wanted: list[Dim] = [int(s) for s in (self.sizes if sizes is None else sizes)]
+        if scales is not None or sizes is not None:
+            factors, wanted = (factors, []) if scales is not None else ([], wanted)
+        check_scales(factors)
+        targets = [int(t) for t in self.targets(dims, factors, wanted)]
+        if not factors:
+            if self.keep_aspect_ratio_policy == "stretch":
+                factors = [t / d if d else 1.0 for t, d in zip(targets, dims, strict=True)]
+            else:
+                factors = [self.aspect(dims, [int(s) for s in wanted])] * len(dims)
+        box = [float(v) for v in (self.roi if roi is None else widen(roi))] or [0.0] * len(axes) + [1.0] * len(axes)
+        if len(box) != 2 * len(axes):
+            raise ShapeError(f"roi needs {2 * len(axes)} numbers, got {len(box)}")
+        out = x if x.dtype == object else widen(x)
+        if self.mode != "nearest" and out.dtype.kind not in "fc":
+            out = out.astype(np.float32 if out.dtype.itemsize < 4 else np.float64)
+        outside: Array | None = None
+        for k, axis in enumerate(axes):
+            plan = Axis(dims[k], targets[k], factors[k], box[k], box[k + len(axes)])
+            if plan.size == 0 and plan.out:
+                raise ShapeError(f"axis {axis} has no elements to make {plan.out} from")
+            cropped = self.coordinate_transformation_mode == "tf_crop_and_resize"
+            if plan.out == 0 or (plan.size == plan.out and plan.scale == 1.0 and not (cropped and (plan.start, plan.end) != (0, 1))):
+                out = out.take(range(plan.out), axis) if plan.out != plan.size else out
+                continue
+            at = self.source(plan)
+            out = self.along(out, axis, at, plan)
+            if cropped:
+                beyond = ((at < 0) | (at > plan.size - 1)).reshape([-1 if a == axis else 1 for a in range(x.ndim)])
+                outside = beyond if outside is None else outside | beyond
+        if outside is not None and outside.any():
+            out = np.where(outside, out.dtype.type(self.extrapolation_value), out)
+        return out if x.dtype == object else convert(out, of(x.dtype))
+
+    def source(self, axis: Axis) -> Array:
+        """Where each new element lies on the old axis; in float32 for `nearest`, whose ties are meant to be found."""
+        kind: Any = np.float32 if self.mode == "nearest" else np.float64
+        i = np.arange(axis.out, dtype=np.float64)
+        match self.coordinate_transformation_mode:
+            case "half_pixel" | "half_pixel_symmetric" | "pytorch_half_pixel":
+                at = ((i + 0.5) / axis.scale).astype(kind) - kind(0.5)
+                if self.coordinate_transformation_mode == "half_pixel_symmetric":
+                    at = at + kind(axis.size / 2 * (1 - axis.out / (axis.scale * axis.size)))
+                elif self.coordinate_transformation_mode == "pytorch_half_pixel" and axis.out <= 1:
+                    at = np.zeros(axis.out, kind)
+                return np.asarray(at)
+            case "align_corners":
+                return (i * (axis.size - 1) / max(axis.out - 1, 1)).astype(kind)
+            case "asymmetric":
+                return (i / axis.scale).astype(kind)
+            case "tf_half_pixel_for_nn":
+                return ((i + 0.5) / axis.scale).astype(kind)
+        last = axis.size - 1
+        if axis.out > 1:
+            return (axis.start * last + i * (axis.end - axis.start) * last / (axis.out - 1)).astype(kind)
+        return np.full(axis.out, 0.5 * (axis.start + axis.end) * last, kind)
+
+    def along(self, x: Array, axis: int, at: Array, plan: Axis) -> Array:
+        """x resampled at places `at` of one axis."""
+        if self.mode == "nearest":
+            return np.take(x, np.clip(self.nearest(at, plan.scale), 0, plan.size - 1), axis)
+        index, weight = self.weights(at, plan.scale)
+        beyond = (index < 0) | (index >= plan.size)
+        if self.exclude_outside:
+            weight = np.where(beyond, 0, weight)
+            weight = weight / weight.sum(-1, keepdims=True)
+        index = np.clip(index, 0, plan.size - 1)
+        lead = [1] * axis + [-1] + [1] * (x.ndim - axis - 1)
+        if index.shape[1] <= 4:
+            total = np.take(x, index[:, 0], axis) * weight[:, 0].astype(x.dtype).reshape(lead)
+            for t in range(1, index.shape[1]):
+                total += np.take(x, index[:, t], axis) * weight[:, t].astype(x.dtype).reshape(lead)
+            return np.asarray(total)
+        matrix = np.zeros((plan.out, plan.size))
+        np.add.at(matrix, (np.arange(plan.out)[:, None], index), weight)
+        return np.moveaxis(np.moveaxis(x, axis, -1) @ matrix.T.astype(x.dtype), -1, axis)
+
+    def nearest(self, at: Array, scale: float) -> Array:
+        match self.nearest_mode:
+            case "round_prefer_floor":
+                found = np.ceil(at - at.dtype.type(0.5))
+            case "round_prefer_ceil":
+                found = np.floor(at + at.dtype.type(0.5))
+            case "floor":
+                found = np.floor(at)
+            case "ceil":
+                found = np.ceil(at)
+            case _:
+                found = np.ceil(at) if scale < 1 else np.floor(at)
+        return np.asarray(found.astype(np.int64))
+
+    def weights(self, at: Array, scale: float) -> tuple[Array, Array]:
+        """Neighbours of each place and their weights, [out, taps]; the filter is stretched when shrinking with antialias."""
+        reach = 1 if self.mode == "linear" else 2
+        narrow = min(scale, 1.0) if self.antialias else 1.0
+        low = np.floor(at)[:, None]
+        first = math.floor(-reach / narrow) + 1
+        steps = np.arange(first, 2 - first) if narrow < 1 else np.arange(1 - reach, reach + 1)
+        distance = (low + steps - at[:, None]) * narrow
+        weight = np.maximum(1 - np.abs(distance), 0) if self.mode == "linear" else cubic_weights(distance, self.cubic_coeff_a)
+        if narrow < 1:
+            weight = weight / weight.sum(-1, keepdims=True)
+        return (low + steps).astype(np.int64), weight
+
+
+def scaled(d: Dim, scale: float) -> Dim:
+    """floor(d * scale), in float32 as ONNX's own shape inference."""
+    if isinstance(d, Sym):
+        if scale == 1:
+            return d
+        if scale == int(scale):
+            return d * int(scale)
+        if 1 / scale == int(1 / scale):
+            return d // int(1 / scale)
+        return fresh("resized", 0, math.floor(bounds(d)[1] * scale))
+    return int(np.floor(np.float32(d) * np.float32(scale)))
+
+
+def check_scales(scales: Sequence[float]) -> None:
+    """Errors: ParameterError unless all factors are positive and finite."""
+    if any(not (s > 0 and math.isfinite(s)) for s in scales):
+        raise ParameterError(f"scales must be positive, got {list(scales)}")

@@ -1,0 +1,165 @@
+"""Regions of interest: roialign and max_roi_pool."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from ..argument import Array
+from ..dim import may_equal
+from ..dtype import of
+from ..errors import ParameterError, ShapeError
+from ..operation import Operation, op
+from ..scalar import convert, widen
+from ..shape import Shape
+
+__all__ = ["MaxRoiPool", "Roialign"]
+
+
+def regions(x: Shape, rois: Shape, columns: int) -> None:
+    """Errors: ShapeError unless x is float [n, c, h, w] and rois of its type [r, columns]."""
+    if x.rank != 4 or not x.dtype.is_float:
+        raise ShapeError(f"x must be float [n, c, h, w], got {x}")
+    if rois.rank != 2 or not may_equal(rois.dims[1], columns) or rois.dtype is not x.dtype:
+        raise ShapeError(f"rois must be {x.dtype} [r, {columns}], got {rois}")
+
+
+def image_numbers(numbers: Array, batch: int) -> list[int]:
+    """Which image each region lies in.  Errors: ParameterError for an image that x does not have."""
+    found = [int(n) for n in numbers]
+    if found and (min(found) < 0 or max(found) >= batch):
+        raise ParameterError(f"regions name images {min(found)} to {max(found)}, x has {batch}")
+    return found
+
+
+@op("roialign")
+class Roialign(Operation):
+    """Each region of an image resampled to one size.
+
+    x: float [n, c, h, w]; rois [r, 4] of x's type: x1, y1, x2, y2; batch_indices: integer [r] -> [r, c, output_height,
+    output_width].  Every cell is the mean (or the largest weighted neighbour) of sampling_ratio**2 points between pixels
+    (0: about one a pixel).  Errors: ShapeError for other shapes, ParameterError for an image that is not there.
+    Source: ONNX RoiAlign-22.
+    """
+
+    coordinate_transformation_mode: Literal["half_pixel", "output_half_pixel"] = "half_pixel"
+    mode: Literal["avg", "max"] = "avg"
+    output_height: int = 1
+    output_width: int = 1
+    sampling_ratio: int = 0
+    spatial_scale: float = 1.0
+
+    def check(self) -> None:
+        if self.output_height < 1 or self.output_width < 1 or self.sampling_ratio < 0:
+            raise ParameterError(
+                f"roialign needs a positive output and sampling_ratio of at least 0, got {self.output_height} x "
+                f"{self.output_width}, {self.sampling_ratio}"
+            )
+
+    def infer(self, x: Shape, rois: Shape, batch_indices: Shape) -> Shape:
+        regions(x, rois, 4)
+        if batch_indices.rank != 1 or not batch_indices.dtype.is_integer or not may_equal(batch_indices.dims[0], rois.dims[0]):
+            raise ShapeError(f"batch_indices must be integers [{rois.dims[0]}], got {batch_indices}")
+        return x.with_dims((rois.dims[0], x.dims[1], self.output_height, self.output_width))
+
+    def compute(self, x: Array, rois: Array, batch_indices: Array) -> Array:
+        wide, boxes = widen(x), widen(rois).astype(np.float64) * self.spatial_scale
+        images = image_numbers(batch_indices, x.shape[0])
+        aligned = self.coordinate_transformation_mode == "half_pixel"
+        boxes = boxes - 0.5 if aligned else boxes
+        out = np.zeros((len(images), x.shape[1], self.output_height, self.output_width), wide.dtype)
+        if not out.size or 0 in x.shape[2:]:
+            return convert(out, of(x.dtype))
+        for r, image in enumerate(images):
+            x1, y1, x2, y2 = (float(v) for v in boxes[r])
+            if not all(map(np.isfinite, (x1, y1, x2, y2))):
+                raise ParameterError(f"region {r} is {boxes[r].tolist()}, which is not finite")
+            height, width = (y2 - y1, x2 - x1) if aligned else (max(y2 - y1, 1.0), max(x2 - x1, 1.0))
+            rows = self.points(y1, height, self.output_height, x.shape[2])
+            columns = self.points(x1, width, self.output_width, x.shape[3])
+            out[r] = self.mean(wide[image], rows, columns) if self.mode == "avg" else self.largest(wide[image], rows, columns)
+        return convert(out, of(x.dtype))
+
+    def points(self, start: float, length: float, cells: int, size: int) -> tuple[Array, Array]:
+        """Two neighbours of every sampling point along an axis and their weights: both [2, cells, points]."""
+        count = self.sampling_ratio or max(1, int(np.ceil(length / cells)))
+        at = start + (np.arange(cells)[:, None] + (np.arange(count) + 0.5) / count) * (length / cells)
+        inside = (at >= -1) & (at <= size)
+        at = np.clip(at, 0, size - 1)
+        low = np.floor(at).astype(np.int64)
+        part = at - low
+        weight = np.stack([1 - part, part]) * inside
+        return np.stack([low, np.minimum(low + 1, size - 1)]), weight
+
+    def mean(self, image: Array, rows: tuple[Array, Array], columns: tuple[Array, Array]) -> Array:
+        left, top = mixing(rows, image.dtype)
+        right, side = mixing(columns, image.dtype)
+        crop = image[:, top : top + left.shape[1], side : side + right.shape[1]]
+        return np.asarray(left @ crop @ right.T)
+
+    def largest(self, image: Array, rows: tuple[Array, Array], columns: tuple[Array, Array]) -> Array:
+        best: Array | None = None
+        for i, u in zip(*rows, strict=True):
+            for j, v in zip(*columns, strict=True):
+                values = image[:, i[:, :, None, None], j[None, None]] * (u[:, :, None, None] * v[None, None]).astype(image.dtype)
+                most = values.max((2, 4))
+                best = most if best is None else np.maximum(best, most)
+        assert best is not None
+        return best
+
+
+def mixing(points: tuple[Array, Array], dtype: np.dtype[np.generic]) -> tuple[Array, int]:
+    """The matrix [cells, pixels] that averages sampling points, over the pixels in use, and the first of these."""
+    index, weight = points
+    first, last = int(index.min()), int(index.max())
+    matrix = np.zeros((index.shape[1], last - first + 1))
+    cells = np.broadcast_to(np.arange(index.shape[1])[None, :, None], index.shape)
+    np.add.at(matrix, (cells, index - first), weight / index.shape[2])
+    return matrix.astype(dtype), first
+
+
+@op("max_roi_pool")
+class MaxRoiPool(Operation):
+    """The largest element in each cell of a grid laid over each region.
+
+    x: float [n, c, h, w]; rois [r, 5] of x's type: image, x1, y1, x2, y2 -> [r, c, *pooled_shape]; empty cells are 0.
+    Errors: ShapeError for other shapes, ParameterError for an image that is not there.  Source: ONNX MaxRoiPool-22.
+    """
+
+    pooled_shape: tuple[int, ...]
+    spatial_scale: float = 1.0
+
+    def check(self) -> None:
+        if len(self.pooled_shape) != 2 or min(self.pooled_shape) < 1:
+            raise ParameterError(f"pooled_shape must be two positive numbers, got {list(self.pooled_shape)}")
+
+    def infer(self, x: Shape, rois: Shape) -> Shape:
+        regions(x, rois, 5)
+        return x.with_dims((rois.dims[0], x.dims[1], *self.pooled_shape))
+
+    def compute(self, x: Array, rois: Array) -> Array:
+        wide, boxes = widen(x), widen(rois)
+        images = image_numbers(boxes[:, 0], x.shape[0])
+        scaled = boxes[:, 1:].astype(np.float64) * self.spatial_scale
+        places = np.floor(np.abs(scaled) + 0.5) * np.sign(scaled)
+        out = np.zeros((len(images), x.shape[1], *self.pooled_shape), wide.dtype)
+        for r, image in enumerate(images):
+            x1, y1, x2, y2 = places[r]
+            rows = cells(y1, y2, self.pooled_shape[0], x.shape[2])
+            columns = cells(x1, x2, self.pooled_shape[1], x.shape[3])
+            for i, row in enumerate(rows):
+                for j, column in enumerate(columns):
+                    cell = wide[image][:, row, column]
+                    if cell.shape[1] and cell.shape[2]:
+                        out[r, :, i, j] = cell.max((1, 2))
+        return convert(out, of(x.dtype))
+
+
+def cells(start: float, end: float, count: int, size: int) -> list[slice]:
+    """The pixels of each of `count` cells between two pixels, both inclusive."""
+    step = max(end - start + 1, 1) / count
+    edges = np.arange(count)
+    lows = np.clip(np.floor(edges * step) + start, 0, size).astype(int)
+    highs = np.clip(np.ceil((edges + 1) * step) + start, 0, size).astype(int)
+    return [slice(low, high) for low, high in zip(lows, highs, strict=True)]

@@ -1,0 +1,119 @@
+"""Rotary position embeddings."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..argument import Array
+from ..dim import compare, may_equal
+from ..dtype import of
+from ..errors import ShapeError
+from ..operation import Operation, op
+from ..scalar import convert, widen
+from ..shape import Shape
+
+__all__ = ["GqaRotaryEmbedding", "RotaryEmbedding", "rotated"]
+
+
+def rotated(x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
+    """x [b, h, s, d] turned by the angles of cos and sin [b or 1, s, n / 2]; of each vector the first n elements."""
+    half = cos.shape[-1]
+    turned, rest = x[..., : 2 * half], x[..., 2 * half :]
+    if interleaved:
+        one, other = turned[..., 0::2], turned[..., 1::2]
+    else:
+        one, other = turned[..., :half], turned[..., half:]
+    c, s = cos[:, None], sin[:, None]
+    parts = (c * one - s * other, s * one + c * other)
+    if interleaved:
+        whole = np.stack(parts, axis=-1).reshape(turned.shape)
+    else:
+        whole = np.concatenate(parts, axis=-1)
+    return np.concatenate((whole, rest), axis=-1) if rest.shape[-1] else whole
+
+
+def _check(x: Shape, cos: Shape, sin: Shape) -> None:
+    if x.rank != 4 or not x.dtype.is_float:
+        raise ShapeError(f"x must be a float tensor [batch, heads, length, size], got {x}")
+    if cos.dtype is not x.dtype or sin.dtype is not x.dtype:
+        raise ShapeError(f"the caches must have x's dtype {x.dtype}, got {cos.dtype} and {sin.dtype}")
+    if cos.rank != sin.rank or not all(map(may_equal, cos.dims, sin.dims)):
+        raise ShapeError(f"cos and sin must have the same dims, got {list(cos.dims)} and {list(sin.dims)}")
+    if compare(cos.dims[-1] * 2, ">", x.dims[3]):
+        raise ShapeError(f"caches for {cos.dims[-1] * 2} elements are wider than the head size {x.dims[3]}")
+
+
+def _angles(cache: Array, positions: Array) -> Array:
+    if positions.size and (positions.min() < 0 or positions.max() >= len(cache)):
+        raise ShapeError(f"positions must lie in 0..{len(cache) - 1}, got {positions.min()} to {positions.max()}")
+    return widen(cache)[positions]
+
+
+@op("rotary_embedding")
+class RotaryEmbedding(Operation):
+    """Pairs of elements of each vector turned by angles that depend on its position.
+
+    x [b, h, s, d]; cos, sin [m, n / 2] with positions integer [b, s] (or [1]: the first of s consecutive ones), or
+    [b, s, n / 2] without -> [b, h, s, d]; of each vector n <= d elements are turned.  interleaved: pairs are neighbours,
+    else an element of the first half and one of the second.
+    scale: multiplies the result.
+    Errors: ShapeError for operands that do not fit or positions outside the caches.  Source: ONNX RotaryEmbedding-23.
+    """
+
+    interleaved: bool = False
+    scale: float = 1.0
+
+    def infer(self, x: Shape, cos: Shape, sin: Shape, positions: Shape | None = None) -> Shape:
+        _check(x, cos, sin)
+        b, _, s, _ = x.dims
+        if positions is None:
+            if cos.rank != 3 or not (may_equal(cos.dims[0], b) and may_equal(cos.dims[1], s)):
+                raise ShapeError(f"without positions the caches must be [{b}, {s}, n / 2], got {cos}")
+        elif cos.rank != 2:
+            raise ShapeError(f"with positions the caches must be [positions, n / 2], got {cos}")
+        elif positions.dtype.is_integer and positions.dims == (1,):
+            pass
+        elif not positions.dtype.is_integer or positions.rank != 2 or not all(map(may_equal, positions.dims, (b, s))):
+            raise ShapeError(f"positions must be integers [{b}, {s}], got {positions}")
+        return x.as_standard()
+
+    def compute(self, x: Array, cos: Array, sin: Array, positions: Array | None = None) -> Array:
+        if positions is None:
+            cosines, sines = widen(cos), widen(sin)
+        else:
+            if positions.ndim == 1:
+                positions = positions.astype(np.int64) + np.arange(x.shape[2])[None, :]
+            cosines, sines = _angles(cos, positions), _angles(sin, positions)
+        out = rotated(widen(x), cosines, sines, self.interleaved)
+        return convert(out if self.scale == 1 else out * out.dtype.type(self.scale), of(x.dtype))
+
+
+@op("gqa_rotary_embedding")
+class GqaRotaryEmbedding(Operation):
+    """Rotary embedding of new tokens whose positions follow from how many tokens each sample has so far.
+
+    x [b, h, s, d]; seqlens_k integer [b], the number of tokens less one; cos, sin [m, n / 2] -> [b, h, s, d].
+    A sample's s new tokens are its last ones; if it has fewer than s, they start at position 0 (positions past the
+    caches, which only padding has, use the last angle).
+    Errors: ShapeError for operands that do not fit.  Source: GroupQueryAttention of com.microsoft.
+    """
+
+    interleaved: bool = False
+
+    def infer(self, x: Shape, seqlens_k: Shape, cos: Shape, sin: Shape) -> Shape:
+        _check(x, cos, sin)
+        if cos.rank != 2:
+            raise ShapeError(f"the caches must be [positions, n / 2], got {cos}")
+        if not seqlens_k.dtype.is_integer or seqlens_k.rank != 1 or not may_equal(seqlens_k.dims[0], x.dims[0]):
+            raise ShapeError(f"seqlens_k must be an integer vector of {x.dims[0]}, got {seqlens_k}")
+        return x.as_standard()
+
+    def compute(self, x: Array, seqlens_k: Array, cos: Array, sin: Array) -> Array:
+        s = x.shape[2]
+        total = seqlens_k.astype(np.int64) + 1
+        if total.size and (total.min() < 0 or total.max() > len(cos)):
+            raise ShapeError(f"seqlens_k must lie in -1..{len(cos) - 1}, got {seqlens_k.tolist()}")
+        positions = np.maximum(total - s, 0)[:, None] + np.arange(s)[None, :]
+        positions = np.minimum(positions, len(cos) - 1)
+        out = rotated(widen(x), _angles(cos, positions), _angles(sin, positions), self.interleaved)
+        return convert(out, of(x.dtype))

@@ -1,0 +1,257 @@
+"""Sampling an image at computed places: grid_sample, affine_grid, deform_conv."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+
+from ..argument import Array
+from ..dim import Dim, fresh, may_equal, product
+from ..dtype import of
+from ..errors import ShapeError
+from ..operation import Operation, op
+from ..scalar import convert, widen
+from ..shape import Shape
+from .convolution import spatial
+from .window import extent, per_axis, sides
+
+__all__ = ["AffineGrid", "DeformConv", "GridSample", "cubic_weights"]
+
+Place = Callable[[Array, int], "tuple[Array, Array | None]"]  # indices along an axis -> indices inside, where they count
+
+
+def within(index: Array, extent: int) -> tuple[Array, Array | None]:
+    """Places outside count as zero."""
+    inside = (index >= 0) & (index < extent)
+    return np.where(inside, index, 0), None if inside.all() else inside
+
+
+def clamped(index: Array, extent: int) -> tuple[Array, Array | None]:
+    """Places outside take the nearest element."""
+    return np.clip(index, 0, extent - 1), None
+
+
+def gather(x: Array, rows: Array, at: Sequence[tuple[Array, Array]], place: Place) -> Array:
+    """Weighted sums of neighbours.
+
+    x [n, *d, c] with channels last; rows: which n, broadcast against the places [*p]; at: for each axis of d, the indices
+    [*p, t] of its t neighbours and their weights [*p, t].  Returns [*p, c].
+    """
+    total: Array | None = None
+    axes = []
+    for (index, weight), size in zip(at, x.shape[1:-1], strict=True):
+        inner, counts = place(index, size)
+        axes.append((inner, weight if counts is None else weight * counts))
+    for pick in itertools.product(*(range(index.shape[-1]) for index, _ in axes)):
+        factor: Array | None = None
+        for (_, weight), t in zip(axes, pick, strict=True):
+            factor = weight[..., t] if factor is None else factor * weight[..., t]
+        if factor is None or not factor.any():
+            continue
+        values = x[(rows, *(index[..., t] for (index, _), t in zip(axes, pick, strict=True)))]
+        term = values * factor[..., None].astype(x.dtype)
+        total = term if total is None else np.add(total, term, out=total)
+    if total is None:
+        total = np.zeros((*np.broadcast_shapes(rows.shape, *(i.shape[:-1] for i, _ in at)), x.shape[-1]), x.dtype)
+    return total
+
+
+def neighbours(at: Array, mode: str, a: float = -0.75) -> tuple[Array, Array]:
+    """Indices and weights of the elements from which the value at a place between elements is made."""
+    if mode == "nearest":
+        return np.rint(at).astype(np.int64)[..., None], np.ones((*at.shape, 1), at.dtype)
+    low = np.floor(at)
+    part = (at - low)[..., None]
+    first = low.astype(np.int64)[..., None]
+    if mode == "linear":
+        return first + np.arange(2), np.concatenate([1 - part, part], -1)
+    return first + np.arange(-1, 3), cubic_weights(part - np.arange(-1, 3), a)
+
+
+def cubic_weights(distance: Array, a: float) -> Array:
+    """Keys' cubic convolution kernel.  Source: R. Keys, 1981, equation 4."""
+    d = np.abs(distance)
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((d - 5) * d + 8) * d * a - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+
+
+def reflected(at: Array, low: float, high: float) -> Array:
+    """Places mirrored at `low` and `high` until they lie between."""
+    span = high - low
+    if span <= 0:
+        return np.full_like(at, low)
+    phase = np.mod(at - low, 2 * span)
+    return low + np.where(phase > span, 2 * span - phase, phase)
+
+
+@op("grid_sample")
+class GridSample(Operation):
+    """x at the places that a grid names, interpolated.
+
+    x [n, c, *d] of any number type, grid float [n, *o, r] with r = len(d), coordinates -1..1, the last axis of d first
+    -> [n, c, *o].  Errors: ShapeError if ranks or extents do not fit.  Source: ONNX GridSample-22.
+    """
+
+    mode: Literal["linear", "nearest", "cubic"] = "linear"
+    padding_mode: Literal["zeros", "border", "reflection"] = "zeros"
+    align_corners: bool = False
+
+    def infer(self, x: Shape, grid: Shape) -> Shape:
+        if x.rank < 3 or grid.rank != x.rank:
+            raise ShapeError(f"x and grid need one rank of at least 3, got {x} and {grid}")
+        if not may_equal(grid.dims[-1], x.rank - 2):
+            raise ShapeError(f"the last extent of grid must be {x.rank - 2}, got {grid}")
+        if not grid.dtype.is_float or not (x.dtype.is_number or x.dtype.kind == "b"):
+            raise ShapeError(f"x must be numbers and grid floats, got {x.dtype} and {grid.dtype}")
+        if not may_equal(x.dims[0], grid.dims[0]):
+            raise ShapeError(f"x and grid need one batch extent, got {x.dims[0]} and {grid.dims[0]}")
+        return x.with_dims((*x.dims[:2], *grid.dims[1:-1]))
+
+    def compute(self, x: Array, grid: Array) -> Array:
+        wide = widen(x)
+        if wide.dtype.kind not in "fc":
+            wide = wide.astype(np.float64)
+        places = widen(grid).astype(np.float64)[..., ::-1]
+        rank = x.ndim - 2
+        if 0 in x.shape:
+            if grid.size and 0 in x.shape[2:]:
+                raise ShapeError(f"x {list(x.shape)} has no elements to sample")
+            return np.zeros((*x.shape[:2], *grid.shape[1:-1]), x.dtype)
+        at = [self.source(places[..., a], x.shape[2 + a]) for a in range(rank)]
+        rows = np.arange(x.shape[0]).reshape(-1, *(1,) * (grid.ndim - 2))
+        last = np.moveaxis(wide, 1, -1)
+        out = gather(last, rows, [neighbours(p, self.mode) for p in at], self.place)
+        moved = np.moveaxis(out, -1, 1)
+        return convert(np.rint(moved) if of(x.dtype).is_integer and self.mode == "nearest" else moved, of(x.dtype))
+
+    def source(self, at: Array, size: int) -> Array:
+        """Coordinates -1..1 as places on an axis of `size` elements."""
+        low, high = (0.0, size - 1.0) if self.align_corners else (-0.5, size - 0.5)
+        at = (at + 1) / 2 * (high - low) + low
+        at = np.where(np.isfinite(at), np.clip(at, -(2.0**31), 2.0**31), -2.0)
+        if self.mode == "nearest":
+            at = np.rint(at)
+        if self.padding_mode == "zeros":
+            return at
+        outside = (at < low) | (at > high)
+        if self.padding_mode == "border":
+            return np.where(outside, np.clip(at, 0, size - 1), at)
+        return np.where(outside, reflected(at, low, high), at)
+
+    def place(self, index: Array, size: int) -> tuple[Array, Array | None]:
+        if self.padding_mode == "zeros":
+            return within(index, size)
+        if self.padding_mode == "border":
+            return clamped(index, size)
+        low, high = (0.0, size - 1.0) if self.align_corners else (-0.5, size - 0.5)
+        return clamped(np.rint(reflected(index.astype(np.float64), low, high)).astype(np.int64), size)
+
+
+@op("affine_grid")
+class AffineGrid(Operation):
+    """The grid of coordinates of an image under affine maps, for `grid_sample`.
+
+    theta: float [n, r, r + 1]; the image's dims [n, c, *d] from attribute `size` or an int64 vector known while running
+    -> [n, *d, r], coordinates -1..1, the last axis of d first.  Errors: ShapeError if they do not fit.  Source: ONNX AffineGrid-20.
+    """
+
+    size: tuple[Dim, ...] = ()
+    align_corners: bool = False
+
+    def infer(self, theta: Shape, size: Shape | None = None) -> Shape:
+        if theta.rank != 3 or not theta.dtype.is_float or not may_equal(theta.dims[1] + 1, theta.dims[2]):
+            raise ShapeError(f"theta must be float [n, r, r + 1], got {theta}")
+        rank = theta.dims[1]
+        if not isinstance(rank, int):
+            return Shape.unranked(theta.dtype)
+        if size is not None:
+            if size.rank != 1 or not may_equal(size.dims[0], rank + 2):
+                raise ShapeError(f"size must be a vector of {rank + 2} extents, got {size}")
+            return theta.with_dims((theta.dims[0], *(fresh("grid") for _ in range(rank)), rank))
+        if len(self.size) != rank + 2 or not may_equal(self.size[0], theta.dims[0]):
+            raise ShapeError(f"size must be [n, c, *d] with n {theta.dims[0]} and {rank} extents d, got {list(self.size)}")
+        return theta.with_dims((theta.dims[0], *self.size[2:], rank))
+
+    def compute(self, theta: Array, size: Array | None = None) -> Array:
+        dims = [int(d) for d in (self.size if size is None else size)]
+        rank = theta.shape[1]
+        if len(dims) != rank + 2 or dims[0] != theta.shape[0] or min(dims) < 0:
+            raise ShapeError(f"size must be [n, c, *d] with n {theta.shape[0]} and {rank} extents d, got {dims}")
+        axes = []
+        for n in dims[2:]:
+            steps = np.arange(n, dtype=np.float64)
+            axes.append(steps * 2 / max(n - 1, 1) - 1 if self.align_corners else (steps * 2 + 1) / max(n, 1) - 1)
+        if self.align_corners:
+            axes = [a if len(a) != 1 else np.zeros(1) for a in axes]
+        mesh = [*reversed(np.meshgrid(*axes, indexing="ij")), np.ones(dims[2:])]
+        points = np.stack(mesh, -1).reshape(-1, rank + 1)
+        out = np.matmul(points, np.swapaxes(widen(theta).astype(np.float64), 1, 2))
+        return convert(out.reshape(dims[0], *dims[2:], rank), of(theta.dtype))
+
+
+@op("deform_conv")
+class DeformConv(Operation):
+    """Convolution whose windows are moved element by element by offsets, optionally weighted by a mask.
+
+    x [n, c, *s], w [m, c/group, *k], offset [n, offset_group prod(k) r, *o] with r = len(s), bias [m], mask
+    [n, offset_group prod(k), *o] -> [n, m, *o]; linear interpolation, zeros outside.
+    Errors: ShapeError if ranks, channels or extents do not fit.  Source: ONNX DeformConv-22.
+    """
+
+    padding: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    dilation: tuple[int, ...] = ()
+    group: int = 1
+    offset_group: int = 1
+
+    def infer(self, x: Shape, w: Shape, offset: Shape, bias: Shape | None = None, mask: Shape | None = None) -> Shape:
+        rank = spatial(x, w, self.group, w.dims[1] * self.group)
+        stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
+        begins, ends = sides(self.padding, rank)
+        out = [
+            extent(n, k, s, d, b + e)
+            for n, k, s, d, b, e in zip(x.dims[2:], w.dims[2:], stride, dilation, begins, ends, strict=True)
+        ]
+        if isinstance(x.dims[1], int) and (self.offset_group < 1 or x.dims[1] % self.offset_group):
+            raise ShapeError(f"{x.dims[1]} channels do not divide into {self.offset_group} offset groups")
+        points = product(w.dims[2:]) * self.offset_group
+        for name, given, channels in (("offset", offset, points * rank), ("mask", mask, points)):
+            if given is None:
+                continue
+            wanted = (x.dims[0], channels, *out)
+            if given.rank != len(wanted) or not all(map(may_equal, given.dims, wanted)):
+                raise ShapeError(f"{name} must have dims {list(wanted)}, got {given}")
+        if bias is not None and (bias.rank != 1 or not may_equal(bias.dims[0], w.dims[0])):
+            raise ShapeError(f"bias must have dims [{w.dims[0]}], got {bias}")
+        return x.with_dims((x.dims[0], w.dims[0], *out))
+
+    def compute(self, x: Array, w: Array, offset: Array, bias: Array | None = None, mask: Array | None = None) -> Array:
+        rank, og = x.ndim - 2, self.offset_group
+        stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
+        begins, _ = sides(self.padding, rank)
+        batch, channels, lengths, out = x.shape[0], x.shape[1], w.shape[2:], offset.shape[2:]
+        inner = channels // og
+        moves = widen(offset).reshape(batch, og, *lengths, rank, *out)
+        at = []
+        for a, (k, s, d, b, o) in enumerate(zip(lengths, stride, dilation, begins, out, strict=True)):
+            taps = np.arange(k).reshape(-1, *(1,) * (rank - 1 - a), *(1,) * rank) * d
+            starts = np.arange(o).reshape(-1, *(1,) * (rank - 1 - a)) * s - b
+            at.append(np.take(moves, a, axis=2 + rank) + (taps + starts).astype(moves.dtype))
+        image = np.moveaxis(widen(x).reshape(batch * og, inner, *x.shape[2:]), 1, -1)
+        rows = np.arange(batch * og).reshape(batch, og, *(1,) * (2 * rank))
+        columns = gather(image, rows, [neighbours(np.clip(p, -2.0, 2.0**30), "linear") for p in at], within)
+        if mask is not None:
+            columns = columns * widen(mask).reshape(batch, og, *lengths, *out, 1)
+        points, places = math.prod(lengths), math.prod(out)
+        columns = np.moveaxis(columns, -1, 2).reshape(batch, self.group, channels // self.group * points, places)
+        matrix = widen(w).reshape(self.group, w.shape[0] // self.group, -1)
+        result = np.matmul(matrix, columns).reshape(batch, w.shape[0], *out)
+        if bias is not None:
+            result = result + widen(bias).reshape(-1, *(1,) * rank)
+        return convert(result, of(x.dtype))
+

@@ -1,0 +1,72 @@
+"""Running sums and products along one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import dtype as dt
+from ..argument import Array
+from ..errors import ShapeError
+from ..operation import Operation, op
+from ..scalar import convert, widen
+from ..shape import Shape
+from .axes import normalize
+
+__all__ = ["PrefixScanProd", "PrefixScanSum"]
+
+
+@op("")
+class PrefixScan(Operation):
+    """Base of the running reductions.
+
+    x: number [.., n, ..] -> same shape.  `exclusive`: element i leaves out x[i]; `reverse`: runs from the end.
+    Errors: ShapeError if `axis` is outside the rank of x.
+    """
+
+    __slots__ = ()
+
+    axis: int = 0
+    exclusive: bool = False
+    reverse: bool = False
+
+    def infer(self, x: Shape) -> Shape:
+        if not x.dtype.is_number:
+            raise ShapeError(f"x must be of a number type, got {x.dtype}")
+        normalize(self.axis, x.rank)
+        return x.as_standard()
+
+    def scan(self, x: Array, function: Callable[..., Any], neutral: int) -> Array:
+        axis = normalize(self.axis, x.ndim)
+        wide = widen(x)
+        lines = np.moveaxis(wide, axis, -1)
+        if self.reverse:
+            lines = lines[..., ::-1]
+        out = np.empty(lines.shape, np.float64 if wide.dtype == np.float32 else wide.dtype)
+        with np.errstate(all="ignore"):
+            if self.exclusive:
+                out[..., :1] = neutral
+                function(lines[..., :-1], axis=-1, dtype=out.dtype, out=out[..., 1:])
+            else:
+                function(lines, axis=-1, dtype=out.dtype, out=out)
+        if self.reverse:
+            out = out[..., ::-1]
+        return convert(np.ascontiguousarray(np.moveaxis(out, -1, axis)), dt.of(x.dtype))
+
+
+@op("prefix_scan_sum")
+class PrefixScanSum(PrefixScan):
+    """Running sum along one axis.  Source: ONNX CumSum-14."""
+
+    def compute(self, x: Array) -> Array:
+        return self.scan(x, np.cumsum, 0)
+
+
+@op("prefix_scan_prod")
+class PrefixScanProd(PrefixScan):
+    """Running product along one axis.  Source: ONNX CumProd-26."""
+
+    def compute(self, x: Array) -> Array:
+        return self.scan(x, np.cumprod, 1)

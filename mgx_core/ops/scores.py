@@ -1,0 +1,92 @@
+"""What classical models make of raw scores: transforms of a row, and the class that wins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+
+from .. import dtype as dt
+from ..argument import Array
+from ..dim import Dim
+from ..dtype import DType
+from ..errors import ParameterError, ShapeError
+from ..shape import Shape
+
+__all__ = ["PostTransform", "check_labels", "label_dtype", "labels_of", "rows_of", "transformed", "two_scores"]
+
+PostTransform: TypeAlias = Literal["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"]
+NEARLY_ZERO: Final = 1e-7  # what SOFTMAX_ZERO leaves at zero
+
+
+def transformed(scores: Array, post_transform: str) -> Array:
+    """float64 [n, e] -> the same; each row is transformed by itself."""
+    with np.errstate(all="ignore"):
+        match post_transform:
+            case "LOGISTIC":
+                return logistic(scores)
+            case "SOFTMAX" | "SOFTMAX_ZERO" if scores.shape[-1]:
+                weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+                if post_transform == "SOFTMAX_ZERO":
+                    weights = np.where(np.abs(scores) > NEARLY_ZERO, weights, 0)
+                total = weights.sum(axis=-1, keepdims=True)
+                return np.asarray(np.divide(weights, total, out=np.zeros_like(weights), where=total != 0))
+            case "PROBIT":
+                return np.array([_probit(v) for v in scores.reshape(-1).tolist()]).reshape(scores.shape)
+    return scores
+
+
+def logistic(scores: Array) -> Array:
+    """1 / (1 + exp(-s)), exact for large magnitudes too."""
+    small = np.exp(-np.abs(scores))
+    return np.asarray(np.where(scores >= 0, 1, small) / (1 + small))
+
+
+def _probit(p: float) -> float:
+    if 0 < p < 1:
+        return NormalDist().inv_cdf(p)
+    return {0.0: -np.inf, 1.0: np.inf}.get(p, np.nan)
+
+
+def two_scores(score: Array, post_transform: str, probabilities: bool) -> Array:
+    """The scores of both classes from that of the second: [n] -> [n, 2].
+
+    `probabilities`: they sum to one, otherwise they are each other's negatives.
+    """
+    if probabilities or post_transform == "PROBIT":
+        both = np.stack([1 - score, score], axis=-1)
+        return transformed(both, "PROBIT") if post_transform == "PROBIT" else both
+    if post_transform == "LOGISTIC":
+        return np.stack([logistic(-score), logistic(score)], axis=-1)
+    return np.stack([-score, score], axis=-1)
+
+
+def check_labels(ints: Sequence[int], strings: Sequence[str]) -> int:
+    """The number of classes.  Errors: ParameterError unless exactly one list of labels is given."""
+    if bool(ints) == bool(strings):
+        raise ParameterError(f"labels must be either integers or strings, got {len(ints)} and {len(strings)}")
+    return len(ints) or len(strings)
+
+
+def label_dtype(strings: Sequence[str]) -> DType:
+    """The element type of the labels."""
+    return dt.string if strings else dt.int64
+
+
+def labels_of(winners: Array, ints: Sequence[int], strings: Sequence[str]) -> Array:
+    """The labels of classes given by index."""
+    table = np.array(strings, object) if strings else np.array(ints, np.int64)
+    return np.asarray(table[winners])
+
+
+def rows_of(x: Shape) -> tuple[Dim, Dim]:
+    """Rows and features of numeric data [n, f], or [f] as one row.  Errors: ShapeError for anything else."""
+    if not (x.dtype.is_float or x.dtype.is_integer):
+        raise ShapeError(f"features must be numbers, got {x.dtype}")
+    if x.rank == 1:
+        return 1, x.dims[0]
+    if x.rank != 2:
+        raise ShapeError(f"features must have dims [n, f], got {list(x.dims)}")
+    return x.dims[0], x.dims[1]

@@ -1,0 +1,106 @@
+"""Results whose extents depend on the data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import dtype as dt
+from ..argument import Array
+from ..dim import compare, fresh, minimum, product
+from ..errors import ShapeError
+from ..operation import Operation, op
+from ..scalar import widen
+from ..shape import Shape, TupleShape
+from .axes import normalize
+
+__all__ = ["Compress", "Nonzero", "Unique"]
+
+
+@op("nonzero")
+class Nonzero(Operation):
+    """Positions of the elements that are not zero, one column each, in row-major order.
+
+    x: any [d..] -> int64 [rank, found]; a scalar counts as a vector of one.
+    Errors: none.  Source: ONNX NonZero-13.
+    """
+
+    def infer(self, x: Shape) -> Shape:
+        return Shape.of(dt.int64, (max(x.rank, 1), fresh("nonzero", 0, product(x.dims))))
+
+    def compute(self, x: Array) -> Array:
+        wide = np.atleast_1d(widen(x))
+        return np.stack(np.nonzero(wide != ("" if wide.dtype == object else 0))).astype(np.int64)
+
+
+@op("compress")
+class Compress(Operation):
+    """Slices of x along `axis` (elements of the flattened x without one) whose condition is true.
+
+    x: any [..], condition: bool [m], m at most the extent; what lies beyond is dropped -> as x with fewer slices.
+    Errors: ShapeError for a condition that is no bool vector or too long.  Source: ONNX Compress-11.
+    """
+
+    axis: int | None = None
+
+    def infer(self, x: Shape, condition: Shape) -> Shape:
+        if condition.dtype is not dt.bool_ or condition.rank != 1:
+            raise ShapeError(f"condition must be a bool vector, got {condition}")
+        axis = None if self.axis is None else normalize(self.axis, x.rank)
+        length = product(x.dims) if axis is None else x.dims[axis]
+        if compare(condition.dims[0], ">", length):
+            raise ShapeError(f"condition {condition} is longer than the {length} slices of x")
+        kept = fresh("kept", 0, minimum(length, condition.dims[0]))
+        if axis is None:
+            return x.with_dims((kept,))
+        return x.with_dims((*x.dims[:axis], kept, *x.dims[axis + 1 :]))
+
+    def compute(self, x: Array, condition: Array) -> Array:
+        axis = 0 if self.axis is None else normalize(self.axis, x.ndim)
+        rows = x.reshape(-1) if self.axis is None else x
+        if len(condition) > rows.shape[axis]:
+            raise ShapeError(f"condition has {len(condition)} entries for {rows.shape[axis]} slices")
+        return np.take(rows, np.flatnonzero(condition), axis)
+
+
+@op("unique")
+class Unique(Operation):
+    """The different elements of x (slices along `axis`), ascending or in order of first occurrence.
+
+    x: any [..] -> (values, int64 first occurrence of each, int64 place in values of each input, int64 count of each);
+    without `axis` of the flattened x.  Errors: ShapeError for an axis outside the rank.  Source: ONNX Unique-11.
+    """
+
+    axis: int | None = None
+    sorted: bool = True
+
+    def infer(self, x: Shape) -> TupleShape:
+        axis = None if self.axis is None else normalize(self.axis, x.rank)
+        length = product(x.dims) if axis is None else x.dims[axis]
+        found = fresh("unique", 1 if compare(length, ">", 0) else 0, length)
+        values = (found,) if axis is None else (*x.dims[:axis], found, *x.dims[axis + 1 :])
+        each, every = Shape.of(dt.int64, (found,)), Shape.of(dt.int64, (length,))
+        return TupleShape((x.with_dims(values), each, every, each))
+
+    def compute(self, x: Array) -> tuple[Array, ...]:
+        axis = 0 if self.axis is None else normalize(self.axis, x.ndim)
+        items = x.reshape(-1) if self.axis is None else x
+        length = items.shape[axis]
+        # elements become ordered integers first: rows of integers sort alike for every element type
+        _, codes = np.unique(widen(items).reshape(-1), return_inverse=True)
+        rows = np.moveaxis(codes.reshape(items.shape), axis, 0).reshape(length, -1 if items.size else 0)
+        found: Any
+        if rows.shape[1] == 0:
+            kinds = min(length, 1)
+            first, inverse, counts = np.arange(kinds), np.zeros(length, np.int64), np.full(kinds, length)
+        else:
+            found = np.unique(rows, axis=0, return_index=True, return_inverse=True, return_counts=True)
+            first, inverse, counts = found[1], found[2].reshape(-1), found[3]
+        if not self.sorted:
+            order = np.argsort(first, kind="stable")
+            place = np.empty_like(order)
+            place[order] = np.arange(len(order))
+            first, inverse, counts = first[order], place[inverse], counts[order]
+        out = (first, inverse, counts)
+        return (np.take(items, first, axis), *(v.astype(np.int64) for v in out))

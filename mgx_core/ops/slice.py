@@ -1,0 +1,195 @@
+"""Windows on a tensor: ranges, steps, single positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from ..argument import Array
+from ..dim import Dim, bounds, ceil_div, fresh, maximum, minimum
+from ..errors import ShapeError
+from ..operation import Operation, op
+from ..shape import Shape
+from .axes import normalize, normalize_all
+from .extents import index_operand, merge, scalar_operand, vector_length, whole
+
+__all__ = ["ScanSlice", "Slice", "Step", "clip"]
+
+FAR: Final = (1 << 31) - 1  # the least position that programs write to mean "to the end"
+
+
+def clip(at: Dim, length: Dim) -> Dim | None:
+    """A slice bound within 0..length, negative ones counted from the end; None if its sign is open."""
+    if isinstance(at, int) and abs(at) >= FAR:
+        return length if at > 0 else 0
+    low, high = bounds(at)
+    if low >= 0:
+        return minimum(at, length)
+    if high < 0:
+        return maximum(at + length, 0)
+    return None
+
+
+def _extent(start: Dim, end: Dim, step: int, length: Dim) -> Dim:
+    """How many positions lie in a range, or a fresh symbol where that is not known before running."""
+    if isinstance(length, int) and isinstance(start, int) and isinstance(end, int):
+        return len(range(length)[start:end:step])
+    if step < 0:
+        if isinstance(end, int) and end < -FAR and isinstance(start, int) and (start == -1 or start >= FAR):
+            return ceil_div(length, -step)
+        return fresh("n", 0, length)
+    first, last = clip(start, length), clip(end, length)
+    if first is None or last is None:
+        return fresh("n", 0, length)
+    count = maximum(last - first, 0)
+    return count if step == 1 else ceil_div(count, step)
+
+
+@op("slice")
+class Slice(Operation):
+    """A range of positions along some axes: from start to before end, negative ones counted from the end, all clipped.
+
+    x: any [..] -> same rank.  Each of starts, ends, axes, steps is an attribute or a run-time input; without axes the
+    first ones are meant, without steps 1.  A negative step walks backwards, from start down to but without end.
+    Errors: ShapeError for a step of 0, axes outside the rank, lists of unequal lengths.  Source: ONNX Slice-13.
+    """
+
+    axes: tuple[int, ...] = ()
+    starts: tuple[Dim, ...] = ()
+    ends: tuple[Dim, ...] = ()
+    steps: tuple[int, ...] = ()
+
+    def infer(
+        self,
+        x: Shape,
+        starts: Shape | None = None,
+        ends: Shape | None = None,
+        axes: Shape | None = None,
+        steps: Shape | None = None,
+    ) -> Shape:
+        if starts is None and ends is None and axes is None and steps is None:
+            out = list(x.dims)
+            for axis, start, end, step in self._ranges(x.rank, self.starts, self.ends, self.axes, self.steps):
+                out[axis] = _extent(start, end, step, x.dims[axis])
+            return x.with_dims(out)
+        given = [(starts, len(self.starts)), (ends, len(self.ends)), (axes, len(self.axes)), (steps, len(self.steps))]
+        names = ("starts", "ends", "axes", "steps")
+        counts = [n if s is None else vector_length(s, w) for (s, n), w in zip(given, names, strict=True)]
+        count: Dim = counts[0]
+        for (operand, _), n, what in zip(given, counts, names, strict=True):
+            if operand is not None or n or what == "ends":
+                count = merge(count, n, "the lengths of starts, ends, axes and steps")
+        cut: Sequence[int] = range(x.rank)
+        if axes is None and self.axes:
+            cut = normalize_all(self.axes, x.rank)
+        elif axes is None and isinstance(count, int):
+            if count > x.rank:
+                raise ShapeError(f"{count} starts given for {x}")
+            cut = range(count)
+        return x.with_dims(fresh("n", 0, d) if i in cut else d for i, d in enumerate(x.dims))
+
+    @staticmethod
+    def _ranges(
+        rank: int, starts: Sequence[Dim], ends: Sequence[Dim], axes: Sequence[int], steps: Sequence[int]
+    ) -> list[tuple[int, Dim, Dim, int]]:
+        axes = axes or range(len(starts))
+        steps = steps or [1] * len(starts)
+        if not len(starts) == len(ends) == len(axes) == len(steps):
+            counts = [len(starts), len(ends), len(axes), len(steps)]
+            raise ShapeError(f"starts, ends, axes and steps must have one length, got {counts}")
+        if 0 in steps:
+            raise ShapeError("a step must not be 0")
+        return list(zip(normalize_all(axes, rank), starts, ends, steps, strict=True))
+
+    def compute(
+        self,
+        x: Array,
+        starts: Array | None = None,
+        ends: Array | None = None,
+        axes: Array | None = None,
+        steps: Array | None = None,
+    ) -> Array:
+        window = [slice(None)] * x.ndim
+        for axis, start, end, step in self._ranges(
+            x.ndim,
+            [int(v) for v in self.starts] if starts is None else whole(starts),
+            [int(v) for v in self.ends] if ends is None else whole(ends),
+            self.axes if axes is None else whole(axes),
+            self.steps if steps is None else whole(steps),
+        ):
+            at = range(x.shape[axis])[int(start) : int(end) : step]
+            stop: int | None = at.stop if at.stop >= 0 else None
+            window[axis] = slice(at.start, stop, step) if len(at) else slice(0, 0)
+        return x[tuple(window)]
+
+    def view(self, *inputs: Shape) -> tuple[int, Shape] | None:
+        if len(inputs) > 1:
+            return None
+        x = inputs[0]
+        offset, lens, strides = 0, x.lens(), x.strides()
+        for axis, start, end, step in self._ranges(x.rank, self.starts, self.ends, self.axes, self.steps):
+            if step < 0:
+                return None
+            at = range(lens[axis])[int(start) : int(end) : step]
+            offset += at.start * strides[axis] if len(at) else 0
+            lens[axis] = len(at)
+            strides[axis] *= step
+        return (0 if 0 in lens else offset), Shape(x.dtype, lens, strides)
+
+
+@op("step")
+class Step(Operation):
+    """Every `steps[i]`-th position along `axes[i]`, from the first.
+
+    x: any [..] -> same rank, extents divided by the step and rounded up.
+    Errors: ShapeError for steps below 1 or axes outside the rank.  Source: MIGraphX step.
+    """
+
+    axes: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    def _by_axis(self, rank: int) -> dict[int, int]:
+        axes = normalize_all(self.axes, rank)
+        if len(axes) != len(self.steps) or any(s < 1 for s in self.steps):
+            raise ShapeError(f"one step of at least 1 an axis is needed, got {list(self.steps)} for axes {list(axes)}")
+        return dict(zip(axes, self.steps, strict=True))
+
+    def infer(self, x: Shape) -> Shape:
+        steps = self._by_axis(x.rank)
+        return x.with_dims(ceil_div(d, steps[i]) if i in steps else d for i, d in enumerate(x.dims))
+
+    def compute(self, x: Array) -> Array:
+        steps = self._by_axis(x.ndim)
+        return x[tuple(slice(None, None, steps.get(i, 1)) for i in range(x.ndim))]
+
+    def view(self, *inputs: Shape) -> tuple[int, Shape] | None:
+        x = inputs[0]
+        steps = self._by_axis(x.rank)
+        strides = [s * steps.get(i, 1) for i, s in enumerate(x.strides())]
+        return 0, Shape(x.dtype, self.infer(x).lens(), strides)
+
+
+@op("scan_slice")
+class ScanSlice(Operation):
+    """The slice at a run-time position along one axis, counted from the end if `direction` is 1.
+
+    x: any [.., n, ..], index: int, one element in 0..n-1 -> [.., 1, ..].
+    Errors: ShapeError for a position outside the axis.  Source: MIGraphX scan_slice.
+    """
+
+    axis: int = 0
+    direction: int = 0
+
+    def infer(self, x: Shape, index: Shape) -> Shape:
+        axis = normalize(self.axis, x.rank)
+        scalar_operand(index_operand(index, "index"), "index")
+        return x.with_dims(1 if i == axis else d for i, d in enumerate(x.dims))
+
+    def compute(self, x: Array, index: Array) -> Array:
+        axis, at = normalize(self.axis, x.ndim), int(index.reshape(-1)[0])
+        if not 0 <= at < x.shape[axis]:
+            raise ShapeError(f"index must lie in [0, {x.shape[axis] - 1}], got {at}")
+        at = x.shape[axis] - 1 - at if self.direction else at
+        return np.take(x, [at], axis)

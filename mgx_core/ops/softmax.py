@@ -1,0 +1,85 @@
+"""Softmax and its relatives along one axis."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import dtype as dt
+from ..argument import Array
+from ..errors import ShapeError
+from ..operation import Operation, op
+from ..scalar import convert, widen
+from ..shape import Shape
+from .axes import normalize
+
+__all__ = ["Hardmax", "Logsoftmax", "Softmax"]
+
+
+@op("")
+class AlongAxis(Operation):
+    """Base of the ops that replace each line of floats along `axis` by one of the same length."""
+
+    __slots__ = ()
+
+    axis: int = -1
+
+    def infer(self, x: Shape) -> Shape:
+        if not x.dtype.is_float:
+            raise ShapeError(f"x must be of a float type, got {x.dtype}")
+        normalize(self.axis, x.rank)
+        return x.as_standard()
+
+    def shifted(self, x: Array) -> tuple[Array, int]:
+        """The operand less the largest of its line, in a wide type, and the axis."""
+        axis = normalize(self.axis, x.ndim)
+        wide = widen(x)
+        if not wide.size:
+            return wide, axis
+        with np.errstate(invalid="ignore"):
+            return np.asarray(wide - np.max(wide, axis=axis, keepdims=True)), axis
+
+
+@op("softmax")
+class Softmax(AlongAxis):
+    """Normalised exponential along one axis.
+
+    x: float [.., n, ..] -> same shape; sums to 1 along `axis`.
+    Errors: ShapeError if `axis` is outside the rank of x.  Source: ONNX Softmax-13.
+    """
+
+    def compute(self, x: Array) -> Array:
+        shifted, axis = self.shifted(x)
+        powers = np.exp(shifted)
+        with np.errstate(invalid="ignore"):
+            return convert(np.asarray(powers / np.sum(powers, axis=axis, keepdims=True)), dt.of(x.dtype))
+
+
+@op("logsoftmax")
+class Logsoftmax(AlongAxis):
+    """Logarithm of softmax along one axis.
+
+    x: float [.., n, ..] -> same shape.
+    Errors: ShapeError if `axis` is outside the rank of x.  Source: ONNX LogSoftmax-13.
+    """
+
+    def compute(self, x: Array) -> Array:
+        shifted, axis = self.shifted(x)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scale = np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
+            return convert(np.asarray(shifted - scale), dt.of(x.dtype))
+
+
+@op("hardmax")
+class Hardmax(AlongAxis):
+    """1 at the first largest element along one axis, else 0.
+
+    x: float [.., n, ..] -> same shape.
+    Errors: ShapeError if `axis` is outside the rank of x.  Source: ONNX Hardmax-13.
+    """
+
+    def compute(self, x: Array) -> Array:
+        axis = normalize(self.axis, x.ndim)
+        out = np.zeros(x.shape, np.float32)
+        if out.size:
+            np.put_along_axis(out, np.argmax(widen(x), axis=axis, keepdims=True), 1, axis)
+        return convert(out, dt.of(x.dtype))

@@ -1,0 +1,202 @@
+"""Support vector machines."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from .. import dtype as dt
+from ..argument import Array
+from ..dim import may_equal
+from ..errors import ParameterError, ShapeError
+from ..operation import Operation, op
+from ..shape import Shape, TupleShape
+from .scores import check_labels, label_dtype, labels_of, rows_of, transformed, two_scores
+
+__all__: list[str] = []
+
+
+@op("svm_regressor")
+class SVMRegressor(Operation):
+    """The weighted sum of the kernel between x and the support vectors, plus rho; with `one_class` its sign, 1 or -1.
+
+    x: number [n, f] -> float32 [n, 1]; support_vectors: [n_supports, f] row by row; coefficients: [n_supports].
+    Without support vectors (n_supports 0) the coefficients are those of a linear model, [f].  kernel_params: gamma, coef0, degree.
+    Errors: ParameterError for lists that do not fit, ShapeError for another number of features.  Source: ONNX ai.onnx.ml SVMRegressor-1.
+    """
+
+    coefficients: tuple[float, ...]
+    rho: tuple[float, ...]
+    support_vectors: tuple[float, ...] = ()
+    n_supports: int = 0
+    kernel_type: Literal["LINEAR", "POLY", "RBF", "SIGMOID"] = "LINEAR"
+    kernel_params: tuple[float, ...] = ()
+    one_class: bool = False
+    post_transform: Literal["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"] = "NONE"
+
+    def check(self) -> None:
+        _check_kernel(self.kernel_params)
+        if not self.coefficients or not self.rho:
+            raise ParameterError("coefficients and rho must not be empty")
+        if self.n_supports < 0 or (self.n_supports and len(self.support_vectors) % self.n_supports):
+            raise ParameterError(f"{len(self.support_vectors)} values are not shared by {self.n_supports} support vectors")
+        if self.n_supports and (len(self.coefficients) != self.n_supports or not self.support_vectors):
+            raise ParameterError(f"there must be one coefficient per support vector, got {len(self.coefficients)}")
+
+    def infer(self, x: Shape) -> Shape:
+        rows, features = rows_of(x)
+        wanted = len(self.support_vectors) // self.n_supports if self.n_supports else len(self.coefficients)
+        if not may_equal(features, wanted):
+            raise ShapeError(f"the model has {wanted} features, got {features}")
+        return Shape.of(dt.float32, (rows, 1))
+
+    def compute(self, x: Array) -> Array:
+        rows = np.atleast_2d(x).astype(np.float64)
+        weights = np.array(self.coefficients, np.float64)
+        if self.n_supports:
+            vectors = np.array(self.support_vectors, np.float64).reshape(self.n_supports, -1)
+            score = _kernel(rows, vectors, self.kernel_type, self.kernel_params) @ weights + self.rho[0]
+        else:
+            score = rows @ weights + self.rho[0]
+        if self.one_class:
+            score = np.where(score > 0, 1.0, -1.0)
+        return transformed(score[:, None], self.post_transform).astype(np.float32)
+
+
+@op("svm_classifier")
+class SVMClassifier(Operation):
+    """The class that wins most pairwise votes, and the scores.
+
+    x: number [n, f] -> (labels int64 or string [n], float32 [n, e]).  support_vectors: [s, f] row by row, ordered by class as
+    `vectors_per_class` says; coefficients: [classes - 1, s]; rho, prob_a, prob_b: one per pair of classes.  The scores are
+    probabilities if prob_a is given, else one per pair of classes (of 2 classes: [-s, s], s > 0 where the first wins).  Without vectors_per_class the
+    coefficients are those of linear models, [classes, f].  kernel_params: gamma, coef0, degree.
+    Errors: ParameterError for lists that do not fit, ShapeError for another number of features.  Source: ONNX ai.onnx.ml SVMClassifier-1.
+    """
+
+    coefficients: tuple[float, ...]
+    rho: tuple[float, ...]
+    support_vectors: tuple[float, ...] = ()
+    vectors_per_class: tuple[int, ...] = ()
+    prob_a: tuple[float, ...] = ()
+    prob_b: tuple[float, ...] = ()
+    labels_ints: tuple[int, ...] = ()
+    labels_strings: tuple[str, ...] = ()
+    kernel_type: Literal["LINEAR", "POLY", "RBF", "SIGMOID"] = "LINEAR"
+    kernel_params: tuple[float, ...] = ()
+    post_transform: Literal["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"] = "NONE"
+
+    def check(self) -> None:
+        classes = check_labels(self.labels_ints, self.labels_strings)
+        _check_kernel(self.kernel_params)
+        if not self.vectors_per_class:
+            if not self.coefficients or len(self.coefficients) % classes or not self.rho:
+                raise ParameterError(f"{len(self.coefficients)} coefficients cannot be shared by {classes} classes")
+            return
+        vectors, pairs = sum(self.vectors_per_class), classes * (classes - 1) // 2
+        if len(self.vectors_per_class) != classes or min(self.vectors_per_class) < 0 or classes < 2:
+            raise ParameterError(f"vectors_per_class must have one entry for each of {classes} >= 2 classes")
+        if not vectors or not self.support_vectors or len(self.support_vectors) % vectors:
+            raise ParameterError(f"{len(self.support_vectors)} values are not shared by {vectors} support vectors")
+        if len(self.coefficients) != (classes - 1) * vectors or len(self.rho) != pairs:
+            raise ParameterError(
+                f"{(classes - 1) * vectors} coefficients and {pairs} rho are needed, got {len(self.coefficients)} and {len(self.rho)}"
+            )
+        if len(self.prob_a) != len(self.prob_b) or len(self.prob_a) not in (0, pairs):
+            raise ParameterError(f"prob_a and prob_b must have {pairs} entries or none, got {len(self.prob_a)} and {len(self.prob_b)}")
+
+    def _classes(self) -> int:
+        return len(self.labels_ints or self.labels_strings)
+
+    def infer(self, x: Shape) -> TupleShape:
+        rows, features = rows_of(x)
+        classes = self._classes()
+        groups = sum(self.vectors_per_class) or classes
+        wanted = len(self.support_vectors if self.vectors_per_class else self.coefficients) // groups
+        if not may_equal(features, wanted):
+            raise ShapeError(f"the model has {wanted} features, got {features}")
+        pairwise = self.vectors_per_class and not self.prob_a and classes > 2
+        columns = classes * (classes - 1) // 2 if pairwise else classes
+        return TupleShape([Shape.of(label_dtype(self.labels_strings), (rows,)), Shape.of(dt.float32, (rows, columns))])
+
+    def compute(self, x: Array) -> tuple[Array, Array]:
+        rows = np.atleast_2d(x).astype(np.float64)
+        classes = self._classes()
+        if not self.vectors_per_class:
+            models = np.array(self.coefficients, np.float64).reshape(classes, -1)
+            scores = rows @ models.T + self.rho[0]
+            winners = scores.argmax(axis=1)
+            out = transformed(scores, self.post_transform)
+        else:
+            pairwise, votes = self._pairs(rows)
+            winners = votes.argmax(axis=1)  # also beside probabilities, whose order may be another
+            if not self.prob_a and classes == 2:
+                out = two_scores(pairwise[:, 0], self.post_transform, self.post_transform.startswith("SOFTMAX"))
+            else:
+                out = transformed(self._probabilities(pairwise) if self.prob_a else pairwise, self.post_transform)
+        return labels_of(winners, self.labels_ints, self.labels_strings), out.astype(np.float32)
+
+    def _pairs(self, rows: Array) -> tuple[Array, Array]:
+        """Scores of the pairs (0, 1), (0, 2) .. [n, pairs], positive for the first class; votes [n, classes]."""
+        classes, vectors = self._classes(), sum(self.vectors_per_class)
+        support = np.array(self.support_vectors, np.float64).reshape(vectors, -1)
+        kernel = _kernel(rows, support, self.kernel_type, self.kernel_params)
+        weights = np.array(self.coefficients, np.float64).reshape(classes - 1, vectors)
+        ends = np.concatenate([[0], np.cumsum(self.vectors_per_class)])
+        votes = np.zeros((len(rows), classes), np.int64)
+        scores = []
+        for i in range(classes):
+            for j in range(i + 1, classes):
+                first, second = slice(ends[i], ends[i + 1]), slice(ends[j], ends[j + 1])
+                score = kernel[:, first] @ weights[j - 1, first] + kernel[:, second] @ weights[i, second] + self.rho[len(scores)]
+                scores.append(score)
+                votes[:, i] += score > 0
+                votes[:, j] += score <= 0
+        return np.stack(scores, axis=1), votes
+
+    def _probabilities(self, pairwise: Array) -> Array:
+        classes = self._classes()
+        with np.errstate(over="ignore"):
+            wins = 1 / (1 + np.exp(pairwise * np.array(self.prob_a) + np.array(self.prob_b)))
+        wins = np.clip(wins, 1e-7, 1 - 1e-7)
+        r = np.zeros((len(wins), classes, classes))
+        first, second = np.triu_indices(classes, 1)
+        r[:, first, second], r[:, second, first] = wins, 1 - wins
+        return _coupled(r)
+
+
+def _coupled(r: Array) -> Array:
+    """Class probabilities from pairwise ones, r[n, i, j] = P(i | i or j): minimises sum (r_ji p_i - r_ij p_j)^2 with sum p = 1.
+
+    Source: Wu, Lin and Weng, Probability estimates for multi-class classification by pairwise coupling (2004), method 2; solved
+    directly instead of by iteration.
+    """
+    classes = r.shape[-1]
+    q = -np.swapaxes(r, 1, 2) * r
+    diagonal = np.arange(classes)
+    q[:, diagonal, diagonal] = (np.swapaxes(r, 1, 2) ** 2).sum(axis=-1)
+    system = np.zeros((len(r), classes + 1, classes + 1))
+    system[:, :classes, :classes] = q
+    system[:, :classes, classes] = system[:, classes, :classes] = 1
+    right = np.zeros((len(r), classes + 1, 1))
+    right[:, classes] = 1
+    return np.asarray(np.linalg.solve(system, right)[:, :classes, 0]) if len(r) else np.zeros((0, classes))
+
+
+def _kernel(x: Array, y: Array, kind: str, params: tuple[float, ...]) -> Array:
+    """Kernel values of all pairs of rows: [n, f], [m, f] -> [n, m]."""
+    gamma, coef0, degree = params or (0.0, 0.0, 0.0)
+    if kind == "RBF":
+        distance = (x * x).sum(axis=1)[:, None] - 2 * (x @ y.T) + (y * y).sum(axis=1)
+        return np.asarray(np.exp(-gamma * np.maximum(distance, 0)))
+    dot = x @ y.T
+    if kind == "POLY":
+        with np.errstate(all="ignore"):
+            return np.asarray((gamma * dot + coef0) ** degree)
+    return np.asarray(np.tanh(gamma * dot + coef0)) if kind == "SIGMOID" else dot
+
+
+def _check_kernel(params: tuple[float, ...]) -> None:
+    if len(params) not in (0, 3):
+        raise ParameterError(f"kernel_params must be gamma, coef0 and degree, got {len(params)} values")

@@ -1,0 +1,112 @@
+"""Sliding windows over spatial axes: padding and stride attributes, output extents, views of all windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..argument import Array
+from ..dim import Dim, ceil_div, compare, minimum
+from ..errors import ShapeError
+
+__all__ = ["explicit_padding", "extent", "padded", "per_axis", "same_padding", "sides", "taps", "windows"]
+
+
+def per_axis(values: Sequence[int], rank: int, what: str, least: int = 1) -> tuple[int, ...]:
+    """One number for each spatial axis; none given means `least` everywhere.
+
+    Errors: ShapeError for another count or a number below `least`.
+    """
+    if not values:
+        return (least,) * rank
+    if len(values) != rank:
+        raise ShapeError(f"{what} needs {rank} numbers for {rank} spatial axes, got {list(values)}")
+    if min(values) < least:
+        raise ShapeError(f"{what} must be at least {least}, got {list(values)}")
+    return tuple(values)
+
+
+def sides(padding: Sequence[int], rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Padding before and after each spatial axis from none, one number an axis, or all begins then all ends."""
+    if len(padding) not in (0, rank, 2 * rank):
+        raise ShapeError(f"padding needs {rank} or {2 * rank} numbers for {rank} spatial axes, got {list(padding)}")
+    if not padding:
+        return (0,) * rank, (0,) * rank
+    if len(padding) == rank:
+        return tuple(padding), tuple(padding)
+    return tuple(padding[:rank]), tuple(padding[rank:])
+
+
+def extent(n: Dim, length: Dim, stride: int, dilation: int, around: int, begin: int = 0, ceil: bool = False) -> Dim:
+    """How many windows fit on an axis of `n` elements and `around` padding.
+
+    With `ceil` a last window may hang over the end, if it starts before the padding at the end (`begin` is the part of
+    `around` before the axis).  Errors: ShapeError if not even one fits.
+    """
+    span = (length - 1) * dilation + 1
+    room = n + around - span
+    if compare(room, "<", 0) and not (ceil and compare(room, ">", -stride)):
+        raise ShapeError(f"a window over {span} elements does not fit on an axis of {n} with padding {around}")
+    if ceil:
+        return minimum(ceil_div(room, stride) + 1, (n + begin - 1) // stride + 1)
+    return room // stride + 1
+
+
+def same_padding(n: Dim, length: Dim, stride: int, dilation: int, lower: bool) -> tuple[int, int]:
+    """Padding that makes ceil(n / stride) windows fit; the odd one goes first if `lower`."""
+    n, length = int(n), int(length)
+    total = max((-(-n // stride) - 1) * stride + (length - 1) * dilation + 1 - n, 0)
+    small = total // 2
+    return (total - small, small) if lower else (small, total - small)
+
+
+def explicit_padding(
+    dims: Sequence[Dim], lengths: Sequence[Dim], stride: Sequence[int], dilation: Sequence[int], padding: Sequence[int], mode: str
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Padding before and after each axis of fixed extents for any padding mode."""
+    if mode == "default":
+        return sides(padding, len(dims))
+    pairs = [same_padding(n, k, s, d, mode == "same_lower") for n, k, s, d in zip(dims, lengths, stride, dilation, strict=True)]
+    return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
+
+
+def padded(x: Array, begins: Sequence[int], ends: Sequence[int], value: object = 0) -> Array:
+    """The last axes of x with `value` before and after; negative numbers crop."""
+    lead = x.ndim - len(begins)
+    if min((*begins, *ends), default=0) < 0:
+        crop = tuple(slice(max(-b, 0), n - max(-e, 0)) for b, e, n in zip(begins, ends, x.shape[lead:], strict=True))
+        x = x[(..., *crop)]
+        begins, ends = [max(b, 0) for b in begins], [max(e, 0) for e in ends]
+    if not any(begins) and not any(ends):
+        return x
+    dims = [b + n + e for b, n, e in zip(begins, x.shape[lead:], ends, strict=True)]
+    out = np.full((*x.shape[:lead], *dims), value, dtype=x.dtype)
+    out[(..., *(slice(b, b + n) for b, n in zip(begins, x.shape[lead:], strict=True)))] = x
+    return out
+
+
+def windows(x: Array, lengths: Sequence[int], stride: Sequence[int], dilation: Sequence[int], counts: Sequence[int]) -> Array:
+    """A view [.., *lengths, *counts] of all windows over the last axes of x; no copy."""
+    lead = x.ndim - len(lengths)
+    for n, k, s, d, c in zip(x.shape[lead:], lengths, stride, dilation, counts, strict=True):
+        if c and (c - 1) * s + (k - 1) * d >= n:
+            raise ShapeError(f"{c} windows over {(k - 1) * d + 1} elements at stride {s} do not fit on {n}")
+    steps = x.strides[lead:]
+    return np.lib.stride_tricks.as_strided(
+        x,
+        (*x.shape[:lead], *lengths, *counts),
+        (
+            *x.strides[:lead],
+            *(t * d for t, d in zip(steps, dilation, strict=True)),
+            *(t * s for t, s in zip(steps, stride, strict=True)),
+        ),
+        writeable=False,
+    )
+
+
+def taps(axis: int, rank: int, length: int, stride: int, dilation: int, count: int) -> list[tuple[slice, ...]]:
+    """For each place in the window, the indices that select it in all windows along one axis."""
+    lead = (slice(None),) * axis
+    tail = (slice(None),) * (rank - axis - 1)
+    return [(*lead, slice(j * dilation, j * dilation + (count - 1) * stride + 1, stride), *tail) for j in range(length)]

@@ -1,0 +1,63 @@
+"""How to compile: one record that every report prints."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import ParameterError
+
+__all__ = ["CompileOptions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileOptions:
+    """What `Program.compile` takes, as keywords or as a mapping.
+
+    offload_copy: parameters and results lie in host memory and are copied for the caller; fast_math: approximations that keep
+    a result within a few units in the last place; exhaustive_tune: time every plan on the device; target: another architecture
+    to compile for (``gfx1100``); use_fp16: compute floats in 16 bits; use_nhwc: channels-last convolutions; memory_reuse: share
+    the memory of values that are not alive together; aggressive_memory: also trade time for memory; optimize: run the passes
+    between parse and lower; aggressiveness: 0 none, 1 exact rewriting, 2 also what may change rounding; fusion_rules: rules on
+    or off by name; disable_passes: passes to leave out by name; validate: check every stage's invariant after each pass;
+    threads: 0 for all that the process may use; instances: how many shape instances an executable keeps.
+    """
+
+    offload_copy: bool = True
+    fast_math: bool = True
+    exhaustive_tune: bool = False
+    target: str | None = None
+    use_fp16: bool = False
+    use_nhwc: bool = False
+    memory_reuse: bool = True
+    aggressive_memory: bool = False
+    optimize: bool = True
+    aggressiveness: int = 1
+    fusion_rules: Mapping[str, bool] = field(default_factory=dict)
+    disable_passes: tuple[str, ...] = ()
+    validate: bool = False
+    threads: int = 0
+    instances: int = 64
+
+    @classmethod
+    def of(cls, given: CompileOptions | Mapping[str, Any] | None = None, /, **keywords: Any) -> CompileOptions:
+        """From a record, a mapping or keywords.  Errors: ParameterError for an unknown option or a value of another type."""
+        if isinstance(given, CompileOptions):
+            merged = {f.name: getattr(given, f.name) for f in dataclasses.fields(given)} | keywords
+        else:
+            merged = {**(given or {}), **keywords}
+        known = {f.name: f for f in dataclasses.fields(cls)}
+        for name, value in merged.items():
+            if name not in known:
+                close = difflib.get_close_matches(name, known, 1)
+                hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+                raise ParameterError(f"there is no compile option {name!r}; {hint}")
+            default = getattr(cls, name, None)
+            if isinstance(default, bool) and not isinstance(value, (bool, int)):
+                raise ParameterError(f"compile option {name!r} must be true or false, got {value!r}")
+            if isinstance(default, int) and not isinstance(value, int):
+                raise ParameterError(f"compile option {name!r} must be an int, got {value!r}")
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in merged.items()})

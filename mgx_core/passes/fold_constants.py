@@ -1,0 +1,59 @@
+"""Evaluate what depends on literals alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..argument import Argument
+from ..errors import MgxError
+from ..interpret import Interpreter
+from ..ir.instruction import Instruction
+from ..ir.module import Module, captures, nested
+from ..shape import Shape
+
+__all__ = ["FoldConstants"]
+
+
+@dataclass(frozen=True)
+class FoldConstants:
+    """Replaces instructions whose inputs are all literals by literals.
+
+    limit: the most elements a folded value may have beyond what its inputs have together, so that a broadcast literal is not
+    blown up in the program file.
+    """
+
+    limit: int = 1 << 16
+    name: str = "fold-constants"
+
+    def apply(self, module: Module) -> bool:
+        changed = False
+        for inner in list(nested(module)):
+            for ins in inner:
+                changed |= self._fold(inner, ins)
+        return changed
+
+    def _fold(self, module: Module, ins: Instruction) -> bool:
+        if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or ins.op.random or ins.op.effect:
+            return False
+        if not all(i.is_literal or i.is_absent for i in ins.inputs) or any(captures(m) for m in ins.modules):
+            return False
+        if not isinstance(ins.result, Shape) or ins.modules or not hasattr(ins.op, "compute"):
+            return False
+        size = 0 if ins.result.dynamic() else ins.result.elements()
+        if size > self.limit + sum(i.shape.elements() for i in ins.inputs if i.is_literal):
+            return False
+        try:
+            args = [None if i.is_absent else i.get_literal().value for i in ins.inputs]
+            value = Interpreter.settle(ins.op.evaluate(args))
+        except MgxError:
+            return False  # what is wrong with the values is reported where they are used, while running
+        folded = module.add_literal(Argument.from_value(value))
+        folded.sources = ins.sources
+        module.move(folded, ins)
+        if ins.result.dynamic():
+            for user in ins.users:
+                if user.parent is not None:
+                    user.parent.set_inputs(user, [folded if i is ins else i for i in user.inputs])
+        else:
+            module.replace(ins, folded)
+        return True

@@ -1,0 +1,86 @@
+"""Put a kernel in every op's place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import MgxError, UnsupportedError
+from ..ir.instruction import Instruction
+from ..ir.module import Module
+from ..kernel import Kernels, Launch, Reference
+from ..rewrite import Builder
+
+__all__ = ["Lower", "Placement"]
+
+
+@dataclass
+class Placement:
+    """Where one instruction went: the op's text, its source nodes, ``target`` or ``host``, the kernel, and every refusal."""
+
+    op: str
+    sources: tuple[str, ...]
+    place: str
+    kernel: str
+    refused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Lower:
+    """Replaces each op by a launch of the kernel that the target's plans pick.
+
+    Control flow stays and its modules are lowered; an op that no plan takes is decomposed if it says how, and otherwise placed
+    on the host, with every refusal kept in `placements`.
+    """
+
+    kernels: Kernels
+    context: Any
+    placements: list[Placement] = field(default_factory=list)
+    name: str = "lower"
+
+    def apply(self, module: Module) -> bool:
+        for ins in module:
+            if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or isinstance(ins.op, Launch):
+                continue
+            if getattr(ins.op, "control", False):
+                for inner in ins.modules:
+                    self.apply(inner)
+                continue
+            self._lower(module, ins)
+        module.sweep()
+        return True
+
+    def _lower(self, module: Module, ins: Instruction) -> None:
+        shapes = [None if i.is_absent else i.result for i in ins.inputs]
+        try:
+            picked = self.kernels.pick(ins.op, shapes, self.context, ins.modules)
+            launch = Launch(picked.kernel, ins.op, ins.result, picked.plan)
+            refused = picked.refused
+        except UnsupportedError as error:
+            if self._decompose(module, ins):
+                return
+            launch = Launch(Reference(ins.op, (error.message,)), ins.op, ins.result, "reference", "host")
+            refused = (error.message,)
+        self.placements.append(Placement(repr(ins.op), ins.sources, launch.place, launch.kernel.name, refused))
+        ins.op = launch
+        module.version += 1
+
+    def _decompose(self, module: Module, ins: Instruction) -> bool:
+        decompose = getattr(ins.op, "decompose", None)
+        if decompose is None:
+            return False
+        builder = Builder(module, ins)
+        try:
+            new = decompose(builder, *(None if i.is_absent else i for i in ins.inputs))
+        except MgxError:
+            new = None
+        if new is None:
+            for made in reversed(builder.made):
+                if not made.users:
+                    module.remove(made)
+            return False
+        module.replace(ins, new)
+        for made in builder.made:
+            if not (made.is_literal or made.is_absent):
+                self._lower(module, made)
+        return True

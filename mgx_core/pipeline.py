@@ -1,0 +1,97 @@
+"""Stages and the passes in them: what runs between parse and lower, what must hold after each stage, and how long it took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from .errors import MgxError, PassError
+from .ir.module import Module, nested
+from .ir.verify import verify
+
+__all__ = ["STAGES", "Pass", "PassRecord", "Pipeline", "Stage"]
+
+STAGES = ("normalize", "simplify", "legalize", "fuse", "lower", "plan")
+
+
+@runtime_checkable
+class Pass(Protocol):
+    """Something that edits a module: usually a frozen dataclass whose fields are its options."""
+
+    @property
+    def name(self) -> str: ...
+
+    def apply(self, module: Module) -> bool:
+        """Edit a module (those nested in it included); whether anything changed."""
+        ...
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A named list of passes and the invariant that holds after them (None, or what is wrong)."""
+
+    name: str
+    passes: tuple[Pass, ...] = ()
+    holds: Callable[[Module], str | None] = lambda module: None
+
+    def with_passes(self, passes: Iterable[Pass]) -> Stage:
+        """The same stage with more passes at its end."""
+        return Stage(self.name, (*self.passes, *passes), self.holds)
+
+
+@dataclass
+class PassRecord:
+    """One pass as it ran: seconds, whether it changed something, instructions before and after (nested modules included)."""
+
+    stage: str
+    name: str
+    seconds: float
+    changed: bool
+    before: int
+    after: int
+
+
+@dataclass
+class Pipeline:
+    """Runs stages in order and keeps a record of each pass.
+
+    validate: verify the module and the stage's invariant after every pass instead of once at the end of the stage.
+    Errors: PassError naming the stage and pass that broke something.
+    """
+
+    stages: Sequence[Stage]
+    validate: bool = False
+    disabled: frozenset[str] = frozenset()
+    records: list[PassRecord] = field(default_factory=list)
+
+    def run(self, module: Module) -> Module:
+        for stage in self.stages:
+            for one in stage.passes:
+                if one.name not in self.disabled:
+                    self._run_pass(stage, one, module)
+            wrong = stage.holds(module)
+            if wrong is not None:
+                raise PassError(f"after stage {stage.name!r}: {wrong}")
+        return module
+
+    def _run_pass(self, stage: Stage, one: Pass, module: Module) -> None:
+        before = size(module)
+        start = time.perf_counter()
+        try:
+            changed = one.apply(module)
+        except MgxError as error:
+            raise error.located(f"pass {one.name!r}") from None
+        if changed:
+            module.sweep()
+        self.records.append(PassRecord(stage.name, one.name, time.perf_counter() - start, changed, before, size(module)))
+        if self.validate:
+            wrong = verify(module)
+            if wrong:
+                raise PassError(f"pass {one.name!r} of stage {stage.name!r} left a bad module: {wrong[0]}")
+
+
+def size(module: Module) -> int:
+    """Instructions of a module and those nested in it."""
+    return sum(len(m) for m in nested(module))

@@ -1,0 +1,153 @@
+"""Programs: what frontends make, people edit, and targets compile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from .argument import Argument
+from .compiler import compile_module
+from .errors import ParameterError
+from .executable import Executable
+from .ir.module import Module
+from .ir.program import Graph
+from .options import CompileOptions
+from .shape import AnyShape
+
+__all__ = ["ParameterShapes", "Program"]
+
+
+class ParameterShapes(Mapping[str, AnyShape]):
+    """Shapes of a program's parameters by name; also answers positions (``[0]``)."""
+
+    def __init__(self, shapes: Mapping[str, AnyShape]) -> None:
+        self._shapes = dict(shapes)
+
+    def __getitem__(self, key: str | int) -> AnyShape:
+        if isinstance(key, int):
+            return list(self._shapes.values())[key]
+        return self._shapes[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def __repr__(self) -> str:
+        return f"{{{', '.join(f'{k!r}: {v}' for k, v in self._shapes.items())}}}"
+
+
+class Program:
+    """Modules, of which ``main`` is run, and once compiled an executable.
+
+    Built by a frontend (`parse_onnx`, ...) or by hand through `get_main_module`.  Editing is possible until `compile`, which
+    works on a copy; a failed compile leaves the program as it was.
+    """
+
+    def __init__(self, graph: Graph | None = None, output_names: Sequence[str] = ()) -> None:
+        self.graph = graph or Graph()
+        self._output_names = list(output_names)
+        self.executable: Executable | None = None
+
+    # building
+
+    def get_main_module(self) -> Module:
+        return self.graph.main
+
+    def create_module(self, name: str) -> Module:
+        return self.graph.create_module(name)
+
+    def clone(self) -> Program:
+        """A copy that can be edited on its own (not compiled)."""
+        return Program(self.graph.clone(), self._output_names)
+
+    # what it takes and gives
+
+    def get_parameter_names(self) -> list[str]:
+        return list(self.graph.main.parameters)
+
+    def get_parameter_shapes(self) -> ParameterShapes:
+        return ParameterShapes({n: i.result for n, i in self.graph.main.parameters.items()})
+
+    def get_output_shapes(self) -> list[AnyShape]:
+        return self.graph.main.output_shapes()
+
+    def get_output_names(self) -> list[str]:
+        """Names of the results in order; ``output_0`` and so on where the model states none."""
+        return self._output_names or [f"output_{n}" for n in range(len(self.graph.main.outputs))]
+
+    # compiling and running
+
+    def compile(
+        self, target: Any, options: CompileOptions | Mapping[str, Any] | None = None, /, **keywords: Any
+    ) -> None:
+        """Make the program runnable on a target (or on one of its contexts).
+
+        options: a `CompileOptions`, a mapping or keywords (``fast_math=False``).
+        Errors: ParameterError for unknown options; whatever a pass or the target raises.
+        """
+        record = CompileOptions.of(options, **keywords)
+        self.executable = compile_module(self.graph.main, target, record, self.get_output_names())
+
+    def is_compiled(self) -> bool:
+        return self.executable is not None
+
+    def run(self, parameters: Mapping[str, Any]) -> list[Argument]:
+        """Results in the model's order.
+
+        parameters: a value for each parameter by name: a numpy array, an `Argument`, or anything with DLPack or an array
+        interface.
+        Errors: ParameterError if the program is not compiled, or for wrong names, dtypes or shapes.
+        """
+        return self._compiled().run(parameters)
+
+    def run_async(self, parameters: Mapping[str, Any], stream: int = 0, stream_type: str = "") -> list[Argument]:
+        """Like `run`, enqueued on the caller's stream (its address, and its type's name such as ``ihipStream_t``).
+
+        Targets that run on the host finish before they return.
+        """
+        executable = self._compiled()
+        enqueue = getattr(executable, "run_async", None)
+        return executable.run(parameters) if enqueue is None else list(enqueue(parameters, stream, stream_type))
+
+    def _compiled(self) -> Executable:
+        if self.executable is None:
+            raise ParameterError("the program is not compiled: call program.compile(mgx.get_target(...)) first")
+        return self.executable
+
+    # saying
+
+    @property
+    def shown(self) -> Module:
+        """The optimised module once compiled, the program's own before."""
+        return self.graph.main if self.executable is None else self.executable.module
+
+    def text(self, full: bool = False) -> str:
+        """The text form; `full` writes all literals out, so that it can be parsed back."""
+        from .ir.text import program_text
+
+        return program_text(self.shown, full)
+
+    def print(self) -> None:
+        print(self)
+
+    def sort(self) -> None:
+        """Bring the instructions into an order in which each follows its inputs."""
+        self.graph.main.sort()
+
+    def save(self, path: Any, format: str = "msgpack") -> None:
+        """Write the program (compiled or not) to a file; see `mgx_core.load`."""
+        from .store import save
+
+        save(self, path, format)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Program):
+            return NotImplemented
+        return self is other or self.text(full=True) == other.text(full=True)
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return self.text()

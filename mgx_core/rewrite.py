@@ -1,0 +1,176 @@
+"""The rewrite engine: rules as Python functions over instructions, indexed by the op at their root.
+
+A rule looks at one instruction and returns a replacement, `No(why)` (the shape is right but it must not fire) or None (another
+shape).  The engine does the rest: it replaces uses, checks that dtype and dims stay, stamps source names, sweeps what died,
+counts, and looks again only where something changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from .errors import MgxError, PassError
+from .ir.instruction import Instruction
+from .ir.module import Module, nested, same_type
+from .kernel import No
+from .operation import Operation
+
+__all__ = ["Builder", "Refusal", "Rewriter", "Rule", "Rules"]
+
+
+class Builder:
+    """Adds instructions right before the one that is being rewritten, with its source names."""
+
+    __slots__ = ("at", "made", "module")
+
+    def __init__(self, module: Module, at: Instruction) -> None:
+        self.module = module
+        self.at = at
+        self.made: list[Instruction] = []
+
+    def add(self, op: Operation, *inputs: Instruction, modules: Sequence[Module] = ()) -> Instruction:
+        made = self.module.add(op, *inputs, modules=modules, before=self.at, sources=self.at.sources)
+        self.made.append(made)
+        return made
+
+    def literal(self, data: Any) -> Instruction:
+        made = self.module.add_literal(data)
+        self.module.move(made, self.at)
+        made.sources = self.at.sources
+        self.made.append(made)
+        return made
+
+
+class Rule(NamedTuple):
+    """A rewriting rule: the function, its name (the function's, with dashes) and what its docstring says."""
+
+    name: str
+    roots: tuple[type[Operation], ...]
+    function: Callable[[Instruction, Builder], Instruction | No | None]
+    says: str
+
+
+class Rules:
+    """Rules by root op; a value, joined with ``+``."""
+
+    def __init__(self, name: str, rules: Iterable[Rule] = ()) -> None:
+        self.name = name
+        self.rules = list(rules)
+
+    def on(self, *roots: type[Operation]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Decorator: offer a function for instructions whose op is one of `roots`."""
+
+        def keep(function: Callable[..., Any]) -> Callable[..., Any]:
+            says = (function.__doc__ or "").strip().split("\n")[0]
+            self.rules.append(Rule(function.__name__.strip("_").replace("_", "-"), roots, function, says))
+            return function
+
+        return keep
+
+    def without(self, names: Iterable[str]) -> Rules:
+        """The same rules less those named."""
+        left_out = set(names)
+        return Rules(self.name, (r for r in self.rules if r.name not in left_out))
+
+    def __add__(self, other: Rules) -> Rules:
+        return Rules(self.name, [*self.rules, *other.rules])
+
+
+class Refusal(NamedTuple):
+    """Where a rule of the right shape did not fire, and why."""
+
+    rule: str
+    instruction: str
+    sources: tuple[str, ...]
+    why: str
+
+
+class Rewriter:
+    """Applies rules to a fixed point with a worklist.
+
+    limit: rewrites allowed per instruction of the module before the rules are taken to be circling.
+    Errors: PassError if a rule changes a result's type or the rules circle.
+    """
+
+    def __init__(self, rules: Rules, limit: int = 50) -> None:
+        self.by_root: dict[type[Operation], list[Rule]] = {}
+        for rule in rules.rules:
+            for root in rule.roots:
+                self.by_root.setdefault(root, []).append(rule)
+        self.name = rules.name
+        self.limit = limit
+        self.fired: Counter[str] = Counter()
+        self.refusals: list[Refusal] = []
+
+    def apply(self, module: Module) -> bool:
+        """Rewrite a module and those nested in it; whether anything changed."""
+        changed = False
+        for inner in list(nested(module)):
+            if len(inner):
+                changed |= self._apply(inner)
+        return changed
+
+    def _apply(self, module: Module) -> bool:
+        pending = deque(module)
+        queued = set(pending)
+        budget = self.limit * (len(module) + 20)
+        changed = False
+        while pending:
+            ins = pending.popleft()
+            queued.discard(ins)
+            if ins.parent is not module:
+                continue
+            for rule in self.by_root.get(type(ins.op), ()):
+                new = self._try(rule, module, ins)
+                if new is None:
+                    continue
+                changed = True
+                budget -= 1
+                if budget < 0:
+                    raise PassError(f"{self.name}: the rules circle, last {rule.name!r} on {ins!r}")
+                for near in (new, *new.inputs, *new._users, *ins.inputs):
+                    if near not in queued and near.parent is module:
+                        queued.add(near)
+                        pending.append(near)
+                self._sweep(module, ins)
+                break
+        return changed
+
+    def _try(self, rule: Rule, module: Module, ins: Instruction) -> Instruction | None:
+        builder = Builder(module, ins)
+        try:
+            new = rule.function(ins, builder)
+        except MgxError as error:
+            raise error.located(f"rule {rule.name!r} on {ins!r}") from None
+        if isinstance(new, Instruction) and new is not ins:
+            if not same_type(ins.result, new.result):
+                raise PassError(f"rule {rule.name!r} turns {ins!r} into {new!r}: the result's type would change")
+            self.fired[rule.name] += 1
+            if ins.sources:
+                for made in {*builder.made, new}:
+                    if not made.is_param and not made.is_literal:
+                        made.sources = tuple(dict.fromkeys((*made.sources, *ins.sources)))
+            module.replace(ins, new)
+            return new
+        if isinstance(new, No):
+            self.refusals.append(Refusal(rule.name, repr(ins), ins.sources, new.why))
+        for made in reversed(builder.made):
+            if not made._users and made.parent is not None:
+                module.remove(made)
+        return None
+
+    def _sweep(self, module: Module, ins: Instruction) -> None:
+        """Remove an instruction that died, and what died with it."""
+        stack = [ins]
+        while stack:
+            dead = stack.pop()
+            if dead.parent is None or dead._users or dead.is_param or dead.op.effect or dead in module.outputs:
+                continue
+            inputs = dead.inputs
+            owner = dead.parent
+            if owner is not module:
+                continue
+            module.remove(dead)
+            stack.extend(inputs)

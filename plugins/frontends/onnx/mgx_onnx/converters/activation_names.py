@@ -1,0 +1,46 @@
+"""Activations that fused operators name in an attribute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mgx_core import Instruction
+
+from ..node import Node
+
+__all__ = ["activate"]
+
+PLAIN = {
+    "relu": "relu",
+    "tanh": "tanh",
+    "sigmoid": "sigmoid",
+    "softplus": "softplus",
+    "softsign": "softsign",
+    "hardswish": "hard_swish",
+    "silu": "silu",
+    "swish": "silu",
+}
+WITH_NUMBERS = {
+    "leakyrelu": ("leaky_relu", ("alpha",)),
+    "elu": ("elu", ("alpha",)),
+    "selu": ("selu", ("alpha", "gamma")),
+    "thresholdedrelu": ("thresholded_relu", ("alpha",)),
+    "hardsigmoid": ("hard_sigmoid", ("alpha", "beta")),
+}
+
+
+def activate(n: Node, x: Instruction, name: str, numbers: Sequence[float] = ()) -> Instruction:
+    """x through the activation called `name`; none for an empty name.  `numbers`: its parameters in ONNX's order."""
+    key = name.lower().replace("_", "")
+    if key in ("", "none", "identity"):
+        return x
+    if key == "silu" or key == "swish":
+        return n.add("mul", x, n.add("sigmoid", x))
+    if key in PLAIN:
+        return n.add(PLAIN[key], x)
+    if key in WITH_NUMBERS:
+        op, fields = WITH_NUMBERS[key]
+        return n.add(op, x, **dict(zip(fields, numbers, strict=False)))
+    if key == "clip" and len(numbers) == 2:
+        return n.pointwise("clip", x, *(n.literal(v, x.shape.dtype) for v in numbers))
+    return n.unsupported(f"activation {name!r} with {len(numbers)} parameters")  # type: ignore[no-any-return]

@@ -1,0 +1,207 @@
+"""Convolutions: Conv, ConvTranspose, DeformConv, Col2Im, CausalConvWithState, NhwcConv, FusedConv."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mgx_core import Instruction
+from mgx_core import dim as dims_
+from mgx_core.dtype import float32
+from mgx_core.ops.window import same_padding
+
+from ..converter import converts
+from ..node import Node
+from .activation_names import activate
+
+__all__ = ["convolution", "padding_of"]
+
+
+def padding_of(
+    n: Node,
+    dims: Sequence[dims_.Dim],
+    lengths: Sequence[dims_.Dim],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+) -> dict[str, Any]:
+    """Attributes `padding` and `padding_mode` from `pads` and `auto_pad`; explicit wherever the extents are fixed."""
+    rank = len(dims)
+    mode = n.attr("auto_pad", "NOTSET") or "NOTSET"
+    if mode == "NOTSET":
+        pads = n.attr("pads", None) or [0] * (2 * rank)
+        if len(pads) != 2 * rank:
+            n.fail(f"pads needs {2 * rank} numbers for {rank} spatial axes, got {pads}")
+        return {"padding": tuple(pads)}
+    if mode == "VALID":
+        return {"padding": (0,) * (2 * rank)}
+    if mode not in ("SAME_UPPER", "SAME_LOWER"):
+        n.fail(f"auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER, got {mode!r}")
+    if all(isinstance(d, int) for d in (*dims, *lengths)):
+        lower = mode == "SAME_LOWER"
+        pairs = [same_padding(d, k, s, e, lower) for d, k, s, e in zip(dims, lengths, stride, dilation, strict=True)]
+        return {"padding": (*(p[0] for p in pairs), *(p[1] for p in pairs))}
+    return {"padding_mode": mode.lower()}
+
+
+def numbers(n: Node, name: str, rank: int) -> tuple[int, ...]:
+    """One positive number an axis from an attribute, 1 by default."""
+    values = tuple(n.attr(name, None) or (1,) * rank)
+    if len(values) != rank or min(values) < 1:
+        n.fail(f"{name} needs {rank} positive numbers, got {list(values)}")
+    return values
+
+
+def spatial_rank(n: Node, x: Instruction, w: Instruction) -> int:
+    rank = x.shape.rank - 2
+    if rank < 1 or w.shape.rank != rank + 2:
+        n.fail(f"X and W need one rank of at least 3, got {x.shape} and {w.shape}")
+    kernel = n.attr("kernel_shape", None)
+    if kernel and (len(kernel) != rank or not all(map(dims_.may_equal, kernel, w.shape.dims[2:]))):
+        n.fail(f"kernel_shape {kernel} does not fit W {w.shape}")
+    return rank
+
+
+def biased(n: Node, y: Instruction, bias: Instruction | None) -> Instruction:
+    """y [n, m, ..] plus one number a channel."""
+    if bias is None:
+        return y
+    if bias.shape.rank != 1 or not dims_.may_equal(bias.shape.dims[0], y.shape.dims[1]):
+        n.fail(f"the bias must have dims [{y.shape.dims[1]}], got {bias.shape}")
+    column = n.unsqueeze(bias, range(1, y.shape.rank - 1))
+    return n.add("add", y, n.broadcast_to(column, y.shape.dims))
+
+
+def convolution(n: Node, x: Instruction, w: Instruction, bias: Instruction | None = None) -> Instruction:
+    """Conv by the attributes of the node."""
+    rank = spatial_rank(n, x, w)
+    stride, dilation = numbers(n, "strides", rank), numbers(n, "dilations", rank)
+    pads = padding_of(n, x.shape.dims[2:], w.shape.dims[2:], stride, dilation)
+    y = n.add("convolution", x, w, stride=stride, dilation=dilation, group=n.attr("group", 1), **pads)
+    return biased(n, y, bias)
+
+
+@converts("Conv")
+def conv(n: Node, x: Instruction, w: Instruction, bias: Instruction | None = None) -> Instruction:
+    return convolution(n, x, w, bias)
+
+
+@converts("FusedConv", domain="com.microsoft")
+def fused_conv(
+    n: Node, x: Instruction, w: Instruction, bias: Instruction | None = None, z: Instruction | None = None
+) -> Instruction:
+    y = convolution(n, x, w, bias)
+    if z is not None:
+        y = n.add("add", y, z)
+    return activate(n, y, n.attr("activation", ""), n.attr("activation_params", None) or ())
+
+
+@converts("NhwcConv", domain="com.microsoft")
+def nhwc_conv(n: Node, x: Instruction, w: Instruction, bias: Instruction | None = None) -> Instruction:
+    rank = x.shape.rank
+    first, last = [0, rank - 1, *range(1, rank - 1)], [0, *range(2, rank), 1]
+    return n.transpose(convolution(n, n.transpose(x, first), n.transpose(w, first), bias), last)
+
+
+@converts("ConvTranspose")
+def conv_transpose(n: Node, x: Instruction, w: Instruction, bias: Instruction | None = None) -> Instruction:
+    rank = spatial_rank(n, x, w)
+    stride, dilation = numbers(n, "strides", rank), numbers(n, "dilations", rank)
+    extra = list(n.attr("output_padding", None) or [0] * rank)
+    group = n.attr("group", 1)
+    wanted = n.attr("output_shape", None)
+    mode = n.attr("auto_pad", "NOTSET") or "NOTSET"
+    if len(extra) != rank or min(extra) < 0:
+        n.fail(f"output_padding needs {rank} numbers of at least 0, got {extra}")
+    dims: list[dims_.Dim] = list(x.shape.dims[2:])
+    spans = [(k - 1) * d + 1 for k, d in zip(w.shape.dims[2:], dilation, strict=True)]
+    if wanted or mode in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = list(wanted or [])[-rank:] or [d * s for d, s in zip(dims, stride, strict=True)]
+        if len(wanted) != rank:
+            n.fail(f"output_shape needs {rank} numbers, got {wanted}")
+        total = [(d - 1) * s + e + p - o for d, s, e, p, o in zip(dims, stride, spans, extra, wanted, strict=True)]
+        if not all(isinstance(t, int) for t in total):
+            y = n.add("convolution_backwards", x, w, stride=stride, dilation=dilation, group=group, output_padding=extra)
+            starts = [t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in total]
+            ends = [s + o for s, o in zip(starts, wanted, strict=True)]
+            return biased(n, n.slice(y, range(2, rank + 2), starts, ends), bias)
+        extra = [p + max(-int(t), 0) for p, t in zip(extra, total, strict=True)]
+        total = [max(int(t), 0) for t in total]
+        half = [t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in total]
+        pads = [*half, *(t - h for t, h in zip(total, half, strict=True))]
+    elif mode == "VALID":
+        pads = [0] * (2 * rank)
+    else:
+        pads = padding_of(n, dims, w.shape.dims[2:], stride, dilation)["padding"]
+    y = n.add(
+        "convolution_backwards",
+        x,
+        w,
+        padding=pads,
+        stride=stride,
+        dilation=dilation,
+        group=group,
+        output_padding=extra if any(extra) else (),
+    )
+    return biased(n, y, bias)
+
+
+@converts("DeformConv")
+def deform_conv(
+    n: Node,
+    x: Instruction,
+    w: Instruction,
+    offset: Instruction,
+    bias: Instruction | None = None,
+    mask: Instruction | None = None,
+) -> Instruction:
+    rank = spatial_rank(n, x, w)
+    stride, dilation = numbers(n, "strides", rank), numbers(n, "dilations", rank)
+    return n.add(
+        "deform_conv",
+        x,
+        w,
+        offset,
+        bias,
+        mask,
+        padding=tuple(n.attr("pads", None) or (0,) * (2 * rank)),
+        stride=stride,
+        dilation=dilation,
+        group=n.attr("group", 1),
+        offset_group=n.attr("offset_group", 1),
+    )
+
+
+@converts("Col2Im")
+def col2im(n: Node, x: Instruction, image_shape: Instruction, block_shape: Instruction) -> Instruction:
+    given = {
+        "padding": tuple(n.attr("pads", None) or ()),
+        "stride": tuple(n.attr("strides", None) or ()),
+        "dilation": tuple(n.attr("dilations", None) or ()),
+    }
+    image, block = n.dims(image_shape), n.dims(block_shape)
+    fixed = block is not None and all(isinstance(b, int) for b in block)
+    if fixed:
+        given["block_shape"] = block
+    if image is not None:
+        given["image_shape"] = image
+    return n.add("col2im", x, None if image is not None else image_shape, None if fixed else block_shape, **given)
+
+
+@converts("CausalConvWithState")
+def causal_conv(
+    n: Node, x: Instruction, w: Instruction, bias: Instruction | None = None, past: Instruction | None = None
+) -> tuple[Instruction, Instruction]:
+    dtype = x.shape.dtype
+    if x.shape.rank != 3 or w.shape.rank != 3:
+        n.fail(f"input and weight must have rank 3, got {x.shape} and {w.shape}")
+    batch, channels, length = x.shape.dims
+    kept = w.shape.dims[2] - 1
+    if past is None:
+        past = n.broadcast_to(n.literal(0, dtype), (batch, channels, kept))
+    whole = n.add("concat", past, x, axis=2)
+    if not isinstance(channels, int):
+        n.unsupported(f"a depthwise convolution of {channels} channels, a number known only while running")
+    y = n.add("convolution", n.convert(whole, float32), n.convert(w, float32), group=channels)
+    y = biased(n, y, None if bias is None else n.convert(bias, float32))
+    y = n.convert(activate(n, y, n.attr("activation", "none")), dtype)
+    return y, n.slice(whole, [2], [length], [length + kept])

@@ -1,0 +1,188 @@
+"""Nodes put off until the program runs, because the rank of an input is known only then.
+
+A deferred node keeps its ONNX form; while running, when every rank is known, it is converted like any other node and evaluated.
+Programs whose ranks are all known never contain one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+
+from mgx_core import Instruction, MgxError, OpSet, OptionalShape, SequenceShape, Shape, TupleShape, define_op
+from mgx_core.argument import Value, shape_of
+from mgx_core.interpret import Interpreter
+from mgx_core.operation import Operation
+from mgx_core.shape import AnyShape
+
+from .functions import type_proto
+from .node import Node
+from .tensors import dtype_of, shape_of_type
+
+if TYPE_CHECKING:
+    from .parser import GraphParser
+
+__all__ = ["OPS", "Deferred", "defer"]
+
+
+@define_op("onnx.deferred")
+class Deferred(Operation):
+    """One ONNX node that is converted while running.
+
+    xs: what the node reads (values that its sub-graphs capture included) -> tuple of its outputs, of the types in `results`.
+    model: a model with this one node, and the functions it may call.
+    """
+
+    model: bytes
+    results: tuple[AnyShape, ...]
+
+    def infer(self, *xs: AnyShape) -> TupleShape:
+        return TupleShape(self.results)
+
+    def compute(self, *xs: Value) -> tuple[Value, ...]:
+        shapes = tuple(_actual(declared, x) for declared, x in zip(_declared(self.model), xs, strict=True))
+        module = _module(self.model, shapes)
+        return tuple(Interpreter().run(module, xs))
+
+    def __repr__(self) -> str:
+        return f"onnx.deferred[{_node(self.model).op_type}]"
+
+
+OPS = OpSet.of(Deferred)
+
+
+@lru_cache(maxsize=256)
+def _parsed(data: bytes) -> onnx.ModelProto:
+    model = onnx.ModelProto()
+    model.ParseFromString(data)
+    return model
+
+
+def _node(data: bytes) -> onnx.NodeProto:
+    return _parsed(data).graph.node[0]
+
+
+def _declared(data: bytes) -> list[AnyShape]:
+    return [shape_of_type(i.type, lambda t: None) for i in _parsed(data).graph.input]
+
+
+def _actual(declared: AnyShape, value: Value) -> AnyShape:
+    """The type of a value; where the value says nothing (an empty sequence, an absent optional), the declared one."""
+    if value is None:
+        return declared
+    if isinstance(value, list):
+        if not value or not isinstance(declared, (SequenceShape, OptionalShape)):
+            return declared
+        inner = declared.element if isinstance(declared, SequenceShape) else declared.element.element  # type: ignore[union-attr]
+        found = shape_of(value)
+        return found if isinstance(found, SequenceShape) else SequenceShape(inner)
+    if isinstance(declared, OptionalShape):
+        return OptionalShape(shape_of(np.ascontiguousarray(value)))
+    return shape_of(value).as_standard() if isinstance(value, np.ndarray) else declared  # type: ignore[union-attr]
+
+
+@lru_cache(maxsize=1024)
+def _module(data: bytes, shapes: tuple[AnyShape, ...]) -> Any:
+    from .frontend import parse_model
+    from .options import OnnxOptions
+
+    model = onnx.ModelProto()
+    model.CopyFrom(_parsed(data))
+    for info, shape in zip(model.graph.input, shapes, strict=True):
+        info.type.CopyFrom(type_proto(shape))
+    return parse_model(model, OnnxOptions()).get_main_module()
+
+
+def defer(parser: GraphParser, node: Node, error: MgxError) -> tuple[Instruction, ...]:
+    """The node as a deferred instruction; raises `error` where its results' element types are not known either."""
+    from .parser import _reads
+
+    model = onnx.ModelProto(ir_version=10)
+    names: dict[str, Instruction] = {}
+    for name in _reads(node.proto):
+        found = parser.find(name)
+        if found is not None and not found.is_absent:
+            names[name] = found
+    results = _result_types(parser, node, error)
+    put = model.graph.node.add()
+    put.CopyFrom(node.proto)
+    for position, name in enumerate(put.input):
+        if name and name not in names:
+            put.input[position] = ""
+    if put.domain == "ai.onnx":
+        put.domain = ""
+    for name, ins in names.items():
+        info = model.graph.input.add()
+        info.name = name
+        info.type.CopyFrom(type_proto(ins.result))
+    for n in range(node.outputs):
+        if not put.output[n]:
+            put.output[n] = f"unused_output_{n}"
+        model.graph.output.add().name = put.output[n]
+    for domain, version in parser.opsets.items():
+        model.opset_import.append(onnx.helper.make_opsetid(domain, version))
+    model.functions.extend(parser.context.functions.values())
+    op = Deferred(model=model.SerializeToString(deterministic=True), results=results)
+    made = parser.module.add(op, *names.values(), sources=parser.sources(node))
+    return tuple(node.get(made, n) for n in range(node.outputs))
+
+
+def _result_types(parser: GraphParser, node: Node, error: MgxError) -> tuple[AnyShape, ...]:
+    domain = "" if node.domain in ("", "ai.onnx") else node.domain
+    try:
+        schema = onnx.defs.get_schema(node.op_type, node.version, domain)
+    except onnx.defs.SchemaError:
+        raise error from None
+    bound: dict[str, AnyShape] = {}
+    formals = list(schema.inputs)
+    for position, name in enumerate(node.proto.input):
+        formal = formals[min(position, len(formals) - 1)]
+        found = parser.find(name) if name else None
+        if found is not None and not found.is_absent:
+            bound.setdefault(formal.type_str, _open(found.result))
+    out = []
+    for position in range(node.outputs):
+        formal = schema.outputs[min(position, len(schema.outputs) - 1)]
+        out.append(_result_type(node, formal.type_str, bound, error))
+    return tuple(out)
+
+
+def _result_type(node: Node, word: str, bound: dict[str, AnyShape], error: MgxError) -> AnyShape:
+    if node.op_type in ("Cast", "EyeLike", "RandomNormalLike", "RandomUniformLike", "Bernoulli"):
+        code = node.attr("to" if node.op_type == "Cast" else "dtype", 0)
+        if code:
+            return Shape.unranked(dtype_of(int(code)))
+    if node.op_type == "ConstantOfShape":
+        value = node.attr("value", np.zeros(1, np.float32))
+        return Shape.unranked(shape_of(value).dtype)  # type: ignore[union-attr]
+    if word in bound:
+        return bound[word]
+    if word.startswith("tensor("):
+        from mgx_core import dtype as dt
+
+        return Shape.unranked(dt.of(word[7:-1]))
+    if node.op_type in ("SequenceAt", "ConcatFromSequence", "OptionalGetElement"):
+        for shape in bound.values():
+            if isinstance(shape, (SequenceShape, OptionalShape)):
+                return _open(shape.element)
+    if node.op_type in ("SplitToSequence", "SequenceConstruct"):
+        return SequenceShape(next(iter(bound.values())))
+    if len(bound) == 1:
+        return next(iter(bound.values()))
+    raise error
+
+
+def _open(shape: AnyShape) -> AnyShape:
+    """The same type with nothing said about ranks."""
+    match shape:
+        case Shape():
+            return Shape.unranked(shape.dtype)
+        case SequenceShape():
+            return SequenceShape(_open(shape.element))
+        case OptionalShape():
+            return OptionalShape(_open(shape.element))
+    return shape

@@ -1,0 +1,75 @@
+"""The frontend as mgx sees it: files and bytes in, programs out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from mgx_core import MgxError, Module, ParseError, Program
+from mgx_core.plugins import manager
+
+from .converter import Converters
+from .model import functions_of, opsets_of, read_model, read_model_bytes
+from .options import OnnxOptions
+from .parser import GraphParser, ModelContext
+from .tensors import DataFolder
+
+__all__ = ["OnnxFrontend", "all_converters", "parse_model"]
+
+
+class OnnxFrontend:
+    """Parses ONNX models into programs."""
+
+    def parse(self, path: str | os.PathLike[str], **options: Any) -> Program:
+        """A program from a file; external data is read from its folder only.
+
+        Errors: ParseError for damaged or malformed files, UnsupportedError for operators that nothing converts, ParameterError
+        for bad options.
+        """
+        record = OnnxOptions.of(**options)
+        model = read_model(path)
+        return parse_model(model, record, record.external_data_path or Path(path).resolve().parent)
+
+    def parse_buffer(self, data: bytes, **options: Any) -> Program:
+        """A program from bytes; external data needs the option `external_data_path`."""
+        record = OnnxOptions.of(**options)
+        return parse_model(read_model_bytes(data), record, record.external_data_path or None)
+
+    def operators(self) -> list[str]:
+        """Names of all operators with a converter or a function body in the standard, sorted."""
+        names = {name for _, name in all_converters().names()}
+        names |= {s.name for s in onnx.defs.get_all_schemas() if s.has_function or s.has_context_dependent_function}
+        return sorted(names)
+
+
+def all_converters() -> Converters:
+    """Our converters and those of installed plugins."""
+    from . import converters
+
+    out = converters.STANDARD
+    for more in manager().converters("onnx"):
+        out = out + more
+    return out
+
+
+def parse_model(model: onnx.ModelProto, options: OnnxOptions, folder: str | os.PathLike[str] | None = None) -> Program:
+    """A program from a model that is in memory."""
+    main = Module("main")
+    context = ModelContext(opsets_of(model), functions_of(model), options, all_converters(), DataFolder(folder))
+    context.names["main"] = 1
+    try:
+        outputs = GraphParser(context, main).parse_graph(model.graph)
+    except RecursionError:
+        raise ParseError("the model nests too deeply") from None
+    except MgxError:
+        if options.print_program_on_error:
+            print(main)
+        raise
+    main.add_return(outputs)
+    main.sweep()
+    from mgx_core.ir.program import Graph
+
+    return Program(Graph(main), [o.name for o in model.graph.output])

@@ -1,0 +1,124 @@
+"""Functions: the bodies of model-local ones and of the standard's own, with arguments and attributes put in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+from onnx import AttributeProto, FunctionProto, NodeProto
+
+from mgx_core import Instruction, OptionalShape, ParseError, SequenceShape, Shape
+from mgx_core.shape import AnyShape
+
+from .node import Node
+from .tensors import onnx_type
+
+__all__ = ["Body", "function_body", "standard_body", "type_proto"]
+
+
+@dataclass
+class Body:
+    """A function ready to be inlined: its nodes, the caller's name for each formal input, its outputs, its opsets."""
+
+    nodes: list[NodeProto]
+    inputs: dict[str, str]
+    outputs: list[str]
+    opsets: Mapping[str, int]
+    local: bool
+
+
+def function_body(function: FunctionProto, call: NodeProto, opsets: Mapping[str, int], local: bool = True) -> Body:
+    """A function for one call.  Errors: ParseError for too many arguments or a missing required attribute."""
+    if len(call.input) > len(function.input) or len(call.output) > len(function.output):
+        raise ParseError(
+            f"function {function.name!r} takes {len(function.input)} inputs and gives {len(function.output)} outputs, "
+            f"the call has {len(call.input)} and {len(call.output)}"
+        )
+    given = {a.name: a for a in call.attribute}
+    values: dict[str, AttributeProto] = {a.name: a for a in function.attribute_proto}
+    values.update({name: a for name, a in given.items() if name in values or name in function.attribute})
+    names = list(call.input) + [""] * (len(function.input) - len(call.input))
+    own = {o.domain if o.domain != "ai.onnx" else "": o.version for o in function.opset_import}
+    nodes = [_with_attributes(n, values) for n in function.node]
+    return Body(nodes, dict(zip(function.input, names, strict=True)), list(function.output), {**opsets, **own}, local)
+
+
+def _with_attributes(node: NodeProto, values: Mapping[str, AttributeProto]) -> NodeProto:
+    """A copy of a node with references to the function's attributes replaced by values (dropped where none is given)."""
+    if not any(a.ref_attr_name or a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.attribute):
+        return node
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    del copy.attribute[:]
+    for a in node.attribute:
+        if a.ref_attr_name:
+            if a.ref_attr_name in values:
+                put = copy.attribute.add()
+                put.CopyFrom(values[a.ref_attr_name])
+                put.name = a.name
+            continue
+        put = copy.attribute.add()
+        put.CopyFrom(a)
+        for graph in [put.g] if put.type == AttributeProto.GRAPH else put.graphs:
+            inner = [_with_attributes(n, values) for n in graph.node]
+            del graph.node[:]
+            graph.node.extend(inner)
+    return copy
+
+
+def standard_body(node: Node, domain: str, version: int, inputs: Sequence[Instruction | None]) -> Body | None:
+    """The body that the ONNX standard gives for an operator, or None if it gives none."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+    function = FunctionProto()
+    if schema.has_context_dependent_function:
+        types = [b"" if i is None else type_proto(i.result).SerializeToString() for i in inputs]
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= version]
+        newest = max(versions) if versions else max(schema.context_dependent_function_opset_versions, default=version)
+        text = schema.get_context_dependent_function_with_opset_version(newest, node.proto.SerializeToString(), types)
+        if not text:
+            return None
+        function.ParseFromString(text)
+    elif schema.has_function:
+        versions = [v for v in schema.function_opset_versions if v <= version]
+        text = schema.get_function_with_opset_version(max(versions)) if versions else schema.function_body
+        if isinstance(text, bytes):
+            function.ParseFromString(text)
+        else:
+            function.CopyFrom(text)
+    else:
+        return None
+    defaults = {a.name: a.default_value for a in schema.attributes.values() if a.default_value.type}
+    call = NodeProto()
+    call.CopyFrom(node.proto)
+    for name, value in defaults.items():
+        if not node.has(name):
+            put = call.attribute.add()
+            put.CopyFrom(value)
+            put.name = name
+    known = set(function.attribute) | {a.name for a in function.attribute_proto}
+    function.attribute.extend(a.name for a in call.attribute if a.name not in known)
+    return function_body(function, call, {domain: version}, local=False)
+
+
+def type_proto(shape: AnyShape) -> Any:
+    """The ONNX type of a shape; symbolic extents stay open."""
+    out = onnx.TypeProto()
+    match shape:
+        case Shape():
+            out.tensor_type.elem_type = onnx_type(shape.dtype)
+            if shape.ranked:
+                out.tensor_type.shape.SetInParent()
+                for d in shape.dims:
+                    put = out.tensor_type.shape.dim.add()
+                    if isinstance(d, int):
+                        put.dim_value = d
+        case SequenceShape():
+            out.sequence_type.elem_type.CopyFrom(type_proto(shape.element))
+        case OptionalShape():
+            out.optional_type.elem_type.CopyFrom(type_proto(shape.element))
+    return out

@@ -1,0 +1,155 @@
+"""What is known of values while parsing: constants, and small integer vectors as (symbolic) extents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Instruction, MgxError, Shape
+from mgx_core.argument import Array
+from mgx_core.dim import Sym, compare, maximum, minimum, trunc_div
+from mgx_core.interpret import Interpreter
+
+__all__ = ["Known"]
+
+SMALL = 1 << 12  # elements of a value that is worth knowing as extents
+MOVES = {"gather", "slice", "concat", "reshape", "squeeze", "unsqueeze", "transpose", "multibroadcast", "identity", "contiguous", "flatten", "step", "reverse", "broadcast", "scalar", "get_tuple_elem", "split"}  # fmt: skip
+
+
+def _each(function: Callable[..., Any], count: int) -> Callable[..., Any]:
+    return np.frompyfunc(function, count, 1)
+
+
+def _relation(relation: str) -> Callable[[Any, Any], bool]:
+    def decide(a: Any, b: Any) -> bool:
+        answer = compare(a, relation, b)
+        if answer is None:
+            raise LookupError(f"{a} {relation} {b} is open")
+        return answer
+
+    return decide
+
+
+ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "add": _each(lambda a, b: a + b, 2),
+    "sub": _each(lambda a, b: a - b, 2),
+    "mul": _each(lambda a, b: a * b, 2),
+    "div": _each(trunc_div, 2),
+    "neg": _each(lambda a: -a, 1),
+    "mod": _each(lambda a, b: a % b, 2),
+    "min": _each(minimum, 2),
+    "max": _each(maximum, 2),
+    "equal": _each(_relation("=="), 2),
+    "less": _each(_relation("<"), 2),
+    "greater": _each(_relation(">"), 2),
+    "where": _each(lambda c, a, b: a if c else b, 3),
+}
+
+
+class Known:
+    """Looks values up, evaluating what depends on constants or on extents of inputs alone; remembers its answers."""
+
+    def __init__(self) -> None:
+        self._constants: dict[Instruction, Array | None] = {}
+        self._extents: dict[Instruction, Array | None] = {}
+
+    def constant(self, ins: Instruction) -> Array | None:
+        """The value of an instruction that depends on literals and fixed extents alone."""
+        if ins.literal is not None:
+            value = ins.literal.value
+            return value if isinstance(value, np.ndarray) else None
+        if ins in self._constants:
+            return self._constants[ins]
+        found = self._evaluate(ins)
+        if found is None and isinstance(ins.result, Shape) and ins.result.dtype.is_integer:
+            extents = self.extents(ins)
+            if extents is not None and not any(isinstance(d, Sym) for d in extents.reshape(-1)):
+                found = extents.astype(ins.result.dtype.numpy)
+        self._constants[ins] = found
+        return found
+
+    def _evaluate(self, ins: Instruction) -> Array | None:
+        if ins.is_param or ins.modules or ins.op.random or ins.op.effect or not hasattr(ins.op, "compute"):
+            return None
+        if not isinstance(ins.result, Shape) or not ins.result.ranked or ins.result.dynamic() or not ins.inputs:
+            return None
+        if ins.result.elements() > SMALL:
+            return None
+        args = []
+        for i in ins.inputs:
+            if i.is_absent:
+                args.append(None)
+                continue
+            value = self.constant(i)
+            if value is None:
+                return None
+            args.append(value)
+        try:
+            value = Interpreter.settle(ins.op.evaluate(args))
+        except MgxError:
+            return None
+        return value if isinstance(value, np.ndarray) else None
+
+    def extents(self, ins: Instruction) -> Array | None:
+        """The value of a small integer instruction as an object array of extents (or booleans, inside conditions)."""
+        if ins not in self._extents:
+            self._extents[ins] = self._find_extents(ins)
+        return self._extents[ins]
+
+    def _find_extents(self, ins: Instruction) -> Array | None:
+        shape = ins.result
+        if not isinstance(shape, Shape) or not shape.ranked or shape.dynamic() or shape.elements() > SMALL:
+            return None
+        if shape.dtype.kind not in "iub":
+            return None
+        if ins.literal is not None:
+            return _as_extents(ins.literal.value)
+        if ins.is_param or not ins.inputs:
+            return None
+        name = ins.op.name
+        first = ins.inputs[0]
+        if name == "dimensions_of":
+            if not isinstance(first.result, Shape) or not first.result.ranked:
+                return None
+            dims = first.result.dims[getattr(ins.op, "start", 0) : getattr(ins.op, "end", None)]
+            return _vector(dims) if len(dims) == shape.elements() else None
+        if name == "convert":
+            return self.extents(first) if first.shape.dtype.kind in "iub" else None
+        if name not in MOVES and name not in ARITHMETIC and name != "reduce_prod":
+            return None
+        args = [self.extents(i) for i in ins.inputs if not i.is_absent]
+        if any(a is None for a in args) or len(args) != len(ins.inputs):
+            return None
+        try:
+            if name in ARITHMETIC:
+                return np.asarray(ARITHMETIC[name](*args), dtype=object).reshape(shape.lens())
+            if name == "reduce_prod":
+                return _product(args[0], shape) if args[0] is not None else None
+            if len(args) > 1 and name != "concat":
+                args[1:] = [a.astype(np.int64) for a in args[1:] if a is not None]
+            return np.asarray(ins.op.evaluate(args), dtype=object).reshape(shape.lens())
+        except (MgxError, LookupError, TypeError, ValueError, IndexError):
+            return None
+
+
+def _vector(dims: Any) -> Array:
+    out = np.empty(len(dims), dtype=object)
+    out[:] = list(dims)
+    return out
+
+
+def _as_extents(value: Any) -> Array | None:
+    if not isinstance(value, np.ndarray):
+        return None
+    return _vector([int(v) if value.dtype != np.bool_ else bool(v) for v in value.reshape(-1)]).reshape(value.shape)
+
+
+def _product(values: Array, shape: Shape) -> Array | None:
+    if shape.elements() != 1:
+        return None
+    total: Any = 1
+    for v in values.reshape(-1):
+        total = total * v
+    return _vector([total]).reshape(shape.lens())

@@ -1,0 +1,72 @@
+"""Model files: bytes to a checked ModelProto, opsets, local functions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from mgx_core import ParseError, UnsupportedError
+
+__all__ = ["NEWEST_OPSET", "functions_of", "opsets_of", "read_model", "read_model_bytes"]
+
+NEWEST_OPSET = 28
+
+
+def read_model(path: str | os.PathLike[str]) -> onnx.ModelProto:
+    """The model in a file.  Errors: ParseError if the file is missing, truncated or no model."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ParseError(f"{os.fspath(path)!r} cannot be read: {error.strerror}") from None
+    try:
+        return read_model_bytes(data)
+    except ParseError as error:
+        raise error.located(f"file {os.fspath(path)!r}") from None
+
+
+def read_model_bytes(data: bytes) -> onnx.ModelProto:
+    """The model in some bytes.  Errors: ParseError if they are no model."""
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(bytes(data))
+    except (DecodeError, RecursionError, ValueError) as error:
+        raise ParseError(f"not an ONNX model (damaged or truncated): {error}") from None
+    if not model.HasField("graph"):
+        raise ParseError("not an ONNX model: it has no graph")
+    return model
+
+
+def opsets_of(model: onnx.ModelProto) -> Mapping[str, int]:
+    """Opset versions by domain, the default domain as ``""``.
+
+    Errors: ParseError if one domain is imported in two versions; UnsupportedError for opsets newer than this frontend knows.
+    """
+    found: dict[str, int] = {}
+    for entry in model.opset_import:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        if found.setdefault(domain, entry.version) != entry.version:
+            raise ParseError(f"opset {domain or 'ai.onnx'} is imported as both {found[domain]} and {entry.version}")
+    if not model.opset_import:
+        found[""] = 1
+    version = found.get("", 1)
+    if version > NEWEST_OPSET:
+        raise UnsupportedError(f"the model needs opset {version} of ai.onnx; this frontend knows 1 to {NEWEST_OPSET}")
+    if version < 1:
+        raise ParseError(f"opset {version} of ai.onnx does not exist")
+    return found
+
+
+def functions_of(model: onnx.ModelProto) -> dict[tuple[str, str, str], onnx.FunctionProto]:
+    """Local functions by domain, name and overload.  Errors: ParseError if two share all three."""
+    found: dict[tuple[str, str, str], onnx.FunctionProto] = {}
+    for function in model.functions:
+        domain = "" if function.domain == "ai.onnx" else function.domain
+        key = (domain, function.name, getattr(function, "overload", ""))
+        if key in found:
+            raise ParseError(f"two local functions are called {domain}::{function.name}")
+        found[key] = function
+    return found

@@ -1,0 +1,228 @@
+"""What a converter sees of its node: attributes, the opset in force, and a builder of instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+
+from mgx_core import Instruction, Module, ParseError, UnsupportedError
+from mgx_core import op as make_op
+from mgx_core import dim as dims_
+from mgx_core.argument import Array
+from mgx_core.dim import Dim
+from mgx_core.dtype import DType, of
+from mgx_core.operation import Operation
+from mgx_core.ops.axes import normalize_all
+
+from .tensors import sparse_array, tensor_array
+
+if TYPE_CHECKING:
+    from .parser import GraphParser
+
+__all__ = ["Node"]
+
+_REQUIRED: Any = object()
+
+
+class Node:
+    """One ONNX node on its way to instructions."""
+
+    def __init__(self, parser: GraphParser, proto: onnx.NodeProto, version: int) -> None:
+        self.parser = parser
+        self.proto = proto
+        self.version = version
+        self.op_type: str = proto.op_type
+        self.domain: str = proto.domain
+        self.name: str = proto.name or next((o for o in proto.output if o), "")
+        self._attributes = {a.name: a for a in proto.attribute}
+        outputs = list(proto.output)
+        while outputs and not outputs[-1]:
+            outputs.pop()
+        self.outputs = len(outputs)
+
+    # what the node says
+
+    def __repr__(self) -> str:
+        domain = f"{self.domain}::" if self.domain else ""
+        return f"node {self.name!r} ({domain}{self.op_type}, opset {self.version})"
+
+    def wants(self, index: int) -> bool:
+        """Whether output `index` has a name."""
+        return index < self.outputs and bool(self.proto.output[index])
+
+    def has(self, name: str) -> bool:
+        return name in self._attributes
+
+    def attr(self, name: str, default: Any = _REQUIRED) -> Any:
+        """An attribute's value: int, float, str, list of these, array (tensors), GraphProto; `default` if it is absent.
+
+        Errors: ParseError if it is absent and there is no default, or damaged.
+        """
+        a = self._attributes.get(name)
+        if a is None:
+            if default is _REQUIRED:
+                raise self.error(f"attribute {name!r} is required")
+            return default
+        kind = onnx.AttributeProto
+        match a.type:
+            case kind.FLOAT:
+                return a.f
+            case kind.INT:
+                return a.i
+            case kind.STRING:
+                return self._decoded(a.s, name)
+            case kind.TENSOR:
+                return tensor_array(a.t, self.parser.folder, self.parser.options.limit_bytes)
+            case kind.SPARSE_TENSOR:
+                return sparse_array(a.sparse_tensor, self.parser.folder, self.parser.options.limit_bytes)
+            case kind.GRAPH:
+                return a.g
+            case kind.TYPE_PROTO:
+                return a.tp
+            case kind.FLOATS:
+                return list(a.floats)
+            case kind.INTS:
+                return list(a.ints)
+            case kind.STRINGS:
+                return [self._decoded(s, name) for s in a.strings]
+            case kind.TENSORS:
+                limit = self.parser.options.limit_bytes
+                return [tensor_array(t, self.parser.folder, limit) for t in a.tensors]
+            case kind.GRAPHS:
+                return list(a.graphs)
+        return self._untyped(a, default)
+
+    def _untyped(self, a: onnx.AttributeProto, default: Any) -> Any:
+        """Old exporters leave the type out: take the one field that is filled."""
+        for field in ("f", "i", "s", "t", "g"):
+            if a.HasField(field):
+                value = getattr(a, field)
+                return self._decoded(value, a.name) if field == "s" else value
+        for field in ("floats", "ints", "strings"):
+            if getattr(a, field):
+                return list(getattr(a, field))
+        if default is _REQUIRED:
+            raise self.error(f"attribute {a.name!r} has no value")
+        return default
+
+    def _decoded(self, data: bytes, name: str) -> str:
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            raise self.error(f"attribute {name!r} is not UTF-8") from None
+
+    def error(self, message: str) -> ParseError:
+        """An error that names this node, to be raised."""
+        error = ParseError(message)
+        error.located(repr(self))
+        return error
+
+    def fail(self, message: str) -> Any:
+        raise self.error(message)
+
+    def unsupported(self, message: str) -> Any:
+        raise UnsupportedError(message).located(repr(self))
+
+    # what is known of its inputs
+
+    def constant(self, x: Instruction | None) -> Array | None:
+        """The value of `x` if it is known while parsing."""
+        return None if x is None else self.parser.known.constant(x)
+
+    def dims(self, x: Instruction | None) -> tuple[Dim, ...] | None:
+        """The value of an integer scalar or vector as extents, symbolic where they depend on inputs' extents."""
+        found = None if x is None else self.parser.known.extents(x)
+        return None if found is None else tuple(found.reshape(-1))
+
+    # building
+
+    def add(self, op: Operation | str, *inputs: Instruction | None, modules: Sequence[Module] = (), **attributes: Any) -> Instruction:
+        """An instruction; None stands for an absent input.  An op may be named, with attributes as keywords."""
+        if isinstance(op, str):
+            op = make_op(op, **attributes)
+        given = list(inputs)
+        while given and given[-1] is None:
+            given.pop()
+        args = [self.parser.absent() if i is None else i for i in given]
+        return self.parser.module.add(op, *args, modules=modules, sources=self.parser.sources(self))
+
+    def get(self, x: Instruction, index: int) -> Instruction:
+        """One item of a tuple."""
+        return self.add("get_tuple_elem", x, index=index)
+
+    def items(self, x: Instruction) -> tuple[Instruction, ...]:
+        """All items of a tuple."""
+        return tuple(self.get(x, i) for i in range(len(x.result.items)))  # type: ignore[union-attr]
+
+    def literal(self, value: Any, dtype: Any = None) -> Instruction:
+        """A constant from a number, a list or an array; numbers are float32 or int64 unless `dtype` says otherwise."""
+        if dtype is not None:
+            kind = of(dtype)
+            array = np.asarray(value, dtype=object if kind.kind == "s" else None)
+            if array.dtype != kind.numpy:
+                array = array.astype(kind.numpy)
+        else:
+            array = np.asarray(value)
+            if not isinstance(value, (np.ndarray, np.generic)) and array.dtype == np.float64:
+                array = array.astype(np.float32)
+        made = self.parser.module.add_literal(array)
+        made.sources = self.parser.sources(self)
+        return made
+
+    def full_like(self, x: Instruction, value: Any) -> Instruction:
+        """`value` in the element type and extents of `x`."""
+        return self.broadcast_to(self.literal(value, x.shape.dtype), x.shape.dims)
+
+    def broadcast_to(self, x: Instruction, dims: Iterable[Dim]) -> Instruction:
+        """`x` repeated to extents `dims` by numpy's rule."""
+        out = tuple(dims)
+        return x if x.shape.dims == out else self.add("multibroadcast", x, out_lens=out)
+
+    def broadcast(self, *xs: Instruction) -> list[Instruction]:
+        """All brought to common extents by numpy's rule.  Errors: ShapeError if they do not broadcast."""
+        rank = max(x.shape.rank for x in xs)
+        out: list[Dim] = [1] * rank
+        for x in xs:
+            for axis, d in enumerate(x.shape.dims, rank - x.shape.rank):
+                out[axis] = dims_.broadcast(out[axis], d)
+        return [self.broadcast_to(x, out) for x in xs]
+
+    def pointwise(self, op: Operation | str, *xs: Instruction, **attributes: Any) -> Instruction:
+        """A pointwise op on operands brought to common extents."""
+        return self.add(op, *self.broadcast(*xs), **attributes)
+
+    def convert(self, x: Instruction, dtype: Any) -> Instruction:
+        """`x` in another element type."""
+        to: DType = of(dtype)
+        return x if x.shape.dtype is to else self.add("convert", x, target_type=to)
+
+    def reshape(self, x: Instruction, dims: Iterable[Dim]) -> Instruction:
+        out = tuple(dims)
+        return x if x.shape.dims == out else self.add("reshape", x, dims=out)
+
+    def transpose(self, x: Instruction, permutation: Sequence[int]) -> Instruction:
+        if list(permutation) == list(range(len(permutation))):
+            return x
+        return self.add("transpose", x, permutation=tuple(permutation))
+
+    def axes(self, values: Iterable[int], rank: int) -> tuple[int, ...]:
+        """Axes made non-negative.  Errors: ShapeError outside the rank or named twice."""
+        return normalize_all(values, rank)
+
+    def squeeze(self, x: Instruction, axes: Iterable[int]) -> Instruction:
+        return self.add("squeeze", x, axes=tuple(axes))
+
+    def unsqueeze(self, x: Instruction, axes: Iterable[int]) -> Instruction:
+        return self.add("unsqueeze", x, axes=tuple(axes))
+
+    def slice(self, x: Instruction, axes: Sequence[int], starts: Sequence[Dim], ends: Sequence[Dim]) -> Instruction:
+        return self.add("slice", x, axes=tuple(axes), starts=tuple(starts), ends=tuple(ends))
+
+    def parse_subgraph(self, graph: onnx.GraphProto, name: str, inputs: Sequence[Any] = ()) -> Module:
+        """A sub-graph as a module whose parameters have the shapes `inputs`."""
+        return self.parser.subgraph(self, graph, name, inputs)
+
+

@@ -1,0 +1,67 @@
+"""How to parse an ONNX model: MIGraphX's options with its names and defaults, and the limits."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mgx_core import ParameterError
+from mgx_core.dim import DynamicDimension
+
+__all__ = ["OnnxOptions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnnxOptions:
+    """What `parse_onnx` takes.
+
+    default_dim_value: the extent of dimensions that the model leaves open (0: they stay symbolic); default_dyn_dim_value: the
+    range of such dimensions; dim_params: an int or a range by symbol name; map_input_dims, map_dyn_input_dims: extents of whole
+    inputs by name; skip_unknown_operators: keep them as `unknown` instructions instead of refusing; print_program_on_error: print
+    what was built so far; max_loop_iterations: kept for compatibility, since results of loops have their true extent;
+    limit_max_iterations: trips after which a loop is refused while running; use_debug_symbols: kept for compatibility, since node
+    names are always kept; external_data_path: the folder of external data (default: the model's).
+    Limits: limit_nodes nodes after inlining functions, limit_depth nested sub-graphs and functions, limit_bytes of one constant.
+    """
+
+    default_dim_value: int = 0
+    default_dyn_dim_value: Any = None
+    dim_params: Mapping[str, Any] = field(default_factory=dict)
+    map_input_dims: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    map_dyn_input_dims: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    skip_unknown_operators: bool = False
+    print_program_on_error: bool = False
+    max_loop_iterations: int = 10
+    limit_max_iterations: int = 65535
+    use_debug_symbols: bool = False
+    external_data_path: str | os.PathLike[str] = ""
+    limit_nodes: int = 1_000_000
+    limit_depth: int = 64
+    limit_bytes: int = 1 << 34
+
+    def __post_init__(self) -> None:
+        if self.default_dim_value and self.default_dyn_dim_value is not None:
+            raise ParameterError("default_dim_value and default_dyn_dim_value exclude each other")
+        both = set(self.map_input_dims) & set(self.map_dyn_input_dims)
+        if both:
+            raise ParameterError(f"input {sorted(both)[0]!r} stands in both map_input_dims and map_dyn_input_dims")
+        for name, value in self.dim_params.items():
+            try:
+                DynamicDimension.of(value)
+            except (TypeError, KeyError, IndexError, ValueError):
+                raise ParameterError(f"dim_params[{name!r}] must be an int or a range, got {value!r}") from None
+
+    @classmethod
+    def of(cls, **given: Any) -> OnnxOptions:
+        """From keywords.  Errors: ParameterError for an unknown option or a bad value."""
+        known = [f.name for f in dataclasses.fields(cls)]
+        for name in given:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, 1)
+                hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+                raise ParameterError(f"there is no ONNX parse option {name!r}; {hint}")
+        return cls(**given)

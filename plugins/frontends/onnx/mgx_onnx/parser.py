@@ -1,0 +1,378 @@
+"""ONNX graphs become modules: names to instructions, nodes through converters, functions inlined, sub-graphs nested."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+from onnx import AttributeProto, GraphProto, NodeProto
+
+from mgx_core import Argument, Instruction, MgxError, Module, ParseError, UnrankedError, UnsupportedError
+from mgx_core.dim import Dim, DynamicDimension, Sym, symbol
+from mgx_core.shape import AnyShape
+
+from .converter import Converters
+from .functions import function_body, standard_body
+from .known import Known
+from .node import Node
+from .options import OnnxOptions
+from .tensors import DataFolder, shape_of_type, sparse_array, tensor_array
+
+__all__ = ["GraphParser", "ModelContext"]
+
+DEFAULT = ("", "ai.onnx")
+
+
+@dataclass
+class ModelContext:
+    """What all graphs of one model share: opsets by domain, local functions, options, converters, and the budgets used up."""
+
+    opsets: Mapping[str, int]
+    functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
+    options: OnnxOptions
+    converters: Converters
+    folder: DataFolder
+    known: Known = field(default_factory=Known)
+    nodes: int = 0
+    names: dict[str, int] = field(default_factory=dict)
+
+    def module_name(self, wanted: str) -> str:
+        """A module name that no other module of the program has."""
+        count = self.names.get(wanted, 0)
+        self.names[wanted] = count + 1
+        return wanted if not count else f"{wanted}_{count}"
+
+
+class GraphParser:
+    """Builds one module from one graph, or from the nodes of an inlined function.
+
+    scope: names to instructions, looked up in enclosing graphs where this one does not know them.
+    """
+
+    def __init__(
+        self,
+        context: ModelContext,
+        module: Module,
+        outer: GraphParser | None = None,
+        opsets: Mapping[str, int] | None = None,
+        isolated: bool = False,
+        prefix: str = "",
+        inlining: tuple[str, ...] = (),
+    ) -> None:
+        self.context = context
+        self.module = module
+        self.outer = outer
+        self.isolated = isolated  # a function's body sees none of its caller's names
+        self.opsets = context.opsets if opsets is None else opsets
+        self.scope: dict[str, Instruction | None] = {}
+        self.initializers: dict[str, Any] = {}
+        self.prefix = prefix
+        self.inlining = inlining
+        self.depth: int = 0 if outer is None else outer.depth + 1
+        self._absent: Instruction | None = None
+        if self.depth > context.options.limit_depth:
+            raise ParseError(f"sub-graphs and functions nest deeper than {context.options.limit_depth} (option limit_depth)")
+
+    @property
+    def options(self) -> OnnxOptions:
+        return self.context.options
+
+    @property
+    def known(self) -> Known:
+        return self.context.known
+
+    @property
+    def folder(self) -> DataFolder:
+        return self.context.folder
+
+    # names
+
+    def lookup(self, name: str) -> Instruction | None:
+        """The instruction that a name stands for; an initializer becomes a literal when it is first read.
+
+        Errors: ParseError for a name that nothing defines.
+        """
+        found = self.find(name)
+        if found is None and not self.defines(name):
+            raise ParseError(f"{name!r} is read, but no input, initializer or node defines it")
+        return found
+
+    def find(self, name: str) -> Instruction | None:
+        if name in self.scope:
+            return self.scope[name]
+        if name in self.initializers:
+            made = self._literal(self.initializers[name])
+            self.scope[name] = made
+            return made
+        if self.outer is not None and not self.isolated:
+            return self.outer.find(name)
+        return None
+
+    def defines(self, name: str) -> bool:
+        """Whether the name stands for something, be it absent."""
+        if name in self.scope or name in self.initializers:
+            return True
+        return self.outer is not None and not self.isolated and self.outer.defines(name)
+
+    def _literal(self, proto: Any) -> Instruction:
+        if isinstance(proto, onnx.SparseTensorProto):
+            array = sparse_array(proto, self.folder, self.options.limit_bytes)
+        else:
+            array = tensor_array(proto, self.folder, self.options.limit_bytes)
+        return self.module.add_literal(Argument(array))
+
+    def absent(self) -> Instruction:
+        """The stand-in for an input that is not given."""
+        if self._absent is None or self._absent.parent is not self.module:
+            self._absent = self.module.add_absent()
+        return self._absent
+
+    def sources(self, node: Node) -> tuple[str, ...]:
+        return (self.prefix + node.name,) if node.name or self.prefix else ()
+
+    # graphs
+
+    def parse_graph(self, graph: GraphProto, inputs: Sequence[Instruction] | None = None) -> list[Instruction]:
+        """All of a graph; returns its outputs' instructions in order.
+
+        inputs: instructions that stand for the graph's inputs (default: they become parameters of the module).
+        """
+        for tensor in graph.initializer:
+            self._initializer(tensor.name, tensor)
+        for sparse in graph.sparse_initializer:
+            self._initializer(sparse.values.name, sparse)
+        if inputs is None:
+            self._declare(graph)
+        else:
+            for info, given in zip(graph.input, inputs, strict=True):
+                self.scope[info.name] = given
+        self.parse_nodes(graph.node)
+        outputs = []
+        for info in graph.output:
+            found = self.lookup(info.name)
+            if found is None:
+                raise ParseError(f"output {info.name!r} of graph {graph.name!r} is absent")
+            outputs.append(found)
+        return outputs
+
+    def _initializer(self, name: str, proto: Any) -> None:
+        if not name:
+            raise ParseError("an initializer has no name")
+        if name in self.initializers:
+            raise ParseError(f"two initializers are called {name!r}")
+        self.initializers[name] = proto
+
+    def _declare(self, graph: GraphProto) -> None:
+        for info in graph.input:
+            if info.name in self.initializers:
+                continue
+            if info.name in self.scope:
+                raise ParseError(f"two inputs are called {info.name!r}")
+            try:
+                shape = self._input_shape(info)
+            except MgxError as error:
+                raise error.located(f"input {info.name!r}") from None
+            self.scope[info.name] = self.module.add_parameter(info.name, shape)
+
+    def _input_shape(self, info: onnx.ValueInfoProto) -> AnyShape:
+        options = self.options
+        mapped = options.map_input_dims.get(info.name)
+        ranged = options.map_dyn_input_dims.get(info.name)
+
+        def dims(tensor: Any) -> list[Dim] | None:
+            if mapped is not None:
+                return list(mapped)
+            if ranged is not None:
+                return [DynamicDimension.of(r).named(f"{_word(info.name)}_{n}") for n, r in enumerate(ranged)]
+            if not tensor.HasField("shape"):
+                return None
+            return [self._extent(d, f"{_word(info.name)}_{n}") for n, d in enumerate(tensor.shape.dim)]
+
+        return shape_of_type(info.type, dims)  # type: ignore[no-any-return]
+
+    def _extent(self, d: Any, default_name: str) -> Dim:
+        options = self.options
+        if d.HasField("dim_value") and d.dim_value > 0:
+            return int(d.dim_value)
+        if d.HasField("dim_value") and d.dim_value == 0:
+            return 0
+        if d.HasField("dim_param") and d.dim_param in options.dim_params:
+            given = options.dim_params[d.dim_param]
+            if isinstance(given, Sym):
+                return given
+            return DynamicDimension.of(given).named(_word(d.dim_param))
+        if options.default_dim_value:
+            return int(options.default_dim_value)
+        name = _word(d.dim_param) if d.HasField("dim_param") and d.dim_param else default_name
+        if options.default_dyn_dim_value is not None:
+            return DynamicDimension.of(options.default_dyn_dim_value).named(name)
+        return symbol(name)
+
+    # nodes
+
+    def parse_nodes(self, nodes: Iterable[NodeProto]) -> None:
+        for proto in self._ordered(list(nodes)):
+            self.parse_node(proto)
+
+    def _ordered(self, nodes: list[NodeProto]) -> list[NodeProto]:
+        """Nodes so that each follows what it reads.  Errors: ParseError if they form a cycle."""
+        made_by = {name: n for n, node in enumerate(nodes) for name in node.output if name}
+        done: set[str] = set()
+        needs = [{i for i in _reads(node) if i in made_by} for node in nodes]
+        in_order = True
+        for node, need in zip(nodes, needs, strict=True):
+            if not need <= done:
+                in_order = False
+                break
+            done.update(node.output)
+        if in_order:
+            return nodes
+        waiting = [len(need) for need in needs]
+        readers: dict[str, list[int]] = {}
+        for n, need in enumerate(needs):
+            for name in need:
+                readers.setdefault(name, []).append(n)
+        ready = [n for n, count in enumerate(waiting) if not count]
+        order: list[NodeProto] = []
+        for n in ready:
+            order.append(nodes[n])
+            for name in nodes[n].output:
+                for reader in readers.get(name, ()):
+                    waiting[reader] -= 1
+                    if not waiting[reader]:
+                        ready.append(reader)
+        if len(order) < len(nodes):
+            stuck = next(n for n, count in enumerate(waiting) if count)
+            raise ParseError(f"the graph has a cycle through node {nodes[stuck].name!r} ({nodes[stuck].op_type})")
+        return order
+
+    def parse_node(self, proto: NodeProto) -> None:
+        """One node: converted, or expanded through a function, or put off until its ranks are known."""
+        context = self.context
+        context.nodes += 1
+        if context.nodes > self.options.limit_nodes:
+            raise ParseError(f"the model has more than {self.options.limit_nodes} nodes after inlining (option limit_nodes)")
+        domain = "" if proto.domain in DEFAULT else proto.domain
+        version = self.opsets.get(domain, 1)
+        node = Node(self, proto, version)
+        mark = self.module._last if self.module.returned is None else None
+        try:
+            results = self._convert(node, domain, version)
+        except UnrankedError as error:
+            self._roll_back(mark)
+            from .deferred import defer
+
+            results = defer(self, node, error)
+        except MgxError as error:
+            raise error.located(repr(node)) from None
+        except RecursionError:
+            raise ParseError("the model nests too deeply").located(repr(node)) from None
+        except (IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError, ZeroDivisionError, AssertionError) as e:
+            raise ParseError(f"malformed node: {type(e).__name__}: {e}").located(repr(node)) from e
+        if len(results) < node.outputs:
+            raise node.error(f"gives {len(results)} outputs, {node.outputs} are named")
+        for name, result in zip(proto.output, results, strict=False):
+            if name:
+                if name in self.scope:
+                    raise node.error(f"output {name!r} is defined already")
+                self.scope[name] = result
+
+    def _roll_back(self, mark: Instruction | None) -> None:
+        """Take back what a converter built before it gave up."""
+        while self.module._last is not None and self.module._last is not mark and not self.module._last.users:
+            last = self.module._last
+            if last.is_param or any(found is last for found in self.scope.values()):
+                break
+            self.module.remove(last)
+
+    def _convert(self, node: Node, domain: str, version: int) -> Sequence[Instruction | None]:
+        proto = node.proto
+        function = self.context.functions.get((domain, proto.op_type, getattr(proto, "overload", "")))
+        if function is not None:
+            return self._inline(node, function_body(function, proto, self.opsets))
+        inputs = [self.lookup(name) if name else None for name in proto.input]
+        converter = self.context.converters.find(domain, proto.op_type, version)
+        if converter is None and domain == "" and onnx_lacks(proto.op_type, version):
+            converter = self.context.converters.find("com.microsoft", proto.op_type, 1)
+        if converter is not None:
+            made = converter(node, *inputs)
+            return tuple(made) if isinstance(made, (tuple, list)) else (made,)
+        body = standard_body(node, domain, version, inputs)
+        if body is not None:
+            return self._inline(node, body)
+        return self._unknown(node, domain, version, inputs)
+
+    def _unknown(self, node: Node, domain: str, version: int, inputs: list[Instruction | None]) -> list[Instruction]:
+        if self.options.skip_unknown_operators:
+            made = node.add("unknown", *inputs, op=node.op_type)
+            return [made] * max(node.outputs, 1)
+        raise UnsupportedError(
+            f"node {node.name!r}: no converter for operator {domain or 'ai.onnx'}::{node.op_type} (opset {version}); "
+            "a package adds one through the plugin hook `converters`, or the model brings it as a local function"
+        )
+
+    def _inline(self, node: Node, body: Any) -> list[Instruction | None]:
+        """The nodes of a function in this module, in a scope of their own."""
+        key = f"{node.domain}::{node.op_type}"
+        if body.local and key in self.inlining:
+            raise ParseError(f"function {key} calls itself")
+        inner = GraphParser(
+            self.context,
+            self.module,
+            self,
+            body.opsets,
+            isolated=True,
+            prefix=f"{self.prefix}{node.name}/" if node.name else self.prefix,
+            inlining=(*self.inlining, key),
+        )
+        for formal, actual in body.inputs.items():
+            inner.scope[formal] = self.lookup(actual) if actual else None
+        inner.parse_nodes(body.nodes)
+        return [inner.lookup(name) if name else None for name in body.outputs]
+
+    # sub-graphs
+
+    def inline_graph(self, node: Node, graph: GraphProto) -> list[Instruction]:
+        """A sub-graph without inputs, built right into this module (the taken branch of an If)."""
+        if graph.input:
+            raise node.error(f"sub-graph {graph.name!r} must not take inputs, it takes {len(graph.input)}")
+        inner = GraphParser(self.context, self.module, self, self.opsets, prefix=self.prefix, inlining=self.inlining)
+        return inner.parse_graph(graph, [])
+
+    def subgraph(self, node: Node, graph: GraphProto, name: str, inputs: Sequence[AnyShape] = ()) -> Module:
+        """A sub-graph as a module with parameters of the given shapes and a return."""
+        if len(graph.input) != len(inputs):
+            raise node.error(f"sub-graph {graph.name!r} must take {len(inputs)} inputs, it takes {len(graph.input)}")
+        module = Module(self.context.module_name(f"{_word(node.name) or 'node'}:{name}"))
+        inner = GraphParser(self.context, module, self, self.opsets, prefix=self.prefix, inlining=self.inlining)
+        given = [module.add_parameter(info.name, shape) for info, shape in zip(graph.input, inputs, strict=True)]
+        outputs = inner.parse_graph(graph, given)
+        module.add_return(outputs)
+        return module
+
+
+def onnx_lacks(name: str, version: int) -> bool:
+    """Whether ONNX itself has no operator of this name at this opset."""
+    return not onnx.defs.has(name, version, "")
+
+
+def _reads(node: NodeProto) -> Iterable[str]:
+    """Names that a node reads, those that its sub-graphs take from outside included."""
+    stack = [node]
+    while stack:
+        at = stack.pop()
+        yield from (i for i in at.input if i)
+        for a in at.attribute:
+            graphs = [a.g] if a.type == AttributeProto.GRAPH else list(a.graphs)
+            for graph in graphs:
+                stack.extend(graph.node)
+                yield from (o.name for o in graph.output)
+
+
+def _word(text: str) -> str:
+    """A name that the text form can hold."""
+    word = re.sub(r"[^A-Za-z0-9_.]", "_", text)
+    return word if not word[:1].isdigit() else "_" + word

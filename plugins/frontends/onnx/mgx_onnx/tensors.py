@@ -1,0 +1,217 @@
+"""Tensors and types of ONNX files as arrays and shapes."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from mgx_core import OptionalShape, ParseError, SequenceShape, Shape, UnsupportedError
+from mgx_core import dtype as dt
+from mgx_core.argument import Array
+from mgx_core.dtype import DType
+from mgx_core.ops.maps import map_shape
+
+__all__ = ["DTYPES", "DataFolder", "dtype_of", "onnx_type", "tensor_array"]
+
+DTYPES: dict[int, DType] = {
+    TensorProto.FLOAT: dt.float32, TensorProto.UINT8: dt.uint8, TensorProto.INT8: dt.int8, TensorProto.UINT16: dt.uint16,
+    TensorProto.INT16: dt.int16, TensorProto.INT32: dt.int32, TensorProto.INT64: dt.int64, TensorProto.STRING: dt.string,
+    TensorProto.BOOL: dt.bool_, TensorProto.FLOAT16: dt.float16, TensorProto.DOUBLE: dt.float64, TensorProto.UINT32: dt.uint32,
+    TensorProto.UINT64: dt.uint64, TensorProto.COMPLEX64: dt.complex64, TensorProto.COMPLEX128: dt.complex128,
+    TensorProto.BFLOAT16: dt.bfloat16, 17: dt.float8_e4m3fn, 18: dt.float8_e4m3fnuz, 19: dt.float8_e5m2, 20: dt.float8_e5m2fnuz,
+    21: dt.uint4, 22: dt.int4, 23: dt.float4_e2m1fn, 24: dt.float8_e8m0fnu, 25: dt.uint2, 26: dt.int2,
+}  # fmt: skip
+ONNX_TYPES: dict[DType, int] = {t: code for code, t in DTYPES.items()}
+
+
+def dtype_of(code: int) -> DType:
+    """The element type of an ONNX type number.  Errors: ParseError for numbers that ONNX does not have."""
+    found = DTYPES.get(code)
+    if found is None:
+        raise ParseError(f"{code} is no element type of ONNX")
+    return found
+
+
+def onnx_type(dtype: DType) -> int:
+    """The ONNX type number of an element type."""
+    return ONNX_TYPES[dtype]
+
+
+class DataFolder:
+    """Where external data may be read from: one folder, and nothing outside it."""
+
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+        self.path = Path(path).resolve() if path else None
+        self._maps: dict[Path, Array] = {}
+
+    def read(self, tensor: onnx.TensorProto, size: int) -> Array:
+        """The raw bytes of an external tensor, memory-mapped.  Errors: ParseError for anything that is not right about it."""
+        entry = {e.key: e.value for e in tensor.external_data}
+        location = entry.get("location", "")
+        if not location:
+            raise ParseError("external data without a location")
+        if self.path is None:
+            raise ParseError(f"external data {location!r} needs a folder: parse from a file, or give external_data_path")
+        if os.path.isabs(location) or "\x00" in location or ".." in Path(location).parts or "\\" in location:
+            raise ParseError(f"external data {location!r} leads outside the model's folder")
+        file = (self.path / location).resolve()
+        if not file.is_relative_to(self.path):
+            raise ParseError(f"external data {location!r} leads outside the model's folder")
+        if not file.is_file():
+            raise ParseError(f"external data {location!r} is not a file in the model's folder")
+        try:
+            offset = int(entry.get("offset", "0"))
+            length = int(entry.get("length", str(size)))
+        except ValueError:
+            raise ParseError(f"external data {location!r}: offset and length must be integers") from None
+        if offset < 0 or length != size:
+            raise ParseError(f"external data {location!r}: {size} bytes are required, offset {offset} and length {length} given")
+        if size == 0:
+            return np.zeros(0, np.uint8)
+        if file not in self._maps:
+            self._maps[file] = np.memmap(file, np.uint8, "r") if file.stat().st_size else np.zeros(0, np.uint8)
+        data = self._maps[file]
+        if offset + size > data.size:
+            raise ParseError(f"external data {location!r} ends at byte {data.size}, {offset + size} are required")
+        return data[offset : offset + size]
+
+
+def tensor_array(tensor: onnx.TensorProto, folder: DataFolder, limit: int) -> Array:
+    """The array of a tensor; raw and external data are borrowed, not copied.
+
+    Errors: ParseError if extents are negative, data is missing, short or long, or the tensor is larger than `limit` bytes.
+    """
+    try:
+        return _tensor_array(tensor, folder, limit)
+    except ParseError as error:
+        raise error.located(f"tensor {tensor.name!r}") from None
+
+
+def _tensor_array(tensor: onnx.TensorProto, folder: DataFolder, limit: int) -> Array:
+    dtype = dtype_of(tensor.data_type)
+    dims = list(tensor.dims)
+    if any(d < 0 for d in dims):
+        raise ParseError(f"extents must not be negative, got {dims}")
+    count = math.prod(dims)
+    if count * max(dtype.bits, 8) // 8 > limit:
+        raise ParseError(f"{dims} of {dtype} takes more than the {limit} bytes that option limit_bytes allows")
+    if dtype.kind == "s":
+        if len(tensor.string_data) != count:
+            raise ParseError(f"{count} strings are required for {dims}, got {len(tensor.string_data)}")
+        try:
+            words = [s.decode() for s in tensor.string_data]
+        except UnicodeDecodeError as error:
+            raise ParseError(f"a string is not UTF-8: {error}") from None
+        out = np.empty(count, dtype=object)
+        out[:] = words
+        return out.reshape(dims)
+    size = -(-count * dtype.bits // 8)
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return _from_raw(folder.read(tensor, size), dtype, count).reshape(dims)
+    if tensor.HasField("raw_data"):
+        raw = np.frombuffer(tensor.raw_data, np.uint8)
+        if raw.size != size:
+            raise ParseError(f"{size} bytes are required for {dims} of {dtype}, got {raw.size}")
+        return _from_raw(raw, dtype, count).reshape(dims)
+    return _from_fields(tensor, dtype, count).reshape(dims)
+
+
+def _from_raw(raw: Array, dtype: DType, count: int) -> Array:
+    if dtype.bits < 8:
+        return _unpack(raw, dtype, count)
+    if dtype.kind == "b":
+        return raw != 0 if raw.size and raw.max() > 1 else raw.view(np.bool_)
+    if raw.ctypes.data % dtype.size:
+        raw = raw.copy()
+    return raw.view(dtype.numpy)
+
+
+def _unpack(raw: Array, dtype: DType, count: int) -> Array:
+    """Sub-byte values, the first in the lowest bits."""
+    per = 8 // dtype.bits
+    shifts = np.arange(per, dtype=np.uint8) * dtype.bits
+    codes = ((raw[:, None] >> shifts) & ((1 << dtype.bits) - 1)).reshape(-1)[:count].astype(np.uint8)
+    if dtype.kind == "f":
+        return codes.view(dtype.numpy)
+    if dtype.kind == "i":
+        codes = np.where(codes >> (dtype.bits - 1), codes | (0xFF << dtype.bits & 0xFF), codes).astype(np.uint8)
+        return codes.view(np.int8).astype(dtype.numpy)
+    return codes.astype(dtype.numpy)
+
+
+def _from_fields(tensor: onnx.TensorProto, dtype: DType, count: int) -> Array:
+    field: Any
+    match dtype.name:
+        case "float32" | "complex64":
+            field = np.asarray(tensor.float_data, np.float32)
+        case "float64" | "complex128":
+            field = np.asarray(tensor.double_data, np.float64)
+        case "int64":
+            field = np.asarray(tensor.int64_data, np.int64)
+        case "uint64" | "uint32":
+            field = np.asarray(tensor.uint64_data, np.uint64)
+        case _:
+            field = np.asarray(tensor.int32_data, np.int32)
+    if dtype.kind == "c":
+        wanted, got = 2 * count, field.size
+    elif dtype.bits < 8:
+        wanted, got = -(-count * dtype.bits // 8), field.size
+    else:
+        wanted, got = count, field.size
+    if wanted != got:
+        raise ParseError(f"{wanted} values are required for {list(tensor.dims)} of {dtype}, got {got}")
+    if dtype.kind == "c":
+        return field.view(dtype.numpy)
+    if dtype.bits < 8:
+        return _unpack(field.astype(np.uint8), dtype, count)
+    if dtype.kind == "f" and dtype.bits < 32:
+        return field.astype(np.uint16 if dtype.bits == 16 else np.uint8).view(dtype.numpy)
+    return field.astype(dtype.numpy)
+
+
+def sparse_array(sparse: onnx.SparseTensorProto, folder: DataFolder, limit: int) -> Array:
+    """The dense array of a sparse tensor.  Errors: ParseError for indices out of bounds or sizes that do not fit."""
+    values = tensor_array(sparse.values, folder, limit)
+    indices = tensor_array(sparse.indices, folder, limit)
+    dims = list(sparse.dims)
+    count = math.prod(dims)
+    if any(d < 0 for d in dims) or count * values.dtype.itemsize > limit:
+        raise ParseError(f"sparse tensor of extents {dims} is refused (option limit_bytes is {limit})")
+    if indices.ndim == 2:
+        if indices.shape != (len(values), len(dims)) or ((indices < 0) | (indices >= np.asarray(dims))).any():
+            raise ParseError(f"sparse indices {list(indices.shape)} do not address {dims}")
+        indices = np.ravel_multi_index(tuple(indices.T), dims) if indices.size else np.zeros(0, np.int64)
+    if indices.shape != (len(values),) or ((indices < 0) | (indices >= count)).any():
+        raise ParseError(f"sparse indices {list(indices.shape)} do not address {dims}")
+    out = np.zeros(count, values.dtype)
+    out[indices] = values
+    return out.reshape(dims)
+
+
+def shape_of_type(proto: onnx.TypeProto, dims: Any) -> Any:
+    """The shape of an ONNX type; `dims(tensor type)` gives the extents, or None where the rank is open.
+
+    Errors: UnsupportedError for sparse types; ParseError for types that say nothing.
+    """
+    kind = proto.WhichOneof("value")
+    match kind:
+        case "tensor_type":
+            dtype = dtype_of(proto.tensor_type.elem_type)
+            extents = dims(proto.tensor_type)
+            return Shape.unranked(dtype) if extents is None else Shape(dtype, extents)
+        case "sequence_type":
+            return SequenceShape(shape_of_type(proto.sequence_type.elem_type, dims))
+        case "optional_type":
+            return OptionalShape(shape_of_type(proto.optional_type.elem_type, dims))
+        case "map_type":
+            inside = shape_of_type(proto.map_type.value_type, lambda tensor: ())
+            return map_shape(dtype_of(proto.map_type.key_type), inside.dtype)
+        case None:
+            raise ParseError("a type that says neither tensor, sequence nor optional")
+    raise UnsupportedError(f"values of ONNX type {kind} are not supported")

@@ -1,0 +1,1 @@
+"""The ref target: every op by its definition, on any machine."""
