@@ -7,6 +7,7 @@ EDITABLE := $(addprefix -e ,$(DISTS))
 METADATA := pyproject.toml $(addsuffix /pyproject.toml,$(PLUGINS))
 PIP := -m pip install --quiet --disable-pip-version-check
 export PIP_NO_INPUT := 1
+unexport PYTHONPATH
 
 # a virtual environment with a recent pip, also where the system's Python lacks ensurepip
 define venv
@@ -34,7 +35,7 @@ help:
 
 .venv-test/ready: $(METADATA)
 	$(call venv,.venv-test)
-	@.venv-test/bin/python $(PIP) $(EDITABLE) build --group test --group lint --group type
+	@.venv-test/bin/python $(PIP) $(EDITABLE) --group test --group lint --group type
 	@touch $@
 
 .venv-core/ready: pyproject.toml
@@ -55,7 +56,7 @@ types: .venv-test/ready
 
 wheels: .venv-test/ready
 	@rm -rf dist
-	@for d in $(DISTS); do .venv-test/bin/python -m build --wheel --outdir dist $$d >/dev/null || exit 1; done
+	@.venv-test/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist $(addprefix ./,$(DISTS))
 	@ls dist
 
 core-alone: .venv-core/ready

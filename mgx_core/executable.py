@@ -186,12 +186,12 @@ def as_parameter(name: str, given: Any, shape: AnyShape) -> Value:
 def _fits(shape: AnyShape, value: Value) -> bool:
     if isinstance(shape, Shape) and isinstance(value, np.ndarray):
         return matches(shape, Shape.of(shape_of(value).dtype, value.shape))  # type: ignore[union-attr]
-    if isinstance(value, list) and hasattr(shape, "element"):
-        return all(_fits(shape.element, v) for v in value)
     if value is None:
         return type(shape).__name__ == "OptionalShape"
     if type(shape).__name__ == "OptionalShape":
         return _fits(shape.element, value)  # type: ignore[union-attr]
+    if isinstance(value, list) and hasattr(shape, "element"):
+        return all(_fits(shape.element, v) for v in value)
     return matches(shape, shape_of(value))
 
 

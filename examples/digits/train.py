@@ -4,7 +4,7 @@ The data are scikit-learn's 1797 handwritten digits: 8x8 images whose pixels cou
 pixels / 16, so that its input lies in [0, 1], and gives ten probabilities.  A fifth of the images is held out; digits.npz holds
 those, their labels, and what onnxruntime answers for them.
 
-Needs scikit-learn, onnx and onnxruntime (`pip install scikit-learn onnx onnxruntime`); takes about a minute.
+Needs scikit-learn, onnx and onnxruntime (`pip install scikit-learn onnx onnxruntime`); takes less than a minute.
 """
 
 from __future__ import annotations

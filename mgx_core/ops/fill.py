@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import dtype as dt
 from ..argument import Array
-from ..dim import fresh
+from ..dim import Dim, fresh
 from ..dtype import DType
 from ..errors import ShapeError, UnsupportedError
 from ..operation import Operation, op
@@ -61,15 +61,18 @@ class Fill(Operation):
 class DynamicRange(Operation):
     """start, start + delta, ... up to but without limit; float16 and bfloat16 count in float32.
 
-    start, limit, delta: number, one element each, of one type -> [max(0, ceil((limit - start) / delta))].
+    start, limit, delta: number, one element each, of one type -> [max(0, ceil((limit - start) / delta))], of which
+    `length` may state the (symbolic) value in advance.
     Errors: ShapeError for differing types or a delta of 0.  Source: ONNX Range-27.
     """
+
+    length: Dim | None = None
 
     def infer(self, start: Shape, limit: Shape, delta: Shape) -> Shape:
         for x, what in ((start, "start"), (limit, "limit"), (delta, "delta")):
             if scalar_operand(x, what).dtype is not start.dtype or not x.dtype.is_number:
                 raise ShapeError(f"start, limit and delta must share one number type, got {start}, {limit} and {delta}")
-        return Shape.of(start.dtype, (fresh("range"),))
+        return Shape.of(start.dtype, (fresh("range") if self.length is None else self.length,))
 
     def compute(self, start: Array, limit: Array, delta: Array) -> Array:
         dtype = dt.of(start.dtype)
@@ -80,6 +83,8 @@ class DynamicRange(Operation):
         if span != span or span > 1 << 40:
             raise ShapeError(f"a range from {first} to {stop} by {step} has no end")
         count = max(0, -int(-span // 1)) if dtype.is_float else len(range(first, stop, step))
+        if self.length is not None and count != int(self.length):
+            raise ShapeError(f"a range from {first} to {stop} by {step} has {count} elements, not {self.length}")
         wide = dtype.accumulate
         with np.errstate(all="ignore"):
             places = np.arange(count, dtype=np.int64).astype(wide) * np.asarray(step, wide)

@@ -31,7 +31,7 @@ class Reduce(Operation):
 
     x: [d0, ..], axes: optional int64 [k] known while running (instead of the attribute) -> x's dims with 1 at the axes.
     No axes at all means every axis; where `axes` is given while running, only unless `noop_with_empty_axes`.
-    Errors: ShapeError for axes outside the rank or named twice.
+    Errors: ShapeError for axes outside the rank, or named twice by the attribute.
     """
 
     __slots__ = ()
@@ -54,7 +54,7 @@ class Reduce(Operation):
         if axes is None:
             chosen = normalize_all(self.axes, x.ndim) or tuple(range(x.ndim))
         else:
-            chosen = normalize_all((int(a) for a in axes.reshape(-1)), x.ndim)
+            chosen = tuple(dict.fromkeys(normalize(int(a), x.ndim, "axes") for a in axes.reshape(-1)))
             if not chosen and not self.noop_with_empty_axes:
                 chosen = tuple(range(x.ndim))
         return self.reduce(x, chosen)

@@ -10,7 +10,7 @@ from ..argument import Array
 from ..dim import Dim, bounds, fresh, may_equal, product
 from ..errors import ShapeError
 from ..operation import Operation, op
-from ..shape import Shape, row_major
+from ..shape import AnyShape, Shape, row_major
 from .axes import normalize_all
 from .extents import unknown, vector_length, whole
 
@@ -110,9 +110,15 @@ class Reshape(_Regrouping):
     allowzero: bool = False
 
     def infer(self, x: Shape, dims: Shape | None = None) -> Shape:
-        if dims is None:
-            return x.with_dims(resolve(x.dims, self.dims, self.allowzero))
-        return unknown(x, vector_length(dims, "dims"))
+        if dims is not None:
+            return unknown(x, vector_length(dims, "dims"))
+        if not x.ranked and (self.allowzero or 0 not in [d for d in self.dims if isinstance(d, int)]):
+            return Shape.of(x.dtype, [fresh("d") if isinstance(d, int) and d == -1 else d for d in self.dims])
+        return x.with_dims(resolve(x.dims, self.dims, self.allowzero))
+
+    def normal(self, x: Shape, dims: AnyShape | None = None) -> Operation:
+        """The same with explicit extents."""
+        return self if dims is not None or not x.ranked else self.replace(dims=self.infer(x).dims, allowzero=False)
 
     def compute(self, x: Array, dims: Array | None = None) -> Array:
         wanted = self.dims if dims is None else whole(dims)
@@ -198,6 +204,12 @@ class Unsqueeze(_Regrouping):
         if axes is not None:
             return unknown(x, vector_length(axes, "axes") + x.rank)
         return x.with_dims(self._grown(x.dims, self.axes))
+
+    def normal(self, x: Shape, axes: AnyShape | None = None) -> Operation:
+        """The same with axes counted from the front."""
+        if axes is not None or not x.ranked:
+            return self
+        return self.replace(axes=tuple(sorted(normalize_all(self.axes, x.rank + len(self.axes)))))
 
     @staticmethod
     def _grown(dims: Sequence[Dim], axes: Sequence[int]) -> list[Dim]:

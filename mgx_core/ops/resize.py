@@ -159,7 +159,8 @@ class Resize(Operation):
                     at = np.zeros(axis.out, kind)
                 return np.asarray(at)
             case "align_corners":
-                return (i * (axis.size - 1) / max(axis.out - 1, 1)).astype(kind)
+                ends = axis.size * axis.scale - 1  # not rounded, as the standard's own tests have it
+                return (i * (axis.size - 1) / ends if axis.out > 1 else np.zeros(axis.out)).astype(kind)
             case "asymmetric":
                 return (i / axis.scale).astype(kind)
             case "tf_half_pixel_for_nn":

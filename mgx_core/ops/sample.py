@@ -116,7 +116,7 @@ class GridSample(Operation):
         wide = widen(x)
         if wide.dtype.kind not in "fc":
             wide = wide.astype(np.float64)
-        places = widen(grid).astype(np.float64)[..., ::-1]
+        places = widen(grid)[..., ::-1]
         rank = x.ndim - 2
         if 0 in x.shape:
             if grid.size and 0 in x.shape[2:]:
@@ -132,8 +132,8 @@ class GridSample(Operation):
     def source(self, at: Array, size: int) -> Array:
         """Coordinates -1..1 as places on an axis of `size` elements."""
         low, high = (0.0, size - 1.0) if self.align_corners else (-0.5, size - 0.5)
-        at = (at + 1) / 2 * (high - low) + low
-        at = np.where(np.isfinite(at), np.clip(at, -(2.0**31), 2.0**31), -2.0)
+        at = (at + 1) / 2 * (size - 1) if self.align_corners else ((at + 1) * size - 1) / 2
+        at = np.where(np.isfinite(at), np.clip(at, -(2.0**30), 2.0**30), at.dtype.type(-2))
         if self.mode == "nearest":
             at = np.rint(at)
         if self.padding_mode == "zeros":

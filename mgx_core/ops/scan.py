@@ -22,7 +22,8 @@ __all__ = ["PrefixScanProd", "PrefixScanSum"]
 class PrefixScan(Operation):
     """Base of the running reductions.
 
-    x: number [.., n, ..] -> same shape.  `exclusive`: element i leaves out x[i]; `reverse`: runs from the end.
+    x: number [.., n, ..], along: optional integer scalar known while running (instead of `axis`) -> same shape.
+    `exclusive`: element i leaves out x[i]; `reverse`: runs from the end.
     Errors: ShapeError if `axis` is outside the rank of x.
     """
 
@@ -32,14 +33,17 @@ class PrefixScan(Operation):
     exclusive: bool = False
     reverse: bool = False
 
-    def infer(self, x: Shape) -> Shape:
+    def infer(self, x: Shape, along: Shape | None = None) -> Shape:
         if not x.dtype.is_number:
             raise ShapeError(f"x must be of a number type, got {x.dtype}")
-        normalize(self.axis, x.rank)
+        if along is None:
+            normalize(self.axis, x.rank)
+        elif not along.dtype.is_integer or (not along.dynamic() and along.elements() != 1):
+            raise ShapeError(f"the axis must be one integer, got {along}")
         return x.as_standard()
 
-    def scan(self, x: Array, function: Callable[..., Any], neutral: int) -> Array:
-        axis = normalize(self.axis, x.ndim)
+    def scan(self, x: Array, along: Array | None, function: Callable[..., Any], neutral: int) -> Array:
+        axis = normalize(self.axis if along is None else int(along.reshape(-1)[0]), x.ndim)
         wide = widen(x)
         lines = np.moveaxis(wide, axis, -1)
         if self.reverse:
@@ -60,13 +64,13 @@ class PrefixScan(Operation):
 class PrefixScanSum(PrefixScan):
     """Running sum along one axis.  Source: ONNX CumSum-14."""
 
-    def compute(self, x: Array) -> Array:
-        return self.scan(x, np.cumsum, 0)
+    def compute(self, x: Array, along: Array | None = None) -> Array:
+        return self.scan(x, along, np.cumsum, 0)
 
 
 @op("prefix_scan_prod")
 class PrefixScanProd(PrefixScan):
     """Running product along one axis.  Source: ONNX CumProd-26."""
 
-    def compute(self, x: Array) -> Array:
-        return self.scan(x, np.cumprod, 1)
+    def compute(self, x: Array, along: Array | None = None) -> Array:
+        return self.scan(x, along, np.cumprod, 1)

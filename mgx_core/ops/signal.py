@@ -265,7 +265,7 @@ class MelWeightMatrix(Operation):
             raise ParameterError(f"frequencies must satisfy 0 <= lower < upper, got {low} and {high}")
         bins = length // 2 + 1
         mel_low, mel_high = (2595 * math.log10(1 + f / 700) for f in (low, high))
-        mels = np.linspace(mel_low, mel_high, bands + 2)
+        mels = mel_low + np.arange(bands + 2) * (mel_high - mel_low) / (bands + 2)  # the standard's step, short of mel_high
         hertz = 700 * (10 ** (mels / 2595) - 1)
         edges = np.floor((length + 1) * hertz / rate).astype(np.int64)
         out: Array = np.zeros((bins, bands))
@@ -280,5 +280,5 @@ class MelWeightMatrix(Operation):
                 out[:, band] = np.where((at >= left) & (at <= centre), rise, 0)
             if right > centre:
                 fall = (right - at) / (right - centre)
-                out[:, band] = np.where((at > centre if left == centre else at >= centre) & (at < right), fall, out[:, band])
+                out[:, band] = np.where((at >= centre) & (at < right), fall, out[:, band])
         return convert(out, self.dtype)

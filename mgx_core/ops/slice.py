@@ -11,11 +11,11 @@ from ..argument import Array
 from ..dim import Dim, bounds, ceil_div, fresh, maximum, minimum
 from ..errors import ShapeError
 from ..operation import Operation, op
-from ..shape import Shape
+from ..shape import AnyShape, Shape, TupleShape
 from .axes import normalize, normalize_all
 from .extents import index_operand, merge, scalar_operand, vector_length, whole
 
-__all__ = ["ScanSlice", "Slice", "Step", "clip"]
+__all__ = ["ScanSlice", "Slice", "Split", "Step", "clip"]
 
 FAR: Final = (1 << 31) - 1  # the least position that programs write to mean "to the end"
 
@@ -90,6 +90,19 @@ class Slice(Operation):
             cut = range(count)
         return x.with_dims(fresh("n", 0, d) if i in cut else d for i, d in enumerate(x.dims))
 
+    def normal(self, x: Shape, *operands: AnyShape) -> Operation:
+        """The same with axes named and counted from the front, and bounds within the extent where these are fixed."""
+        if operands or not x.ranked:
+            return self
+        ranges = self._ranges(x.rank, self.starts, self.ends, self.axes, self.steps)
+        starts, ends = [r[1] for r in ranges], [r[2] for r in ranges]
+        for i, (axis, start, end, step) in enumerate(ranges):
+            first, last = clip(start, x.dims[axis]), clip(end, x.dims[axis])
+            if step > 0 and first is not None and last is not None:
+                starts[i], ends[i] = first, last
+        steps = self.steps if any(s != 1 for s in self.steps) else ()
+        return self.replace(axes=tuple(r[0] for r in ranges), starts=tuple(starts), ends=tuple(ends), steps=steps)
+
     @staticmethod
     def _ranges(
         rank: int, starts: Sequence[Dim], ends: Sequence[Dim], axes: Sequence[int], steps: Sequence[int]
@@ -137,6 +150,32 @@ class Slice(Operation):
             lens[axis] = len(at)
             strides[axis] *= step
         return (0 if 0 in lens else offset), Shape(x.dtype, lens, strides)
+
+
+@op("split")
+class Split(Operation):
+    """Consecutive parts along one axis, of sizes given at run time.
+
+    x: any [.., n, ..], sizes: int [count] that add up to n -> count tensors.
+    Errors: ShapeError for sizes that do not add up or are negative.  Source: ONNX Split-18.
+    """
+
+    axis: int = 0
+    count: int = 1
+
+    def infer(self, x: Shape, sizes: Shape) -> TupleShape:
+        axis = normalize(self.axis, x.rank)
+        merge(vector_length(sizes, "sizes"), self.count, "the number of sizes and of parts")
+        n = x.dims[axis]
+        return TupleShape(
+            x.with_dims((*x.dims[:axis], fresh("part", 0, n), *x.dims[axis + 1 :])) for _ in range(self.count)
+        )
+
+    def compute(self, x: Array, sizes: Array) -> tuple[Array, ...]:
+        axis, parts = normalize(self.axis, x.ndim), whole(sizes)
+        if sum(parts) != x.shape[axis] or any(p < 0 for p in parts) or len(parts) != self.count:
+            raise ShapeError(f"{self.count} sizes that add up to {x.shape[axis]} are needed, got {parts}")
+        return tuple(np.split(x, np.cumsum(parts)[:-1], axis))
 
 
 @op("step")

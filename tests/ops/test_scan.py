@@ -42,6 +42,10 @@ def test_edges() -> None:
     assert run(PrefixScanSum(axis=0, exclusive=True), np.zeros((0, 2), np.float32)).shape == (0, 2)
     assert run(PrefixScanSum(axis=1), np.zeros((0, 2), np.float32)).shape == (0, 2)
     assert run(PrefixScanSum(), np.int8([100, 100])).tolist() == [100, -56]
+    assert PrefixScanSum().evaluate([np.float32([[1, 2], [3, 4]]), np.array(-1)]).tolist() == [[1, 3], [3, 7]]
+    assert PrefixScanSum(axis=5).result([Shape("float32", [2]), Shape("int32", [])]) == Shape("float32", [2])
+    with pytest.raises(ShapeError, match="one integer"):
+        PrefixScanSum().result([Shape("float32", [2]), Shape("float32", [])])
     with pytest.raises(ShapeError, match="axis must lie"):
         PrefixScanSum(axis=1).result([Shape("float32", [2])])
     with pytest.raises(ShapeError, match="number type"):

@@ -211,6 +211,8 @@ def shape_of_type(proto: onnx.TypeProto, dims: Any) -> Any:
             return OptionalShape(shape_of_type(proto.optional_type.elem_type, dims))
         case "map_type":
             inside = shape_of_type(proto.map_type.value_type, lambda tensor: ())
+            if not isinstance(inside, Shape):
+                raise UnsupportedError(f"maps to values of type {inside} are not supported")
             return map_shape(dtype_of(proto.map_type.key_type), inside.dtype)
         case None:
             raise ParseError("a type that says neither tensor, sequence nor optional")

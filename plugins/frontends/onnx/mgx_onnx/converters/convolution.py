@@ -34,6 +34,8 @@ def padding_of(
         return {"padding": tuple(pads)}
     if mode == "VALID":
         return {"padding": (0,) * (2 * rank)}
+    if mode == "SAME":
+        mode = "SAME_UPPER"  # not ONNX's, but some exporters write it
     if mode not in ("SAME_UPPER", "SAME_LOWER"):
         n.fail(f"auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER, got {mode!r}")
     if all(isinstance(d, int) for d in (*dims, *lengths)):

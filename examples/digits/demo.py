@@ -1,0 +1,93 @@
+"""Classify handwritten digits with mgx: read digits.onnx, compile it for the best installed target, check every answer.
+
+The images are 8x8 pixels of ink from 0 to 16; the network takes pixels / 16 as float32 [batch, 1, 8, 8].  digits.npz holds the
+images that training never saw, their labels and the answers of another runtime.  The exit status is 1 if fewer than 97 % of the
+images are classified rightly, or if an answer differs from the stored one by more than 1e-4.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import mgx_core as mgx
+
+HERE = Path(__file__).parent
+LEAST_ACCURACY, MOST_DIFFERENCE = 0.97, 1e-4
+
+
+def drawn(pixels) -> Text:
+    """An image as grey blocks, two pixels a character cell."""
+    text = Text()
+    for upper, lower in zip(pixels[::2], pixels[1::2], strict=True):
+        for a, b in zip(upper, lower, strict=True):
+            ink = [min(255, int(p) * 16) for p in (a, b)]
+            text.append("▀", f"rgb({ink[0]},{ink[0]},{ink[0]}) on rgb({ink[1]},{ink[1]},{ink[1]})")
+        text.append("\n")
+    return text
+
+
+def classify(program: mgx.Program, images) -> np.ndarray:
+    """Ten probabilities for each image."""
+    (result,) = program.run({"image": np.ascontiguousarray(images[:, None].astype(np.float32) / 16)})
+    return np.asarray(result)
+
+
+def main() -> int:
+    console = Console()
+    stored = np.load(HERE / "digits.npz")
+    images, labels, expected = stored["images"], stored["labels"], stored["answers"]
+
+    target = mgx.best_target()
+    start = time.perf_counter()
+    program = mgx.parse_onnx(HERE / "digits.onnx")
+    parsed = time.perf_counter()
+    program.compile(mgx.get_target(target))
+    compiled = time.perf_counter()
+    classify(program, images)  # the first run of a batch size also plans for it
+    again = time.perf_counter()
+    answers = classify(program, images)
+    seconds = time.perf_counter() - again
+    classes = answers.argmax(1)
+
+    # right answers to look at, and whatever was got wrong
+    wrong = np.flatnonzero(classes != labels)
+    shown = [*(np.flatnonzero((classes == labels) & (labels == d))[0] for d in range(10)), *wrong[:5]]
+    for row in (shown[:5], shown[5:10], shown[10:]):
+        grid = Table.grid(padding=(0, 3))
+        grid.add_row(*(drawn(images[i]) for i in row))
+        grid.add_row(
+            *(
+                Text(
+                    f"{classes[i]}  {answers[i].max():.0%}" + ("" if classes[i] == labels[i] else f"  not {labels[i]}"),
+                    "green" if classes[i] == labels[i] else "red",
+                )
+                for i in row
+            )
+        )
+        console.print(grid)
+
+    accuracy = float(np.mean(classes == labels))
+    difference = float(np.abs(answers - expected).max())
+    good = accuracy >= LEAST_ACCURACY and difference <= MOST_DIFFERENCE
+    for name, value in {
+        "target": target,
+        "parse, compile": f"{(parsed - start) * 1e3:.1f} ms, {(compiled - parsed) * 1e3:.1f} ms",
+        "accuracy": f"{accuracy:.2%} of {len(labels)} held-out images (at least {LEAST_ACCURACY:.0%})",
+        "time": f"{seconds / len(labels) * 1e6:.1f} us an image in one batch of {len(labels)}",
+        "agreement": f"{difference:.1e} from {stored['runtime']} at most (up to {MOST_DIFFERENCE:.0e})",
+    }.items():
+        console.print(f"{name:>14}  {value}", highlight=False)
+    if not good:
+        console.print("the answers are not good enough", style="red")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

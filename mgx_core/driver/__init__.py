@@ -1,0 +1,35 @@
+"""The command line, ``mgx-driver``: one file a command, each loaded when it is called."""
+
+from __future__ import annotations
+
+import click
+
+from .. import __version__
+from .group import DriverGroup
+
+__all__ = ["main"]
+
+EXAMPLES = """
+\b
+Examples:
+  mgx-driver read model.onnx                       the program as text
+  mgx-driver params model.onnx                     what it takes and gives
+  mgx-driver run model.onnx --ref                  once, on random inputs
+  mgx-driver perf model.onnx --cpu -n 200          how long each instruction takes
+  mgx-driver verify model.onnx --cpu --bisect      against the reference; the first instruction that differs
+  mgx-driver compile model.onnx -o model.mxr       compile once, load anywhere
+  mgx-driver ops convolution                       an operation's attributes
+  mgx-driver plugins                               what is installed
+
+\b
+Exit status: 0 done, 1 results differ, 2 wrong use or a refusal with its reason, 3 a bug in mgx or in a plugin.
+"""
+
+
+@click.group(
+    cls=DriverGroup, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120}
+)
+@click.version_option(__version__, "-v", "--version", prog_name="mgx-driver")
+@click.option("--traceback", is_flag=True, help="On an error print where in the code it was raised.")
+def main(traceback: bool) -> None:
+    """Read, compile, run, time and check deep-learning models."""

@@ -1,0 +1,157 @@
+"""How commands are found, parsed and guarded: names to modules, options that take many values, errors to exit codes."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+import traceback
+from typing import Any, Final
+
+import click
+
+from ..errors import MgxError
+
+__all__ = ["COMMANDS", "SEPARATOR", "DriverCommand", "DriverGroup"]
+
+# name -> (module of this package, what it does); the attribute is called `command`
+COMMANDS: Final = {
+    "read": ("read", "Print a model as a program, or write it in another form."),
+    "params": ("params", "Print what a model takes and gives."),
+    "compile": ("compile", "Compile a model and say how, or save the result."),
+    "run": ("run", "Run a model once and print or save its results."),
+    "perf": ("perf", "Time a model, in all and instruction by instruction."),
+    "verify": ("verify", "Compare a target's results with the reference."),
+    "ops": ("ops", "Print the operations that programs are made of."),
+    "onnx": ("onnx", "Print the ONNX operators that can be read."),
+    "plugins": ("plugins", "Print what is installed, and why a plugin failed."),
+}
+ALIASES: Final = {"op": "ops", "time": "perf"}  # MIGraphX's names
+
+SEPARATOR: Final = "\x1f"  # joins the values of one many-valued option into one token
+
+
+class DriverCommand(click.Command):
+    """A command whose options named in `many` take all words up to the next option (``--input-dim @x 1 3 --ref``)."""
+
+    def __init__(self, *args: Any, many: tuple[str, ...] = (), **kwargs: Any) -> None:
+        kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"], "max_content_width": 120})
+        super().__init__(*args, **kwargs)
+        self.many = frozenset(many)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, self.joined(args))
+
+    def joined(self, args: list[str]) -> list[str]:
+        """Arguments with the values of each many-valued option as one token."""
+        out: list[str] = []
+        at = 0
+        while at < len(args):
+            word, equals, first = args[at].partition("=")
+            at += 1
+            if word not in self.many:
+                out.append(args[at - 1])
+                if args[at - 1] == "--":
+                    return out + args[at:]
+                continue
+            values = [first] if equals else []
+            while at < len(args) and not _is_option(args[at]):
+                values.append(args[at])
+                at += 1
+            out += [word, SEPARATOR.join(values)] if values else [word]
+        return out
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and not word[1:2].isdigit() and word != "-"
+
+
+class DriverGroup(click.Group):
+    """The commands of this package and those that plugins bring through the hook `commands`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS, *(name for name in self._plugged() if name not in COMMANDS)]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        name = ALIASES.get(name, name)
+        if name in COMMANDS:
+            module = importlib.import_module(f"{__package__}.{COMMANDS[name][0]}")
+            found: click.Command = module.command
+            return found
+        plugged = self._plugged().get(name)
+        if plugged is None:
+            return None
+        from ..plugins import manager
+
+        command = manager().load("commands", name)
+        if not isinstance(command, click.Command):
+            from ..errors import PluginError
+
+            raise PluginError(f"command {name!r} ({plugged.path}) must be a click command, got {type(command).__name__}")
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            known = self.list_commands(ctx)
+            close = difflib.get_close_matches(name, known, 1)
+            misplaced = [a for a in args[1:] if a in known]
+            hint = ""
+            if misplaced:
+                hint = f"; the command comes first: {ctx.command_path} {misplaced[0]} {name} ..."
+            elif close:
+                hint = f"; did you mean {close[0]!r}?"
+            ctx.fail(f"there is no command {name!r}{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, about) for name, (_, about) in COMMANDS.items()]
+        rows += [(n, lazy.about) for n, lazy in self._plugged().items() if n not in COMMANDS]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.exceptions.Exit, click.Abort, click.ClickException):
+            raise
+        except BrokenPipeError:
+            raise
+        except MgxError as error:
+            self._report(str(error))
+            ctx.exit(2)
+        except OSError as error:
+            place = f": {error.filename}" if error.filename else ""
+            self._report(f"{error.strerror or error}{place}")
+            ctx.exit(2)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(130)
+        except Exception as error:
+            self._report(f"internal error: {type(error).__name__}: {error} (--traceback says where)")
+            ctx.exit(3)
+
+    @staticmethod
+    def _report(message: str) -> None:
+        if _wants_traceback():
+            click.echo(traceback.format_exc().rstrip(), err=True)
+        click.echo("error: " + " ".join(message.split("\n")), err=True)
+
+    @staticmethod
+    def _plugged() -> dict[str, Any]:
+        from ..plugins import manager
+
+        try:
+            return manager().named("commands")
+        except MgxError as error:
+            click.echo(f"warning: commands of plugins are left out: {error}", err=True)
+            return {}
+
+
+def _wants_traceback() -> bool:
+    """Whether the option stands before or after the command's name."""
+    ctx = click.get_current_context(silent=True)
+    root = None if ctx is None else ctx.find_root()
+    if root is None:
+        return False
+    return bool(root.params.get("traceback") or root.meta.get("mgx.traceback") or "--traceback" in sys.argv)

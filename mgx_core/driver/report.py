@@ -1,0 +1,103 @@
+"""What commands print: text and tables for people, or one JSON document for machines; progress on terminals only."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from ..shape import AnyShape, Shape
+
+__all__ = ["Report", "report_options", "shape_document"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+def report_options(function: F) -> F:
+    """The options that every command has: ``--json`` and ``--traceback``."""
+
+    def note(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if value:
+            ctx.find_root().meta["mgx.traceback"] = True
+
+    function = click.option(
+        "--traceback", is_flag=True, expose_value=False, callback=note, help="On an error print where it was raised."
+    )(function)
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")(function)
+
+
+class Report:
+    """Where a command says things.
+
+    as_json: be silent until `document`, which prints the one JSON document.
+    """
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def say(self, text: str = "") -> None:
+        if not self.as_json:
+            click.echo(text)
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Iterable[int] = ()) -> None:
+        """Aligned columns under headings; `right` are the columns of numbers."""
+        if self.as_json:
+            return
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=4096)
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        numbers = set(right)
+        for n, column in enumerate(columns):
+            table.add_column(column, justify="right" if n in numbers else "left", overflow="fold", no_wrap=n in numbers)
+        for row in rows:
+            table.add_row(*(Text(str(cell)) for cell in row))
+        with console.capture() as capture:
+            console.print(table)
+        click.echo("\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n")))
+
+    def progress(self, items: Sequence[T], label: str) -> Iterator[T]:
+        """The items, with a bar on the error stream while they are worked on, if that is a terminal."""
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        if self.as_json or not console.is_terminal or len(items) < 2:
+            yield from items
+            return
+        from rich.progress import track
+
+        yield from track(items, label, console=console, transient=True)
+
+    def document(self, content: Any) -> None:
+        """Print the JSON document (nothing for people)."""
+        if self.as_json:
+            click.echo(json.dumps(plain(content), indent=1, allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """The same with what JSON cannot hold as text."""
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, bool) or value is None or isinstance(value, (int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return plain(value.item()) if hasattr(value, "item") else str(value)
+
+
+def shape_document(shape: AnyShape) -> dict[str, Any]:
+    """A shape for machines: its text, and for tensors element type and extents (symbolic ones as text, null if unranked)."""
+    if isinstance(shape, Shape):
+        dims = [d if isinstance(d, int) else str(d) for d in shape.dims] if shape.ranked else None
+        return {"text": str(shape), "dtype": shape.dtype.name, "dims": dims}
+    return {"text": str(shape)}

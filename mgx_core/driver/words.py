@@ -1,0 +1,47 @@
+"""Values of options as people type them: ``@name 1 3``, JSON with unquoted keys, ranges."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from .group import SEPARATOR
+
+__all__ = ["by_name", "json_value", "split"]
+
+
+def split(given: Iterable[str]) -> list[str]:
+    """The words of all uses of a many-valued option, in order."""
+    return [word for token in given for word in token.split(SEPARATOR) if word]
+
+
+def by_name(given: Iterable[str], option: str) -> dict[str, list[str]]:
+    """Words grouped under their ``@name``."""
+    groups: dict[str, list[str]] = {}
+    at: list[str] | None = None
+    for word in split(given):
+        if word.startswith("@"):
+            if word[1:] in groups:
+                raise click.UsageError(f"{option}: {word} stands twice")
+            at = groups[word[1:]] = []
+        elif at is None:
+            raise click.UsageError(f"{option} takes @name and then its values, got {word!r} first")
+        else:
+            at.append(word)
+    for name, words in groups.items():
+        if not words:
+            raise click.UsageError(f"{option}: @{name} has no value")
+    return groups
+
+
+def json_value(text: str, option: str) -> Any:
+    """JSON, with keys quoted or not: ``[{min:1, max:8, optimals:[1, 4]}, 3]``."""
+    quoted = re.sub(r"([{,]\s*)([A-Za-z_]\w*)\s*:", r'\1"\2":', text)
+    try:
+        return json.loads(quoted)
+    except ValueError:
+        raise click.UsageError(f"{option}: {text!r} is neither a number nor JSON") from None

@@ -1,0 +1,132 @@
+"""Group scaled dot-product attention: both products and everything between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.instruction import Instruction
+from ..ir.module import Module, nested
+from ..operation import Pointwise
+from .outline import Names, is_view, outline, through_views
+
+__all__ = ["FuseAttention"]
+
+
+@dataclass(frozen=True)
+class FuseAttention:
+    """Makes `group[tag="attention"]` instructions around each softmax over the last axis that sits between two dots.
+
+    The body holds, in order: the first dot, pointwise ops on the scores (scale, mask, bias), the softmax, pointwise ops on the
+    weights, the second dot, and the transpose and reshape that bring the heads together, where nothing else reads them.
+    """
+
+    name: str = "fuse-attention"
+
+    def apply(self, module: Module) -> bool:
+        names = Names([m.name for m in nested(module)])
+        changed = False
+        for inner in list(nested(module)):
+            for ins in list(inner):
+                if ins.parent is inner and ins.op.name == "softmax":
+                    members = self._match(ins)
+                    if members is not None:
+                        self._build(inner, members, names)
+                        changed = True
+        return changed
+
+    def _match(self, softmax: Instruction) -> list[Instruction] | None:
+        rank = softmax.shape.rank
+        if getattr(softmax.op, "axis", -1) % rank != rank - 1:
+            return None
+        above = self._above(softmax)
+        below = self._below(softmax)
+        if above is None or below is None:
+            return None
+        members = [*above, softmax, *below]
+        inside = set(members)
+        for member in members[:-1]:
+            if any(not _inside(u, inside) for u in member.users):
+                return None
+        return members
+
+    def _above(self, softmax: Instruction) -> list[Instruction] | None:
+        """The first dot and the pointwise ops from it to the softmax."""
+        found: list[Instruction] = []
+        at = softmax.inputs[0]
+        for _ in range(12):
+            if at.op.name == "dot":
+                return [at, *found]
+            if not isinstance(at.op, Pointwise):
+                return None
+            found.insert(0, at)
+            onward = [i for i in at.inputs if _leads_to_dot(i, at)]
+            if len(onward) != 1:
+                return None
+            at = onward[0]
+        return None
+
+    def _below(self, softmax: Instruction) -> list[Instruction] | None:
+        """The pointwise ops from the softmax to the second dot, that dot, and the way out of the heads."""
+        found: list[Instruction] = []
+        inside = {softmax}
+        at = softmax
+        for _ in range(12):
+            outside = {u for m in inside for u in m.users if u not in inside}
+            dots = [u for u in outside if u.op.name == "dot"]
+            if len(outside) == 1 and dots:
+                dot = dots[0]
+                if dot.inputs[0] is not at or dot.inputs[1] is at:
+                    return None
+                return [*found, dot, *_way_out(dot)]
+            more = [u for u in outside if isinstance(u.op, Pointwise) and u.shape.dims == softmax.shape.dims]
+            if dots or len(more) != len(outside) or not more:
+                return None
+            ready = [u for u in more if all(i in inside or i not in more for i in u.inputs)]
+            at = ready[-1] if ready else more[-1]
+            for u in ready or more:
+                found.append(u)
+                inside.add(u)
+        return None
+
+    def _build(self, module: Module, members: list[Instruction], names: Names) -> None:
+        from ..ops.control import Group
+
+        order = {ins: n for n, ins in enumerate(module)}
+        members = sorted(members, key=order.__getitem__)
+        following = members[-1]._next
+        if following is not None:
+            outline(module, members, lambda: Group(tag="attention"), names.fresh("attention"), following)
+
+
+def _inside(user: Instruction, inside: set[Instruction]) -> bool:
+    return user in inside or (is_view(user) and bool(user.users) and all(_inside(u, inside) for u in user.users))
+
+
+def _leads_to_dot(ins: Instruction, reader: Instruction) -> bool:
+    """Whether a dot is reached through pointwise ops that nothing else reads."""
+    for _ in range(12):
+        if ins.users != (reader,) and set(ins.users) != {reader}:
+            return False
+        if ins.op.name == "dot":
+            return True
+        if not isinstance(ins.op, Pointwise):
+            return False
+        onward = [i for i in ins.inputs if isinstance(through_views(i).op, Pointwise) or i.op.name == "dot"]
+        onward = [i for i in onward if not is_view(i)]
+        if not onward:
+            return False
+        reader, ins = ins, onward[0]
+    return False
+
+
+def _way_out(dot: Instruction) -> list[Instruction]:
+    """A transpose and a reshape after the second dot, each the only reader of what comes before."""
+    found: list[Instruction] = []
+    at = dot
+    for name in ("transpose", "reshape"):
+        if len(at.users) == 1 and at.users[0].op.name == name and len(at.users[0].inputs) == 1:
+            at = at.users[0]
+            found.append(at)
+        else:
+            break
+    return found

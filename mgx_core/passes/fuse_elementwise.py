@@ -1,0 +1,195 @@
+"""Group pointwise ops, and reductions with the pointwise ops around them, into one launch each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..dim import Dim
+from ..ir.instruction import Instruction
+from ..ir.module import Module, nested
+from ..operation import Pointwise
+from ..shape import Shape
+from .outline import Names, is_view, outline, through_views
+
+__all__ = ["FuseElementwise"]
+
+REDUCTIONS = frozenset({"reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"})
+
+
+@dataclass
+class _Cluster:
+    """Instructions that run as one launch over the extents `dims`; with reductions, over `axes` of them."""
+
+    dims: tuple[Dim, ...]
+    axes: tuple[int, ...] | None = None
+    members: list[Instruction] = field(default_factory=list)
+
+    @property
+    def reduced(self) -> tuple[Dim, ...] | None:
+        if self.axes is None:
+            return None
+        return tuple(1 if n in self.axes else d for n, d in enumerate(self.dims))
+
+
+@dataclass(frozen=True)
+class FuseElementwise:
+    """Makes `pointwise` and `fused_reduce` groups.
+
+    A pointwise op joins the groups of its producers where the extents agree; a reduction joins the group of what it reduces, and
+    pointwise ops on its result, or on that broadcast back, join too: softmax, layer and group normalisation in whatever form they
+    were written become one group.  Nothing moves past an instruction that reads a member.
+    reduce: whether reductions are grouped at all; most: the most members of one group; inputs: the most inputs of one.
+    """
+
+    reduce: bool = True
+    most: int = 96
+    inputs: int = 24
+    name: str = "fuse-elementwise"
+
+    def apply(self, module: Module) -> bool:
+        names = Names([m.name for m in nested(module)])
+        changed = False
+        for inner in list(nested(module)):
+            if not any(ins.op.name in ("pointwise", "fused_reduce") for ins in inner):
+                changed |= _Fusion(self, inner, names).run()
+        return changed
+
+
+class _Fusion:
+    def __init__(self, options: FuseElementwise, module: Module, names: Names) -> None:
+        self.options = options
+        self.module = module
+        self.names = names
+        self.position = {ins: n for n, ins in enumerate(module)}
+        self.of: dict[Instruction, _Cluster] = {}
+        self.clusters: list[_Cluster] = []
+
+    def run(self) -> bool:
+        for ins in self.module:
+            if isinstance(ins.op, Pointwise) and isinstance(ins.result, Shape) and ins.result.ranked:
+                self._pointwise(ins)
+            elif self.options.reduce and ins.op.name in REDUCTIONS and len(ins.inputs) == 1:
+                self._reduction(ins)
+        for cluster in self.clusters:
+            if cluster.members:
+                self._build(cluster)
+        return any(c.members for c in self.clusters)
+
+    def _pointwise(self, ins: Instruction) -> None:
+        dims = ins.shape.dims
+        if ins.shape.dtype.kind not in "biuf" or any(i.shape.dtype.kind not in "biuf" for i in ins.inputs):
+            return
+        joined: _Cluster | None = None
+        for i in ins.inputs:
+            cluster = self.of.get(through_views(i))
+            if cluster is None or cluster is joined or not self._admits(cluster, ins, dims, i):
+                continue
+            if joined is None:
+                if self._free(cluster, ins):
+                    joined = cluster
+            elif self._mergeable(joined, cluster, ins):
+                joined = self._merge(joined, cluster)
+        if joined is None:
+            joined = _Cluster(dims)
+            self.clusters.append(joined)
+        elif joined.axes is None and joined.dims != dims:
+            joined.dims = dims
+        joined.members.append(ins)
+        self.of[ins] = joined
+
+    def _admits(self, cluster: _Cluster, ins: Instruction, dims: tuple[Dim, ...], read: Instruction) -> bool:
+        """Whether extents allow `ins` to run in the cluster's loop."""
+        if len(cluster.members) >= self.options.most:
+            return False
+        if dims == cluster.dims:
+            source = through_views(read)
+            return source.shape.dims in (cluster.dims, cluster.reduced)
+        return dims == cluster.reduced and read.shape.dims == dims and not is_view(read)
+
+    def _reduction(self, ins: Instruction) -> None:
+        dims = ins.inputs[0].shape.dims
+        axes = tuple(sorted(getattr(ins.op, "axes", ()))) or tuple(range(len(dims)))
+        if any(a < 0 for a in axes) or ins.shape.dtype.kind not in "biuf":
+            return
+        source = through_views(ins.inputs[0])
+        cluster = self.of.get(source)
+        fits = (
+            cluster is not None
+            and cluster.dims == dims
+            and cluster.axes in (None, axes)
+            and source.shape.dims in (cluster.dims, cluster.reduced)
+            and len(cluster.members) < self.options.most
+            and self._free(cluster, ins)
+        )
+        if cluster is None or not fits:
+            cluster = self._sibling(ins, dims, axes)
+        cluster.axes = axes
+        cluster.members.append(ins)
+        self.of[ins] = cluster
+
+    def _sibling(self, ins: Instruction, dims: tuple[Dim, ...], axes: tuple[int, ...]) -> _Cluster:
+        """The cluster of a reduction that reads the same value over the same axes, or a new one."""
+        for user in ins.inputs[0].users:
+            other = self.of.get(user)
+            if (
+                other is not None
+                and user is not ins
+                and other.axes == axes
+                and other.dims == dims
+                and len(other.members) < self.options.most
+                and self._free(other, ins)
+            ):
+                return other
+        made = _Cluster(dims)
+        self.clusters.append(made)
+        return made
+
+    def _mergeable(self, one: _Cluster, other: _Cluster, ins: Instruction) -> bool:
+        if one.axes is not None and other.axes is not None and one.axes != other.axes:
+            return False
+        if one.dims != other.dims or len(one.members) + len(other.members) >= self.options.most:
+            return False
+        return self._free(other, ins) and self._free(one, ins)
+
+    def _merge(self, one: _Cluster, other: _Cluster) -> _Cluster:
+        one.axes = one.axes or other.axes
+        one.members = sorted((*one.members, *other.members), key=self.position.__getitem__)
+        for member in other.members:
+            self.of[member] = one
+        other.members = []
+        return one
+
+    def _free(self, cluster: _Cluster, ins: Instruction) -> bool:
+        """Whether the cluster may run at `ins`: nothing outside it that comes before `ins` reads a member."""
+        here = self.position[ins]
+        inside = set(cluster.members)
+        reads = {through_views(i) for m in (*cluster.members, ins) for i in m.inputs} - inside
+        if len(reads) > self.options.inputs:
+            return False
+        stack = [u for m in cluster.members for u in m.users]
+        while stack:
+            user = stack.pop()
+            if user in inside or user is ins:
+                continue
+            if user.parent is not self.module:
+                return False
+            if is_view(user):
+                stack.extend(user.users)
+                continue
+            if self.position[user] < here:
+                return False
+        return True
+
+    def _build(self, cluster: _Cluster) -> None:
+        from ..ops.control import FusedReduce, PointwiseGroup
+
+        axes = cluster.axes
+        last = cluster.members[-1]
+        following = last._next
+        if axes is None:
+            if following is not None:
+                outline(self.module, cluster.members, PointwiseGroup, self.names.fresh("pointwise"), following)
+        elif following is not None:
+            outline(
+                self.module, cluster.members, lambda: FusedReduce(axes=axes), self.names.fresh("fused_reduce"), following
+            )

@@ -1,0 +1,65 @@
+"""Let convolutions and matrix products finish with the pointwise work that reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.instruction import Instruction
+from ..ir.module import Module, nested
+from .outline import Names, outline
+
+__all__ = ["FuseEpilogue"]
+
+ANCHORS = frozenset({"convolution", "convolution_backwards", "dot", "quant_convolution", "quant_dot"})
+RESHAPES = frozenset({"reshape", "squeeze", "unsqueeze"})
+
+
+@dataclass(frozen=True)
+class FuseEpilogue:
+    """Makes `group` instructions of an anchor (convolution, dot) and the one pointwise group that reads it.
+
+    The body is the anchor, reshapes between the two if there are any, and the pointwise group, so that a target that declines
+    the whole runs the two parts.  Needs the groups of `FuseElementwise`.
+    """
+
+    name: str = "fuse-epilogue"
+
+    def apply(self, module: Module) -> bool:
+        names = Names([m.name for m in nested(module)])
+        changed = False
+        for inner in list(nested(module)):
+            position = {ins: n for n, ins in enumerate(inner)}
+            for ins in list(inner):
+                if ins.parent is inner and ins.op.name == "pointwise":
+                    changed |= self._fuse(inner, ins, position, names)
+        return changed
+
+    def _fuse(self, module: Module, ins: Instruction, position: dict[Instruction, int], names: Names) -> bool:
+        from ..ops.control import Group
+
+        best: list[Instruction] = []
+        for i in ins.inputs:
+            chain = self._chain(i, ins)
+            if chain and (not best or position[chain[0]] > position[best[0]]):
+                best = chain
+        if not best or ins._next is None:
+            return False
+        tag = best[0].op.name
+        made = outline(module, [*best, ins], lambda: Group(tag=tag), names.fresh(tag), ins._next)
+        position[made] = position[ins]
+        return True
+
+    def _chain(self, read: Instruction, reader: Instruction) -> list[Instruction]:
+        """The anchor and the reshapes up to `read`, all read by nothing else."""
+        chain: list[Instruction] = []
+        at, user = read, reader
+        while at.op.name in RESHAPES and len(at.inputs) == 1 and at.users == (user,):
+            chain.insert(0, at)
+            at, user = at.inputs[0], at
+        if at.op.name not in ANCHORS or at.users != (user,) or user.inputs.count(at) != 1:
+            return []
+        body = reader.modules[0]
+        full = [o.shape.dims for o in body.outputs]
+        if any(dims != read.shape.dims for dims in full):
+            return []
+        return [at, *chain]

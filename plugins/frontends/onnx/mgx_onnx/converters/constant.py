@@ -1,0 +1,161 @@
+"""Values that no data flows into: constants, shapes as values, ranges, identity matrices."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mgx_core import Instruction
+from mgx_core import dtype as dt
+from mgx_core.dim import Dim, Sym, ceil_div, maximum
+from mgx_core.dtype import DType
+
+from ..converter import converts
+from ..node import Node
+from ..tensors import dtype_of
+from .movement import bounded, known_ints
+
+SMALL = 1 << 16  # elements of a computed constant that is kept as a literal
+
+FORMS = (
+    "value",
+    "sparse_value",
+    "value_float",
+    "value_floats",
+    "value_int",
+    "value_ints",
+    "value_string",
+    "value_strings",
+)
+
+
+@converts("Constant")
+def constant(n: Node) -> Instruction:
+    given = [f for f in FORMS if n.has(f)]
+    if len(given) != 1:
+        n.fail(f"exactly one of {', '.join(FORMS)} is needed, got {', '.join(given) or 'none'}")
+    value = n.attr(given[0])
+    kinds: dict[str, DType] = {"value_float": dt.float32, "value_int": dt.int64, "value_string": dt.string}
+    kind = kinds.get(given[0].removesuffix("s"))
+    return n.literal(value) if kind is None else n.literal(value, kind)
+
+
+@converts("ConstantOfShape", since=9)
+def constant_of_shape(n: Node, shape: Instruction) -> Instruction:
+    value = n.attr("value", np.zeros(1, np.float32))
+    if value.size != 1:
+        n.fail(f"value must have one element, got {value.size}")
+    return _filled(n, value.reshape(()), shape)
+
+
+def _filled(n: Node, value: np.ndarray[tuple[int, ...], np.dtype[np.generic]], shape: Instruction) -> Instruction:
+    dims = n.dims(shape)
+    one = n.literal(value)
+    if dims is None:
+        return n.add("broadcast_with_dims", one, shape)
+    return n.broadcast_to(one, bounded(n, dims, value.dtype.itemsize))
+
+
+@converts("ConstantFill")
+def constant_fill(n: Node, shape: Instruction | None = None) -> Instruction:
+    """An experimental operator of early ONNX that some old models carry."""
+    value = np.asarray(n.attr("value", 0.0)).astype(dtype_of(n.attr("dtype", 1)).numpy)
+    if n.attr("extra_shape", None):
+        n.unsupported("extra_shape is not supported")
+    if n.attr("input_as_shape", 0):
+        if shape is None or n.attr("shape", None):
+            n.fail("with input_as_shape an input, and no attribute shape, is needed")
+        return _filled(n, value, shape)
+    if shape is not None:
+        return n.broadcast_to(n.literal(value), shape.shape.dims)
+    return n.broadcast_to(n.literal(value), bounded(n, n.attr("shape"), value.dtype.itemsize))
+
+
+@converts("Shape")
+def shape_of(n: Node, x: Instruction) -> Instruction:
+    start, end = n.attr("start", 0), n.attr("end", None)
+    if n.version < 15 and (n.has("start") or n.has("end")):
+        n.fail("start and end exist since opset 15")
+    if x.shape.ranked and not any(isinstance(d, Sym) for d in x.shape.dims[start:end]):
+        return n.literal(np.array(x.shape.dims[start:end], np.int64))
+    return n.add("dimensions_of", x, start=start, end=end)
+
+
+@converts("Size")
+def size_of(n: Node, x: Instruction) -> Instruction:
+    if not x.shape.dynamic():
+        return n.literal(np.array(math.prod(x.shape.lens()), np.int64))
+    return n.reshape(n.add("reduce_prod", n.add("dimensions_of", x), axes=(0,)), ())
+
+
+@converts("Range", since=11)
+def range_(n: Node, start: Instruction, limit: Instruction, delta: Instruction) -> Instruction:
+    if n.attr("stash_type", 1) != 1:
+        n.unsupported(f"stash_type must be 1, got {n.attr('stash_type')}")
+    kinds = {start.shape.dtype, limit.shape.dtype, delta.shape.dtype}
+    if len(kinds) != 1:
+        n.fail(f"start, limit and delta must share one type, got {', '.join(map(str, kinds))}")
+    known = [n.constant(v) for v in (start, limit, delta)]
+    length: Dim | None = None
+    if all(v is not None and v.size == 1 for v in known):
+        first, stop, step = (float(v.reshape(-1)[0]) for v in known if v is not None)
+        if step == 0 or not math.isfinite((stop - first) / step):
+            n.fail(f"a range from {first} to {stop} by {step} has no end")
+        bounded(n, [max(0, math.ceil((stop - first) / step))], start.shape.dtype.size)
+    if start.shape.dtype.is_integer:
+        length = _length(*(n.dims(v) for v in (start, limit, delta)))
+    return n.add("dynamic_range", start, limit, delta, length=length)
+
+
+def _length(start: tuple[Dim, ...] | None, limit: tuple[Dim, ...] | None, delta: tuple[Dim, ...] | None) -> Dim | None:
+    """How many elements an integer range has, as far as extents tell."""
+    if start is None or limit is None or delta is None or len(start) != 1 or len(limit) != 1 or len(delta) != 1:
+        return None
+    step = delta[0]
+    if isinstance(step, Sym) or step == 0:
+        return None
+    return maximum(ceil_div(limit[0] - start[0], step) if step > 0 else ceil_div(start[0] - limit[0], -step), 0)
+
+
+@converts("EyeLike", since=9)
+def eye_like(n: Node, x: Instruction) -> Instruction:
+    if x.shape.rank != 2:
+        n.fail(f"the input must be a matrix, got {x.shape}")
+    to = dtype_of(n.attr("dtype")) if n.has("dtype") else x.shape.dtype
+    k = n.attr("k", 0)
+    if x.shape.dynamic() or x.shape.elements() > SMALL:
+        return n.add("eye_like", x, dtype=to, k=k)
+    rows, columns = x.shape.lens()
+    return n.literal(np.eye(rows, columns, max(-rows - 1, min(columns + 1, k)), np.int8), to)
+
+
+@converts("ATen")
+@converts("ATen", domain="org.pytorch.aten")
+def aten(n: Node, *inputs: Instruction | None) -> Instruction:
+    """PyTorch's own operators, of which embedding_bag alone is known."""
+    name = n.attr("operator", "")
+    if name != "embedding_bag":
+        n.unsupported(f"ATen operator {name!r} is not supported")
+    if len(inputs) < 2 or inputs[0] is None or inputs[1] is None or any(i is not None for i in inputs[3:]):
+        n.unsupported("embedding_bag takes weight, indices and offsets")
+    for setting in ("scale_grad_by_freq", "sparse", "include_last_offset"):
+        if n.attr(setting, 0):
+            n.unsupported(f"{setting} is not supported")
+    weight, indices, offsets = inputs[0], inputs[1], inputs[2] if len(inputs) > 2 else None
+    assert weight is not None
+    assert indices is not None
+    reduce = {0: "reduce_sum", 1: "reduce_mean", 2: "reduce_max"}.get(n.attr("mode", 1))
+    if reduce is None or indices.shape.rank != 1:
+        n.fail(f"mode 0, 1 or 2 and a vector of indices are needed, got {n.attr('mode', 1)} and {indices.shape}")
+    begins = [0] if offsets is None else known_ints(n, offsets)
+    if begins is None:
+        if offsets is None or offsets.shape.dims != (1,):
+            n.unsupported("offsets must be known constants, or one")
+        begins = [0]
+    ends = [*begins[1:], indices.shape.dims[0]]
+    bags = []
+    for begin, end in zip(begins, ends, strict=True):
+        rows = n.add("gather", weight, n.slice(indices, (0,), (begin,), (end,)), axis=0)
+        bags.append(n.add(str(reduce), rows, axes=(0,)))
+    return bags[0] if len(bags) == 1 else n.add("concat", *bags, axis=0)

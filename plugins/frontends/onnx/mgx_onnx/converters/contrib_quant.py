@@ -1,0 +1,312 @@
+"""Operators of com.microsoft on 8-bit tensors with scales and zero points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgx_core import Instruction
+from mgx_core import dtype as dt
+
+from ..converter import converts
+from ..node import Node
+from .quantized import as_rows, dequantized, dynamic_quantize, integer_product, one_value
+from .recurrent import lstm
+
+MS = "com.microsoft"
+
+
+def quantized(
+    n: Node, x: Instruction, scale: Instruction, zero_point: Instruction | None, dtype: dt.DType
+) -> Instruction:
+    """Floats as `dtype` by one scale."""
+    scale = one_value(n, n.convert(scale, dt.float32)) or scale
+    return n.add("quantizelinear", x, scale, one_value(n, zero_point), out_type=dtype)
+
+
+def centred(n: Node, x: Instruction, zero_point: Instruction | None) -> Instruction:
+    """x less its zero point, as float32, exactly."""
+    return dequantized(n, x, n.literal(1.0, dt.float32), zero_point)
+
+
+@converts("QLinearAdd", "QLinearMul", domain=MS)
+def qlinear_binary(
+    n: Node,
+    a: Instruction,
+    a_scale: Instruction,
+    a_zero_point: Instruction | None,
+    b: Instruction,
+    b_scale: Instruction,
+    b_zero_point: Instruction | None,
+    c_scale: Instruction,
+    c_zero_point: Instruction | None = None,
+) -> Instruction:
+    out = a.shape.dtype
+    if n.op_type == "QLinearAdd":
+        both = dequantized(n, a, a_scale, a_zero_point), dequantized(n, b, b_scale, b_zero_point)
+        return quantized(n, n.pointwise("add", *both), c_scale, c_zero_point, out)
+    product = n.pointwise("mul", centred(n, a, a_zero_point), centred(n, b, b_zero_point))
+    scales = [n.reshape(s, ()) for s in (a_scale, b_scale, c_scale)]
+    factor = n.add("div", n.add("mul", scales[0], scales[1]), scales[2])
+    wide = n.pointwise("mul", product, factor)
+    return quantized(n, wide, n.literal(1.0, dt.float32), c_zero_point, out)
+
+
+@converts("QLinearSigmoid", "QLinearLeakyRelu", domain=MS)
+def qlinear_unary(
+    n: Node,
+    x: Instruction,
+    x_scale: Instruction,
+    x_zero_point: Instruction | None,
+    y_scale: Instruction,
+    y_zero_point: Instruction | None = None,
+) -> Instruction:
+    wide = dequantized(n, x, x_scale, x_zero_point)
+    if n.op_type == "QLinearSigmoid":
+        y = n.add("sigmoid", wide)
+    else:
+        y = n.add("leaky_relu", wide, alpha=n.attr("alpha", 0.01))
+    return quantized(n, y, y_scale, y_zero_point, x.shape.dtype)
+
+
+@converts("QLinearSoftmax", domain=MS)
+def qlinear_softmax(
+    n: Node,
+    x: Instruction,
+    x_scale: Instruction,
+    x_zero_point: Instruction | None,
+    y_scale: Instruction,
+    y_zero_point: Instruction | None = None,
+) -> Instruction:
+    wide = dequantized(n, x, x_scale, x_zero_point)
+    (axis,) = n.axes([n.attr("axis", -1)], x.shape.rank)
+    if n.attr("opset", 13) >= 13:
+        y = n.add("softmax", wide, axis=axis)
+    else:
+        y = n.reshape(n.add("softmax", n.add("flatten", wide, axis=axis), axis=1), x.shape.dims)
+    return quantized(n, y, y_scale, y_zero_point, x.shape.dtype)
+
+
+@converts("QLinearReduceMean", domain=MS)
+def qlinear_reduce_mean(
+    n: Node,
+    x: Instruction,
+    x_scale: Instruction,
+    x_zero_point: Instruction | None,
+    y_scale: Instruction,
+    y_zero_point: Instruction | None = None,
+) -> Instruction:
+    axes = n.axes(n.attr("axes", None) or range(x.shape.rank), x.shape.rank)
+    mean = n.add("reduce_mean", dequantized(n, x, x_scale, x_zero_point), axes=axes)
+    y = quantized(n, mean, y_scale, y_zero_point, x.shape.dtype)
+    return y if n.attr("keepdims", 1) else n.squeeze(y, axes)
+
+
+@converts("QLinearWhere", domain=MS)
+def qlinear_where(
+    n: Node,
+    condition: Instruction,
+    x: Instruction,
+    x_scale: Instruction,
+    x_zero_point: Instruction,
+    y: Instruction,
+    y_scale: Instruction,
+    y_zero_point: Instruction,
+    z_scale: Instruction,
+    z_zero_point: Instruction,
+) -> Instruction:
+    out = x.shape.dtype
+    sides = [
+        quantized(n, dequantized(n, v, scale, point), z_scale, z_zero_point, out)
+        for v, scale, point in ((x, x_scale, x_zero_point), (y, y_scale, y_zero_point))
+    ]
+    return n.pointwise("where", n.convert(condition, dt.bool_), *sides)
+
+
+@converts("QLinearConcat", domain=MS)
+def qlinear_concat(n: Node, y_scale: Instruction, y_zero_point: Instruction, *triples: Instruction) -> Instruction:
+    if not triples or len(triples) % 3:
+        n.fail(f"inputs after the first two come in threes (tensor, scale, zero point), got {len(triples)}")
+    parts = []
+    for i in range(0, len(triples), 3):
+        x, scale, point = triples[i : i + 3]
+        parts.append(quantized(n, dequantized(n, x, scale, point), y_scale, y_zero_point, y_zero_point.shape.dtype))
+    (axis,) = n.axes([n.attr("axis")], parts[0].shape.rank)
+    return n.add("concat", *parts, axis=axis)
+
+
+@converts("QLinearAveragePool", "QLinearGlobalAveragePool", domain=MS)
+def qlinear_average_pool(
+    n: Node,
+    x: Instruction,
+    x_scale: Instruction,
+    x_zero_point: Instruction | None,
+    y_scale: Instruction,
+    y_zero_point: Instruction | None = None,
+) -> Instruction:
+    rank = x.shape.rank
+    if rank < 3:
+        n.fail(f"a tensor with at least one spatial axis is required, got {x.shape}")
+    last = bool(n.attr("channels_last", 0))
+    wide = dequantized(n, x, x_scale, x_zero_point)
+    if n.op_type == "QLinearGlobalAveragePool":
+        axes = tuple(range(1, rank - 1) if last else range(2, rank))
+        return quantized(n, n.add("reduce_mean", wide, axes=axes), y_scale, y_zero_point, x.shape.dtype)
+    if last:
+        wide = n.transpose(wide, [0, rank - 1, *range(1, rank - 1)])
+    auto = n.attr("auto_pad", "NOTSET")
+    modes = {"SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower"}
+    pooled = n.add(
+        "pooling",
+        wide,
+        mode="average",
+        lengths=tuple(n.attr("kernel_shape")),
+        stride=tuple(n.attr("strides", ())),
+        padding=tuple(n.attr("pads", ())) if auto == "NOTSET" else (),
+        padding_mode=modes.get(auto, "default"),
+        ceil_mode=bool(n.attr("ceil_mode", 0)),
+        count_include_pad=bool(n.attr("count_include_pad", 0)),
+    )
+    y = quantized(n, pooled, y_scale, y_zero_point, x.shape.dtype)
+    return n.transpose(y, [0, *range(2, rank), 1]) if last else y
+
+
+@converts("MulInteger", domain=MS)
+def mul_integer(
+    n: Node,
+    a: Instruction,
+    a_zero_point: Instruction | None,
+    b: Instruction,
+    b_zero_point: Instruction | None = None,
+) -> Instruction:
+    def shifted(x: Instruction, point: Instruction | None) -> Instruction:
+        wide = n.convert(x, dt.int32)
+        return wide if point is None else n.pointwise("sub", wide, n.convert(n.reshape(point, ()), dt.int32))
+
+    return n.pointwise("mul", shifted(a, a_zero_point), shifted(b, b_zero_point))
+
+
+def _product_to_float(
+    n: Node,
+    a: Instruction,
+    b: Instruction,
+    a_scale: Instruction,
+    b_scale: Instruction,
+    a_zero_point: Instruction | None,
+    b_zero_point: Instruction | None,
+    bias: Instruction | None,
+) -> Instruction:
+    out = b_scale.shape.dtype
+    if a_scale.shape.dtype is not out or (bias is not None and bias.shape.dtype is not out):
+        n.fail(f"scales and bias must have one type, got {a_scale.shape.dtype} and {out}")
+    k, columns = a.shape.dims[-1], b.shape.dims[-1]
+    for name, x, extent in (("a_scale", a_scale, k), ("b_scale", b_scale, columns), ("bias", bias, columns)):
+        if x is None:
+            continue
+        if x.shape.rank > 1 and name != "b_scale" or name == "bias" and x.shape.rank != 1:
+            n.fail(f"{name} must be a {'vector' if name == 'bias' else 'scalar or vector'}, got {x.shape}")
+        if x.shape.rank == 1 and isinstance(x.shape.dims[0], int) and isinstance(extent, int):
+            if x.shape.dims[0] not in ((extent,) if name == "bias" else (1, extent)):
+                n.fail(f"{name} must have {extent} values, got {x.shape.dims[0]}")
+    wide_a, wide_b = (one_value(n, n.convert(s, dt.float32)) or s for s in (a_scale, b_scale))
+    if wide_a.shape.rank or (a_zero_point is not None and one_value(n, a_zero_point).shape.rank):  # type: ignore[union-attr]
+        if a_zero_point is not None and one_value(n, a_zero_point).shape.rank != wide_a.shape.rank:  # type: ignore[union-attr]
+            wide_a = n.broadcast_to(wide_a, [k])
+            a_zero_point = n.broadcast_to(a_zero_point, [k])
+        left = dequantized(n, a, wide_a, a_zero_point, axis=-1)
+        whole_b = centred_columns(n, b, b_zero_point)
+        y = n.pointwise("mul", matmul(n, left, whole_b), wide_b)
+    else:
+        sums, _ = integer_product(n, a, b, a_zero_point, b_zero_point)
+        y = n.pointwise("mul", n.convert(sums, dt.float32), n.pointwise("mul", wide_a, wide_b))
+    if bias is not None:
+        y = n.pointwise("add", y, n.convert(bias, dt.float32))
+    return n.convert(y, out)
+
+
+def centred_columns(n: Node, b: Instruction, zero_point: Instruction | None) -> Instruction:
+    """A right operand [.., k, n] less its zero point (a scalar or one a column), as float32."""
+    point = one_value(n, zero_point)
+    if point is None or not point.shape.rank:
+        return centred(n, b, point)
+    ones = n.broadcast_to(n.literal(1.0, dt.float32), point.shape.dims)
+    return n.add("dequantizelinear", b, ones, point, axis=-1)
+
+
+def matmul(n: Node, a: Instruction, b: Instruction) -> Instruction:
+    """Matrix product with batch dims brought to each other."""
+    if a.shape.rank == b.shape.rank == 2:
+        return n.add("dot", a, b)
+    a, b = n.add("broadcast_for_dot", a, b), n.add("broadcast_for_dot", b, a)
+    return n.add("dot", a, b)
+
+
+@converts("MatMulIntegerToFloat", domain=MS)
+def matmul_integer_to_float(
+    n: Node,
+    a: Instruction,
+    b: Instruction,
+    a_scale: Instruction,
+    b_scale: Instruction,
+    a_zero_point: Instruction | None = None,
+    b_zero_point: Instruction | None = None,
+    bias: Instruction | None = None,
+) -> Instruction:
+    return _product_to_float(n, a, b, a_scale, b_scale, a_zero_point, b_zero_point, bias)
+
+
+@converts("DynamicQuantizeMatMul", domain=MS)
+def dynamic_quantize_matmul(
+    n: Node,
+    a: Instruction,
+    b: Instruction,
+    b_scale: Instruction,
+    b_zero_point: Instruction | None = None,
+    bias: Instruction | None = None,
+) -> Instruction:
+    narrow, scale, point = dynamic_quantize(n, a)
+    return _product_to_float(n, narrow, b, scale, b_scale, point, b_zero_point, bias)
+
+
+@converts("QGemm", domain=MS)
+def qgemm(
+    n: Node,
+    a: Instruction,
+    a_scale: Instruction,
+    a_zero_point: Instruction,
+    b: Instruction,
+    b_scale: Instruction,
+    b_zero_point: Instruction,
+    c: Instruction | None = None,
+    y_scale: Instruction | None = None,
+    y_zero_point: Instruction | None = None,
+) -> Instruction:
+    if n.attr("transA", 0):
+        a = n.transpose(a, [1, 0])
+    if n.attr("transB", 0):
+        b = n.transpose(b, [1, 0])
+    sums = n.add("quant_dot", a, b, one_value(n, a_zero_point), one_value(n, b_zero_point))
+    if c is not None:
+        sums = n.pointwise("add", sums, c)
+    factor = n.pointwise("mul", n.reshape(a_scale, ()), one_value(n, b_scale) or b_scale)
+    factor = n.pointwise("mul", factor, n.literal(n.attr("alpha", 1.0), dt.float32))
+    y = n.pointwise("mul", n.convert(sums, dt.float32), factor)
+    if y_scale is None or y_zero_point is None:
+        return y
+    return quantized(n, y, y_scale, y_zero_point, y_zero_point.shape.dtype)
+
+
+@converts("DynamicQuantizeLSTM", domain=MS)
+def dynamic_quantize_lstm(n: Node, x: Instruction, w: Instruction, r: Instruction, *rest: Any) -> Any:
+    given = [*rest, *[None] * (9 - len(rest))]
+    operands, (w_scale, w_point, r_scale, r_point) = given[:5], given[5:9]
+    if w_scale is None or r_scale is None:
+        n.fail("W_scale and R_scale are required")
+
+    def whole(m: Instruction, scale: Instruction, point: Instruction | None) -> Instruction:
+        directions, _, gates = m.shape.dims
+        across = (directions, 1, gates if scale.shape.rank == 2 else 1)
+        scale = n.reshape(scale, across)
+        point = None if point is None else n.reshape(point, across)
+        return n.transpose(n.add("dequantizelinear", m, scale, point), [0, 2, 1])
+
+    return lstm(n, x, whole(w, w_scale, w_point), whole(r, r_scale, r_point), *operands)

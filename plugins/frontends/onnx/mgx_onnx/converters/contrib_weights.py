@@ -1,0 +1,202 @@
+"""Operators whose weights are packed into few bits: products, gathers, and the MX block formats."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mgx_core import Instruction
+from mgx_core import dtype as dt
+from mgx_core.dim import Dim, ceil_div
+
+from ..converter import converts
+from ..node import Node
+from ..tensors import dtype_of
+from .contrib_quant import MS, matmul
+
+# 4-bit code -> value relative to the block's largest magnitude
+FP4: Final = [0.0, 5.208333333e-03, 2 / 3, 1.0, 1 / 3, 0.5, 1 / 6, 0.25]
+NF4: Final = [
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+]  # fmt: skip
+
+
+def block_size_of(n: Node, least: int = 16) -> int:
+    size: int = n.attr("block_size")
+    if size < least or size & (size - 1):
+        n.fail(f"block_size must be a power of 2, at least {least}, got {size}")
+    return size
+
+
+def unpacked(n: Node, x: Instruction, bits: int) -> Instruction:
+    """The unsigned codes in the bytes of x along its last axis, low bits first."""
+    if bits == 8:
+        return x
+    return n.add("unpack_int4", x, axis=-1) if bits == 4 else n.add("unpack_bits", x, bits=bits)
+
+
+def elements(n: Node, x: Instruction, count: int, what: str) -> None:
+    total = x.shape.sym_elements()
+    if isinstance(total, int) and total != count:
+        n.fail(f"{what} must have {count} elements, got {total}")
+
+
+@converts("MatMulNBits", domain=MS)
+def matmul_nbits(
+    n: Node,
+    a: Instruction,
+    b: Instruction,
+    scales: Instruction,
+    zero_points: Instruction | None = None,
+    group_index: Instruction | None = None,
+    bias: Instruction | None = None,
+) -> Instruction:
+    bits, size, rows, k = n.attr("bits", 4), block_size_of(n), n.attr("N"), n.attr("K")
+    if bits not in (2, 4, 8):
+        n.fail(f"bits must be 2, 4 or 8, got {bits}")
+    if n.attr("weight_prepacked", 0):
+        n.unsupported("weights packed for one device cannot be read")
+    if isinstance(a.shape.dims[-1], int) and a.shape.dims[-1] != k:
+        n.fail(f"the last extent of A must be K = {k}, got {a.shape.dims[-1]}")
+    blocks, blob = ceil_div(k, size), size * bits // 8
+    elements(n, b, rows * blocks * blob, f"B ({rows} rows of {blocks} blocks of {blob} bytes)")
+    elements(n, scales, rows * blocks, f"scales ({rows} rows of {blocks} blocks)")
+    codes = unpacked(n, n.reshape(b, (rows, blocks * blob)), bits)
+    scales = n.reshape(scales, (rows, blocks))
+    if zero_points is None:
+        points = n.broadcast_to(n.literal(1 << (bits - 1), dt.uint8), (rows, blocks))
+    elif zero_points.shape.dtype is dt.uint8:
+        width = ceil_div(blocks * bits, 8)
+        elements(n, zero_points, rows * width, f"zero_points ({rows} rows of {width} bytes)")
+        points = unpacked(n, n.reshape(zero_points, (rows, width)), bits)
+        points = n.slice(points, [1], [0], [blocks])
+    else:
+        points = n.reshape(zero_points, (rows, blocks))
+        codes = n.convert(codes, points.shape.dtype)
+    if group_index is not None:
+        codes = n.slice(codes, [1], [0], [k])
+        scales, points = (n.add("gather", v, group_index, axis=1) for v in (scales, points))
+        weights = n.add("dequantizelinear", codes, scales, points)
+    else:
+        weights = n.add("dequantizelinear", codes, scales, points, axis=1, block_size=size)
+        weights = n.slice(weights, [1], [0], [k])
+    y = product(n, a, n.convert(n.transpose(weights, [1, 0]), a.shape.dtype))
+    return y if bias is None else n.pointwise("add", y, bias)
+
+
+def product(n: Node, a: Instruction, b: Instruction) -> Instruction:
+    """a [.., k] times b [k, n], as one matrix product where a is a vector or has batches."""
+    if a.shape.rank == 2:
+        return n.add("dot", a, b)
+    if a.shape.rank == 1:
+        return n.squeeze(n.add("dot", n.unsqueeze(a, [0]), b), [0])
+    return matmul(n, a, b)
+
+
+@converts("MatMulBnb4", domain=MS)
+def matmul_bnb4(n: Node, a: Instruction, b: Instruction, absmax: Instruction) -> Instruction:
+    size, rows, k, kind = block_size_of(n), n.attr("N"), n.attr("K"), n.attr("quant_type")
+    if kind not in (0, 1):
+        n.fail(f"quant_type must be 0 (FP4) or 1 (NF4), got {kind}")
+    inner = k if n.attr("transB", 1) else rows
+    if not a.shape.rank or (isinstance(a.shape.dims[-1], int) and a.shape.dims[-1] != inner):
+        n.fail(f"the last extent of A must be {inner}, got {a.shape}")
+    count = rows * k
+    have = b.shape.sym_elements()
+    if isinstance(have, int) and have < ceil_div(count, 2):
+        n.fail(f"B must have {ceil_div(count, 2)} bytes, got {have}")
+    pairs = n.slice(n.reshape(b, (have,)), [0], [0], [ceil_div(count, 2)])
+    codes = n.add("unpack_int4", n.unsqueeze(pairs, [1]), axis=1)  # the high half comes first here
+    codes = n.reshape(n.add("reverse", codes, axes=(1,)), (2 * ceil_div(count, 2),))
+    table = NF4 if kind else [*FP4, *(-v for v in FP4)]
+    values = n.add("gather", n.literal(table, absmax.shape.dtype), n.convert(codes, dt.int32), axis=0)
+    values = n.slice(values, [0], [0], [count])
+    elements(n, absmax, ceil_div(count, size), "absmax")
+    scaled = n.add("dequantizelinear", values, n.reshape(absmax, (ceil_div(count, size),)), axis=0, block_size=size)
+    weights = n.convert(n.reshape(scaled, (rows, k)), a.shape.dtype)
+    return product(n, a, n.transpose(weights, [1, 0]) if n.attr("transB", 1) else weights)
+
+
+@converts("GatherBlockQuantized", domain=MS)
+def gather_block_quantized(
+    n: Node,
+    data: Instruction,
+    indices: Instruction,
+    scales: Instruction,
+    zero_points: Instruction | None = None,
+) -> Instruction:
+    rank, size, bits = data.shape.rank, n.attr("block_size", 128), n.attr("bits", 4)
+    (gathered,) = n.axes([n.attr("gather_axis", 0)], rank)
+    (along,) = n.axes([n.attr("quantize_axis", 1)], rank)
+    if gathered == along:
+        n.fail("gather_axis and quantize_axis must differ")
+    packed = data.shape.dtype is dt.uint8
+    if packed and zero_points is None:
+        whole = n.broadcast_to(n.literal(1 << (bits - 1), dt.uint8), scales.shape.dims)
+        zero_points = whole
+    elif packed and zero_points is not None:
+        zero_points = unpacked(n, zero_points, bits)
+        last = scales.shape.dims[-1]
+        zero_points = n.slice(zero_points, [rank - 1], [0], [last])
+    if packed:
+        data = unpacked(n, data, bits)
+
+    def picked(x: Instruction) -> Instruction:
+        one = x.shape.dims[gathered] == 1 and data.shape.dims[gathered] != 1
+        return n.add("gather", n.broadcast_to(x, _with(x, gathered, data)) if one else x, indices, axis=gathered)
+
+    values, factors = picked(data), picked(scales)
+    points = None if zero_points is None else picked(zero_points)
+    if along > gathered:
+        along += indices.shape.rank - 1
+    extent = values.shape.dims[along]
+    if not size:
+        if not isinstance(extent, int):
+            n.unsupported("block_size 0 needs a fixed extent of quantize_axis")
+        size = extent
+    return n.add("dequantizelinear", values, factors, points, axis=along, block_size=size)
+
+
+def _with(x: Instruction, axis: int, like: Instruction) -> tuple[Dim, ...]:
+    return tuple(like.shape.dims[i] if i == axis else d for i, d in enumerate(x.shape.dims))
+
+
+def mx_scales(n: Node, x: Instruction, axis: int, size: int) -> Instruction:
+    """The power of two for each block of `size` along an axis that brings its largest magnitude into the range of fp4."""
+    dims = list(x.shape.dims)
+    blocks = ceil_div(dims[axis], size)
+    missing = blocks * size - dims[axis]
+    if missing != 0:
+        pads: list[Dim] = [0] * (2 * len(dims))
+        pads[len(dims) + axis] = missing
+        x = n.add("pad", x, pads=tuple(pads))
+    split = n.reshape(n.convert(x, dt.float32), (*dims[:axis], blocks, size, *dims[axis + 1 :]))
+    top = n.squeeze(n.add("reduce_max", n.add("abs", split), axes=(axis + 1,)), [axis + 1])
+    two, four = n.full_like(top, 2.0), n.full_like(top, 4.0)
+    return n.add("div", n.add("pow", two, n.add("floor", n.add("log2", top))), four)
+
+
+@converts("MXQuantizeDequantize", "MXFixNeuron", domain=MS)
+def mx_quantize_dequantize(n: Node, x: Instruction) -> Instruction:
+    if n.attr("element_dtype") != "fp4_e2m1":
+        n.unsupported(f"element_dtype must be fp4_e2m1, got {n.attr('element_dtype')!r}")
+    if n.attr("rounding_mode", 2) != 2:
+        n.unsupported(f"rounding_mode must be 2 (ties to even), got {n.attr('rounding_mode')}")
+    size = n.attr("block_size", 32)
+    (axis,) = (0,) if x.shape.rank == 1 else n.axes([n.attr("axis")], x.shape.rank)
+    scales = mx_scales(n, x, axis, size)
+    empty = n.add("equal", scales, n.full_like(scales, 0.0))
+    scales = n.add("where", empty, n.full_like(scales, 1.0), scales)
+    narrow = n.add("quantizelinear", x, scales, axis=axis, block_size=size, out_type=dt.float4_e2m1fn)
+    return n.add("dequantizelinear", narrow, scales, axis=axis, block_size=size, out_type=x.shape.dtype)
+
+
+@converts("DynamicScale", domain=MS)
+def dynamic_scale(n: Node, x: Instruction) -> Instruction:
+    if dtype_of(n.attr("output_dtype")) is not dt.float4_e2m1fn:
+        n.unsupported("output_dtype must be float4e2m1")
+    if n.attr("scale_selection_method") != "floor" or n.attr("zero_point_selection_method", "None") != "None":
+        n.unsupported("scale_selection_method must be 'floor', without zero points")
+    (axis,) = n.axes([n.attr("group_dim")], x.shape.rank)
+    return mx_scales(n, x, axis, n.attr("group_size"))

@@ -1,0 +1,238 @@
+"""Parts and wholes: Slice, Split, Concat, Pad, CenterCropPad."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Instruction
+from mgx_core import dtype as dt
+from mgx_core.dim import Dim, bounds, ceil_div, maximum, may_equal, minimum
+from mgx_core.ops.slice import FAR, clip
+
+from ..converter import converts
+from ..node import Node
+from .movement import bounded, known_ints
+
+MODES = {"constant": 1, "reflect": 1, "edge": 1, "wrap": 19}
+
+
+@converts("Slice")
+def slice_1(n: Node, x: Instruction) -> Instruction:
+    starts, ends = n.attr("starts"), n.attr("ends")
+    axes = n.attr("axes", list(range(len(starts))))
+    return cut(n, x, axes, starts, ends, [1] * len(starts))
+
+
+@converts("Slice", since=10)
+def slice_10(
+    n: Node,
+    x: Instruction,
+    starts: Instruction,
+    ends: Instruction,
+    axes: Instruction | None = None,
+    steps: Instruction | None = None,
+) -> Instruction:
+    first, last = n.dims(starts), n.dims(ends)
+    count = starts.shape.dims[0] if starts.shape.rank else 1
+    on: list[int] | None = known_ints(n, axes)
+    if axes is None and isinstance(count, int):
+        on = list(range(count))
+    by = known_ints(n, steps)
+    if steps is None and isinstance(count, int):
+        by = [1] * count
+    if first is not None and last is not None and on is not None and by is not None:
+        return cut(n, x, on, first, last, by)
+    if on is None or by is None:
+        return n.add("slice", x, starts, ends, axes, steps)
+    by = [] if all(s == 1 for s in by) else by
+    return n.add("slice", x, starts, ends, axes=n.axes(on, x.shape.rank), steps=by)
+
+
+def cut(
+    n: Node, x: Instruction, axes: Sequence[int], starts: Sequence[Dim], ends: Sequence[Dim], steps: Sequence[int]
+) -> Instruction:
+    """Ranges as slice, reverse and step; a backwards range of symbolic bounds stays one slice."""
+    if not len(axes) == len(starts) == len(ends) == len(steps):
+        counts = [len(starts), len(ends), len(axes), len(steps)]
+        n.fail(f"starts, ends, axes and steps must have one length, got {counts}")
+    if 0 in steps:
+        n.fail("a step must not be 0")
+    on = n.axes(axes, x.shape.rank)
+    first, last = list(starts), list(ends)
+    for i, (axis, step) in enumerate(zip(on, steps, strict=True)):
+        length, start, end = x.shape.dims[axis], first[i], last[i]
+        if step > 0:
+            continue
+        if isinstance(length, int) and isinstance(start, int) and isinstance(end, int):
+            at = range(length)[start:end:step]
+            first[i], last[i] = (at[-1], at[0] + 1) if len(at) else (0, 0)
+        elif isinstance(start, int) and (start == -1 or start >= FAR) and isinstance(end, int) and end <= -FAR:
+            first[i], last[i] = 0, FAR
+        else:
+            return n.add("slice", x, axes=on, starts=tuple(starts), ends=tuple(ends), steps=tuple(steps))
+    if any(not _all(x.shape.dims[a], s, e) for a, s, e in zip(on, first, last, strict=True)):
+        x = n.slice(x, on, first, last)
+    back = tuple(a for a, s in zip(on, steps, strict=True) if s < 0)
+    if back:
+        x = n.add("reverse", x, axes=back)
+    far = [(a, abs(s)) for a, s in zip(on, steps, strict=True) if abs(s) != 1]
+    if far:
+        x = n.add("step", x, axes=tuple(a for a, _ in far), steps=tuple(s for _, s in far))
+    return x
+
+
+def _all(length: Dim, start: Dim, end: Dim) -> bool:
+    """Whether a range takes the whole axis."""
+    return clip(start, length) == 0 and clip(end, length) == length
+
+
+@converts("Split")
+def split_1(n: Node, x: Instruction, sizes: Instruction | None = None) -> Any:
+    return _split(n, x, sizes, n.attr("split", None), None)
+
+
+@converts("Split", since=18)
+def split_18(n: Node, x: Instruction, sizes: Instruction | None = None) -> Any:
+    parts = n.attr("num_outputs", None)
+    if parts is not None and sizes is not None:
+        n.fail("split and num_outputs exclude each other")
+    return _split(n, x, sizes, None, parts)
+
+
+def _split(n: Node, x: Instruction, sizes: Instruction | None, listed: list[int] | None, parts: int | None) -> Any:
+    axis = n.attr("axis", 0)
+    (axis,) = n.axes([axis], x.shape.rank)
+    length = x.shape.dims[axis]
+    outputs = len(n.proto.output)
+    if sizes is not None:
+        known = n.dims(sizes)
+        if known is None:
+            return n.items(n.add("split", x, sizes, axis=axis, count=outputs))
+        listed = list(known)  # type: ignore[arg-type]
+    if listed is None:
+        parts = outputs if parts is None else parts
+        if parts < 1 or parts < n.outputs:
+            n.fail(f"{parts} parts are asked for, {n.outputs} outputs are named")
+        if n.version < 18 and isinstance(length, int) and length % parts:
+            n.fail(f"axis {axis} of extent {length} does not split into {parts} equal parts")
+        chunk = ceil_div(length, parts) if n.version >= 18 else length // parts
+        at: list[Dim] = [minimum(chunk * i, length) for i in range(parts)] + [length]
+    else:
+        if len(listed) < n.outputs or any(bounds(s)[1] < 0 for s in listed):
+            n.fail(f"one size of at least 0 an output is needed, got {listed} for {n.outputs} outputs")
+        at = [0]
+        for s in listed:
+            at.append(at[-1] + s)
+        if not may_equal(at[-1], length):
+            n.fail(f"sizes {listed} must add up to the extent {length} of axis {axis}")
+    return tuple(x if len(at) == 2 else n.slice(x, (axis,), (a,), (b,)) for a, b in list(pairwise(at))[:outputs])
+
+
+@converts("Concat")
+def concat(n: Node, *xs: Instruction) -> Instruction:
+    axis = n.attr("axis", 1) if n.version < 4 else n.attr("axis")
+    if not xs:
+        n.fail("at least one input is needed")
+    if len(xs) == 1:
+        n.axes([axis], xs[0].shape.rank)
+        return xs[0]
+    return n.add("concat", *xs, axis=axis)
+
+
+@converts("Pad")
+def pad_1(n: Node, x: Instruction) -> Instruction:
+    return _pad(n, x, n.attr("paddings"), n.attr("value", 0.0))
+
+
+@converts("Pad", since=2)
+def pad_2(n: Node, x: Instruction) -> Instruction:
+    return _pad(n, x, n.attr("pads"), n.attr("value", 0.0))
+
+
+@converts("Pad", since=11)
+def pad_11(
+    n: Node,
+    x: Instruction,
+    pads: Instruction,
+    value: Instruction | None = None,
+    axes: Instruction | None = None,
+) -> Instruction:
+    if value is not None and 0 in value.shape.dims:
+        value = None
+    widths, on = n.dims(pads), known_ints(n, axes)
+    if widths is None or (axes is not None and on is None):
+        return n.add("pad", x, pads, value, axes, mode=_mode(n))
+    if on is not None:
+        places = n.axes(on, x.shape.rank)
+        if len(widths) != 2 * len(places):
+            n.fail(f"two pads an axis are needed, got {list(widths)} for axes {on}")
+        full: list[Dim] = [0] * (2 * x.shape.rank)
+        for i, axis in enumerate(places):
+            full[axis], full[axis + x.shape.rank] = widths[i], widths[i + len(places)]
+        widths = tuple(full)
+    constant = n.constant(value)
+    if constant is not None and constant.size == 1 and constant.dtype.kind in "biuf" and x.shape.dtype.kind in "biuf":
+        number = constant.reshape(-1)[0].item()
+        if float(number) == number and value is not None and value.shape.dtype is x.shape.dtype:
+            return _pad(n, x, widths, float(number))
+    return _pad(n, x, widths, 0.0, value)
+
+
+def _mode(n: Node) -> str:
+    mode: str = n.attr("mode", "constant")
+    if mode not in MODES or MODES[mode] > n.version:
+        n.fail(f"mode must be one of {', '.join(m for m, v in MODES.items() if v <= n.version)}, got {mode!r}")
+    return mode
+
+
+def _pad(n: Node, x: Instruction, pads: Sequence[Dim], number: float, value: Instruction | None = None) -> Instruction:
+    mode, rank = _mode(n), x.shape.rank
+    if len(pads) != 2 * rank:
+        n.fail(f"two pads an axis are needed, got {list(pads)} for rank {rank}")
+    if all(p == 0 for p in pads):
+        return x
+    if all(
+        isinstance(p, int) and isinstance(d, int) for p, d in zip(pads, (*x.shape.dims, *x.shape.dims), strict=True)
+    ):
+        sides = zip(x.shape.dims, pads[:rank], pads[rank:], strict=True)
+        bounded(n, [d + b + e for d, b, e in sides], x.shape.dtype.size)
+    return n.add("pad", x, None, value, pads=tuple(pads), mode=mode, value=number)
+
+
+@converts("CenterCropPad", since=18)
+def center_crop_pad(n: Node, x: Instruction, shape: Instruction) -> Instruction:
+    rank = x.shape.rank
+    axes = n.axes(n.attr("axes", list(range(rank))), rank)
+    wanted = n.dims(shape)
+    if wanted is None:
+        return _center_at_run_time(n, x, shape, axes)
+    if len(wanted) != len(axes) or any(isinstance(t, int) and t < 0 for t in wanted):
+        n.fail(f"one extent of at least 0 an axis is needed, got {list(wanted)} for axes {list(axes)}")
+    dims = x.shape.dims
+    starts = [maximum(dims[a] - t, 0) // 2 for a, t in zip(axes, wanted, strict=True)]
+    ends = [s + minimum(dims[a], t) for s, a, t in zip(starts, axes, wanted, strict=True)]
+    pads: list[Dim] = [0] * (2 * rank)
+    for a, t in zip(axes, wanted, strict=True):
+        missing = maximum(t - dims[a], 0)
+        pads[a], pads[a + rank] = missing // 2, missing - missing // 2
+    if any(ends[i] != dims[a] or starts[i] != 0 for i, a in enumerate(axes)):
+        x = n.slice(x, axes, starts, ends)
+    return x if all(p == 0 for p in pads) else n.add("pad", x, pads=tuple(pads))
+
+
+def _center_at_run_time(n: Node, x: Instruction, shape: Instruction, axes: Sequence[int]) -> Instruction:
+    on = n.literal(np.array(axes, np.int64))
+    wanted = n.convert(shape, dt.int64)
+    have = n.add("gather", n.add("dimensions_of", x), on, axis=0)
+    zero, two = n.literal(0, dt.int64), n.literal(2, dt.int64)
+    extra = n.pointwise("max", n.pointwise("sub", have, wanted), zero)
+    start = n.pointwise("div", extra, two)
+    end = n.pointwise("add", start, n.pointwise("min", have, wanted))
+    missing = n.pointwise("max", n.pointwise("sub", wanted, have), zero)
+    before = n.pointwise("div", missing, two)
+    pads = n.add("concat", before, n.pointwise("sub", missing, before), axis=0)
+    return n.add("pad", n.add("slice", x, start, end, axes=tuple(axes)), pads, None, on)

@@ -1,0 +1,46 @@
+"""ai.onnx.preview.training: steps of optimisers, and gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgx_core import Instruction
+
+from ..converter import converts
+from ..gradient import gradients
+from ..node import Node
+
+TRAINING = "ai.onnx.preview.training"
+
+
+@converts("Adagrad", domain=TRAINING)
+def adagrad(n: Node, *inputs: Instruction) -> Any:
+    names = ("decay_factor", "epsilon", "norm_coefficient")
+    return n.items(n.add("adagrad", *inputs, **{name: n.attr(name) for name in names if n.has(name)}))
+
+
+@converts("Adam", domain=TRAINING)
+def adam(n: Node, *inputs: Instruction) -> Any:
+    names = ("alpha", "beta", "epsilon", "norm_coefficient", "norm_coefficient_post")
+    return n.items(n.add("adam", *inputs, **{name: n.attr(name) for name in names if n.has(name)}))
+
+
+@converts("Momentum", domain=TRAINING)
+def momentum(n: Node, *inputs: Instruction) -> Any:
+    names = ("alpha", "beta", "mode", "norm_coefficient")
+    return n.items(n.add("momentum", *inputs, **{name: n.attr(name) for name in names}))
+
+
+@converts("Gradient", domain=TRAINING)
+def gradient(n: Node, *inputs: Instruction) -> Any:
+    """xs and zs name tensors of the graph, y one that depends on them; the inputs are the values of xs and zs to differentiate at."""
+    names = [*n.attr("xs"), *n.attr("zs", [])]
+    if len(names) != len(inputs):
+        n.fail(f"xs and zs name {len(names)} tensors, {len(inputs)} values are given")
+    named = []
+    for name in [*names, n.attr("y")]:
+        found = n.parser.lookup(name)
+        if found is None:
+            n.fail(f"tensor {name!r} is absent")
+        named.append(found)
+    return tuple(gradients(n, named[-1], named[:-1], list(inputs))[: len(n.attr("xs"))])
