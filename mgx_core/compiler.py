@@ -9,6 +9,9 @@ from .executable import Executable
 from .ir.module import Module
 from .options import CompileOptions
 from .passes.fold_constants import FoldConstants
+from .passes.fuse_attention import FuseAttention
+from .passes.fuse_elementwise import FuseElementwise
+from .passes.fuse_epilogue import FuseEpilogue
 from .passes.merge_common import MergeCommon
 from .passes.normalize import Normalize, normalized
 from .pipeline import Pipeline, Stage
@@ -23,7 +26,7 @@ def stages(target: Target | None, context: Any, options: CompileOptions) -> list
         "normalize": Stage("normalize", (Normalize(),), normalized),
         "simplify": Stage("simplify", (FoldConstants(), MergeCommon()) if options.optimize else ()),
         "legalize": Stage("legalize"),
-        "fuse": Stage("fuse"),
+        "fuse": Stage("fuse", (FuseAttention(), FuseElementwise(), FuseEpilogue()) if options.optimize else ()),
     }
     if target is None:
         return list(own.values())

@@ -171,9 +171,10 @@ def as_parameter(name: str, given: Any, shape: AnyShape) -> Value:
     """A caller's value as a parameter of this shape.  Errors: ParameterError."""
     if isinstance(shape, Shape) and isinstance(given, (bool, int, float, list)) and shape.dtype.kind != "s":
         given = np.asarray(given).astype(shape.dtype.numpy)
-    value = as_value(given)
-    if isinstance(value, tuple) and not isinstance(shape, Shape):
-        value = list(value)
+    if isinstance(given, (list, tuple)) and not isinstance(shape, Shape):
+        value: Value = [as_value(v) for v in given]
+    else:
+        value = as_value(given)
     try:
         fits = _fits(shape, value)
     except ShapeError:

@@ -22,13 +22,16 @@ HERE = Path(__file__).parent
 LEAST_ACCURACY, MOST_DIFFERENCE = 0.97, 1e-4
 
 
-def drawn(pixels) -> Text:
-    """An image as grey blocks, two pixels a character cell."""
+def drawn(pixels, colours: bool) -> Text:
+    """An image two pixels a character cell: grey blocks, or where the terminal has no colours, ink or none."""
     text = Text()
-    for upper, lower in zip(pixels[::2], pixels[1::2], strict=True):
+    for upper, lower in zip(pixels[::2].tolist(), pixels[1::2].tolist(), strict=True):
         for a, b in zip(upper, lower, strict=True):
-            ink = [min(255, int(p) * 16) for p in (a, b)]
-            text.append("▀", f"rgb({ink[0]},{ink[0]},{ink[0]}) on rgb({ink[1]},{ink[1]},{ink[1]})")
+            if colours:
+                top, bottom = (min(255, ink * 16) for ink in (a, b))
+                text.append("▀", f"rgb({top},{top},{top}) on rgb({bottom},{bottom},{bottom})")
+            else:
+                text.append(" ▀▄█"[(a > 7) + 2 * (b > 7)])
         text.append("\n")
     return text
 
@@ -61,7 +64,7 @@ def main() -> int:
     shown = [*(np.flatnonzero((classes == labels) & (labels == d))[0] for d in range(10)), *wrong[:5]]
     for row in (shown[:5], shown[5:10], shown[10:]):
         grid = Table.grid(padding=(0, 3))
-        grid.add_row(*(drawn(images[i]) for i in row))
+        grid.add_row(*(drawn(images[i], console.color_system is not None) for i in row))
         grid.add_row(
             *(
                 Text(

@@ -17,7 +17,9 @@ HERE = Path(__file__).parent
 
 
 def run(folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, folder / "demo.py"], capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        [sys.executable, folder / "demo.py"], capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 @pytest.fixture

@@ -98,7 +98,16 @@ class Dense:
 
 
 def train(x, labels, rng):
-    layers = [Conv(rng, 1, 16), Relu(), Conv(rng, 16, 32), Relu(), Pool(), Dense(rng, 512, 64), Relu(), Dense(rng, 64, 10)]
+    layers = [
+        Conv(rng, 1, 16),
+        Relu(),
+        Conv(rng, 16, 32),
+        Relu(),
+        Pool(),
+        Dense(rng, 512, 64),
+        Relu(),
+        Dense(rng, 64, 10),
+    ]
     params = [(layer, i) for layer in layers for i in range(len(layer.params))]
     first = [np.zeros_like(layer.params[i]) for layer, i in params]
     second = [np.zeros_like(m) for m in first]
@@ -130,7 +139,16 @@ def train(x, labels, rng):
 
 
 def model(params):
-    names = ["conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias", "fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"]
+    names = [
+        "conv1.weight",
+        "conv1.bias",
+        "conv2.weight",
+        "conv2.bias",
+        "fc1.weight",
+        "fc1.bias",
+        "fc2.weight",
+        "fc2.bias",
+    ]
     node = helper.make_node
     graph = helper.make_graph(
         [
@@ -151,7 +169,9 @@ def model(params):
         [numpy_helper.from_array(p, name) for p, name in zip(params, names, strict=True)],
         doc_string="Handwritten digits, 8x8 pixels in [0, 1]; trained by examples/digits/train.py",
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8, producer_name="mgx examples")
+    made = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8, producer_name="mgx examples"
+    )
     onnx.checker.check_model(made, full_check=True)
     return made
 

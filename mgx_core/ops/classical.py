@@ -21,16 +21,16 @@ __all__: list[str] = []
 class ArrayFeatureExtractor(Operation):
     """Columns of the last axis, picked by index.
 
-    x: any [.., f], y: int64 [k] or [1, k] -> [.., k]; x [f] -> [1, k].
+    x: any [.., f], y: int64 of k elements in any dims -> [.., k]; x [f] -> [1, k].
     Errors: ShapeError for an index outside 0..f-1.  Source: ONNX ai.onnx.ml ArrayFeatureExtractor-1.
     """
 
     def infer(self, x: Shape, y: Shape) -> Shape:
-        if y.dtype is not dt.int64 or not 1 <= y.rank <= 2 or (y.rank == 2 and not may_equal(y.dims[0], 1)):
-            raise ShapeError(f"indices must be int64 [k] or [1, k], got {y}")
+        if y.dtype is not dt.int64:
+            raise ShapeError(f"indices must be int64, got {y}")
         if x.rank < 1:
             raise ShapeError("data must have one axis or more")
-        return x.with_dims([*(x.dims[:-1] or (1,)), y.dims[-1]])
+        return x.with_dims([*(x.dims[:-1] or (1,)), y.sym_elements()])
 
     def compute(self, x: Array, y: Array) -> Array:
         indices = y.reshape(-1)

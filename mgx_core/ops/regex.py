@@ -1,7 +1,8 @@
 """Regular expressions in RE2's syntax, matched in time linear in the text.
 
 A pattern becomes a nondeterministic automaton whose states are all followed at once, so no pattern can make a match slow; its size
-is bounded when it is compiled.  Only full matches are asked for, so greedy and lazy repetition mean the same.
+is bounded when it is compiled.  Where several matches are possible, the order in which a state's empty moves are listed says which one a backtracking matcher
+would find first, and that one is found.
 """
 
 from __future__ import annotations
@@ -85,6 +86,47 @@ class Pattern:
             if not current:
                 return False
         return 0 in current
+
+    def find_all(self, text: str) -> list[tuple[int, int]]:
+        """Begin and end of the matches that are not empty, from left to right without overlap, as a backtracking matcher finds them."""
+        found: list[tuple[int, int]] = []
+        threads: list[tuple[int, int]] = []  # (state, where its match began), the preferred first
+        best: tuple[int, int] | None = None
+        at = 0
+        while at <= len(text):
+            before, after = text[at - 1 : at] if at else "", text[at : at + 1]
+            seeds = threads if best is not None else [*threads, (self.start, at)]
+            threads, seen = [], set()
+            for state, begin in seeds:
+                for reached in self._ordered(state, before, after, seen):
+                    threads.append((reached, begin))
+                if 0 in seen:  # what comes later is preferred less than this match
+                    if at > begin:
+                        best = begin, at
+                        break
+                    seen.discard(0)
+            threads = [
+                (move[1], begin) for s, begin in threads if (move := self.tests[s]) is not None and after and move[0](after)
+            ]
+            at += 1
+            if best is not None and not threads:
+                found.append(best)
+                at, best = best[1], None
+        return found
+
+    def _ordered(self, state: int, before: str, after: str, seen: set[int]) -> list[int]:
+        """States reached by empty moves, the preferred first; nothing after the accepting one."""
+        out, todo = [], [state]
+        while todo:
+            s = todo.pop()
+            if s in seen:
+                continue
+            seen.add(s)
+            out.append(s)
+            if s == 0:
+                break
+            todo.extend(target for anchor, target in reversed(self.moves[s]) if not anchor or _holds(anchor, before, after))
+        return out
 
     def _step(self, states: frozenset[int], character: str, following: str) -> frozenset[int]:
         reached = {move[1] for s in states if (move := self.tests[s]) is not None and move[0](character)}
@@ -203,22 +245,24 @@ class _Reader:
             shift = build.copy(begin, end)
             return part[0] + shift, part[1] + shift
 
-        low, high = count
+        low, high, lazy = count
         loops = [again() for _ in range(low + 1 if high is None else high)]
         first = last = build.state()
         out = build.state()
         for i, (a, b) in enumerate(loops):
-            if i >= low:
+            if i >= low and lazy:
                 build.link(last, out)
             build.link(last, a)
+            if i >= low and not lazy:
+                build.link(last, out)
             last = b
-        if high is None:
-            build.link(last, loops[-1][0])
-        build.link(last, out)
+        ends = [out] if high is not None else [out, loops[-1][0]] if lazy else [loops[-1][0], out]
+        for target in ends:
+            build.link(last, target)
         return first, out
 
-    def counts(self) -> tuple[int, int | None] | None:
-        """How often the part before may occur; None if no repetition follows."""
+    def counts(self) -> tuple[int, int | None, bool] | None:
+        """How often the part before may occur, and whether seldom is preferred; None if no repetition follows."""
         found: tuple[int, int | None] | None = None
         if self.take("*"):
             found = 0, None
@@ -236,9 +280,9 @@ class _Reader:
                 found = int(low), (int(high) if high else None) if comma else int(low)
                 if found[1] is not None and found[1] < found[0]:
                     raise self.fail("a repetition's bounds are swapped")
-        if found is not None:
-            self.take("?")
-        return found
+        if found is None:
+            return None
+        return (*found, self.take("?") != ("U" in self.flags))
 
     def atom(self) -> Fragment:
         c = self.next()

@@ -56,12 +56,10 @@ class RotaryEmbedding(Operation):
     x [b, h, s, d]; cos, sin [m, n / 2] with positions integer [b, s] (or [1]: the first of s consecutive ones), or
     [b, s, n / 2] without -> [b, h, s, d]; of each vector n <= d elements are turned.  interleaved: pairs are neighbours,
     else an element of the first half and one of the second.
-    scale: multiplies the result.
     Errors: ShapeError for operands that do not fit or positions outside the caches.  Source: ONNX RotaryEmbedding-23.
     """
 
     interleaved: bool = False
-    scale: float = 1.0
 
     def infer(self, x: Shape, cos: Shape, sin: Shape, positions: Shape | None = None) -> Shape:
         _check(x, cos, sin)
@@ -85,7 +83,7 @@ class RotaryEmbedding(Operation):
                 positions = positions.astype(np.int64) + np.arange(x.shape[2])[None, :]
             cosines, sines = _angles(cos, positions), _angles(sin, positions)
         out = rotated(widen(x), cosines, sines, self.interleaved)
-        return convert(out if self.scale == 1 else out * out.dtype.type(self.scale), of(x.dtype))
+        return convert(out, of(x.dtype))
 
 
 @op("gqa_rotary_embedding")

@@ -169,19 +169,31 @@ class SVMClassifier(Operation):
 def _coupled(r: Array) -> Array:
     """Class probabilities from pairwise ones, r[n, i, j] = P(i | i or j): minimises sum (r_ji p_i - r_ij p_j)^2 with sum p = 1.
 
-    Source: Wu, Lin and Weng, Probability estimates for multi-class classification by pairwise coupling (2004), method 2; solved
-    directly instead of by iteration.
+    Source: Wu, Lin and Weng, Probability estimates for multi-class classification by pairwise coupling (2004), algorithm 2, stopped
+    where LIBSVM stops, since models are compared with it.
     """
-    classes = r.shape[-1]
+    rows, classes, _ = r.shape
     q = -np.swapaxes(r, 1, 2) * r
     diagonal = np.arange(classes)
     q[:, diagonal, diagonal] = (np.swapaxes(r, 1, 2) ** 2).sum(axis=-1)
-    system = np.zeros((len(r), classes + 1, classes + 1))
-    system[:, :classes, :classes] = q
-    system[:, :classes, classes] = system[:, classes, :classes] = 1
-    right = np.zeros((len(r), classes + 1, 1))
-    right[:, classes] = 1
-    return np.asarray(np.linalg.solve(system, right)[:, :classes, 0]) if len(r) else np.zeros((0, classes))
+    p = np.full((rows, classes), 1 / classes)
+    active = np.arange(rows)
+    for _ in range(max(100, classes)):
+        here, at = q[active], p[active]
+        gradient = np.einsum("nij,nj->ni", here, at)
+        value = (at * gradient).sum(axis=1)
+        moving = np.abs(gradient - value[:, None]).max(axis=1, initial=0) >= 0.005 / classes
+        if not moving.any():
+            break
+        active, here, at, gradient, value = active[moving], here[moving], at[moving], gradient[moving], value[moving]
+        for t in range(classes):
+            step = (value - gradient[:, t]) / here[:, t, t]
+            value = (value + step * (step * here[:, t, t] + 2 * gradient[:, t])) / (1 + step) ** 2
+            at[:, t] += step
+            gradient = (gradient + step[:, None] * here[:, t]) / (1 + step)[:, None]
+            at = at / (1 + step)[:, None]
+        p[active] = at
+    return p
 
 
 def _kernel(x: Array, y: Array, kind: str, params: tuple[float, ...]) -> Array:

@@ -138,7 +138,7 @@ class TreeEnsembleClassifier(TreeEnsemble):
         else:
             if self.base_values:
                 scores = scores + np.asarray(self.base_values)
-            winners = scores.argmax(axis=1)
+            winners = scores.astype(self.dtype.numpy).argmax(axis=1)  # equal up to rounding: the first wins
             out = transformed(scores, self.post_transform)
         return labels_of(winners, self.labels_ints, self.labels_strings), out.astype(self.dtype.numpy)
 

@@ -102,6 +102,8 @@ def outline(
         for user in old.users:
             if user not in inside and user.parent is not None:
                 user.parent._rewire(user, tuple(new if i is old else i for i in user.inputs))
+                if is_view(user) and user.parent is module:
+                    _move_views(module, user, before)
     for ins in reversed(members):
         if not ins.users:
             module.remove(ins)
@@ -118,6 +120,14 @@ def _only_inside(user: Instruction, inside: set[Instruction], module: Module) ->
     if is_view(user) and user.parent is module and user.users:
         return all(_only_inside(u, inside, module) for u in user.users)
     return False
+
+
+def _move_views(module: Module, view: Instruction, before: Instruction) -> None:
+    """Bring a view, and views of it, behind the instruction that it now reads."""
+    module.move(view, before)
+    for user in view.users:
+        if is_view(user) and user.parent is module:
+            _move_views(module, user, before)
 
 
 def _drop_views(module: Module, ins: Instruction) -> None:

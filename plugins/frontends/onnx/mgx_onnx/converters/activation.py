@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
@@ -34,7 +34,8 @@ SIMPLE: Final[Mapping[str, tuple[str, Mapping[str, float]]]] = {
 
 def _simple(name: str, defaults: Mapping[str, float]) -> Converter:
     def convert(n: Node, x: Instruction) -> Instruction:
-        return n.add(name, x, **{key: float(n.attr(key, value)) for key, value in defaults.items()})
+        options: dict[str, Any] = {key: float(n.attr(key, value)) for key, value in defaults.items()}
+        return n.add(name, x, **options)
 
     return convert
 

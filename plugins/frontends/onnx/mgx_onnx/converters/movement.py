@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mgx_core import Instruction
+from mgx_core import dtype as dt
 from mgx_core.dim import Dim, product
 from mgx_core.ops.broadcast import common_dims
 from mgx_core.ops.reshape import resolve
@@ -40,7 +41,9 @@ def reshape_1(n: Node, x: Instruction) -> Instruction:
 
 
 @converts("Reshape", since=5)
-def reshape_5(n: Node, x: Instruction, shape: Instruction) -> Instruction:
+def reshape_5(n: Node, x: Instruction, shape: Instruction | None = None) -> Instruction:
+    if shape is None:  # files that keep the form of an older opset
+        return reshape_1(n, x)
     allowzero = bool(n.attr("allowzero", 0)) and n.version >= 14
     wanted = n.dims(shape)
     if wanted is None:
@@ -177,7 +180,9 @@ def space_to_depth(n: Node, x: Instruction) -> Instruction:
 
 
 @converts("ReverseSequence", since=10)
-def reverse_sequence(n: Node, x: Instruction, sequence_lens: Instruction) -> Instruction:
+def reverse_sequence(n: Node, x: Instruction, sequence_lens: Instruction | None = None) -> Instruction:
+    if sequence_lens is None:  # MIGraphX's form
+        sequence_lens = n.literal(n.attr("sequence_lens"), dt.int64)
     return n.add(
         "reverse_sequence",
         x,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from mgx_core import Instruction, UnrankedError
 from mgx_core.dim import Dim, product
@@ -149,7 +149,7 @@ for _onnx, _name in (("Softmax", "softmax"), ("LogSoftmax", "logsoftmax"), ("Har
 
 def _scan(name: str) -> Converter:
     def convert(n: Node, x: Instruction, axis: Instruction) -> Instruction:
-        options = {"exclusive": bool(n.attr("exclusive", 0)), "reverse": bool(n.attr("reverse", 0))}
+        options: dict[str, Any] = {"exclusive": bool(n.attr("exclusive", 0)), "reverse": bool(n.attr("reverse", 0))}
         known = n.constant(axis)
         if known is None:
             return n.add(name, x, axis, **options)
@@ -167,7 +167,7 @@ converts("CumProd")(_scan("prefix_scan_prod"))
 @converts("TopK")
 def topk(n: Node, x: Instruction, k: Instruction | None = None) -> tuple[Instruction, ...]:
     """The number of elements is an attribute under opset 10."""
-    options = {"axis": n.attr("axis", -1), "largest": bool(n.attr("largest", 1)), "sorted": bool(n.attr("sorted", 1))}
+    options: dict[str, Any] = {"axis": n.attr("axis", -1), "largest": bool(n.attr("largest", 1)), "sorted": bool(n.attr("sorted", 1))}
     if k is None:
         return n.items(n.add("topk", x, k=n.attr("k"), **options))
     known: tuple[Dim, ...] | None = n.dims(k)

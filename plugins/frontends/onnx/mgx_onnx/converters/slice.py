@@ -31,11 +31,15 @@ def slice_1(n: Node, x: Instruction) -> Instruction:
 def slice_10(
     n: Node,
     x: Instruction,
-    starts: Instruction,
-    ends: Instruction,
+    starts: Instruction | None = None,
+    ends: Instruction | None = None,
     axes: Instruction | None = None,
     steps: Instruction | None = None,
 ) -> Instruction:
+    if starts is None and n.has("starts"):  # files that keep the form of an older opset
+        return slice_1(n, x)
+    if starts is None or ends is None:
+        return n.fail("starts and ends are needed")
     first, last = n.dims(starts), n.dims(ends)
     count = starts.shape.dims[0] if starts.shape.rank else 1
     on: list[int] | None = known_ints(n, axes)
@@ -100,7 +104,7 @@ def split_18(n: Node, x: Instruction, sizes: Instruction | None = None) -> Any:
     parts = n.attr("num_outputs", None)
     if parts is not None and sizes is not None:
         n.fail("split and num_outputs exclude each other")
-    return _split(n, x, sizes, None, parts)
+    return _split(n, x, sizes, n.attr("split", None), parts)
 
 
 def _split(n: Node, x: Instruction, sizes: Instruction | None, listed: list[int] | None, parts: int | None) -> Any:
@@ -157,10 +161,12 @@ def pad_2(n: Node, x: Instruction) -> Instruction:
 def pad_11(
     n: Node,
     x: Instruction,
-    pads: Instruction,
+    pads: Instruction | None = None,
     value: Instruction | None = None,
     axes: Instruction | None = None,
 ) -> Instruction:
+    if pads is None:  # files that keep the form of an older opset
+        return pad_2(n, x)
     if value is not None and 0 in value.shape.dims:
         value = None
     widths, on = n.dims(pads), known_ints(n, axes)

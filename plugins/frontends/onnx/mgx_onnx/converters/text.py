@@ -46,3 +46,16 @@ def tf_idf_vectorizer(n: Node, x: Instruction) -> Instruction:
         **{name: n.attr(name) for name in required},
         **{name: n.attr(name, []) for name in ("pool_int64s", "pool_strings", "weights")},
     )
+
+
+@converts("Tokenizer", domain="com.microsoft")
+def tokenizer(n: Node, x: Instruction) -> Instruction:
+    return n.add(
+        "tokenizer",
+        x,
+        mark=bool(n.attr("mark", 0)),
+        mincharnum=n.attr("mincharnum"),
+        pad_value=n.attr("pad_value"),
+        separators=n.attr("separators", []),
+        tokenexp=n.attr("tokenexp", ""),
+    )

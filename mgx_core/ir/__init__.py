@@ -1,0 +1,1 @@
+"""The program: instructions in modules, their text form, their invariants."""

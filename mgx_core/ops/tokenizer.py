@@ -1,0 +1,76 @@
+"""Splitting of strings into tokens, as text pipelines do before counting n-grams."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import dtype as dt
+from ..argument import Array
+from ..dim import fresh
+from ..errors import ParameterError, ShapeError
+from ..operation import Operation, op
+from ..shape import Shape
+from .regex import compile_pattern
+
+__all__: list[str] = []
+
+START, END = "\x02", "\x03"  # what `mark` puts around the tokens of a string
+
+
+@op("tokenizer")
+class Tokenizer(Operation):
+    """The tokens of each string, padded to the largest number of them.
+
+    x: string [c] or [n, c] -> string [.., most tokens].  Tokens are what matches `tokenexp`, or what lies between matches of one of
+    `separators` (a lone empty separator: every character), in both cases only those of `mincharnum` characters or more.
+    Errors: ParameterError unless one of `tokenexp` and `separators` is given, for malformed expressions, or mincharnum < 1.
+    Source: onnxruntime com.microsoft Tokenizer-1.
+    """
+
+    mark: bool = False
+    mincharnum: int
+    pad_value: str
+    separators: tuple[str, ...] = ()
+    tokenexp: str = ""
+
+    def check(self) -> None:
+        if bool(self.separators) == bool(self.tokenexp):
+            raise ParameterError("exactly one of separators and tokenexp must be given")
+        if self.mincharnum < 1:
+            raise ParameterError(f"mincharnum must be positive, got {self.mincharnum}")
+        if self.separators != ("",):
+            for pattern in self.separators or (self.tokenexp,):
+                compile_pattern(pattern)
+
+    def infer(self, x: Shape) -> Shape:
+        if x.dtype is not dt.string or x.rank not in (1, 2):
+            raise ShapeError(f"strings of dims [c] or [n, c] are needed, got {x}")
+        return x.with_dims([*x.dims, fresh("tokens")])
+
+    def compute(self, x: Array) -> Array:
+        rows = [self._tokens(str(s)) for s in x.reshape(-1)]
+        if self.mark:
+            rows = [[START, *row, END] for row in rows]
+        most = max(map(len, rows), default=0)
+        out = np.full((len(rows), most), self.pad_value, object)
+        for target, row in zip(out, rows, strict=True):
+            target[: len(row)] = row
+        return out.reshape(*x.shape, most)
+
+    def _tokens(self, text: str) -> list[str]:
+        if self.tokenexp:
+            parts = [text[a:b] for a, b in compile_pattern(self.tokenexp).find_all(text)]
+        elif self.separators == ("",):
+            parts = list(text)
+        else:
+            parts = [text]
+            for separator in self.separators:
+                pattern = compile_pattern(separator)
+                parts = [piece for part in parts for piece in _between(part, pattern.find_all(part))]
+        return [p for p in parts if len(p) >= self.mincharnum]
+
+
+def _between(text: str, matches: list[tuple[int, int]]) -> list[str]:
+    starts = [0, *(b for _, b in matches)]
+    ends = [*(a for a, _ in matches), len(text)]
+    return [text[a:b] for a, b in zip(starts, ends, strict=True)]

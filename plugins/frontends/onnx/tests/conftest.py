@@ -1,0 +1,98 @@
+"""Fixtures: one ONNX node on the ref target, alone or against onnxruntime with the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from mgx_onnx.backend import RefBackend
+from onnx import helper
+
+IR_OF_OPSET = {7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7, 13: 7, 14: 7, 15: 8}
+
+
+def model_of(
+    op_type: str,
+    inputs: Sequence[Any],
+    opset: int,
+    outputs: Sequence[str],
+    domain: str,
+    constants: Sequence[int],
+    attributes: dict[str, Any],
+) -> onnx.ModelProto:
+    """A model of one node; inputs at the places `constants` are initializers, None is an absent input."""
+    names = [f"i{k}" if x is not None else "" for k, x in enumerate(inputs)]
+    node = helper.make_node(op_type, names, outputs, domain=domain, **attributes)
+    given = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.asarray(x).dtype), np.shape(x))
+        for k, (name, x) in enumerate(zip(names, inputs, strict=True))
+        if x is not None and k not in constants
+    ]
+    literals = [
+        onnx.numpy_helper.from_array(np.asarray(inputs[k]), names[k])
+        for k in constants
+        if k < len(inputs) and inputs[k] is not None
+    ]
+    results = [helper.make_empty_tensor_value_info(o) for o in outputs if o]
+    graph = helper.make_graph([node], "one_node", given, results, literals)
+    imports = [helper.make_opsetid("", opset)] + ([helper.make_opsetid(domain, 1)] if domain else [])
+    return helper.make_model(graph, opset_imports=imports, ir_version=IR_OF_OPSET.get(opset, 8))
+
+
+def feeds_of(inputs: Sequence[Any], constants: Sequence[int]) -> list[Any]:
+    return [np.asarray(x) for k, x in enumerate(inputs) if x is not None and k not in constants]
+
+
+@pytest.fixture
+def run_node() -> Callable[..., list[Any]]:
+    """``run_node(op_type, inputs, opset=, outputs=, domain=, constants=, **attributes)``: results on the ref target."""
+
+    def run(
+        op_type: str,
+        inputs: Sequence[Any],
+        opset: int = 22,
+        outputs: Sequence[str] = ("y",),
+        domain: str = "",
+        constants: Sequence[int] = (),
+        **attributes: Any,
+    ) -> list[Any]:
+        model = model_of(op_type, inputs, opset, outputs, domain, constants, attributes)
+        return list(RefBackend.prepare(model).run(feeds_of(inputs, constants)))
+
+    return run
+
+
+@pytest.fixture
+def agree() -> Callable[..., list[Any]]:
+    """``agree(op_type, inputs, ..., rtol=, atol=)``: as `run_node`; onnxruntime gives the same values, types and dims."""
+    peer = pytest.importorskip("onnxruntime")
+
+    def check(
+        op_type: str,
+        inputs: Sequence[Any],
+        opset: int = 18,
+        outputs: Sequence[str] = ("y",),
+        domain: str = "",
+        constants: Sequence[int] = (),
+        rtol: float = 1e-4,
+        atol: float = 1e-5,
+        **attributes: Any,
+    ) -> list[Any]:
+        model = model_of(op_type, inputs, opset, outputs, domain, constants, attributes)
+        feeds = feeds_of(inputs, constants)
+        settings = peer.SessionOptions()
+        settings.log_severity_level = 4
+        session = peer.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+        wanted = session.run(None, dict(zip([i.name for i in model.graph.input], feeds, strict=True)))
+        found = list(RefBackend.prepare(model).run(feeds))
+        assert len(found) == len(wanted)
+        for ours, theirs in zip(found, wanted, strict=True):
+            assert ours.dtype == theirs.dtype
+            assert ours.shape == theirs.shape
+            np.testing.assert_allclose(ours.astype(np.float64), theirs.astype(np.float64), rtol=rtol, atol=atol)
+        return found
+
+    return check
