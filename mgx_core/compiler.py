@@ -12,8 +12,11 @@ from .passes.fold_constants import FoldConstants
 from .passes.fuse_attention import FuseAttention
 from .passes.fuse_elementwise import FuseElementwise
 from .passes.fuse_epilogue import FuseEpilogue
+from .passes.fuse_horizontal import FuseHorizontal
 from .passes.merge_common import MergeCommon
 from .passes.normalize import Normalize, normalized
+from .passes.rewrite_rules import Rewrite
+from .passes.simplify_algebra import SIMPLIFY
 from .pipeline import Pipeline, Stage
 from .target import Context, Target, passes_of
 
@@ -24,7 +27,7 @@ def stages(target: Target | None, context: Any, options: CompileOptions) -> list
     """The stages from normalize to fuse, with the passes that the target adds."""
     own: dict[str, Stage] = {
         "normalize": Stage("normalize", (Normalize(),), normalized),
-        "simplify": Stage("simplify", (FoldConstants(), MergeCommon()) if options.optimize else ()),
+        "simplify": Stage("simplify", (FoldConstants(), MergeCommon(), Rewrite(SIMPLIFY), FuseHorizontal(), FoldConstants()) if options.optimize else ()),
         "legalize": Stage("legalize"),
         "fuse": Stage("fuse", (FuseAttention(), FuseElementwise(), FuseEpilogue()) if options.optimize else ()),
     }

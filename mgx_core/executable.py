@@ -22,7 +22,7 @@ from .options import CompileOptions
 from .passes.lower import Lower, Placement
 from .pipeline import PassRecord, Pipeline, Stage
 from .shape import AnyShape, Shape, matches
-from .target import HostRunner, Runner, Target, passes_of, runner_of
+from .target import HostRunner, Runner, Target, kernels_of, passes_of, runner_of
 
 __all__ = ["Executable", "Instance", "Timing", "lowered"]
 
@@ -123,7 +123,7 @@ class Executable:
     def _instantiate(self, shapes: Mapping[str, AnyShape]) -> Instance:
         given = {n: s for n, s in shapes.items() if s.dynamic() is False}
         module = self.module.clone(parameters=given)
-        lower = Lower(self.target.kernels(self.context), self.context)
+        lower = Lower(kernels_of(self.target, self.context), self.context)
         stages = (
             Stage("lower", (lower, *passes_of(self.target, "lower", self.context, self.options)), lowered),
             Stage("plan", tuple(passes_of(self.target, "plan", self.context, self.options))),

@@ -155,6 +155,9 @@ class Plugins:
         for hook in ("targets", "frontends", "operations", "commands"):
             if hasattr(plugin, hook):
                 record.offers[hook] = [lazy.name for lazy in getattr(plugin, hook)()]
+        for hook in ("kernels", "passes", "converters"):  # what they give depends on whom they are asked for
+            if hasattr(plugin, hook):
+                record.offers[hook] = []
 
     def register(self, plugin: Any, name: str | None = None) -> None:
         """Add a plugin object by hand (tests, notebooks)."""
@@ -177,6 +180,10 @@ class Plugins:
                         record.state, record.exception = "failed", error
                         record.error = f"hook {hook}: {type(error).__name__}: {error}"
         return found
+
+    def offered(self, hook: str) -> list[tuple[str, Lazy]]:
+        """Everything that plugins offer through a hook without arguments, with the plugin's name, unloaded."""
+        return self._all(hook)
 
     def named(self, hook: str) -> dict[str, Lazy]:
         """What plugins offer through a hook, by name.  Errors: PluginError if two offer one name."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..argument import Argument
+from ..argument import Argument, Value
 from ..errors import MgxError
 from ..interpret import Interpreter
 from ..ir.instruction import Instruction
 from ..ir.module import Module, captures, nested
 from ..shape import Shape
+from .outline import is_view, through_views
 
 __all__ = ["FoldConstants"]
 
@@ -35,15 +36,16 @@ class FoldConstants:
     def _fold(self, module: Module, ins: Instruction) -> bool:
         if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or ins.op.random or ins.op.effect:
             return False
-        if not all(i.is_literal or i.is_absent for i in ins.inputs) or any(captures(m) for m in ins.modules):
+        sources = [through_views(i) for i in ins.inputs]
+        if is_view(ins) or not all(i.is_literal or i.is_absent for i in sources) or any(captures(m) for m in ins.modules):
             return False
         if not isinstance(ins.result, Shape) or ins.modules or not hasattr(ins.op, "compute"):
             return False
         size = 0 if ins.result.dynamic() else ins.result.elements()
-        if size > self.limit + sum(i.shape.elements() for i in ins.inputs if i.is_literal):
+        if size > self.limit + sum(i.shape.elements() for i in sources if i.is_literal):
             return False
         try:
-            args = [None if i.is_absent else i.get_literal().value for i in ins.inputs]
+            args = [_constant(i) for i in ins.inputs]
             value = Interpreter.settle(ins.op.evaluate(args))
         except MgxError:
             return False  # what is wrong with the values is reported where they are used, while running
@@ -57,3 +59,12 @@ class FoldConstants:
         else:
             module.replace(ins, folded)
         return True
+
+
+def _constant(ins: Instruction) -> Value:
+    """The value of a literal, or of views of one."""
+    if ins.is_absent:
+        return None
+    if ins.is_literal:
+        return ins.get_literal().value
+    return ins.op.evaluate([_constant(i) for i in ins.inputs])

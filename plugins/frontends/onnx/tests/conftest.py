@@ -18,71 +18,72 @@ def model_of(
     op_type: str,
     inputs: Sequence[Any],
     opset: int,
-    outputs: Sequence[str],
+    outputs: int,
     domain: str,
-    constants: Sequence[int],
+    fixed: Sequence[int],
     attributes: dict[str, Any],
 ) -> onnx.ModelProto:
-    """A model of one node; inputs at the places `constants` are initializers, None is an absent input."""
+    """A model of one node; inputs at the places `fixed` are initializers, None is an absent input."""
     names = [f"i{k}" if x is not None else "" for k, x in enumerate(inputs)]
-    node = helper.make_node(op_type, names, outputs, domain=domain, **attributes)
+    results = [f"o{k}" for k in range(outputs)]
+    node = helper.make_node(op_type, names, results, domain=domain, **attributes)
     given = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.asarray(x).dtype), np.shape(x))
         for k, (name, x) in enumerate(zip(names, inputs, strict=True))
-        if x is not None and k not in constants
+        if x is not None and k not in fixed
     ]
     literals = [
         onnx.numpy_helper.from_array(np.asarray(inputs[k]), names[k])
-        for k in constants
+        for k in fixed
         if k < len(inputs) and inputs[k] is not None
     ]
-    results = [helper.make_empty_tensor_value_info(o) for o in outputs if o]
-    graph = helper.make_graph([node], "one_node", given, results, literals)
+    named = [helper.make_empty_tensor_value_info(r) for r in results]
+    graph = helper.make_graph([node], "one_node", given, named, literals)
     imports = [helper.make_opsetid("", opset)] + ([helper.make_opsetid(domain, 1)] if domain else [])
     return helper.make_model(graph, opset_imports=imports, ir_version=IR_OF_OPSET.get(opset, 8))
 
 
-def feeds_of(inputs: Sequence[Any], constants: Sequence[int]) -> list[Any]:
-    return [np.asarray(x) for k, x in enumerate(inputs) if x is not None and k not in constants]
+def feeds_of(inputs: Sequence[Any], fixed: Sequence[int]) -> list[Any]:
+    return [np.asarray(x) for k, x in enumerate(inputs) if x is not None and k not in fixed]
 
 
 @pytest.fixture
-def run_node() -> Callable[..., list[Any]]:
-    """``run_node(op_type, inputs, opset=, outputs=, domain=, constants=, **attributes)``: results on the ref target."""
+def run() -> Callable[..., list[Any]]:
+    """``run(op_type, *inputs, opset=, outputs=, domain=, fixed=, **attributes)``: results on the ref target."""
 
-    def run(
+    def once(
         op_type: str,
-        inputs: Sequence[Any],
-        opset: int = 22,
-        outputs: Sequence[str] = ("y",),
+        *inputs: Any,
+        opset: int = 18,
+        outputs: int = 1,
         domain: str = "",
-        constants: Sequence[int] = (),
+        fixed: Sequence[int] = (),
         **attributes: Any,
     ) -> list[Any]:
-        model = model_of(op_type, inputs, opset, outputs, domain, constants, attributes)
-        return list(RefBackend.prepare(model).run(feeds_of(inputs, constants)))
+        model = model_of(op_type, inputs, opset, outputs, domain, fixed, attributes)
+        return list(RefBackend.prepare(model).run(feeds_of(inputs, fixed)))
 
-    return run
+    return once
 
 
 @pytest.fixture
 def agree() -> Callable[..., list[Any]]:
-    """``agree(op_type, inputs, ..., rtol=, atol=)``: as `run_node`; onnxruntime gives the same values, types and dims."""
+    """``agree(op_type, *inputs, ..., rtol=, atol=)``: as `run`; onnxruntime gives the same values, types and dims."""
     peer = pytest.importorskip("onnxruntime")
 
     def check(
         op_type: str,
-        inputs: Sequence[Any],
+        *inputs: Any,
         opset: int = 18,
-        outputs: Sequence[str] = ("y",),
+        outputs: int = 1,
         domain: str = "",
-        constants: Sequence[int] = (),
+        fixed: Sequence[int] = (),
         rtol: float = 1e-4,
         atol: float = 1e-5,
         **attributes: Any,
     ) -> list[Any]:
-        model = model_of(op_type, inputs, opset, outputs, domain, constants, attributes)
-        feeds = feeds_of(inputs, constants)
+        model = model_of(op_type, inputs, opset, outputs, domain, fixed, attributes)
+        feeds = feeds_of(inputs, fixed)
         settings = peer.SessionOptions()
         settings.log_severity_level = 4
         session = peer.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])

@@ -31,7 +31,7 @@ CONV = [
 @pytest.mark.parametrize("bias", [False, True])
 def test_conv(agree: Any, attributes: dict[str, Any], x: Any, w: Any, bias: bool) -> None:
     extra = (rand(w[0]),) if bias else ()
-    agree("Conv", [rand(*x), rand(*w), *extra], kernel_shape=list(w[2:]), **attributes)
+    agree("Conv", rand(*x), rand(*w), *extra, kernel_shape=list(w[2:]), **attributes)
 
 
 TRANSPOSED = [
@@ -48,7 +48,7 @@ TRANSPOSED = [
 @pytest.mark.parametrize(("attributes", "x", "w"), TRANSPOSED)
 def test_conv_transpose(agree: Any, attributes: dict[str, Any], x: Any, w: Any) -> None:
     out = w[1] * attributes.get("group", 1)
-    agree("ConvTranspose", [rand(*x), rand(*w), rand(out)], **attributes)
+    agree("ConvTranspose", rand(*x), rand(*w), rand(out), **attributes)
 
 
 POOLS = [
@@ -66,23 +66,23 @@ POOLS = [
 @pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool", "LpPool"])
 def test_pool(agree: Any, op_type: str, case: dict[str, Any]) -> None:
     attributes = {k: v for k, v in case.items() if k != "x"}
-    agree(op_type, [rand(*case["x"])], opset=18, **attributes)
+    agree(op_type, rand(*case["x"]), opset=18, **attributes)
     if op_type == "AveragePool":
-        agree(op_type, [rand(*case["x"])], opset=11, count_include_pad=1, **attributes)
+        agree(op_type, rand(*case["x"]), opset=11, count_include_pad=1, **attributes)
     if op_type == "LpPool":
-        agree(op_type, [rand(*case["x"])], opset=18, p=3, **attributes)
+        agree(op_type, rand(*case["x"]), opset=18, p=3, **attributes)
 
 
 @pytest.mark.parametrize("storage_order", [0, 1])
 def test_max_pool_indices(agree: Any, storage_order: int) -> None:
     case = dict(kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1], storage_order=storage_order, dilations=[1, 2])
-    agree("MaxPool", [rand(2, 3, 8, 7)], opset=12, outputs=["y", "z"], **case)
+    agree("MaxPool", rand(2, 3, 8, 7), opset=12, outputs=2, **case)
 
 
 def test_max_pool_of_bytes(agree: Any) -> None:
     agree(
         "MaxPool",
-        [RNG.integers(-128, 127, (1, 2, 6, 6), dtype=np.int8)],
+        RNG.integers(-128, 127, (1, 2, 6, 6), dtype=np.int8),
         opset=12,
         kernel_shape=[3, 3],
         pads=[1, 1, 1, 1],
@@ -91,19 +91,19 @@ def test_max_pool_of_bytes(agree: Any) -> None:
 
 @pytest.mark.parametrize("op_type", ["GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool"])
 def test_global_pool(agree: Any, op_type: str) -> None:
-    agree(op_type, [rand(2, 3, 4, 5)])
+    agree(op_type, rand(2, 3, 4, 5))
 
 
-def test_max_unpool_inverts_max_pool(agree: Any, run_node: Any) -> None:
+def test_max_unpool_inverts_max_pool(agree: Any, run: Any) -> None:
     x = rand(1, 2, 4, 6)
-    y, where = run_node("MaxPool", [x], outputs=["y", "z"], kernel_shape=[2, 2], strides=[2, 2])
-    (back,) = agree("MaxUnpool", [y, where], kernel_shape=[2, 2], strides=[2, 2])
+    y, where = run("MaxPool", x, outputs=2, kernel_shape=[2, 2], strides=[2, 2])
+    (back,) = agree("MaxUnpool", y, where, kernel_shape=[2, 2], strides=[2, 2])
     assert sorted(back[back != 0]) == sorted(y[y != 0])
 
 
-def test_max_unpool_refuses_indices_outside(run_node: Any) -> None:
+def test_max_unpool_refuses_indices_outside(run: Any) -> None:
     with pytest.raises(MgxError, match=r"indices must lie in \[0, 15\]"):
-        run_node("MaxUnpool", [rand(1, 1, 2, 2), np.array([[[[0, 1], [2, 16]]]])], kernel_shape=[2, 2], strides=[2, 2])
+        run("MaxUnpool", rand(1, 1, 2, 2), np.array([[[[0, 1], [2, 16]]]]), kernel_shape=[2, 2], strides=[2, 2])
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
@@ -111,10 +111,10 @@ def test_max_unpool_refuses_indices_outside(run_node: Any) -> None:
 @pytest.mark.parametrize("known", [True, False])
 def test_old_resize(agree: Any, mode: str, scales: tuple[float, ...], known: bool) -> None:
     x, s = rand(1, 2, 4, 6), np.array(scales, np.float32)
-    agree("Resize", [x, s], opset=10, mode=mode, constants=[1] if known else [])
+    agree("Resize", x, s, opset=10, mode=mode, fixed=[1] if known else [])
     if min(scales) >= 1:
-        agree("Upsample", [x, s], opset=9, mode=mode, constants=[1] if known else [])
-        agree("Upsample", [x], opset=7, mode=mode, scales=[float(v) for v in scales])
+        agree("Upsample", x, s, opset=9, mode=mode, fixed=[1] if known else [])
+        agree("Upsample", x, opset=7, mode=mode, scales=[float(v) for v in scales])
 
 
 TRANSFORMATIONS = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"]
@@ -127,11 +127,14 @@ def test_resize_to_sizes(agree: Any, transformation: str, mode: str, sizes: tupl
     x, none, s = rand(1, 2, 5, 4), np.zeros(0, np.float32), np.array(sizes)
     agree(
         "Resize",
-        [x, none, none, s],
+        x,
+        none,
+        none,
+        s,
         opset=19,
         mode=mode,
         coordinate_transformation_mode=transformation,
-        constants=[1, 2, 3],
+        fixed=[1, 2, 3],
     )
 
 
@@ -139,7 +142,7 @@ def test_resize_to_sizes(agree: Any, transformation: str, mode: str, sizes: tupl
 @pytest.mark.parametrize("scales", [(1, 1, 2, 3), (1, 1, 0.6, 0.6), (1, 1, 1.5, 0.8)])
 def test_resize_nearest_modes(agree: Any, nearest: str, scales: tuple[float, ...]) -> None:
     s = np.array(scales, np.float32)
-    agree("Resize", [rand(1, 1, 7, 10), None, s], opset=13, mode="nearest", nearest_mode=nearest, constants=[2])
+    agree("Resize", rand(1, 1, 7, 10), None, s, opset=13, mode="nearest", nearest_mode=nearest, fixed=[2])
 
 
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
@@ -147,12 +150,15 @@ def test_resize_antialias(agree: Any, mode: str) -> None:
     s = np.array([1, 1, 4, 3])
     agree(
         "Resize",
-        [rand(1, 2, 9, 8), None, None, s],
+        rand(1, 2, 9, 8),
+        None,
+        None,
+        s,
         opset=18,
         mode=mode,
         antialias=1,
         exclude_outside=1,
-        constants=[3],
+        fixed=[3],
         rtol=1e-3,
     )
 
@@ -162,19 +168,22 @@ def test_resize_keeps_aspect(agree: Any, policy: str) -> None:
     s = np.array([7, 8])
     agree(
         "Resize",
-        [rand(1, 2, 4, 6), None, None, s],
+        rand(1, 2, 4, 6),
+        None,
+        None,
+        s,
         opset=18,
         axes=[2, 3],
         keep_aspect_ratio_policy=policy,
-        constants=[3],
+        fixed=[3],
     )
 
 
 def test_crop_and_resize(agree: Any) -> None:
     x, roi, s = rand(1, 1, 4, 5), np.array([0, 0, 0.4, 0.6, 1, 1, 1.2, 1.7], np.float32), np.array([1, 1, 3, 4])
     mode = dict(coordinate_transformation_mode="tf_crop_and_resize", mode="linear", extrapolation_value=10.0)
-    agree("Resize", [x, roi, None, s], opset=13, constants=[1, 3], **mode)
-    agree("Resize", [x, roi, None, s], opset=13, **mode)
+    agree("Resize", x, roi, None, s, opset=13, fixed=[1, 3], **mode)
+    agree("Resize", x, roi, None, s, opset=13, **mode)
 
 
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
@@ -183,12 +192,12 @@ def test_crop_and_resize(agree: Any) -> None:
 def test_grid_sample(agree: Any, padding: str, mode: str, align: int) -> None:
     grid = RNG.uniform(-1.8, 1.8, (2, 4, 5, 2)).astype(np.float32)
     attributes = dict(padding_mode=padding, align_corners=align)
-    agree("GridSample", [rand(2, 3, 5, 4), grid], opset=20, mode=mode, **attributes, atol=1e-4)
+    agree("GridSample", rand(2, 3, 5, 4), grid, opset=20, mode=mode, **attributes, atol=1e-4)
     old = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
-    agree("GridSample", [rand(2, 3, 5, 4), grid], opset=16, mode=old, **attributes, atol=1e-4)
+    agree("GridSample", rand(2, 3, 5, 4), grid, opset=16, mode=old, **attributes, atol=1e-4)
     if mode != "cubic":
         deep = RNG.uniform(-1.4, 1.4, (1, 3, 4, 2, 3)).astype(np.float32)
-        agree("GridSample", [rand(1, 2, 3, 5, 4), deep], opset=20, mode=mode, **attributes, atol=1e-4)
+        agree("GridSample", rand(1, 2, 3, 5, 4), deep, opset=20, mode=mode, **attributes, atol=1e-4)
 
 
 @pytest.mark.parametrize("mode", ["avg", "max"])
@@ -197,36 +206,36 @@ def test_roi_align(agree: Any, mode: str, opset: int, ratio: int) -> None:
     rois = np.array([[0, 0, 9, 6], [2, 3, 11, 12], [-4, -3, 30, 2], [5, 5, 5, 5]], np.float32)
     where = np.array([0, 1, 1, 0])
     shape = dict(output_height=3, output_width=2, sampling_ratio=ratio, spatial_scale=0.5)
-    agree("RoiAlign", [rand(2, 3, 8, 7), rois, where], opset=opset, mode=mode, **shape)
+    agree("RoiAlign", rand(2, 3, 8, 7), rois, where, opset=opset, mode=mode, **shape)
 
 
-def test_roi_align_refuses_an_image_that_is_not_there(run_node: Any) -> None:
+def test_roi_align_refuses_an_image_that_is_not_there(run: Any) -> None:
     with pytest.raises(MgxError, match="regions name images 0 to 2, x has 2"):
-        run_node("RoiAlign", [rand(2, 1, 4, 4), rand(2, 4), np.array([0, 2])], opset=16)
+        run("RoiAlign", rand(2, 1, 4, 4), rand(2, 4), np.array([0, 2]), opset=16)
 
 
 def test_max_roi_pool(agree: Any) -> None:
     rois = np.array([[0, 0, 0, 9, 6], [1, 2, 3, 11, 12], [1, 4, 3, 5, 2]], np.float32)
-    agree("MaxRoiPool", [rand(2, 3, 8, 7), rois], pooled_shape=[3, 2], spatial_scale=0.5)
+    agree("MaxRoiPool", rand(2, 3, 8, 7), rois, pooled_shape=[3, 2], spatial_scale=0.5)
 
 
 def test_affine_grid(agree: Any) -> None:
-    agree("AffineGrid", [rand(2, 2, 3), np.array([2, 1, 3, 4])], opset=20, constants=[1], align_corners=1)
-    agree("AffineGrid", [rand(1, 3, 4), np.array([1, 1, 2, 3, 4])], opset=20)
+    agree("AffineGrid", rand(2, 2, 3), np.array([2, 1, 3, 4]), opset=20, fixed=[1], align_corners=1)
+    agree("AffineGrid", rand(1, 3, 4), np.array([1, 1, 2, 3, 4]), opset=20)
 
 
 def test_fused_convolution(agree: Any) -> None:
     x, w, b, z = rand(1, 2, 5, 5), rand(3, 2, 3, 3), rand(3), rand(1, 3, 3, 3)
-    agree("FusedConv", [x, w, b, z], domain="com.microsoft", activation="Relu")
-    agree("FusedConv", [x, w, b], domain="com.microsoft", activation="LeakyRelu", activation_params=[0.2])
-    agree("FusedConv", [x, w, b], domain="com.microsoft", activation="HardSigmoid", activation_params=[0.3, 0.4])
-    agree("FusedConv", [x, w, b], domain="com.microsoft", activation="Clip", activation_params=[-0.1, 0.4])
+    agree("FusedConv", x, w, b, z, domain="com.microsoft", activation="Relu")
+    agree("FusedConv", x, w, b, domain="com.microsoft", activation="LeakyRelu", activation_params=[0.2])
+    agree("FusedConv", x, w, b, domain="com.microsoft", activation="HardSigmoid", activation_params=[0.3, 0.4])
+    agree("FusedConv", x, w, b, domain="com.microsoft", activation="Clip", activation_params=[-0.1, 0.4])
 
 
-def test_nhwc_convolution_is_a_convolution(run_node: Any) -> None:
+def test_nhwc_convolution_is_a_convolution(run: Any) -> None:
     x, w, b = rand(1, 5, 6, 2), rand(3, 3, 3, 2), rand(3)
-    (ours,) = run_node("NhwcConv", [x, w, b], domain="com.microsoft", pads=[1, 1, 1, 1])
-    (plain,) = run_node("Conv", [x.transpose(0, 3, 1, 2), w.transpose(0, 3, 1, 2), b], pads=[1, 1, 1, 1])
+    (ours,) = run("NhwcConv", x, w, b, domain="com.microsoft", pads=[1, 1, 1, 1])
+    (plain,) = run("Conv", x.transpose(0, 3, 1, 2), w.transpose(0, 3, 1, 2), b, pads=[1, 1, 1, 1])
     np.testing.assert_allclose(ours, plain.transpose(0, 2, 3, 1), rtol=1e-5, atol=1e-6)
 
 
@@ -242,6 +251,6 @@ def test_nhwc_convolution_is_a_convolution(run_node: Any) -> None:
         ("ConvTranspose", [(1, 2, 3), (3, 2, 2)], dict(), "channels"),
     ],
 )
-def test_refusals(run_node: Any, op_type: str, inputs: Any, attributes: dict[str, Any], message: str) -> None:
+def test_refusals(run: Any, op_type: str, inputs: Any, attributes: dict[str, Any], message: str) -> None:
     with pytest.raises(MgxError, match=message):
-        run_node(op_type, [*(rand(*d) for d in inputs)], **attributes)
+        run(op_type, *(rand(*d) for d in inputs), **attributes)

@@ -447,6 +447,8 @@ def group_query_attention(
         turned = bool(n.attr("rotary_interleaved", 0))
         if position_ids is not None:
             at = n.convert(position_ids, dt.int64)
+            if past_key is None or past_key.shape.dims[2] == 0:  # a prompt: its first position counts, for all samples
+                at = n.reshape(n.slice(at, [0, 1], [0, 0], [1, 1]), (1,))
             q, k = (n.add("rotary_embedding", x, cos, sin, at, interleaved=turned) for x in (q, k))
         else:
             q, k = (n.add("gqa_rotary_embedding", x, last, cos, sin, interleaved=turned) for x in (q, k))
@@ -481,7 +483,8 @@ def group_query_attention(
         if which is None:
             n.fail(f"qk_output must be 1 or 2 where output_qk is asked for, got {n.attr('qk_output', 0)}")
         stage = n.add("attention", *operands, **attributes, result_of=which)
-        stage = finite(n, stage) if which == "masked" else stage
+        if which == "masked":
+            stage = n.pointwise("where", n.add("isinf", stage), n.literal(0.0, stage.shape.dtype), stage)
     return merged_heads(n, y), k, v, stage
 
 

@@ -1,0 +1,75 @@
+"""``mgx-driver compile``: compile and report, or save."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from . import data, source
+from .compiling import compile_options, compiled, host_placements, quantized
+from .data import data_options, inputs
+from .forms import chosen_form, form_options, write
+from .group import DriverCommand
+from .report import Report, report_options
+from .source import Source, source_options
+
+__all__ = ["command"]
+
+
+@click.command("compile", cls=DriverCommand, many=(*source.MANY, *data.MANY))
+@source_options
+@compile_options
+@data_options
+@form_options
+@report_options
+def command(as_json: bool, **given: Any) -> None:
+    """Compile a model; report passes, kernels and memory, or save the result.
+
+    Symbolic extents get the values that `run` would give them, so that kernels can be reported.
+
+    \b
+    Examples:
+      mgx-driver compile model.onnx --cpu                what happened, and what was left to the host and why
+      mgx-driver compile model.onnx --cpu -o model.mxr   saved with its kernels
+      mgx-driver compile model.onnx --cpu --text         the optimised program
+      mgx-driver compile model.onnx --exhaustive-tune    the fastest kernels, by trying
+    """
+    report = Report(as_json)
+    program = Source.of(given).program()
+    program = quantized(program, given, lambda: inputs(program.get_parameter_shapes(), given))
+    start = time.perf_counter()
+    executable = compiled(program, given)
+    seconds = time.perf_counter() - start
+    if given["output"] is not None or given["text"] or given["binary"] or given["graphviz"]:
+        if given["output"] is not None and not as_json:
+            form = chosen_form(given, False)
+            report.say(f"compiled for {executable.target.name} in {seconds:.3f} s, written to {given['output']} ({form})")
+        write(program, given, as_json)
+        return
+    instance = executable.instance(executable.bind(inputs(executable.parameters, given)))
+    records = [*executable.records, *instance.records]
+    declined = host_placements(instance)
+    report.document(
+        {
+            "model": Source.of(given).name,
+            "target": executable.target.name,
+            "options": {k: getattr(executable.options, k) for k in executable.options.__dataclass_fields__},
+            "seconds": seconds,
+            "passes": [vars(r) for r in records],
+            "kernels": [{"op": p.op, "kernel": p.kernel, "place": p.place} for p in instance.placements],
+            "host": declined,
+            "memory": {"peak": instance.plan.peak, "lower_bound": instance.plan.lower_bound},
+        }
+    )
+    report.say(f"compiled for {executable.target.name} in {seconds:.3f} s")
+    report.table(
+        ["stage", "pass", "ms", "instructions"],
+        [(r.stage, r.name, f"{r.seconds * 1e3:.2f}", f"{r.before} -> {r.after}") for r in records],
+        right=[2],
+    )
+    report.say(f"{len(instance.placements)} kernels, {instance.plan.peak} bytes of memory for intermediate values")
+    if declined:
+        report.say(f"{len(declined)} on the host, because the target declined:")
+        report.table(["operation", "from", "why"], [(d["op"], ", ".join(d["sources"]), "; ".join(d["refused"])) for d in declined])

@@ -1,0 +1,115 @@
+"""The options that say where and how to compile, and the compiling itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from ..errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from ..executable import Executable, Instance
+    from ..program import Program
+
+__all__ = ["compile_options", "compiled", "host_placements", "quantized", "target_name"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+QUANTIZE: Final = {
+    "fp16": "Compute floats in float16.",
+    "bf16": "Compute floats in bfloat16.",
+    "fp8": "Compute matrix products and convolutions in 8-bit floats.",
+    "int8": "Compute matrix products and convolutions in 8-bit integers.",
+    "int4_weights": "Keep weights in 4-bit integers.",
+}
+
+
+def compile_options(function: F) -> F:
+    """Target, options of the compiler, reduced precision."""
+    options = [
+        click.option("--gpu", is_flag=True, help="Compile for the target gpu."),
+        click.option("--cpu", is_flag=True, help="Compile for the target cpu."),
+        click.option("--ref", is_flag=True, help="Compile for the target ref."),
+        click.option("--target", metavar="NAME", help="Compile for any installed target (default: the best installed)."),
+        click.option("--enable-offload-copy", is_flag=True, help="Copy parameters and results for the caller (default)."),
+        click.option("--disable-fast-math", is_flag=True, help="No approximations, however close."),
+        click.option("--exhaustive-tune", is_flag=True, help="Time every kernel that could do the work; take the fastest."),
+        click.option("--disable-pass", "disable_passes", multiple=True, metavar="NAME", help="Leave out a pass."),
+        click.option("--validate", is_flag=True, help="Check the program after every pass."),
+        *(click.option(f"--{n.replace('_', '-')}", n, is_flag=True, help=text) for n, text in QUANTIZE.items()),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def target_name(given: Mapping[str, Any]) -> str:
+    """The one target that the options name, else the best installed.  Errors: click.UsageError if they name two."""
+    named = [n for n in ("gpu", "cpu", "ref") if given[n]] + ([given["target"]] if given["target"] else [])
+    if len(set(named)) > 1:
+        raise click.UsageError(f"one target, please: got {' and '.join(named)}")
+    if named:
+        return str(named[0])
+    from ..api import best_target
+
+    return best_target()
+
+
+def quantized(program: Program, given: Mapping[str, Any], data: Callable[[], Mapping[str, Any]]) -> Program:
+    """The program in the reduced precision that the options ask for, calibrated on `data` where that is needed.
+
+    Errors: UnsupportedError if this installation of mgx cannot quantize.
+    """
+    wanted = [n for n in QUANTIZE if given[n]]
+    if not wanted:
+        return program
+    try:
+        from importlib import import_module
+
+        quantize: Any = import_module("mgx_core.quantize")
+    except ModuleNotFoundError:
+        quantize = None
+    copy = program.clone()
+    for name in wanted:
+        function = getattr(quantize, f"quantize_{name}", None)
+        if function is None:
+            raise UnsupportedError(f"--{name.replace('_', '-')} is not available yet")
+        if name in ("fp8", "int8"):
+            from ..api import get_target
+
+            made = function(copy, get_target(target_name(given)), [data()])
+        else:
+            made = function(copy)
+        copy = copy if made is None else made
+    return copy
+
+
+def compiled(program: Program, given: Mapping[str, Any]) -> Executable:
+    """The executable of a program on the chosen target; one that was compiled before it was saved is used as it is.
+
+    Errors: whatever a pass or the target raises.
+    """
+    chosen = any(given[n] for n in ("gpu", "cpu", "ref", "target"))
+    if program.executable is None or chosen:
+        from ..api import get_target
+
+        program.compile(
+            get_target(target_name(given)),
+            offload_copy=True,
+            fast_math=not given["disable_fast_math"],
+            exhaustive_tune=given["exhaustive_tune"],
+            disable_passes=tuple(given["disable_passes"]),
+            validate=given["validate"],
+        )
+    assert program.executable is not None
+    return program.executable
+
+
+def host_placements(instance: Instance) -> list[dict[str, Any]]:
+    """What the target declined: the op, where it came from, and every refusal."""
+    return [
+        {"op": p.op, "sources": list(p.sources), "kernel": p.kernel, "refused": list(p.refused)}
+        for p in instance.placements
+        if p.place == "host"
+    ]

@@ -1,0 +1,132 @@
+"""The forms in which a program is printed or written: text, JSON, binary, graphviz, and a brief."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from .report import Report, shape_document
+
+if TYPE_CHECKING:
+    from ..ir.module import Module
+    from ..program import Program
+
+__all__ = ["brief", "form_options", "graphviz", "write"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def form_options(function: F) -> F:
+    """The options that choose a form and a file."""
+    options = [
+        click.option("--text", is_flag=True, help="As text, literals cut short (default; whole in a file)."),
+        click.option("--binary", is_flag=True, help="As a binary program file (default for .mxr)."),
+        click.option("--graphviz", "-g", is_flag=True, help="As a graph in the DOT language."),
+        click.option("--brief", is_flag=True, help="Counts, parameters and results only."),
+        click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def chosen_form(given: Mapping[str, Any], as_json: bool) -> str:
+    """``text``, ``json``, ``binary`` or ``graphviz``: what the options say, else what the file's extension says."""
+    forms = [f for f in ("text", "binary", "graphviz") if given[f]] + (["json"] if as_json else [])
+    if len(forms) > 1:
+        raise click.UsageError(f"one form, please: got {' and '.join('--' + f for f in forms)}")
+    if forms:
+        return forms[0]
+    output = given["output"]
+    by_extension = {".mxr": "binary", ".mgx": "binary", ".msgpack": "binary", ".json": "json", ".dot": "graphviz", ".gv": "graphviz"}  # fmt: skip
+    return "text" if output is None else by_extension.get(output.suffix.lower(), "text")
+
+
+def write(program: Program, given: Mapping[str, Any], as_json: bool) -> None:
+    """Print a program, or write it to the file of ``--output``."""
+    form = chosen_form(given, as_json)
+    output: Path | None = given["output"]
+    if form in ("binary", "json"):
+        data = _stored(program, "msgpack" if form == "binary" else "json")
+        if output is not None:
+            output.write_bytes(data)
+        elif form == "json":
+            click.echo(data.decode())
+        else:
+            stream = click.get_binary_stream("stdout")
+            if stream.isatty():
+                raise click.UsageError("--binary does not print to a terminal; say -o FILE")
+            stream.write(data)
+        return
+    text = graphviz(program) if form == "graphviz" else program.text(full=output is not None)
+    if output is None:
+        click.echo(text.rstrip("\n"))
+    else:
+        output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+
+
+def _stored(program: Program, form: str) -> bytes:
+    from ..api import save
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program"
+        save(program, path, form)
+        return path.read_bytes()
+
+
+def brief(program: Program, report: Report) -> None:
+    """What a program takes and gives, and how often it uses which op."""
+    from ..ir.module import nested
+
+    modules = list(nested(program.shown))
+    counts = Counter(i.name for m in modules for i in m if not (i.is_param or i.is_return or i.is_absent))
+    taken, made = program.get_parameter_shapes(), dict(zip(program.get_output_names(), program.get_output_shapes(), strict=True))
+    report.document(
+        {
+            "parameters": {n: shape_document(s) for n, s in taken.items()},
+            "outputs": {n: shape_document(s) for n, s in made.items()},
+            "modules": len(modules),
+            "instructions": sum(counts.values()),
+            "operations": dict(counts.most_common()),
+        }
+    )
+    for name, shape in taken.items():
+        report.say(f"takes {name}: {shape}")
+    for name, shape in made.items():
+        report.say(f"gives {name}: {shape}")
+    report.say(f"{sum(counts.values())} instructions in {len(modules)} module{'s' if len(modules) > 1 else ''}")
+    report.table(["count", "operation"], [(n, name) for name, n in counts.most_common()], right=[0])
+
+
+def graphviz(program: Program) -> str:
+    """The program as a graph in the DOT language; nested modules as clusters."""
+    lines = ["digraph program {", "  rankdir=TB;", '  node [shape=box, fontname="monospace", fontsize=10];']
+    ids: dict[Any, str] = {}
+
+    def walk(module: Module, indent: str) -> None:
+        for ins in module:
+            if ins.is_absent:
+                continue
+            ids[ins] = node = f"n{len(ids)}"
+            label = ins.op.label if ins.is_param else "literal" if ins.is_literal else ins.name  # type: ignore[attr-defined]
+            more = "" if ins.is_return else f"\\n{ins.result}"
+            style = ', style=filled, fillcolor="#d0e0f0"' if ins.is_param else ", color=grey" if ins.is_literal else ""
+            lines.append(f'{indent}{node} [label="{_quoted(str(label))}{more}"{style}];')
+            lines.extend(f"{indent}{ids[i]} -> {node};" for i in ins.inputs if i in ids)
+            for inner in ins.modules:
+                lines.append(f'{indent}subgraph "cluster_{_quoted(inner.name)}" {{ label="{_quoted(inner.name)}";')
+                walk(inner, indent + "  ")
+                lines.append(f"{indent}}}")
+                lines.extend(f"{indent}{ids[o]} -> {node} [style=dashed];" for o in inner.outputs if o in ids)
+
+    walk(program.shown, "  ")
+    return "\n".join([*lines, "}"])
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

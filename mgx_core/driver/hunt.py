@@ -1,0 +1,116 @@
+"""Finding the instruction that goes wrong: prefixes of a program, and instructions on their own, against the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..interpret import Interpreter
+from .accuracy import Difference, Tolerance, compare
+from .edit import prefix, steps
+
+if TYPE_CHECKING:
+    from ..executable import Executable
+    from ..ir.instruction import Instruction
+    from ..program import Program
+
+__all__ = ["Hunt"]
+
+
+class Hunt:
+    """One program on one set of inputs: the reference's value of every instruction, and the target's where asked.
+
+    compile: makes the executable of a program on the target under test.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        values: Mapping[str, Any],
+        tolerance: Tolerance,
+        compile: Callable[[Program], Executable],
+    ) -> None:
+        from ..executable import as_parameter
+
+        self.program = program
+        self.values = dict(values)
+        self.tolerance = tolerance
+        self.compile = compile
+        module = program.get_main_module()
+        self.steps: list[Instruction] = steps(module)
+        own = set(self.steps)
+        self._gold: dict[Instruction, Any] = {}
+        for name, ins in module.parameters.items():
+            self._gold[ins] = as_parameter(name, self.values[name], ins.result)
+
+        def note(ins: Instruction, value: Any) -> None:
+            if ins in own:
+                self._gold[ins] = value
+
+        self._results = Interpreter(note).run(module, [self._gold[p] for p in module.parameters.values()])
+
+    def results(self) -> list[Any]:
+        """What the reference gives for the whole program."""
+        return self._results
+
+    def gold(self, ins: Instruction) -> Any:
+        """The reference's value of an instruction of the main module."""
+        return ins.literal.value if ins.literal is not None else self._gold[ins]
+
+    def prefix(self, count: int) -> Difference:
+        """The program cut after `count` steps: the first of its results that differs, or the last."""
+        cut, ends = prefix(self.program, count)
+        got = self.compile(cut).run({n: self.values[n] for n in cut.get_parameter_names()})
+        worst = Difference("", "")
+        for n, result in zip(ends, got, strict=True):
+            if self.steps[n].op.random:
+                continue
+            worst = compare(repr(self.steps[n]), result.value, self.gold(self.steps[n]), self.tolerance)
+            if not worst.ok:
+                break
+        return worst
+
+    def bisect(self, tell: Callable[[int, Difference], None]) -> int | None:
+        """The position of the first step with which a prefix differs; None if the whole program does not."""
+        low, high = 0, len(self.steps)  # the first `low` steps are right, the first `high` differ
+        whole = self.prefix(high)
+        tell(high, whole)
+        if whole.ok:
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            found = self.prefix(middle)
+            tell(middle, found)
+            low, high = (middle, high) if found.ok else (low, middle)
+        return high - 1
+
+    def alone(self, index: int) -> tuple[Difference, str]:
+        """One step on the reference's inputs; with the reason, if it was skipped."""
+        from ..ir.module import captures
+        from ..ir.program import Graph
+        from ..program import Program
+
+        ins = self.steps[index]
+        if ins.op.random:
+            return Difference(repr(ins), ""), "is random"
+        if any(captures(m) for m in ins.modules):
+            return Difference(repr(ins), ""), "reads values of enclosing modules from inside"
+        graph = Graph()
+        args: dict[Instruction, Instruction] = {}
+        values: dict[str, Any] = {}
+        for i in ins.inputs:
+            if i in args:
+                continue
+            if i.is_absent:
+                args[i] = graph.main.add_absent()
+            elif i.literal is not None:
+                args[i] = graph.main.add_literal(i.literal)
+            else:
+                name = f"x{len(values)}"
+                args[i] = graph.main.add_parameter(name, i.result)
+                values[name] = self.gold(i)
+        modules = [m.clone() for m in ins.modules]
+        made = graph.main.add(ins.op, *(args[i] for i in ins.inputs), modules=modules, sources=ins.sources)
+        graph.main.add_return([made])
+        (got,) = self.compile(Program(graph)).run(values)
+        return compare(repr(ins), got.value, self.gold(ins), self.tolerance), ""

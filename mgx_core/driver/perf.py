@@ -1,0 +1,154 @@
+"""``mgx-driver perf``: how long a model takes, in all and instruction by instruction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import data, source
+from .compiling import compile_options, compiled, quantized
+from .data import data_options, inputs
+from .group import DriverCommand
+from .report import Report, report_options
+from .source import Source, source_options
+
+if TYPE_CHECKING:
+    from ..executable import Executable, Timing
+
+__all__ = ["command", "statistics"]
+
+
+@click.command("perf", cls=DriverCommand, many=(*source.MANY, *data.MANY))
+@source_options
+@compile_options
+@data_options
+@click.option("--iterations", "-n", type=click.IntRange(1), default=100, show_default=True, help="Measured runs.")
+@click.option("--warmup", type=click.IntRange(0), default=None, help="Runs before that [default: a tenth, at least 1].")
+@click.option("--detailed", "-d", is_flag=True, help="Group the summary by input shapes too, and show every instruction.")
+@report_options
+def command(as_json: bool, iterations: int, warmup: int | None, detailed: bool, **given: Any) -> None:
+    """Time a model on random inputs: the whole, each instruction, each kind of operation.
+
+    Times are medians after warm-up.  The rate is the batch (--batch, else 1) over the median.
+
+    \b
+    Examples:
+      mgx-driver perf --test
+      mgx-driver perf model.onnx --cpu --batch 8 -n 500
+      mgx-driver perf model.onnx --dim-param @seq 128 --detailed --json
+    """
+    report = Report(as_json)
+    program = Source.of(given).program()
+    program = quantized(program, given, lambda: inputs(program.get_parameter_shapes(), given))
+    start = time.perf_counter()
+    executable = compiled(program, given)
+    values = inputs(executable.parameters, given)
+    warm = max(1, iterations // 10) if warmup is None else warmup
+    for _ in range(warm):
+        executable.run(values)
+    ready = time.perf_counter() - start
+    total = statistics([_once(executable, values) for _ in report.progress(range(iterations), "timing")])
+    timings = _instructions(executable, values, iterations, warm, report)
+    spent = sum(_median(t.seconds) for t in timings)
+    batch = given["batch"] or 1
+    steps = [_step(t, spent) for t in timings]
+    groups = _groups(timings, spent, detailed)
+    report.document(
+        {
+            "model": Source.of(given).name,
+            "target": executable.target.name,
+            "iterations": iterations,
+            "compile_and_warmup_s": ready,
+            "total_s": total,
+            "batch": batch,
+            "rate_per_s": batch / total["median"],
+            "instructions_s": spent,
+            "overhead_s": total["median"] - spent,
+            "instructions": steps,
+            "operations": groups,
+        }
+    )
+    if timings and (detailed or len(timings) <= 60):
+        columns = ["ms", "share", "instruction", "from"]
+        report.table(columns, [(*_numbers(s), s["instruction"], ", ".join(s["sources"])) for s in steps], right=[0, 1])
+        report.say()
+    if timings:
+        rows = [(*_numbers(g), g["count"], g["operation"]) for g in groups]
+        report.table(["ms", "share", "count", "operation"], rows, right=[0, 1, 2])
+        report.say()
+    report.say(f"target {executable.target.name}, {iterations} runs after {warm} of warm-up")
+    report.say("total   " + ", ".join(f"{name} {value * 1e3:.4f} ms" for name, value in total.items()))
+    if timings:
+        report.say(f"instructions {spent * 1e3:.4f} ms, overhead {(total['median'] - spent) * 1e3:.4f} ms")
+    report.say(f"rate    {batch / total['median']:.1f}/s at batch {batch}")
+
+
+def _once(executable: Executable, values: dict[str, Any]) -> float:
+    start = time.perf_counter()
+    executable.run(values)
+    return time.perf_counter() - start
+
+
+def _instructions(executable: Executable, values: dict[str, Any], runs: int, warm: int, report: Report) -> list[Timing]:
+    """Times per instruction; none where the target's runner gives none."""
+    from ..errors import ParameterError
+
+    try:
+        return executable.time(values, runs, warm)
+    except ParameterError as error:
+        report.say(f"note: {error}")
+        return []
+
+
+def statistics(seconds: Sequence[float]) -> dict[str, float]:
+    """Minimum, mean, median, 90th and 99th percentile, maximum."""
+    import numpy as np
+
+    median, p90, p99 = (float(v) for v in np.percentile(seconds, (50, 90, 99)))
+    return {"min": min(seconds), "mean": float(np.mean(seconds)), "median": median, "p90": p90, "p99": p99, "max": max(seconds)}
+
+
+def _median(seconds: Sequence[float]) -> float:
+    return statistics(seconds)["median"]
+
+
+def _share(seconds: float, spent: float) -> float:
+    return seconds / spent if spent else 0.0
+
+
+def _step(timing: Timing, spent: float) -> dict[str, Any]:
+    ins = timing.instruction
+    median = _median(timing.seconds)
+    of = getattr(ins.op, "of", ins.op)
+    return {
+        "instruction": repr(ins),
+        "operation": of.name,
+        "kernel": getattr(getattr(ins.op, "kernel", None), "name", None),
+        "sources": list(ins.sources),
+        "seconds": median,
+        "p90": statistics(timing.seconds)["p90"],
+        "share": _share(median, spent),
+    }
+
+
+def _groups(timings: Sequence[Timing], spent: float, detailed: bool) -> list[dict[str, Any]]:
+    """Medians summed by op, with `detailed` by op and input shapes; longest first."""
+    groups: dict[str, list[float]] = {}
+    for t in timings:
+        ins = t.instruction
+        name = getattr(ins.op, "of", ins.op).name
+        if detailed:
+            name += f"({', '.join('-' if i.is_absent else str(i.result) for i in ins.inputs)})"
+        groups.setdefault(name, []).append(_median(t.seconds))
+    rows = [
+        {"operation": name, "count": len(times), "seconds": sum(times), "share": _share(sum(times), spent)}
+        for name, times in groups.items()
+    ]
+    return sorted(rows, key=lambda row: -float(row["seconds"]))  # type: ignore[arg-type]
+
+
+def _numbers(row: dict[str, Any]) -> tuple[str, str]:
+    return f"{row['seconds'] * 1e3:.4f}", f"{row['share']:.1%}"

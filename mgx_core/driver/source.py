@@ -1,0 +1,228 @@
+"""Where a command gets its program: a file of any readable format, or the built-in example; then edited as asked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from .words import by_name, json_value, split
+
+if TYPE_CHECKING:
+    from ..program import Program
+
+__all__ = ["MANY", "Source", "source_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MANY: Final = ("--input-dim", "--dyn-input-dim", "--dim-param", "--apply-pass", "-p")
+STORED: Final = {".mxr", ".mgx", ".msgpack", ".json"}
+TEXT: Final = {".txt", ".text"}
+
+
+def source_options(function: F) -> F:
+    """The model file and the options that say how to read and edit it."""
+    options = [
+        click.argument("file", required=False, type=click.Path(path_type=Path)),
+        click.option("--test", is_flag=True, help="Use the built-in example: a 4x5 by 5x3 matrix product."),
+        click.option("--onnx", is_flag=True, help="The file is ONNX (default: by its extension)."),
+        click.option("--migraphx", "--mxr", "stored", is_flag=True, help="The file is a saved program."),
+        click.option("--frontend", metavar="NAME", help="Read the file with the frontend NAME, of whatever package."),
+        click.option("--batch", type=click.IntRange(1), help="Extent of dimensions that the model leaves open."),
+        click.option("--input-dim", multiple=True, metavar="@NAME N...", help="Extents of an input: @x 1 3 224 224."),
+        click.option(
+            "--dyn-input-dim", multiple=True, metavar="@NAME JSON", help='Ranges of an input: @x "[{min:1,max:8}, 3]".'
+        ),
+        click.option(
+            "--dim-param", multiple=True, metavar="@SYM N|JSON", help='A symbol: @batch 4, or @batch "{min:1,max:8}".'
+        ),
+        click.option("--default-dyn-dim", metavar="JSON", help='Range of dimensions left open: "{min:1,max:8}".'),
+        click.option("--skip-unknown-operators", is_flag=True, help="Keep operators that nothing converts as `unknown`."),
+        click.option("--trim", "-t", type=click.IntRange(0), default=0, metavar="N", help="Drop the last N instructions."),
+        click.option("--optimize", "-O", is_flag=True, help="Apply the passes that need no target."),
+        click.option(
+            "--apply-pass", "-p", multiple=True, metavar="NAME...",
+            help="Apply passes by name, with fields as NAME:key=value,...; an unknown name lists them.",
+        ),
+    ]  # fmt: skip
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@dataclass(frozen=True)
+class Source:
+    """What the options of `source_options` said."""
+
+    file: Path | None
+    test: bool
+    onnx: bool
+    stored: bool
+    frontend: str | None
+    batch: int | None
+    input_dim: tuple[str, ...]
+    dyn_input_dim: tuple[str, ...]
+    dim_param: tuple[str, ...]
+    default_dyn_dim: str | None
+    skip_unknown_operators: bool
+    trim: int
+    optimize: bool
+    apply_pass: tuple[str, ...]
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Source:
+        return cls(**{f.name: given[f.name] for f in dataclasses.fields(cls)})
+
+    @property
+    def name(self) -> str:
+        return "the built-in example" if self.file is None else str(self.file)
+
+    def program(self) -> Program:
+        """The program, read and edited.  Errors: click.UsageError for options that do not fit together; MgxError."""
+        from .edit import apply_passes, trimmed
+
+        program = self._read()
+        if self.trim:
+            program = trimmed(program, self.trim)
+        if self.optimize:
+            from ..api import optimize
+
+            program = optimize(program)
+        names = split(self.apply_pass)
+        return apply_passes(program, names) if names else program
+
+    def _read(self) -> Program:
+        if self.test:
+            if self.file is not None:
+                raise click.UsageError(f"--test takes no file, got {str(self.file)!r}")
+            return self._specialised(example())
+        if self.file is None:
+            raise click.UsageError("a model file is needed, before options that take many values (or --test)")
+        if not self.file.is_file():
+            raise click.UsageError(f"there is no file {str(self.file)!r}")
+        kind = self._kind(self.file)
+        if kind == "stored":
+            from ..api import load
+
+            return self._specialised(load(self.file))
+        if kind == "text":
+            from ..ir.text import parse_program
+
+            return self._specialised(parse_program(self.file.read_text(encoding="utf-8")))
+        from ..plugins import manager
+
+        program: Program = manager().load("frontends", kind)().parse(self.file, **self._parse_options())
+        return program
+
+    def _kind(self, file: Path) -> str:
+        said = [k for k, on in (("onnx", self.onnx), ("stored", self.stored), (self.frontend, self.frontend)) if on and k]
+        if len(said) > 1:
+            raise click.UsageError("--onnx, --migraphx and --frontend exclude each other")
+        if said:
+            return said[0]
+        suffix = file.suffix.lower()
+        if suffix in STORED:
+            return "stored"
+        if suffix in TEXT:
+            return "text"
+        from ..plugins import KNOWN, manager
+
+        name = suffix[1:]
+        offered = manager().named("frontends")
+        if name in offered or name in KNOWN:
+            return name
+        have = ", ".join(sorted({*(f".{f}" for f in offered), *STORED, *TEXT}))
+        raise click.UsageError(f"what kind of file is {str(file)!r}? Known extensions are {have}; or say --frontend NAME")
+
+    def _parse_options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {}
+        if self.batch is not None:
+            if self.default_dyn_dim is not None:
+                raise click.UsageError("--batch and --default-dyn-dim exclude each other")
+            options["default_dim_value"] = self.batch
+        if self.default_dyn_dim is not None:
+            options["default_dyn_dim_value"] = json_value(self.default_dyn_dim, "--default-dyn-dim")
+        if self.input_dim:
+            options["map_input_dims"] = self._input_dims()
+        if self.dyn_input_dim:
+            options["map_dyn_input_dims"] = self._ranges()
+        if self.dim_param:
+            options["dim_params"] = self._symbols()
+        if self.skip_unknown_operators:
+            options["skip_unknown_operators"] = True
+        return options
+
+    def _input_dims(self) -> dict[str, list[int]]:
+        return {
+            name: [_extent(word, f"--input-dim @{name}") for text in words for word in text.strip("[]{}").split(",") if word]
+            for name, words in by_name(self.input_dim, "--input-dim").items()
+        }
+
+    def _ranges(self) -> dict[str, list[Any]]:
+        found = {}
+        for name, words in by_name(self.dyn_input_dim, "--dyn-input-dim").items():
+            value = json_value(" ".join(words), "--dyn-input-dim")
+            if not isinstance(value, list):
+                raise click.UsageError(f"--dyn-input-dim @{name} must be a list of ints and ranges, got {value!r}")
+            found[name] = value
+        return found
+
+    def _symbols(self) -> dict[str, Any]:
+        return {n: json_value(" ".join(w), "--dim-param") for n, w in by_name(self.dim_param, "--dim-param").items()}
+
+    def _specialised(self, program: Program) -> Program:
+        """A program that was not parsed just now, with extents fixed or bounded as asked."""
+        from ..dim import Dim, DynamicDimension, Sym, symbols_of
+        from ..errors import ParameterError
+        from ..ir.program import Graph
+        from ..program import Program
+        from ..shape import AnyShape, Shape
+
+        shapes = program.get_parameter_shapes()
+        values: dict[str, Dim] = {n: DynamicDimension.of(v).named(n) for n, v in self._symbols().items()}
+        parameters: dict[str, AnyShape] = {}
+        wanted: dict[str, list[Dim]] = {n: list(d) for n, d in self._input_dims().items()}
+        for name, ranges in self._ranges().items():
+            wanted[name] = [DynamicDimension.of(r).named(f"{name}_{n}") for n, r in enumerate(ranges)]
+        for name, dims in wanted.items():
+            shape = shapes.get(name)
+            if not isinstance(shape, Shape):
+                known = ", ".join(map(repr, shapes))
+                raise ParameterError(f"there is no tensor parameter {name!r}; there are {known}")
+            parameters[name] = Shape.of(shape.dtype, dims)
+        open_ = {s for shape in shapes.values() if isinstance(shape, Shape) and shape.ranked for d in shape.dims
+                 if isinstance(d, Sym) for s in symbols_of(d)}  # fmt: skip
+        if self.batch is not None:
+            values = {s.name: self.batch for s in open_} | values
+        if self.default_dyn_dim is not None:
+            every = DynamicDimension.of(json_value(self.default_dyn_dim, "--default-dyn-dim"))
+            values = {s.name: every.named(s.name) for s in open_} | values
+        if not values and not parameters:
+            return program
+        main = program.get_main_module().clone(values, parameters=parameters)
+        return Program(Graph(main), program.get_output_names())
+
+
+def _extent(word: str, option: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        raise click.UsageError(f"{option} takes ints, got {word!r}") from None
+
+
+def example() -> Program:
+    """``c = a b`` with a 4x5 and b 5x3."""
+    from ..api import make_op
+    from ..program import Program
+    from ..shape import Shape
+
+    program = Program(output_names=["c"])
+    main = program.get_main_module()
+    a = main.add_parameter("a", Shape("float32", [4, 5]))
+    b = main.add_parameter("b", Shape("float32", [5, 3]))
+    main.add_return([main.add(make_op("dot"), a, b)])
+    return program

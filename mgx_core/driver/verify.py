@@ -1,0 +1,128 @@
+"""``mgx-driver verify``: a target's results against the reference."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import data, source
+from .compiling import QUANTIZE, compile_options, compiled, quantized
+from .data import data_options, inputs
+from .group import DriverCommand
+from .report import Report, report_options
+from .source import Source, source_options
+
+if TYPE_CHECKING:
+    from .accuracy import Difference
+    from .hunt import Hunt
+
+__all__ = ["command"]
+
+
+@click.command("verify", cls=DriverCommand, many=(*source.MANY, *data.MANY))
+@source_options
+@compile_options
+@data_options
+@click.option("--rms-tol", type=float, help="Root mean square error over the largest magnitude [default: 0.001].")
+@click.option("--atol", type=float, help="Absolute error of an element [default: 0.001].")
+@click.option("--rtol", type=float, help="Relative error of an element [default: 0.001].")
+@click.option("--per-instruction", "-i", is_flag=True, help="Check each instruction alone, on the reference's inputs.")
+@click.option("--reduce", "-r", is_flag=True, help="Check ever shorter programs, dropping instructions from the end.")
+@click.option("--bisect", "-b", is_flag=True, help="Find the first instruction that differs, by halving.")
+@report_options
+def command(as_json: bool, **given: Any) -> None:
+    """Compare a target's results with the reference, on random inputs.
+
+    The reference runs every operation of the unoptimised program by its definition.  With 16-bit floats (in the model, or by
+    --fp16 and such) the tolerances are 0.08 rms, 0.04 and 0.04; with 4-bit floats 0.8, 0.4 and 0.4.  Integers must be equal.
+    Exit status 1 if results differ.
+
+    \b
+    Examples:
+      mgx-driver verify model.onnx --cpu
+      mgx-driver verify model.onnx --cpu --atol 1e-5 --rtol 1e-4
+      mgx-driver verify model.onnx --gpu --bisect          which instruction goes wrong first
+      mgx-driver verify model.onnx --gpu -i --json         every instruction on its own
+    """
+    from .accuracy import Tolerance, compare, default_tolerance
+    from .hunt import Hunt
+
+    modes = [m for m in ("per_instruction", "reduce", "bisect") if given[m]]
+    if len(modes) > 1:
+        raise click.UsageError(f"one of {', '.join('--' + m.replace('_', '-') for m in modes)}, please")
+    report = Report(as_json)
+    program = Source.of(given).program()
+    values = inputs(program.get_parameter_shapes(), given)
+    default = default_tolerance(program.get_main_module(), any(given[q] for q in QUANTIZE))
+    tolerance = Tolerance(*(
+        d if g is None else g
+        for g, d in zip((given["rms_tol"], given["atol"], given["rtol"]), (default.rms, default.atol, default.rtol), strict=True)
+    ))  # fmt: skip
+    hunt = Hunt(program, values, tolerance, lambda p: compiled(quantized(p, given, lambda: values), given))
+    executable = hunt.compile(program)
+    got = [a.value for a in executable.run(values)]
+    found = [
+        compare(name, a, b, tolerance) for name, a, b in zip(program.get_output_names(), got, hunt.results(), strict=True)
+    ]
+    ok = all(d.ok for d in found)
+    report.table(["", "result", "rms error", "largest error", "why"], [_row(d) for d in found], right=[2, 3])
+    document: dict[str, Any] = {
+        "model": Source.of(given).name,
+        "target": executable.target.name,
+        "tolerance": vars(tolerance),
+        "outputs": [_document(d) for d in found],
+    }
+    if modes:
+        ok &= {"per_instruction": _alone, "reduce": _reduced, "bisect": _bisected}[modes[0]](hunt, report, document)
+    document["ok"] = ok
+    report.document(document)
+    report.say(f"{'passed' if ok else 'FAILED'} on {executable.target.name} (rms {tolerance.rms:g}, atol {tolerance.atol:g}, rtol {tolerance.rtol:g})")
+    if not ok:
+        click.get_current_context().exit(1)
+
+
+def _row(d: Difference) -> tuple[str, str, str, str, str]:
+    return "ok" if d.ok else "DIFFERS", d.name, f"{d.rms:.3g}", f"{d.largest:.3g}", d.why
+
+
+def _document(d: Difference) -> dict[str, Any]:
+    return {"name": d.name, "ok": d.ok, "rms": d.rms, "largest": d.largest, "why": d.why}
+
+
+def _alone(hunt: Hunt, report: Report, document: dict[str, Any]) -> bool:
+    rows: list[tuple[str, ...]] = []
+    document["instructions"] = entries = []
+    for n in report.progress(range(len(hunt.steps)), "instructions"):
+        d, skipped = hunt.alone(n)
+        entries.append({"index": n, "sources": list(hunt.steps[n].sources), "skipped": skipped, **_document(d)})
+        rows.append(("skipped", d.name, "", "", skipped) if skipped else _row(d))
+    report.table(["", "instruction", "rms error", "largest error", "why"], rows, right=[2, 3])
+    return all(e["ok"] for e in entries)
+
+
+def _reduced(hunt: Hunt, report: Report, document: dict[str, Any]) -> bool:
+    rows = []
+    document["reduced"] = entries = []
+    for count in report.progress(range(len(hunt.steps), 0, -1), "reducing"):
+        d = hunt.prefix(count)
+        entries.append({"instructions": count, "last": repr(hunt.steps[count - 1]), **_document(d)})
+        rows.append(("ok" if d.ok else "DIFFERS", count, repr(hunt.steps[count - 1]), d.why))
+    report.table(["", "instructions", "last", "why"], rows, right=[1])
+    return all(e["ok"] for e in entries)
+
+
+def _bisected(hunt: Hunt, report: Report, document: dict[str, Any]) -> bool:
+    first = hunt.bisect(lambda count, d: report.say(f"  first {count} instructions: {'ok' if d.ok else 'differ'}"))
+    if first is None:
+        document["first"] = None
+        report.say("no instruction differs")
+        return True
+    ins, d = hunt.steps[first], hunt.prefix(first + 1)
+    alone, skipped = hunt.alone(first)
+    inside = skipped or ("differs also alone" if not alone.ok else "is right alone: what was optimised around it differs")
+    document["first"] = {"index": first, "instruction": repr(ins), "sources": list(ins.sources), "alone": inside, **_document(d)}
+    report.say(f"first to differ: instruction {first}, {ins!r}" + (f", from {', '.join(ins.sources)}" if ins.sources else ""))
+    report.say(f"  {d.why}")
+    report.say(f"  it {inside}")
+    return False
