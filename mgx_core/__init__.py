@@ -72,6 +72,8 @@ _PUBLIC = {
     "parse_onnx_buffer": "api:parse_onnx_buffer",
     "parse_program": "ir.text:parse_program",
     "plugin_manager": "plugins:manager",
+    "quantize_bf16": "quantize:quantize_bf16",
+    "quantize_fp16": "quantize:quantize_fp16",
     "save": "api:save",
     "save_buffer": "api:save_buffer",
     "scalar": "scalar",

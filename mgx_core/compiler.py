@@ -8,6 +8,7 @@ from .errors import ParameterError
 from .executable import Executable
 from .ir.module import Module
 from .options import CompileOptions
+from .passes.eliminate_convert import CONVERTS
 from .passes.fold_constants import FoldConstants
 from .passes.fuse_attention import FuseAttention
 from .passes.fuse_elementwise import FuseElementwise
@@ -27,7 +28,7 @@ def stages(target: Target | None, context: Any, options: CompileOptions) -> list
     """The stages from normalize to fuse, with the passes that the target adds."""
     own: dict[str, Stage] = {
         "normalize": Stage("normalize", (Normalize(),), normalized),
-        "simplify": Stage("simplify", (FoldConstants(), MergeCommon(), Rewrite(SIMPLIFY), FuseHorizontal(), FoldConstants()) if options.optimize else ()),
+        "simplify": Stage("simplify", (FoldConstants(), MergeCommon(), Rewrite(CONVERTS + SIMPLIFY), FuseHorizontal(), FoldConstants()) if options.optimize else ()),
         "legalize": Stage("legalize"),
         "fuse": Stage("fuse", (FuseAttention(), FuseElementwise(), FuseEpilogue()) if options.optimize else ()),
     }

@@ -61,8 +61,12 @@ def compare(name: str, got: Any, gold: Any, tolerance: Tolerance) -> Difference:
     """A value against its reference: floats within the tolerance, all else exactly."""
     if isinstance(gold, (list, tuple)):
         if not isinstance(got, (list, tuple)) or len(got) != len(gold):
-            return Difference(name, f"{len(gold)} items required, got {len(got) if isinstance(got, (list, tuple)) else got!r}")
-        return _worst(name, (compare(f"{name}[{n}]", a, b, tolerance) for n, (a, b) in enumerate(zip(got, gold, strict=True))))
+            return Difference(
+                name, f"{len(gold)} items required, got {len(got) if isinstance(got, (list, tuple)) else got!r}"
+            )
+        return _worst(
+            name, (compare(f"{name}[{n}]", a, b, tolerance) for n, (a, b) in enumerate(zip(got, gold, strict=True)))
+        )
     if not isinstance(gold, np.ndarray) or not isinstance(got, np.ndarray):
         same = gold is None and got is None if not isinstance(gold, dict) else gold == got
         return Difference(name, "" if same else f"{gold!r} required, got {got!r}")
@@ -85,7 +89,9 @@ def _floats(name: str, got: Any, gold: Any, tolerance: Tolerance) -> Difference:
     wrong = odd & ~((a == b) | (np.isnan(a) & np.isnan(b)))
     if wrong.any():
         at = _first(wrong)
-        return Difference(name, f"{np.count_nonzero(wrong)} NaN or infinity misplaced, first at {at}: {gold[at]} required, got {got[at]}")
+        count = np.count_nonzero(wrong)
+        why = f"{count} NaN or infinity misplaced, first at {at}: {gold[at]} required, got {got[at]}"
+        return Difference(name, why)
     a, b = np.where(odd, 0, a), np.where(odd, 0, b)
     error = np.abs(a - b)
     top = max(float(np.abs(a).max()), float(np.abs(b).max()))
@@ -108,4 +114,6 @@ def _first(wrong: Any) -> tuple[int, ...]:
 def _worst(name: str, parts: Iterable[Difference]) -> Difference:
     found = list(parts)
     bad = next((p for p in found if not p.ok), None)
-    return bad or Difference(name, "", max((p.rms for p in found), default=0.0), max((p.largest for p in found), default=0.0))
+    return bad or Difference(
+        name, "", max((p.rms for p in found), default=0.0), max((p.largest for p in found), default=0.0)
+    )

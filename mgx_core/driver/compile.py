@@ -45,7 +45,9 @@ def command(as_json: bool, **given: Any) -> None:
     if given["output"] is not None or given["text"] or given["binary"] or given["graphviz"]:
         if given["output"] is not None and not as_json:
             form = chosen_form(given, False)
-            report.say(f"compiled for {executable.target.name} in {seconds:.3f} s, written to {given['output']} ({form})")
+            report.say(
+                f"compiled for {executable.target.name} in {seconds:.3f} s, written to {given['output']} ({form})"
+            )
         write(program, given, as_json)
         return
     instance = executable.instance(executable.bind(inputs(executable.parameters, given)))
@@ -72,4 +74,7 @@ def command(as_json: bool, **given: Any) -> None:
     report.say(f"{len(instance.placements)} kernels, {instance.plan.peak} bytes of memory for intermediate values")
     if declined:
         report.say(f"{len(declined)} on the host, because the target declined:")
-        report.table(["operation", "from", "why"], [(d["op"], ", ".join(d["sources"]), "; ".join(d["refused"])) for d in declined])
+        report.table(
+            ["operation", "from", "why"],
+            [(d["op"], ", ".join(d["sources"]), "; ".join(d["refused"])) for d in declined],
+        )

@@ -31,10 +31,16 @@ def compile_options(function: F) -> F:
         click.option("--gpu", is_flag=True, help="Compile for the target gpu."),
         click.option("--cpu", is_flag=True, help="Compile for the target cpu."),
         click.option("--ref", is_flag=True, help="Compile for the target ref."),
-        click.option("--target", metavar="NAME", help="Compile for any installed target (default: the best installed)."),
-        click.option("--enable-offload-copy", is_flag=True, help="Copy parameters and results for the caller (default)."),
+        click.option(
+            "--target", metavar="NAME", help="Compile for any installed target (default: the best installed)."
+        ),
+        click.option(
+            "--enable-offload-copy", is_flag=True, help="Copy parameters and results for the caller (default)."
+        ),
         click.option("--disable-fast-math", is_flag=True, help="No approximations, however close."),
-        click.option("--exhaustive-tune", is_flag=True, help="Time every kernel that could do the work; take the fastest."),
+        click.option(
+            "--exhaustive-tune", is_flag=True, help="Time every kernel that could do the work; take the fastest."
+        ),
         click.option("--disable-pass", "disable_passes", multiple=True, metavar="NAME", help="Leave out a pass."),
         click.option("--validate", is_flag=True, help="Check the program after every pass."),
         *(click.option(f"--{n.replace('_', '-')}", n, is_flag=True, help=text) for n, text in QUANTIZE.items()),

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from ..ir.instruction import Instruction
     from ..ir.module import Module
     from ..program import Program
+    from ..rewrite import Refusal
 
-__all__ = ["apply_passes", "known_passes", "prefix", "steps", "trimmed"]
+__all__ = ["apply_passes", "known_passes", "prefix", "refusals", "steps", "trimmed"]
 
 
 def steps(module: Module) -> list[Instruction]:
@@ -55,21 +56,22 @@ def trimmed(program: Program, drop: int) -> Program:
     return prefix(program, count - drop)[0]
 
 
-def known_passes() -> dict[str, type]:
-    """The core's passes that need nothing but their fields' defaults, by name."""
+def known_passes() -> dict[str, Any]:
+    """The core's passes by name: those of the usual stages, and those that need nothing but their fields' defaults."""
     from .. import passes
+    from ..compiler import stages
+    from ..options import CompileOptions
 
-    found: dict[str, type] = {}
+    found: dict[str, Any] = {}
     for module in pkgutil.iter_modules(passes.__path__):
         for value in vars(importlib.import_module(f"{passes.__name__}.{module.name}")).values():
             if isinstance(value, type) and dataclasses.is_dataclass(value) and hasattr(value, "apply"):
-                fields = dataclasses.fields(value)
-                name = next((f.default for f in fields if f.name == "name"), dataclasses.MISSING)
-                if isinstance(name, str) and all(
-                    f.default is not dataclasses.MISSING or f.default_factory is not dataclasses.MISSING for f in fields
-                ):
-                    found[name] = value
-    return found
+                try:
+                    made: Any = value()
+                    found[made.name] = made
+                except TypeError:  # it needs more than defaults: a target's kernels, a set of rules
+                    continue
+    return found | {p.name: p for stage in stages(None, None, CompileOptions()) for p in stage.passes}
 
 
 def apply_passes(program: Program, names: Sequence[str]) -> Program:
@@ -90,12 +92,32 @@ def apply_passes(program: Program, names: Sequence[str]) -> Program:
         for part in filter(None, given.split(",")):
             key, _, value = part.partition("=")
             if key not in fields:
-                raise ParameterError(f"pass {name!r} has no field {key!r}; it has {', '.join(sorted(fields)) or 'none'}")
+                raise ParameterError(
+                    f"pass {name!r} has no field {key!r}; it has {', '.join(sorted(fields)) or 'none'}"
+                )
             try:
                 values[key] = json.loads(value)
             except ValueError:
                 values[key] = value
-        chosen.append(known[name](**values))
+        chosen.append(dataclasses.replace(known[name], **values))
     copy = program.clone()
     Pipeline([Stage("applied", tuple(chosen))], validate=True).run(copy.get_main_module())
     return copy
+
+
+def refusals(program: Program, rule: str) -> list[Refusal]:
+    """Where a rewriting rule of the usual passes was of the right shape and did not fire, and why.
+
+    Errors: ParameterError for an unknown rule, listing what there is.
+    """
+    from ..compiler import stages
+    from ..options import CompileOptions
+    from ..pipeline import Pipeline
+
+    usual = stages(None, None, CompileOptions())
+    rewriting = [p for stage in usual for p in stage.passes if hasattr(p, "refusals")]
+    names = {r.name for p in rewriting for r in getattr(getattr(p, "rules", None), "rules", ())}
+    if names and rule not in names:
+        raise ParameterError(f"there is no rule {rule!r}; there are {', '.join(sorted(names))}")
+    Pipeline(usual).run(program.clone().get_main_module())
+    return [found for p in rewriting for found in p.refusals if found.rule == rule]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
 __all__ = ["brief", "form_options", "graphviz", "write"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+BY_EXTENSION: Final = {
+    ".mxr": "binary",
+    ".mgx": "binary",
+    ".msgpack": "binary",
+    ".json": "json",
+    ".dot": "graphviz",
+    ".gv": "graphviz",
+}
 
 
 def form_options(function: F) -> F:
@@ -43,8 +53,7 @@ def chosen_form(given: Mapping[str, Any], as_json: bool) -> str:
     if forms:
         return forms[0]
     output = given["output"]
-    by_extension = {".mxr": "binary", ".mgx": "binary", ".msgpack": "binary", ".json": "json", ".dot": "graphviz", ".gv": "graphviz"}  # fmt: skip
-    return "text" if output is None else by_extension.get(output.suffix.lower(), "text")
+    return "text" if output is None else BY_EXTENSION.get(output.suffix.lower(), "text")
 
 
 def write(program: Program, given: Mapping[str, Any], as_json: bool) -> None:
@@ -58,7 +67,7 @@ def write(program: Program, given: Mapping[str, Any], as_json: bool) -> None:
         elif form == "json":
             click.echo(data.decode())
         else:
-            stream = click.get_binary_stream("stdout")
+            stream = sys.stdout.buffer
             if stream.isatty():
                 raise click.UsageError("--binary does not print to a terminal; say -o FILE")
             stream.write(data)
@@ -85,7 +94,10 @@ def brief(program: Program, report: Report) -> None:
 
     modules = list(nested(program.shown))
     counts = Counter(i.name for m in modules for i in m if not (i.is_param or i.is_return or i.is_absent))
-    taken, made = program.get_parameter_shapes(), dict(zip(program.get_output_names(), program.get_output_shapes(), strict=True))
+    taken, made = (
+        program.get_parameter_shapes(),
+        dict(zip(program.get_output_names(), program.get_output_shapes(), strict=True)),
+    )
     report.document(
         {
             "parameters": {n: shape_document(s) for n, s in taken.items()},

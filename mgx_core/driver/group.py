@@ -87,10 +87,14 @@ class DriverGroup(click.Group):
         if not isinstance(command, click.Command):
             from ..errors import PluginError
 
-            raise PluginError(f"command {name!r} ({plugged.path}) must be a click command, got {type(command).__name__}")
+            raise PluginError(
+                f"command {name!r} ({plugged.path}) must be a click command, got {type(command).__name__}"
+            )
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             known = self.list_commands(ctx)

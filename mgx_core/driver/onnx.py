@@ -31,7 +31,9 @@ def command(as_json: bool, name: str | None, list_: bool) -> None:
     report = Report(as_json)
     if name is not None and name not in names:
         close = difflib.get_close_matches(name, names, 1)
-        raise UnsupportedError(f"ONNX operator {name!r} cannot be read" + (f"; did you mean {close[0]!r}?" if close else ""))
+        raise UnsupportedError(
+            f"ONNX operator {name!r} cannot be read" + (f"; did you mean {close[0]!r}?" if close else "")
+        )
     shown = names if name is None else [name]
     report.document(shown)
     for one in shown:

@@ -46,7 +46,10 @@ def command(as_json: bool, name: str | None, list_: bool) -> None:
         for op in every:
             report.say(op["name"])
     else:
-        rows = [(op["signature"], ", ".join(f"{a['name']}: {a['type']}" for a in op["attributes"]), op["says"]) for op in every]
+        rows = [
+            (op["signature"], ", ".join(f"{a['name']}: {a['type']}" for a in op["attributes"]), op["says"])
+            for op in every
+        ]
         report.table(["operation", "attributes", "meaning"], rows)
 
 

@@ -31,7 +31,9 @@ def command(as_json: bool, **given: Any) -> None:
     taken = program.get_parameter_shapes()
     made = dict(zip(program.get_output_names(), program.get_output_shapes(), strict=True))
     report = Report(as_json)
-    rows = [("takes", n, described(s)) for n, s in taken.items()] + [("gives", n, described(s)) for n, s in made.items()]
+    rows = [("takes", n, described(s)) for n, s in taken.items()] + [
+        ("gives", n, described(s)) for n, s in made.items()
+    ]
     report.table(["", "name", "shape"], rows)
     report.document(
         {

@@ -27,7 +27,9 @@ __all__ = ["command", "statistics"]
 @data_options
 @click.option("--iterations", "-n", type=click.IntRange(1), default=100, show_default=True, help="Measured runs.")
 @click.option("--warmup", type=click.IntRange(0), default=None, help="Runs before that [default: a tenth, at least 1].")
-@click.option("--detailed", "-d", is_flag=True, help="Group the summary by input shapes too, and show every instruction.")
+@click.option(
+    "--detailed", "-d", is_flag=True, help="Group the summary by input shapes too, and show every instruction."
+)
 @report_options
 def command(as_json: bool, iterations: int, warmup: int | None, detailed: bool, **given: Any) -> None:
     """Time a model on random inputs: the whole, each instruction, each kind of operation.
@@ -108,7 +110,14 @@ def statistics(seconds: Sequence[float]) -> dict[str, float]:
     import numpy as np
 
     median, p90, p99 = (float(v) for v in np.percentile(seconds, (50, 90, 99)))
-    return {"min": min(seconds), "mean": float(np.mean(seconds)), "median": median, "p90": p90, "p99": p99, "max": max(seconds)}
+    return {
+        "min": min(seconds),
+        "mean": float(np.mean(seconds)),
+        "median": median,
+        "p90": p90,
+        "p99": p99,
+        "max": max(seconds),
+    }
 
 
 def _median(seconds: Sequence[float]) -> float:
@@ -147,7 +156,7 @@ def _groups(timings: Sequence[Timing], spent: float, detailed: bool) -> list[dic
         {"operation": name, "count": len(times), "seconds": sum(times), "share": _share(sum(times), spent)}
         for name, times in groups.items()
     ]
-    return sorted(rows, key=lambda row: -float(row["seconds"]))  # type: ignore[arg-type]
+    return sorted(rows, key=lambda row: -float(row["seconds"]))
 
 
 def _numbers(row: dict[str, Any]) -> tuple[str, str]:

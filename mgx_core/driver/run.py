@@ -26,7 +26,9 @@ SHOWN: Final = 4096  # the most elements of a result that a JSON document holds
 @source_options
 @compile_options
 @data_options
-@click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Save results: .npz, or .npy for one.")
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Save results: .npz, or .npy for one."
+)
 @report_options
 def command(as_json: bool, output: Path | None, **given: Any) -> None:
     """Run a model once, on random inputs unless told otherwise, and print its results.

@@ -119,7 +119,9 @@ class Source:
         return program
 
     def _kind(self, file: Path) -> str:
-        said = [k for k, on in (("onnx", self.onnx), ("stored", self.stored), (self.frontend, self.frontend)) if on and k]
+        said = [
+            k for k, on in (("onnx", self.onnx), ("stored", self.stored), (self.frontend, self.frontend)) if on and k
+        ]
         if len(said) > 1:
             raise click.UsageError("--onnx, --migraphx and --frontend exclude each other")
         if said:
@@ -136,7 +138,9 @@ class Source:
         if name in offered or name in KNOWN:
             return name
         have = ", ".join(sorted({*(f".{f}" for f in offered), *STORED, *TEXT}))
-        raise click.UsageError(f"what kind of file is {str(file)!r}? Known extensions are {have}; or say --frontend NAME")
+        raise click.UsageError(
+            f"what kind of file is {str(file)!r}? Known extensions are {have}; or say --frontend NAME"
+        )
 
     def _parse_options(self) -> dict[str, Any]:
         options: dict[str, Any] = {}
@@ -158,7 +162,12 @@ class Source:
 
     def _input_dims(self) -> dict[str, list[int]]:
         return {
-            name: [_extent(word, f"--input-dim @{name}") for text in words for word in text.strip("[]{}").split(",") if word]
+            name: [
+                _extent(word, f"--input-dim @{name}")
+                for text in words
+                for word in text.strip("[]{}").split(",")
+                if word
+            ]
             for name, words in by_name(self.input_dim, "--input-dim").items()
         }
 
@@ -176,7 +185,7 @@ class Source:
 
     def _specialised(self, program: Program) -> Program:
         """A program that was not parsed just now, with extents fixed or bounded as asked."""
-        from ..dim import Dim, DynamicDimension, Sym, symbols_of
+        from ..dim import Dim, DynamicDimension, symbols_of
         from ..errors import ParameterError
         from ..ir.program import Graph
         from ..program import Program
@@ -194,13 +203,13 @@ class Source:
                 known = ", ".join(map(repr, shapes))
                 raise ParameterError(f"there is no tensor parameter {name!r}; there are {known}")
             parameters[name] = Shape.of(shape.dtype, dims)
-        open_ = {s for shape in shapes.values() if isinstance(shape, Shape) and shape.ranked for d in shape.dims
-                 if isinstance(d, Sym) for s in symbols_of(d)}  # fmt: skip
+        tensors = [s for s in shapes.values() if isinstance(s, Shape) and s.ranked]
+        open_ = sorted({s.name for shape in tensors for d in shape.dims for s in symbols_of(d)} - set(values))
         if self.batch is not None:
-            values = {s.name: self.batch for s in open_} | values
+            values.update((name, self.batch) for name in open_)
         if self.default_dyn_dim is not None:
             every = DynamicDimension.of(json_value(self.default_dyn_dim, "--default-dyn-dim"))
-            values = {s.name: every.named(s.name) for s in open_} | values
+            values.update((name, every.named(name)) for name in open_)
         if not values and not parameters:
             return program
         main = program.get_main_module().clone(values, parameters=parameters)

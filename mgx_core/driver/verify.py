@@ -63,7 +63,8 @@ def command(as_json: bool, **given: Any) -> None:
     executable = hunt.compile(program)
     got = [a.value for a in executable.run(values)]
     found = [
-        compare(name, a, b, tolerance) for name, a, b in zip(program.get_output_names(), got, hunt.results(), strict=True)
+        compare(name, a, b, tolerance)
+        for name, a, b in zip(program.get_output_names(), got, hunt.results(), strict=True)
     ]
     ok = all(d.ok for d in found)
     report.table(["", "result", "rms error", "largest error", "why"], [_row(d) for d in found], right=[2, 3])
@@ -77,7 +78,8 @@ def command(as_json: bool, **given: Any) -> None:
         ok &= {"per_instruction": _alone, "reduce": _reduced, "bisect": _bisected}[modes[0]](hunt, report, document)
     document["ok"] = ok
     report.document(document)
-    report.say(f"{'passed' if ok else 'FAILED'} on {executable.target.name} (rms {tolerance.rms:g}, atol {tolerance.atol:g}, rtol {tolerance.rtol:g})")
+    limits = f"rms {tolerance.rms:g}, atol {tolerance.atol:g}, rtol {tolerance.rtol:g}"
+    report.say(f"{'passed' if ok else 'FAILED'} on {executable.target.name} ({limits})")
     if not ok:
         click.get_current_context().exit(1)
 
@@ -120,9 +122,19 @@ def _bisected(hunt: Hunt, report: Report, document: dict[str, Any]) -> bool:
         return True
     ins, d = hunt.steps[first], hunt.prefix(first + 1)
     alone, skipped = hunt.alone(first)
-    inside = skipped or ("differs also alone" if not alone.ok else "is right alone: what was optimised around it differs")
-    document["first"] = {"index": first, "instruction": repr(ins), "sources": list(ins.sources), "alone": inside, **_document(d)}
-    report.say(f"first to differ: instruction {first}, {ins!r}" + (f", from {', '.join(ins.sources)}" if ins.sources else ""))
+    inside = skipped or (
+        "differs also alone" if not alone.ok else "is right alone: what was optimised around it differs"
+    )
+    document["first"] = {
+        "index": first,
+        "instruction": repr(ins),
+        "sources": list(ins.sources),
+        "alone": inside,
+        **_document(d),
+    }
+    report.say(
+        f"first to differ: instruction {first}, {ins!r}" + (f", from {', '.join(ins.sources)}" if ins.sources else "")
+    )
     report.say(f"  {d.why}")
     report.say(f"  it {inside}")
     return False

@@ -15,6 +15,9 @@ from ..errors import ParameterError, ShapeError
 from ..operation import Operation, Run, op
 from ..scalar import convert, widen
 from ..shape import Shape
+from .attention_parts import attention_parts, inlined, scores_parts, values_parts
+from .convert import Convert
+from .softmax import Softmax
 
 __all__ = ["Attention", "FlexAttention", "grouped_dims", "probabilities"]
 
@@ -140,6 +143,9 @@ class Attention(Operation):
         if self.result_of != "output":
             return q.with_dims(scores)
         return q.with_dims((*scores[:3], v.dims[3]))
+
+    def decompose(self, b: Any, *operands: Any) -> Any:
+        return attention_parts(self, b, *operands)
 
     def allowed(self, shape: Sequence[int], kv_lengths: Array | None, offsets: Array | None) -> Array | None:
         """Which keys positions and lengths leave to each query, broadcastable to [b, h, s, t]; None if all."""
@@ -270,3 +276,16 @@ class FlexAttention(Operation):
             weights = through(weights)
         wide = widen(convert(weights, to))
         return convert(values_of(wide, widen(v).astype(wide.dtype, copy=False)), to)
+
+    def decompose(self, b: Any, q: Any, k: Any, v: Any) -> Any:
+        precision = self.softmax_dtype(q.shape.dtype)
+        if any(x.shape.dynamic() for x in (q, k, v)):
+            return None
+        modules = list(b.at.modules)
+        weights = b.add(Convert(target_type=precision), scores_parts(b, q, k, self.scale))
+        if self.score_mod:
+            weights = inlined(b, modules.pop(0), weights)
+        weights = b.add(Softmax(axis=3), weights)
+        if self.prob_mod:
+            weights = inlined(b, modules.pop(0), weights)
+        return values_parts(b, weights, v)

@@ -20,6 +20,7 @@ from .window import explicit_padding, extent, padded, per_axis, sides, windows
 
 __all__ = ["Col2im", "Convolution", "ConvolutionBackwards", "Im2col", "convolve", "convolve_backwards"]
 
+EVERY: Final[Any] = slice(None)
 CHUNK: Final = 1 << 23  # elements of unfolded windows that are held at a time
 
 
@@ -46,8 +47,8 @@ def spatial(x: Shape, w: Shape, group: int, channels: Dim, axis: int = 1) -> int
 class Convolution(Operation):
     """Correlation of x with the kernels w, per group of channels.
 
-    x [n, c, *s], w [m, c/group, *k] of one dtype -> [n, m, *o].  `padding`: one number an axis, or all begins then all ends;
-    `padding_mode` same_*: o = ceil(s / stride), the odd element of padding first (lower) or last (upper).
+    x [n, c, *s], w [m, c/group, *k] of one dtype -> [n, m, *o].  `padding`: one number an axis, or all begins then all
+    ends; `padding_mode` same_*: o = ceil(s / stride), the odd element of padding first (lower) or last (upper).
     Errors: ShapeError if ranks, channels or attributes do not fit.  Source: ONNX Conv-22.
     """
 
@@ -106,12 +107,13 @@ def convolve(
         wide = result.reshape(batch, group, kernels, *out)
         by_tap = w.reshape(group, kernels, *lengths)
         for place in itertools.product(*map(range, lengths)):
-            factor = by_tap[(slice(None), slice(None), *place)].reshape(group, kernels, *(1,) * rank)
-            wide += view[(slice(None), slice(None), *place)][:, :, None] * factor
+            factor = by_tap[(EVERY, EVERY, *place)].reshape(group, kernels, *(1,) * rank)
+            wide += view[(EVERY, EVERY, *place)][:, :, None] * factor
         return result.reshape(batch, w.shape[0], *out)
     matrix = np.ascontiguousarray(w.reshape(group, kernels, inner * taps))
     if taps == 1:
-        x = x[(..., *(slice(0, (c - 1) * s + 1, s) for c, s in zip(out, stride, strict=True)))]
+        kept: list[Any] = [slice(0, (c - 1) * s + 1, s) for c, s in zip(out, stride, strict=True)]
+        x = x[(..., *kept)]
         np.matmul(matrix, x.reshape(batch, group, inner, places), out=result)
         return result.reshape(batch, w.shape[0], *out)
     step = max(1, CHUNK // max(1, channels * taps * places))
@@ -156,9 +158,10 @@ class ConvolutionBackwards(Operation):
         if self.padding_mode == "default":
             return stride, dilation, *sides(self.padding, rank), extra
         total = [int((k - 1) * d + 1 + p - s) for k, d, p, s in zip(lengths, dilation, extra, stride, strict=True)]
-        small = tuple(t // 2 for t in total)
-        large = tuple(t - t // 2 for t in total)
-        return (stride, dilation, large, small, extra) if self.padding_mode == "same_lower" else (stride, dilation, small, large, extra)
+        extra = tuple(p + max(-t, 0) for p, t in zip(extra, total, strict=True))
+        small = tuple(max(t, 0) // 2 for t in total)
+        large = tuple(max(t, 0) - h for t, h in zip(total, small, strict=True))
+        return stride, dilation, *((large, small) if self.padding_mode == "same_lower" else (small, large)), extra
 
     def compute(self, x: Array, w: Array) -> Array:
         stride, dilation, begins, ends, extra = self.plan(x.ndim - 2, w.shape[2:])
@@ -195,8 +198,9 @@ def fold(columns: Array, stride: Sequence[int], dilation: Sequence[int]) -> Arra
     if not columns.size:
         return out
     for place in itertools.product(*map(range, lengths)):
-        where = [slice(j * d, j * d + (c - 1) * s + 1, s) for j, d, c, s in zip(place, dilation, counts, stride, strict=True)]
-        out[(slice(None), slice(None), *where)] += columns[(slice(None), slice(None), *place)]
+        steps = zip(place, dilation, counts, stride, strict=True)
+        where: list[Any] = [slice(j * d, j * d + (c - 1) * s + 1, s) for j, d, c, s in steps]
+        out[(EVERY, EVERY, *where)] += columns[(EVERY, EVERY, *place)]
     return out
 
 
@@ -240,8 +244,8 @@ class Im2col(Operation):
 class Col2im(Operation):
     """Columns of windows summed back into an image: the adjoint of `im2col`.
 
-    x [n, c prod(block_shape), windows] -> [n, c, *image_shape].  image_shape and block_shape: attributes, or int64 vectors
-    known while running.  Errors: ShapeError if the windows do not cover the image as stated.  Source: ONNX Col2Im-18.
+    x [n, c prod(block_shape), windows] -> [n, c, *image_shape].  image_shape and block_shape: attributes, or int64
+    vectors known while running.  Errors: ShapeError if the windows do not cover the image as stated.  Source: ONNX Col2Im-18.
     """
 
     image_shape: tuple[Dim, ...] = ()
@@ -280,12 +284,15 @@ class Col2im(Operation):
         stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
         begins, ends = sides(self.padding, rank)
         return [
-            extent(n, k, s, d, b + e) for n, k, s, d, b, e in zip(image, block, stride, dilation, begins, ends, strict=True)
+            extent(n, k, s, d, b + e)
+            for n, k, s, d, b, e in zip(image, block, stride, dilation, begins, ends, strict=True)
         ]
 
     def compute(self, x: Array, image_shape: Array | None = None, block_shape: Array | None = None) -> Array:
         image = [int(d) for d in (self.image_shape if image_shape is None else image_shape)]
-        block = per_axis([int(d) for d in (self.block_shape if block_shape is None else block_shape)], len(image), "block_shape")
+        block = per_axis(
+            [int(d) for d in (self.block_shape if block_shape is None else block_shape)], len(image), "block_shape"
+        )
         counts = [int(c) for c in self.counts(image, block)]
         if math.prod(counts) != x.shape[2] or x.shape[1] % math.prod(block):
             raise ShapeError(f"x {list(x.shape)} does not hold {math.prod(counts)} windows of {list(block)}")

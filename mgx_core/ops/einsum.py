@@ -1,4 +1,4 @@
-"""Sums of products by Einstein's convention: the equation's reading, an op, and its composition from matrix products."""
+"""Sums of products by Einstein's convention: reading the equation, the op, its composition from matrix products."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ..shape import Shape
 
 if TYPE_CHECKING:
     from ..ir.instruction import Instruction
+    from ..rewrite import Builder
 
 __all__ = ["Einsum"]
 
@@ -95,9 +96,9 @@ def extents(equation: Equation, shapes: Sequence[Sequence[Dim]]) -> dict[Label, 
 class Einsum(Operation):
     """Sum of products over the axes that the equation names in its terms and not in its result.
 
-    xs: tensors of one number type, as many as the equation has terms; letters name axes, `...` stands for broadcast axes, a
-    letter repeated in a term takes the diagonal.  Errors: ParameterError for a malformed equation, ShapeError if ranks or
-    extents do not fit it.  Source: ONNX Einsum-12.
+    xs: tensors of one number type, as many as the equation has terms; letters name axes, `...` stands for broadcast
+    axes, a letter repeated in a term takes the diagonal.  Errors: ParameterError for a malformed equation, ShapeError if
+    ranks or extents do not fit it.  Source: ONNX Einsum-12.
     """
 
     equation: str
@@ -155,7 +156,7 @@ def wanted(operands: Sequence[Term], output: Sequence[Label]) -> set[Label]:
 class Steps:
     """The steps of a decomposition, on operands whose axes are labelled."""
 
-    def __init__(self, b: Any, sizes: dict[Label, Dim]) -> None:
+    def __init__(self, b: Builder, sizes: dict[Label, Dim]) -> None:
         self.b = b
         self.sizes = sizes
 
@@ -173,18 +174,18 @@ class Steps:
                 del labels[second]
         ones = [a for a, label in enumerate(labels) if x.shape.dims[a] == 1 and self.sizes[label] != 1]
         if ones:
-            x = self.b.add(Squeeze(axes=ones), x)
+            x = self.b.add(Squeeze(axes=tuple(ones)), x)
         return x, [label for a, label in enumerate(labels) if a not in ones]
 
     def sum_out(self, operand: Term, keep: set[Label]) -> Term:
         """The operand summed over the axes that nothing else needs."""
-        from .reshape import Squeeze
         from .reduce import ReduceSum
+        from .reshape import Squeeze
 
         x, labels = operand
         axes = [a for a, label in enumerate(labels) if label not in keep]
         if axes:
-            x = self.b.add(Squeeze(axes=axes), self.b.add(ReduceSum(axes=axes), x))
+            x = self.b.add(Squeeze(axes=tuple(axes)), self.b.add(ReduceSum(axes=tuple(axes)), x))
         return x, [label for label in labels if label in keep]
 
     def contract(self, a: Term, b: Term, keep: set[Label]) -> Term:
@@ -218,7 +219,7 @@ class Steps:
         x, labels = operand
         if list(order) == labels:
             return x
-        return self.b.add(Transpose(permutation=[labels.index(label) for label in order]), x)
+        return self.b.add(Transpose(permutation=tuple(labels.index(label) for label in order)), x)
 
     def spread(self, operand: Term, order: Sequence[Label]) -> Instruction:
         """The operand broadcast to all the axes of `order`."""
@@ -227,9 +228,9 @@ class Steps:
         x = self.arrange(operand, [label for label in order if label in operand[1]])
         x = self.reshaped(x, [self.sizes[label] if label in operand[1] else 1 for label in order])
         dims = [self.sizes[label] for label in order]
-        return x if list(x.shape.dims) == dims else self.b.add(Multibroadcast(out_lens=dims), x)
+        return x if list(x.shape.dims) == dims else self.b.add(Multibroadcast(out_lens=tuple(dims)), x)
 
     def reshaped(self, x: Instruction, dims: Sequence[Dim]) -> Instruction:
         from .reshape import Reshape
 
-        return x if list(x.shape.dims) == list(dims) else self.b.add(Reshape(dims=dims), x)
+        return x if list(x.shape.dims) == list(dims) else self.b.add(Reshape(dims=tuple(dims)), x)

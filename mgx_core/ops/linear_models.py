@@ -74,7 +74,7 @@ class LinearClassifier(Operation):
         scores = _scores(x, self.coefficients, self.intercepts, self.models)
         if self.models == 1 and len(self.labels_ints or self.labels_strings) == 2:
             winners = (scores[:, 0] > 0).astype(np.int64)
-            scores = two_scores(scores[:, 0], self.post_transform, self.post_transform != "LOGISTIC")
+            scores = two_scores(scores[:, 0], self.post_transform, True)
         else:
             winners = scores.argmax(axis=1)
             scores = transformed(scores, self.post_transform)

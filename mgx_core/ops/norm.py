@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from .axes import normalize
 
 if TYPE_CHECKING:
     from ..ir.instruction import Instruction
+    from ..rewrite import Builder
 
 __all__ = ["GroupNorm", "InstanceNorm", "LayerNorm", "Lrn", "RmsNorm"]
 
@@ -49,7 +50,7 @@ class Trailing(Operation):
 
     def fit(self, x: Shape, factors: Sequence[Shape | None]) -> Shape:
         floats(x, 1, *factors)
-        first = normalize(self.axis, x.rank)
+        count = x.rank - normalize(self.axis, x.rank)
         for f in factors:
             if f is None:
                 continue
@@ -57,7 +58,7 @@ class Trailing(Operation):
                 raise ShapeError(f"scale and bias must broadcast to x {x}, got {f}")
             for d, wanted in zip(reversed(f.dims), reversed(x.dims), strict=False):
                 if not may_equal(d, 1) and not may_equal(d, wanted):
-                    raise ShapeError(f"scale and bias must broadcast to the last {x.rank - first} axes of x {x}, got {f}")
+                    raise ShapeError(f"scale and bias must broadcast to the last {count} axes of x {x}, got {f}")
         return x.as_standard()
 
     def run(self, x: Array, centre: bool, scale: Array | None, bias: Array | None) -> Array:
@@ -88,7 +89,9 @@ class LayerNorm(Trailing):
     def compute(self, x: Array, scale: Array | None = None, bias: Array | None = None) -> Array:
         return self.run(x, True, scale, bias)
 
-    def decompose(self, b: Any, x: Instruction, scale: Instruction | None = None, bias: Instruction | None = None) -> Instruction:
+    def decompose(
+        self, b: Builder, x: Instruction, scale: Instruction | None = None, bias: Instruction | None = None
+    ) -> Instruction:
         parts = Parts(b, x)
         axes = tuple(range(normalize(self.axis, x.shape.rank), x.shape.rank))
         return parts.finish(parts.normalised(parts.wide(x), axes, self.epsilon, True), scale, bias)
@@ -111,7 +114,7 @@ class RmsNorm(Trailing):
     def compute(self, x: Array, scale: Array | None = None) -> Array:
         return self.run(x, False, scale, None)
 
-    def decompose(self, b: Any, x: Instruction, scale: Instruction | None = None) -> Instruction:
+    def decompose(self, b: Builder, x: Instruction, scale: Instruction | None = None) -> Instruction:
         parts = Parts(b, x)
         axes = tuple(range(normalize(self.axis, x.shape.rank), x.shape.rank))
         return parts.finish(parts.normalised(parts.wide(x), axes, self.epsilon, False), scale, None)
@@ -160,7 +163,9 @@ class GroupNorm(Operation):
         groups = widen(x).reshape(x.shape[0], self.num_groups, -1)
         return convert(scaled(normalised(groups, (2,), self.epsilon).reshape(x.shape), scale, bias), of(x.dtype))
 
-    def decompose(self, b: Any, x: Instruction, scale: Instruction | None = None, bias: Instruction | None = None) -> Instruction:
+    def decompose(
+        self, b: Builder, x: Instruction, scale: Instruction | None = None, bias: Instruction | None = None
+    ) -> Instruction:
         parts = Parts(b, x)
         dims = x.shape.dims
         inner = [dims[1] // self.num_groups, *dims[2:]]
@@ -189,7 +194,9 @@ class InstanceNorm(Operation):
         axes = tuple(range(2, x.ndim))
         return convert(scaled(normalised(widen(x), axes, self.epsilon), scale, bias), of(x.dtype))
 
-    def decompose(self, b: Any, x: Instruction, scale: Instruction | None = None, bias: Instruction | None = None) -> Instruction:
+    def decompose(
+        self, b: Builder, x: Instruction, scale: Instruction | None = None, bias: Instruction | None = None
+    ) -> Instruction:
         parts = Parts(b, x)
         out = parts.normalised(parts.wide(x), tuple(range(2, x.shape.rank)), self.epsilon, True)
         return parts.finish(out, parts.channels(scale), parts.channels(bias))
@@ -227,13 +234,14 @@ class Lrn(Operation):
             total += power[:, i : i + channels]
         kind = wide.dtype.type
         with np.errstate(all="ignore"):
-            return convert(wide / (kind(self.bias) + kind(self.alpha / self.size) * total) ** kind(self.beta), of(x.dtype))
+            base = kind(self.bias) + kind(self.alpha / self.size) * total
+            return convert(wide / base ** kind(self.beta), of(x.dtype))
 
 
 class Parts:
     """Pieces that the compositions are put together from; computed in float32 if x is narrower."""
 
-    def __init__(self, b: Any, x: Instruction) -> None:
+    def __init__(self, b: Builder, x: Instruction) -> None:
         self.b = b
         self.dims = x.shape.dims
         self.dtype = x.shape.dtype
@@ -247,12 +255,12 @@ class Parts:
     def reshape(self, x: Instruction, dims: Sequence[Dim]) -> Instruction:
         from .reshape import Reshape
 
-        return self.b.add(Reshape(dims=dims), x)
+        return self.b.add(Reshape(dims=tuple(dims)), x)
 
     def spread(self, x: Instruction, dims: Sequence[Dim]) -> Instruction:
         from .broadcast import Multibroadcast
 
-        return x if list(x.shape.dims) == list(dims) else self.b.add(Multibroadcast(out_lens=dims), x)
+        return x if list(x.shape.dims) == list(dims) else self.b.add(Multibroadcast(out_lens=tuple(dims)), x)
 
     def normalised(self, x: Instruction, axes: tuple[int, ...], epsilon: float, centre: bool) -> Instruction:
         from .pointwise import Add, Mul, Rsqrt, Sub

@@ -80,7 +80,9 @@ def lowest(dtype: np.dtype[Any]) -> Any:
     return -np.inf if dtype.kind == "f" else of(dtype).lowest
 
 
-def windowed(x: Array, reduce: Any, lengths: Sequence[int], stride: Sequence[int], dilation: Sequence[int], counts: Sequence[int]) -> Array:
+def windowed(
+    x: Array, reduce: Any, lengths: Sequence[int], stride: Sequence[int], dilation: Sequence[int], counts: Sequence[int]
+) -> Array:
     """A reduction over windows on the last axes, one axis after the other (reduce: a binary ufunc)."""
     lead = x.ndim - len(lengths)
     for i, (k, s, d, c) in enumerate(zip(lengths, stride, dilation, counts, strict=True)):
@@ -96,14 +98,15 @@ def windowed(x: Array, reduce: Any, lengths: Sequence[int], stride: Sequence[int
 class Pooling(Windows):
     """Average, maximum or Lp norm of each window.
 
-    x: [n, c, *s] -> [n, c, *o].  `padding`: one number an axis, or all begins then all ends; `ceil_mode` lets the last window
-    hang over the end; averages count padding only with `count_include_pad`; `dyn_global` makes one window of everything.
-    Maxima take integers too.  Errors: ShapeError if a window does not fit.  Source: ONNX MaxPool-12, AveragePool-22, LpPool-22.
+    x: [n, c, *s] -> [n, c, *o].  `padding`: one number an axis, or all begins then all ends; `ceil_mode` lets the last
+    window hang over the end; averages count padding only with `count_include_pad`; `dyn_global` makes one window of all.
+    Maxima take integers too.  Errors: ShapeError if a window does not fit.
+    Source: ONNX MaxPool-12, AveragePool-22, LpPool-22.
     """
 
     mode: Literal["average", "max", "lpnorm"]
     padding: tuple[int, ...] = ()
-    padding_mode: Literal["default", "same_lower", "same_upper"] = "default"  # type: ignore[assignment]
+    padding_mode: Literal["default", "same_lower", "same_upper"] = "default"
     stride: tuple[int, ...] = ()
     lengths: tuple[int, ...] = ()
     dilations: tuple[int, ...] = ()
@@ -139,7 +142,13 @@ class Pooling(Windows):
         return np.abs(x) if self.lp_order == 1 else np.square(x) if self.lp_order == 2 else np.abs(x) ** self.lp_order
 
     def root(self, x: Array) -> Array:
-        return x if self.lp_order == 1 else np.sqrt(x) if self.lp_order == 2 else np.asarray(x ** (1 / self.lp_order), x.dtype)
+        return (
+            x
+            if self.lp_order == 1
+            else np.sqrt(x)
+            if self.lp_order == 2
+            else np.asarray(x ** (1 / self.lp_order), x.dtype)
+        )
 
     def sliding(self, x: Array) -> Array:
         lengths, stride, dilation = self.numbers(x.ndim - 2)
@@ -166,11 +175,12 @@ class MaxPoolIndices(Windows):
     """The maximum of each window and where it was found.
 
     x: [n, c, *s] -> ([n, c, *o] of x's type, int64 [n, c, *o]: index of the first maximum in x as a flat list; with
-    `storage_order` 1 the spatial axes count column-major).  Errors: ShapeError if a window does not fit.  Source: ONNX MaxPool-12.
+    `storage_order` 1 the spatial axes count column-major).  Errors: ShapeError if a window does not fit.
+    Source: ONNX MaxPool-12.
     """
 
     padding: tuple[int, ...] = ()
-    padding_mode: Literal["default", "same_lower", "same_upper"] = "default"  # type: ignore[assignment]
+    padding_mode: Literal["default", "same_lower", "same_upper"] = "default"
     stride: tuple[int, ...] = ()
     lengths: tuple[int, ...]
     dilations: tuple[int, ...] = ()
@@ -210,8 +220,8 @@ class MaxPoolIndices(Windows):
 class MaxUnpool(Operation):
     """Values put back to where max pooling found them; zeros elsewhere.
 
-    x [n, c, *s], indices int64 [n, c, *s] into the flat result without `output_shape` -> [n, c, *o], o = stride (s - 1) +
-    lengths - padding, or `output_shape` (attribute, or int64 vector known while running), which appends zeros.
+    x [n, c, *s], indices int64 [n, c, *s] into the flat result without `output_shape` -> [n, c, *o], o = stride (s - 1)
+    + lengths - padding, or `output_shape` (attribute, or int64 vector known while running), which appends zeros.
     Errors: ShapeError for an index outside the result or an output_shape that is smaller.  Source: ONNX MaxUnpool-22.
     """
 

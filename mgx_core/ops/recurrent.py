@@ -15,6 +15,7 @@ from ..operation import Operation, Run, op
 from ..scalar import convert, widen
 from ..shape import Shape, TupleShape
 from .activation_table import ACTIVATIONS, activation
+from .recurrent_parts import gru_parts, rnn_parts
 
 __all__ = ["Gru", "Lstm", "Recurrent", "Rnn"]
 
@@ -196,6 +197,9 @@ class Rnn(Recurrent):
                 out[t, d] = state if live is None else np.where(live[t], state, 0)
         return convert(out, of(x.dtype))
 
+    def decompose(self, b: Any, *operands: Any) -> Any:
+        return rnn_parts(self, b, *operands)
+
 
 @op("gru")
 class Gru(Recurrent):
@@ -257,6 +261,9 @@ class Gru(Recurrent):
                 state = new if live is None else np.where(live[t], new, state)
                 out[t, d] = state if live is None else np.where(live[t], state, 0)
         return convert(out, of(x.dtype))
+
+    def decompose(self, b: Any, *operands: Any) -> Any:
+        return gru_parts(self, b, *operands)
 
 
 @op("lstm")

@@ -37,18 +37,30 @@ def resolve(old: Sequence[Dim], wanted: Sequence[Dim], allowzero: bool = False) 
                 raise ShapeError(f"dims {dims} copy axis {i} of a tensor of rank {len(old)}")
             dims[i] = old[i]
     if rest:
-        others = product(d for i, d in enumerate(dims) if i != rest[0])
-        if isinstance(others, int) and others == 0:
-            if not may_equal(total, 0):
-                raise ShapeError(f"{list(old)} cannot be reshaped to {list(wanted)}")
-            dims[rest[0]] = 0
-        else:
-            if isinstance(others, int) and isinstance(total, int) and total % others:
-                raise ShapeError(f"{list(old)} ({total} elements) cannot be reshaped to {list(wanted)}")
-            dims[rest[0]] = total // others
+        dims[rest[0]] = _rest(old, [d for i, d in enumerate(dims) if i != rest[0]])
     if not may_equal(product(dims), total):
         raise ShapeError(f"{list(old)} ({total} elements) cannot be reshaped to {dims}")
     return tuple(dims)
+
+
+def _rest(old: Sequence[Dim], others: Sequence[Dim]) -> Dim:
+    """The extent that is left for -1.  Extents kept as they are cancel, so that it stands for one number even if one is 0."""
+    left, right = list(old), []
+    for d in others:
+        if d in left:
+            left.remove(d)
+        else:
+            right.append(d)
+    total, given = product(left), product(right)
+    if isinstance(given, int) and given == 0:
+        if not may_equal(total, 0):
+            raise ShapeError(f"{list(old)} cannot be reshaped to extents with {list(others)}")
+        return 0
+    if isinstance(given, int) and isinstance(total, int) and total % given:
+        raise ShapeError(
+            f"{list(old)} cannot be reshaped to extents with {list(others)}: {total} is no multiple of {given}"
+        )
+    return total // given
 
 
 def regroup(x: Shape, lens: Sequence[int]) -> tuple[int, Shape] | None:

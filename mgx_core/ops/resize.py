@@ -35,8 +35,8 @@ class Axis(NamedTuple):
 class Resize(Operation):
     """x resampled along `axes` (all if none are named) to other extents.
 
-    x: any number type -> the same type.  The new extents: `sizes`, or floor(extent * scale) from `scales`; both as attributes
-    or as run-time vectors (float32 scales, int64 sizes; roi: starts then ends, for tf_crop_and_resize).
+    x: any number type -> the same type.  The new extents: `sizes`, or floor(extent * scale) from `scales`; both as
+    attributes or as run-time vectors (float32 scales, int64 sizes; roi: starts then ends, for tf_crop_and_resize).
     Errors: ShapeError if they do not fit x's rank, ParameterError for bad factors.  Source: ONNX Resize-19.
     """
 
@@ -64,13 +64,19 @@ class Resize(Operation):
     def check(self) -> None:
         check_scales(self.scales)
 
-    def infer(self, x: Shape, scales: Shape | None = None, sizes: Shape | None = None, roi: Shape | None = None) -> Shape:
+    def infer(
+        self, x: Shape, scales: Shape | None = None, sizes: Shape | None = None, roi: Shape | None = None
+    ) -> Shape:
         if not (x.dtype.is_number or x.dtype.kind == "b" or (x.dtype.kind == "s" and self.mode == "nearest")):
             raise ShapeError(f"x must be of a number type, got {x.dtype}")
         axes = self.resized(x.rank)
         if (scales is not None) + (sizes is not None) + bool(self.scales) + bool(self.sizes) != 1:
             raise ShapeError("resize needs either scales or sizes")
-        for name, given, count in (("scales", scales, len(axes)), ("sizes", sizes, len(axes)), ("roi", roi, 2 * len(axes))):
+        for name, given, count in (
+            ("scales", scales, len(axes)),
+            ("sizes", sizes, len(axes)),
+            ("roi", roi, 2 * len(axes)),
+        ):
             if given is not None and (given.rank != 1 or not may_equal(given.dims[0], count)):
                 raise ShapeError(f"{name} must be a vector of {count} numbers, got {given}")
         if sizes is not None and sizes.dtype is not int64:
@@ -108,7 +114,9 @@ class Resize(Operation):
             raise ShapeError(f"extents {list(dims)} have no aspect ratio to keep")
         return choose(s / d for s, d in zip(sizes, dims, strict=True))
 
-    def compute(self, x: Array, scales: Array | None = None, sizes: Array | None = None, roi: Array | None = None) -> Array:
+    def compute(
+        self, x: Array, scales: Array | None = None, sizes: Array | None = None, roi: Array | None = None
+    ) -> Array:
         axes = self.resized(x.ndim)
         dims = [x.shape[a] for a in axes]
         factors = [float(s) for s in (self.scales if scales is None else widen(scales))]
@@ -134,7 +142,8 @@ class Resize(Operation):
             if plan.size == 0 and plan.out:
                 raise ShapeError(f"axis {axis} has no elements to make {plan.out} from")
             cropped = self.coordinate_transformation_mode == "tf_crop_and_resize"
-            if plan.out == 0 or (plan.size == plan.out and plan.scale == 1.0 and not (cropped and (plan.start, plan.end) != (0, 1))):
+            whole = not cropped or (plan.start, plan.end) == (0, 1)
+            if plan.out == 0 or (plan.size == plan.out and plan.scale == 1.0 and whole):
                 out = out.take(range(plan.out), axis) if plan.out != plan.size else out
                 continue
             at = self.source(plan)
@@ -212,7 +221,11 @@ class Resize(Operation):
         first = math.floor(-reach / narrow) + 1
         steps = np.arange(first, 2 - first) if narrow < 1 else np.arange(1 - reach, reach + 1)
         distance = (low + steps - at[:, None]) * narrow
-        weight = np.maximum(1 - np.abs(distance), 0) if self.mode == "linear" else cubic_weights(distance, self.cubic_coeff_a)
+        weight = (
+            np.maximum(1 - np.abs(distance), 0)
+            if self.mode == "linear"
+            else cubic_weights(distance, self.cubic_coeff_a)
+        )
         if narrow < 1:
             weight = weight / weight.sum(-1, keepdims=True)
         return (low + steps).astype(np.int64), weight

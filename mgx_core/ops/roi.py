@@ -59,7 +59,11 @@ class Roialign(Operation):
 
     def infer(self, x: Shape, rois: Shape, batch_indices: Shape) -> Shape:
         regions(x, rois, 4)
-        if batch_indices.rank != 1 or not batch_indices.dtype.is_integer or not may_equal(batch_indices.dims[0], rois.dims[0]):
+        if (
+            batch_indices.rank != 1
+            or not batch_indices.dtype.is_integer
+            or not may_equal(batch_indices.dims[0], rois.dims[0])
+        ):
             raise ShapeError(f"batch_indices must be integers [{rois.dims[0]}], got {batch_indices}")
         return x.with_dims((rois.dims[0], x.dims[1], self.output_height, self.output_width))
 
@@ -76,9 +80,15 @@ class Roialign(Operation):
             if not all(map(np.isfinite, (x1, y1, x2, y2))):
                 raise ParameterError(f"region {r} is {boxes[r].tolist()}, which is not finite")
             height, width = (y2 - y1, x2 - x1) if aligned else (max(y2 - y1, 1.0), max(x2 - x1, 1.0))
+            if not self.sampling_ratio and (height <= 0 or width <= 0):
+                continue  # no points at all
             rows = self.points(y1, height, self.output_height, x.shape[2])
             columns = self.points(x1, width, self.output_width, x.shape[3])
-            out[r] = self.mean(wide[image], rows, columns) if self.mode == "avg" else self.largest(wide[image], rows, columns)
+            out[r] = (
+                self.mean(wide[image], rows, columns)
+                if self.mode == "avg"
+                else self.largest(wide[image], rows, columns)
+            )
         return convert(out, of(x.dtype))
 
     def points(self, start: float, length: float, cells: int, size: int) -> tuple[Array, Array]:
@@ -102,7 +112,9 @@ class Roialign(Operation):
         best: Array | None = None
         for i, u in zip(*rows, strict=True):
             for j, v in zip(*columns, strict=True):
-                values = image[:, i[:, :, None, None], j[None, None]] * (u[:, :, None, None] * v[None, None]).astype(image.dtype)
+                values = image[:, i[:, :, None, None], j[None, None]] * (u[:, :, None, None] * v[None, None]).astype(
+                    image.dtype
+                )
                 most = values.max((2, 4))
                 best = most if best is None else np.maximum(best, most)
         assert best is not None

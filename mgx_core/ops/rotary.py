@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from ..argument import Array
@@ -11,6 +13,15 @@ from ..errors import ShapeError
 from ..operation import Operation, op
 from ..scalar import convert, widen
 from ..shape import Shape
+from .broadcast import Multibroadcast
+from .concat import Concat
+from .index import Gather
+from .pointwise import Add, Mul, Sub
+from .reshape import Reshape
+from .slice import Slice
+
+if TYPE_CHECKING:
+    from ..ir.instruction import Instruction
 
 __all__ = ["GqaRotaryEmbedding", "RotaryEmbedding", "rotated"]
 
@@ -84,6 +95,37 @@ class RotaryEmbedding(Operation):
             cosines, sines = _angles(cos, positions), _angles(sin, positions)
         out = rotated(widen(x), cosines, sines, self.interleaved)
         return convert(out, of(x.dtype))
+
+
+    def decompose(self, b: Any, x: Instruction, cos: Instruction, sin: Instruction, positions: Any = None) -> Any:
+        if x.shape.dynamic() or x.shape.dtype.bits < 16 or (positions is not None and positions.shape.rank != 2):
+            return None
+        n, h, s, d = x.shape.lens()
+        if positions is not None:
+            cos, sin = b.add(Gather(axis=0), cos, positions), b.add(Gather(axis=0), sin, positions)
+        half = int(cos.shape.dims[-1])
+        c, e = (b.add(Reshape(dims=(n, 1, s, half)), v) for v in (cos, sin))
+        c, e = (b.add(Multibroadcast(out_lens=(n, h, s, half)), v) for v in (c, e))
+
+        def cut(v: Instruction, axis: int, start: int, end: int) -> Instruction:
+            return b.add(Slice(axes=(axis,), starts=(start,), ends=(end,)), v)  # type: ignore[no-any-return]
+
+        turned = cut(x, 3, 0, 2 * half)
+        if self.interleaved:
+            pairs = b.add(Reshape(dims=(n, h, s, half, 2)), turned)
+            flat = [b.add(Reshape(dims=(n, h, s, half)), cut(pairs, 4, i, i + 1)) for i in range(2)]
+        else:
+            flat = [cut(turned, 3, i * half, (i + 1) * half) for i in range(2)]
+        real = b.add(Sub(), b.add(Mul(), c, flat[0]), b.add(Mul(), e, flat[1]))
+        other = b.add(Add(), b.add(Mul(), e, flat[0]), b.add(Mul(), c, flat[1]))
+        if self.interleaved:
+            columns = [b.add(Reshape(dims=(n, h, s, half, 1)), v) for v in (real, other)]
+            parts = [b.add(Reshape(dims=(n, h, s, 2 * half)), b.add(Concat(axis=4), *columns))]
+        else:
+            parts = [real, other]
+        if 2 * half < d:
+            parts.append(cut(x, 3, 2 * half, d))
+        return parts[0] if len(parts) == 1 else b.add(Concat(axis=3), *parts)
 
 
 @op("gqa_rotary_embedding")

@@ -21,7 +21,7 @@ from .window import extent, per_axis, sides
 
 __all__ = ["AffineGrid", "DeformConv", "GridSample", "cubic_weights"]
 
-Place = Callable[[Array, int], "tuple[Array, Array | None]"]  # indices along an axis -> indices inside, where they count
+Place = Callable[[Array, int], "tuple[Array, Array | None]"]  # indices -> indices inside, where they count
 
 
 def within(index: Array, extent: int) -> tuple[Array, Array | None]:
@@ -38,8 +38,8 @@ def clamped(index: Array, extent: int) -> tuple[Array, Array | None]:
 def gather(x: Array, rows: Array, at: Sequence[tuple[Array, Array]], place: Place) -> Array:
     """Weighted sums of neighbours.
 
-    x [n, *d, c] with channels last; rows: which n, broadcast against the places [*p]; at: for each axis of d, the indices
-    [*p, t] of its t neighbours and their weights [*p, t].  Returns [*p, c].
+    x [n, *d, c] with channels last; rows: which n, broadcast against the places [*p]; at: for each axis of d, the
+    indices [*p, t] of its t neighbours and their weights [*p, t].  Returns [*p, c].
     """
     total: Array | None = None
     axes = []
@@ -136,7 +136,7 @@ class GridSample(Operation):
         at = np.where(np.isfinite(at), np.clip(at, -(2.0**30), 2.0**30), at.dtype.type(-2))
         if self.mode == "nearest":
             at = np.rint(at)
-        if self.padding_mode == "zeros":
+        if self.padding_mode == "zeros" or self.mode == "cubic":
             return at
         outside = (at < low) | (at > high)
         if self.padding_mode == "border":
@@ -157,7 +157,8 @@ class AffineGrid(Operation):
     """The grid of coordinates of an image under affine maps, for `grid_sample`.
 
     theta: float [n, r, r + 1]; the image's dims [n, c, *d] from attribute `size` or an int64 vector known while running
-    -> [n, *d, r], coordinates -1..1, the last axis of d first.  Errors: ShapeError if they do not fit.  Source: ONNX AffineGrid-20.
+    -> [n, *d, r], coordinates -1..1, the last axis of d first.  Errors: ShapeError if they do not fit.
+    Source: ONNX AffineGrid-20.
     """
 
     size: tuple[Dim, ...] = ()
@@ -174,14 +175,14 @@ class AffineGrid(Operation):
                 raise ShapeError(f"size must be a vector of {rank + 2} extents, got {size}")
             return theta.with_dims((theta.dims[0], *(fresh("grid") for _ in range(rank)), rank))
         if len(self.size) != rank + 2 or not may_equal(self.size[0], theta.dims[0]):
-            raise ShapeError(f"size must be [n, c, *d] with n {theta.dims[0]} and {rank} extents d, got {list(self.size)}")
+            raise ShapeError(f"size must be [{theta.dims[0]}, c] and {rank} more extents, got {list(self.size)}")
         return theta.with_dims((theta.dims[0], *self.size[2:], rank))
 
     def compute(self, theta: Array, size: Array | None = None) -> Array:
         dims = [int(d) for d in (self.size if size is None else size)]
         rank = theta.shape[1]
         if len(dims) != rank + 2 or dims[0] != theta.shape[0] or min(dims) < 0:
-            raise ShapeError(f"size must be [n, c, *d] with n {theta.shape[0]} and {rank} extents d, got {dims}")
+            raise ShapeError(f"size must be [{theta.shape[0]}, c] and {rank} more extents, got {dims}")
         axes = []
         for n in dims[2:]:
             steps = np.arange(n, dtype=np.float64)
@@ -254,4 +255,3 @@ class DeformConv(Operation):
         if bias is not None:
             result = result + widen(bias).reshape(-1, *(1,) * rank)
         return convert(result, of(x.dtype))
-

@@ -55,11 +55,11 @@ def two_scores(score: Array, post_transform: str, probabilities: bool) -> Array:
 
     `probabilities`: they sum to one, otherwise they are each other's negatives.
     """
+    if post_transform == "LOGISTIC":
+        return np.stack([logistic(-score), logistic(score)], axis=-1)
     if probabilities or post_transform == "PROBIT":
         both = np.stack([1 - score, score], axis=-1)
         return transformed(both, "PROBIT") if post_transform == "PROBIT" else both
-    if post_transform == "LOGISTIC":
-        return np.stack([logistic(-score), logistic(score)], axis=-1)
     return np.stack([-score, score], axis=-1)
 
 

@@ -23,7 +23,11 @@ def number(x: Shape | None, name: str, integer: bool = True) -> None:
     """Errors: ShapeError unless x is absent, a scalar or a vector of one, of the right kind."""
     if x is None:
         return
-    if x.rank > 1 or not all(may_equal(d, 1) for d in x.dims) or not (x.dtype.is_integer if integer else x.dtype.is_number):
+    if (
+        x.rank > 1
+        or not all(may_equal(d, 1) for d in x.dims)
+        or not (x.dtype.is_integer if integer else x.dtype.is_number)
+    ):
         raise ShapeError(f"{name} must be one {'integer' if integer else 'number'}, got {x}")
 
 
@@ -47,7 +51,11 @@ def parts(x: Shape, least: int) -> Dim:
 def joined(x: Array) -> Array:
     """Real and imaginary parts on the last axis as complex numbers (a lone real part stays real)."""
     wide = widen(x)
-    return wide[..., 0] if x.shape[-1] == 1 else wide[..., 0] + np.asarray(1j, np.result_type(wide.dtype, np.complex64)) * wide[..., 1]
+    if x.shape[-1] == 1:
+        return wide[..., 0]
+    out = np.empty(wide.shape[:-1], np.result_type(wide.dtype, np.complex64))
+    out.real, out.imag = wide[..., 0], wide[..., 1]
+    return out
 
 
 def separate(x: Array) -> Array:
@@ -59,9 +67,9 @@ def separate(x: Array) -> Array:
 class Dft(Operation):
     """Discrete Fourier transform along one axis; the last axis holds real and imaginary parts.
 
-    x: float [.., n, .., 1 or 2] -> [.., m, .., 2].  dft_length (attribute 0: n; or an integer known while running) pads or
-    cuts n; `onesided` forward keeps m = length // 2 + 1 of a real x; `onesided` `inverse` takes such a half and gives reals
-    [.., length, .., 1], length 2 (n - 1) by default.  axis: attribute, or an integer known while running.
+    x: float [.., n, .., 1 or 2] -> [.., m, .., 2].  dft_length (attribute 0: n; or an integer known while running) pads
+    or cuts n; `onesided` forward keeps m = length // 2 + 1 of a real x; `onesided` `inverse` takes such a half and gives
+    reals [.., length, .., 1], length 2 (n - 1) by default.  axis: attribute, or an integer known while running.
     Errors: ShapeError if x or the axis does not fit.  Source: ONNX DFT-20.
     """
 
@@ -132,7 +140,11 @@ class Stft(Operation):
     onesided: bool = True
 
     def infer(
-        self, signal: Shape, frame_step: Shape | None = None, window: Shape | None = None, frame_length: Shape | None = None
+        self,
+        signal: Shape,
+        frame_step: Shape | None = None,
+        window: Shape | None = None,
+        frame_length: Shape | None = None,
     ) -> Shape:
         kind = parts(signal, 3)
         number(frame_step, "frame_step")
@@ -158,7 +170,11 @@ class Stft(Operation):
         return signal.with_dims((signal.dims[0], frames, length // 2 + 1 if self.onesided else length, 2))
 
     def compute(
-        self, signal: Array, frame_step: Array | None = None, window: Array | None = None, frame_length: Array | None = None
+        self,
+        signal: Array,
+        frame_step: Array | None = None,
+        window: Array | None = None,
+        frame_length: Array | None = None,
     ) -> Array:
         step = self.frame_step if frame_step is None else value(frame_step, "frame_step", 1)
         length = self.frame_length if frame_length is None else value(frame_length, "frame_length", 1)
@@ -247,7 +263,12 @@ class MelWeightMatrix(Operation):
     dtype: DType = float32
 
     def infer(
-        self, num_mel_bins: Shape, dft_length: Shape, sample_rate: Shape, lower_edge_hertz: Shape, upper_edge_hertz: Shape
+        self,
+        num_mel_bins: Shape,
+        dft_length: Shape,
+        sample_rate: Shape,
+        lower_edge_hertz: Shape,
+        upper_edge_hertz: Shape,
     ) -> Shape:
         for name, x in (("num_mel_bins", num_mel_bins), ("dft_length", dft_length), ("sample_rate", sample_rate)):
             number(x, name)
@@ -256,7 +277,12 @@ class MelWeightMatrix(Operation):
         return Shape.of(self.dtype, (fresh("bins"), fresh("bands")))
 
     def compute(
-        self, num_mel_bins: Array, dft_length: Array, sample_rate: Array, lower_edge_hertz: Array, upper_edge_hertz: Array
+        self,
+        num_mel_bins: Array,
+        dft_length: Array,
+        sample_rate: Array,
+        lower_edge_hertz: Array,
+        upper_edge_hertz: Array,
     ) -> Array:
         bands, length = value(num_mel_bins, "num_mel_bins", 1), value(dft_length, "dft_length", 1)
         rate = value(sample_rate, "sample_rate", 1)
@@ -265,7 +291,8 @@ class MelWeightMatrix(Operation):
             raise ParameterError(f"frequencies must satisfy 0 <= lower < upper, got {low} and {high}")
         bins = length // 2 + 1
         mel_low, mel_high = (2595 * math.log10(1 + f / 700) for f in (low, high))
-        mels = mel_low + np.arange(bands + 2) * (mel_high - mel_low) / (bands + 2)  # the standard's step, short of mel_high
+        # the standard's step, which stops short of mel_high
+        mels = mel_low + np.arange(bands + 2) * (mel_high - mel_low) / (bands + 2)
         hertz = 700 * (10 ** (mels / 2595) - 1)
         edges = np.floor((length + 1) * hertz / rate).astype(np.int64)
         out: Array = np.zeros((bins, bands))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from .. import dtype as dt
@@ -11,6 +13,13 @@ from ..operation import Operation, op
 from ..scalar import convert, widen
 from ..shape import Shape
 from .axes import normalize
+from .broadcast import Multibroadcast
+from .convert import Convert
+from .pointwise import Div, Exp, Log, Sub
+from .reduce import ReduceMax, ReduceSum
+
+if TYPE_CHECKING:
+    from ..ir.instruction import Instruction
 
 __all__ = ["Hardmax", "Logsoftmax", "Softmax"]
 
@@ -38,6 +47,22 @@ class AlongAxis(Operation):
         with np.errstate(invalid="ignore"):
             return np.asarray(wide - np.max(wide, axis=axis, keepdims=True)), axis
 
+    def shifted_ops(self, b: Any, x: Instruction) -> Instruction:
+        """The same as instructions."""
+        if x.shape.dtype.bits < 32:
+            x = b.add(Convert(target_type=dt.float32), x)
+        top = b.add(ReduceMax(axes=(self.axis,)), x)
+        return b.add(Sub(), x, b.add(Multibroadcast(out_lens=x.shape.dims), top))  # type: ignore[no-any-return]
+
+    def total_ops(self, b: Any, x: Instruction) -> Instruction:
+        """The sum of each line, repeated along it."""
+        return b.add(Multibroadcast(out_lens=x.shape.dims), b.add(ReduceSum(axes=(self.axis,)), x))  # type: ignore[no-any-return]
+
+
+def narrowed(b: Any, x: Instruction, like: Instruction) -> Instruction:
+    """An instruction in the element type of another."""
+    return x if x.shape.dtype is like.shape.dtype else b.add(Convert(target_type=like.shape.dtype), x)
+
 
 @op("softmax")
 class Softmax(AlongAxis):
@@ -53,6 +78,10 @@ class Softmax(AlongAxis):
         with np.errstate(invalid="ignore"):
             return convert(np.asarray(powers / np.sum(powers, axis=axis, keepdims=True)), dt.of(x.dtype))
 
+    def decompose(self, b: Any, x: Instruction) -> Instruction:
+        powers = b.add(Exp(), self.shifted_ops(b, x))
+        return narrowed(b, b.add(Div(), powers, self.total_ops(b, powers)), x)
+
 
 @op("logsoftmax")
 class Logsoftmax(AlongAxis):
@@ -67,6 +96,11 @@ class Logsoftmax(AlongAxis):
         with np.errstate(divide="ignore", invalid="ignore"):
             scale = np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
             return convert(np.asarray(shifted - scale), dt.of(x.dtype))
+
+    def decompose(self, b: Any, x: Instruction) -> Instruction:
+        shifted = self.shifted_ops(b, x)
+        scale = b.add(Log(), self.total_ops(b, b.add(Exp(), shifted)))
+        return narrowed(b, b.add(Sub(), shifted, scale), x)
 
 
 @op("hardmax")

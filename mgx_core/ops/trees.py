@@ -102,8 +102,8 @@ class TreeEnsembleClassifier(TreeEnsemble):
     """The class with the highest score, and the scores of all classes.
 
     x: number [n, f] -> (labels int64 or string [n], float32 [n, e]).  Targets are classes; attributes as of tree_ensemble.
-    Of two classes only one may get votes: its score then stands for the second class and the first gets the complement (if all
-    weights are positive and there are no base values: the score is a probability, the threshold 0.5) or the negative (threshold 0).
+    Where all votes are for the first of two classes (and there is at most one base value), the score is that of the second class; the
+    first gets the complement if all weights are positive (the score is a probability, the threshold 0.5), else the negative.
     Errors: as tree_ensemble.  Source: ONNX ai.onnx.ml TreeEnsembleClassifier-5.
     """
 
@@ -116,7 +116,7 @@ class TreeEnsembleClassifier(TreeEnsemble):
         TreeEnsemble.check(self)
 
     def check_base_values(self) -> None:
-        if not self._binary() or len(self.base_values) != 1:
+        if not self._binary():
             TreeEnsemble.check_base_values(self)
 
     def infer(self, x: Shape) -> TupleShape:  # type: ignore[override]
@@ -124,17 +124,15 @@ class TreeEnsembleClassifier(TreeEnsemble):
         return TupleShape([Shape.of(label_dtype(self.labels_strings), scores.dims[:1]), scores])
 
     def _binary(self) -> bool:
-        return self.n_targets == 2 and len(set(self.vote_targetids)) == 1
+        return self.n_targets == 2 and len(self.base_values) < 2 and not any(self.vote_targetids) and bool(self.vote_weights)
 
     def compute(self, x: Array) -> tuple[Array, Array]:  # type: ignore[override]
         scores, _ = self.aggregated(x)
         if self._binary():
-            score = scores[:, self.vote_targetids[0]]
-            if self.base_values:
-                score = score + self.base_values[-1]
+            score = scores[:, 0] + (self.base_values[0] if self.base_values else 0)
             positive = min(self.vote_weights) >= 0
             winners = (score > (0.5 if positive else 0)).astype(np.int64)
-            out = two_scores(score, self.post_transform, positive and not self.base_values)
+            out = two_scores(score, self.post_transform, positive)
         else:
             if self.base_values:
                 scores = scores + np.asarray(self.base_values)

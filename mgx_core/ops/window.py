@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -62,12 +63,20 @@ def same_padding(n: Dim, length: Dim, stride: int, dilation: int, lower: bool) -
 
 
 def explicit_padding(
-    dims: Sequence[Dim], lengths: Sequence[Dim], stride: Sequence[int], dilation: Sequence[int], padding: Sequence[int], mode: str
+    dims: Sequence[Dim],
+    lengths: Sequence[Dim],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    mode: str,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Padding before and after each axis of fixed extents for any padding mode."""
     if mode == "default":
         return sides(padding, len(dims))
-    pairs = [same_padding(n, k, s, d, mode == "same_lower") for n, k, s, d in zip(dims, lengths, stride, dilation, strict=True)]
+    pairs = [
+        same_padding(n, k, s, d, mode == "same_lower")
+        for n, k, s, d in zip(dims, lengths, stride, dilation, strict=True)
+    ]
     return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
 
 
@@ -75,18 +84,23 @@ def padded(x: Array, begins: Sequence[int], ends: Sequence[int], value: object =
     """The last axes of x with `value` before and after; negative numbers crop."""
     lead = x.ndim - len(begins)
     if min((*begins, *ends), default=0) < 0:
-        crop = tuple(slice(max(-b, 0), n - max(-e, 0)) for b, e, n in zip(begins, ends, x.shape[lead:], strict=True))
+        crop: list[Any] = [
+            slice(max(-b, 0), n - max(-e, 0)) for b, e, n in zip(begins, ends, x.shape[lead:], strict=True)
+        ]
         x = x[(..., *crop)]
         begins, ends = [max(b, 0) for b in begins], [max(e, 0) for e in ends]
     if not any(begins) and not any(ends):
         return x
     dims = [b + n + e for b, n, e in zip(begins, x.shape[lead:], ends, strict=True)]
     out = np.full((*x.shape[:lead], *dims), value, dtype=x.dtype)
-    out[(..., *(slice(b, b + n) for b, n in zip(begins, x.shape[lead:], strict=True)))] = x
+    inside: list[Any] = [slice(b, b + n) for b, n in zip(begins, x.shape[lead:], strict=True)]
+    out[(..., *inside)] = x
     return out
 
 
-def windows(x: Array, lengths: Sequence[int], stride: Sequence[int], dilation: Sequence[int], counts: Sequence[int]) -> Array:
+def windows(
+    x: Array, lengths: Sequence[int], stride: Sequence[int], dilation: Sequence[int], counts: Sequence[int]
+) -> Array:
     """A view [.., *lengths, *counts] of all windows over the last axes of x; no copy."""
     lead = x.ndim - len(lengths)
     for n, k, s, d, c in zip(x.shape[lead:], lengths, stride, dilation, counts, strict=True):

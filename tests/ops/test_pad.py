@@ -46,7 +46,9 @@ def test_negative_pads_crop_first() -> None:
         Pad(pads=(-3, -3)).evaluate([x])
 
 
-@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint64, np.float16, ml_dtypes.bfloat16, ml_dtypes.int4, object])
+@pytest.mark.parametrize(
+    "dtype", [np.bool_, np.int8, np.uint64, np.float16, ml_dtypes.bfloat16, ml_dtypes.int4, object]
+)
 def test_value_in_the_type_of_x(dtype: Any) -> None:
     x = np.array(["a"], object) if dtype is object else np.ones(1, dtype)
     border = np.array("z", object) if dtype is object else np.asarray(1, dtype)

@@ -11,6 +11,8 @@ import pytest
 from mgx_core import dim
 from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError, UnrankedError
+from mgx_core.interpret import Interpreter
+from mgx_core.ir.module import Module
 from mgx_core.ops.reduce import (
     Argmax,
     Argmin,
@@ -23,6 +25,7 @@ from mgx_core.ops.reduce import (
     ReduceSum,
 )
 from mgx_core.ops.softmax import Hardmax, Logsoftmax, Softmax
+from mgx_core.rewrite import Builder
 from mgx_core.shape import Shape
 
 RNG = np.random.default_rng(5)
@@ -145,9 +148,24 @@ def test_softmax(dtype: Any, axis: int) -> None:
     powers = np.exp(x.astype(np.float64))
     expected = powers / powers.sum(axis, keepdims=True)
     eps = float(ml_dtypes.finfo(dtype).eps)
-    np.testing.assert_allclose(run(Softmax(axis=axis), x).astype(np.float64), expected, rtol=8 * eps)  # x - max is as large as 6
+    np.testing.assert_allclose(
+        run(Softmax(axis=axis), x).astype(np.float64), expected, rtol=8 * eps
+    )  # x - max is as large as 6
     logs = np.log(expected)
     np.testing.assert_allclose(run(Logsoftmax(axis=axis), x).astype(np.float64), logs, rtol=2 * eps, atol=6 * eps)
+
+
+@pytest.mark.parametrize("op", [Softmax(axis=1), Logsoftmax(axis=0)], ids=lambda o: o.name)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_softmax_in_simpler_ops(op: Any, dtype: Any) -> None:
+    x = RNG.uniform(-3, 3, (2, 3, 4)).astype(dtype)
+    module = Module()
+    given = module.add_parameter("x", Shape(dt.of(dtype), x.shape))
+    whole = module.add(op, given)
+    module.replace(whole, op.decompose(Builder(module, whole), given))
+    out = Interpreter().run(module, [x])[0]
+    assert out.dtype == dtype
+    np.testing.assert_allclose(out, op.evaluate([x]), rtol=float(np.finfo(dtype).eps))
 
 
 def test_softmax_of_extremes() -> None:

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from mgx_core import Instruction, MgxError, OpSet, OptionalShape, SequenceShape, Shape, TupleShape, define_op
+from mgx_core import (
+    Instruction,
+    MgxError,
+    OpSet,
+    OptionalShape,
+    SequenceShape,
+    Shape,
+    TupleShape,
+    UnrankedError,
+    define_op,
+)
 from mgx_core.argument import Value, shape_of
 from mgx_core.interpret import Interpreter
 from mgx_core.operation import Operation
@@ -45,8 +55,11 @@ class Deferred(Operation):
 
     def compute(self, *xs: Value) -> tuple[Value, ...]:
         shapes = tuple(_actual(declared, x) for declared, x in zip(_declared(self.model), xs, strict=True))
-        module = _module(self.model, shapes)
-        return tuple(Interpreter().run(module, xs))
+        try:
+            module, args = _module(self.model, shapes), xs
+        except UnrankedError:  # knowing the ranks is not enough: the values of its small operands decide the result's rank
+            module, args = _module_for_values(self.model, shapes, xs)
+        return tuple(Interpreter().run(module, args))
 
     def __repr__(self) -> str:
         return f"onnx.deferred[{_node(self.model).op_type}]"
@@ -85,16 +98,35 @@ def _actual(declared: AnyShape, value: Value) -> AnyShape:
     return shape_of(value).as_standard() if isinstance(value, np.ndarray) else declared  # type: ignore[union-attr]
 
 
+def _typed(data: bytes, shapes: tuple[AnyShape, ...]) -> onnx.ModelProto:
+    model = onnx.ModelProto()
+    model.CopyFrom(_parsed(data))
+    for info, shape in zip(model.graph.input, shapes, strict=True):
+        info.type.CopyFrom(type_proto(shape))
+    return model
+
+
 @lru_cache(maxsize=1024)
 def _module(data: bytes, shapes: tuple[AnyShape, ...]) -> Any:
     from .frontend import parse_model
     from .options import OnnxOptions
 
-    model = onnx.ModelProto()
-    model.CopyFrom(_parsed(data))
-    for info, shape in zip(model.graph.input, shapes, strict=True):
-        info.type.CopyFrom(type_proto(shape))
-    return parse_model(model, OnnxOptions()).get_main_module()
+    return parse_model(_typed(data, shapes), OnnxOptions(), deferring=False).get_main_module()
+
+
+def _module_for_values(data: bytes, shapes: tuple[AnyShape, ...], xs: Sequence[Value]) -> tuple[Any, list[Value]]:
+    """The node's module with small operands as constants, and the values of the parameters that are left."""
+    from .frontend import parse_model
+    from .options import OnnxOptions
+
+    model = _typed(data, shapes)
+    left = []
+    for info, x in zip(model.graph.input, xs, strict=True):
+        if isinstance(x, np.ndarray) and x.size <= 4096 and x.dtype.kind in "iub":
+            model.graph.initializer.append(onnx.numpy_helper.from_array(np.ascontiguousarray(x).reshape(x.shape), info.name))
+        else:
+            left.append(x)
+    return parse_model(model, OnnxOptions(), deferring=False).get_main_module(), left
 
 
 def defer(parser: GraphParser, node: Node, error: MgxError) -> tuple[Instruction, ...]:

@@ -55,11 +55,20 @@ def all_converters() -> Converters:
     return out
 
 
-def parse_model(model: onnx.ModelProto, options: OnnxOptions, folder: str | os.PathLike[str] | None = None) -> Program:
-    """A program from a model that is in memory."""
+def parse_model(
+    model: onnx.ModelProto,
+    options: OnnxOptions,
+    folder: str | os.PathLike[str] | None = None,
+    deferring: bool = True,
+) -> Program:
+    """A program from a model that is in memory.
+
+    deferring: put nodes off whose ranks are not known yet; without it they raise UnrankedError.
+    """
     main = Module("main")
     context = ModelContext(opsets_of(model), functions_of(model), options, all_converters(), DataFolder(folder))
     context.names["main"] = 1
+    context.deferring = deferring
     try:
         outputs = GraphParser(context, main).parse_graph(model.graph)
     except RecursionError:

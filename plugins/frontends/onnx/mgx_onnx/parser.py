@@ -37,6 +37,7 @@ class ModelContext:
     folder: DataFolder
     known: Known = field(default_factory=Known)
     nodes: int = 0
+    deferring: bool = True
     names: dict[str, int] = field(default_factory=dict)
 
     def module_name(self, wanted: str) -> str:
@@ -262,6 +263,8 @@ class GraphParser:
         try:
             results = self._convert(node, domain, version)
         except UnrankedError as error:
+            if not context.deferring:
+                raise error.located(repr(node)) from None
             self._roll_back(mark)
             from .deferred import defer
 

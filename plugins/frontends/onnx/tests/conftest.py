@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from mgx_onnx.backend import RefBackend
 from onnx import helper
+
+from mgx_onnx.backend import RefBackend
 
 IR_OF_OPSET = {7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7, 13: 7, 14: 7, 15: 8}
 

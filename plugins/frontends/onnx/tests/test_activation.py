@@ -40,7 +40,9 @@ def test_formulas(run: Any, op: str, attributes: Any, expected: Any) -> None:
 def test_defaults_of_old_selu(run: Any) -> None:
     x = np.float64([-1.0])
     assert run("Selu", x, opset=1)[0][0] == pytest.approx(1.0507 * 1.6732 * math.expm1(-1), rel=1e-6)
-    assert run("Selu", x, opset=22)[0][0] == pytest.approx(1.0507010221481 * 1.67326319217682 * math.expm1(-1), rel=1e-9)
+    assert run("Selu", x, opset=22)[0][0] == pytest.approx(
+        1.0507010221481 * 1.67326319217682 * math.expm1(-1), rel=1e-9
+    )
 
 
 def test_integers_where_the_standard_has_them(run: Any) -> None:

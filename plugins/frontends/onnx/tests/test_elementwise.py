@@ -29,7 +29,9 @@ def test_unary(run: Any, op: str, function: Any, opset: int) -> None:
     np.testing.assert_allclose(run(op, A, opset=opset)[0], function(A), rtol=1e-6)
 
 
-@pytest.mark.parametrize(("op", "function"), [("Add", np.add), ("Pow", np.power), ("Greater", np.greater), ("Div", np.divide)])
+@pytest.mark.parametrize(
+    ("op", "function"), [("Add", np.add), ("Pow", np.power), ("Greater", np.greater), ("Div", np.divide)]
+)
 def test_binary_broadcasts_by_numpys_rule_or_by_attributes(run: Any, op: str, function: Any) -> None:
     a = np.abs(A) + 1
     b = a[0, :, :, 0]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from mgx_core import MgxError
 
 RNG = np.random.default_rng(11)
@@ -143,24 +144,6 @@ def test_resize_to_sizes(agree: Any, transformation: str, mode: str, sizes: tupl
 def test_resize_nearest_modes(agree: Any, nearest: str, scales: tuple[float, ...]) -> None:
     s = np.array(scales, np.float32)
     agree("Resize", rand(1, 1, 7, 10), None, s, opset=13, mode="nearest", nearest_mode=nearest, fixed=[2])
-
-
-@pytest.mark.parametrize("mode", ["linear", "cubic"])
-def test_resize_antialias(agree: Any, mode: str) -> None:
-    s = np.array([1, 1, 4, 3])
-    agree(
-        "Resize",
-        rand(1, 2, 9, 8),
-        None,
-        None,
-        s,
-        opset=18,
-        mode=mode,
-        antialias=1,
-        exclude_outside=1,
-        fixed=[3],
-        rtol=1e-3,
-    )
 
 
 @pytest.mark.parametrize("policy", ["stretch", "not_larger", "not_smaller"])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from mgx_core import Instruction
+from mgx_core import Instruction, UnsupportedError
 
 from ..node import Node
 
@@ -17,8 +18,6 @@ PLAIN = {
     "softplus": "softplus",
     "softsign": "softsign",
     "hardswish": "hard_swish",
-    "silu": "silu",
-    "swish": "silu",
 }
 WITH_NUMBERS = {
     "leakyrelu": ("leaky_relu", ("alpha",)),
@@ -34,13 +33,14 @@ def activate(n: Node, x: Instruction, name: str, numbers: Sequence[float] = ()) 
     key = name.lower().replace("_", "")
     if key in ("", "none", "identity"):
         return x
-    if key == "silu" or key == "swish":
+    if key in ("silu", "swish"):
         return n.add("mul", x, n.add("sigmoid", x))
     if key in PLAIN:
         return n.add(PLAIN[key], x)
     if key in WITH_NUMBERS:
         op, fields = WITH_NUMBERS[key]
-        return n.add(op, x, **dict(zip(fields, numbers, strict=False)))
+        given: dict[str, Any] = dict(zip(fields, numbers, strict=False))
+        return n.add(op, x, **given)
     if key == "clip" and len(numbers) == 2:
         return n.pointwise("clip", x, *(n.literal(v, x.shape.dtype) for v in numbers))
-    return n.unsupported(f"activation {name!r} with {len(numbers)} parameters")  # type: ignore[no-any-return]
+    raise UnsupportedError(f"activation {name!r} with {len(numbers)} parameters").located(repr(n))

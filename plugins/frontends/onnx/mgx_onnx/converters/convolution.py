@@ -54,7 +54,7 @@ def numbers(n: Node, name: str, rank: int) -> tuple[int, ...]:
 
 
 def spatial_rank(n: Node, x: Instruction, w: Instruction) -> int:
-    rank = x.shape.rank - 2
+    rank: int = x.shape.rank - 2
     if rank < 1 or w.shape.rank != rank + 2:
         n.fail(f"X and W need one rank of at least 3, got {x.shape} and {w.shape}")
     kernel = n.attr("kernel_shape", None)
@@ -122,7 +122,9 @@ def conv_transpose(n: Node, x: Instruction, w: Instruction, bias: Instruction | 
             n.fail(f"output_shape needs {rank} numbers, got {wanted}")
         total = [(d - 1) * s + e + p - o for d, s, e, p, o in zip(dims, stride, spans, extra, wanted, strict=True)]
         if not all(isinstance(t, int) for t in total):
-            y = n.add("convolution_backwards", x, w, stride=stride, dilation=dilation, group=group, output_padding=extra)
+            y = n.add(
+                "convolution_backwards", x, w, stride=stride, dilation=dilation, group=group, output_padding=extra
+            )
             starts = [t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in total]
             ends = [s + o for s, o in zip(starts, wanted, strict=True)]
             return biased(n, n.slice(y, range(2, rank + 2), starts, ends), bias)
@@ -175,7 +177,7 @@ def deform_conv(
 
 @converts("Col2Im")
 def col2im(n: Node, x: Instruction, image_shape: Instruction, block_shape: Instruction) -> Instruction:
-    given = {
+    given: dict[str, Any] = {
         "padding": tuple(n.attr("pads", None) or ()),
         "stride": tuple(n.attr("strides", None) or ()),
         "dilation": tuple(n.attr("dilations", None) or ()),

@@ -90,7 +90,13 @@ def instance_norm(n: Node, x: Instruction, scale: Instruction, bias: Instruction
 
 
 def layer_norm(
-    n: Node, x: Instruction, scale: Instruction | None, bias: Instruction | None, axis: int, epsilon: float, statistics: bool
+    n: Node,
+    x: Instruction,
+    scale: Instruction | None,
+    bias: Instruction | None,
+    axis: int,
+    epsilon: float,
+    statistics: bool,
 ) -> tuple[Instruction, ...]:
     """Layer normalisation; with `statistics` also the mean and the inverse deviation, in float32 or wider."""
     y = n.add("layernorm", x, scale, bias, axis=axis, epsilon=epsilon)

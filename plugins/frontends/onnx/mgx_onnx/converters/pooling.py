@@ -40,7 +40,9 @@ def max_pool(n: Node, x: Instruction) -> Any:
 
 @converts("AveragePool")
 def average_pool(n: Node, x: Instruction) -> Instruction:
-    return n.add("pooling", x, mode="average", count_include_pad=bool(n.attr("count_include_pad", 0)), **windows_of(n, x))
+    return n.add(
+        "pooling", x, mode="average", count_include_pad=bool(n.attr("count_include_pad", 0)), **windows_of(n, x)
+    )
 
 
 def order(n: Node) -> int:

@@ -16,7 +16,9 @@ from .precision import as_float, widened
 __all__: list[str] = []
 
 Axes: TypeAlias = "tuple[int, ...] | Instruction | None"  # None: nothing is reduced
-Step: TypeAlias = Callable[[str, Instruction], Instruction]  # (name of a reduction, operand) -> reduced operand, axes kept
+Step: TypeAlias = Callable[
+    [str, Instruction], Instruction
+]  # (name of a reduction, operand) -> reduced operand, axes kept
 
 
 def _axes(n: Node, x: Instruction, given: Instruction | None) -> Axes:
@@ -167,7 +169,8 @@ converts("CumProd")(_scan("prefix_scan_prod"))
 @converts("TopK")
 def topk(n: Node, x: Instruction, k: Instruction | None = None) -> tuple[Instruction, ...]:
     """The number of elements is an attribute under opset 10."""
-    options: dict[str, Any] = {"axis": n.attr("axis", -1), "largest": bool(n.attr("largest", 1)), "sorted": bool(n.attr("sorted", 1))}
+    options: dict[str, Any] = {key: bool(n.attr(key, 1)) for key in ("largest", "sorted")}
+    options["axis"] = n.attr("axis", -1)
     if k is None:
         return n.items(n.add("topk", x, k=n.attr("k"), **options))
     known: tuple[Dim, ...] | None = n.dims(k)

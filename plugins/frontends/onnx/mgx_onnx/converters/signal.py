@@ -21,7 +21,9 @@ def one(n: Node, x: Instruction | None) -> int | None:
     return None if value is None or value.size != 1 else int(value.reshape(-1)[0])
 
 
-def transform(n: Node, x: Instruction, length: Instruction | None, axis: int, axis_input: Instruction | None = None) -> Instruction:
+def transform(
+    n: Node, x: Instruction, length: Instruction | None, axis: int, axis_input: Instruction | None = None
+) -> Instruction:
     fixed = one(n, length)
     if fixed is not None and fixed < 1:
         n.fail(f"dft_length must be at least 1, got {fixed}")

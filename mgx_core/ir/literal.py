@@ -1,0 +1,131 @@
+"""Values of literals as text: exact, so that what is parsed back is equal bit by bit."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from typing import Any, Final
+
+import numpy as np
+
+from ..argument import Array, Value
+from ..dtype import DType
+from ..dtype import of as dtype_of
+from ..operation import show
+
+__all__ = ["SHOWN", "array_from_base64", "array_from_words", "value_text"]
+
+SHOWN: Final = 16  # elements written out; larger literals are named by a digest or, in the full form, written in base64
+
+_WORD: Final = re.compile(r'b?"(?:[^"\\]|\\.)*"|[^,\s]+')
+
+
+def value_text(value: Value, full: bool) -> str:
+    """A literal's value as it stands in the parentheses of ``@literal(...)``."""
+    if isinstance(value, np.ndarray):
+        return _array_text(value, full)
+    if isinstance(value, tuple):
+        return f"tuple {{{_items_text(value, full)}}}"
+    if isinstance(value, list):
+        return f"list {{{_items_text(value, full)}}}"
+    if value is None:
+        return "none"
+    return f"<{type(value).__name__}>"  # maps: shown, not parseable
+
+
+def _items_text(items: Any, full: bool) -> str:
+    """Items of a tuple or list; tensors with their type."""
+    return ", ".join(
+        f"{dtype_of(v.dtype)}[{', '.join(map(str, v.shape))}]({value_text(v, full)})"
+        if isinstance(v, np.ndarray)
+        else value_text(v, full)
+        for v in items
+    )
+
+
+def _array_text(array: Array, full: bool) -> str:
+    dtype = dtype_of(array.dtype)
+    if array.size > SHOWN and not full:
+        return f"<{array.size} elements, digest {_digest(array)}>"
+    if dtype.kind == "s":
+        return ", ".join(map(show, array.reshape(-1).tolist()))
+    if array.size <= SHOWN:
+        flat = np.ascontiguousarray(array).reshape(-1)
+        words = [_number_text(v, dtype) for v in flat]
+        back = array_from_words(words, dtype)
+        if back is not None and back.tobytes() == flat.tobytes():
+            return ", ".join(words)
+    return f'base64 "{base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()}"'
+
+
+def _digest(array: Array) -> str:
+    hashed = hashlib.blake2b(digest_size=6)
+    if array.dtype == object:
+        for item in array.reshape(-1).tolist():
+            hashed.update(show(item).encode())
+    else:
+        hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return hashed.hexdigest()
+
+
+def _number_text(value: Any, dtype: DType) -> str:
+    match dtype.kind:
+        case "b":
+            return "true" if value else "false"
+        case "i" | "u":
+            return str(int(value))
+        case "c":
+            return repr(complex(value))
+        case _:
+            return str(value) if dtype.name == "float32" else repr(float(value))  # float32: the shortest decimal
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a list of elements, strings kept whole."""
+    return _WORD.findall(text)
+
+
+def array_from_words(words: list[str], dtype: DType) -> Array | None:
+    """Elements in order from their text; None if a word is no such element."""
+    try:
+        match dtype.kind:
+            case "s":
+                return _strings(words)
+            case "b":
+                return np.array([{"true": True, "false": False}[w] for w in words], np.bool_)
+            case "i" | "u":
+                values = [int(w) for w in words]
+                if any(not dtype.lowest <= v <= dtype.highest for v in values):
+                    return None
+                return np.array(values, dtype.numpy if dtype.bits >= 8 else np.int8).astype(dtype.numpy)
+            case "c":
+                return np.array([complex(w) for w in words], dtype.numpy)
+            case _:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    return np.array([float(w) for w in words], np.float64).astype(dtype.numpy)
+    except (KeyError, ValueError, OverflowError):
+        return None
+
+
+def _strings(words: list[str]) -> Array:
+    out = np.empty(len(words), object)
+    for n, word in enumerate(words):
+        if word.startswith('b"'):
+            out[n] = bytes.fromhex(word[2:-1])
+        elif word.startswith('"'):
+            out[n] = word[1:-1].encode("ascii").decode("unicode_escape")
+        else:
+            raise ValueError(word)
+    return out
+
+
+def array_from_base64(text: str, dtype: DType, count: int) -> Array | None:
+    """Elements from their little-endian memory; None if it is damaged or of another size."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+    if dtype.kind == "s" or len(data) != count * dtype.size:
+        return None
+    return np.frombuffer(bytearray(data), np.uint8).view(dtype.numpy) if count else np.empty(0, dtype.numpy)

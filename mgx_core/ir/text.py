@@ -1,0 +1,182 @@
+"""The text form of modules: readable, stable from run to run, and parsed back by `parser`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from ..dim import UNBOUNDED, Dim, Sym, Symbol, substitute, symbol, symbols_of
+from ..operation import show
+from ..shape import OptionalShape, SequenceShape, Shape, TupleShape
+from .builtin import Param
+from .instruction import Instruction
+from .literal import value_text
+from .module import Module, nested
+
+__all__ = ["FRESH", "RESERVED", "module_text", "program_text"]
+
+FRESH: Final = re.compile(r"(.*)\?\d+", re.DOTALL)  # names that `dim.fresh` makes; their numbers mean nothing
+RESERVED: Final = frozenset({"true", "false", "none", "inf", "nan", "floordiv", "mod", "max", "min", "broadcast", "in", "optimals"})
+
+_PLAIN_SYMBOL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_?.:]*")
+_PLAIN_VALUE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./:\-]*")
+_PLAIN_MODULE: Final = re.compile(r"[A-Za-z0-9_./:\-]+")
+
+
+def program_text(module: Module, full: bool = False) -> str:
+    """The symbols, a module and all modules below it.
+
+    full: write large literals out, so that the text can be parsed back; otherwise a digest stands for them.
+    """
+    return "\n".join(_Writer(module, full).lines())
+
+
+def module_text(module: Module, full: bool = False) -> str:
+    """Like `program_text` for a module that may be part of a larger one; values of enclosing modules are called ``%outer.N``."""
+    return program_text(module, full)
+
+
+class _Writer:
+    """Gives every value, module and symbol its printed name, then writes line by line."""
+
+    def __init__(self, root: Module, full: bool) -> None:
+        self.full = full
+        self.modules: dict[Module, str] = {}
+        self.values: dict[Instruction, str] = {}
+        self.symbols: dict[Symbol, str] = {}
+        self.renamed: dict[str, Dim] = {}
+        taken: set[str] = set()
+        for module in nested(root):
+            if module not in self.modules:
+                self.modules[module] = _unique(module.name, taken)
+        taken = set()
+        for module in self.modules:
+            for ins in module:
+                if isinstance(ins.op, Param):
+                    self.values[ins] = _unique(ins.op.label, taken)
+        count = 0
+        for module in self.modules:
+            for ins in module:
+                self._meet(ins)
+                if ins not in self.values and not ins.is_return and not _unwritten(ins, module):
+                    count += 1
+                    self.values[ins] = str(count)
+
+    def _meet(self, ins: Instruction) -> None:
+        """Note the symbols of an instruction in order of appearance."""
+        found: list[Symbol] = []
+        for field in ins.op.fields:
+            if "Dim" in field.annotation or "Shape" in field.annotation:
+                found += _symbols(getattr(ins.op, field.name))
+        found += _symbols(ins.result)
+        for s in found:
+            if s not in self.symbols:
+                name = _printed(s, self.symbols.values())
+                self.symbols[s] = name
+                if name != s.name:
+                    self.renamed[s.name] = symbol(name, s.lo, s.hi, s.optimals)
+
+    def lines(self) -> Iterable[str]:
+        for s, name in self.symbols.items():
+            span = f" in {s.lo}..{'' if s.hi == UNBOUNDED else s.hi}" if s.lo or s.hi != UNBOUNDED else ""
+            yield f"symbol {name}{span}" + (f" optimals {', '.join(map(str, s.optimals))}" if s.optimals else "")
+        for module, name in self.modules.items():
+            yield f"module {name if _PLAIN_MODULE.fullmatch(name) else show(name)}"
+            for ins in module:
+                if not _unwritten(ins, module):
+                    yield f"  {self.line(ins)}"
+
+    def line(self, ins: Instruction) -> str:
+        args = ", ".join(map(self.value, ins.inputs))
+        if ins.is_return:
+            text = f"@return({args})"
+        else:
+            text = f"{self.value(ins)} = {self.operation(ins, args)} -> {self.attribute(ins.result)}"
+        return f"{text}  # {', '.join(map(_source, ins.sources))}" if ins.sources else text
+
+    def operation(self, ins: Instruction, args: str) -> str:
+        op = ins.op
+        if isinstance(op, Param):
+            return f"@param[{show(op.label)}]"
+        if ins.literal is not None:
+            return f"@literal({value_text(ins.literal.value, self.full)})"
+        if op.name == "launch":
+            head = repr(op)
+        else:
+            inside = ", ".join(f"{f.name}={self.attribute(getattr(op, f.name))}" for f in op.fields)
+            head = f"{op.name}[{inside}]" if inside else op.name
+        modules = ", ".join(n if _PLAIN_MODULE.fullmatch(n) else show(n) for n in (self.modules[m] for m in ins.modules))
+        return f"{head}({args})" + (f"{{{modules}}}" if modules else "")
+
+    def value(self, ins: Instruction) -> str:
+        if ins.is_absent and ins not in self.values:
+            return "-"
+        name = self.values.get(ins)
+        if name is None:
+            name = self.values[ins] = f"outer.{len([v for v in self.values.values() if v.startswith('outer.')])}"
+        return f"%{name}" if name.isdigit() or _PLAIN_VALUE.fullmatch(name) else f"%{show(name)}"
+
+    def attribute(self, value: Any) -> str:
+        """An attribute or a shape; symbols by their printed names."""
+        match value:
+            case Sym():
+                return str(substitute(value, self.renamed) if self.renamed else value)
+            case tuple():
+                return f"[{', '.join(map(self.attribute, value))}]"
+            case Shape() | TupleShape() | SequenceShape() | OptionalShape():
+                return str(value.substitute(self.renamed) if self.renamed else value)
+        return show(value)
+
+
+def _unwritten(ins: Instruction, module: Module) -> bool:
+    """Absent inputs are written as ``-`` where they are read."""
+    return ins.is_absent and (module.returned is not None or ins is not module._last)
+
+
+def _unique(wanted: str, taken: set[str]) -> str:
+    name = wanted if not wanted.isdigit() else f"_{wanted}"
+    number = 2
+    while name in taken:
+        name = f"{wanted}.{number}"
+        number += 1
+    taken.add(name)
+    return name
+
+
+def _symbols(value: Any) -> list[Symbol]:
+    """The symbols in an extent, a shape or a tuple of these, in order."""
+    match value:
+        case Sym():
+            return sorted(symbols_of(value), key=_age)
+        case Shape() if value.ranked and value.dynamic():
+            return [s for d in value.dims for s in _symbols(d)]
+        case TupleShape():
+            return [s for item in value.items for s in _symbols(item)]
+        case SequenceShape() | OptionalShape():
+            return _symbols(value.element)
+        case tuple():
+            return [s for item in value for s in _symbols(item)]
+    return []
+
+
+def _age(s: Symbol) -> tuple[int, str]:
+    return (int(s.name.rpartition("?")[2]), s.name) if FRESH.fullmatch(s.name) else (-1, s.name)
+
+
+def _printed(s: Symbol, taken: Iterable[str]) -> str:
+    """A symbol's printed name: fresh ones are numbered anew, odd names stand in backquotes."""
+    fresh = FRESH.fullmatch(s.name)
+    if fresh:
+        prefix = fresh[1] if _PLAIN_SYMBOL.fullmatch(fresh[1]) else "n"
+        return f"{prefix}?{sum('?' in t for t in taken)}"
+    if _PLAIN_SYMBOL.fullmatch(s.name) and s.name not in RESERVED:
+        return s.name
+    return "`" + s.name.encode("unicode_escape").decode().replace("`", "\\x60") + "`"
+
+
+def _source(name: str) -> str:
+    plain = name and name.isprintable() and name.strip() == name and not set('",#') & set(name)
+    return name if plain else show(name)
+
+

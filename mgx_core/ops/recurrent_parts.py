@@ -1,0 +1,295 @@
+"""Recurrent layers unrolled into matrix products and pointwise ops, for targets without a kernel of their own for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ..dtype import float32, float64
+from ..operation import Operation
+from .activation import Elu, HardSigmoid, LeakyRelu, Relu, Sigmoid, Softplus, Softsign
+from .activation_table import ACTIVATIONS
+from .attention_parts import full
+from .broadcast import Multibroadcast
+from .compare import GreaterOrEqual
+from .concat import Concat
+from .convert import Convert
+from .linear import Dot
+from .movement import Transpose
+from .pointwise import Add, Clip, Mul, Sub, Tanh, Where
+from .reshape import Reshape
+from .slice import Slice
+
+if TYPE_CHECKING:
+    from ..ir.instruction import Instruction
+    from .recurrent import Gru, Lstm, Recurrent, Rnn
+
+__all__ = ["gru_parts", "lstm_parts", "rnn_parts"]
+
+MOST_STEPS: Final = 512  # longer sequences stay one op: unrolled, they would cost more to compile than to run
+SIMPLE: Final[dict[str, Callable[[float, float], Operation]]] = {
+    "relu": lambda alpha, beta: Relu(),
+    "tanh": lambda alpha, beta: Tanh(),
+    "sigmoid": lambda alpha, beta: Sigmoid(),
+    "leaky_relu": lambda alpha, beta: LeakyRelu(alpha=alpha),
+    "hard_sigmoid": lambda alpha, beta: HardSigmoid(alpha=alpha, beta=beta),
+    "elu": lambda alpha, beta: Elu(alpha=alpha),
+    "softsign": lambda alpha, beta: Softsign(),
+    "softplus": lambda alpha, beta: Softplus(),
+}
+
+
+class Unrolled:
+    """One direction of a layer on its way to simpler instructions."""
+
+    def __init__(self, layer: Recurrent, b: Any, direction: int, x: Instruction, w: Instruction, r: Instruction) -> None:
+        self.layer = layer
+        self.b = b
+        self.d = direction
+        self.x = x
+        self.w = w
+        self.r = r
+        self.h = layer.hidden_size
+        self.size = int(x.shape.dims[1])
+
+    def part(self, x: Instruction, axis: int, start: int, end: int) -> Instruction:
+        return self.b.add(Slice(axes=(axis,), starts=(start,), ends=(end,)), x)  # type: ignore[no-any-return]
+
+    def own(self, x: Instruction) -> Instruction:
+        """This direction's entry along axis 0, without that axis."""
+        return self.b.add(Reshape(dims=x.shape.dims[1:]), self.part(x, 0, self.d, self.d + 1))  # type: ignore[no-any-return]
+
+    def rows(self, vector: Instruction) -> Instruction:
+        """A vector repeated for the batch."""
+        return self.b.add(Multibroadcast(out_lens=(self.size, *vector.shape.dims)), vector)  # type: ignore[no-any-return]
+
+    def initial(self, state: Instruction | None) -> Instruction:
+        if state is not None:
+            return self.own(state)
+        zero = self.b.literal(np.zeros((), self.x.shape.dtype.numpy))
+        return self.b.add(Multibroadcast(out_lens=(self.size, self.h)), zero)  # type: ignore[no-any-return]
+
+    def bias(self, bias: Instruction | None) -> tuple[Instruction, Instruction] | None:
+        """The biases of w and of r, for the batch."""
+        if bias is None:
+            return None
+        mine, half = self.own(bias), self.layer.gates * self.h
+        return self.rows(self.part(mine, 0, 0, half)), self.rows(self.part(mine, 0, half, 2 * half))
+
+    def turned(self, weights: Instruction) -> Instruction:
+        return self.b.add(Transpose(permutation=(1, 0)), self.own(weights))  # type: ignore[no-any-return]
+
+    def add(self, *xs: Instruction | None) -> Instruction:
+        out: Instruction | None = None
+        for x in xs:
+            if x is not None:
+                out = x if out is None else self.b.add(Add(), out, x)
+        assert out is not None
+        return out
+
+    def mul(self, x: Instruction, y: Instruction) -> Instruction:
+        return self.b.add(Mul(), x, y)  # type: ignore[no-any-return]
+
+    def gate(self, x: Instruction, index: int, count: int = 1) -> Instruction:
+        return self.part(x, 1, index * self.h, (index + count) * self.h)
+
+    def active(self, index: int, x: Instruction, clip: bool = True) -> Instruction:
+        """The cell's activation function number `index`."""
+        layer, b = self.layer, self.b
+        if clip and layer.clip:
+            x = b.add(Clip(), x, full(b, -layer.clip, x), full(b, layer.clip, x))
+        names = layer.actv_func or layer.functions * layer.directions
+        at = self.d * len(layer.functions) + index
+        known = ACTIVATIONS[names[at]]
+        alpha = layer.actv_alpha[at] if layer.actv_alpha else known.alpha or 0.0
+        beta = layer.actv_beta[at] if layer.actv_beta else known.beta or 0.0
+        if names[at] in SIMPLE:
+            return b.add(SIMPLE[names[at]](alpha, beta), x)  # type: ignore[no-any-return]
+        if names[at] == "affine":
+            return self.add(self.mul(x, full(b, alpha, x)), full(b, beta, x))
+        if names[at] == "scaled_tanh":
+            return self.mul(full(b, alpha, x), b.add(Tanh(), self.mul(x, full(b, beta, x))))
+        over = b.add(GreaterOrEqual(), x, full(b, alpha, x))
+        return b.add(Where(), over, x, full(b, 0.0, x))  # type: ignore[no-any-return]
+
+    def products(self) -> list[Instruction]:
+        """x w^T for every step [b, gates h]."""
+        s, n, i = (int(v) for v in self.x.shape.dims)
+        flat = self.b.add(Reshape(dims=(s * n, i)), self.x)
+        whole = self.b.add(Dot(), flat, self.turned(self.w))
+        return [self.part(whole, 0, t * n, (t + 1) * n) for t in range(s)]
+
+    def one_minus(self, x: Instruction) -> Instruction:
+        return self.b.add(Sub(), full(self.b, 1.0, x), x)  # type: ignore[no-any-return]
+
+
+def _alive(b: Any, x: Instruction, lens: Instruction | None, hidden: int) -> list[Instruction | None]:
+    """For each step, which sequences reach it, as bool [b, h]."""
+    steps, size = int(x.shape.dims[0]), int(x.shape.dims[1])
+    if lens is None:
+        return [None] * steps
+    out: list[Instruction | None] = []
+    column = b.add(Multibroadcast(out_lens=(size, hidden)), b.add(Reshape(dims=(size, 1)), lens))
+    for t in range(steps):
+        out.append(b.add(GreaterOrEqual(), column, full(b, t + 1, column)))
+    return out
+
+
+Cell = Callable[["Unrolled", "Instruction", tuple["Instruction", ...]], tuple["Instruction", ...]]
+
+
+def _unroll(
+    layer: Recurrent,
+    b: Any,
+    x: Instruction,
+    w: Instruction,
+    r: Instruction,
+    lens: Instruction | None,
+    states: list[Instruction | None],
+    prepare: Callable[[Unrolled], Cell],
+) -> tuple[Instruction, list[Instruction]] | None:
+    """Hidden states [s, d, b, h] and each direction's last further state [1, b, h] (as many as there are states)."""
+    if any(v.shape.dynamic() for v in (x, w, r)) or int(x.shape.dims[0]) > MOST_STEPS or not x.shape.elements():
+        return None
+    steps, size, h = int(x.shape.dims[0]), int(x.shape.dims[1]), layer.hidden_size
+    alive = _alive(b, x, lens, h)
+    sides: list[Instruction] = []
+    lasts: list[Instruction] = []
+    for d in range(layer.directions):
+        one = Unrolled(layer, b, d, x, w, r)
+        cell = prepare(one)
+        now = tuple(one.initial(s) for s in states)
+        inputs = one.products()
+        rows: list[Any] = [None] * steps
+        for t in layer.steps(d, steps):
+            new = cell(one, inputs[t], now)
+            here = alive[t]
+            if here is None:
+                now, shown = new, new[0]
+            else:
+                now = tuple(b.add(Where(), here, n, o) for n, o in zip(new, now, strict=True))
+                shown = b.add(Where(), here, new[0], full(b, 0.0, new[0]))
+            rows[t] = b.add(Reshape(dims=(1, 1, size, h)), shown)
+        sides.append(b.add(Concat(axis=0), *rows))
+        lasts.append(b.add(Reshape(dims=(1, size, h)), now[-1]))
+    return (sides[0] if len(sides) == 1 else b.add(Concat(axis=1), *sides)), lasts
+
+
+def _widened(b: Any, *xs: Instruction | None) -> list[Any]:
+    """Narrow float operands as float32, so that a long recurrence does not lose their precision."""
+    def wide(x: Instruction | None) -> Instruction | None:
+        if x is None or x.shape.dtype in (float32, float64):
+            return x
+        return b.add(Convert(target_type=float32), x)  # type: ignore[no-any-return]
+
+    return [wide(x) for x in xs]
+
+
+def rnn_parts(
+    layer: Rnn,
+    b: Any,
+    x: Instruction,
+    w: Instruction,
+    r: Instruction,
+    bias: Instruction | None = None,
+    lens: Instruction | None = None,
+    initial_h: Instruction | None = None,
+) -> Instruction | None:
+    to = x.shape.dtype
+    x, w, r, bias, initial_h = _widened(b, x, w, r, bias, initial_h)
+
+    def prepare(one: Unrolled) -> Cell:
+        weights, both = one.turned(r), one.bias(bias)
+        shift = None if both is None else one.add(*both)
+
+        def cell(one: Unrolled, now: Instruction, state: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
+            return (one.active(0, one.add(now, b.add(Dot(), state[0], weights), shift)),)
+
+        return cell
+
+    made = _unroll(layer, b, x, w, r, lens, [initial_h], prepare)
+    return None if made is None else b.add(Convert(target_type=to), made[0])
+
+
+def gru_parts(
+    layer: Gru,
+    b: Any,
+    x: Instruction,
+    w: Instruction,
+    r: Instruction,
+    bias: Instruction | None = None,
+    lens: Instruction | None = None,
+    initial_h: Instruction | None = None,
+) -> Instruction | None:
+    to = x.shape.dtype
+    x, w, r, bias, initial_h = _widened(b, x, w, r, bias, initial_h)
+    h = layer.hidden_size
+
+    def prepare(one: Unrolled) -> Cell:
+        weights, both = one.turned(r), one.bias(bias)
+        early, late = one.part(weights, 1, 0, 2 * h), one.part(weights, 1, 2 * h, 3 * h)
+        shift = None if both is None else one.gate(one.add(*both), 0, 2)
+        own, other = (None, None) if both is None else (one.gate(both[0], 2), one.gate(both[1], 2))
+
+        def cell(one: Unrolled, now: Instruction, state: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
+            gates = one.active(0, one.add(one.gate(now, 0, 2), b.add(Dot(), state[0], early), shift))
+            update, reset = one.gate(gates, 0), one.gate(gates, 1)
+            if layer.linear_before_reset:
+                inner = one.mul(reset, one.add(b.add(Dot(), state[0], late), other))
+            else:
+                inner = one.add(b.add(Dot(), one.mul(reset, state[0]), late), other)
+            new = one.active(1, one.add(one.gate(now, 2), own, inner))
+            return (one.add(one.mul(one.one_minus(update), new), one.mul(update, state[0])),)
+
+        return cell
+
+    made = _unroll(layer, b, x, w, r, lens, [initial_h], prepare)
+    return None if made is None else b.add(Convert(target_type=to), made[0])
+
+
+def lstm_parts(
+    layer: Lstm,
+    b: Any,
+    x: Instruction,
+    w: Instruction,
+    r: Instruction,
+    bias: Instruction | None = None,
+    lens: Instruction | None = None,
+    initial_h: Instruction | None = None,
+    initial_c: Instruction | None = None,
+    peephole: Instruction | None = None,
+) -> tuple[Instruction, Instruction] | None:
+    """Hidden states [s, d, b, h] and last cell states [d, b, h]."""
+    to = x.shape.dtype
+    x, w, r, bias, initial_h, initial_c, peephole = _widened(b, x, w, r, bias, initial_h, initial_c, peephole)
+
+    def prepare(one: Unrolled) -> Cell:
+        weights, both = one.turned(r), one.bias(bias)
+        shift = None if both is None else one.add(*both)
+        peeps = None if peephole is None else one.rows(one.own(peephole))
+
+        def peep(index: int, c: Instruction) -> Instruction | None:
+            return None if peeps is None else one.mul(one.gate(peeps, index), c)
+
+        def cell(one: Unrolled, now: Instruction, state: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
+            hidden, c = state
+            now = one.add(now, b.add(Dot(), hidden, weights), shift)
+            i = one.active(0, one.add(one.gate(now, 0), peep(0, c)))
+            if layer.input_forget:
+                keep = one.one_minus(i)
+            else:
+                keep = one.active(0, one.add(one.gate(now, 2), peep(2, c)))
+            new = one.add(one.mul(keep, c), one.mul(i, one.active(1, one.gate(now, 3))))
+            o = one.active(0, one.add(one.gate(now, 1), peep(1, new)))
+            return one.mul(o, one.active(2, new, clip=False)), new
+
+        return cell
+
+    made = _unroll(layer, b, x, w, r, lens, [initial_h, initial_c], prepare)
+    if made is None:
+        return None
+    hidden, lasts = made
+    cells = lasts[0] if len(lasts) == 1 else b.add(Concat(axis=0), *lasts)
+    return b.add(Convert(target_type=to), hidden), b.add(Convert(target_type=to), cells)

@@ -1,0 +1,37 @@
+"""``perf``: times."""
+
+from __future__ import annotations
+
+import pytest
+
+from mgx_core.driver.perf import statistics
+
+
+def test_document(drive_json, chain):
+    found = drive_json("perf", chain("exp exp tanh"), "-n", "5", "--batch", "2", "--target", "wrong", "--disable-pass", "fuse-elementwise")
+    assert found["iterations"] == 5
+    assert [i["operation"] for i in found["instructions"]] == ["exp", "exp", "tanh"]
+    assert [i["kernel"] for i in found["instructions"]] == ["reference exp", "reference exp", "tanh plus a tenth"]
+    assert found["instructions"][0]["sources"] == ["node0"]
+    assert sum(i["share"] for i in found["instructions"]) == pytest.approx(1)
+    assert {g["operation"]: g["count"] for g in found["operations"]} == {"exp": 2, "tanh": 1}
+    assert found["rate_per_s"] == pytest.approx(2 / found["total_s"]["median"])
+    assert found["total_s"]["min"] <= found["total_s"]["median"] <= found["total_s"]["p90"] <= found["total_s"]["max"]
+
+
+def test_text(drive, chain):
+    text = drive("perf", chain("exp"), "-n", "3", "--warmup", "2")
+    assert "3 runs after 2 of warm-up" in text
+    assert "rate " in text
+    assert "median" in text
+
+
+def test_detailed_groups_by_shape(drive_json, chain):
+    found = drive_json("perf", chain("exp"), "-n", "1", "--detailed")
+    assert [g["operation"] for g in found["operations"]] == ["exp(float32[2, 3])"]
+
+
+def test_statistics():
+    found = statistics([4.0, 1.0, 2.0, 3.0, 5.0])
+    assert (found["min"], found["mean"], found["median"], found["max"]) == (1, 3, 3, 5)
+    assert found["p90"] == pytest.approx(4.6)

@@ -1,0 +1,42 @@
+"""``read``: forms of a program."""
+
+from __future__ import annotations
+
+import json
+
+
+def test_brief(drive, drive_json, chain):
+    document = drive_json("read", chain("tanh exp exp"), "--brief")
+    assert document["instructions"] == 3
+    assert document["operations"] == {"exp": 2, "tanh": 1}
+    assert "3 instructions in 1 module" in drive("read", chain("tanh exp exp"), "--brief")
+
+
+def test_graphviz(drive, chain, tmp_path):
+    text = drive("read", chain("tanh exp"), "-g")
+    assert text.startswith("digraph")
+    assert text.count("->") == 3
+    drive("read", chain("tanh exp"), "-o", tmp_path / "m.dot")
+    assert (tmp_path / "m.dot").read_text() == text
+
+
+def test_text(drive, chain):
+    text = drive("read", chain("tanh exp"))
+    assert "tanh" in text
+    assert "exp" in text
+    assert text == drive("read", chain("tanh exp"), "--text")
+
+
+def test_json_is_the_program_file(drive, chain, tmp_path):
+    text = drive("read", chain("tanh"), "--json")
+    json.loads(text)
+    (tmp_path / "m.json").write_text(text)
+    assert "tanh" in drive("read", tmp_path / "m.json", "-g")
+
+
+def test_two_forms_are_refused(drive, chain):
+    assert "one form" in drive("read", chain("tanh"), "--text", "-g", code=2)
+
+
+def test_why_names_the_rules(drive, chain):
+    assert "there are" in drive("read", chain("tanh"), "--why", "no-such-rule", code=2)

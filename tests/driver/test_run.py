@@ -1,0 +1,117 @@
+"""``run``, ``compile`` and the inputs they are given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mgx_core import OptionalShape, SequenceShape, Shape, TupleShape, dim, dtype
+from mgx_core.driver.data import inputs, value_of
+
+
+def test_results(drive, drive_json, chain, tmp_path):
+    data = tmp_path / "x.npy"
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.save(data, x)
+    document = drive_json("run", chain("tanh"), "--load-arg", "@x", data, "--target", "host")
+    assert document["target"] == "host"
+    found = document["outputs"]["y"]
+    np.testing.assert_allclose(found["values"], np.tanh(x).ravel(), rtol=1e-6)
+    assert found["dims"] == [2, 3]
+    assert found["mean"] == pytest.approx(np.tanh(x).mean(), rel=1e-6)
+    assert drive("run", chain("tanh"), "--load-arg", "@x", data).startswith("y = float32[2, 3] [[0.")
+
+
+def test_fills(drive_json, chain):
+    assert drive_json("run", chain("exp"), "--fill0", "x")["outputs"]["y"]["values"] == [1.0] * 6
+    values = drive_json("run", chain("neg"), "--fill1", "x")["outputs"]["y"]["values"]
+    assert values == [-1.0] * 6
+    assert drive_json("run", chain("neg"))["outputs"]["y"]["values"] == drive_json("run", chain("neg"))["outputs"]["y"]["values"]
+
+
+def test_seed_changes_the_values(drive_json, chain):
+    one = drive_json("run", chain("neg"))["outputs"]["y"]["values"]
+    assert one != drive_json("run", chain("neg"), "--seed", "1")["outputs"]["y"]["values"]
+    assert len(set(one)) > 1
+
+
+def test_symbols_take_their_optimal_size(drive_json, chain):
+    assert drive_json("run", chain("neg", "n 2"))["outputs"]["y"]["dims"] == [3, 2]
+    assert drive_json("run", chain("neg", "n 2"), "--dim-param", "@n", "5")["outputs"]["y"]["dims"] == [5, 2]
+
+
+def test_infinities_are_text_in_json(drive_json, chain, tmp_path):
+    np.save(tmp_path / "x.npy", np.array([[1e30, np.nan, 0]], np.float32))
+    found = drive_json("run", chain("exp", "1 3"), "--load-arg", "@x", tmp_path / "x.npy")["outputs"]["y"]
+    assert found["values"] == ["inf", "nan", 1.0]
+
+
+def test_saved_results(drive, chain, tmp_path):
+    for name in ("y.npz", "y.npy"):
+        drive("run", chain("exp"), "--fill0", "x", "-o", tmp_path / name)
+        loaded = np.load(tmp_path / name)
+        array = loaded if name == "y.npy" else loaded["y"]
+        assert array.tolist() == np.ones((2, 3), np.float32).tolist()
+
+
+def test_wrong_inputs(drive, chain, tmp_path):
+    assert "there is no parameter 'z'" in drive("run", chain("exp"), "--fill0", "z", code=2)
+    np.save(tmp_path / "x.npy", np.zeros(2))
+    assert "must be float32[2, 3]" in drive("run", chain("exp"), "--load-arg", "@x", tmp_path / "x.npy", code=2)
+    (tmp_path / "bad.npy").write_text("nothing")
+    assert "is no .npy file" in drive("run", chain("exp"), "--load-arg", "@x", tmp_path / "bad.npy", code=2)
+    assert "No such file" in drive("run", chain("exp"), "--load-arg", "@x", tmp_path / "none.npy", code=2)
+
+
+def test_values_of_every_kind_of_shape():
+    symbols = {}
+    n = dim.symbol("n", 2, 9)
+    assert np.asarray(value_of(Shape.of(dtype.float32, (n, n * 2)), symbols, None, 0)).shape == (2, 4)
+    assert symbols == {"n": 2}
+    ids = value_of(Shape("int64", [50]), symbols, None, 0)
+    assert set(ids.tolist()) == {0, 1}
+    assert value_of(SequenceShape(Shape("float32", [2])), {}, 1, 0)[0].tolist() == [1, 1]
+    assert value_of(OptionalShape(Shape("bool", [1])), {}, 0, 0).tolist() == [False]
+    assert len(value_of(TupleShape([Shape("float16", [1]), Shape("uint4", [1])]), {}, None, 0)) == 2
+    assert value_of(Shape.unranked(dtype.float32), {}, 0, 0).tolist() == [0.0]
+    assert value_of(Shape("string", [2]), {}, 0, 0).tolist() == ["0", "0"]
+
+
+def test_loaded_files_give_symbols_their_values(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((4, 2), np.float32))
+    n = dim.symbol("n")
+    shapes = {"a": Shape.of(dtype.float32, (n, 2)), "b": Shape.of(dtype.float32, (n,))}
+    given = {"load_arg": [f"@a\x1f{tmp_path / 'a.npy'}"], "fill0": [], "fill1": [], "seed": 0}
+    assert np.asarray(inputs(shapes, given)["b"]).shape == (4,)
+
+
+def test_compile_reports(drive, drive_json, chain):
+    document = drive_json("compile", chain("identity exp tanh"), "--target", "wrong")
+    assert document["target"] == "wrong"
+    assert {p["name"] for p in document["passes"]} >= {"normalize", "fold-constants", "lower"}
+    text = drive("compile", chain("identity exp tanh"), "--target", "wrong")
+    assert "compiled for wrong" in text
+    assert "normalize" in text
+
+
+def test_compile_names_what_the_target_declined(drive, drive_json, chain):
+    document = drive_json("compile", chain("exp"), "--target", "wrong")
+    (host,) = document["host"]
+    assert host["sources"] == ["node0"]
+    assert "no exponential here" in host["refused"][0]
+    assert "no exponential here" in drive("compile", chain("exp"), "--target", "wrong")
+
+
+def test_compile_saves(drive, drive_json, chain, tmp_path):
+    path = tmp_path / "m.mxr"
+    assert "written to" in drive("compile", chain("exp"), "-o", path)
+    assert drive_json("run", path, "--fill0", "x")["outputs"]["y"]["values"] == [1.0] * 6
+
+
+def test_disabled_passes(drive_json, chain):
+    document = drive_json("compile", chain("exp"), "--disable-pass", "merge-common")
+    assert "merge-common" not in {p["name"] for p in document["passes"]}
+
+
+def test_two_targets_are_refused(drive, chain):
+    assert "one target" in drive("run", chain("exp"), "--cpu", "--gpu", code=2)

@@ -1,0 +1,96 @@
+"""Where programs come from and how they are edited."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mgx_core.driver.words import by_name, json_value, split
+
+
+def shapes(document):
+    return {n: s["dims"] for n, s in document["parameters"].items()}
+
+
+def test_built_in_example(drive_json):
+    assert shapes(drive_json("params", "--test")) == {"a": [4, 5], "b": [5, 3]}
+
+
+def test_frontend_by_extension_and_by_name(drive_json, chain, tmp_path):
+    path = chain("tanh", "2 3")
+    assert shapes(drive_json("params", path)) == {"x": [2, 3]}
+    other = tmp_path / "model.bin"
+    other.write_text(path.read_text())
+    assert shapes(drive_json("params", other, "--frontend", "chain")) == {"x": [2, 3]}
+
+
+def test_unknown_extension_lists_the_known(drive, tmp_path):
+    path = tmp_path / "model.bin"
+    path.touch()
+    assert ".chain" in drive("params", path, code=2)
+
+
+def test_missing_frontend_says_what_to_install(drive, tmp_path):
+    path = tmp_path / "model.onnx"
+    path.touch()
+    assert "pip install mgx-onnx" in drive("params", path, code=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "dims"),
+    [
+        ([], ["n", 3]),
+        (["--batch", "5"], [5, 3]),
+        (["--dim-param", "@n", "7"], [7, 3]),
+        (["--input-dim", "@x", "4", "6"], [4, 6]),
+        (["--input-dim", "@x", "[4,6]"], [4, 6]),
+    ],
+)
+def test_extents(drive_json, chain, options, dims):
+    assert shapes(drive_json("params", chain("tanh", "n 3"), *options)) == {"x": dims}
+
+
+def test_bad_extents(drive, chain):
+    assert "takes ints" in drive("params", chain("tanh"), "--input-dim", "@x", "one", code=2)
+    assert "first" in drive("params", chain("tanh"), "--input-dim", "1", code=2)
+
+
+def test_trim(drive_json, chain):
+    path = chain("tanh exp neg")
+    document = drive_json("perf", path, "-n", "1", "-t", "2")
+    assert [i["operation"] for i in document["instructions"]] == ["tanh"]
+
+
+def test_trim_too_much(drive, chain):
+    assert "at most 1" in drive("read", chain("tanh exp"), "--graphviz", "-t", "2", code=2)
+
+
+def test_words():
+    assert by_name(["@x\x1f1\x1f2", "@y\x1f3"], "--o") == {"x": ["1", "2"], "y": ["3"]}
+    assert split(["a\x1fb", "c"]) == ["a", "b", "c"]
+    assert json_value("[{min:1, max:8, optimals:[1,4]}, 3]", "--o") == [{"min": 1, "max": 8, "optimals": [1, 4]}, 3]
+
+
+def test_passes_by_name(drive, chain):
+    path = chain("identity tanh")
+    assert "identity" in drive("read", path, "--graphviz")
+    assert "identity" not in drive("read", path, "--graphviz", "-p", "normalize")
+    assert "fold-constants" in drive("read", path, "-p", "nonsense", code=2)
+    assert "limit" in drive("read", path, "-p", "fold-constants:size=3", code=2)
+    assert "tanh" in drive("read", path, "--graphviz", "-p", "fold-constants:limit=3", "normalize")
+
+
+def test_optimize(drive, chain):
+    assert "identity" not in drive("read", chain("identity tanh"), "-O", "-g")
+
+
+def test_files_of_other_forms(drive, chain, tmp_path):
+    path, data = chain("tanh exp", "n 3"), tmp_path / "x.npy"
+    x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+    np.save(data, x)
+    for name in ("m.mxr", "m.json", "m.txt"):
+        drive("read", path, "-o", tmp_path / name)
+        drive("run", tmp_path / name, "--load-arg", "@x", data, "-o", tmp_path / "y.npy")
+        np.testing.assert_allclose(np.load(tmp_path / "y.npy"), np.exp(np.tanh(x)), rtol=1e-6)
+        assert "float32[7, 3]" in drive("params", tmp_path / name, "--batch", "7")
+        assert "float32[5, 9]" in drive("params", tmp_path / name, "--input-dim", "@x", "5", "9")

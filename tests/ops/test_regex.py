@@ -1,0 +1,84 @@
+"""Regular expressions: against Python's own, and against patterns that would keep a backtracking matcher busy for ever."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mgx_core.errors import ParameterError
+from mgx_core.ops.regex import compile_pattern
+
+ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\d", "1", r"\w", "^", r"\b", "[a-c1]"])
+REPEATS = st.sampled_from(["*", "+", "?", "{2}", "{0,2}", "{1,}", "*?", "+?", "{1,3}?"])
+PATTERNS = st.recursive(
+    ATOMS,
+    lambda p: st.one_of(
+        st.tuples(p, p).map("".join),
+        st.tuples(p, p).map(lambda t: f"(?:{t[0]}|{t[1]})"),
+        st.tuples(p, REPEATS).map(lambda t: f"(?:{t[0]}){t[1]}"),
+    ),
+    max_leaves=8,
+)
+
+
+@given(PATTERNS, st.text("abc1 \n", max_size=7))
+def test_full_matches_as_python(pattern: str, text: str) -> None:
+    assert compile_pattern(pattern).fullmatch(text) == bool(re.compile(pattern, re.ASCII).fullmatch(text))
+
+
+@given(st.lists(st.sampled_from(["a", "ab", "b+", "[ab]c", "a*?b", "c", "(?:a|ab)(?:c|bcd)"]), min_size=1, max_size=3), st.text("abcd", max_size=9))
+def test_finds_what_a_backtracking_matcher_finds(branches: list[str], text: str) -> None:
+    pattern = "|".join(branches)
+    assert compile_pattern(pattern).find_all(text) == [m.span() for m in re.finditer(pattern, text)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        ("(?i)Ab", "aB", True),
+        ("(?i:a)b", "AB", False),
+        ("(a)(?i)bc", "aBC", True),
+        ("(?s)a.b", "a\nb", True),
+        ("(?m)^a$\n^b$", "a\nb", True),
+        ("a$", "a\n", False),
+        ("[[:alpha:]]+", "abc", True),
+        ("[^[:digit:]x]", "x", False),
+        (r"\pL+", "\u00e9a", True),
+        (r"\p{^Lu}", "\u00c9", False),
+        (r"\PN", "1", False),
+        (r"a\Q.*\Eb", "a.*b", True),
+        (r"\x{1F600}\x41\101", "\U0001f600AA", True),
+        (r"[\]\-a]+", "]-a", True),
+        ("x{,2}", "x{,2}", True),
+        ("(?P<word>a|)", "", True),
+        (r"\Aa\z", "a", True),
+        (r"a\B\w", "ab", True),
+        ("a{0}", "", True),
+    ],
+)
+def test_syntax(pattern: str, text: str, expected: bool) -> None:
+    assert compile_pattern(pattern).fullmatch(text) is expected
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(a", "a)", "[a", "[b-a]", "*a", "a**", r"\1", "(?=a)", "(?<!a)b", "(?P=x)", "a{1001}", "a{2,1}", r"\x{110000}", r"\pX", r"\y", "[[:no:]]", "a\\", "(" * 200],
+)  # fmt: skip
+def test_malformed(pattern: str) -> None:
+    with pytest.raises(ParameterError, match="regular expression"):
+        compile_pattern(pattern)
+
+
+def test_hostile_patterns_end_soon() -> None:
+    start = time.perf_counter()
+    assert not compile_pattern("(x+x+)+y").fullmatch("x" * 5000)
+    assert not compile_pattern("(a|a|aa)*b").fullmatch("a" * 5000)
+    assert compile_pattern("(a?){30}a{30}").fullmatch("a" * 30)
+    for large in ("((a{1000}){1000}){1000}", "((((a?){1000})*){1000}){1000}"):
+        with pytest.raises(ParameterError, match="states"):
+            compile_pattern(large)
+    assert time.perf_counter() - start < 5

@@ -1,0 +1,129 @@
+"""Ops on strings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mgx_core import dtype as dt
+from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ops.text import RegexFullMatch, StringConcat, StringNormalizer, StringSplit, TfIdfVectorizer
+from mgx_core.ops.tokenizer import Tokenizer
+from mgx_core.shape import Shape, TupleShape
+
+
+def strings(*values: Any) -> Any:
+    return np.array(values, object)
+
+
+def test_concat_broadcasts() -> None:
+    out = StringConcat().evaluate([strings(["a"], ["b"]), strings("x", "y")])
+    assert out.tolist() == [["ax", "ay"], ["bx", "by"]] and out.dtype == object
+    scalar = StringConcat().evaluate([np.array("a", object), np.array("", object)])
+    assert isinstance(scalar, np.ndarray) and scalar.item() == "a"
+    assert StringConcat().result([Shape.of(dt.string, (2, 1)), Shape.of(dt.string, (3,))]) == Shape.of(dt.string, (2, 3))
+    with pytest.raises(ShapeError, match="strings"):
+        StringConcat().result([Shape.of(dt.string, ()), Shape.of(dt.int8, ())])
+
+
+def test_split() -> None:
+    parts, counts = StringSplit(delimiter="-").evaluate([strings("a-b--c", "", "x")])
+    assert parts.tolist() == [["a", "b", "", "c"], ["", "", "", ""], ["x", "", "", ""]]
+    assert counts.tolist() == [4, 1, 1]
+    parts, counts = StringSplit(maxsplit=1).evaluate([strings("  a  b c", "   ")])
+    assert parts.tolist() == [["a", "b c"], ["", ""]] and counts.tolist() == [2, 0]
+    parts, counts = StringSplit().evaluate([np.zeros((0, 2), object)])
+    assert parts.shape == (0, 2, 0) and counts.shape == (0, 2)
+    result = StringSplit().result([Shape.of(dt.string, (3,))])
+    assert isinstance(result, TupleShape) and result.items[1] == Shape.of(dt.int64, (3,))
+
+
+def test_normalizer() -> None:
+    x = strings("Monday", "tuesday", "WEDNESDAY")
+    assert StringNormalizer(stopwords=["monday"], case_change_action="UPPER").evaluate([x]).tolist() == ["TUESDAY", "WEDNESDAY"]
+    kept = StringNormalizer(stopwords=["monday"], is_case_sensitive=True, case_change_action="LOWER").evaluate([x[None]])
+    assert kept.tolist() == [["monday", "tuesday", "wednesday"]]
+    assert StringNormalizer(stopwords=["a"]).evaluate([strings("A")[None]]).tolist() == [[""]]
+    assert StringNormalizer().result([Shape.of(dt.string, (1, 3))]) == Shape.of(dt.string, (1, 3))
+    for dims in ((), (2, 3), (1, 1, 1)):
+        with pytest.raises(ShapeError, match="dims"):
+            StringNormalizer().result([Shape.of(dt.string, dims)])
+
+
+def test_regex() -> None:
+    out = RegexFullMatch(pattern=r"(\w+)\.(com|gov)").evaluate([strings(["a.com", "a.org"], ["b.gov", ""])])
+    assert out.tolist() == [[True, False], [True, False]] and out.dtype == np.bool_
+    with pytest.raises(ParameterError, match="missing"):
+        RegexFullMatch(pattern="(")
+
+
+POOL = {"min_gram_length": 2, "max_gram_length": 2, "ngram_counts": [0, 4], "ngram_indexes": range(7), "pool_int64s": [2, 3, 5, 4, 5, 6, 7, 8, 6, 7]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"mode": "TF", "max_skip_count": 0}, [0, 0, 0, 0, 0, 1, 1]),
+        ({"mode": "TF", "max_skip_count": 5}, [0, 0, 0, 0, 1, 3, 1]),
+        ({"mode": "TF", "max_skip_count": 0, "min_gram_length": 1}, [0, 0, 2, 0, 0, 1, 1]),
+        ({"mode": "IDF", "max_skip_count": 5, "weights": [1, 2, 3, 4, 5, 6, 7]}, [0, 0, 0, 0, 5, 6, 7]),
+        ({"mode": "TFIDF", "max_skip_count": 5, "weights": [1, 2, 3, 4, 5, 6, 7]}, [0, 0, 0, 0, 5, 18, 7]),
+    ],
+)
+def test_ngrams(changes: dict[str, Any], expected: list[float]) -> None:
+    row = np.array([7, 8, 6, 7, 5, 8, 5] if changes["max_skip_count"] else [7, 8, 6, 7, 5, 1, 5], np.int32)
+    op = TfIdfVectorizer(**{**POOL, **changes})
+    if changes["max_skip_count"]:  # [7, 8] lies 1, 5 and 2 apart; [5, 6] does not occur, [6, 7] once
+        expected = [*expected[:4], 0, expected[5], expected[6]]
+    out = op.evaluate([row])
+    assert out.dtype == np.float32 and out.tolist() == expected
+    assert op.evaluate([np.stack([row, row])]).tolist() == [expected] * 2
+    assert op.evaluate([np.zeros((2, 0), np.int32)]).tolist() == [[0] * 7] * 2
+
+
+def test_ngrams_of_strings() -> None:
+    op = TfIdfVectorizer(mode="TF", min_gram_length=1, max_gram_length=2, max_skip_count=0, ngram_counts=[0, 2], ngram_indexes=[2, 0, 1], pool_strings=["a", "b", "b", "a"])  # fmt: skip
+    assert op.evaluate([strings("b", "a", "a", "z")]).tolist() == [1, 1, 2]
+    assert op.result([Shape.of(dt.string, (5, 4))]) == Shape.of(dt.float32, (5, 3))
+    with pytest.raises(ShapeError, match="strings"):
+        op.result([Shape.of(dt.int64, (4,))])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"min_gram_length": 0},
+        {"max_gram_length": 3},
+        {"max_skip_count": -1},
+        {"ngram_counts": [0, 3]},
+        {"ngram_counts": [1, 4]},
+        {"ngram_counts": [0, 40]},
+        {"ngram_indexes": range(6)},
+        {"ngram_indexes": [0, 1, 2, 3, 4, 5, 1 << 60]},
+        {"ngram_indexes": [0, 1, 2, 3, 4, 5, -1]},
+        {"weights": [1.0]},
+        {"pool_strings": ["a"]},
+        {"pool_int64s": []},
+    ],
+)
+def test_pools_that_do_not_fit(changes: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError):
+        TfIdfVectorizer(**{"mode": "TF", "max_skip_count": 0, **POOL, **changes})
+
+
+def test_tokens() -> None:
+    common = {"mincharnum": 1, "pad_value": "#"}
+    x = strings("a cat", "it, sat!")
+    assert Tokenizer(tokenexp="[a-z]+", **common).evaluate([x]).tolist() == [["a", "cat"], ["it", "sat"]]
+    assert Tokenizer(tokenexp="[a-z]+", mincharnum=2, pad_value="#").evaluate([x]).tolist() == [["cat", "#"], ["it", "sat"]]
+    assert Tokenizer(separators=["[ ,]", "!"], **common).evaluate([x]).tolist() == [["a", "cat"], ["it", "sat"]]
+    assert Tokenizer(separators=[""], mark=True, **common).evaluate([strings("ab", "")]).tolist() == [
+        ["\x02", "a", "b", "\x03"],
+        ["\x02", "\x03", "#", "#"],
+    ]
+    assert Tokenizer(tokenexp="z", **common).evaluate([x[None]]).shape == (1, 2, 0)
+    for bad in ({}, {"separators": ["a"], "tokenexp": "a"}, {"tokenexp": "("}):
+        with pytest.raises(ParameterError):
+            Tokenizer(**common, **bad)
