@@ -70,7 +70,7 @@ _PUBLIC = {
     "optimize": "api:optimize",
     "parse_onnx": "api:parse_onnx",
     "parse_onnx_buffer": "api:parse_onnx_buffer",
-    "parse_program": "ir.text:parse_program",
+    "parse_program": "api:parse_program",
     "plugin_manager": "plugins:manager",
     "quantize_bf16": "quantize:quantize_bf16",
     "quantize_fp16": "quantize:quantize_fp16",
@@ -80,9 +80,9 @@ _PUBLIC = {
 }
 
 # MIGraphX's spelling of the three; they hide the sub-modules of the same names, which importing above has bound already
-argument = Argument  # type: ignore[assignment]
-program = Program  # type: ignore[assignment]
-shape = Shape  # type: ignore[assignment]
+argument = Argument
+program = Program
+shape = Shape
 
 __all__ = ["Argument", "Program", "Shape", "__version__", "argument", "program", "shape", *_PUBLIC]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .operation import Operation
+from .operation import Operation, OpSet
 from .options import CompileOptions
 from .program import Program
 
@@ -19,6 +19,7 @@ __all__ = [
     "optimize",
     "parse_onnx",
     "parse_onnx_buffer",
+    "parse_program",
     "save",
     "save_buffer",
 ]
@@ -76,6 +77,18 @@ def get_onnx_operators() -> list[str]:
 
     names: list[str] = manager().load("frontends", "onnx")().operators()
     return names
+
+
+def parse_program(text: str, opset: OpSet | None = None) -> Program:
+    """A program from its text form (`Program.text`, with ``full=True`` where literals are large).
+
+    opset: the ops that may occur; by default the standard ones and those of all plugins.
+    Errors: ParseError with the line's number, what was expected and what was got; UnsupportedError for unknown ops.
+    """
+    from .ir.parser import parse_graph
+    from .plugins import manager
+
+    return Program(parse_graph(text, manager().opset() if opset is None else opset))
 
 
 def optimize(program: Program, options: CompileOptions | Mapping[str, Any] | None = None, /, **keywords: Any) -> Program:

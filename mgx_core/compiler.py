@@ -16,6 +16,7 @@ from .passes.fuse_epilogue import FuseEpilogue
 from .passes.fuse_horizontal import FuseHorizontal
 from .passes.merge_common import MergeCommon
 from .passes.normalize import Normalize, normalized
+from .passes.raise_activations import ACTIVATIONS
 from .passes.rewrite_rules import Rewrite
 from .passes.simplify_algebra import SIMPLIFY
 from .pipeline import Pipeline, Stage
@@ -28,7 +29,7 @@ def stages(target: Target | None, context: Any, options: CompileOptions) -> list
     """The stages from normalize to fuse, with the passes that the target adds."""
     own: dict[str, Stage] = {
         "normalize": Stage("normalize", (Normalize(),), normalized),
-        "simplify": Stage("simplify", (FoldConstants(), MergeCommon(), Rewrite(CONVERTS + SIMPLIFY), FuseHorizontal(), FoldConstants()) if options.optimize else ()),
+        "simplify": Stage("simplify", (FoldConstants(), MergeCommon(), Rewrite(CONVERTS + ACTIVATIONS + SIMPLIFY), FuseHorizontal(), FoldConstants()) if options.optimize else ()),
         "legalize": Stage("legalize"),
         "fuse": Stage("fuse", (FuseAttention(), FuseElementwise(), FuseEpilogue()) if options.optimize else ()),
     }
@@ -56,7 +57,7 @@ def compile_module(
         context: Any = target.get_context()
     elif hasattr(on, "target"):
         context = on
-        target = on.target
+        target = context.target
     else:
         raise ParameterError(f"compile takes a target (see get_target) or a context, got {on!r}")
     copy = module.clone()

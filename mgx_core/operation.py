@@ -207,7 +207,7 @@ class Operation:
         return tuple(getattr(self, f.name) for f in self.fields)
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._key() == other._key()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash((self.name, self._key()))

@@ -60,4 +60,5 @@ class CompileOptions:
                 raise ParameterError(f"compile option {name!r} must be true or false, got {value!r}")
             if isinstance(default, int) and not isinstance(value, int):
                 raise ParameterError(f"compile option {name!r} must be an int, got {value!r}")
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in merged.items()})
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in merged.items()}
+        return cls(**values)

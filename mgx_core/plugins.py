@@ -135,7 +135,8 @@ class Plugins:
         allowed = names - {"-" + n for n in denied}
         for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name):
             dist = entry.dist
-            record = PluginRecord(entry.name, entry.value, dist.name if dist else "?", dist.version if dist else "?", "ok")
+            name, version = (str(dist.name), str(dist.version)) if dist else ("?", "?")
+            record = PluginRecord(entry.name, entry.value, name, version, "ok")
             self.records.append(record)
             if entry.name in denied or (allowed and entry.name not in allowed):
                 record.state, record.error = "disabled", "left out by MGX_PLUGINS"

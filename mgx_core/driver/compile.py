@@ -43,12 +43,12 @@ def command(as_json: bool, **given: Any) -> None:
     executable = compiled(program, given)
     seconds = time.perf_counter() - start
     if given["output"] is not None or given["text"] or given["binary"] or given["graphviz"]:
+        write(program, given, as_json)
         if given["output"] is not None and not as_json:
             form = chosen_form(given, False)
             report.say(
                 f"compiled for {executable.target.name} in {seconds:.3f} s, written to {given['output']} ({form})"
             )
-        write(program, given, as_json)
         return
     instance = executable.instance(executable.bind(inputs(executable.parameters, given)))
     records = [*executable.records, *instance.records]

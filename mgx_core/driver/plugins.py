@@ -66,4 +66,4 @@ def command(as_json: bool, load: bool, verbose: bool) -> None:
 
 
 def _offers(offers: dict[str, list[str]]) -> str:
-    return "; ".join(f"{hook} {', '.join(names)}" for hook, names in offers.items() if names)
+    return "; ".join(f"{hook} {', '.join(names)}".rstrip() for hook, names in offers.items())

@@ -17,7 +17,9 @@ from .module import Module, nested
 __all__ = ["FRESH", "RESERVED", "module_text", "program_text"]
 
 FRESH: Final = re.compile(r"(.*)\?\d+", re.DOTALL)  # names that `dim.fresh` makes; their numbers mean nothing
-RESERVED: Final = frozenset({"true", "false", "none", "inf", "nan", "floordiv", "mod", "max", "min", "broadcast", "in", "optimals"})
+RESERVED: Final = frozenset(
+    {"true", "false", "none", "inf", "nan", "in", "optimals", "floordiv", "mod", "max", "min", "broadcast"}
+)
 
 _PLAIN_SYMBOL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_?.:]*")
 _PLAIN_VALUE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./:\-]*")
@@ -106,7 +108,9 @@ class _Writer:
         else:
             inside = ", ".join(f"{f.name}={self.attribute(getattr(op, f.name))}" for f in op.fields)
             head = f"{op.name}[{inside}]" if inside else op.name
-        modules = ", ".join(n if _PLAIN_MODULE.fullmatch(n) else show(n) for n in (self.modules[m] for m in ins.modules))
+        modules = ", ".join(
+            n if _PLAIN_MODULE.fullmatch(n) else show(n) for n in (self.modules[m] for m in ins.modules)
+        )
         return f"{head}({args})" + (f"{{{modules}}}" if modules else "")
 
     def value(self, ins: Instruction) -> str:
@@ -124,8 +128,17 @@ class _Writer:
                 return str(substitute(value, self.renamed) if self.renamed else value)
             case tuple():
                 return f"[{', '.join(map(self.attribute, value))}]"
-            case Shape() | TupleShape() | SequenceShape() | OptionalShape():
-                return str(value.substitute(self.renamed) if self.renamed else value)
+            case Shape() if not value.ranked:
+                return str(value)
+            case Shape():
+                text = f"{value.dtype}[{', '.join(map(self.attribute, value.dims))}]"
+                return text if value.standard() else f"{text}{{{', '.join(map(str, value.strides()))}}}"
+            case TupleShape():
+                return f"({', '.join(map(self.attribute, value.items))})"
+            case SequenceShape():
+                return f"sequence<{self.attribute(value.element)}>"
+            case OptionalShape():
+                return f"optional<{self.attribute(value.element)}>"
         return show(value)
 
 
@@ -178,5 +191,3 @@ def _printed(s: Symbol, taken: Iterable[str]) -> str:
 def _source(name: str) -> str:
     plain = name and name.isprintable() and name.strip() == name and not set('",#') & set(name)
     return name if plain else show(name)
-
-

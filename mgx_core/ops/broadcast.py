@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,9 +12,14 @@ from ..argument import Array
 from ..dim import Dim, broadcast, fresh, may_equal
 from ..errors import ShapeError
 from ..operation import Operation, op
-from ..shape import Shape
+from ..shape import MAX_BYTES, Shape
 from .axes import normalize
 from .extents import merge, unknown, vector_length, whole
+from .reshape import Reshape
+
+if TYPE_CHECKING:
+    from ..ir.instruction import Instruction
+    from ..rewrite import Builder
 
 __all__ = ["Broadcast", "BroadcastForDot", "BroadcastWithDims", "Multibroadcast", "Scalar", "Tile", "common_dims"]
 
@@ -37,6 +44,8 @@ def _fits(dims: Sequence[Dim], out: Sequence[Dim]) -> None:
 
 
 def _repeat(x: Array, dims: Sequence[Dim]) -> Array:
+    if math.prod(int(d) for d in dims) * x.itemsize > MAX_BYTES:
+        raise ShapeError(f"{list(dims)} of {x.itemsize} bytes each is more than any tensor may take")
     try:
         return np.broadcast_to(x, [int(d) for d in dims])
     except ValueError:
@@ -204,3 +213,12 @@ class Tile(Operation):
         inner = [n for r, d in zip(times, x.shape, strict=True) for n in (r, d)]
         spread = x.reshape([n for d in x.shape for n in (1, d)])
         return np.broadcast_to(spread, inner).reshape([r * d for r, d in zip(times, x.shape, strict=True)])
+
+    def decompose(self, b: Builder, x: Instruction, repeats: Instruction | None = None) -> Instruction | None:
+        if repeats is not None:
+            return None
+        dims = x.shape.dims
+        spread = b.add(Reshape(dims=tuple(n for d in dims for n in (1, d)), allowzero=True), x)
+        wide = tuple(n for r, d in zip(self.repeats, dims, strict=True) for n in (r, d))
+        out = self.infer(x.shape).dims
+        return b.add(Reshape(dims=out, allowzero=True), b.add(Multibroadcast(out_lens=wide), spread))

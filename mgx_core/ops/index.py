@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import dtype as dt
 from ..argument import Array
 from ..dim import Dim, compare, fresh
 from ..errors import ShapeError
 from ..operation import Operation, op
 from ..shape import Shape
 from .axes import normalize
+from .broadcast import Multibroadcast
+from .compare import Equal, LogicalOr
+from .convert import Convert
 from .extents import index_operand, merge, scalar_operand
+from .pointwise import Where
+from .reshape import Unsqueeze
+from .slice import Slice
+
+if TYPE_CHECKING:
+    from ..ir.instruction import Instruction
+    from ..rewrite import Builder
 
 __all__ = ["Gather", "GatherElements", "Gathernd", "Onehot", "Trilu", "wrapped"]
 
@@ -153,6 +164,24 @@ class Onehot(Operation):
         own = np.arange(n).reshape([-1 if i == axis else 1 for i in range(indices.ndim + 1)])
         return np.asarray(values[np.where((at == own) | (at == own - n), 1, 0)])
 
+    def decompose(
+        self, b: Builder, indices: Instruction, depth: Instruction | None, values: Instruction
+    ) -> Instruction | None:
+        if not isinstance(self.depth, int) or indices.shape.dynamic():
+            return None
+        axis = normalize(self.axis, indices.shape.rank + 1)
+        dims = (*indices.shape.dims[:axis], self.depth, *indices.shape.dims[axis:])
+
+        def wide(x: Instruction) -> Instruction:
+            return b.add(Multibroadcast(out_lens=dims), x)
+
+        at = indices if indices.shape.dtype is dt.int64 else b.add(Convert(target_type=dt.int64), indices)
+        at = wide(b.add(Unsqueeze(axes=(axis,)), at))
+        own = np.arange(self.depth).reshape([-1 if i == axis else 1 for i in range(len(dims))])
+        hits = [b.add(Equal(), at, wide(b.literal(o))) for o in (own, own - self.depth)]
+        off, on = (wide(b.add(Slice(axes=(0,), starts=(i,), ends=(i + 1,)), values)) for i in (0, 1))
+        return b.add(Where(), b.add(LogicalOr(), *hits), on, off)
+
 
 @op("trilu")
 class Trilu(Operation):
@@ -181,3 +210,11 @@ class Trilu(Operation):
         out = np.zeros(x.shape, x.dtype)
         np.copyto(out, x, where=keep)
         return out
+
+    def decompose(self, b: Builder, x: Instruction, k: Instruction | None = None) -> Instruction | None:
+        if k is not None or x.shape.dynamic() or not x.shape.dtype.is_computable:
+            return None
+        keep = b.literal(Trilu(upper=self.upper, k=self.k).compute(np.ones(x.shape.lens()[-2:], np.bool_)))
+        zero = b.literal(np.zeros((), x.shape.dtype.numpy))
+        wide = Multibroadcast(out_lens=x.shape.dims)
+        return b.add(Where(), b.add(wide, keep), x, b.add(wide, zero))

@@ -1,4 +1,4 @@
-"""Attention without a softmax, as a recurrence over a matrix state; and the causal convolution that goes with it."""
+"""Attention without a softmax, as a recurrence over a matrix state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..operation import Operation, op
 from ..scalar import convert, widen
 from ..shape import Shape, TupleShape
 
-__all__ = ["CausalConvWithState", "LinearAttention"]
+__all__ = ["LinearAttention"]
 
 
 def _packed(x: Shape, name: str, heads: int) -> tuple[Dim, Dim, Dim]:
@@ -120,48 +120,3 @@ class LinearAttention(Operation):
         flat = out.transpose(1, 0, 2, 3, 4).reshape(b, t, h * v.shape[-1])
         kept = of(query.dtype if past_state is None else past_state.dtype)
         return convert(flat, of(query.dtype)), convert(state, kept)
-
-
-@op("causal_conv_with_state")
-class CausalConvWithState(Operation):
-    """Depthwise convolution that looks at the present and the past only, and hands on the last inputs as a state.
-
-    x [b, c, l], weight [c, 1, k], bias [c], past_state [b, c, k - 1] (zeros) -> (output [b, c, l], present_state
-    [b, c, k - 1]).  activation: silu (or its other name swish) applied to the output.
-    Errors: ShapeError for operands that do not fit.  Source: ONNX CausalConvWithState-27.
-    """
-
-    activation: Literal["none", "silu", "swish"] = "none"
-
-    def infer(self, x: Shape, weight: Shape, bias: Shape | None = None, past_state: Shape | None = None) -> TupleShape:
-        if x.rank != 3 or weight.rank != 3 or not x.dtype.is_float:
-            raise ShapeError(f"x must be a float tensor [b, c, l] and weight [c, 1, k], got {x} and {weight}")
-        b, c, _ = x.dims
-        if not may_equal(weight.dims[0], c) or not may_equal(weight.dims[1], 1):
-            raise ShapeError(f"weight must be [{c}, 1, k], got {weight}")
-        state = (b, c, weight.dims[2] - 1)
-        operands = (("weight", weight, weight.dims), ("bias", bias, (c,)), ("past_state", past_state, state))
-        for name, shape, dims in operands:
-            if shape is None:
-                continue
-            if shape.dtype is not x.dtype or shape.rank != len(dims) or not all(map(may_equal, shape.dims, dims)):
-                raise ShapeError(f"{name} must be {x.dtype} {list(dims)}, got {shape}")
-        return TupleShape([x.as_standard(), x.with_dims(state)])
-
-    def compute(
-        self, x: Array, weight: Array, bias: Array | None = None, past_state: Array | None = None
-    ) -> tuple[Array, Array]:
-        b, c, length = x.shape
-        taps = weight.shape[2]
-        before = np.zeros((b, c, taps - 1), x.dtype) if past_state is None else past_state
-        whole = np.concatenate((before, x), axis=2)
-        wide, w = widen(whole), widen(weight)
-        out = np.zeros((b, c, length), wide.dtype)
-        for j in range(taps):
-            out += wide[:, :, j : j + length] * w[:, 0, j, None]
-        if bias is not None:
-            out += widen(bias)[:, None]
-        if self.activation != "none":
-            with np.errstate(over="ignore"):
-                out = out / (1 + np.exp(-out))
-        return convert(out, of(x.dtype)), whole[:, :, whole.shape[2] - (taps - 1) :].copy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -16,6 +16,11 @@ from ..scalar import convert
 from ..shape import Shape
 from .axes import normalize_all
 from .extents import merge, scalar_operand, vector_length, whole
+from .index import Gather
+
+if TYPE_CHECKING:
+    from ..ir.instruction import Instruction
+    from ..rewrite import Builder
 
 __all__ = ["FixedPad", "Pad"]
 
@@ -91,19 +96,33 @@ class Pad(Operation):
             if begin == end == 0:
                 continue
             x = x[(slice(None),) * axis + (slice(max(-begin, 0), x.shape[axis] + min(end, 0)),)]
-            n, begin, end = x.shape[axis], max(begin, 0), max(end, 0)
-            if n == 0 and begin + end:
-                raise ShapeError(f"axis {axis} is empty: mode {self.mode!r} has nothing to repeat")
-            at = np.arange(-begin, n + end)
-            if self.mode == "edge":
-                at = np.clip(at, 0, n - 1)
-            elif self.mode == "wrap":
-                at = at % max(n, 1)
-            else:
-                period = max(2 * (n - 1), 1)
-                at = at % period
-                at = np.minimum(at, period - at) if n > 1 else np.zeros_like(at)
-            x = np.take(x, at, axis)
+            x = np.take(x, self._sources(x.shape[axis], max(begin, 0), max(end, 0)), axis)
+        return x
+
+    def _sources(self, n: int, begin: int, end: int) -> Array:
+        """Where the elements of a padded axis come from."""
+        if n == 0 and begin + end:
+            raise ShapeError(f"the axis is empty: mode {self.mode!r} has nothing to repeat")
+        at = np.arange(-begin, n + end)
+        if self.mode == "edge":
+            return np.clip(at, 0, max(n - 1, 0))
+        if self.mode == "wrap":
+            return np.asarray(at % max(n, 1))
+        period = max(2 * (n - 1), 1)
+        at = at % period
+        return np.minimum(at, period - at) if n > 1 else np.zeros_like(at)
+
+    def decompose(self, b: Builder, x: Instruction, *operands: Instruction | None) -> Instruction | None:
+        if operands or self.mode == "constant" or x.shape.dynamic():
+            return None
+        rank = x.shape.rank
+        for axis in range(rank):
+            begin, end = int(self.pads[axis]), int(self.pads[axis + rank])
+            if begin or end:
+                length = x.shape.lens()[axis]
+                inner = range(length)[max(-begin, 0) : length + min(end, 0)]
+                at = self._sources(len(inner), max(begin, 0), max(end, 0)) + inner.start
+                x = b.add(Gather(axis=axis), x, b.literal(at))
         return x
 
 
@@ -131,3 +150,7 @@ class FixedPad(Operation):
         out = np.zeros(lens, x.dtype)
         out[tuple(slice(n) for n in x.shape)] = x
         return out
+
+    def decompose(self, b: Builder, x: Instruction) -> Instruction | None:
+        missing = tuple(n - d for n, d in zip(self.output_lens, x.shape.dims, strict=True))
+        return b.add(Pad(pads=(*(0,) * x.shape.rank, *missing)), x)

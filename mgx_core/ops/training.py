@@ -43,7 +43,8 @@ class Optimizer(Operation):
     def compute(self, r: Array, t: Array, *inputs: Array) -> tuple[Array, ...]:
         count = len(inputs) // self.group
         steps = [self.step(float(r.reshape(-1)[0]), int(t.reshape(-1)[0]), *inputs[i::count]) for i in range(count)]
-        return tuple(new.astype(inputs[0].dtype, copy=False) for column in zip(*steps, strict=True) for new in column)
+        columns = zip(*steps, strict=True)
+        return tuple(n.astype(x.dtype, copy=False) for column in columns for n, x in zip(column, inputs, strict=False))
 
     def step(self, r: float, t: int, *tensors: Array) -> tuple[Array, ...]:
         """New weights and statistics of one tensor."""

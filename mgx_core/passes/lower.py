@@ -9,7 +9,9 @@ from ..errors import MgxError, UnsupportedError
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..kernel import Kernels, Launch, Reference
+from ..ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
 from ..rewrite import Builder
+from ..shape import TupleShape
 
 __all__ = ["Lower", "Placement"]
 
@@ -29,8 +31,8 @@ class Placement:
 class Lower:
     """Replaces each op by a launch of the kernel that the target's plans pick.
 
-    Control flow stays and its modules are lowered; an op that no plan takes is decomposed if it says how, and otherwise placed
-    on the host, with every refusal kept in `placements`.
+    Control flow stays and its modules are lowered; an op that no plan takes is decomposed if it says how, a group is taken
+    apart, and all else is placed on the host, with every refusal kept in `placements`.
     """
 
     kernels: Kernels
@@ -57,13 +59,40 @@ class Lower:
             launch = Launch(picked.kernel, ins.op, ins.result, picked.plan)
             refused = picked.refused
         except UnsupportedError as error:
-            if self._decompose(module, ins):
+            if self._decompose(module, ins) or self._expand(module, ins):
                 return
             launch = Launch(Reference(ins.op, (error.message,)), ins.op, ins.result, "reference", "host")
             refused = (error.message,)
         self.placements.append(Placement(repr(ins.op), ins.sources, launch.place, launch.kernel.name, refused))
         ins.op = launch
         module.version += 1
+
+    def _expand(self, module: Module, ins: Instruction) -> bool:
+        """Put a group's members in its place, so that the target may take each on its own."""
+        if not isinstance(ins.op, (FusedReduce, Group, PointwiseGroup)):
+            return False
+        (body,) = ins.modules
+        several = isinstance(ins.result, TupleShape)
+        items = [user for user in ins.users if isinstance(user.op, GetTupleElem)]
+        if several and len(items) != len(ins.users):
+            return False
+        mark = ins._prev
+        results = module.inline(body, ins.inputs, before=ins)
+        if several:
+            for user in items:
+                module.replace(user, results[user.op.index])  # type: ignore[attr-defined]
+                module.remove(user)
+        else:
+            module.replace(ins, results[0])
+        made = ins._prev
+        members = []
+        while made is not None and made is not mark:
+            members.append(made)
+            made = made._prev
+        for member in reversed(members):
+            if not (member.is_literal or member.is_absent):
+                self._lower(module, member)
+        return True
 
     def _decompose(self, module: Module, ins: Instruction) -> bool:
         decompose = getattr(ins.op, "decompose", None)

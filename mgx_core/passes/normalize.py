@@ -42,7 +42,7 @@ class Normalize:
         if not axes or not ins.inputs or not isinstance(ins.inputs[0].result, Shape) or not ins.inputs[0].result.ranked:
             return False
         rank = ins.inputs[0].result.rank
-        changes = {}
+        changes: dict[str, int | tuple[int, ...]] = {}
         for name in axes:
             value = getattr(ins.op, name)
             if isinstance(value, int) and -rank <= value < 0:

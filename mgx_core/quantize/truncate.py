@@ -15,6 +15,7 @@ from ..passes.fold_constants import FoldConstants
 from ..passes.merge_common import MergeCommon
 from ..passes.normalize import Normalize
 from ..passes.rewrite_rules import Rewrite
+from ..pipeline import Pass
 from ..program import Program
 from ..shape import Shape
 
@@ -44,19 +45,21 @@ def quantize_bf16(program: Program, ins_names: Iterable[str] = ("all",)) -> Prog
 def _truncate(program: Program, to: DType, ins_names: Iterable[str], wide: frozenset[str]) -> Program:
     names = set(ins_names)
     main = program.get_main_module()
-    for one in (Normalize(), FoldConstants()):  # fold in float32, so that constants are rounded once
-        one.apply(main)
-    main.sweep()
+    _run(main, Normalize(), FoldConstants())  # fold in float32, so that constants are rounded once
     for module in list(nested(main)):
         for ins in list(module):
             chosen = ins.op.name in names or ("all" in names and ins.op.name not in wide)
             if chosen and ins.parent is module and ins.op.name not in KEPT:
                 _narrow(module, ins, to)
-    for one in (Rewrite(CONVERTS), FoldConstants(), MergeCommon()):
-        one.apply(main)
-        main.sweep()
+    _run(main, Rewrite(CONVERTS), FoldConstants(), MergeCommon())
     program.executable = None
     return program
+
+
+def _run(module: Module, *passes: Pass) -> None:
+    for one in passes:
+        one.apply(module)
+        module.sweep()
 
 
 def _narrow(module: Module, ins: Instruction, to: DType) -> None:

@@ -53,6 +53,8 @@ class WrongTarget(HostTarget):
 
         @plans.plan()
         def definition(op, shapes, context, modules=()):
+            if modules:
+                return No("one op at a time")
             return No("no exponential here") if op.name == "exp" else Reference(op)
 
         return plans
@@ -118,10 +120,10 @@ def drive(plugins):
 
     def call(*args, code=0):
         result = CliRunner().invoke(main, [str(a) for a in args])
-        assert result.exit_code == code, result.output + result.stderr
+        assert result.exit_code == code, result.output
         if code and result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception
-        return result.output if not code else result.output + result.stderr
+        return result.output
 
     return call
 

@@ -56,7 +56,9 @@ def test_plugin_command_that_does_not_load(drive, plugins):
 
 def test_unknown_and_misplaced_commands(drive):
     assert "did you mean 'verify'" in drive("verfy", code=2)
-    assert "the command comes first: mgx-driver run model.onnx" in drive("model.onnx", "run", code=2).replace("main", "mgx-driver")
+    assert "the command comes first: mgx-driver run model.onnx" in drive("model.onnx", "run", code=2).replace(
+        "main", "mgx-driver"
+    )
 
 
 def test_aliases(drive):
@@ -102,5 +104,12 @@ def test_missing_target_says_what_to_install(drive):
 
 
 def test_json_is_one_document(drive):
-    for args in (["params", "--test"], ["run", "--test"], ["perf", "--test", "-n", "2"], ["verify", "--test"], ["ops"], ["plugins"]):
+    for args in (
+        ["params", "--test"],
+        ["run", "--test"],
+        ["perf", "--test", "-n", "2"],
+        ["verify", "--test"],
+        ["ops"],
+        ["plugins"],
+    ):
         json.loads(drive(*args, "--json"))

@@ -26,7 +26,10 @@ def test_fills(drive_json, chain):
     assert drive_json("run", chain("exp"), "--fill0", "x")["outputs"]["y"]["values"] == [1.0] * 6
     values = drive_json("run", chain("neg"), "--fill1", "x")["outputs"]["y"]["values"]
     assert values == [-1.0] * 6
-    assert drive_json("run", chain("neg"))["outputs"]["y"]["values"] == drive_json("run", chain("neg"))["outputs"]["y"]["values"]
+    assert (
+        drive_json("run", chain("neg"))["outputs"]["y"]["values"]
+        == drive_json("run", chain("neg"))["outputs"]["y"]["values"]
+    )
 
 
 def test_seed_changes_the_values(drive_json, chain):

@@ -57,7 +57,7 @@ def test_bad_extents(drive, chain):
 
 def test_trim(drive_json, chain):
     path = chain("tanh exp neg")
-    document = drive_json("perf", path, "-n", "1", "-t", "2")
+    document = drive_json("perf", path, "-n", "1", "-t", "2", "--target", "wrong")
     assert [i["operation"] for i in document["instructions"]] == ["tanh"]
 
 

@@ -77,7 +77,8 @@ def test_compare_the_rest():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "tolerance"), [("float32", WIDE), ("float64", WIDE), ("float16", HALF), ("float8_e5m2", HALF), ("float4_e2m1fn", FOUR_BITS)]
+    ("dtype", "tolerance"),
+    [("float32", WIDE), ("float64", WIDE), ("float16", HALF), ("float8_e5m2", HALF), ("float4_e2m1fn", FOUR_BITS)],
 )
 def test_default_tolerance(dtype, tolerance):
     program = Program()

@@ -42,7 +42,8 @@ def test_fill() -> None:
 @pytest.mark.parametrize(
     ("start", "limit", "delta", "dtype"),
     [(3, 9, 3, np.int64), (10, 4, -2, np.int32), (5, 5, 1, np.int64), (5, 9, -1, np.int16), (0, 1, 0.1, np.float64),
-     (1, 5, 2, np.uint64), (0, 10, 3, np.uint8), (-1.5, 2, 0.5, np.float32), (0, 300, 1, ml_dtypes.bfloat16), (2, 0, -0.25, np.float16)],
+     (1, 5, 2, np.uint64), (0, 10, 3, np.uint8), (-1.5, 2, 0.5, np.float32), (0, 300, 1, ml_dtypes.bfloat16),
+     (2, 0, -0.25, np.float16)],
 )  # fmt: skip
 def test_dynamic_range(start: float, limit: float, delta: float, dtype: Any) -> None:
     operands = [np.asarray(v).astype(dtype) for v in (start, limit, delta)]

@@ -49,10 +49,12 @@ def test_momentum(mode: Any, t: int) -> None:
 def test_several_tensors_are_optimised_each_by_itself() -> None:
     op = Momentum(alpha=0.9, beta=0.5, mode="standard", norm_coefficient=0.0)
     t = np.asarray(1)
-    both = op.evaluate([R, t, X, V, G, H, V, X])
-    first, second = op.evaluate([R, t, X, G, V]), op.evaluate([R, t, V, H, X])
+    x2, g2, v2 = (np.stack([a, a]).astype(np.float64) for a in (V, H, X))
+    both = op.evaluate([R, t, X, x2, G, g2, V, v2])
+    first, second = op.evaluate([R, t, X, G, V]), op.evaluate([R, t, x2, g2, v2])
     for got, wanted in zip(both, (first[0], second[0], first[1], second[1]), strict=True):
         np.testing.assert_array_equal(got, wanted)
+        assert got.dtype == wanted.dtype
 
 
 def test_shapes() -> None:

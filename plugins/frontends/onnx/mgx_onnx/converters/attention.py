@@ -7,7 +7,7 @@ from typing import Any
 
 from mgx_core import Instruction, Shape
 from mgx_core import dtype as dt
-from mgx_core.dim import Dim
+from mgx_core.dim import Dim, may_equal
 
 from ..converter import converts
 from ..node import Node
@@ -158,7 +158,26 @@ def causal_conv_with_state(
     past_state: Instruction | None = None,
 ) -> tuple[Instruction, ...]:
     activation = n.attr("activation", "none")
-    return n.items(n.add("causal_conv_with_state", x, weight, bias, past_state, activation=activation))
+    if activation not in ("none", "silu", "swish"):
+        n.fail(f"activation must be none, silu or swish, got {activation!r}")
+    if x.shape.rank != 3 or weight.shape.rank != 3 or weight.shape.dims[1] != 1:
+        n.fail(f"input must be [b, c, l] and weight [c, 1, k], got {x.shape} and {weight.shape}")
+    b, channels, length = x.shape.dims
+    state, group = weight.shape.dims[2] - 1, weight.shape.dims[0]
+    if not isinstance(group, int):
+        n.unsupported("a weight whose number of channels is open")
+    before = past_state
+    if before is None:
+        before = n.broadcast_to(n.literal(0.0, x.shape.dtype), (b, channels, state))
+    elif before.shape.rank != 3 or not all(map(may_equal, before.shape.dims, (b, channels, state))):
+        n.fail(f"past_state must be [{b}, {channels}, {state}], got {before.shape}")
+    whole = n.add("concat", before, x, axis=2)
+    y = n.add("convolution", n.convert(whole, dt.float32), n.convert(weight, dt.float32), group=group)
+    if bias is not None:
+        y = n.pointwise("add", y, n.unsqueeze(n.convert(bias, dt.float32), [1]))
+    if activation != "none":
+        y = n.add("swish", y)
+    return n.convert(y, x.shape.dtype), n.slice(whole, [2], [length], [length + state])
 
 
 @converts("RotaryEmbedding", since=23)

@@ -29,8 +29,8 @@ class Cache(NamedTuple):
     offsets: Instruction | None = None  # [b], where the offset is known while running only
 
 
-def counted(n: Node, extent: Instruction, d: Dim) -> Instruction:
-    """0, 1, 2, .. as int64, `d` of them; `extent` is any instruction with that extent first."""
+def counted(n: Node, d: Dim) -> Instruction:
+    """0, 1, 2, .. as int64, `d` of them."""
     if isinstance(d, int):
         return n.literal(np.arange(d), dt.int64)
     ones = n.broadcast_to(n.literal([1], dt.int64), (d,))
@@ -79,7 +79,7 @@ def padding_bias(
     closed = n.attr("mask_filter_value", ORT_MASK)
     if len(dims) == 1:
         many = dims[0]
-        positions = n.unsqueeze(counted(n, mask, total), [0])
+        positions = n.unsqueeze(counted(n, total), [0])
         if compare(many, "==", batch) is not False and compare(many, "==", batch * 2) is not True:
             opened = n.pointwise("less", positions, n.unsqueeze(n.convert(mask, dt.int64), [1]))
         elif compare(many, "==", batch * 2) is not False:
@@ -325,21 +325,22 @@ def multi_head_attention(
     if cache_indirection is not None:
         n.unsupported("beams that share a cache (cache_indirection)")
     heads = n.attr("num_heads")
+    if key is not None and value is not None and key.shape.rank == 5 and value.shape.rank == 1:
+        value, bias, key_padding_mask = None, value, bias  # some exporters leave the place of a packed value out
+    if key_padding_mask is not None and key_padding_mask.shape.rank > 3:
+        n.fail(f"key_padding_mask must have 1 to 3 axes, got {key_padding_mask.shape}")
     q, k, v = _heads_of(n, query, key, value, bias, heads)
     batch, _, length, _ = q.shape.dims
     cache = grown(n, k, v, past_key, past_value, past_length)
     total = cache.key.shape.dims[2] if cache.lengths is None else mask_extent(key_padding_mask, cache)
-    check_bias(n, attention_bias, batch, heads, length, total if cache.lengths is None else attention_bias_extent(attention_bias, total))
+    covered = total if cache.lengths is None or attention_bias is None else attention_bias.shape.dims[-1]
+    check_bias(n, attention_bias, batch, heads, length, covered)
     closed = padding_bias(n, key_padding_mask, batch, length, total, cache.offset, q.shape.dtype)
     mask = added(n, closed, attention_bias)
     causal = bool(n.attr("unidirectional", 0))
     y = attend(n, q, cache, mask, causal=causal)
     scores = finite(n, attend(n, q, cache, mask, "masked", causal=causal)) if n.wants(3) else None
     return merged_heads(n, y), cache.key, cache.value, scores
-
-
-def attention_bias_extent(bias: Instruction | None, total: Dim) -> Dim:
-    return total if bias is None else bias.shape.dims[-1]
 
 
 @converts("DecoderMaskedMultiHeadAttention", domain=MS)

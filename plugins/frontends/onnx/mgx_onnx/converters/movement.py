@@ -111,11 +111,11 @@ def expand(n: Node, x: Instruction, shape: Instruction) -> Instruction:
 
 @converts("Tile")
 def tile_1(n: Node, x: Instruction, tiles: Instruction, axis: Instruction) -> Instruction:
-    times, on = n.dims(tiles), known_ints(n, axis)
-    if times is None or on is None or len(times) != 1 or len(on) != 1:
+    times, on = n.constant(tiles), n.constant(axis)
+    if times is None or on is None or times.size != 1 or on.size != 1:
         return n.unsupported("tiles and axis must be known constants of one element")
-    (at,) = n.axes(on, x.shape.rank)
-    return tiled(n, x, [times[0] if i == at else 1 for i in range(x.shape.rank)])
+    (at,) = n.axes([int(on.reshape(-1)[0])], x.shape.rank)
+    return tiled(n, x, [int(times.reshape(-1)[0]) if i == at else 1 for i in range(x.shape.rank)])
 
 
 @converts("Tile", since=6)
