@@ -245,11 +245,13 @@ class Cursor:
         self.expect("#")
         names = []
         while True:
-            self.skip()
-            names.append(self.string() if self.sees('"') else self.take(BARE, "a name")[0].strip())
+            if self.sees('"'):
+                names.append(self.string())
+            else:
+                names += filter(None, [self.take(BARE, "a name")[0].strip()])
             self.skip()
             if self.at == len(self.text):
-                return tuple(n for n in names if n)
+                return tuple(names)
             self.expect(",")
 
     def closing(self) -> int:

@@ -56,7 +56,8 @@ class _Writer:
         for module in self.modules:
             for ins in module:
                 if isinstance(ins.op, Param):
-                    self.values[ins] = _unique(ins.op.label, taken)
+                    label = ins.op.label
+                    self.values[ins] = _unique(f"_{label}" if label.isdigit() else label, taken)
         count = 0
         for module in self.modules:
             for ins in module:
@@ -148,11 +149,9 @@ def _unwritten(ins: Instruction, module: Module) -> bool:
 
 
 def _unique(wanted: str, taken: set[str]) -> str:
-    name = wanted if not wanted.isdigit() else f"_{wanted}"
-    number = 2
+    name, number = wanted, 2
     while name in taken:
-        name = f"{wanted}.{number}"
-        number += 1
+        name, number = f"{wanted}.{number}", number + 1
     taken.add(name)
     return name
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -61,8 +61,8 @@ class Binarizer(Operation):
 class FeatureVectorizer(Operation):
     """All features side by side.
 
-    xs: number [n, ..] or [f] (one row) each -> float32 [n, sum of features].  `inputdimensions` gives the width that each input takes:
-    narrower ones are filled with zeros, wider ones cut.
+    xs: number [n, ..] or [f] (one row) each -> float32 [n, sum of features].  `inputdimensions` gives the width
+    that each input takes: narrower ones are filled with zeros, wider ones cut.
     Errors: ShapeError for different numbers of rows.  Source: ONNX ai.onnx.ml FeatureVectorizer-1.
     """
 
@@ -74,7 +74,9 @@ class FeatureVectorizer(Operation):
 
     def infer(self, *xs: Shape) -> Shape:
         if not xs or (self.inputdimensions and len(self.inputdimensions) != len(xs)):
-            raise ShapeError(f"there must be an input for each of the {len(self.inputdimensions)} inputdimensions, got {len(xs)}")
+            raise ShapeError(
+                f"there must be an input for each of the {len(self.inputdimensions)} inputdimensions, got {len(xs)}"
+            )
         width: Dim = 0
         rows = None
         for i, x in enumerate(xs):
@@ -169,7 +171,7 @@ class Normalizer(Operation):
                 size = np.abs(rows).sum(axis=-1, keepdims=True)
             case _:
                 size = np.sqrt((rows * rows).sum(axis=-1, keepdims=True))
-        return np.divide(rows, size, out=rows.copy(), where=size != 0).astype(np.float32)
+        return np.asarray(np.divide(rows, size, out=rows.copy(), where=size != 0), np.float32)
 
 
 @op("one_hot_encoder")
@@ -191,11 +193,13 @@ class OneHotEncoder(Operation):
 
     def infer(self, x: Shape) -> Shape:
         if (x.dtype is dt.string) != bool(self.cats_strings):
-            raise ShapeError(f"the categories are {'strings' if self.cats_strings else 'integers'}, the data is {x.dtype}")
+            raise ShapeError(
+                f"the categories are {'strings' if self.cats_strings else 'integers'}, the data is {x.dtype}"
+            )
         return Shape.of(dt.float32, [*x.dims, len(self.cats_strings or self.cats_int64s)])
 
     def compute(self, x: Array) -> Array:
-        cats: dict[int | str, int] = {c: i for i, c in enumerate(self.cats_strings or self.cats_int64s)}
+        cats: dict[Any, int] = {c: i for i, c in enumerate(self.cats_strings or self.cats_int64s)}
         out = np.zeros((x.size, len(self.cats_strings or self.cats_int64s)), np.float32)
         for i, value in enumerate(x.reshape(-1).tolist()):
             if isinstance(value, float):

@@ -18,8 +18,8 @@ __all__: list[str] = []
 class LabelEncoder(Operation):
     """Each element looked up among the keys; what is not there becomes the default.
 
-    x: string, integer or float [..] -> dtype [..].  One list of keys and one of values are given, of the kinds of x and of `dtype`;
-    of equal keys the last counts; NaN finds NaN.
+    x: string, integer or float [..] -> dtype [..].  One list of keys and one of values are given, of the kinds of
+    x and of `dtype`; of equal keys the last counts; NaN finds NaN.
     Errors: ParameterError for lists that do not fit; ShapeError if x is of another kind than the keys.
     Source: ONNX ai.onnx.ml LabelEncoder-4.
     """

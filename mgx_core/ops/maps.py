@@ -139,7 +139,7 @@ class DictVectorizer(Operation):
         return Shape.of(value, (1, len(self.int64_vocabulary or self.string_vocabulary)))
 
     def compute(self, x: Map) -> Array:
-        index: dict[int | str, int] = {w: i for i, w in enumerate(self.int64_vocabulary or self.string_vocabulary)}
+        index: dict[Any, int] = {w: i for i, w in enumerate(self.int64_vocabulary or self.string_vocabulary)}
         out = np.full((1, len(index)), "" if self.dtype is dt.string else 0, self.dtype.numpy)
         for k, v in x.items():
             at = index.get(k)

@@ -1,28 +1,23 @@
 """Regular expressions in RE2's syntax, matched in time linear in the text.
 
-A pattern becomes a nondeterministic automaton whose states are all followed at once, so no pattern can make a match slow; its size
-is bounded when it is compiled.  Where several matches are possible, the order in which a state's empty moves are listed says which one a backtracking matcher
-would find first, and that one is found.
+A pattern becomes an automaton, whose size is bounded when it is compiled, so no pattern from a model file can make a match slow.
 """
 
 from __future__ import annotations
 
 import sys
 import unicodedata
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, TypeAlias
 
 from ..errors import ParameterError
+from .automaton import Automaton, Test
 
-__all__ = ["Pattern", "compile_pattern"]
+__all__ = ["compile_pattern"]
 
-MAX_STATES: Final = 20_000
 MAX_REPEAT: Final = 1000  # RE2's own bound
 MAX_DEPTH: Final = 100
-MAX_CACHE: Final = 4096  # transitions kept while matching
 
-Test: TypeAlias = Callable[[str], bool]
 CLASSES: Final = {
     "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "ascii": "\x00-\x7f", "blank": "\t ", "cntrl": "\x00-\x1f\x7f", "digit": "0-9",
     "graph": "!-~", "lower": "a-z", "print": " -~", "punct": "!-/:-@[-`{-~", "space": "\t\n\v\f\r ", "upper": "A-Z",
@@ -31,132 +26,45 @@ CLASSES: Final = {
 PERL: Final = {"d": "0-9", "w": "0-9A-Za-z_", "s": "\t\n\f\r "}
 CONTROL: Final = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 CATEGORIES: Final = frozenset(
-    "C Cc Cf Co Cs L Ll Lm Lo Lt Lu M Mc Me Mn N Nd Nl No P Pc Pd Pe Pf Pi Po Ps S Sc Sk Sm So Z Zl Zp Zs".split()
+    [
+        "C",
+        "Cc",
+        "Cf",
+        "Co",
+        "Cs",
+        "L",
+        "Ll",
+        "Lm",
+        "Lo",
+        "Lt",
+        "Lu",
+        "M",
+        "Mc",
+        "Me",
+        "Mn",
+        "N",
+        "Nd",
+        "Nl",
+        "No",
+        "P",
+        "Pc",
+        "Pd",
+        "Pe",
+        "Pf",
+        "Pi",
+        "Po",
+        "Ps",
+        "S",
+        "Sc",
+        "Sk",
+        "Sm",
+        "So",
+        "Z",
+        "Zl",
+        "Zp",
+        "Zs",
+    ]
 )
-ANCHORS: Final = frozenset({"begin", "end", "line begin", "line end", "boundary", "inside"})
-
-
-class Pattern:
-    """A compiled pattern: states with a test to consume a character, or empty moves that may be tied to an anchor."""
-
-    __slots__ = ("_anchored", "_cache", "moves", "start", "tests")
-
-    def __init__(self) -> None:
-        self.tests: list[tuple[Test, int] | None] = []  # consuming move of each state
-        self.moves: list[list[tuple[str, int]]] = []  # empty moves: (anchor or "", target)
-        self.start = 0
-        self._anchored = False
-        self._cache: dict[tuple[frozenset[int], str], frozenset[int]] = {}
-
-    def state(self) -> int:
-        if len(self.tests) >= MAX_STATES:
-            raise ParameterError(f"the pattern needs more than {MAX_STATES} states")
-        self.tests.append(None)
-        self.moves.append([])
-        return len(self.tests) - 1
-
-    def copy(self, begin: int, end: int) -> int:
-        """Append the states begin..end-1 once more, before anything outside is linked to them; returns how far they moved."""
-        shift = len(self.tests) - begin
-        for i in range(begin, end):
-            made = self.state()
-            move = self.tests[i]
-            self.tests[made] = None if move is None else (move[0], move[1] + shift)
-            self.moves[made] = [(anchor, target + shift) for anchor, target in self.moves[i]]
-        return shift
-
-    def link(self, source: int, target: int, anchor: str = "") -> None:
-        self.moves[source].append((anchor, target))
-        self._anchored = self._anchored or bool(anchor)
-
-    def fullmatch(self, text: str) -> bool:
-        """Whether the whole text matches.  The accepting state is number 0."""
-        current = self._closed({self.start}, "", text[:1])
-        for i, character in enumerate(text):
-            if self._anchored:
-                current = self._step(current, character, text[i + 1 : i + 2])
-            else:
-                key = (current, character)
-                found = self._cache.get(key)
-                if found is None:
-                    found = self._step(current, character, "")
-                    if len(self._cache) < MAX_CACHE:
-                        self._cache[key] = found
-                current = found
-            if not current:
-                return False
-        return 0 in current
-
-    def find_all(self, text: str) -> list[tuple[int, int]]:
-        """Begin and end of the matches that are not empty, from left to right without overlap, as a backtracking matcher finds them."""
-        found: list[tuple[int, int]] = []
-        threads: list[tuple[int, int]] = []  # (state, where its match began), the preferred first
-        best: tuple[int, int] | None = None
-        at = 0
-        while at <= len(text):
-            before, after = text[at - 1 : at] if at else "", text[at : at + 1]
-            seeds = threads if best is not None else [*threads, (self.start, at)]
-            threads, seen = [], set()
-            for state, begin in seeds:
-                for reached in self._ordered(state, before, after, seen):
-                    threads.append((reached, begin))
-                if 0 in seen:  # what comes later is preferred less than this match
-                    if at > begin:
-                        best = begin, at
-                        break
-                    seen.discard(0)
-            threads = [
-                (move[1], begin) for s, begin in threads if (move := self.tests[s]) is not None and after and move[0](after)
-            ]
-            at += 1
-            if best is not None and not threads:
-                found.append(best)
-                at, best = best[1], None
-        return found
-
-    def _ordered(self, state: int, before: str, after: str, seen: set[int]) -> list[int]:
-        """States reached by empty moves, the preferred first; nothing after the accepting one."""
-        out, todo = [], [state]
-        while todo:
-            s = todo.pop()
-            if s in seen:
-                continue
-            seen.add(s)
-            out.append(s)
-            if s == 0:
-                break
-            todo.extend(target for anchor, target in reversed(self.moves[s]) if not anchor or _holds(anchor, before, after))
-        return out
-
-    def _step(self, states: frozenset[int], character: str, following: str) -> frozenset[int]:
-        reached = {move[1] for s in states if (move := self.tests[s]) is not None and move[0](character)}
-        return self._closed(reached, character, following)
-
-    def _closed(self, states: set[int], before: str, after: str) -> frozenset[int]:
-        seen, todo = set(states), list(states)
-        while todo:
-            for anchor, target in self.moves[todo.pop()]:
-                if target not in seen and (not anchor or _holds(anchor, before, after)):
-                    seen.add(target)
-                    todo.append(target)
-        return frozenset(seen)
-
-
-def _holds(anchor: str, before: str, after: str) -> bool:
-    match anchor:
-        case "begin":
-            return not before
-        case "end":
-            return not after
-        case "line begin":
-            return before in ("", "\n")
-        case "line end":
-            return after in ("", "\n")
-    return (_is_word(before) != _is_word(after)) == (anchor == "boundary")
-
-
-def _is_word(c: str) -> bool:
-    return c != "" and c.isascii() and (c.isalnum() or c == "_")
 
 
 Fragment: TypeAlias = "tuple[int, int]"  # first and last state
@@ -170,7 +78,7 @@ class _Reader:
         self.at = 0
         self.depth = 0
         self.flags: frozenset[str] = frozenset()
-        self.pattern = Pattern()
+        self.pattern = Automaton()
 
     def fail(self, why: str) -> ParameterError:
         return ParameterError(f"regular expression {self.text!r}, character {self.at}: {why}")
@@ -381,7 +289,7 @@ class _Reader:
                 raise self.fail(f"\\x{digits} is no character")
             return chr(value)
         if c in "01234567":
-            if c != "0" and not (self.text[self.at : self.at + 1] or "x") in "01234567":
+            if c != "0" and (self.text[self.at : self.at + 1] or "x") not in "01234567":
                 raise self.fail("back references are not supported")
             digits = c
             while len(digits) < 3 and (self.text[self.at : self.at + 1] or "x") in "01234567":
@@ -470,7 +378,7 @@ def _ranges(members: str) -> Test:
 
 
 @lru_cache(maxsize=64)
-def compile_pattern(text: str) -> Pattern:
+def compile_pattern(text: str) -> Automaton:
     """The automaton of a pattern.  Errors: ParameterError if it is malformed, too large or uses what RE2 does not have."""
     reader = _Reader(text)
     accept = reader.pattern.state()

@@ -6,6 +6,8 @@ sequence share the element type; extents in which they differ are fresh symbols,
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from .. import dtype as dt
@@ -171,7 +173,7 @@ class SplitToSequence(Operation):
 
 def _parts(x: Array, ends: range | list[int], axis: int) -> list[Value]:
     lead = (slice(None),) * axis
-    return [x[(*lead, slice(a, b))] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    return [x[(*lead, slice(a, b))] for a, b in pairwise(ends)]
 
 
 @op("concat_from_sequence")
@@ -179,7 +181,8 @@ class ConcatFromSequence(Operation):
     """The items of a sequence joined along an axis, or (`new_axis`) stacked along a new one.
 
     sequence of [.., n_i, ..] -> [.., sum n_i, ..]; with new_axis: k of [..] -> [.., k, ..].
-    Errors: ShapeError for an axis outside the rank, an empty sequence or items that do not fit.  Source: ONNX ConcatFromSequence-11.
+    Errors: ShapeError for an axis outside the rank, an empty sequence or items that do not fit.  Source: ONNX
+    ConcatFromSequence-11.
     """
 
     axis: int
@@ -204,7 +207,9 @@ class ConcatFromSequence(Operation):
             return np.stack(sequence, axis) if self.new_axis else np.concatenate(sequence, axis)
         except ValueError:
             dims = [list(v.shape) for v in sequence]
-            raise ShapeError(f"items of dims {dims} cannot be {'stacked' if self.new_axis else 'joined'} along axis {axis}") from None
+            raise ShapeError(
+                f"items of dims {dims} cannot be {'stacked' if self.new_axis else 'joined'} along axis {axis}"
+            ) from None
 
 
 @op("optional")

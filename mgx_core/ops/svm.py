@@ -22,8 +22,10 @@ class SVMRegressor(Operation):
     """The weighted sum of the kernel between x and the support vectors, plus rho; with `one_class` its sign, 1 or -1.
 
     x: number [n, f] -> float32 [n, 1]; support_vectors: [n_supports, f] row by row; coefficients: [n_supports].
-    Without support vectors (n_supports 0) the coefficients are those of a linear model, [f].  kernel_params: gamma, coef0, degree.
-    Errors: ParameterError for lists that do not fit, ShapeError for another number of features.  Source: ONNX ai.onnx.ml SVMRegressor-1.
+    Without support vectors (n_supports 0) the coefficients are those of a linear model, [f].  kernel_params:
+    gamma, coef0, degree.
+    Errors: ParameterError for lists that do not fit, ShapeError for another number of features.  Source: ONNX
+    ai.onnx.ml SVMRegressor-1.
     """
 
     coefficients: tuple[float, ...]
@@ -40,7 +42,9 @@ class SVMRegressor(Operation):
         if not self.coefficients or not self.rho:
             raise ParameterError("coefficients and rho must not be empty")
         if self.n_supports < 0 or (self.n_supports and len(self.support_vectors) % self.n_supports):
-            raise ParameterError(f"{len(self.support_vectors)} values are not shared by {self.n_supports} support vectors")
+            raise ParameterError(
+                f"{len(self.support_vectors)} values are not shared by {self.n_supports} support vectors"
+            )
         if self.n_supports and (len(self.coefficients) != self.n_supports or not self.support_vectors):
             raise ParameterError(f"there must be one coefficient per support vector, got {len(self.coefficients)}")
 
@@ -70,9 +74,11 @@ class SVMClassifier(Operation):
 
     x: number [n, f] -> (labels int64 or string [n], float32 [n, e]).  support_vectors: [s, f] row by row, ordered by class as
     `vectors_per_class` says; coefficients: [classes - 1, s]; rho, prob_a, prob_b: one per pair of classes.  The scores are
-    probabilities if prob_a is given, else one per pair of classes (of 2 classes: [-s, s], s > 0 where the first wins).  Without vectors_per_class the
-    coefficients are those of linear models, [classes, f].  kernel_params: gamma, coef0, degree.
-    Errors: ParameterError for lists that do not fit, ShapeError for another number of features.  Source: ONNX ai.onnx.ml SVMClassifier-1.
+    probabilities if prob_a is given, else one per pair of classes (of 2 classes: [-s, s], s > 0 where the first
+    wins).  Without vectors_per_class the coefficients are those of linear models, [classes, f].  kernel_params:
+    gamma, coef0, degree.
+    Errors: ParameterError for lists that do not fit, ShapeError for another number of features.  Source: ONNX
+    ai.onnx.ml SVMClassifier-1.
     """
 
     coefficients: tuple[float, ...]
@@ -101,10 +107,13 @@ class SVMClassifier(Operation):
             raise ParameterError(f"{len(self.support_vectors)} values are not shared by {vectors} support vectors")
         if len(self.coefficients) != (classes - 1) * vectors or len(self.rho) != pairs:
             raise ParameterError(
-                f"{(classes - 1) * vectors} coefficients and {pairs} rho are needed, got {len(self.coefficients)} and {len(self.rho)}"
+                f"{(classes - 1) * vectors} coefficients and {pairs} rho are needed, "
+                f"got {len(self.coefficients)} and {len(self.rho)}"
             )
         if len(self.prob_a) != len(self.prob_b) or len(self.prob_a) not in (0, pairs):
-            raise ParameterError(f"prob_a and prob_b must have {pairs} entries or none, got {len(self.prob_a)} and {len(self.prob_b)}")
+            raise ParameterError(
+                f"prob_a and prob_b must have {pairs} entries or none, got {len(self.prob_a)} and {len(self.prob_b)}"
+            )
 
     def _classes(self) -> int:
         return len(self.labels_ints or self.labels_strings)
@@ -145,11 +154,15 @@ class SVMClassifier(Operation):
         weights = np.array(self.coefficients, np.float64).reshape(classes - 1, vectors)
         ends = np.concatenate([[0], np.cumsum(self.vectors_per_class)])
         votes = np.zeros((len(rows), classes), np.int64)
-        scores = []
+        scores: list[Array] = []
         for i in range(classes):
             for j in range(i + 1, classes):
                 first, second = slice(ends[i], ends[i + 1]), slice(ends[j], ends[j + 1])
-                score = kernel[:, first] @ weights[j - 1, first] + kernel[:, second] @ weights[i, second] + self.rho[len(scores)]
+                score = (
+                    kernel[:, first] @ weights[j - 1, first]
+                    + kernel[:, second] @ weights[i, second]
+                    + self.rho[len(scores)]
+                )
                 scores.append(score)
                 votes[:, i] += score > 0
                 votes[:, j] += score <= 0
@@ -169,8 +182,8 @@ class SVMClassifier(Operation):
 def _coupled(r: Array) -> Array:
     """Class probabilities from pairwise ones, r[n, i, j] = P(i | i or j): minimises sum (r_ji p_i - r_ij p_j)^2 with sum p = 1.
 
-    Source: Wu, Lin and Weng, Probability estimates for multi-class classification by pairwise coupling (2004), algorithm 2, stopped
-    where LIBSVM stops, since models are compared with it.
+    Source: Wu, Lin and Weng, Probability estimates for multi-class classification by pairwise coupling (2004),
+    algorithm 2, stopped where LIBSVM stops, since models are compared with it.
     """
     rows, classes, _ = r.shape
     q = -np.swapaxes(r, 1, 2) * r

@@ -5,7 +5,7 @@ String tensors are object arrays of `str`.
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Final, Literal
 
 import numpy as np
@@ -128,9 +128,10 @@ class RegexFullMatch(Operation):
 class TfIdfVectorizer(Operation):
     """How often each n-gram of a pool occurs, perhaps weighted.
 
-    x: string, int32 or int64 [c] or [n, c] -> float32 [k] or [n, k], k = max(ngram_indexes) + 1.  The pool holds all 1-grams, then
-    all 2-grams, ...; `ngram_counts` says where each length starts, `ngram_indexes` the coordinate of each n-gram.  The tokens of an
-    n-gram may lie 1 to max_skip_count + 1 apart.  Mode TF counts, IDF says the weight if it occurs, TFIDF multiplies.
+    x: string, int32 or int64 [c] or [n, c] -> float32 [k] or [n, k], k = max(ngram_indexes) + 1.  The pool holds
+    all 1-grams, then all 2-grams, ...; `ngram_counts` says where each length starts, `ngram_indexes` the
+    coordinate of each n-gram. The tokens of an n-gram may lie 1 to max_skip_count + 1 apart.  Mode TF counts, IDF
+    says the weight if it occurs, TFIDF multiplies.
     Errors: ParameterError for pools that do not fit.  Source: ONNX TfIdfVectorizer-9.
     """
 
@@ -154,21 +155,29 @@ class TfIdfVectorizer(Operation):
         if bool(self.pool_int64s) == bool(self.pool_strings):
             raise ParameterError("exactly one of pool_int64s and pool_strings must be given")
         ends = [*self.ngram_counts, len(self._pool())]
-        if not self.ngram_counts or ends[0] != 0 or any(a > b for a, b in zip(ends, ends[1:], strict=False)):
-            raise ParameterError(f"ngram_counts must ascend from 0 to at most the pool's size {ends[-1]}, got {ends[:-1]}")
+        if not self.ngram_counts or ends[0] != 0 or any(a > b for a, b in pairwise(ends)):
+            raise ParameterError(
+                f"ngram_counts must ascend from 0 to at most the pool's size {ends[-1]}, got {ends[:-1]}"
+            )
         if self.max_gram_length > len(self.ngram_counts):
-            raise ParameterError(f"max_gram_length is {self.max_gram_length}, the pool has lengths up to {len(self.ngram_counts)}")
+            raise ParameterError(
+                f"max_gram_length is {self.max_gram_length}, the pool has lengths up to {len(self.ngram_counts)}"
+            )
         grams = 0
-        for n, (a, b) in enumerate(zip(ends, ends[1:], strict=False), 1):
+        for n, (a, b) in enumerate(pairwise(ends), 1):
             if (b - a) % n:
                 raise ParameterError(f"the pool's part for {n}-grams has {b - a} items, which {n} does not divide")
             grams += (b - a) // n
         if len(self.ngram_indexes) != grams or not grams:
-            raise ParameterError(f"ngram_indexes must have one entry for each of the {grams} n-grams, got {len(self.ngram_indexes)}")
+            raise ParameterError(
+                f"ngram_indexes must have one entry for each of the {grams} n-grams, got {len(self.ngram_indexes)}"
+            )
         if min(self.ngram_indexes) < 0 or max(self.ngram_indexes) >= MAX_COORDINATES:
             raise ParameterError(f"ngram_indexes must lie in [0, {MAX_COORDINATES})")
         if self.weights and len(self.weights) != grams:
-            raise ParameterError(f"weights must have one entry for each of the {grams} n-grams, got {len(self.weights)}")
+            raise ParameterError(
+                f"weights must have one entry for each of the {grams} n-grams, got {len(self.weights)}"
+            )
 
     def _pool(self) -> tuple[int, ...] | tuple[str, ...]:
         return self.pool_int64s or self.pool_strings
@@ -191,7 +200,7 @@ class TfIdfVectorizer(Operation):
         size = max(self.ngram_indexes) + 1
         counts = np.zeros((len(rows), size), np.float32)
         ends = [*self.ngram_counts, len(pool)]
-        first_gram = [0, *accumulate((b - a) // n for n, (a, b) in enumerate(zip(ends, ends[1:], strict=False), 1))]
+        first_gram = [0, *accumulate((b - a) // n for n, (a, b) in enumerate(pairwise(ends), 1))]
         weights = np.ones(size, np.float32)
         if self.weights:
             weights[list(self.ngram_indexes)] = np.asarray(self.weights, np.float32)

@@ -21,8 +21,9 @@ START, END = "\x02", "\x03"  # what `mark` puts around the tokens of a string
 class Tokenizer(Operation):
     """The tokens of each string, padded to the largest number of them.
 
-    x: string [c] or [n, c] -> string [.., most tokens].  Tokens are what matches `tokenexp`, or what lies between matches of one of
-    `separators` (a lone empty separator: every character), in both cases only those of `mincharnum` characters or more.
+    x: string [c] or [n, c] -> string [.., most tokens].  Tokens are what matches `tokenexp`, or what lies between
+    matches of one of `separators` (a lone empty separator: every character), in both cases only those of
+    `mincharnum` characters or more.
     Errors: ParameterError unless one of `tokenexp` and `separators` is given, for malformed expressions, or mincharnum < 1.
     Source: onnxruntime com.microsoft Tokenizer-1.
     """

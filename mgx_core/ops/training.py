@@ -28,7 +28,9 @@ class Optimizer(Operation):
 
     def infer(self, r: Shape, t: Shape, *inputs: Shape) -> TupleShape:
         if r.dtype not in (dt.float32, dt.float64) or t.dtype is not dt.int64:
-            raise ShapeError(f"the learning rate must be float32 or float64 and the count int64, got {r.dtype} and {t.dtype}")
+            raise ShapeError(
+                f"the learning rate must be float32 or float64 and the count int64, got {r.dtype} and {t.dtype}"
+            )
         count, rest = divmod(len(inputs), self.group)
         if rest or not count:
             raise ShapeError(f"inputs after the count must come in groups of {self.group}, got {len(inputs)}")

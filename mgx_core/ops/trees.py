@@ -30,9 +30,10 @@ class TreeEnsemble(Operation):
 
     x: number [n, f] -> dtype [n, n_targets].  Nodes are numbered over all trees; `tree_roots`, `nodes_truenodeids` and
     `nodes_falsenodeids` hold a node k as k and a leaf l as -1 - l.  A node compares feature `nodes_featureids` by `nodes_modes`
-    (index into MODES) with `nodes_splits`, or looks it up among `members`, of which the i-th node of that mode has `member_counts[i]`.
-    Missing values (NaN) go to the true side where `nodes_missing_value_tracks_true` is 1.  A leaf may vote several times: vote i of leaf
-    `vote_leafids[i]` adds `vote_weights[i]` to target `vote_targetids[i]`.  `base_values` (one per target, or none) are added at the end.
+    (index into MODES) with `nodes_splits`, or looks it up among `members`, of which the i-th node of that mode has
+    `member_counts[i]`. Missing values (NaN) go to the true side where `nodes_missing_value_tracks_true` is 1.  A
+    leaf may vote several times: vote i of leaf `vote_leafids[i]` adds `vote_weights[i]` to target
+    `vote_targetids[i]`.  `base_values` (one per target, or none) are added at the end.
     Errors: ParameterError for lists that do not fit or trees that are none; ShapeError for too few features.
     Source: ONNX ai.onnx.ml TreeEnsemble-5.
     """
@@ -63,7 +64,9 @@ class TreeEnsemble(Operation):
         _forest(self)
 
     def check_base_values(self) -> None:
-        raise ParameterError(f"base_values must have one entry per target ({self.n_targets}), got {len(self.base_values)}")
+        raise ParameterError(
+            f"base_values must have one entry per target ({self.n_targets}), got {len(self.base_values)}"
+        )
 
     def infer(self, x: Shape) -> Shape:
         rows, features = rows_of(x)
@@ -102,8 +105,9 @@ class TreeEnsembleClassifier(TreeEnsemble):
     """The class with the highest score, and the scores of all classes.
 
     x: number [n, f] -> (labels int64 or string [n], float32 [n, e]).  Targets are classes; attributes as of tree_ensemble.
-    Where all votes are for the first of two classes (and there is at most one base value), the score is that of the second class; the
-    first gets the complement if all weights are positive (the score is a probability, the threshold 0.5), else the negative.
+    Where all votes are for the first of two classes (and there is at most one base value), the score is that of
+    the second class; the first gets the complement if all weights are positive (the score is a probability, the
+    threshold 0.5), else the negative.
     Errors: as tree_ensemble.  Source: ONNX ai.onnx.ml TreeEnsembleClassifier-5.
     """
 
@@ -124,7 +128,12 @@ class TreeEnsembleClassifier(TreeEnsemble):
         return TupleShape([Shape.of(label_dtype(self.labels_strings), scores.dims[:1]), scores])
 
     def _binary(self) -> bool:
-        return self.n_targets == 2 and len(self.base_values) < 2 and not any(self.vote_targetids) and bool(self.vote_weights)
+        return (
+            self.n_targets == 2
+            and len(self.base_values) < 2
+            and not any(self.vote_targetids)
+            and bool(self.vote_weights)
+        )
 
     def compute(self, x: Array) -> tuple[Array, Array]:  # type: ignore[override]
         scores, _ = self.aggregated(x)
@@ -206,7 +215,13 @@ class _Forest(NamedTuple):
 @lru_cache(maxsize=32)
 def _forest(ensemble: TreeEnsemble) -> _Forest:
     nodes, votes = len(ensemble.nodes_featureids), len(ensemble.vote_leafids)
-    for name in ("nodes_modes", "nodes_splits", "nodes_truenodeids", "nodes_falsenodeids", "nodes_missing_value_tracks_true"):
+    for name in (
+        "nodes_modes",
+        "nodes_splits",
+        "nodes_truenodeids",
+        "nodes_falsenodeids",
+        "nodes_missing_value_tracks_true",
+    ):
         length = len(getattr(ensemble, name))
         if length != nodes and not (name.endswith("tracks_true") and not length):
             raise ParameterError(f"{name} must have one entry for each of the {nodes} nodes, got {length}")
@@ -216,7 +231,12 @@ def _forest(ensemble: TreeEnsemble) -> _Forest:
             f"and {len(ensemble.vote_weights)}"
         )
     true, false, roots = _ids(ensemble.nodes_truenodeids), _ids(ensemble.nodes_falsenodeids), _ids(ensemble.tree_roots)
-    feature, mode, leaf, target = _ids(ensemble.nodes_featureids), _ids(ensemble.nodes_modes), _ids(ensemble.vote_leafids), _ids(ensemble.vote_targetids)
+    feature, mode, leaf, target = (
+        _ids(ensemble.nodes_featureids),
+        _ids(ensemble.nodes_modes),
+        _ids(ensemble.vote_leafids),
+        _ids(ensemble.vote_targetids),
+    )
     ends = np.concatenate([true, false, roots])
     most = 2 * (nodes + votes + 1)  # leaves; some may have no vote
     leaves = 1 + max(-1 - int(ends.min(initial=0)), int(leaf.max(initial=-1)))

@@ -56,7 +56,9 @@ def test_numbers_of_all_types(dtype: Any) -> None:
 def test_normalizer() -> None:
     rows = np.array([[3, -4], [0, 0], [-1, -2]], np.float32)
     assert Normalizer(norm="MAX").evaluate([rows]).tolist() == [[1, np.float32(-4 / 3)], [0, 0], [1, 2]]
-    np.testing.assert_allclose(Normalizer(norm="L1").evaluate([rows]), [[3 / 7, -4 / 7], [0, 0], [-1 / 3, -2 / 3]], rtol=1e-6)
+    np.testing.assert_allclose(
+        Normalizer(norm="L1").evaluate([rows]), [[3 / 7, -4 / 7], [0, 0], [-1 / 3, -2 / 3]], rtol=1e-6
+    )
     np.testing.assert_allclose(Normalizer(norm="L2").evaluate([rows[0]]), [0.6, -0.8], rtol=1e-6)
     assert Normalizer().evaluate([rows[:0]]).shape == (0, 2)
 
@@ -98,12 +100,20 @@ def test_unknown_categories() -> None:
     ("attributes", "x", "expected"),
     [
         ({"dtype": dt.int64, "keys_strings": ["a", "b"], "values_int64s": [5, 6]}, strings("b", "c"), [6, -1]),
-        ({"dtype": dt.string, "keys_int64s": [3, 1, 3], "values_strings": ["x", "y", "z"]}, np.array([3, 1, 0]), ["z", "y", "_Unused"]),
-        ({"dtype": dt.float32, "keys_floats": [np.nan, 1.5], "values_floats": [0.5, 2], "default_float": 9.0}, np.float32([1.5, np.nan, 0]), [2, 0.5, 9]),
+        (
+            {"dtype": dt.string, "keys_int64s": [3, 1, 3], "values_strings": ["x", "y", "z"]},
+            np.array([3, 1, 0]),
+            ["z", "y", "_Unused"],
+        ),
+        (
+            {"dtype": dt.float32, "keys_floats": [np.nan, 1.5], "values_floats": [0.5, 2], "default_float": 9.0},
+            np.float32([1.5, np.nan, 0]),
+            [2, 0.5, 9],
+        ),
         ({"dtype": dt.int16, "keys_floats": [0.1], "values_int64s": [7]}, np.array([[0.1], [0.2]]), [[7], [-1]]),
         ({"dtype": dt.float64, "keys_int64s": [2], "values_floats": [0.1]}, np.array([2], np.int32), [0.1]),
     ],
-)  # fmt: skip
+)
 def test_label_encoder(attributes: dict[str, Any], x: Any, expected: list[Any]) -> None:
     out = LabelEncoder(**attributes).evaluate([x])
     assert out.dtype == attributes["dtype"].numpy and out.tolist() == expected

@@ -30,7 +30,10 @@ def test_full_matches_as_python(pattern: str, text: str) -> None:
     assert compile_pattern(pattern).fullmatch(text) == bool(re.compile(pattern, re.ASCII).fullmatch(text))
 
 
-@given(st.lists(st.sampled_from(["a", "ab", "b+", "[ab]c", "a*?b", "c", "(?:a|ab)(?:c|bcd)"]), min_size=1, max_size=3), st.text("abcd", max_size=9))
+@given(
+    st.lists(st.sampled_from(["a", "ab", "b+", "[ab]c", "a*?b", "c", "(?:a|ab)(?:c|bcd)"]), min_size=1, max_size=3),
+    st.text("abcd", max_size=9),
+)
 def test_finds_what_a_backtracking_matcher_finds(branches: list[str], text: str) -> None:
     pattern = "|".join(branches)
     assert compile_pattern(pattern).find_all(text) == [m.span() for m in re.finditer(pattern, text)]
@@ -66,8 +69,27 @@ def test_syntax(pattern: str, text: str, expected: bool) -> None:
 
 @pytest.mark.parametrize(
     "pattern",
-    ["(a", "a)", "[a", "[b-a]", "*a", "a**", r"\1", "(?=a)", "(?<!a)b", "(?P=x)", "a{1001}", "a{2,1}", r"\x{110000}", r"\pX", r"\y", "[[:no:]]", "a\\", "(" * 200],
-)  # fmt: skip
+    [
+        "(a",
+        "a)",
+        "[a",
+        "[b-a]",
+        "*a",
+        "a**",
+        r"\1",
+        "(?=a)",
+        "(?<!a)b",
+        "(?P=x)",
+        "a{1001}",
+        "a{2,1}",
+        r"\x{110000}",
+        r"\pX",
+        r"\y",
+        "[[:no:]]",
+        "a\\",
+        "(" * 200,
+    ],
+)
 def test_malformed(pattern: str) -> None:
     with pytest.raises(ParameterError, match="regular expression"):
         compile_pattern(pattern)

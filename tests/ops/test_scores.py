@@ -19,8 +19,12 @@ def test_transforms() -> None:
     np.testing.assert_allclose(transformed(S, "SOFTMAX"), [e / e.sum(), [1, 0, 0]], atol=1e-12)
     np.testing.assert_allclose(transformed(S[:1], "SOFTMAX_ZERO"), [[e[0] / (e[0] + e[1]), e[1] / (e[0] + e[1]), 0]])
     assert transformed(np.zeros((1, 3)), "SOFTMAX_ZERO").tolist() == [[0, 0, 0]]
-    np.testing.assert_allclose(transformed(S, "LOGISTIC"), [1 / (1 + np.exp(-S[0])), [1, 0, 1 / (1 + np.exp(-0.5))]], atol=1e-12)
-    np.testing.assert_allclose(transformed(np.array([[0.5, 0.975, 0.025]]), "PROBIT"), [[0, 1.959964, -1.959964]], atol=1e-6)
+    np.testing.assert_allclose(
+        transformed(S, "LOGISTIC"), [1 / (1 + np.exp(-S[0])), [1, 0, 1 / (1 + np.exp(-0.5))]], atol=1e-12
+    )
+    np.testing.assert_allclose(
+        transformed(np.array([[0.5, 0.975, 0.025]]), "PROBIT"), [[0, 1.959964, -1.959964]], atol=1e-6
+    )
     out = transformed(np.array([[0.0, 1.0, 2.0]]), "PROBIT")[0]
     assert out[0] == -np.inf and out[1] == np.inf and np.isnan(out[2])
     assert transformed(np.zeros((0, 3)), "SOFTMAX").shape == (0, 3)

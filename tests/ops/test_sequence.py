@@ -41,7 +41,9 @@ def test_extents_of_items_are_their_own() -> None:
     assert isinstance(element, Shape) and element[1] == 2 and element[0] != n
 
 
-@pytest.mark.parametrize(("position", "expected"), [(None, [0, 1, 2, 9]), (1, [0, 9, 1, 2]), (3, [0, 1, 2, 9]), (-3, [9, 0, 1, 2])])
+@pytest.mark.parametrize(
+    ("position", "expected"), [(None, [0, 1, 2, 9]), (1, [0, 9, 1, 2]), (3, [0, 1, 2, 9]), (-3, [9, 0, 1, 2])]
+)
 def test_insert(position: int | None, expected: list[int]) -> None:
     items: list[Any] = [at(i) for i in range(3)]
     args = [items, at(9)] + ([] if position is None else [at(position)])
@@ -95,7 +97,9 @@ def test_split() -> None:
 
 
 def test_concat() -> None:
-    np.testing.assert_array_equal(s.ConcatFromSequence(axis=1).evaluate([[A, A[:, :1]]]), np.concatenate([A, A[:, :1]], 1))
+    np.testing.assert_array_equal(
+        s.ConcatFromSequence(axis=1).evaluate([[A, A[:, :1]]]), np.concatenate([A, A[:, :1]], 1)
+    )
     stacked = s.ConcatFromSequence(axis=-1, new_axis=True)
     np.testing.assert_array_equal(stacked.evaluate([[A, A]]), np.stack([A, A], -1))
     shape = stacked.result([SequenceShape(FLOATS)])

@@ -30,7 +30,9 @@ def test_regression(kind: Any) -> None:
         "kernel_type": kind, "kernel_params": [0.5, 0.25, 2.0], "n_supports": 4, "rho": [0.1],
         "support_vectors": vectors.reshape(-1).tolist(), "coefficients": weights.tolist(),
     }  # fmt: skip
-    scores = np.array([[sum(w * KERNELS[kind](x, v) for w, v in zip(weights, vectors, strict=True)) + 0.1] for x in X.astype(float)])
+    scores = np.array(
+        [[sum(w * KERNELS[kind](x, v) for w, v in zip(weights, vectors, strict=True)) + 0.1] for x in X.astype(float)]
+    )
     np.testing.assert_allclose(SVMRegressor(**model).evaluate([X]), scores, rtol=1e-5, atol=1e-6)
     assert SVMRegressor(**model, one_class=True).evaluate([X]).tolist() == np.where(scores > 0, 1, -1).tolist()
 
@@ -51,7 +53,9 @@ def test_pairs_vote() -> None:
         votes = [0, 0, 0]
         for p, (i, j) in enumerate([(0, 1), (0, 2), (1, 2)]):
             score = rho[p] + sum(
-                (weights[j - 1, v] if owner[v] == i else weights[i, v]) * (x @ vectors[v]) for v in range(5) if owner[v] in (i, j)
+                (weights[j - 1, v] if owner[v] == i else weights[i, v]) * (x @ vectors[v])
+                for v in range(5)
+                if owner[v] in (i, j)
             )
             assert scores[n, p] == pytest.approx(score, rel=1e-5)
             votes[i if score > 0 else j] += 1

@@ -23,7 +23,9 @@ def test_concat_broadcasts() -> None:
     assert out.tolist() == [["ax", "ay"], ["bx", "by"]] and out.dtype == object
     scalar = StringConcat().evaluate([np.array("a", object), np.array("", object)])
     assert isinstance(scalar, np.ndarray) and scalar.item() == "a"
-    assert StringConcat().result([Shape.of(dt.string, (2, 1)), Shape.of(dt.string, (3,))]) == Shape.of(dt.string, (2, 3))
+    assert StringConcat().result([Shape.of(dt.string, (2, 1)), Shape.of(dt.string, (3,))]) == Shape.of(
+        dt.string, (2, 3)
+    )
     with pytest.raises(ShapeError, match="strings"):
         StringConcat().result([Shape.of(dt.string, ()), Shape.of(dt.int8, ())])
 
@@ -42,8 +44,13 @@ def test_split() -> None:
 
 def test_normalizer() -> None:
     x = strings("Monday", "tuesday", "WEDNESDAY")
-    assert StringNormalizer(stopwords=["monday"], case_change_action="UPPER").evaluate([x]).tolist() == ["TUESDAY", "WEDNESDAY"]
-    kept = StringNormalizer(stopwords=["monday"], is_case_sensitive=True, case_change_action="LOWER").evaluate([x[None]])
+    assert StringNormalizer(stopwords=["monday"], case_change_action="UPPER").evaluate([x]).tolist() == [
+        "TUESDAY",
+        "WEDNESDAY",
+    ]
+    kept = StringNormalizer(stopwords=["monday"], is_case_sensitive=True, case_change_action="LOWER").evaluate(
+        [x[None]]
+    )
     assert kept.tolist() == [["monday", "tuesday", "wednesday"]]
     assert StringNormalizer(stopwords=["a"]).evaluate([strings("A")[None]]).tolist() == [[""]]
     assert StringNormalizer().result([Shape.of(dt.string, (1, 3))]) == Shape.of(dt.string, (1, 3))
@@ -59,7 +66,13 @@ def test_regex() -> None:
         RegexFullMatch(pattern="(")
 
 
-POOL = {"min_gram_length": 2, "max_gram_length": 2, "ngram_counts": [0, 4], "ngram_indexes": range(7), "pool_int64s": [2, 3, 5, 4, 5, 6, 7, 8, 6, 7]}  # fmt: skip
+POOL = {
+    "min_gram_length": 2,
+    "max_gram_length": 2,
+    "ngram_counts": [0, 4],
+    "ngram_indexes": range(7),
+    "pool_int64s": [2, 3, 5, 4, 5, 6, 7, 8, 6, 7],
+}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +96,15 @@ def test_ngrams(changes: dict[str, Any], expected: list[float]) -> None:
 
 
 def test_ngrams_of_strings() -> None:
-    op = TfIdfVectorizer(mode="TF", min_gram_length=1, max_gram_length=2, max_skip_count=0, ngram_counts=[0, 2], ngram_indexes=[2, 0, 1], pool_strings=["a", "b", "b", "a"])  # fmt: skip
+    op = TfIdfVectorizer(
+        mode="TF",
+        min_gram_length=1,
+        max_gram_length=2,
+        max_skip_count=0,
+        ngram_counts=[0, 2],
+        ngram_indexes=[2, 0, 1],
+        pool_strings=["a", "b", "b", "a"],
+    )
     assert op.evaluate([strings("b", "a", "a", "z")]).tolist() == [1, 1, 2]
     assert op.result([Shape.of(dt.string, (5, 4))]) == Shape.of(dt.float32, (5, 3))
     with pytest.raises(ShapeError, match="strings"):
@@ -116,7 +137,10 @@ def test_tokens() -> None:
     common = {"mincharnum": 1, "pad_value": "#"}
     x = strings("a cat", "it, sat!")
     assert Tokenizer(tokenexp="[a-z]+", **common).evaluate([x]).tolist() == [["a", "cat"], ["it", "sat"]]
-    assert Tokenizer(tokenexp="[a-z]+", mincharnum=2, pad_value="#").evaluate([x]).tolist() == [["cat", "#"], ["it", "sat"]]
+    assert Tokenizer(tokenexp="[a-z]+", mincharnum=2, pad_value="#").evaluate([x]).tolist() == [
+        ["cat", "#"],
+        ["it", "sat"],
+    ]
     assert Tokenizer(separators=["[ ,]", "!"], **common).evaluate([x]).tolist() == [["a", "cat"], ["it", "sat"]]
     assert Tokenizer(separators=[""], mark=True, **common).evaluate([strings("ab", "")]).tolist() == [
         ["\x02", "a", "b", "\x03"],

@@ -58,7 +58,12 @@ def test_several_tensors_are_optimised_each_by_itself() -> None:
 
 
 def test_shapes() -> None:
-    r, t, x, y = Shape.of(dt.float32, ()), Shape.of(dt.int64, ()), Shape.of(dt.float32, (2,)), Shape.of(dt.float64, (3, 1))
+    r, t, x, y = (
+        Shape.of(dt.float32, ()),
+        Shape.of(dt.int64, ()),
+        Shape.of(dt.float32, (2,)),
+        Shape.of(dt.float64, (3, 1)),
+    )
     assert Adam().result([r, t, x, y, x, y, x, y, x, y]) == TupleShape([x, y] * 3)
     with pytest.raises(ShapeError, match="groups of 4"):
         Adam().result([r, t, x, x, x])

@@ -18,6 +18,14 @@ from mgx_core.shape import Shape, TupleShape
 COMPARE = (operator.le, operator.lt, operator.ge, operator.gt, operator.eq, operator.ne)
 
 
+TOTAL = {
+    "SUM": sum,
+    "AVERAGE": lambda v: sum(v) / 5,
+    "MIN": lambda v: min(v, default=0),
+    "MAX": lambda v: max(v, default=0),
+}
+
+
 def forest(seed: int, trees: int, targets: int, depth: int = 4) -> dict[str, Any]:
     """Random trees of all modes; leaves vote 0 to `targets` times."""
     rng = np.random.default_rng(seed)
@@ -30,8 +38,8 @@ def forest(seed: int, trees: int, targets: int, depth: int = 4) -> dict[str, Any
         nonlocal leaves
         if not level or rng.random() < 0.2:
             leaves += 1
-            for target in rng.permutation(targets)[: rng.integers(targets + 1)]:
-                votes.append((leaves - 1, int(target), float(rng.normal())))
+            chosen = rng.permutation(targets)[: rng.integers(targets + 1)]
+            votes.extend((leaves - 1, int(target), float(rng.normal())) for target in chosen)
             return -leaves
         node = [int(rng.integers(3)), int(rng.integers(7)), float(rng.integers(-2, 3)), 0, 0, int(rng.integers(2))]
         nodes.append(node)
@@ -46,9 +54,14 @@ def forest(seed: int, trees: int, targets: int, depth: int = 4) -> dict[str, Any
     columns = {f"nodes_{name}": [n[i] for n in nodes] for i, name in enumerate(names)}
     sets = [members[at] for at in sorted(members)]
     return columns | {
-        "n_targets": targets, "tree_roots": roots, "members": sum(sets, []), "member_counts": [len(s) for s in sets],
-        "vote_leafids": [v[0] for v in votes], "vote_targetids": [v[1] for v in votes], "vote_weights": [v[2] for v in votes],
-    }  # fmt: skip
+        "n_targets": targets,
+        "tree_roots": roots,
+        "members": [v for s in sets for v in s],
+        "member_counts": [len(s) for s in sets],
+        "vote_leafids": [v[0] for v in votes],
+        "vote_targetids": [v[1] for v in votes],
+        "vote_weights": [v[2] for v in votes],
+    }
 
 
 def walk(f: dict[str, Any], row: Any, root: int) -> int:
@@ -81,8 +94,7 @@ def test_random_forests(seed: int, aggregate: Any) -> None:
             for at, target, weight in zip(f["vote_leafids"], f["vote_targetids"], f["vote_weights"], strict=True):
                 if at == leaf:
                     found[target].append(weight)
-        total = {"SUM": sum, "AVERAGE": lambda v: sum(v) / 5, "MIN": lambda v: min(v, default=0), "MAX": lambda v: max(v, default=0)}
-        expected[n] = [total[aggregate](v) + b for v, b in zip(found, base, strict=True)]
+        expected[n] = [TOTAL[aggregate](v) + b for v, b in zip(found, base, strict=True)]
     op = TreeEnsemble(**f, base_values=base, aggregate_function=aggregate)
     np.testing.assert_allclose(op.evaluate([x]), expected, rtol=1e-5, atol=1e-6)
     assert op.evaluate([x[:0]]).shape == (0, 3)
@@ -91,10 +103,18 @@ def test_random_forests(seed: int, aggregate: Any) -> None:
 def stump(**changes: Any) -> dict[str, Any]:
     """x <= 0.5 votes for target 0, else for target 1."""
     return {
-        "n_targets": 2, "tree_roots": [0], "nodes_featureids": [0], "nodes_modes": [0], "nodes_splits": [0.5],
-        "nodes_truenodeids": [-1], "nodes_falsenodeids": [-2], "vote_leafids": [0, 1], "vote_targetids": [0, 1],
-        "vote_weights": [3.0, 4.0], **changes,
-    }  # fmt: skip
+        "n_targets": 2,
+        "tree_roots": [0],
+        "nodes_featureids": [0],
+        "nodes_modes": [0],
+        "nodes_splits": [0.5],
+        "nodes_truenodeids": [-1],
+        "nodes_falsenodeids": [-2],
+        "vote_leafids": [0, 1],
+        "vote_targetids": [0, 1],
+        "vote_weights": [3.0, 4.0],
+        **changes,
+    }
 
 
 def test_thresholds_meet_features_in_full_precision() -> None:
@@ -114,7 +134,9 @@ def test_classes() -> None:
     assert names.tolist() == [5, 7] and scores.tolist() == [[0.75, 0.25], [0.25, 0.75]]
     names, scores = TreeEnsembleClassifier(**stump(vote_weights=[-1.0, 0.25], base_values=[0.5], **one)).evaluate([x])
     assert names.tolist() == [5, 7] and scores.tolist() == [[0.5, -0.5], [-0.75, 0.75]]
-    shape = TreeEnsembleClassifier(**stump(), labels_strings=["a", "b"]).result([Shape.of(dt.float32, (symbol("n"), 1))])
+    shape = TreeEnsembleClassifier(**stump(), labels_strings=["a", "b"]).result(
+        [Shape.of(dt.float32, (symbol("n"), 1))]
+    )
     assert shape == TupleShape([Shape.of(dt.string, (symbol("n"),)), Shape.of(dt.float32, (symbol("n"), 2))])
     with pytest.raises(ParameterError, match="label"):
         TreeEnsembleClassifier(**stump(), labels_ints=[1])

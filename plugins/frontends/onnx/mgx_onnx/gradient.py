@@ -45,7 +45,7 @@ def gradients(n: Node, y: Instruction, xs: Sequence[Instruction], at: Sequence[I
 def _between(y: Instruction, xs: Sequence[Instruction]) -> list[Instruction]:
     """Instructions that y depends on and that depend on one of xs, y included, xs not, in order."""
     order: list[Instruction] = []
-    depends: dict[Instruction, bool] = {x: True for x in xs}
+    depends: dict[Instruction, bool] = dict.fromkeys(xs, True)
     stack = [y]
     while stack:
         i = stack[-1]
@@ -140,7 +140,9 @@ def _dot(n: Node, i: Instruction, g: Instruction, a: Instruction, b: Instruction
 
 
 @_rule("reshape", "squeeze", "unsqueeze", "flatten")
-def _reshape(n: Node, i: Instruction, g: Instruction, x: Instruction, *dims: Instruction) -> Sequence[Instruction | None]:
+def _reshape(
+    n: Node, i: Instruction, g: Instruction, x: Instruction, *dims: Instruction
+) -> Sequence[Instruction | None]:
     return [n.reshape(g, x.shape.dims), *(None for _ in dims)]
 
 
@@ -156,7 +158,9 @@ def _convert(n: Node, i: Instruction, g: Instruction, x: Instruction) -> Sequenc
 
 
 @_rule("multibroadcast")
-def _multibroadcast(n: Node, i: Instruction, g: Instruction, x: Instruction, *others: Instruction) -> Sequence[Instruction | None]:
+def _multibroadcast(
+    n: Node, i: Instruction, g: Instruction, x: Instruction, *others: Instruction
+) -> Sequence[Instruction | None]:
     out, lead = i.shape.dims, i.shape.rank - x.shape.rank
     axes = [*range(lead), *(lead + k for k, d in enumerate(x.shape.dims) if d != out[lead + k])]
     if any(x.shape.dims[axis - lead] != 1 for axis in axes if axis >= lead):
@@ -166,7 +170,9 @@ def _multibroadcast(n: Node, i: Instruction, g: Instruction, x: Instruction, *ot
 
 
 @_rule("reduce_sum")
-def _reduce_sum(n: Node, i: Instruction, g: Instruction, x: Instruction, *axes: Instruction) -> Sequence[Instruction | None]:
+def _reduce_sum(
+    n: Node, i: Instruction, g: Instruction, x: Instruction, *axes: Instruction
+) -> Sequence[Instruction | None]:
     kept: list[Dim] = list(g.shape.dims)
     if len(kept) != x.shape.rank:
         n.unsupported("the gradient of a sum that drops its axes is not known")

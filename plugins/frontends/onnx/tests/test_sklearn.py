@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from mgx_onnx.backend import RefBackend
 
 pytest.importorskip("sklearn")
@@ -14,14 +15,14 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     skl2onnx = pytest.importorskip("skl2onnx")
 
-from skl2onnx.common.data_types import FloatTensorType, StringTensorType  # noqa: E402
-from sklearn.compose import ColumnTransformer  # noqa: E402
-from sklearn.ensemble import GradientBoostingClassifier, RandomForestRegressor  # noqa: E402
-from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: E402
-from sklearn.linear_model import LogisticRegression  # noqa: E402
-from sklearn.pipeline import make_pipeline  # noqa: E402
-from sklearn.preprocessing import OneHotEncoder, StandardScaler  # noqa: E402
-from sklearn.svm import SVC  # noqa: E402
+from skl2onnx.common.data_types import FloatTensorType, StringTensorType
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import GradientBoostingClassifier, RandomForestRegressor
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVC
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what the exporter and scikit-learn warn of is not ours
 
@@ -33,11 +34,15 @@ THREE = np.array(["a", "b", "c"])[(X[:, 0] > 0).astype(int) + (X[:, 1] > 0)]
 
 def exported(model: Any, types: list[Any], zipmap: bool = False) -> Any:
     options = {"zipmap": zipmap} if hasattr(model, "predict_proba") else None
-    return RefBackend.prepare(skl2onnx.convert_sklearn(model, initial_types=types, options=options, target_opset={"": 17, "ai.onnx.ml": 3}))
+    return RefBackend.prepare(
+        skl2onnx.convert_sklearn(model, initial_types=types, options=options, target_opset={"": 17, "ai.onnx.ml": 3})
+    )
 
 
 @pytest.mark.parametrize("y", [BOTH, THREE], ids=["two", "three"])
-@pytest.mark.parametrize("model", [GradientBoostingClassifier(n_estimators=10), SVC(probability=True)], ids=["boosting", "svm"])
+@pytest.mark.parametrize(
+    "model", [GradientBoostingClassifier(n_estimators=10), SVC(probability=True)], ids=["boosting", "svm"]
+)
 def test_classifiers(model: Any, y: Any) -> None:
     pipeline = make_pipeline(StandardScaler(), model).fit(X, y)
     labels, scores = exported(pipeline, [("x", FloatTensorType([None, 4]))]).run([X])

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mgx_onnx.backend import RefBackend
 from onnx import parser
 
 from mgx_core import MgxError, UnsupportedError
+from mgx_onnx.backend import RefBackend
 
 HEADER = '<ir_version: 8, opset_import: ["": 13, "ai.onnx.preview.training": 1]>'
 
@@ -22,10 +22,15 @@ def test_momentum() -> None:
     x, g, v = np.float32([1, 2]), np.float32([-1, 3]), np.float32([0.5, 0])
     new, moved = run_text(
         """g (float r, int64 t, float[2] x, float[2] g, float[2] v) => (float[2] x2, float[2] v2) {
-            x2, v2 = ai.onnx.preview.training.Momentum<alpha = 0.5, beta = 0.25, mode = "standard", norm_coefficient = 0.0>(r, t, x, g, v)
+            x2, v2 = ai.onnx.preview.training.Momentum
+                <alpha = 0.5, beta = 0.25, mode = "standard", norm_coefficient = 0.0>(r, t, x, g, v)
         }""",
-        np.float32(0.1), np.asarray(1), x, g, v,
-    )  # fmt: skip
+        np.float32(0.1),
+        np.asarray(1),
+        x,
+        g,
+        v,
+    )
     np.testing.assert_allclose(moved, 0.5 * v + 0.25 * g)
     np.testing.assert_allclose(new, x - 0.1 * moved, rtol=1e-6)
 
@@ -46,8 +51,10 @@ def test_gradient_of_a_small_network() -> None:
             y = Sub(l, s)
             dx, dw, db = ai.onnx.preview.training.Gradient<xs = ["x", "w", "b"], y = "y">(x, w, b)
         }""",
-        x, w, b,
-    )  # fmt: skip
+        x,
+        w,
+        b,
+    )
 
     def y() -> float:
         s = x @ w + b
@@ -73,8 +80,10 @@ def test_gradient_elsewhere_and_of_what_does_not_depend() -> None:
             y = Mul(h, b)
             da, dc = ai.onnx.preview.training.Gradient<xs = ["a", "c"], zs = ["b"], y = "y">(c, c, b)
         }""",
-        np.float32([1, 2]), np.float32([3, 4]), np.float32([5, 6]),
-    )  # fmt: skip
+        np.float32([1, 2]),
+        np.float32([3, 4]),
+        np.float32([5, 6]),
+    )
     assert out[0].tolist() == [2 * 5 * 3, 2 * 6 * 4] and out[1].tolist() == [0, 0] and out[2].tolist() == [3, 16]
 
 
@@ -93,6 +102,12 @@ def test_second_derivative() -> None:
 
 def test_gradient_refuses() -> None:
     with pytest.raises(UnsupportedError, match="the gradient of floor is not known"):
-        run_text("g (float a) => (float d) { y = Floor(a)  d = ai.onnx.preview.training.Gradient<xs = [\"a\"], y = \"y\">(a) }", np.float32(1))  # fmt: skip
+        run_text(
+            'g (float a) => (float d) { y = Floor(a)  d = ai.onnx.preview.training.Gradient<xs = ["a"], y = "y">(a) }',
+            np.float32(1),
+        )
     with pytest.raises(MgxError, match="2 tensors, 1 values"):
-        run_text("g (float a) => (float d) { y = Neg(a)  d = ai.onnx.preview.training.Gradient<xs = [\"a\", \"y\"], y = \"y\">(a) }", np.float32(1))  # fmt: skip
+        run_text(
+            'g (float a) => (float d) { y = Neg(a)  d = ai.onnx.preview.training.Gradient<xs = ["a", "y"], y = "y">(a) }',
+            np.float32(1),
+        )

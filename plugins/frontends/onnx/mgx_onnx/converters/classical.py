@@ -140,7 +140,9 @@ def cast_map(n: Node, x: Instruction) -> Instruction:
 
 @converts("DictVectorizer", domain=ML)
 def dict_vectorizer(n: Node, x: Instruction) -> Instruction:
-    return n.add("dict_vectorizer", x, dtype=map_types(x.result)[1], **given(n, "int64_vocabulary", "string_vocabulary"))
+    return n.add(
+        "dict_vectorizer", x, dtype=map_types(x.result)[1], **given(n, "int64_vocabulary", "string_vocabulary")
+    )
 
 
 # models
@@ -171,7 +173,16 @@ def svm_regressor(n: Node, x: Instruction) -> Instruction:
 
 @converts("SVMClassifier", domain=ML)
 def svm_classifier(n: Node, x: Instruction) -> Any:
-    names = ("coefficients", "rho", "support_vectors", "prob_a", "prob_b", "kernel_type", "kernel_params", "post_transform")
+    names = (
+        "coefficients",
+        "rho",
+        "support_vectors",
+        "prob_a",
+        "prob_b",
+        "kernel_type",
+        "kernel_params",
+        "post_transform",
+    )
     counts = n.attr("vectors_per_class", [])
     return n.items(
         n.add(

@@ -27,7 +27,9 @@ def sequence_at(n: Node, sequence: Instruction, position: Instruction) -> Instru
 
 
 @converts("SequenceInsert", since=11)
-def sequence_insert(n: Node, sequence: Instruction, item: Instruction, position: Instruction | None = None) -> Instruction:
+def sequence_insert(
+    n: Node, sequence: Instruction, item: Instruction, position: Instruction | None = None
+) -> Instruction:
     return n.add("sequence_insert", sequence, item, position)
 
 

@@ -33,7 +33,7 @@ def momentum(n: Node, *inputs: Instruction) -> Any:
 
 @converts("Gradient", domain=TRAINING)
 def gradient(n: Node, *inputs: Instruction) -> Any:
-    """xs and zs name tensors of the graph, y one that depends on them; the inputs are the values of xs and zs to differentiate at."""
+    """xs and zs name tensors, y one that depends on them; the inputs are the values of xs and zs to differentiate at."""
     names = [*n.attr("xs"), *n.attr("zs", [])]
     if len(names) != len(inputs):
         n.fail(f"xs and zs name {len(names)} tensors, {len(inputs)} values are given")

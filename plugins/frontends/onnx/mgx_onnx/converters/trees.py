@@ -128,7 +128,9 @@ def tree_ensemble(n: Node, x: Instruction) -> Instruction:
     for side in ("true", "false"):
         nodes, is_leaf = n.attr(f"nodes_{side}nodeids"), n.attr(f"nodes_{side}leafs")
         if len(nodes) != len(is_leaf):
-            n.fail(f"nodes_{side}nodeids and nodes_{side}leafs must have one length, got {len(nodes)} and {len(is_leaf)}")
+            n.fail(
+                f"nodes_{side}nodeids and nodes_{side}leafs must have one length, got {len(nodes)} and {len(is_leaf)}"
+            )
         for child, leaf in zip(nodes, is_leaf, strict=True):
             if not 0 <= child < (len(weights) if leaf else len(modes)):
                 n.fail(f"nodes_{side}nodeids holds {child}, of {len(modes)} nodes and {len(weights)} leaves")
@@ -169,5 +171,7 @@ def _members(n: Node, modes: list[int]) -> tuple[list[float], list[int]]:
     if len(sets) == count + 1 and not sets[-1]:
         sets.pop()
     if len(sets) != count:
-        n.fail(f"membership_values must hold a set for each of the {count} nodes of mode BRANCH_MEMBER, got {len(sets)}")
+        n.fail(
+            f"membership_values must hold a set for each of the {count} nodes of mode BRANCH_MEMBER, got {len(sets)}"
+        )
     return [v for members in sets for v in members], [len(s) for s in sets]

@@ -1,0 +1,143 @@
+"""Resampling: known values, properties of each mode, run-time operands and symbolic extents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mgx_core.dim import Sym, symbol
+from mgx_core.errors import MgxError
+from mgx_core.ops.resize import Resize
+from mgx_core.shape import Shape
+
+RNG = np.random.default_rng(4)
+RAMP = np.arange(8, dtype=np.float64)
+
+
+def resized(x: Any, **attributes: Any) -> Any:
+    op = Resize(**attributes)
+    x = np.asarray(x, np.float64)
+    out = op.evaluate([x])
+    assert tuple(op.result([Shape("double", x.shape)])) == out.shape
+    return out
+
+
+@pytest.mark.parametrize(
+    ("transformation", "expected"),
+    [
+        ("half_pixel", [0.5, 2.5, 4.5, 6.5]),
+        ("pytorch_half_pixel", [0.5, 2.5, 4.5, 6.5]),
+        ("half_pixel_symmetric", [0.5, 2.5, 4.5, 6.5]),
+        ("asymmetric", [0, 2, 4, 6]),
+        ("align_corners", [0, 7 / 3, 14 / 3, 7]),
+        ("tf_half_pixel_for_nn", [1, 3, 5, 7]),
+    ],
+)
+def test_where_elements_come_from(transformation: Any, expected: Any) -> None:
+    out = resized(RAMP, sizes=(4,), mode="linear", coordinate_transformation_mode=transformation)
+    np.testing.assert_allclose(out, expected)
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("round_prefer_floor", [0, 2, 4, 6]),
+        ("round_prefer_ceil", [1, 3, 5, 7]),
+        ("floor", [0, 2, 4, 6]),
+        ("ceil", [1, 3, 5, 7]),
+        ("simple", [1, 3, 5, 7]),
+    ],
+)
+def test_nearest(mode: Any, expected: Any) -> None:
+    assert resized(RAMP, scales=(0.5,), nearest_mode=mode).tolist() == expected
+
+
+def test_enlarging() -> None:
+    x = [1.0, 3.0]
+    assert resized(x, scales=(2.0,), mode="linear").tolist() == [1, 1.5, 2.5, 3]
+    assert resized(x, scales=(2.0,), nearest_mode="simple", coordinate_transformation_mode="asymmetric").tolist() == [
+        1,
+        1,
+        3,
+        3,
+    ]
+    line = resized(RAMP, scales=(3.0,), mode="cubic", cubic_coeff_a=-0.5)
+    np.testing.assert_allclose(line[6:18], (np.arange(6, 18) + 0.5) / 3 - 0.5)  # this one keeps straight lines
+
+
+def test_antialias_weighs_all_elements_under_the_filter() -> None:
+    one = np.eye(8)[3]
+    out = resized(one, sizes=(4,), mode="linear", antialias=True)
+    np.testing.assert_allclose(out, [0, 0.375, 0.125, 0])
+    constant = resized(np.ones(9), sizes=(4,), mode="cubic", antialias=True, exclude_outside=True)
+    np.testing.assert_allclose(constant, np.ones(4))
+
+
+def test_exclude_outside_keeps_constants() -> None:
+    np.testing.assert_allclose(resized(np.ones(4), scales=(1.7,), mode="cubic", exclude_outside=True), np.ones(6))
+
+
+def test_crop_and_resize() -> None:
+    crop = dict(coordinate_transformation_mode="tf_crop_and_resize", mode="linear", extrapolation_value=-1.0)
+    np.testing.assert_allclose(resized(RAMP, sizes=(3,), roi=(2 / 7, 6 / 7), **crop), [2, 4, 6])
+    np.testing.assert_allclose(resized(RAMP, sizes=(3,), roi=(0.0, 2.0), **crop), [0, 7, -1])
+    np.testing.assert_allclose(resized(RAMP, sizes=(1,), roi=(0.0, 1.0), **crop), [3.5])
+
+
+@pytest.mark.parametrize(("policy", "dims"), [("stretch", (4, 9)), ("not_larger", (4, 8)), ("not_smaller", (5, 9))])
+def test_aspect_ratio(policy: Any, dims: Any) -> None:
+    x = RNG.uniform(size=(2, 3, 6))
+    out = resized(x, sizes=(4, 9), axes=(1, 2), keep_aspect_ratio_policy=policy, mode="linear")
+    assert out.shape == (2, *dims)
+
+
+def test_axes_are_independent() -> None:
+    x = RNG.uniform(size=(4, 6))
+    both = resized(x, sizes=(7, 9), mode="cubic")
+    first = resized(x, sizes=(7,), axes=(0,), mode="cubic")
+    np.testing.assert_allclose(resized(first, sizes=(9,), axes=(-1,), mode="cubic"), both)
+
+
+def test_operands_known_while_running() -> None:
+    x = RNG.uniform(size=(1, 2, 4)).astype(np.float32)
+    op = Resize(mode="linear")
+    shape = op.result([Shape("float", x.shape), None, Shape("int64", (3,))])
+    assert all(isinstance(d, Sym) for d in shape.dims)
+    late = op.evaluate([x, None, np.array([1, 2, 7])])
+    np.testing.assert_array_equal(late, Resize(mode="linear", sizes=(1, 2, 7)).evaluate([x]))
+    late = op.evaluate([x, np.float32([1, 1, 2.5])])
+    np.testing.assert_array_equal(late, Resize(mode="linear", scales=(1, 1, 2.5)).evaluate([x]))
+    with pytest.raises(MgxError, match="scales must be positive"):
+        op.evaluate([x, np.float32([1, 1, -1])])
+
+
+def test_symbolic_extents() -> None:
+    n, h = symbol("n", 1, 9), symbol("h", 4, 99)
+    x = Shape("float", (n, 3, h, h))
+    assert Resize(scales=(1, 1, 2, 0.5)).result([x]) == Shape("float", (n, 3, 2 * h, h // 2))
+    assert Resize(sizes=(n, 3, 7, 2 * h)).result([x]) == Shape("float", (n, 3, 7, 2 * h))
+
+
+def test_integers_and_strings() -> None:
+    x = np.array([0, 255], np.uint8)
+    assert Resize(scales=(2.0,), mode="linear").evaluate([x]).tolist() == [0, 63, 191, 255]
+    words = np.array(["a", "b"], object)
+    assert Resize(scales=(2.0,), nearest_mode="round_prefer_floor").evaluate([words]).tolist() == ["a", "a", "b", "b"]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        (dict(), "either scales or sizes"),
+        (dict(scales=(1.0, 2.0), sizes=(2, 3)), "either scales or sizes"),
+        (dict(scales=(1.0,)), "for 2 axes"),
+        (dict(scales=(0.0, 1.0)), "positive"),
+        (dict(sizes=(3,), axes=(4,)), "axes must lie"),
+        (dict(scales=(1.0, 1.0), mode="quintic"), "'nearest', 'linear', 'cubic'"),
+    ],
+)
+def test_refusals(attributes: Any, message: str) -> None:
+    with pytest.raises(MgxError, match=message):
+        Resize(**attributes).result([Shape("float", (2, 3))])

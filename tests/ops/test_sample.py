@@ -1,0 +1,99 @@
+"""Sampling at computed places, and regions of interest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mgx_core.dim import symbol
+from mgx_core.errors import MgxError
+from mgx_core.ops.roi import MaxRoiPool, Roialign
+from mgx_core.ops.sample import AffineGrid, GridSample
+from mgx_core.shape import Shape
+
+RNG = np.random.default_rng(5)
+X = RNG.uniform(-1, 1, (2, 3, 5, 4))
+
+
+def identity(*dims: int, corners: bool = False) -> Any:
+    rank = len(dims) - 2
+    theta = np.broadcast_to(np.eye(rank, rank + 1), (dims[0], rank, rank + 1))
+    op = AffineGrid(size=dims, align_corners=corners)
+    grid = op.evaluate([theta])
+    assert tuple(op.result([Shape("double", theta.shape)])) == grid.shape
+    return grid
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_the_identity_grid_gives_the_image(corners: bool, mode: Any, padding: Any) -> None:
+    op = GridSample(mode=mode, padding_mode=padding, align_corners=corners)
+    np.testing.assert_allclose(op.evaluate([X, identity(*X.shape, corners=corners)]), X, atol=1e-9)
+    deep = RNG.uniform(-1, 1, (1, 2, 3, 4, 2))
+    np.testing.assert_allclose(op.evaluate([deep, identity(*deep.shape, corners=corners)]), deep, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("padding", "expected"),
+    [("zeros", [0, 0.5, 1.5, 1, 0]), ("border", [1, 1, 1.5, 2, 2]), ("reflection", [2, 1, 1.5, 2, 1])],
+)
+def test_outside(padding: Any, expected: Any) -> None:
+    x = np.array([[[1.0, 2.0]]])
+    grid = np.array([-2.5, -1, 0, 1, 2.5]).reshape(1, 5, 1)
+    out = GridSample(padding_mode=padding).evaluate([x, grid])
+    np.testing.assert_allclose(out[0, 0], expected)
+
+
+def test_what_is_not_finite_is_outside() -> None:
+    grid = np.array([np.nan, np.inf]).reshape(1, 2, 1).astype(np.float32)
+    assert GridSample().evaluate([np.ones((1, 1, 3), np.float32), grid]).tolist() == [[[0, 0]]]
+
+
+def test_grid_shapes() -> None:
+    n, h = symbol("n", 1, 9), symbol("h", 1, 99)
+    out = GridSample().result([Shape("float", (n, 3, 8, 8)), Shape("float", (n, h, 7, 2))])
+    assert out == Shape("float", (n, 3, h, 7))
+    with pytest.raises(MgxError, match="last extent of grid must be 2"):
+        GridSample().result([Shape("float", (1, 3, 8, 8)), Shape("float", (1, 7, 7, 3))])
+    with pytest.raises(MgxError, match="numbers and grid floats"):
+        GridSample().result([Shape("float", (1, 3, 8, 8)), Shape("int32", (1, 7, 7, 2))])
+    with pytest.raises(MgxError, match="size must be"):
+        AffineGrid(size=(1, 1, 4)).result([Shape("float", (1, 2, 3))])
+    late = AffineGrid().evaluate([np.ones((1, 2, 3)), np.array([1, 1, 2, 5])])
+    assert late.shape == (1, 2, 5, 2)
+
+
+def test_a_region_of_whole_pixels_is_their_mean() -> None:
+    op = Roialign(output_height=2, output_width=2, sampling_ratio=2)
+    out = op.evaluate([X, np.array([[0.0, 0.0, 4.0, 4.0]]), np.array([1])])
+    wanted = X[1, :, :4, :4].reshape(3, 2, 2, 2, 2).mean((2, 4))
+    np.testing.assert_allclose(out[0], wanted, rtol=1e-9)
+    shape = op.result([Shape("double", X.shape), Shape("double", (symbol("r"), 4)), Shape("int64", (symbol("r"),))])
+    assert shape == Shape("double", (symbol("r"), 3, 2, 2))
+
+
+def test_regions_outside_the_image_are_zero() -> None:
+    out = Roialign(sampling_ratio=1).evaluate([X, np.array([[50.0, 50.0, 60.0, 60.0]]), np.array([0])])
+    assert out.reshape(-1).tolist() == [0, 0, 0]
+
+
+def test_largest_in_each_cell() -> None:
+    out = MaxRoiPool(pooled_shape=(2, 2)).evaluate(
+        [X, np.array([[1.0, 0.0, 0.0, 3.0, 3.0], [0.0, 9.0, 9.0, 12.0, 12.0]])]
+    )
+    np.testing.assert_array_equal(out[0], X[1, :, :4, :4].reshape(3, 2, 2, 2, 2).max((2, 4)))
+    assert not out[1].any()
+
+
+def test_images_that_are_not_there() -> None:
+    with pytest.raises(MgxError, match="regions name images 2 to 2, x has 2"):
+        Roialign().evaluate([X, np.zeros((1, 4)), np.array([2])])
+    with pytest.raises(MgxError, match="regions name images -1 to -1"):
+        MaxRoiPool(pooled_shape=(1, 1)).evaluate([X, np.array([[-1.0, 0, 0, 1, 1]])])
+    with pytest.raises(MgxError, match=r"rois must be float32 \[r, 4\]"):
+        Roialign().result([Shape("float", (1, 1, 2, 2)), Shape("float", (1, 5)), Shape("int64", (1,))])
+    with pytest.raises(MgxError, match="positive output"):
+        Roialign(output_height=0)
