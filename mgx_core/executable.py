@@ -13,11 +13,11 @@ import numpy as np
 
 from .argument import Argument, Value, as_value, shape_of
 from .dim import bounds
-from .errors import ParameterError, ShapeError
+from .errors import DeviceError, ParameterError, ShapeError
 from .interpret import bind_symbols, check_symbols
 from .ir.instruction import Instruction
 from .ir.module import Module
-from .memory import MemoryPlan, plan_memory
+from .memory import MemoryPlan, fits_in_memory, plan_memory
 from .options import CompileOptions
 from .passes.lower import Lower, Placement
 from .pipeline import PassRecord, Pipeline, Stage
@@ -82,8 +82,12 @@ class Executable:
         Errors: ParameterError for a missing or unknown name, a wrong dtype or a wrong shape, with what was required and got.
         """
         values = self.bind(parameters)
-        results = self.instance(values).runner.run(values)
-        return [Argument.from_value(v) for v in owned(results, values, self.module)]
+        instance = self.instance(values)
+        try:
+            results = instance.runner.run(values)
+            return [Argument.from_value(v) for v in owned(results, values, instance.module)]
+        except MemoryError as error:
+            raise DeviceError(f"out of memory while running: {error}; try smaller shapes or fewer runs at once") from None
 
     def bind(self, parameters: Mapping[str, Any]) -> list[Value]:
         """Values in the order of the parameters, checked."""
@@ -131,6 +135,7 @@ class Executable:
         pipeline = Pipeline(stages, self.options.validate, frozenset(self.options.disable_passes))
         pipeline.run(module)
         plan = plan_memory(module, self.options.memory_reuse)
+        fits_in_memory(plan, module)
         runner = runner_of(self.target, module, plan, self.context, self.options)
         return Instance(module, plan, runner, lower.placements, pipeline.records)
 

@@ -26,7 +26,8 @@ class Kernel(Protocol):
 
     name: shown in reports; one line says what it is (``onednn conv nChw16c relu``).  A target whose runner calls kernels from
     Python gives `run` from input values to the result (a tuple for several); a target with an executor of its own may give
-    whatever that executor needs instead.
+    whatever that executor needs instead.  A kernel whose op has attributes that are known only while running gives
+    ``with_op(op)``, the same kernel for the op with these filled in.
     """
 
     @property
@@ -63,6 +64,10 @@ class Reference:
 
     def run(self, args: Sequence[Value], modules: Sequence[Module] = (), run: Run | None = None) -> Value:
         return self.op.evaluate(args, modules, run)
+
+    def with_op(self, op: Operation) -> Reference:
+        """The same for an op whose symbols have got values."""
+        return Reference(op, self.reasons)
 
     def __repr__(self) -> str:
         return self.name
@@ -172,11 +177,11 @@ class Launch(Operation):
         return self.result_shape
 
     def substitute(self, values: Any) -> Launch:
-        if isinstance(self.kernel, Reference):
-            op = self.of.substitute(values)
-            if op is not self.of:
-                return Launch(Reference(op, self.kernel.reasons), op, self.result_shape, self.plan, self.place)
-        return self
+        op = self.of.substitute(values)
+        again = getattr(self.kernel, "with_op", None)
+        if op is self.of or again is None:
+            return self
+        return Launch(again(op), op, self.result_shape, self.plan, self.place)
 
     def evaluate(self, args: Sequence[Value], modules: Sequence[Any] = (), run: Run | None = None) -> Value:
         return self.kernel.run(args, modules, run)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from .errors import DeviceError
 from .ir.instruction import Instruction
 from .ir.module import Module, captures
 from .shape import AnyShape, Shape, TupleShape
@@ -97,6 +99,19 @@ def static_bytes(shape: AnyShape) -> int | None:
         sizes = [static_bytes(s) for s in shape.items]
         return None if None in sizes else sum(s for s in sizes if s is not None)
     return None
+
+
+def fits_in_memory(plan: MemoryPlan, module: Module) -> None:
+    """Refuse a plan before anything is allocated.  Errors: DeviceError if this machine's memory could never hold it."""
+    results = sum(static_bytes(o.result) or 0 for o in module.outputs)
+    largest = max((b.bytes for b in plan.buffers), default=0)
+    needed = max(plan.lower_bound, largest) + results
+    try:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return
+    if needed > there:
+        raise DeviceError(f"the program needs {needed} bytes for its values at once; this machine has {there}")
 
 
 def _place(buffers: Sequence[Buffer], reuse: bool) -> int:

@@ -76,5 +76,5 @@ def command(as_json: bool, **given: Any) -> None:
         report.say(f"{len(declined)} on the host, because the target declined:")
         report.table(
             ["operation", "from", "why"],
-            [(d["op"], ", ".join(d["sources"]), "; ".join(d["refused"])) for d in declined],
+            [(d["op"].split("[")[0], ", ".join(d["sources"]), "; ".join(d["refused"])) for d in declined],
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..interpret import Interpreter
+from ..interpret import Interpreter, bind_symbols
 from .accuracy import Difference, Tolerance, compare
 from .edit import prefix, steps
 
@@ -43,9 +43,14 @@ class Hunt:
         for name, ins in module.parameters.items():
             self._gold[ins] = as_parameter(name, self.values[name], ins.result)
 
+        self._symbols: dict[str, int] = {}
+        for ins, value in self._gold.items():
+            bind_symbols(ins.result, value, self._symbols)
+
         def note(ins: Instruction, value: Any) -> None:
             if ins in own:
                 self._gold[ins] = value
+                bind_symbols(ins.result, value, self._symbols)
 
         self._results = Interpreter(note).run(module, [self._gold[p] for p in module.parameters.values()])
 
@@ -107,10 +112,12 @@ class Hunt:
                 args[i] = graph.main.add_literal(i.literal)
             else:
                 name = f"x{len(values)}"
-                args[i] = graph.main.add_parameter(name, i.result)
+                args[i] = graph.main.add_parameter(name, i.result.substitute(dict(self._symbols)))
                 values[name] = self.gold(i)
-        modules = [m.clone() for m in ins.modules]
-        made = graph.main.add(ins.op, *(args[i] for i in ins.inputs), modules=modules, sources=ins.sources)
+        symbols = dict(self._symbols)
+        modules = [m.clone(symbols) for m in ins.modules]
+        op = ins.op.substitute(symbols)
+        made = graph.main.add(op, *(args[i] for i in ins.inputs), modules=modules, sources=ins.sources)
         graph.main.add_return([made])
         (got,) = self.compile(Program(graph)).run(values)
         return compare(repr(ins), got.value, self.gold(ins), self.tolerance), ""

@@ -110,9 +110,9 @@ class Source:
 
             return self._specialised(load(self.file))
         if kind == "text":
-            from ..ir.text import parse_program
+            import mgx_core
 
-            return self._specialised(parse_program(self.file.read_text(encoding="utf-8")))
+            return self._specialised(mgx_core.parse_program(self.file.read_text(encoding="utf-8")))
         from ..plugins import manager
 
         program: Program = manager().load("frontends", kind)().parse(self.file, **self._parse_options())

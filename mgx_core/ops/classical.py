@@ -22,7 +22,7 @@ class ArrayFeatureExtractor(Operation):
     """Columns of the last axis, picked by index.
 
     x: any [.., f], y: int64 of k elements in any dims -> [.., k]; x [f] -> [1, k].
-    Errors: ShapeError for an index outside 0..f-1.  Source: ONNX ai.onnx.ml ArrayFeatureExtractor-1.
+    Errors: ShapeError for an index outside 0..f-1.  Source: ONNX-ML ArrayFeatureExtractor-1.
     """
 
     def infer(self, x: Shape, y: Shape) -> Shape:
@@ -44,7 +44,7 @@ class ArrayFeatureExtractor(Operation):
 class Binarizer(Operation):
     """1 where x exceeds `threshold`, else 0, in the type of x.
 
-    x: number [..] -> same shape.  Source: ONNX ai.onnx.ml Binarizer-1.
+    x: number [..] -> same shape.  Source: ONNX-ML Binarizer-1.
     """
 
     threshold: float = 0.0
@@ -63,7 +63,7 @@ class FeatureVectorizer(Operation):
 
     xs: number [n, ..] or [f] (one row) each -> float32 [n, sum of features].  `inputdimensions` gives the width
     that each input takes: narrower ones are filled with zeros, wider ones cut.
-    Errors: ShapeError for different numbers of rows.  Source: ONNX ai.onnx.ml FeatureVectorizer-1.
+    Errors: ShapeError for different numbers of rows.  Source: ONNX-ML FeatureVectorizer-1.
     """
 
     inputdimensions: tuple[int, ...] = ()
@@ -112,7 +112,7 @@ class Imputer(Operation):
 
     x: float or integer [.., f] -> same shape.  Floats use the `_float` attributes, integers the `_int64` ones.
     Errors: ParameterError without imputed values or with two kinds, ShapeError for a number of them that is not 1 or f.
-    Source: ONNX ai.onnx.ml Imputer-1.
+    Source: ONNX-ML Imputer-1.
     """
 
     imputed_value_floats: tuple[float, ...] = ()
@@ -151,7 +151,7 @@ class Imputer(Operation):
 class Normalizer(Operation):
     """Each row divided by its maximum (MAX), its sum of magnitudes (L1) or its Euclidean length (L2); rows where that is 0 stay.
 
-    x: number [n, f] or [f] -> float32 of the same dims.  Source: ONNX ai.onnx.ml Normalizer-1.
+    x: number [n, f] or [f] -> float32 of the same dims.  Source: ONNX-ML Normalizer-1.
     """
 
     norm: Literal["MAX", "L1", "L2"] = "MAX"
@@ -180,7 +180,7 @@ class OneHotEncoder(Operation):
 
     x: string (cats_strings) or number (cats_int64s; floats are truncated) [..] -> float32 [.., categories].
     Errors: ParameterError unless one list is given; at run time, for an unknown category if `zeros` is false.
-    Source: ONNX ai.onnx.ml OneHotEncoder-1.
+    Source: ONNX-ML OneHotEncoder-1.
     """
 
     cats_int64s: tuple[int, ...] = ()
@@ -217,7 +217,7 @@ class Scaler(Operation):
     """(x - offset) * scale, each with one value or one per feature; absent ones do nothing.
 
     x: number [.., f] -> float32 of the same dims.
-    Errors: ShapeError for a number of values that is not 1 or f.  Source: ONNX ai.onnx.ml Scaler-1.
+    Errors: ShapeError for a number of values that is not 1 or f.  Source: ONNX-ML Scaler-1.
     """
 
     offset: tuple[float, ...] = ()

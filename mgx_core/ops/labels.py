@@ -21,7 +21,7 @@ class LabelEncoder(Operation):
     x: string, integer or float [..] -> dtype [..].  One list of keys and one of values are given, of the kinds of
     x and of `dtype`; of equal keys the last counts; NaN finds NaN.
     Errors: ParameterError for lists that do not fit; ShapeError if x is of another kind than the keys.
-    Source: ONNX ai.onnx.ml LabelEncoder-4.
+    Source: ONNX-ML LabelEncoder-4.
     """
 
     dtype: DType

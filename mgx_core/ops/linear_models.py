@@ -23,7 +23,7 @@ class LinearRegressor(Operation):
 
     x: number [n, f] -> float32 [n, targets]; coefficients: [targets, f] row by row; intercepts: [targets] or none.
     Errors: ParameterError for lists that do not fit `targets`, ShapeError for another number of features.
-    Source: ONNX ai.onnx.ml LinearRegressor-1.
+    Source: ONNX-ML LinearRegressor-1.
     """
 
     coefficients: tuple[float, ...]
@@ -49,7 +49,7 @@ class LinearClassifier(Operation):
     x: number [n, f] -> (labels int64 or string [n], float32 [n, e]).  coefficients: [e, f] row by row; intercepts: [e] or none.
     One row of coefficients for two classes scores the second, which wins above 0 and leaves 1 - score to the first.
     Errors: ParameterError for lists that do not fit, ShapeError for another number of features.
-    Source: ONNX ai.onnx.ml LinearClassifier-1.
+    Source: ONNX-ML LinearClassifier-1.
     """
 
     coefficients: tuple[float, ...]

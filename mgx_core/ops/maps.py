@@ -45,7 +45,7 @@ class ZipMap(Operation):
 
     x: float32 [n, e] or [e] -> sequence of n (or 1) maps.
     Errors: ParameterError unless one list of labels is given, ShapeError for another number of columns.
-    Source: ONNX ai.onnx.ml ZipMap-1.
+    Source: ONNX-ML ZipMap-1.
     """
 
     labels_ints: tuple[int, ...] = ()
@@ -75,7 +75,7 @@ class CastMap(Operation):
 
     x: map from int64 to string or float -> dtype [1, entries] or [1, max_map].
     Errors: ParameterError for a key outside 0..max_map-1 (SPARSE) or a string that is no number.
-    Source: ONNX ai.onnx.ml CastMap-1.
+    Source: ONNX-ML CastMap-1.
     """
 
     cast_to: DType = dt.float32
@@ -119,7 +119,7 @@ class DictVectorizer(Operation):
     """The values of a map as a row, each at its key's index in the vocabulary, others 0 (or empty).
 
     x: map from int64 or string to values of type dtype -> dtype [1, vocabulary].
-    Errors: ParameterError unless one vocabulary is given, or for a key that it lacks.  Source: ONNX ai.onnx.ml DictVectorizer-1.
+    Errors: ParameterError unless one vocabulary is given, or for a key that it lacks.  Source: ONNX-ML DictVectorizer-1.
     """
 
     dtype: DType = dt.float32

@@ -25,7 +25,7 @@ class SVMRegressor(Operation):
     Without support vectors (n_supports 0) the coefficients are those of a linear model, [f].  kernel_params:
     gamma, coef0, degree.
     Errors: ParameterError for lists that do not fit, ShapeError for another number of features.  Source: ONNX
-    ai.onnx.ml SVMRegressor-1.
+    ONNX-ML SVMRegressor-1.
     """
 
     coefficients: tuple[float, ...]
@@ -78,7 +78,7 @@ class SVMClassifier(Operation):
     wins).  Without vectors_per_class the coefficients are those of linear models, [classes, f].  kernel_params:
     gamma, coef0, degree.
     Errors: ParameterError for lists that do not fit, ShapeError for another number of features.  Source: ONNX
-    ai.onnx.ml SVMClassifier-1.
+    ONNX-ML SVMClassifier-1.
     """
 
     coefficients: tuple[float, ...]

@@ -25,7 +25,7 @@ class Tokenizer(Operation):
     matches of one of `separators` (a lone empty separator: every character), in both cases only those of
     `mincharnum` characters or more.
     Errors: ParameterError unless one of `tokenexp` and `separators` is given, for malformed expressions, or mincharnum < 1.
-    Source: onnxruntime com.microsoft Tokenizer-1.
+    Source: ONNX Runtime Tokenizer-1.
     """
 
     mark: bool = False

@@ -58,7 +58,7 @@ class Adagrad(Optimizer):
     """Steps scaled by the root of the accumulated squared gradient.
 
     r: float scalar, t: int64 scalar, x.., g.., h.. -> new x.., new h...
-    Errors: ShapeError for groups that do not match.  Source: ONNX ai.onnx.preview.training Adagrad-1.
+    Errors: ShapeError for groups that do not match.  Source: ONNX training preview Adagrad-1.
     """
 
     group: ClassVar[int] = 3
@@ -78,7 +78,7 @@ class Adam(Optimizer):
     """Steps along the averaged gradient, scaled by the root of the averaged squared gradient.
 
     r: float scalar, t: int64 scalar, x.., g.., v.., h.. -> new x.., new v.., new h...
-    Errors: ShapeError for groups that do not match.  Source: ONNX ai.onnx.preview.training Adam-1.
+    Errors: ShapeError for groups that do not match.  Source: ONNX training preview Adam-1.
     """
 
     group: ClassVar[int] = 4
@@ -103,7 +103,7 @@ class Momentum(Optimizer):
     """Steps along the accumulated gradient.
 
     r: float scalar, t: int64 scalar, x.., g.., v.. -> new x.., new v...
-    Errors: ShapeError for groups that do not match.  Source: ONNX ai.onnx.preview.training Momentum-1.
+    Errors: ShapeError for groups that do not match.  Source: ONNX training preview Momentum-1.
     """
 
     group: ClassVar[int] = 3

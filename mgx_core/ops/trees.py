@@ -35,7 +35,7 @@ class TreeEnsemble(Operation):
     leaf may vote several times: vote i of leaf `vote_leafids[i]` adds `vote_weights[i]` to target
     `vote_targetids[i]`.  `base_values` (one per target, or none) are added at the end.
     Errors: ParameterError for lists that do not fit or trees that are none; ShapeError for too few features.
-    Source: ONNX ai.onnx.ml TreeEnsemble-5.
+    Source: ONNX-ML TreeEnsemble-5.
     """
 
     n_targets: int
@@ -108,7 +108,7 @@ class TreeEnsembleClassifier(TreeEnsemble):
     Where all votes are for the first of two classes (and there is at most one base value), the score is that of
     the second class; the first gets the complement if all weights are positive (the score is a probability, the
     threshold 0.5), else the negative.
-    Errors: as tree_ensemble.  Source: ONNX ai.onnx.ml TreeEnsembleClassifier-5.
+    Errors: as tree_ensemble.  Source: ONNX-ML TreeEnsembleClassifier-5.
     """
 
     labels_ints: tuple[int, ...] = ()

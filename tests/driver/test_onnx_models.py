@@ -64,6 +64,8 @@ def test_extents(model, options, text):
 
 def test_verify_and_perf(model):
     assert "passed on ref" in call("verify", model[0], "--ref", "-b", "--batch", "3")
+    for mode in ("-i", "-b", "-r"):
+        assert "passed on ref" in call("verify", model[0], "--ref", mode)
     found = json.loads(call("perf", model[0], "--ref", "-n", "2", "--json"))
     assert {s for i in found["instructions"] for s in i["sources"]} == {"mm", "act"}
 

@@ -22,6 +22,7 @@ def gradients(n: Node, y: Instruction, xs: Sequence[Instruction], at: Sequence[I
     Errors: UnsupportedError if y depends on one of xs through an op without a rule.
     """
     path = _between(y, xs)
+    wanted = {*path, *xs}
     values = dict(zip(xs, at, strict=True))
     for i in path:  # the part of y that depends on xs, once more for the given values
         if i not in values:
@@ -32,12 +33,11 @@ def gradients(n: Node, y: Instruction, xs: Sequence[Instruction], at: Sequence[I
     for i in reversed(path):
         if i not in sums or i in xs:
             continue
-        rule = RULES.get(i.name)
-        if rule is None:
-            n.unsupported(f"the gradient of {i.name} is not known; known are {', '.join(sorted(RULES))}")
+        known = ", ".join(sorted(RULES))
+        rule = RULES.get(i.name) or n.unsupported(f"the gradient of {i.name} is not known; known are {known}")
         inputs = [values.get(j, j) for j in i.inputs]
         for j, part in zip(i.inputs, rule(n, values[i], sums[i], *inputs), strict=True):
-            if part is not None and (j in path or j in xs):
+            if part is not None and j in wanted:
                 sums[j] = n.add("add", sums[j], part) if j in sums else part
     return [sums[x] if x in sums else n.full_like(v, 0) for x, v in zip(xs, at, strict=True)]
 
@@ -148,7 +148,7 @@ def _reshape(
 
 @_rule("transpose")
 def _transpose(n: Node, i: Instruction, g: Instruction, x: Instruction) -> Sequence[Instruction | None]:
-    order = list(i.op.permutation)  # type: ignore[attr-defined]
+    order = list(i.op.permutation)
     return [n.transpose(g, [order.index(axis) for axis in range(len(order))])]
 
 

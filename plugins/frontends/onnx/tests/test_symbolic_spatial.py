@@ -39,7 +39,7 @@ NODES = [
     (node("AveragePool", kernel_shape=[3, 3], strides=[2, 3], auto_pad="SAME_LOWER"), {}),
     (node("GlobalAveragePool"), {}),
     (node("Resize", "", "s", mode="linear"), dict(s=np.float32([1, 1, 2, 1.5]))),
-    (node("Einsum", equation="nchw,nchv->nwv"), {}),
+    (node("Einsum", "x", equation="nchw,nchv->nwv"), {}),
     (node("MatMul", "w"), dict(w=RNG.uniform(-1, 1, (8, 5)).astype(np.float32))),
     (node("InstanceNormalization", "s", "s"), dict(s=np.float32([1, 2, 3]))),
     (node("MeanVarianceNormalization"), {}),

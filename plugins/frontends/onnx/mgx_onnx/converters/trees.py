@@ -53,7 +53,7 @@ def _votes(n: Node, prefix: str) -> dict[str, Any]:
 def _floats(n: Node, name: str) -> list[float]:
     """A list of floats, or the tensor of doubles that may stand for it."""
     tensor = n.attr(f"{name}_as_tensor", None)
-    return n.attr(name, []) if tensor is None else tensor.reshape(-1).astype(np.float64).tolist()
+    return list(n.attr(name, []) if tensor is None else tensor.reshape(-1).astype(np.float64).tolist())
 
 
 def _numbered(n: Node, votes: dict[str, Any]) -> dict[str, Any]:

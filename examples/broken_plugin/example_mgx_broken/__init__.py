@@ -1,0 +1,1 @@
+"""A package whose plugin module cannot be imported."""

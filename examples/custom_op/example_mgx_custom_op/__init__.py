@@ -1,0 +1,1 @@
+"""Two operations for mgx: `squareplus` and `moving_average`."""

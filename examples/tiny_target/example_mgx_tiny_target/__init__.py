@@ -1,0 +1,1 @@
+"""The target `tiny` for mgx."""

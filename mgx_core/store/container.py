@@ -1,0 +1,179 @@
+"""The file around the data: what the bytes mean, what may be trusted, and how they get onto the disk.
+
+A file is a header of 64 bytes, the metadata in msgpack, and from the next multiple of 64 bytes on the literal section, in which
+each literal starts at a multiple of 64 bytes, so that a file can be memory-mapped.  The JSON form holds the same metadata and
+the section in base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import struct
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgpack
+import numpy as np
+
+from ..argument import Array
+from ..errors import StoreError
+from .literals import LiteralWriter, aligned
+
+__all__ = ["FORMAT", "Stored", "json_chunks", "msgpack_chunks", "read_bytes", "read_file", "write_file"]
+
+FORMAT: Final = 1  # raised when an older mgx could not read the file any more
+MAGIC: Final = b"\x89MXR\r\n\x1a\n"
+
+_HEADER: Final = struct.Struct(
+    "<8sIIQQQ16s8x"
+)  # magic, format, 0, metadata bytes, section offset, section bytes, digest
+
+
+class Stored(NamedTuple):
+    """What a file holds; checked: whether the literals' checksums have to be looked at still."""
+
+    metadata: Any
+    section: Array
+    check: bool
+
+
+def msgpack_chunks(metadata: Any, literals: LiteralWriter) -> Iterator[Any]:
+    """The file piece by piece."""
+    packed = msgpack.packb(metadata, use_bin_type=True, unicode_errors="surrogatepass")
+    start = aligned(_HEADER.size + len(packed))
+    yield _HEADER.pack(MAGIC, FORMAT, 0, len(packed), start, literals.bytes, _digest(packed))
+    yield packed
+    yield bytes(start - _HEADER.size - len(packed))
+    yield from literals.chunks()
+
+
+def json_chunks(metadata: Any, literals: LiteralWriter) -> Iterator[bytes]:
+    """The JSON form; whoever edits it by hand takes the digest out."""
+    section = base64.b64encode(b"".join(map(bytes, literals.chunks()))).decode()
+    text = _json(metadata)
+    yield json.dumps({"mxr": FORMAT, "digest": _digest(text.encode()).hex()})[:-1].encode()
+    yield f', "program": {text}, "literals": "{section}"}}\n'.encode()
+
+
+def _json(metadata: Any) -> str:
+    return json.dumps(metadata, default=_json_bytes, allow_nan=False, separators=(",", ":"))
+
+
+def _json_bytes(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    raise StoreError(f"a value of type {type(value).__name__} cannot be stored")
+
+
+def _from_json(value: dict[str, Any]) -> Any:
+    return bytes.fromhex(value["bytes"]) if list(value) == ["bytes"] and isinstance(value["bytes"], str) else value
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+# reading
+
+
+def read_file(path: Path, check: bool) -> Stored:
+    """A file's metadata and its section, memory-mapped read-only.  Errors: StoreError."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEADER.size)
+            size = os.fstat(file.fileno()).st_size
+            if not head.startswith(MAGIC):
+                return read_bytes(head + file.read(), check)
+            length, start, section = _parse_header(head, size)
+            packed = file.read(length)
+            mapped = np.memmap(file, np.uint8, "r", start, (section,)) if section else np.empty(0, np.uint8)
+    except OSError as error:
+        raise StoreError(f"cannot be read: {error.strerror or error}") from error
+    return Stored(_unpack(head, packed), np.asarray(mapped), check)
+
+
+def read_bytes(data: bytes, check: bool = True) -> Stored:
+    """The same from memory; the section is a view of `data`."""
+    if data[:1].isspace() or data[:1] == b"{":
+        return _read_json(data)
+    head = data[: _HEADER.size]
+    length, start, section = _parse_header(head, len(data))
+    raw = np.frombuffer(data, np.uint8)[start : start + section]
+    return Stored(_unpack(head, data[_HEADER.size : _HEADER.size + length]), raw, check)
+
+
+def _parse_header(head: bytes, size: int) -> tuple[int, int, int]:
+    """Metadata bytes, section offset and section bytes, which add up to the file's size."""
+    if not head:
+        raise StoreError("the file is empty")
+    if not head.startswith(MAGIC[: len(head)]):
+        raise StoreError("this is no mgx program file: it starts with neither the signature nor JSON")
+    if len(head) < _HEADER.size:
+        raise StoreError(f"the file is cut off: the header takes {_HEADER.size} bytes, there are {len(head)}")
+    _, number, _, length, start, section, _ = _HEADER.unpack(head)
+    _check_format(number)
+    if start < aligned(_HEADER.size + length) or start != aligned(start):
+        raise StoreError(f"the header is damaged: {length} bytes of metadata before offset {start}")
+    wanted = start + section if section else max(start, _HEADER.size + length)
+    if wanted > size:
+        raise StoreError(f"the file is cut off: it should have {wanted} bytes and has {size}")
+    if wanted < size:
+        raise StoreError(f"the file is damaged: it should have {wanted} bytes and has {size}")
+    return length, start, section
+
+
+def _check_format(number: Any) -> None:
+    if not isinstance(number, int) or number < 1:
+        raise StoreError(f"the file is damaged: its format number is {number!r}")
+    if number > FORMAT:
+        raise StoreError(f"the file has format {number}, written by a newer mgx; this one reads up to format {FORMAT}")
+
+
+def _unpack(head: bytes, packed: bytes) -> Any:
+    if _digest(packed) != _HEADER.unpack(head)[6]:
+        raise StoreError("the file is damaged: the checksum of its metadata differs")
+    try:
+        return msgpack.unpackb(packed, raw=False, unicode_errors="surrogatepass")
+    except (ValueError, msgpack.UnpackException) as error:
+        raise StoreError(f"the file's metadata is damaged: {error}") from error
+
+
+def _read_json(data: bytes) -> Stored:
+    try:
+        whole = json.loads(data, object_hook=_from_json)
+        _check_format(whole["mxr"])
+        stated = whole.get("digest")
+        if stated is not None and stated != _digest(_json(whole["program"]).encode()).hex():
+            raise StoreError("the file is damaged: the checksum of its program differs (take it out to edit by hand)")
+        section = np.frombuffer(base64.b64decode(whole["literals"], validate=True), np.uint8)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(f"the file is damaged or cut off JSON: {type(error).__name__}: {error}") from error
+    return Stored(whole["program"], section, True)
+
+
+# writing
+
+
+def write_file(path: Path, chunks: Iterable[Any]) -> None:
+    """Write beside the file, then rename: readers see the old file or the new one.  Errors: StoreError."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    try:
+        try:
+            with beside.open("xb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+            beside.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                beside.unlink()
+            raise
+    except OSError as error:
+        raise StoreError(f"cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,126 @@
+"""The literal section: tensors as they lie in memory, little-endian, each at a multiple of 64 bytes."""
+
+from __future__ import annotations
+
+import math
+import sys
+import zlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from .. import dtype as dt
+from ..argument import Array, Value
+from ..errors import StoreError
+
+__all__ = ["ALIGNMENT", "LiteralReader", "LiteralWriter", "aligned"]
+
+ALIGNMENT: Final = 64
+
+
+def aligned(offset: int) -> int:
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+class LiteralWriter:
+    """Collects literals; each array is kept once however many literals share it."""
+
+    def __init__(self) -> None:
+        self.table: list[list[Any]] = []  # element type, extents, offset in the section, bytes, crc32
+        self.arrays: list[Array] = []
+        self.bytes = 0
+        self._known: dict[int, int] = {}
+
+    def value(self, value: Value) -> Any:
+        """A value as plain data; tensors as an index into the table, strings written out."""
+        if isinstance(value, np.ndarray):
+            if value.dtype == object:
+                return {"strings": [_string(v) for v in value.reshape(-1).tolist()], "dims": list(value.shape)}
+            return self._tensor(value)
+        if isinstance(value, tuple):
+            return {"tuple": [self.value(v) for v in value]}
+        if isinstance(value, list):
+            return {"list": [self.value(v) for v in value]}
+        if value is None:
+            return None
+        raise StoreError(f"a literal of type {type(value).__name__} cannot be stored")
+
+    def _tensor(self, array: Array) -> int:
+        index = self._known.get(id(array))
+        if index is None:
+            dtype = dt.of(array.dtype)
+            raw = _raw(array)
+            offset = aligned(self.bytes)
+            self.table.append([dtype.name, list(array.shape), offset, raw.size, zlib.crc32(raw)])
+            self.arrays.append(array)
+            self.bytes = offset + raw.size
+            index = self._known[id(array)] = len(self.table) - 1
+        return index
+
+    def chunks(self) -> Iterator[Any]:
+        """The section piece by piece, without a copy of the whole."""
+        at = 0
+        for (_, _, offset, size, _), array in zip(self.table, self.arrays, strict=True):
+            yield bytes(offset - at)
+            yield _raw(array).data
+            at = offset + size
+
+
+class LiteralReader:
+    """Finds literals in a section; they are read-only views of it."""
+
+    def __init__(self, table: Any, section: Array, check: bool) -> None:
+        self.table = list(table)
+        self.section = section
+        self.check = check
+        self._known: dict[int, Array] = {}
+
+    def value(self, plain: Any) -> Value:
+        if plain is None:
+            return None
+        if isinstance(plain, int):
+            return self._tensor(plain)
+        if "tuple" in plain:
+            return tuple(self.value(p) for p in plain["tuple"])
+        if "list" in plain:
+            return [self.value(p) for p in plain["list"]]
+        strings = np.empty(len(plain["strings"]), object)
+        strings[:] = plain["strings"]
+        return strings.reshape(plain["dims"])
+
+    def _tensor(self, index: int) -> Array:
+        if index in self._known:
+            return self._known[index]
+        if not 0 <= index < len(self.table):
+            raise StoreError(f"literal {index} is asked for, the file has {len(self.table)}")
+        name, dims, offset, size, crc = self.table[index]
+        dtype = dt.of(name)
+        wanted = math.prod(dims) * dtype.size
+        if any(d < 0 for d in dims) or size != wanted or dtype.kind == "s":
+            raise StoreError(f"literal {index}: {dtype}{list(dims)} takes {wanted} bytes, the file states {size}")
+        if offset < 0 or offset % ALIGNMENT or offset + size > self.section.size:
+            raise StoreError(f"literal {index}: bytes {offset} to {offset + size} of a section of {self.section.size}")
+        raw = self.section[offset : offset + size]
+        if self.check and zlib.crc32(raw) != crc:
+            raise StoreError(f"literal {index} ({dtype}{list(dims)}) is damaged: its checksum differs")
+        array: Array = raw.view(dtype.numpy).reshape(dims) if size else np.empty(dims, dtype.numpy)
+        if sys.byteorder == "big":
+            array = array.byteswap()
+        array.flags.writeable = False
+        self._known[index] = array
+        return array
+
+
+def _raw(array: Array) -> Array:
+    """The elements' bytes in row-major order, little-endian."""
+    dense = np.ascontiguousarray(array)
+    if sys.byteorder == "big":
+        dense = dense.byteswap()
+    return dense.reshape(-1).view(np.uint8)
+
+
+def _string(value: Any) -> str | bytes:
+    if not isinstance(value, (str, bytes)):
+        raise StoreError(f"a string literal holds a {type(value).__name__}, which cannot be stored")
+    return value

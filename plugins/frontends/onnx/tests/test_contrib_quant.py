@@ -1,0 +1,152 @@
+"""Operators of com.microsoft on quantised tensors against onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from mgx_core import MgxError
+
+RNG = np.random.default_rng(31)
+F = np.float32
+MS: dict[str, Any] = {"domain": "com.microsoft"}
+EXACT: dict[str, Any] = {**MS, "atol": 0}
+NEAR: dict[str, Any] = {**MS, "atol": 1}  # sums in another order may round a tie the other way
+
+
+def narrow(kind: Any, *dims: int) -> Any:
+    limits = np.iinfo(kind)
+    return RNG.integers(limits.min, limits.max + 1, dims).astype(kind)
+
+
+def scale(value: float) -> Any:
+    return np.array(value, F)
+
+
+KINDS = pytest.mark.parametrize("kind", [np.uint8, np.int8])
+
+
+@KINDS
+def test_pointwise(agree: Any, kind: Any) -> None:
+    x, y = narrow(kind, 3, 40), narrow(kind, 40)
+    p, q = np.array(3, kind), np.array(100, kind)
+    for name in ("QLinearAdd", "QLinearMul"):
+        agree(name, x, scale(0.02), p, y, scale(0.03), q, scale(0.05), np.array(7, kind), **EXACT)
+    agree("QLinearSigmoid", x, scale(0.02), p, scale(0.004), q, **EXACT)
+    agree("QLinearLeakyRelu", x, scale(0.02), p, scale(0.01), q, alpha=0.2, **EXACT)
+    where = RNG.random((3, 40)) > 0.5
+    agree("QLinearWhere", where, x, scale(0.02), p, x, scale(0.07), q, scale(0.05), p, **EXACT)
+
+
+@KINDS
+def test_pools_and_concat(agree: Any, kind: Any) -> None:
+    x = narrow(kind, 1, 3, 8, 8)
+    parameters = scale(0.02), np.array(3, kind), scale(0.01), np.array(7, kind)
+    agree("QLinearAveragePool", x, *parameters, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2], **NEAR)
+    last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    pool = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1, "channels_last": 1}
+    agree("QLinearAveragePool", last, *parameters, **pool, **NEAR)
+    agree("QLinearGlobalAveragePool", x, *parameters, **EXACT)
+    agree("QLinearGlobalAveragePool", last, *parameters, channels_last=1, **EXACT)
+    two = narrow(kind, 2, 3), scale(0.02), np.array(3, kind), narrow(kind, 2, 5), scale(0.07), np.array(30, kind)
+    agree("QLinearConcat", scale(0.05), np.array(9, kind), *two, axis=1, **EXACT)
+
+
+@KINDS
+def test_products(agree: Any, kind: Any) -> None:
+    b, scales, points = narrow(kind, 8, 6), RNG.random(6).astype(F), RNG.integers(0, 100, 6).astype(kind)
+    bias = RNG.random(6).astype(F)
+    a = narrow(np.uint8, 4, 8)
+    agree("MatMulIntegerToFloat", a, b, scale(0.02), scales, np.array(3, np.uint8), points, bias, rtol=1e-3, **MS)
+    agree("DynamicQuantizeMatMul", RNG.normal(size=(2, 4, 8)).astype(F), b, scales, points, bias, rtol=1e-3, **MS)
+    c = RNG.integers(-50, 50, 6).astype(np.int32)
+    left, right = narrow(kind, 8, 4), narrow(kind, 6, 8)
+    zero = np.array(3, kind)
+    flags = {"transA": 1, "transB": 1, "alpha": 0.5}
+    agree("QGemm", left, scale(0.02), zero, right, scales, points, c, scale(2.5), zero, **flags, **EXACT)
+    agree("QGemm", left, scale(0.02), zero, right, scale(0.1), zero, **flags, rtol=1e-3, **MS)
+
+
+def test_product_scaled_by_inner_index(run: Any) -> None:
+    a, b = narrow(np.int8, 4, 3), narrow(np.int8, 3, 2)
+    inner, columns = RNG.random(3).astype(F), RNG.random(2).astype(F)
+    (y,) = run("MatMulIntegerToFloat", a, b, inner, columns, **MS)
+    np.testing.assert_allclose(y, (a * inner) @ (b * columns), rtol=1e-4)
+    with pytest.raises(MgxError, match="b_scale must have 2 values"):
+        run("MatMulIntegerToFloat", a, b, inner, inner, **MS)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("size", [16, 32])
+def test_matmul_nbits(agree: Any, bits: int, size: int) -> None:
+    n, k = 12, 70
+    blocks = -(-k // size)
+    weights, scales = narrow(np.uint8, n, blocks, size * bits // 8), RNG.normal(size=(n, blocks)).astype(F)
+    points = narrow(np.uint8, n, -(-blocks * bits // 8))
+    given = {"N": n, "K": k, "bits": bits, "block_size": size, "fixed": (1, 2, 3), "rtol": 1e-3, "atol": 1e-2, **MS}
+    x = RNG.normal(size=(2, 3, k)).astype(F)
+    agree("MatMulNBits", x, weights, scales, **given)
+    agree("MatMulNBits", x, weights, scales, points, None, RNG.random(n).astype(F), **given)
+
+
+def test_matmul_nbits_checks(run: Any) -> None:
+    x, scales = np.zeros((1, 16), F), np.zeros((2, 1), F)
+    with pytest.raises(MgxError, match="power of 2"):
+        run("MatMulNBits", x, narrow(np.uint8, 2, 1, 6), scales, N=2, K=16, bits=4, block_size=12, **MS)
+    with pytest.raises(MgxError, match="must have 16 elements"):
+        run("MatMulNBits", x, narrow(np.uint8, 2, 2, 8), scales, N=2, K=16, bits=4, block_size=16, **MS)
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_matmul_bnb4(agree: Any, kind: int) -> None:
+    n, k = 12, 70
+    x, packed, top = RNG.normal(size=(2, 3, k)).astype(F), narrow(np.uint8, n * k // 2), RNG.random(-(-n * k // 16)).astype(F)
+    agree("MatMulBnb4", x, packed, top, N=n, K=k, quant_type=kind, block_size=16, fixed=(1, 2), rtol=1e-3, **MS)
+
+
+def test_gather_block_quantized(agree: Any) -> None:
+    rows = np.array([[1, 3], [2, 9]])
+    agree("GatherBlockQuantized", narrow(np.uint8, 10, 32), rows, RNG.random((10, 4)).astype(F), bits=4, block_size=16, fixed=(0, 2), **MS)
+    agree("GatherBlockQuantized", narrow(np.uint8, 10, 32), rows, RNG.random((10, 4)).astype(F), narrow(np.uint8, 10, 2), bits=4, block_size=16, fixed=(0, 2, 3), **MS)
+    data = RNG.integers(0, 7, (10, 6, 33)).astype(ml_dtypes.int4)
+    points = RNG.integers(0, 7, (10, 6, 3)).astype(ml_dtypes.int4)
+    axes = {"gather_axis": 1, "quantize_axis": 2}
+    agree("GatherBlockQuantized", data, np.array([1, 3, 2]), RNG.random((10, 6, 3)).astype(F), points, block_size=16, fixed=(0, 2, 3), opset=21, **axes, **MS)
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_dynamic_quantize_lstm(agree: Any, direction: str) -> None:
+    d, h, i = 2 if direction == "bidirectional" else 1, 6, 5
+    weights = narrow(np.int8, d, i, 4 * h), narrow(np.int8, d, h, 4 * h), RNG.normal(size=(d, 8 * h)).astype(F)
+    scales = np.full(d, 0.01, F), np.zeros(d, np.int8), np.full(d, 0.01, F), np.zeros(d, np.int8)
+    x = RNG.normal(size=(4, 2, i)).astype(F)
+    given = {"hidden_size": h, "direction": direction, "outputs": 3, "fixed": (1, 2, 8, 9, 10, 11), **MS}
+    agree("DynamicQuantizeLSTM", x, *weights, None, None, None, None, *scales, rtol=0.1, atol=0.05, **given)
+
+
+def mx(x: Any) -> Any:
+    """Blocks of 32 along the last axis rounded to fp4 under a power of two."""
+    out = np.zeros_like(x)
+    for start in range(0, x.shape[-1], 32):
+        part = x[..., start : start + 32]
+        top = np.abs(part).max(-1, keepdims=True)
+        factor = np.exp2(np.floor(np.log2(np.where(top == 0, 1, top)))) / 4
+        rounded = np.clip(part / factor, -6, 6).astype(ml_dtypes.float4_e2m1fn).astype(F)
+        out[..., start : start + 32] = rounded * factor
+    return out
+
+
+def test_block_floats(run: Any) -> None:
+    x = RNG.normal(size=(3, 40)).astype(F)
+    x[0, 32:] = 0
+    for name in ("MXQuantizeDequantize", "MXFixNeuron"):
+        (y,) = run(name, x, axis=1, block_size=32, element_dtype="fp4_e2m1", rounding_mode=2, **MS)
+        np.testing.assert_array_equal(y, mx(x))
+    (scales,) = run("DynamicScale", x[1:], group_dim=1, group_size=32, output_dtype=23, scale_selection_method="floor", **MS)
+    wanted = [[np.exp2(np.floor(np.log2(np.abs(r[i : i + 32]).max()))) / 4 for i in (0, 32)] for r in x[1:]]
+    np.testing.assert_array_equal(scales, np.array(wanted, F))
+    with pytest.raises(MgxError, match="must be fp4_e2m1"):
+        run("MXFixNeuron", x, axis=1, block_size=32, element_dtype="int8", rounding_mode=2, **MS)
