@@ -250,7 +250,12 @@ class Operation:
                 return self.infer(*inputs, modules=modules)
             return self.infer(*inputs)
         except MgxError as error:
-            raise error.located(f"{self!r}({', '.join('-' if s is None else str(s) for s in inputs)})") from None
+            found: MgxError = error
+        except (AttributeError, AssertionError, TypeError) as error:  # a rule takes its operands to be tensors
+            if all(isinstance(s, Shape) for s in inputs):
+                raise
+            found = ShapeError(f"the operands are not of the required kinds ({error})")
+        raise found.located(f"{self!r}({', '.join('-' if s is None else str(s) for s in inputs)})") from None
 
     def check_arity(self, count: int) -> None:
         """Errors: ShapeError if no call of the op has that many inputs."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .argument import Argument
-from .compiler import compile_module
 from .errors import ParameterError
-from .executable import Executable
 from .ir.module import Module
 from .ir.program import Graph
 from .options import CompileOptions
 from .shape import AnyShape
+
+if TYPE_CHECKING:
+    from .executable import Executable
 
 __all__ = ["ParameterShapes", "Program"]
 
@@ -46,7 +47,7 @@ class Program:
     """
 
     def __init__(self, graph: Graph | None = None, output_names: Sequence[str] = ()) -> None:
-        self.graph = graph or Graph()
+        self.graph = Graph() if graph is None else graph
         self._output_names = list(output_names)
         self.executable: Executable | None = None
 
@@ -87,6 +88,8 @@ class Program:
         options: a `CompileOptions`, a mapping or keywords (``fast_math=False``).
         Errors: ParameterError for unknown options; whatever a pass or the target raises.
         """
+        from .compiler import compile_module  # brings the ops and passes along, which listing and editing do not need
+
         record = CompileOptions.of(options, **keywords)
         self.executable = compile_module(self.graph.main, target, record, self.get_output_names())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -61,7 +60,9 @@ def write(program: Program, given: Mapping[str, Any], as_json: bool) -> None:
     form = chosen_form(given, as_json)
     output: Path | None = given["output"]
     if form in ("binary", "json"):
-        data = _stored(program, "msgpack" if form == "binary" else "json")
+        from ..store import save_buffer
+
+        data = save_buffer(program, "msgpack" if form == "binary" else "json")
         if output is not None:
             output.write_bytes(data)
         elif form == "json":
@@ -77,15 +78,6 @@ def write(program: Program, given: Mapping[str, Any], as_json: bool) -> None:
         click.echo(text.rstrip("\n"))
     else:
         output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
-
-
-def _stored(program: Program, form: str) -> bytes:
-    from ..api import save
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "program"
-        save(program, path, form)
-        return path.read_bytes()
 
 
 def brief(program: Program, report: Report) -> None:

@@ -14,7 +14,7 @@ class Graph:
     """The modules of a program by name; sub-modules belong to the instructions that run them and are found through them."""
 
     def __init__(self, main: Module | None = None) -> None:
-        self.main = main or Module("main")
+        self.main = Module("main") if main is None else main
         self._loose: dict[str, Module] = {}  # made by hand and not yet given to an instruction
 
     def modules(self) -> dict[str, Module]:

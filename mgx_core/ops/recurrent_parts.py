@@ -44,7 +44,9 @@ SIMPLE: Final[dict[str, Callable[[float, float], Operation]]] = {
 class Unrolled:
     """One direction of a layer on its way to simpler instructions."""
 
-    def __init__(self, layer: Recurrent, b: Any, direction: int, x: Instruction, w: Instruction, r: Instruction) -> None:
+    def __init__(
+        self, layer: Recurrent, b: Any, direction: int, x: Instruction, w: Instruction, r: Instruction
+    ) -> None:
         self.layer = layer
         self.b = b
         self.d = direction
@@ -130,11 +132,8 @@ def _alive(b: Any, x: Instruction, lens: Instruction | None, hidden: int) -> lis
     steps, size = int(x.shape.dims[0]), int(x.shape.dims[1])
     if lens is None:
         return [None] * steps
-    out: list[Instruction | None] = []
     column = b.add(Multibroadcast(out_lens=(size, hidden)), b.add(Reshape(dims=(size, 1)), lens))
-    for t in range(steps):
-        out.append(b.add(GreaterOrEqual(), column, full(b, t + 1, column)))
-    return out
+    return [b.add(GreaterOrEqual(), column, full(b, t + 1, column)) for t in range(steps)]
 
 
 Cell = Callable[["Unrolled", "Instruction", tuple["Instruction", ...]], tuple["Instruction", ...]]
@@ -179,6 +178,7 @@ def _unroll(
 
 def _widened(b: Any, *xs: Instruction | None) -> list[Any]:
     """Narrow float operands as float32, so that a long recurrence does not lose their precision."""
+
     def wide(x: Instruction | None) -> Instruction | None:
         if x is None or x.shape.dtype in (float32, float64):
             return x

@@ -96,7 +96,6 @@ class RotaryEmbedding(Operation):
         out = rotated(widen(x), cosines, sines, self.interleaved)
         return convert(out, of(x.dtype))
 
-
     def decompose(self, b: Any, x: Instruction, cos: Instruction, sin: Instruction, positions: Any = None) -> Any:
         if x.shape.dynamic() or x.shape.dtype.bits < 16 or (positions is not None and positions.shape.rank != 2):
             return None

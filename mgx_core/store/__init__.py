@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import MgxError, ParameterError, PluginError, StoreError, UnsupportedError
+from ..errors import MgxError, ParameterError, StoreError, UnsupportedError
 from ..ir.program import Graph
 from ..options import CompileOptions
 from ..plugins import manager
@@ -94,23 +94,32 @@ def _program(stored: Stored) -> Program:
         decoder = ModuleDecoder(manager().opset(), Decoder(data["symbols"]), literals)
         program = Program(Graph(decoder.module(data["main"])), [str(n) for n in data["outputs"]])
         compiled = data["compiled"]
+        target, options = ("", {}) if compiled is None else (str(compiled["target"]), dict(compiled["options"]))
     except UnsupportedError as error:
         written = ", ".join(f"{d} {v}" for _, d, v in data.get("plugins", ())) or "no plugins"
         raise error.located(f"a program written by mgx {data.get('mgx')} with {written}") from None
     except StoreError:
         raise
-    except (MgxError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+    except (
+        MgxError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        AssertionError,
+        RecursionError,
+    ) as error:
         raise StoreError(f"the file's program does not fit together: {type(error).__name__}: {error}") from error
-    if compiled is not None:
-        _compile_again(program, compiled)
+    if target:
+        _compile_again(program, target, options)
     return program
 
 
-def _compile_again(program: Program, compiled: Any) -> None:
-    name = compiled["target"]
+def _compile_again(program: Program, name: str, options: dict[str, Any]) -> None:
     try:
         if name not in manager().named("targets"):
             raise UnsupportedError(f"target {name!r} is not installed")
-        program.compile(manager().target(name), compiled["options"])
-    except (PluginError, UnsupportedError, MgxError) as error:
+        program.compile(manager().target(name), options)
+    except MgxError as error:
         _log.warning("the program was compiled for target %r and is left uncompiled: %s", name, error)

@@ -89,7 +89,7 @@ class Decoder:
 
     def dim(self, plain: Any) -> Dim:
         if not isinstance(plain, list):
-            return _typed(plain, int)
+            return int(_typed(plain, int))
         total: Dim = 0
         for coefficient, *factors in plain:
             term: Dim = _typed(coefficient, int)

@@ -120,7 +120,8 @@ class ModuleDecoder:
         return Instruction(op, shape, inputs, modules)
 
     def _op(self, name: str, plain: dict[str, Any]) -> Operation:
-        cls = {Param.name: Param, Undefined.name: Undefined}.get(name) or self.opset.get(name)
+        own: dict[str, type[Operation]] = {Param.name: Param, Undefined.name: Undefined}
+        cls = own.get(name) or self.opset.get(name)
         if cls is None:
             return self.opset.make(name)
         kinds = {f.name: f.annotation for f in cls.fields}

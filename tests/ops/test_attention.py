@@ -88,7 +88,9 @@ def test_parts_mean_the_same(op: Attention, extra: Any, stage: str) -> None:
     op = op.replace(result_of=stage)  # type: ignore[assignment]
     operands = [Q, K, V, extra.get("mask"), extra.get("lengths"), extra.get("offsets")]
     module = Module()
-    inputs = [module.add_absent() if x is None else module.add_parameter(f"p{i}", shape_of(x)) for i, x in enumerate(operands)]
+    inputs = [
+        module.add_absent() if x is None else module.add_parameter(f"p{i}", shape_of(x)) for i, x in enumerate(operands)
+    ]
     whole = module.add(op, *inputs)
     parts = op.decompose(Builder(module, whole), *(None if i.is_absent else i for i in inputs))
     module.add_return([whole, parts])

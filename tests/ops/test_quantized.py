@@ -33,7 +33,9 @@ def run(op: Any, *xs: Any) -> Any:
 
 def same_as_parts(op: Any, *xs: Any) -> None:
     module = Module()
-    inputs = [module.add_absent() if x is None else module.add_parameter(f"p{i}", shape_of(x)) for i, x in enumerate(xs)]
+    inputs = [
+        module.add_absent() if x is None else module.add_parameter(f"p{i}", shape_of(x)) for i, x in enumerate(xs)
+    ]
     whole = module.add(op, *inputs)
     parts = op.decompose(Builder(module, whole), *(None if i.is_absent else i for i in inputs))
     module.add_return([whole, parts])
@@ -44,7 +46,16 @@ def same_as_parts(op: Any, *xs: Any) -> None:
 
 def test_quantize_rounds_to_even_and_saturates() -> None:
     x = np.array([0, 1, 3, 5, 1000, -1000, np.inf, -np.inf], F)
-    assert run(Quantizelinear(), x, F(2)[()].reshape(()), np.array(10, np.uint8)).tolist() == [10, 10, 12, 12, 255, 0, 255, 0]
+    assert run(Quantizelinear(), x, F(2)[()].reshape(()), np.array(10, np.uint8)).tolist() == [
+        10,
+        10,
+        12,
+        12,
+        255,
+        0,
+        255,
+        0,
+    ]
     assert run(Quantizelinear(out_type=dt.int8), x, np.array(2, F)).tolist() == [0, 0, 2, 2, 127, -128, 127, -128]
 
 
@@ -63,7 +74,11 @@ def test_quantize_to_narrow_floats() -> None:
     np.testing.assert_array_equal(saturated, np.array([0.3125, 448, -448, np.nan], F))
     open_ended = run(Quantizelinear(out_type=dt.float8_e5m2, saturate=False), x, one).astype(F)
     np.testing.assert_array_equal(open_ended, np.array([0.3125, 512, -np.inf, np.nan], F))
-    assert run(Quantizelinear(out_type=dt.float4_e2m1fn), np.array([0.3, 2.4, -9], F), one).astype(F).tolist() == [0.5, 2, -6]
+    assert run(Quantizelinear(out_type=dt.float4_e2m1fn), np.array([0.3, 2.4, -9], F), one).astype(F).tolist() == [
+        0.5,
+        2,
+        -6,
+    ]
 
 
 def test_quantize_sub_byte_integers() -> None:
@@ -137,7 +152,13 @@ def test_integer_convolution_pads_with_the_zero_point() -> None:
     x, w = np.full((1, 1, 2, 2), 5, np.uint8), np.ones((1, 1, 3, 3), np.int8)
     out = run(QuantConvolution(padding=(1, 1)), x, w, np.array(3, np.uint8))
     assert out.reshape(-1).tolist() == [8, 8, 8, 8]
-    per_kernel = run(QuantConvolution(), np.full((1, 1, 1, 1), 10, np.int8), np.ones((2, 1, 1, 1), np.int8), None, np.array([1, 3], np.int8))
+    per_kernel = run(
+        QuantConvolution(),
+        np.full((1, 1, 1, 1), 10, np.int8),
+        np.ones((2, 1, 1, 1), np.int8),
+        None,
+        np.array([1, 3], np.int8),
+    )
     assert per_kernel.reshape(-1).tolist() == [0, -20]
 
 

@@ -39,7 +39,9 @@ def sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-x))
 
 
-def by_hand(kind: str, x: Any, w: Any, r: Any, bias: Any, length: int, backward: bool, p: Any = None, linear: bool = False) -> Any:
+def by_hand(
+    kind: str, x: Any, w: Any, r: Any, bias: Any, length: int, backward: bool, p: Any = None, linear: bool = False
+) -> Any:
     """Hidden states of one sequence [s, i] in one direction, and the last cell."""
     h, c = np.zeros(H), np.zeros(H)
     wb, rb = np.split(bias.astype(float), 2)
@@ -81,7 +83,7 @@ def test_layers(kind: str, lens: Any, direction: Any) -> None:
         for b in range(B):
             length = S if lens is None else int(lens[b])
             backward = direction == "reverse" or k == 1
-            states, cell = by_hand(kind.split("_")[0], x[:, b], w[k], r[k], bias[k], length, backward, p[k], linear)
+            states, cell = by_hand(kind.split("_", 1)[0], x[:, b], w[k], r[k], bias[k], length, backward, p[k], linear)
             np.testing.assert_allclose(hidden[:, k, b], states, atol=1e-5)
             if cells is not None:
                 np.testing.assert_allclose(cells[k, b], cell, atol=1e-5)
@@ -105,14 +107,18 @@ def test_activations_with_parameters() -> None:
     assert activation("affine", 2.0, 1.0)(x).tolist() == [-3, 0, 2, 5]
     assert activation("hard_sigmoid", 0.5, 0.5)(x).tolist() == [0, 0.25, 0.75, 1]
     np.testing.assert_allclose(activation("softplus")(x), np.log1p(np.exp(x)), rtol=1e-6)
-    np.testing.assert_allclose(activation("elu", 2.0)(x), [2 * (np.exp(-2) - 1), 2 * (np.exp(-0.5) - 1), 0.5, 2], rtol=1e-6)
+    np.testing.assert_allclose(
+        activation("elu", 2.0)(x), [2 * (np.exp(-2) - 1), 2 * (np.exp(-0.5) - 1), 0.5, 2], rtol=1e-6
+    )
     with pytest.raises(ParameterError, match="no activation function is called 'swish'"):
         activation("swish")
 
 
 def decomposed(op: Any, operands: list[Any]) -> tuple[Any, Any]:
     module = Module()
-    inputs = [module.add_absent() if x is None else module.add_parameter(f"p{i}", shape_of(x)) for i, x in enumerate(operands)]
+    inputs = [
+        module.add_absent() if x is None else module.add_parameter(f"p{i}", shape_of(x)) for i, x in enumerate(operands)
+    ]
     whole = module.add(op, *inputs)
     parts = op.decompose(Builder(module, whole), *(None if i.is_absent else i for i in inputs))
     module.add_return([whole, parts])
@@ -124,14 +130,30 @@ def decomposed(op: Any, operands: list[Any]) -> tuple[Any, Any]:
 def test_unrolled_layers(name: str) -> None:
     for cls, gates, functions in ((Rnn, 1, 1), (Gru, 3, 2)):
         op = cls(hidden_size=H, direction="bidirectional", clip=0.8, actv_func=(name,) * (2 * functions))
-        operands = [rand(S, B, I), rand(2, gates * H, I), rand(2, gates * H, H), rand(2, 2 * gates * H), LENS, rand(2, B, H)]
+        operands = [
+            rand(S, B, I),
+            rand(2, gates * H, I),
+            rand(2, gates * H, H),
+            rand(2, 2 * gates * H),
+            LENS,
+            rand(2, B, H),
+        ]
         one, other = decomposed(op, operands)
         np.testing.assert_allclose(other, one, atol=1e-5)
 
 
 def test_rewrite_rnn_unrolls_an_lstm() -> None:
     op = Lstm(hidden_size=H, direction="bidirectional", input_forget=True)
-    operands = [rand(S, B, I), rand(2, 4 * H, I), rand(2, 4 * H, H), rand(2, 8 * H), LENS, rand(2, B, H), rand(2, B, H), rand(2, 3 * H)]
+    operands = [
+        rand(S, B, I),
+        rand(2, 4 * H, I),
+        rand(2, 4 * H, H),
+        rand(2, 8 * H),
+        LENS,
+        rand(2, B, H),
+        rand(2, B, H),
+        rand(2, 3 * H),
+    ]
     module = Module()
     layer = module.add(op, *(module.add_parameter(f"p{i}", shape_of(x)) for i, x in enumerate(operands)))
     module.add_return([module.add(GetTupleElem(index=0), layer), module.add(RnnLastCellOutput(), layer)])

@@ -27,7 +27,13 @@ def bits(*dims: int) -> Any:
     return RNG.integers(0, 2, dims).astype(np.int32)
 
 
-MASKS = {"none": None, "ends": i32([3, 5]), "ends_starts": i32([3, 5, 1, 2]), "keys": bits(B, S), "pairs": bits(B, S, S)}
+MASKS = {
+    "none": None,
+    "ends": i32([3, 5]),
+    "ends_starts": i32([3, 5, 1, 2]),
+    "keys": bits(B, S),
+    "pairs": bits(B, S, S),
+}
 
 
 @pytest.mark.parametrize("unidirectional", [0, 1])
@@ -38,10 +44,49 @@ def test_attention_masks(agree: Any, mask: str, unidirectional: int) -> None:
 
 
 def test_attention_attributes(agree: Any) -> None:
-    agree("Attention", rand(B, S, I), rand(I, 4 * HIDDEN), rand(4 * HIDDEN), num_heads=N, qkv_hidden_sizes=[HIDDEN, HIDDEN, 2 * HIDDEN], scale=0.3, **MS)
-    agree("Attention", rand(B, S, I), rand(I, 3 * HIDDEN), rand(3 * HIDDEN), bits(B, S), num_heads=N, mask_filter_value=-2.0, **MS)
-    agree("Attention", rand(B, S, I), rand(I, 3 * HIDDEN), rand(3 * HIDDEN), None, None, rand(1, N, S, S), num_heads=N, **MS)
-    agree("Attention", rand(B, S, I), rand(I, 3 * HIDDEN), rand(3 * HIDDEN), bits(B, S + 4), rand(2, B, N, 4, H), num_heads=N, outputs=2, atol=2e-3, **MS)
+    agree(
+        "Attention",
+        rand(B, S, I),
+        rand(I, 4 * HIDDEN),
+        rand(4 * HIDDEN),
+        num_heads=N,
+        qkv_hidden_sizes=[HIDDEN, HIDDEN, 2 * HIDDEN],
+        scale=0.3,
+        **MS,
+    )
+    agree(
+        "Attention",
+        rand(B, S, I),
+        rand(I, 3 * HIDDEN),
+        rand(3 * HIDDEN),
+        bits(B, S),
+        num_heads=N,
+        mask_filter_value=-2.0,
+        **MS,
+    )
+    agree(
+        "Attention",
+        rand(B, S, I),
+        rand(I, 3 * HIDDEN),
+        rand(3 * HIDDEN),
+        None,
+        None,
+        rand(1, N, S, S),
+        num_heads=N,
+        **MS,
+    )
+    agree(
+        "Attention",
+        rand(B, S, I),
+        rand(I, 3 * HIDDEN),
+        rand(3 * HIDDEN),
+        bits(B, S + 4),
+        rand(2, B, N, 4, H),
+        num_heads=N,
+        outputs=2,
+        atol=2e-3,
+        **MS,
+    )
 
 
 def test_quantised_attention(agree: Any) -> None:
@@ -70,17 +115,34 @@ def test_multi_head_attention_layouts(agree: Any, run: Any) -> None:
     np.testing.assert_allclose(run("MultiHeadAttention", three, num_heads=N, **MS)[0], alone, atol=1e-6)
 
 
-def test_multi_head_attention_with_past(agree: Any) -> None:
+def test_multi_head_attention_with_past(agree: Any, run: Any) -> None:
     new = [rand(B, S, HIDDEN) for _ in range(3)]
     past = rand(B, N, 4, H), rand(B, N, 4, H)
-    agree("MultiHeadAttention", *new, rand(3 * HIDDEN), None, None, *past, num_heads=N, outputs=3, unidirectional=1, **MS)
-    agree("MultiHeadAttention", *new, None, i32([3, 5]), rand(1, N, S, S), num_heads=N, outputs=4, **MS)
+    agree(
+        "MultiHeadAttention", *new, rand(3 * HIDDEN), None, None, *past, num_heads=N, outputs=3, unidirectional=1, **MS
+    )
+    *_, scores = run("MultiHeadAttention", *new, None, i32([3, 5]), num_heads=N, outputs=4, **MS)
+    q, k = (x.reshape(B, S, N, H).transpose(0, 2, 1, 3) for x in new[:2])
+    raw = q @ k.swapaxes(-1, -2) / np.sqrt(H)
+    raw[0, :, :, 3:] -= 10000
+    np.testing.assert_allclose(scores, raw, rtol=1e-4, atol=1e-5)
 
 
 def test_decoder_masked_multi_head_attention(agree: Any) -> None:
     new = [rand(B, 1, HIDDEN) for _ in range(3)]
     buffers = rand(B, N, 9, H), rand(B, N, 9, H)
-    agree("DecoderMaskedMultiHeadAttention", *new, None, None, *buffers, i32([4]), num_heads=N, past_present_share_buffer=1, outputs=3, **MS)
+    agree(
+        "DecoderMaskedMultiHeadAttention",
+        *new,
+        None,
+        None,
+        *buffers,
+        i32([4]),
+        num_heads=N,
+        past_present_share_buffer=1,
+        outputs=3,
+        **MS,
+    )
     agree("DecoderMaskedMultiHeadAttention", new[0], rand(B, N, T, H), rand(B, N, T, H), num_heads=N, **MS)
 
 
@@ -90,11 +152,23 @@ def test_rotary_embedding(agree: Any, interleaved: int) -> None:
         agree("RotaryEmbedding", x, np.array([2]), rand(20, H // 2), rand(20, H // 2), interleaved=interleaved, **MS)
         positions = RNG.integers(0, 20, (B, S))
         agree("RotaryEmbedding", x, positions, rand(20, H // 2), rand(20, H // 2), interleaved=interleaved, **MS)
-    agree("RotaryEmbedding", rand(B, S, HIDDEN), np.array([0]), rand(20, 2), rand(20, 2), num_heads=N, rotary_embedding_dim=4, **MS)
+    agree(
+        "RotaryEmbedding",
+        rand(B, S, HIDDEN),
+        np.array([0]),
+        rand(20, 2),
+        rand(20, 2),
+        num_heads=N,
+        rotary_embedding_dim=4,
+        **MS,
+    )
 
 
-@pytest.mark.parametrize("extra", [{}, {"local_window_size": 3}, {"softcap": 0.5}, {"do_rotary": 1}, {"do_rotary": 1, "rotary_interleaved": 1}])
-def test_group_query_attention(agree: Any, extra: Any) -> None:
+@pytest.mark.parametrize(
+    "extra",
+    [{}, {"local_window_size": 3}, {"softcap": 0.5}, {"do_rotary": 1}, {"do_rotary": 1, "rotary_interleaved": 1}],
+)
+def test_group_query_attention(agree: Any, run: Any, extra: Any) -> None:
     caches = [rand(30, H // 2), rand(30, H // 2)] if extra.get("do_rotary") else []
     heads = {"num_heads": N, "kv_num_heads": 1, **MS, **extra}
     new = rand(B, S, HIDDEN), rand(B, S, H), rand(B, S, H)
@@ -105,7 +179,11 @@ def test_group_query_attention(agree: Any, extra: Any) -> None:
     np.testing.assert_allclose(separate, together, atol=1e-6)
     step = rand(B, 1, HIDDEN), rand(B, 1, H), rand(B, 1, H), rand(B, 1, 8, H), rand(B, 1, 8, H)
     agree("GroupQueryAttention", *step, i32([8, 8]), i32([9]), *caches, outputs=3, **heads)
-    agree("GroupQueryAttention", *step, i32([8, 5]), i32([9]), *caches, outputs=1, **heads)
+    ragged = run("GroupQueryAttention", *step, i32([8, 5]), i32([9]), *caches, outputs=3, **heads)[0]
+    for b, last in enumerate((8, 5)):
+        alone = [x[b : b + 1, ..., :last, :] if i > 2 else x[b : b + 1] for i, x in enumerate(step)]
+        (wanted, *_) = agree("GroupQueryAttention", *alone, i32([last]), i32([last + 1]), *caches, outputs=3, **heads)
+        np.testing.assert_allclose(ragged[b : b + 1], wanted, rtol=1e-4, atol=1e-5)
     more = rand(1, S, HIDDEN), rand(1, S, H), rand(1, S, H), rand(1, 1, 6, H), rand(1, 1, 6, H)
     agree("GroupQueryAttention", *more, i32([S + 5]), i32([S + 6]), *caches, outputs=3, **heads)
 
@@ -147,5 +225,5 @@ def test_what_is_refused(run: Any) -> None:
         run("MultiHeadAttention", q, q, q, None, i32([1] * 9), num_heads=N, **MS)
     with pytest.raises(MgxError, match="attention_bias must be"):
         run("MultiHeadAttention", q, q, q, None, None, rand(1, N, S, S + 1), num_heads=N, **MS)
-    with pytest.raises(MgxError, match="do not divide into three"):
+    with pytest.raises(MgxError, match="must be three multiples of 3"):
         run("Attention", rand(B, S, I), rand(I, 4 * HIDDEN), num_heads=N, **MS)

@@ -103,18 +103,52 @@ def test_matmul_nbits_checks(run: Any) -> None:
 @pytest.mark.parametrize("kind", [0, 1])
 def test_matmul_bnb4(agree: Any, kind: int) -> None:
     n, k = 12, 70
-    x, packed, top = RNG.normal(size=(2, 3, k)).astype(F), narrow(np.uint8, n * k // 2), RNG.random(-(-n * k // 16)).astype(F)
+    x, packed, top = (
+        RNG.normal(size=(2, 3, k)).astype(F),
+        narrow(np.uint8, n * k // 2),
+        RNG.random(-(-n * k // 16)).astype(F),
+    )
     agree("MatMulBnb4", x, packed, top, N=n, K=k, quant_type=kind, block_size=16, fixed=(1, 2), rtol=1e-3, **MS)
 
 
 def test_gather_block_quantized(agree: Any) -> None:
     rows = np.array([[1, 3], [2, 9]])
-    agree("GatherBlockQuantized", narrow(np.uint8, 10, 32), rows, RNG.random((10, 4)).astype(F), bits=4, block_size=16, fixed=(0, 2), **MS)
-    agree("GatherBlockQuantized", narrow(np.uint8, 10, 32), rows, RNG.random((10, 4)).astype(F), narrow(np.uint8, 10, 2), bits=4, block_size=16, fixed=(0, 2, 3), **MS)
+    agree(
+        "GatherBlockQuantized",
+        narrow(np.uint8, 10, 32),
+        rows,
+        RNG.random((10, 4)).astype(F),
+        bits=4,
+        block_size=16,
+        fixed=(0, 2),
+        **MS,
+    )
+    agree(
+        "GatherBlockQuantized",
+        narrow(np.uint8, 10, 32),
+        rows,
+        RNG.random((10, 4)).astype(F),
+        narrow(np.uint8, 10, 2),
+        bits=4,
+        block_size=16,
+        fixed=(0, 2, 3),
+        **MS,
+    )
     data = RNG.integers(0, 7, (10, 6, 33)).astype(ml_dtypes.int4)
     points = RNG.integers(0, 7, (10, 6, 3)).astype(ml_dtypes.int4)
     axes = {"gather_axis": 1, "quantize_axis": 2}
-    agree("GatherBlockQuantized", data, np.array([1, 3, 2]), RNG.random((10, 6, 3)).astype(F), points, block_size=16, fixed=(0, 2, 3), opset=21, **axes, **MS)
+    agree(
+        "GatherBlockQuantized",
+        data,
+        np.array([1, 3, 2]),
+        RNG.random((10, 6, 3)).astype(F),
+        points,
+        block_size=16,
+        fixed=(0, 2, 3),
+        opset=21,
+        **axes,
+        **MS,
+    )
 
 
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
@@ -145,7 +179,9 @@ def test_block_floats(run: Any) -> None:
     for name in ("MXQuantizeDequantize", "MXFixNeuron"):
         (y,) = run(name, x, axis=1, block_size=32, element_dtype="fp4_e2m1", rounding_mode=2, **MS)
         np.testing.assert_array_equal(y, mx(x))
-    (scales,) = run("DynamicScale", x[1:], group_dim=1, group_size=32, output_dtype=23, scale_selection_method="floor", **MS)
+    (scales,) = run(
+        "DynamicScale", x[1:], group_dim=1, group_size=32, output_dtype=23, scale_selection_method="floor", **MS
+    )
     wanted = [[np.exp2(np.floor(np.log2(np.abs(r[i : i + 32]).max()))) / 4 for i in (0, 32)] for r in x[1:]]
     np.testing.assert_array_equal(scales, np.array(wanted, F))
     with pytest.raises(MgxError, match="must be fp4_e2m1"):

@@ -87,7 +87,16 @@ def test_matmul_integer_by_row(run: Any) -> None:
 
 
 def test_conv_integer(agree: Any) -> None:
-    agree("ConvInteger", u8(1, 4, 6, 6), u8(6, 2, 3, 3), scalar(100, np.uint8), scalar(7, np.uint8), opset=10, group=2, pads=[1, 0, 1, 0])
+    agree(
+        "ConvInteger",
+        u8(1, 4, 6, 6),
+        u8(6, 2, 3, 3),
+        scalar(100, np.uint8),
+        scalar(7, np.uint8),
+        opset=10,
+        group=2,
+        pads=[1, 0, 1, 0],
+    )
     agree("ConvInteger", u8(1, 2, 6, 6), u8(6, 2, 3, 3), opset=10, strides=[2, 1], auto_pad="SAME_UPPER")
 
 
@@ -107,13 +116,37 @@ def test_qlinear_matmul(agree: Any, kind: Any) -> None:
     zero = a.dtype
     points = scalar(3, zero), RNG.integers(0, 9, 5).astype(zero), scalar(100, zero)
     scales = scalar(0.02), RNG.random(5).astype(F), scalar(4.0)
-    agree("QLinearMatMul", a, scales[0], points[0], b, scales[1], points[1], scales[2], points[2], opset=10, atol=0, fixed=(3, 4, 5))
+    agree(
+        "QLinearMatMul",
+        a,
+        scales[0],
+        points[0],
+        b,
+        scales[1],
+        points[1],
+        scales[2],
+        points[2],
+        opset=10,
+        atol=0,
+        fixed=(3, 4, 5),
+    )
 
 
 def test_qlinear_matmul_by_row(run: Any) -> None:
     a, b = u8(2, 4), u8(4, 3)
     scale, point = np.array([0.1, 0.02], F), np.array([3, 200], np.uint8)
-    (y,) = run("QLinearMatMul", a, scale, point, b, scalar(0.5), scalar(7, np.uint8), scalar(50), scalar(128, np.uint8), opset=10)
+    (y,) = run(
+        "QLinearMatMul",
+        a,
+        scale,
+        point,
+        b,
+        scalar(0.5),
+        scalar(7, np.uint8),
+        scalar(50),
+        scalar(128, np.uint8),
+        opset=10,
+    )
     sums = ((a.astype(int) - point[:, None].astype(int)) @ (b.astype(int) - 7)).astype(F)
     wanted = np.clip(np.rint(sums * scale[:, None] * F(0.5) / F(50)) + 128, 0, 255)
     np.testing.assert_array_equal(y, wanted.astype(np.uint8))

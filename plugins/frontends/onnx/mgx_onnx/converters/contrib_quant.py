@@ -6,10 +6,11 @@ from typing import Any
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.dim import Dim, may_equal
 
 from ..converter import converts
 from ..node import Node
-from .quantized import as_rows, dequantized, dynamic_quantize, integer_product, one_value
+from .quantized import dequantized, dynamic_quantize, integer_product, one_value
 from .recurrent import lstm
 
 MS = "com.microsoft"
@@ -199,28 +200,30 @@ def _product_to_float(
     if a_scale.shape.dtype is not out or (bias is not None and bias.shape.dtype is not out):
         n.fail(f"scales and bias must have one type, got {a_scale.shape.dtype} and {out}")
     k, columns = a.shape.dims[-1], b.shape.dims[-1]
-    for name, x, extent in (("a_scale", a_scale, k), ("b_scale", b_scale, columns), ("bias", bias, columns)):
-        if x is None:
-            continue
-        if x.shape.rank > 1 and name != "b_scale" or name == "bias" and x.shape.rank != 1:
-            n.fail(f"{name} must be a {'vector' if name == 'bias' else 'scalar or vector'}, got {x.shape}")
-        if x.shape.rank == 1 and isinstance(x.shape.dims[0], int) and isinstance(extent, int):
-            if x.shape.dims[0] not in ((extent,) if name == "bias" else (1, extent)):
-                n.fail(f"{name} must have {extent} values, got {x.shape.dims[0]}")
+    check_vector(n, "a_scale", a_scale, k)
+    check_vector(n, "b_scale", b_scale, columns)
+    if bias is not None:
+        check_vector(n, "bias", bias, columns)
     wide_a, wide_b = (one_value(n, n.convert(s, dt.float32)) or s for s in (a_scale, b_scale))
-    if wide_a.shape.rank or (a_zero_point is not None and one_value(n, a_zero_point).shape.rank):  # type: ignore[union-attr]
-        if a_zero_point is not None and one_value(n, a_zero_point).shape.rank != wide_a.shape.rank:  # type: ignore[union-attr]
-            wide_a = n.broadcast_to(wide_a, [k])
-            a_zero_point = n.broadcast_to(a_zero_point, [k])
-        left = dequantized(n, a, wide_a, a_zero_point, axis=-1)
-        whole_b = centred_columns(n, b, b_zero_point)
-        y = n.pointwise("mul", matmul(n, left, whole_b), wide_b)
+    point = one_value(n, a_zero_point)
+    if wide_a.shape.rank or (point is not None and point.shape.rank):  # one scale an index of the inner axis
+        wide_a = n.broadcast_to(wide_a, [k])
+        point = None if point is None else n.broadcast_to(point, [k])
+        left = dequantized(n, a, wide_a, point, axis=-1)
+        y = n.pointwise("mul", matmul(n, left, centred_columns(n, b, b_zero_point)), wide_b)
     else:
-        sums, _ = integer_product(n, a, b, a_zero_point, b_zero_point)
+        sums, _ = integer_product(n, a, b, point, b_zero_point)
         y = n.pointwise("mul", n.convert(sums, dt.float32), n.pointwise("mul", wide_a, wide_b))
     if bias is not None:
         y = n.pointwise("add", y, n.convert(bias, dt.float32))
     return n.convert(y, out)
+
+
+def check_vector(n: Node, name: str, x: Instruction, extent: Dim) -> None:
+    """Errors: ParseError unless x is one value or a vector of `extent`."""
+    dims = x.shape.dims
+    if len(dims) > 1 or (dims and dims[0] != 1 and not may_equal(dims[0], extent)):
+        n.fail(f"{name} must have {extent} values, got {x.shape}")
 
 
 def centred_columns(n: Node, b: Instruction, zero_point: Instruction | None) -> Instruction:

@@ -36,7 +36,7 @@ def unpacked(n: Node, x: Instruction, bits: int) -> Instruction:
     return n.add("unpack_int4", x, axis=-1) if bits == 4 else n.add("unpack_bits", x, bits=bits)
 
 
-def elements(n: Node, x: Instruction, count: int, what: str) -> None:
+def elements(n: Node, x: Instruction, count: Dim, what: str) -> None:
     total = x.shape.sym_elements()
     if isinstance(total, int) and total != count:
         n.fail(f"{what} must have {count} elements, got {total}")
@@ -104,7 +104,7 @@ def matmul_bnb4(n: Node, a: Instruction, b: Instruction, absmax: Instruction) ->
         n.fail(f"the last extent of A must be {inner}, got {a.shape}")
     count = rows * k
     have = b.shape.sym_elements()
-    if isinstance(have, int) and have < ceil_div(count, 2):
+    if isinstance(have, int) and 2 * have < count:
         n.fail(f"B must have {ceil_div(count, 2)} bytes, got {have}")
     pairs = n.slice(n.reshape(b, (have,)), [0], [0], [ceil_div(count, 2)])
     codes = n.add("unpack_int4", n.unsqueeze(pairs, [1]), axis=1)  # the high half comes first here

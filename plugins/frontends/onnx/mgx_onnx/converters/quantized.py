@@ -213,7 +213,11 @@ def qlinear_matmul(
 ) -> Instruction:
     sums, drop = integer_product(n, a, b, a_zero_point, b_zero_point)
     rank = a.shape.rank
-    scales = (as_rows(n, a_scale, rank) or a_scale, one_value(n, b_scale) or b_scale, as_rows(n, y_scale, rank) or y_scale)
+    scales = (
+        as_rows(n, a_scale, rank) or a_scale,
+        one_value(n, b_scale) or b_scale,
+        as_rows(n, y_scale, rank) or y_scale,
+    )
     point = as_rows(n, y_zero_point, rank) or y_zero_point
     if point.shape.rank and point.shape.rank < sums.shape.rank:
         point = n.reshape(point, (*(1,) * (sums.shape.rank - point.shape.rank), *point.shape.dims))

@@ -1,0 +1,326 @@
+"""Elementary functions over float32 vectors as IR: range reduction and a polynomial each, within a few ulp.
+
+The polynomials are fits of our own (weighted least squares made near-minimax), lowest power first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from .code import Code, V
+
+__all__ = ["FAST", "erf", "exp", "expm1", "log", "log1p", "log2", "pow_", "reciprocal", "sigmoid", "tanh"]
+
+LN2_HI: Final = 0.693145751953125  # 17 bits: its products with an exponent are exact
+LN2_LO: Final = 1.428606765330187e-06
+_EXP: Final = (0.5, 0.166665181517601, 0.04166620597243309, 0.008368889801204205, 0.0013950489228591323)
+_LOG: Final = (
+    0.3333331048488617, -0.24999986588954926, 0.20002226531505585, -0.16669249534606934, 0.14218655228614807,
+    -0.12384369969367981, 0.11873016506433487, -0.11789695918560028, 0.06915146857500076,
+)  # fmt: skip
+_ERF_EDGE: Final = 3.92  # the function is 1 in float32 from here on
+_ERF: Final = (  # erf(x) / x over s = 2 (x / edge)^2 - 1
+    0.3607368197787215, -0.180108570866646, 0.1340834186390268, -0.10918151176711907, 0.09062184819518049,
+    -0.07399374645345484, 0.058189759484831856, -0.043566781704858684, 0.03053318899803828, -0.01966494123310705,
+    0.012378600988159391, -0.008107235491398666, 0.00413619081194032, -0.0010880189559484682, 0.0007060194089632164,
+    -0.0009277572991042013, 0.00035475200732121417,
+)  # fmt: skip
+_TANH: Final = (  # tanh(x) / x over x^2, |x| <= 0.6
+    1.0, -0.33333331105623415, 0.1333323218806724, -0.05395095715003632, 0.021727307755566846,
+    -0.008251075536360312, 0.0022172663560255652,
+)  # fmt: skip
+
+
+def horner(c: Code, x: V, coefficients: Sequence[float]) -> V:
+    """A polynomial at x, lowest power first."""
+    at = c.const(coefficients[-1], x)
+    for k in reversed(coefficients[:-1]):
+        at = c.fma(at, x, c.const(k, x))
+    return at
+
+
+def clamp(c: Code, x: V, low: float, high: float) -> V:
+    """x within bounds; NaN stays."""
+    lo, hi = c.const(low, x), c.const(high, x)
+    x = c.select(c.compare("ogt", lo, x), lo, x)
+    return c.select(c.compare("olt", hi, x), hi, x)
+
+
+def bits(c: Code, x: V) -> V:
+    return c.cast("bitcast", x, "i32" if x.elem == "float" else "i64")
+
+
+def floats(c: Code, x: V) -> V:
+    return c.cast("bitcast", x, "float" if x.elem == "i32" else "double")
+
+
+def power_of_two(c: Code, n: V) -> V:
+    """2 to an integral float n in [-126, 127]."""
+    whole = c.cast("fptosi", n, "i32")
+    return floats(c, c.op("shl", c.op("add", whole, c.const(127, whole)), c.const(23, whole)))
+
+
+def scaled(c: Code, p: V, n: V) -> V:
+    """p * 2^n for integral floats n, right through denormals and overflow."""
+    if c.wide and n.n and n.n % 16 == 0:
+        parts = [_scalef(c, piece(c, p, i), piece(c, n, i)) for i in range(0, n.n, 16)]
+        return joined(c, parts)
+    half = c.intrinsic("floor", c.op("fmul", n, c.const(0.5, n)))
+    rest = c.op("fsub", n, half)
+    return c.op("fmul", c.op("fmul", p, power_of_two(c, half)), power_of_two(c, rest))
+
+
+def piece(c: Code, x: V, at: int, n: int = 16) -> V:
+    return x if x.n == n else c.shuffle(x, x, range(at, at + n))
+
+
+def joined(c: Code, parts: list[V]) -> V:
+    while len(parts) > 1:
+        parts = [c.shuffle(a, b, range(a.n + b.n)) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def _scalef(c: Code, p: V, n: V) -> V:
+    name = "llvm.x86.avx512.mask.scalef.ps.512"
+    kind = p.type
+    c.declared[name] = f"declare {kind} @{name}({kind}, {kind}, {kind}, i16, i32 immarg)"
+    return c.make(f"call {kind} @{name}({kind} {p.ref}, {kind} {n.ref}, {kind} zeroinitializer, i16 -1, i32 4)", "float", 16)
+
+
+def exp_parts(c: Code, x: V) -> tuple[V, V]:
+    """n and exp(r) - 1 where x = n ln 2 + r."""
+    n = c.intrinsic("rint", c.op("fmul", x, c.const(math.log2(math.e), x)))
+    r = c.fma(n, c.const(-LN2_HI, x), x)
+    r = c.fma(n, c.const(-LN2_LO, x), r)
+    return n, c.fma(c.op("fmul", r, r), horner(c, r, _EXP), r)
+
+
+def exp(c: Code, x: V) -> V:
+    n, p = exp_parts(c, clamp(c, x, -104.5, 89.0))
+    return scaled(c, c.op("fadd", p, c.const(1.0, p)), n)
+
+
+def expm1(c: Code, x: V) -> V:
+    n, p = exp_parts(c, clamp(c, x, -20.0, 89.0))
+    half = power_of_two(c, c.op("fsub", n, c.const(1.0, n)))  # 2^n overflows before the result does
+    out = c.fma(half, p, c.op("fsub", half, c.const(0.5, half)))
+    small = c.compare("olt", c.intrinsic("fabs", x), c.const(1e-4, x))  # keeps -0 and denormals
+    return c.select(small, c.fma(c.op("fmul", x, c.const(0.5, x)), x, x), c.op("fadd", out, out))
+
+
+def log_parts(c: Code, x: V) -> tuple[V, V, V]:
+    """e, f, log(1 + f) - f for positive finite x = 2^e (1 + f), f around 0."""
+    tiny = c.compare("olt", x, c.const(1.1754943508222875e-38, x))
+    x = c.select(tiny, c.op("fmul", x, c.const(8388608.0, x)), x)
+    whole = bits(c, x)
+    shifted = c.op("sub", whole, c.const(0x3F3504F3, whole))  # the bits of sqrt(1/2)
+    exponent = c.op("ashr", shifted, c.const(23, whole))
+    mantissa = c.op("add", c.op("and", shifted, c.const(0x007FFFFF, whole)), c.const(0x3F3504F3, whole))
+    e = c.cast("sitofp", exponent, "float")
+    e = c.select(tiny, c.op("fsub", e, c.const(23.0, e)), e)
+    f = c.op("fsub", floats(c, mantissa), c.const(1.0, x))
+    square = c.op("fmul", f, f)
+    tail = c.op("fmul", c.op("fmul", square, f), horner(c, f, _LOG))
+    return e, f, c.fma(square, c.const(-0.5, x), tail)
+
+
+def _log_edges(c: Code, x: V, out: V) -> V:
+    infinity = c.const(math.inf, x)
+    zero = c.const(0.0, x)
+    out = c.select(c.compare("olt", x, infinity), out, x)  # inf, NaN
+    out = c.select(c.compare("oeq", x, zero), c.const(-math.inf, x), out)
+    return c.select(c.compare("olt", x, zero), c.const(math.nan, x), out)
+
+
+def log(c: Code, x: V) -> V:
+    e, f, rest = log_parts(c, x)
+    rest = c.fma(e, c.const(LN2_LO, x), rest)
+    return _log_edges(c, x, c.fma(e, c.const(LN2_HI, x), c.op("fadd", f, rest)))
+
+
+def log2(c: Code, x: V) -> V:
+    e, f, rest = log_parts(c, x)
+    factor = c.const(1.442695040888963, x)  # split: its rounding would cost half an ulp of the result
+    low = c.fma(f, c.const(1.9259629911266175e-08, x), c.op("fmul", rest, factor))
+    return _log_edges(c, x, c.op("fadd", e, c.fma(f, factor, low)))
+
+
+def log1p(c: Code, x: V) -> V:
+    one = c.const(1.0, x)
+    u = c.op("fadd", x, one)
+    lost = c.op("fdiv", c.op("fsub", x, c.op("fsub", u, one)), u)
+    out = c.op("fadd", log(c, u), lost)
+    plain = c.compare("oeq", u, one)
+    odd = c.select(c.compare("ogt", u, c.const(0.0, x)), out, log(c, u))
+    odd = c.select(c.compare("olt", x, c.const(math.inf, x)), odd, c.op("fadd", x, x))
+    return c.select(plain, x, odd)
+
+
+def erf(c: Code, x: V) -> V:
+    x = clamp(c, x, -_ERF_EDGE, _ERF_EDGE)
+    s = c.fma(c.op("fmul", x, x), c.const(2 / _ERF_EDGE**2, x), c.const(-1.0, x))
+    return c.op("fmul", x, horner(c, s, _ERF))
+
+
+def reciprocal(c: Code, x: V) -> V:
+    """1 / x for x in [1, 2^126]: an estimate and one Newton step where the machine has an estimate."""
+    if not (c.wide and x.n and x.n % 16 == 0):
+        return c.op("fdiv", c.const(1.0, x), x)
+    name = "llvm.x86.avx512.rcp14.ps.512"
+    c.declared[name] = f"declare <16 x float> @{name}(<16 x float>, <16 x float>, i16)"
+    parts = []
+    for at in range(0, x.n, 16):
+        y = piece(c, x, at)
+        r = c.make(f"call <16 x float> @{name}({y.type} {y.ref}, {y.type} zeroinitializer, i16 -1)", "float", 16)
+        slip = c.fma(c.fneg(y), r, c.const(1.0, y))
+        slip = c.fma(slip, slip, slip)  # the third order: 14 bits become more than 24
+        parts.append(c.fma(r, slip, r))
+    return joined(c, parts)
+
+
+def sigmoid(c: Code, x: V) -> V:
+    """1 / (1 + exp(-x))."""
+    y = clamp(c, c.fneg(x), -87.0, 87.0)
+    n, p = exp_parts(c, y)
+    one = c.const(1.0, x)
+    e = scaled(c, c.op("fadd", p, one), n)
+    out = reciprocal(c, c.op("fadd", e, one))
+    below = c.compare("olt", x, c.const(-87.0, x))  # denormal results, then 0
+    return c.select(below, c.const(0.0, x), out) if not c.wide else _zero_under(c, x, out, below)
+
+
+def _zero_under(c: Code, x: V, out: V, below: V) -> V:
+    return c.select(below, c.const(0.0, x), out)
+
+
+def tanh(c: Code, x: V) -> V:
+    size = c.intrinsic("fabs", x)
+    small = c.op("fmul", x, horner(c, c.op("fmul", x, x), _TANH))
+    top = c.const(10.0, x)
+    y = c.select(c.compare("olt", top, size), top, size)
+    n, p = exp_parts(c, c.op("fadd", y, y))
+    e = c.op("fmul", c.op("fadd", p, c.const(1.0, x)), power_of_two(c, n))
+    r = reciprocal(c, c.op("fadd", e, c.const(1.0, x)))
+    large = c.intrinsic("copysign", c.fma(r, c.const(-2.0, x), c.const(1.0, x)), x)
+    return c.select(c.compare("olt", size, c.const(0.6, x)), small, large)
+
+
+# through float64 ------------------------------------------------------------------------------------------------------
+
+_PIO2_HI: Final = 1.5707963267948966
+_PIO2_LO: Final = 6.123233995736766e-17
+_SIN: Final = (-1 / 6, 1 / 120, -1 / 5040, 1 / 362880, -1 / 39916800)  # enough terms for |r| <= pi / 4 in float32
+_COS: Final = (-0.5, 1 / 24, -1 / 720, 1 / 40320, -1 / 3628800, 1 / 479001600)
+HUGE_ANGLE: Final = 1e9
+
+
+def circle(c: Code, x: V) -> tuple[V, V, V]:
+    """sin r, cos r (float64) and the quadrant (i64) of float32 angles under HUGE_ANGLE."""
+    wide = c.cast("fpext", x, "double")
+    k = c.intrinsic("rint", c.op("fmul", wide, c.const(2 / math.pi, wide)))
+    r = c.fma(k, c.const(-_PIO2_HI, wide), wide)
+    r = c.fma(k, c.const(-_PIO2_LO, wide), r)
+    z = c.op("fmul", r, r)
+    s = c.fma(c.op("fmul", z, r), horner(c, z, _SIN), r)
+    q = c.fma(z, horner(c, z, _COS), c.const(1.0, z))
+    # adding 1.5 * 2^52 leaves the integer in the low bits
+    quadrant = bits(c, c.op("fadd", k, c.const(6755399441055744.0, k)))
+    return s, q, quadrant
+
+
+def _turned(c: Code, s: V, q: V, quadrant: V) -> V:
+    one = c.const(1, quadrant)
+    odd = c.compare("ne", c.op("and", quadrant, one), c.const(0, quadrant))
+    value = c.select(odd, q, s)
+    sign = c.op("shl", c.op("and", quadrant, c.const(2, quadrant)), c.const(62, quadrant))
+    return floats(c, c.op("xor", bits(c, value), sign))
+
+
+def sin_small(c: Code, x: V) -> V:
+    s, q, quadrant = circle(c, x)
+    out = c.cast("fptrunc", _turned(c, s, q, quadrant), "float")
+    return c.select(c.compare("oeq", x, c.const(0.0, x)), x, out)  # keeps -0
+
+
+def cos_small(c: Code, x: V) -> V:
+    s, q, quadrant = circle(c, x)
+    return c.cast("fptrunc", _turned(c, s, q, c.op("add", quadrant, c.const(1, quadrant))), "float")
+
+
+def tan_small(c: Code, x: V) -> V:
+    s, q, quadrant = circle(c, x)
+    odd = c.compare("ne", c.op("and", quadrant, c.const(1, quadrant)), c.const(0, quadrant))
+    out = c.op("fdiv", c.select(odd, c.fneg(q), s), c.select(odd, s, q))
+    return c.select(c.compare("oeq", x, c.const(0.0, x)), x, c.cast("fptrunc", out, "float"))
+
+
+_LOG64: Final = tuple(2.0 / (2 * k + 1) for k in range(9))  # 2 atanh(t) / t over t^2, |t| <= 0.1716
+_EXP64: Final = tuple(1.0 / math.factorial(k) for k in range(10))
+
+
+def pow_(c: Code, a: V, b: V) -> V:
+    """a to the power b: exp2(b log2 |a|) in float64, then the cases that C's pow lists."""
+    size = c.intrinsic("fabs", a)
+    wide = c.cast("fpext", size, "double")  # float32 denormals are normal here
+    power = c.cast("fpext", b, "double")
+    whole = bits(c, wide)
+    shifted = c.op("sub", whole, c.const(0x3FE6A09E667F3BCD, whole))  # the bits of sqrt(1/2)
+    exponent = c.op("ashr", shifted, c.const(52, whole))
+    mantissa = c.op("sub", whole, c.op("shl", exponent, c.const(52, whole)))
+    e = c.cast("sitofp", exponent, "double")
+    m = floats(c, mantissa)
+    one = c.const(1.0, m)
+    t = c.op("fdiv", c.op("fsub", m, one), c.op("fadd", m, one))
+    lg = c.op("fmul", t, horner(c, c.op("fmul", t, t), _LOG64))
+    lg = c.fma(lg, c.const(math.log2(math.e), lg), e)
+    y = c.op("fmul", lg, power)
+    y = clamp(c, y, -200.0, 200.0)
+    n = c.intrinsic("rint", y)
+    r = c.op("fmul", c.op("fsub", y, n), c.const(math.log(2), y))
+    p = horner(c, r, _EXP64)
+    scale = bits(c, c.op("fadd", n, c.const(6755399441055744.0, n)))
+    scale = floats(c, c.op("shl", c.op("add", scale, c.const(1023, scale)), c.const(52, scale)))
+    out = c.cast("fptrunc", c.op("fmul", p, scale), "float")
+    return _pow_edges(c, a, b, size, out)
+
+
+def _pow_edges(c: Code, a: V, b: V, size: V, out: V) -> V:
+    zero, one, infinity = c.const(0.0, a), c.const(1.0, a), c.const(math.inf, a)
+    rising = c.compare("ogt", b, zero)
+    # |a| is 0 or infinite: 0 or infinity by the sign of b
+    large = c.compare("oeq", size, infinity)
+    either = c.op("or", large, c.compare("oeq", size, zero))
+    same = c.op("xor", c.op("xor", large, rising), c.const(True, large))
+    out = c.select(either, c.select(same, infinity, zero), out)
+    # b infinite: 1 for |a| = 1, else 0 or infinity
+    endless = c.compare("oeq", c.intrinsic("fabs", b), infinity)
+    above = c.compare("ogt", size, one)
+    grows = c.op("xor", c.op("xor", above, rising), c.const(True, above))
+    out = c.select(endless, c.select(c.compare("oeq", size, one), one, c.select(grows, infinity, zero)), out)
+    # negative a: the sign follows odd whole b; other b give NaN
+    integral = c.compare("oeq", c.intrinsic("trunc", b), b)
+    half = c.op("fmul", b, c.const(0.5, b))
+    odd = c.op("and", integral, c.compare("one", c.intrinsic("trunc", half), half))
+    below = c.compare("slt", bits(c, a), c.const(0, bits(c, a)))
+    out = c.select(c.op("and", below, odd), c.fneg(out), out)
+    undefined = c.op("and", c.compare("olt", a, zero), c.op("xor", integral, c.const(True, integral)))
+    finite = c.compare("olt", size, infinity)
+    out = c.select(c.op("and", undefined, finite), c.const(math.nan, out), out)
+    out = c.select(c.compare("uno", a, b), c.op("fadd", a, b), out)
+    trivial = c.op("or", c.compare("oeq", b, zero), c.compare("oeq", a, one))
+    return c.select(trivial, one, out)
+
+
+FAST: Final[dict[str, Callable[..., V]]] = {
+    "exp": exp,
+    "expm1": expm1,
+    "log": log,
+    "log1p": log1p,
+    "log2": log2,
+    "erf": erf,
+    "tanh": tanh,
+    "sigmoid": sigmoid,
+    "pow": pow_,
+}

@@ -1,0 +1,83 @@
+"""Finding and loading oneDNN, and the native module that needs it."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import os
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from mgx_core.errors import DeviceError
+
+__all__ = ["native", "preload"]
+
+DISTRIBUTION: Final = "onednn-cpu-gomp"
+LIBRARY: Final = "libdnnl.so.3"
+SPIN: Final = "30000"  # about a millisecond: covers the gaps between steps, and ends soon when a core is taken
+
+
+def candidates() -> Iterator[Path]:
+    """Where the library may lie, most explicit first."""
+    named = os.environ.get("MGX_DNNL_LIBRARY")
+    if named:
+        yield Path(named)
+        return
+    try:
+        files = importlib.metadata.files(DISTRIBUTION) or ()
+    except importlib.metadata.PackageNotFoundError:
+        files = ()
+    for file in files:
+        if file.name == LIBRARY:
+            yield Path(str(file.locate()))
+    for prefix in (sys.prefix, sys.base_prefix):
+        yield Path(prefix) / "lib" / LIBRARY
+
+
+@cache
+def preload() -> Path:
+    """Load oneDNN for all modules of the process and return its path.
+
+    Errors: DeviceError if no library is found or it cannot be loaded.
+    """
+    tried = []
+    for path in candidates():
+        tried.append(str(path))
+        if path.is_file():
+            with _bounded_spin():
+                try:
+                    ctypes.CDLL(str(path.resolve()), mode=ctypes.RTLD_GLOBAL)
+                except OSError as error:
+                    raise DeviceError(f"oneDNN at {path} cannot be loaded: {error}") from None
+            return path
+    raise DeviceError(
+        f"{LIBRARY} was not found (tried {', '.join(tried)}); install {DISTRIBUTION} or name the file in MGX_DNNL_LIBRARY"
+    )
+
+
+class _bounded_spin:  # noqa: N801
+    """While libgomp is loaded: let its idle threads spin only for a bounded time, unless the user chose otherwise."""
+
+    def __enter__(self) -> None:
+        self.set = "GOMP_SPINCOUNT" not in os.environ and "OMP_WAIT_POLICY" not in os.environ
+        if self.set:
+            os.environ["GOMP_SPINCOUNT"] = SPIN
+
+    def __exit__(self, *exception: object) -> None:
+        if self.set:
+            del os.environ["GOMP_SPINCOUNT"]
+
+
+@cache
+def native() -> ModuleType:
+    """The native module.  Errors: DeviceError if it or oneDNN cannot be loaded."""
+    preload()
+    try:
+        from . import _native
+    except ImportError as error:
+        raise DeviceError(f"the native module of mgx-cpu-dnnl cannot be loaded: {error}") from None
+    return _native

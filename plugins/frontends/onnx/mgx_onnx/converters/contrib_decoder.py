@@ -1,0 +1,144 @@
+"""Operators of com.microsoft for decoders: grouped attention on a cache, and rotary embeddings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgx_core import Instruction
+from mgx_core import dtype as dt
+from mgx_core.dim import Dim, may_equal
+
+from ..converter import converts
+from ..node import Node
+from .attention import extent_of, merged_heads, split_heads
+from .contrib_quant import MS
+
+
+@converts("RotaryEmbedding", domain=MS)
+def rotary_embedding(
+    n: Node, x: Instruction, positions: Instruction, cos: Instruction, sin: Instruction
+) -> Instruction:
+    if x.shape.rank not in (3, 4) or cos.shape.rank != 2 or sin.shape.rank != 2:
+        n.fail(f"input must have 3 or 4 axes and the caches 2, got {x.shape}, {cos.shape} and {sin.shape}")
+    turned, heads = n.attr("rotary_embedding_dim", 0), n.attr("num_heads", 0)
+    half = cos.shape.dims[1]
+    if not isinstance(half, int):
+        n.fail("the caches need a fixed number of columns")
+    if turned and not heads:
+        n.fail("num_heads is required where rotary_embedding_dim is given")
+    if turned and turned != 2 * half:
+        n.fail(f"rotary_embedding_dim {turned} needs caches of {turned // 2} columns, got {half}")
+    whole = x
+    if x.shape.rank == 3:
+        hidden = x.shape.dims[2]
+        if not heads or not turned:
+            if isinstance(hidden, int) and hidden % (2 * half):
+                n.fail(f"the hidden size {hidden} is no multiple of the head size {2 * half} of the caches")
+            count = hidden // (2 * half)
+            if not isinstance(count, int):
+                n.fail("the hidden size must be fixed")
+            heads = count
+        whole = split_heads(n, x, heads)
+    if positions.shape.rank == 1 and not may_equal(positions.shape.dims[0], 1):
+        n.fail(f"position_ids must be [1] or [batch, length], got {positions.shape}")
+    at = n.convert(positions, dt.int64)  # the attribute `scale` has no effect in ORT
+    y = n.add("rotary_embedding", whole, cos, sin, at, interleaved=bool(n.attr("interleaved", 0)))
+    return merged_heads(n, y) if x.shape.rank == 3 else y
+
+
+@converts("GroupQueryAttention", domain=MS)
+def group_query_attention(
+    n: Node,
+    query: Instruction,
+    key: Instruction | None,
+    value: Instruction | None,
+    past_key: Instruction | None,
+    past_value: Instruction | None,
+    seqlens_k: Instruction,
+    total_length: Instruction,
+    cos: Instruction | None = None,
+    sin: Instruction | None = None,
+    position_ids: Instruction | None = None,
+    attention_bias: Instruction | None = None,
+    head_sink: Instruction | None = None,
+    k_scale: Instruction | None = None,
+    v_scale: Instruction | None = None,
+    q_norm: Instruction | None = None,
+    k_norm: Instruction | None = None,
+) -> tuple[Instruction | None, ...]:
+    if k_scale is not None or v_scale is not None or n.attr("k_quant_type", "NONE") != "NONE":
+        n.unsupported("quantised caches of keys and values")
+    if n.attr("sliding_window_cache", 0):
+        n.unsupported("caches that hold a window only (sliding_window_cache)")
+    if (past_key is None) != (past_value is None):
+        n.fail("past_key and past_value must be given together")
+    heads, groups = n.attr("num_heads"), n.attr("kv_num_heads")
+    if heads < 1 or groups < 1 or heads % groups:
+        n.fail(f"num_heads must be a multiple of kv_num_heads, got {heads} and {groups}")
+    if query.shape.rank != 3:
+        n.fail(f"query must be [b, s, hidden], got {query.shape}")
+    batch = query.shape.dims[0]
+    if key is None or key.shape.rank < 3:
+        both = split_heads(n, query, heads + 2 * groups)
+        bounds = (0, heads, heads + groups, heads + 2 * groups)
+        q, k, v = (n.slice(both, [1], [bounds[i]], [bounds[i + 1]]) for i in range(3))
+    else:
+        if value is None:
+            n.fail("a value is required where there is a key")
+        q, k, v = split_heads(n, query, heads), split_heads(n, key, groups), split_heads(n, value, groups)
+    if q_norm is not None and k_norm is not None:
+        q, k = _rms(n, q, q_norm), _rms(n, k, k_norm)
+    last = n.convert(n.reshape(seqlens_k, (batch,)), dt.int64)
+    if n.attr("do_rotary", 0):
+        if cos is None or sin is None:
+            n.fail("do_rotary needs cos_cache and sin_cache")
+        turned = bool(n.attr("rotary_interleaved", 0))
+        if position_ids is not None:
+            at = n.convert(position_ids, dt.int64)
+            if past_key is None or past_key.shape.dims[2] == 0:  # a prompt: its first position counts, for all samples
+                at = n.reshape(n.slice(at, [0, 1], [0, 0], [1, 1]), (1,))
+            q, k = (n.add("rotary_embedding", x, cos, sin, at, interleaved=turned) for x in (q, k))
+        else:
+            q, k = (n.add("gqa_rotary_embedding", x, last, cos, sin, interleaved=turned) for x in (q, k))
+    if past_key is not None and past_value is not None:
+        known = n.dims(total_length)
+        room: Dim = -1
+        if known is not None and isinstance(known[0], int) and isinstance(past_key.shape.dims[2], int):
+            room = max(known[0], past_key.shape.dims[2])
+        k = n.add("concat_past_present", k, last, past_key, kv_num_heads=groups, length=room)
+        v = n.add("concat_past_present", v, last, past_value, kv_num_heads=groups, length=room)
+    tokens = n.add("add", last, n.full_like(last, 1))
+    sink = head_sink
+    if sink is None and n.attr("smooth_softmax", -1) == 1:
+        sink = n.literal([0.0] * heads, q.shape.dtype)
+    window = n.attr("local_window_size", -1)
+    causal = bool(n.attr("causal", 1))
+    attributes: dict[str, Any] = {
+        "scale": n.attr("scale", 0.0) or None,
+        "causal": causal,
+        "softcap": n.attr("softcap", 0.0),
+        "left_window_size": window - 1 if window > 0 and causal else -1,
+    }
+    if past_key is None:
+        offsets = None
+    else:
+        offsets = n.pointwise("max", n.pointwise("sub", tokens, extent_of(n, q, 2)), n.literal([0], dt.int64))
+    operands = (q, k, v, attention_bias, tokens, offsets, sink)
+    y = n.add("attention", *operands, **attributes)
+    stage = None
+    if n.wants(3):
+        which = {1: "masked", 2: "probabilities"}.get(n.attr("qk_output", 0))
+        if which is None:
+            n.fail(f"qk_output must be 1 or 2 where output_qk is asked for, got {n.attr('qk_output', 0)}")
+        stage = n.add("attention", *operands, **attributes, result_of=which)
+        if which == "masked":
+            stage = n.pointwise("where", n.add("isinf", stage), n.literal(0.0, stage.shape.dtype), stage)
+    return merged_heads(n, y), k, v, stage
+
+
+def _rms(n: Node, x: Instruction, weight: Instruction) -> Instruction:
+    """x divided by the root of its mean square over the last axis, times a weight."""
+    wide = n.convert(x, dt.float32)
+    mean = n.add("reduce_mean", n.add("mul", wide, wide), axes=(3,))
+    factor = n.add("rsqrt", n.pointwise("add", mean, n.literal(n.attr("qk_norm_epsilon", 1e-6), dt.float32)))
+    return n.convert(n.pointwise("mul", n.pointwise("mul", wide, factor), n.convert(weight, dt.float32)), x.shape.dtype)
