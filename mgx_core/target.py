@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from .argument import Value
+import numpy as np
+
+from .argument import Argument, Value
 from .interpret import Interpreter, Observer
-from .ir.module import Module
+from .ir.module import Module, nested
 from .kernel import Kernels
 from .memory import MemoryPlan
 from .options import CompileOptions
@@ -69,10 +71,22 @@ class HostRunner:
     """Calls each launch's kernel from Python, in order; values die after their last use."""
 
     def __init__(self, module: Module) -> None:
+        for inner in nested(module):
+            for ins in inner:
+                if ins.literal is not None:
+                    ins.literal = aligned(ins.literal)
         self.module = module
 
     def run(self, args: Sequence[Value], observe: Observer | None = None) -> list[Value]:
         return Interpreter(observe).run(self.module, args)
+
+
+def aligned(literal: Argument) -> Argument:
+    """The literal in memory on which numpy computes at full speed (weights borrowed from files lie at any address)."""
+    value = literal.value
+    if isinstance(value, np.ndarray) and not value.flags.aligned:
+        return Argument.from_value(value.copy(), literal.shape)
+    return literal
 
 
 def passes_of(target: Target, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:

@@ -84,9 +84,16 @@ dnnl_data_type_t data_type_of(const std::string &name) {
 }
 
 std::string data_type_name(dnnl_data_type_t type) {
-    for (auto &[name, value] : data_types())
-        if (value == type && name.size() >= 4) return name; // the long names: "int8" and up
-    return "undefined";
+    switch (type) {
+        case dnnl_f32: return "float32";
+        case dnnl_f16: return "float16";
+        case dnnl_bf16: return "bfloat16";
+        case dnnl_f64: return "float64";
+        case dnnl_s32: return "int32";
+        case dnnl_s8: return "int8";
+        case dnnl_u8: return "uint8";
+        default: return "undefined";
+    }
 }
 
 MemoryDesc MemoryDesc::any(const Dims &dims, const std::string &type) {

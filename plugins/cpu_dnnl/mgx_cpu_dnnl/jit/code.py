@@ -227,6 +227,22 @@ class Code:
         self.emit(f"br label %{after}")
         self.label(after)
 
+    def choose(self, condition: V, then: Callable[[], V], other: V) -> V:
+        """`then()` where the scalar condition holds, else `other`."""
+        inner, after = self.fresh("then"), self.fresh("after")
+        before = self.block
+        self.emit(f"br i1 {condition.ref}, label %{inner}, label %{after}")
+        self.label(inner)
+        made = then()
+        last = self.block
+        self.emit(f"br label %{after}")
+        self.label(after)
+        return self.make(f"phi {made.type} [{made.ref}, %{last}], [{other.ref}, %{before}]", made.elem, made.n)
+
+    def helper(self, name: str, text: str) -> None:
+        """An internal function that the kernel calls."""
+        self.extra[name] = text
+
     def text(self, symbol: str) -> str:
         """The function as IR; helpers and declarations follow it."""
         return "\n".join(

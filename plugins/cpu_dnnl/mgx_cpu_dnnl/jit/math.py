@@ -151,9 +151,9 @@ def log1p(c: Code, x: V) -> V:
     one = c.const(1.0, x)
     u = c.op("fadd", x, one)
     lost = c.op("fdiv", c.op("fsub", x, c.op("fsub", u, one)), u)
-    out = c.op("fadd", log(c, u), lost)
+    base = log(c, u)
     plain = c.compare("oeq", u, one)
-    odd = c.select(c.compare("ogt", u, c.const(0.0, x)), out, log(c, u))
+    odd = c.select(c.compare("ogt", u, c.const(0.0, x)), c.op("fadd", base, lost), base)
     odd = c.select(c.compare("olt", x, c.const(math.inf, x)), odd, c.op("fadd", x, x))
     return c.select(plain, x, odd)
 
@@ -188,10 +188,6 @@ def sigmoid(c: Code, x: V) -> V:
     e = scaled(c, c.op("fadd", p, one), n)
     out = reciprocal(c, c.op("fadd", e, one))
     below = c.compare("olt", x, c.const(-87.0, x))  # denormal results, then 0
-    return c.select(below, c.const(0.0, x), out) if not c.wide else _zero_under(c, x, out, below)
-
-
-def _zero_under(c: Code, x: V, out: V, below: V) -> V:
     return c.select(below, c.const(0.0, x), out)
 
 

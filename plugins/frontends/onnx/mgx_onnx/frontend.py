@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import onnx
 
 from mgx_core import MgxError, Module, ParseError, Program
+from mgx_core.argument import Array
 from mgx_core.plugins import manager
 
 from .converter import Converters
@@ -31,7 +33,8 @@ class OnnxFrontend:
         """
         record = OnnxOptions.of(**options)
         model = read_model(path)
-        return parse_model(model, record, record.external_data_path or Path(path).resolve().parent)
+        folder = record.external_data_path or Path(path).resolve().parent
+        return parse_model(model.proto, record, folder, weights=model.weights)
 
     def parse_buffer(self, data: bytes, **options: Any) -> Program:
         """A program from bytes; external data needs the option `external_data_path`."""
@@ -60,8 +63,11 @@ def parse_model(
     options: OnnxOptions,
     folder: str | os.PathLike[str] | None = None,
     deferring: bool = True,
+    weights: Mapping[int, Array] | None = None,
 ) -> Program:
     """A program from a model that is in memory.
+
+    weights: raw data of initializers by position, where it is not in the model itself.
 
     deferring: put nodes off whose ranks are not known yet; without it they raise UnrankedError.
     """
@@ -70,7 +76,7 @@ def parse_model(
     context.names["main"] = 1
     context.deferring = deferring
     try:
-        outputs = GraphParser(context, main).parse_graph(model.graph)
+        outputs = GraphParser(context, main).parse_graph(model.graph, weights=weights or {})
     except RecursionError:
         raise ParseError("the model nests too deeply") from None
     except MgxError:

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass, field
 
 import onnx
 from google.protobuf.message import DecodeError
 
 from mgx_core import ParseError, UnsupportedError
+from mgx_core.argument import Array
 
-__all__ = ["NEWEST_OPSET", "functions_of", "opsets_of", "read_model", "read_model_bytes"]
+from .weights import map_file, split_weights
+
+__all__ = ["Model", "NEWEST_OPSET", "functions_of", "opsets_of", "read_model", "read_model_bytes"]
 
 NEWEST_OPSET = 28
 
 
-def read_model(path: str | os.PathLike[str]) -> onnx.ModelProto:
+@dataclass
+class Model:
+    """A model and the raw data of its large initializers by position, borrowed from the file."""
+
+    proto: onnx.ModelProto
+    weights: dict[int, Array] = field(default_factory=dict)
+
+
+def read_model(path: str | os.PathLike[str]) -> Model:
     """The model in a file.  Errors: ParseError if the file is missing, truncated or no model."""
     try:
-        data = Path(path).read_bytes()
+        text, weights = split_weights(map_file(path))
     except OSError as error:
         raise ParseError(f"{os.fspath(path)!r} cannot be read: {error.strerror}") from None
     try:
-        return read_model_bytes(data)
+        return Model(read_model_bytes(text), weights)
     except ParseError as error:
         raise error.located(f"file {os.fspath(path)!r}") from None
 

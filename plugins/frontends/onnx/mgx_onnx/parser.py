@@ -11,6 +11,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, NodeProto
 
 from mgx_core import Argument, Instruction, MgxError, Module, ParseError, UnrankedError, UnsupportedError
+from mgx_core.argument import Array
 from mgx_core.dim import Dim, DynamicDimension, Sym, symbol
 from mgx_core.shape import AnyShape
 
@@ -121,6 +122,8 @@ class GraphParser:
     def _literal(self, proto: Any) -> Instruction:
         if isinstance(proto, onnx.SparseTensorProto):
             array = sparse_array(proto, self.folder, self.options.limit_bytes)
+        elif isinstance(proto, tuple):
+            array = tensor_array(proto[0], self.folder, self.options.limit_bytes, proto[1])
         else:
             array = tensor_array(proto, self.folder, self.options.limit_bytes)
         return self.module.add_literal(Argument(array))
@@ -136,13 +139,20 @@ class GraphParser:
 
     # graphs
 
-    def parse_graph(self, graph: GraphProto, inputs: Sequence[Instruction] | None = None) -> list[Instruction]:
+    def parse_graph(
+        self,
+        graph: GraphProto,
+        inputs: Sequence[Instruction] | None = None,
+        weights: Mapping[int, Array] | None = None,
+    ) -> list[Instruction]:
         """All of a graph; returns its outputs' instructions in order.
 
-        inputs: instructions that stand for the graph's inputs (default: they become parameters of the module).
+        inputs: instructions that stand for the graph's inputs (default: they become parameters of the module); weights: raw data
+        of initializers by position, where it is not in the graph.
         """
-        for tensor in graph.initializer:
-            self._initializer(tensor.name, tensor)
+        for position, tensor in enumerate(graph.initializer):
+            raw = weights.get(position) if weights else None
+            self._initializer(tensor.name, tensor if raw is None else (tensor, raw))
         for sparse in graph.sparse_initializer:
             self._initializer(sparse.values.name, sparse)
         if inputs is None:

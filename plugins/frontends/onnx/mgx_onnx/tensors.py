@@ -82,18 +82,20 @@ class DataFolder:
         return data[offset : offset + size]
 
 
-def tensor_array(tensor: onnx.TensorProto, folder: DataFolder, limit: int) -> Array:
-    """The array of a tensor; raw and external data are borrowed, not copied.
+def tensor_array(tensor: onnx.TensorProto, folder: DataFolder, limit: int, raw: Array | None = None) -> Array:
+    """The array of a tensor; raw and external data are borrowed, not copied (and so need not be aligned).
+
+    raw: the tensor's raw data where it is not in the tensor itself.
 
     Errors: ParseError if extents are negative, data is missing, short or long, or the tensor is larger than `limit` bytes.
     """
     try:
-        return _tensor_array(tensor, folder, limit)
+        return _tensor_array(tensor, folder, limit, raw)
     except ParseError as error:
         raise error.located(f"tensor {tensor.name!r}") from None
 
 
-def _tensor_array(tensor: onnx.TensorProto, folder: DataFolder, limit: int) -> Array:
+def _tensor_array(tensor: onnx.TensorProto, folder: DataFolder, limit: int, given: Array | None) -> Array:
     dtype = dtype_of(tensor.data_type)
     dims = list(tensor.dims)
     if any(d < 0 for d in dims):
@@ -114,8 +116,8 @@ def _tensor_array(tensor: onnx.TensorProto, folder: DataFolder, limit: int) -> A
     size = -(-count * dtype.bits // 8)
     if tensor.data_location == TensorProto.EXTERNAL:
         return _from_raw(folder.read(tensor, size), dtype, count).reshape(dims)
-    if tensor.HasField("raw_data"):
-        raw = np.frombuffer(tensor.raw_data, np.uint8)
+    if given is not None or tensor.HasField("raw_data"):
+        raw = np.frombuffer(tensor.raw_data, np.uint8) if given is None else given
         if raw.size != size:
             raise ParseError(f"{size} bytes are required for {dims} of {dtype}, got {raw.size}")
         return _from_raw(raw, dtype, count).reshape(dims)
@@ -127,8 +129,6 @@ def _from_raw(raw: Array, dtype: DType, count: int) -> Array:
         return _unpack(raw, dtype, count)
     if dtype.kind == "b":
         return raw != 0 if raw.size and raw.max() > 1 else raw.view(np.bool_)
-    if raw.ctypes.data % dtype.size:
-        raw = raw.copy()
     return raw.view(dtype.numpy)
 
 

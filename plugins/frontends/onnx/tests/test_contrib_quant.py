@@ -186,3 +186,38 @@ def test_block_floats(run: Any) -> None:
     np.testing.assert_array_equal(scales, np.array(wanted, F))
     with pytest.raises(MgxError, match="must be fp4_e2m1"):
         run("MXFixNeuron", x, axis=1, block_size=32, element_dtype="int8", rounding_mode=2, **MS)
+
+
+@pytest.mark.parametrize("act", ["relu", "gelu", "silu", "identity", "swiglu"])
+@pytest.mark.parametrize("normalize", [0, 1])
+def test_mixture_of_experts(agree: Any, act: str, normalize: int) -> None:
+    tokens, hidden, count, inner = 6, 32, 4, 16
+    rows = 2 * inner if act == "swiglu" else inner
+    gated = {"swiglu_fusion": 1, "activation_alpha": 1.7, "activation_beta": 1.0, "swiglu_limit": 0.5}
+    x, router = RNG.normal(size=(2, 3, hidden)).astype(F), RNG.normal(size=(tokens, count)).astype(F)
+    first = (RNG.normal(size=(count, rows, hidden)) * 0.1).astype(F), RNG.normal(size=(count, rows)).astype(F)
+    second = (RNG.normal(size=(count, hidden, inner)) * 0.1).astype(F), RNG.normal(size=(count, hidden)).astype(F)
+    extra = gated if act == "swiglu" else {}
+    given = {"k": 2, "activation_type": act, "normalize_routing_weights": normalize, **extra, **MS}
+    agree("MoE", x, router, *first, *second, rtol=1e-3, atol=1e-4, **given)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("size", [0, 16])
+def test_mixture_of_quantised_experts(agree: Any, bits: int, size: int) -> None:
+    hidden, count, inner = 32, 4, 16
+
+    def weights(rows: int, columns: int) -> Any:
+        scales = (count, rows, columns // size) if size else (count, rows)
+        return narrow(np.uint8, count, rows, columns * bits // 8), RNG.random(scales).astype(F) * F(0.01)
+
+    x, router = RNG.normal(size=(6, hidden)).astype(F), RNG.normal(size=(6, count)).astype(F)
+    given = {
+        "k": 2,
+        "expert_weight_bits": bits,
+        "normalize_routing_weights": 1,
+        **({"block_size": size} if size else {}),
+        **MS,
+    }
+    operands = *weights(inner, hidden), None, *weights(hidden, inner), None
+    agree("QMoE", x, router, *operands, fixed=(2, 3, 5, 6), rtol=0.05, atol=0.05, **given)

@@ -1,0 +1,22 @@
+// Primitive attributes from Python: post-ops, scales, zero points, arithmetic mode.
+#pragma once
+
+#include <vector>
+
+#include <oneapi/dnnl/dnnl.hpp>
+#include <pybind11/pybind11.h>
+
+namespace mgx {
+
+struct Attributes {
+    dnnl::primitive_attr attr;
+    std::vector<int> post_op_args; // per post-op the index of its run-time argument, 0 if it has none
+};
+
+// Keywords: post_ops, scales, zero_points, fpmath.
+Attributes attributes_from(const pybind11::kwargs &given);
+
+dnnl_alg_kind_t eltwise_kind(const std::string &name);
+dnnl_alg_kind_t binary_kind(const std::string &name);
+
+} // namespace mgx

@@ -1,0 +1,120 @@
+#include "primitive.h"
+
+#include <omp.h>
+
+#include <pybind11/stl.h>
+
+#include "memory.h"
+#include "threads.h"
+
+namespace py = pybind11;
+
+namespace mgx {
+
+dnnl::engine &cpu_engine() {
+    static auto *engine = new dnnl::engine(dnnl::engine::kind::cpu, 0); // never destroyed: primitives may outlive statics
+    return *engine;
+}
+
+dnnl::stream &cpu_stream() {
+    thread_local dnnl::stream stream(cpu_engine());
+    return stream;
+}
+
+Primitive::Primitive(std::string kind, std::vector<int> slots, std::vector<MemoryDesc> descs, Attributes attributes,
+        Maker make)
+    : kind_(std::move(kind)), slots_(std::move(slots)), attributes_(std::move(attributes)), make_(std::move(make)) {
+    threads_ = omp_get_max_threads();
+    dnnl_primitive_desc_t made = nullptr;
+    check(make_(&made, descs, attributes_.attr.get()), kind_);
+    pd_.reset(made);
+    dnnl_primitive_t primitive = nullptr;
+    check(dnnl_primitive_create(&primitive, made), kind_);
+    primitive_.reset(primitive);
+}
+
+MemoryDesc Primitive::desc(int arg) const {
+    if (arg == DNNL_ARG_SCRATCHPAD) return MemoryDesc(pd_.scratchpad_desc());
+    return MemoryDesc(pd_.query_md(dnnl::query::exec_arg_md, arg));
+}
+
+size_t Primitive::scratchpad_bytes() const { return pd_.scratchpad_desc().get_size(); }
+
+std::shared_ptr<Primitive> Primitive::single() {
+    std::call_once(once_, [this] {
+        if (is_single_) return;
+        std::vector<MemoryDesc> chosen;
+        for (int slot : slots_)
+            chosen.push_back(desc(slot));
+        TeamSize one(1);
+        try {
+            auto twin = std::make_shared<Primitive>(kind_, slots_, chosen, attributes_, make_);
+            bool reference = twin->implementation().rfind("ref", 0) == 0 && implementation().rfind("ref", 0) != 0;
+            if (!reference) single_ = std::move(twin);
+        } catch (const Failure &) { // the layouts chosen for the team have no implementation for one thread
+        }
+        if (single_) single_->is_single_ = true;
+    });
+    return single_;
+}
+
+void Primitive::execute_at(const std::vector<std::pair<int, size_t>> &addresses) const {
+    TeamSize team(threads_);
+    std::vector<dnnl::memory> memories;
+    std::vector<dnnl_exec_arg_t> args;
+    AlignedBuffer scratch(scratchpad_bytes());
+    auto add = [&](int arg, void *address) {
+        memories.emplace_back(desc(arg).desc, cpu_engine(), address);
+        args.push_back({arg, memories.back().get()});
+    };
+    memories.reserve(addresses.size() + 1);
+    for (auto [arg, address] : addresses)
+        add(arg, reinterpret_cast<void *>(address));
+    add(DNNL_ARG_SCRATCHPAD, scratch.data());
+    execute(args);
+}
+
+void bind_primitive(py::module_ &module) {
+    py::class_<Primitive, std::shared_ptr<Primitive>>(module, "Primitive")
+            .def_property_readonly("kind", &Primitive::kind)
+            .def_property_readonly("impl", &Primitive::implementation)
+            .def_property_readonly("is_reference",
+                    [](const Primitive &p) { return p.implementation().rfind("ref", 0) == 0; })
+            .def_property_readonly("threads", &Primitive::threads)
+            .def_property_readonly("scratchpad_size", &Primitive::scratchpad_bytes)
+            .def_property_readonly("args", [](const Primitive &p) { return py::tuple(py::cast(p.slots())); })
+            .def_property_readonly("post_op_args", [](const Primitive &p) { return py::tuple(py::cast(p.post_op_args())); })
+            .def("md", &Primitive::desc, py::arg("arg"))
+            .def_property_readonly("src", [](const Primitive &p) { return p.desc(DNNL_ARG_SRC); })
+            .def_property_readonly("weights", [](const Primitive &p) { return p.desc(DNNL_ARG_WEIGHTS); })
+            .def_property_readonly("bias", [](const Primitive &p) { return p.desc(DNNL_ARG_BIAS); })
+            .def_property_readonly("dst", [](const Primitive &p) { return p.desc(DNNL_ARG_DST); })
+            .def("single", &Primitive::single, py::call_guard<py::gil_scoped_release>())
+            .def("execute",
+                    [](const Primitive &p, const std::map<int, size_t> &addresses) {
+                        std::vector<std::pair<int, size_t>> list(addresses.begin(), addresses.end());
+                        py::gil_scoped_release nogil;
+                        p.execute_at(list);
+                    },
+                    py::arg("addresses"))
+            .def("__repr__", [](const Primitive &p) { return "Primitive(" + p.kind() + ", " + p.implementation() + ")"; });
+
+    struct Named {
+        const char *name;
+        int value;
+    };
+    for (auto [name, value] : {Named {"ARG_SRC", DNNL_ARG_SRC}, {"ARG_SRC_0", DNNL_ARG_SRC_0},
+                 {"ARG_SRC_1", DNNL_ARG_SRC_1}, {"ARG_SRC_2", DNNL_ARG_SRC_2}, {"ARG_DST", DNNL_ARG_DST},
+                 {"ARG_DST_1", DNNL_ARG_DST_1}, {"ARG_DST_2", DNNL_ARG_DST_2}, {"ARG_WEIGHTS", DNNL_ARG_WEIGHTS},
+                 {"ARG_WEIGHTS_1", DNNL_ARG_WEIGHTS_1}, {"ARG_BIAS", DNNL_ARG_BIAS}, {"ARG_MEAN", DNNL_ARG_MEAN},
+                 {"ARG_VARIANCE", DNNL_ARG_VARIANCE}, {"ARG_SCALE", DNNL_ARG_SCALE}, {"ARG_SHIFT", DNNL_ARG_SHIFT},
+                 {"ARG_MULTIPLE_SRC", DNNL_ARG_MULTIPLE_SRC}, {"ARG_ATTR_SCALES", DNNL_ARG_ATTR_SCALES},
+                 {"ARG_ATTR_ZERO_POINTS", DNNL_ARG_ATTR_ZERO_POINTS}, {"ARG_WORKSPACE", DNNL_ARG_WORKSPACE},
+                 {"ARG_SRC_LAYER", DNNL_ARG_SRC_LAYER}, {"ARG_SRC_ITER", DNNL_ARG_SRC_ITER},
+                 {"ARG_SRC_ITER_C", DNNL_ARG_SRC_ITER_C}, {"ARG_WEIGHTS_LAYER", DNNL_ARG_WEIGHTS_LAYER},
+                 {"ARG_WEIGHTS_ITER", DNNL_ARG_WEIGHTS_ITER}, {"ARG_DST_LAYER", DNNL_ARG_DST_LAYER},
+                 {"ARG_DST_ITER", DNNL_ARG_DST_ITER}, {"ARG_DST_ITER_C", DNNL_ARG_DST_ITER_C}})
+        module.attr(name) = value;
+}
+
+} // namespace mgx

@@ -1,0 +1,66 @@
+// A oneDNN primitive with its chosen layouts, and its twin for runs on one thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <oneapi/dnnl/dnnl.hpp>
+#include <pybind11/pybind11.h>
+
+#include "attributes.h"
+#include "errors.h"
+#include "memory_desc.h"
+
+namespace mgx {
+
+dnnl::engine &cpu_engine();
+dnnl::stream &cpu_stream(); // the calling thread's own
+
+// Creates a primitive descriptor from the descriptors of the arguments, in the order of their slots.
+using Maker = std::function<dnnl_status_t(
+        dnnl_primitive_desc_t *, const std::vector<MemoryDesc> &, const_dnnl_primitive_attr_t)>;
+
+class Primitive {
+public:
+    Primitive(std::string kind, std::vector<int> slots, std::vector<MemoryDesc> descs, Attributes attributes, Maker make);
+
+    MemoryDesc desc(int arg) const;
+    size_t scratchpad_bytes() const;
+    std::string implementation() const { return pd_.impl_info_str(); }
+    const std::string &kind() const { return kind_; }
+    int threads() const { return threads_; } // the team it was planned for
+    const std::vector<int> &slots() const { return slots_; }
+    const std::vector<int> &post_op_args() const { return attributes_.post_op_args; }
+
+    // The same computation with the same layouts planned for one thread; null if oneDNN has none.
+    std::shared_ptr<Primitive> single();
+
+    void execute(const std::vector<dnnl_exec_arg_t> &args) const {
+        check(dnnl_primitive_execute(
+                      primitive_.get(), cpu_stream().get(), static_cast<int>(args.size()), args.data()),
+                kind_);
+    }
+    // Bind addresses and run once, with a scratchpad of its own.
+    void execute_at(const std::vector<std::pair<int, size_t>> &addresses) const;
+
+private:
+    std::string kind_;
+    std::vector<int> slots_;
+    Attributes attributes_;
+    Maker make_;
+    int threads_;
+    dnnl::primitive_desc_base pd_;
+    dnnl::primitive primitive_;
+    std::once_flag once_;
+    std::shared_ptr<Primitive> single_;
+    bool is_single_ = false;
+};
+
+void bind_primitive(pybind11::module_ &module);
+void bind_builders(pybind11::module_ &module);
+void bind_recurrent(pybind11::module_ &module);
+
+} // namespace mgx

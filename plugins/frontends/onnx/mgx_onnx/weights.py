@@ -1,0 +1,132 @@
+"""Weights taken out of a model file before protobuf sees it, so that they are borrowed from the file and never copied.
+
+A serialized model is walked once, by the protobuf wire format's rule that a message is a list of (tag, value): the raw data of
+large initializers of the main graph is noted and left out of what is handed to protobuf.  Anything that does not look as
+expected is left in, so that protobuf reports what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from mgx_core.argument import Array
+
+__all__ = ["map_file", "split_weights"]
+
+GRAPH: Final = 7  # ModelProto.graph
+INITIALIZER: Final = 5  # GraphProto.initializer
+RAW_DATA: Final = 9  # TensorProto.raw_data
+LARGE: Final = 1 << 12  # bytes; smaller ones cost nothing in protobuf
+
+
+def map_file(path: str | os.PathLike[str]) -> Array:
+    """A file's bytes, memory-mapped."""
+    if not Path(path).stat().st_size:
+        return np.zeros(0, np.uint8)
+    with open(path, "rb") as file:
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+
+
+class _Malformed(Exception):
+    """The bytes do not follow the wire format."""
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise _Malformed
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if not byte & 0x80:
+            return value, at
+        shift += 7
+
+
+def _fields(data: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """(field number, where it starts, where its value starts, where it ends); values that are no messages have start = end."""
+    while at < end:
+        start = at
+        tag, at = _varint(data, at)
+        kind = tag & 7
+        value = at
+        if kind == 0:
+            _, at = _varint(data, at)
+        elif kind == 1:
+            at += 8
+        elif kind == 5:
+            at += 4
+        elif kind == 2:
+            length, value = _varint(data, at)
+            at = value + length
+        else:
+            raise _Malformed
+        if at > end:
+            raise _Malformed
+        yield (tag >> 3 if kind == 2 else -1), start, value, at
+
+
+def _encoded(number: int, payload: int) -> bytes:
+    """The tag and length of a length-delimited field."""
+    out = bytearray([number << 3 | 2])
+    while payload >= 0x80:
+        out.append(payload & 0x7F | 0x80)
+        payload >>= 7
+    out.append(payload)
+    return bytes(out)
+
+
+def split_weights(data: Array) -> tuple[bytes, dict[int, Array]]:
+    """The model without the raw data of large initializers, and that data by the initializer's position in the main graph."""
+    view = memoryview(data)
+    try:
+        return _split(view, data)
+    except _Malformed:
+        return bytes(view), {}
+
+
+def _split(view: memoryview, data: Array) -> tuple[bytes, dict[int, Array]]:
+    model: list[bytes | memoryview] = []
+    weights: dict[int, Array] = {}
+    graphs = 0
+    for number, start, value, end in _fields(view, 0, len(view)):
+        if number != GRAPH:
+            model.append(view[start:end])
+            continue
+        graphs += 1
+        if graphs > 1:
+            raise _Malformed
+        graph: list[bytes | memoryview] = []
+        position = 0
+        for inner, inner_start, inner_value, inner_end in _fields(view, value, end):
+            if inner == INITIALIZER:
+                if inner_end - inner_value >= LARGE:
+                    tensor, raw = _without_raw(view, data, inner_value, inner_end)
+                    if raw is not None:
+                        weights[position] = raw
+                        graph += [_encoded(INITIALIZER, len(tensor)), tensor]
+                        position += 1
+                        continue
+                position += 1
+            graph.append(view[inner_start:inner_end])
+        body = b"".join(graph)
+        model += [_encoded(GRAPH, len(body)), body]
+    return b"".join(model), weights
+
+
+def _without_raw(view: memoryview, data: Array, at: int, end: int) -> tuple[bytes, Array | None]:
+    kept: list[memoryview] = []
+    raw = None
+    for number, start, value, stop in _fields(view, at, end):
+        if number == RAW_DATA and raw is None:
+            raw = data[value:stop]
+        else:
+            kept.append(view[start:stop])
+    return b"".join(kept), raw

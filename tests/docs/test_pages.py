@@ -1,0 +1,49 @@
+"""The operation reference is what the code says, and the engine in one file runs on numpy alone."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+from mgx_core import ops
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def generator():
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_operation_reference_is_up_to_date():
+    assert (DOCS / "ops.md").read_text(encoding="utf-8") == generator().reference(), "run python docs/generate.py"
+
+
+def test_operation_reference_has_every_operation_once():
+    lines = generator().reference().split("\n")
+    assert sorted(line[4:] for line in lines if line.startswith("### ")) == ops.STANDARD.names()
+    section = "\n".join(generator().section(generator().describe(ops.STANDARD.get("softmax"))))
+    assert "| axis | `int` | `-1` |" in section
+    assert "Normalised exponential along one axis." in section
+
+
+def test_every_operation_says_what_it_is():
+    assert [op.name for op in ops.STANDARD if not (op.__dict__.get("__doc__") or "").strip()] == []
+
+
+def test_engine_in_one_file():
+    path = DOCS / "engine_in_one_file.py"
+    imported = {
+        (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name).split(".")[0]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+    }
+    assert imported - set(sys.stdlib_module_names) == {"numpy"}
+    done = subprocess.run([sys.executable, "-W", "error", path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "runs by its definition" in done.stdout

@@ -1,0 +1,91 @@
+"""The Python of the guides runs, and so do their commands.
+
+A block ``python`` is run, all of a page in one namespace; a block with ``file=PATH`` is written to that file; a ``pyproject.toml``
+among them is as good as installed; lines ``mgx-driver ...`` of ``sh`` blocks are run and must succeed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mgx_core.driver import main
+
+pytest.importorskip("mgx_ref")
+pytest.importorskip("mgx_onnx")
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page):
+    """Kind, file, code and line number of each fenced block of a page."""
+    text = page.read_text(encoding="utf-8")
+    for found in BLOCK.finditer(text):
+        kind, file, code = found.groups()
+        yield kind, file, code, text.count("\n", 0, found.start()) + 2
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """An empty working folder from which modules can be imported, and a plugin manager that is made when first asked for."""
+    before = set(sys.modules)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("mgx_core.plugins._manager", [])
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in (getattr(sys.modules[name], "__file__", None) or ""):
+            del sys.modules[name]
+
+
+def install(folder):
+    """What installing the package described by the folder's pyproject.toml leaves for Python to find."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    lines = [
+        f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in found.items())
+        for group, found in project["entry-points"].items()
+    ]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    importlib.invalidate_caches()
+
+
+@pytest.mark.parametrize("name", ["guide.md", "plugins.md"])
+def test_page(name, place):
+    found = list(blocks(DOCS / name))
+    for _, file, code, _ in found:
+        if file:
+            path = place / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(code)
+    if (place / "pyproject.toml").exists():
+        install(place)
+    namespace = {"__name__": name}
+    ran = 0
+    for kind, file, code, line in found:
+        if kind == "python" and not file:
+            exec(compile("\n" * (line - 1) + code, str(DOCS / name), "exec"), namespace)
+            ran += 1
+        elif kind == "sh":
+            for command in (c for c in code.split("\n") if c.startswith("mgx-driver ")):
+                result = CliRunner().invoke(main, shlex.split(command, comments=True)[1:])
+                assert result.exit_code == 0, f"{name}: {command}\n{result.output}"
+                ran += 1
+    assert ran > 5
+
+
+def test_every_link_leads_somewhere():
+    for page in DOCS.glob("*.md"):
+        for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (DOCS / target).exists(), f"{page.name}: {target}"
