@@ -52,12 +52,12 @@ def compile_module(
 
     Errors: ParameterError if `on` is neither; whatever a pass or the target raises.
     """
-    if hasattr(on, "kernels"):
-        target: Target = on
-        context: Any = target.get_context()
-    elif hasattr(on, "target"):
-        context = on
-        target = context.target
+    given: Any = on
+    if hasattr(given, "kernels"):
+        target: Target = given
+        context = target.get_context()
+    elif hasattr(given, "target"):
+        target, context = given.target, given
     else:
         raise ParameterError(f"compile takes a target (see get_target) or a context, got {on!r}")
     copy = module.clone()

@@ -21,7 +21,7 @@ from .memory import MemoryPlan, fits_in_memory, plan_memory
 from .options import CompileOptions
 from .passes.lower import Lower, Placement
 from .pipeline import PassRecord, Pipeline, Stage
-from .shape import AnyShape, Shape, matches
+from .shape import AnyShape, Shape, TupleShape, matches
 from .target import HostRunner, Runner, Target, kernels_of, passes_of, runner_of
 
 __all__ = ["Executable", "Instance", "Timing", "lowered"]
@@ -177,9 +177,10 @@ class Executable:
 def as_parameter(name: str, given: Any, shape: AnyShape) -> Value:
     """A caller's value as a parameter of this shape.  Errors: ParameterError."""
     if isinstance(shape, Shape) and isinstance(given, (bool, int, float, list)) and shape.dtype.kind != "s":
-        given = np.asarray(given).astype(shape.dtype.numpy)
+        given = _numbers(name, given, shape)
     if isinstance(given, (list, tuple)) and not isinstance(shape, Shape):
-        value: Value = [as_value(v) for v in given]
+        items = [as_value(v) for v in given]
+        value: Value = tuple(items) if isinstance(shape, TupleShape) else items
     else:
         value = as_value(given)
     try:
@@ -189,6 +190,20 @@ def as_parameter(name: str, given: Any, shape: AnyShape) -> Value:
     if not fits:
         raise ParameterError(f"parameter {name!r} must be {described(shape)}, got {described(shape_of(value))}")
     return value
+
+
+def _numbers(name: str, given: Any, shape: Shape) -> Any:
+    """Python numbers in the parameter's type, where that loses no more than rounding.  Errors: ParameterError."""
+    try:
+        found = np.asarray(given)
+    except ValueError:
+        raise ParameterError(f"parameter {name!r} must be {described(shape)}, got a nested list of unequal lengths") from None
+    ranks = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
+    if found.size and ranks.get(found.dtype.kind, 4) > ranks[shape.dtype.kind]:
+        raise ParameterError(f"parameter {name!r} must be {described(shape)}, got {found.dtype} values")
+    if found.size and shape.dtype.is_integer and not shape.dtype.lowest <= found.min() <= found.max() <= shape.dtype.highest:
+        raise ParameterError(f"parameter {name!r} must be {described(shape)}, got values from {found.min()} to {found.max()}")
+    return found.astype(shape.dtype.numpy)
 
 
 def _fits(shape: AnyShape, value: Value) -> bool:

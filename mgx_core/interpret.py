@@ -58,7 +58,7 @@ class Interpreter:
                 bind_symbols(ins.result, value, known)
             for i in done:
                 del values[i]
-        return [values[o] for o in module.outputs]
+        return [None if o.is_absent else values[o] for o in module.outputs]
 
     def _step(self, ins: Instruction, values: dict[Instruction, Value], known: dict[str, int]) -> Value:
         try:

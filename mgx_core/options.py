@@ -55,10 +55,33 @@ class CompileOptions:
                 close = difflib.get_close_matches(name, known, 1)
                 hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
                 raise ParameterError(f"there is no compile option {name!r}; {hint}")
-            default = getattr(cls, name, None)
-            if isinstance(default, bool) and not isinstance(value, (bool, int)):
-                raise ParameterError(f"compile option {name!r} must be true or false, got {value!r}")
-            if isinstance(default, int) and not isinstance(value, int):
-                raise ParameterError(f"compile option {name!r} must be an int, got {value!r}")
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in merged.items()}
+            wanted = _wanted(getattr(cls, name, None), name, value)
+            if wanted:
+                raise ParameterError(f"compile option {name!r} must be {wanted}, got {value!r}")
+        values: dict[str, Any] = {k: _kept(getattr(cls, k, None), v) for k, v in merged.items()}
         return cls(**values)
+
+
+def _wanted(default: Any, name: str, value: Any) -> str:
+    """What a value should have been; empty if it is good."""
+    match default:
+        case bool():
+            return "" if isinstance(value, (bool, int)) and value in (0, 1) else "true or false"
+        case int():
+            good = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+            return "" if good else "an int, 0 or more"
+        case tuple():
+            good = isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(v, str) for v in value)
+            return "" if good else "a list of names"
+    if name == "fusion_rules":
+        good = isinstance(value, Mapping) and all(isinstance(k, str) and isinstance(v, bool) for k, v in value.items())
+        return "" if good else "a mapping from rule names to true or false"
+    return "" if value is None or isinstance(value, str) else "a string"
+
+
+def _kept(default: Any, value: Any) -> Any:
+    if isinstance(default, bool):
+        return bool(value)
+    if isinstance(default, tuple):
+        return tuple(sorted(value)) if isinstance(value, (set, frozenset)) else tuple(value)
+    return value

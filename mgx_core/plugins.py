@@ -162,7 +162,7 @@ class Plugins:
 
     def register(self, plugin: Any, name: str | None = None) -> None:
         """Add a plugin object by hand (tests, notebooks)."""
-        record = PluginRecord(name or getattr(plugin, "__name__", repr(plugin)), repr(plugin), "-", "-", "ok")
+        record = PluginRecord(str(name or getattr(plugin, "__name__", repr(plugin))), repr(plugin), "-", "-", "ok")
         self._register(record, plugin)
         self.records.append(record)
         self._loaded.clear()

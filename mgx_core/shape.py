@@ -215,6 +215,9 @@ class Shape:
     def __len__(self) -> int:
         return self.rank
 
+    def __bool__(self) -> bool:
+        return True
+
     def __getitem__(self, axis: int) -> Dim:
         return self.dims[axis]
 

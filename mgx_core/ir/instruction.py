@@ -109,6 +109,8 @@ class Instruction:
     def _use(self) -> None:
         for i in self.inputs:
             i._users[self] = i._users.get(self, 0) + 1
+        for m in self.modules:
+            m.runners += 1
 
     def _unuse(self) -> None:
         for i in self.inputs:
@@ -117,6 +119,8 @@ class Instruction:
                 i._users[self] = count
             else:
                 i._users.pop(self, None)
+        for m in self.modules:
+            m.runners -= 1
 
 
 def infer_shape(op: Operation, inputs: Sequence[Instruction], modules: Sequence[Any] = ()) -> AnyShape:

@@ -29,6 +29,7 @@ class Module:
         self._first: Instruction | None = None
         self._last: Instruction | None = None
         self._count = 0
+        self.runners = 0  # how often instructions name it as their sub-module
         self.version = 0  # grows with every edit, so that what was derived from the module can be kept
         self.derived: dict[str, tuple[int, Any]] = {}
 
@@ -144,8 +145,8 @@ class Module:
     def _insert(self, made: Instruction, before: Instruction | None) -> Instruction:
         if before is None:
             before = self.returned
-        if before is not None and before.parent is not self:
-            raise ParameterError(f"{before!r} is not in module {self.name!r}")
+        if before is not None:
+            self._own(before)
         after = self._last if before is None else before._prev
         made.parent, made._prev, made._next = self, after, before
         if after is None:
@@ -164,12 +165,14 @@ class Module:
     # editing
 
     def remove(self, ins: Instruction) -> None:
-        """Take an instruction out.  Errors: ParameterError if something still reads it."""
+        """Take an instruction out.  Errors: ParameterError if something still reads it, or if it is not in this module."""
+        self._own(ins)
         if ins._users:
             raise ParameterError(f"{ins!r} is still read by {next(iter(ins._users))!r}")
-        for module in ins.modules:
-            module.clear()
         ins._unuse()
+        for module in ins.modules:
+            if not module.runners:
+                module.clear()
         self._unlink(ins)
         ins.parent = None
         self._count -= 1
@@ -180,6 +183,10 @@ class Module:
         """Take all instructions out, last first."""
         for ins in list(reversed(self)):
             self.remove(ins)
+
+    def _own(self, ins: Instruction) -> None:
+        if ins.parent is not self:
+            raise ParameterError(f"{ins!r} is not in module {self.name!r}")
 
     def _unlink(self, ins: Instruction) -> None:
         if ins._prev is None:
@@ -196,6 +203,8 @@ class Module:
         """Put an instruction before another one (None: at the end, before the return)."""
         if ins is before:
             return
+        for one in (ins,) if before is None else (ins, before):
+            self._own(one)
         self._unlink(ins)
         self._count -= 1
         ins._unuse()
@@ -244,7 +253,8 @@ class Module:
     ) -> Instruction:
         """MIGraphX's form: by another instruction, or by an op on `args` (default: the same inputs)."""
         if isinstance(new, Operation):
-            new = self.add(new, *(ins.inputs if args is None else args), sources=ins.sources, before=ins)
+            inputs = ins.inputs if args is None else args
+            new = self.add(new, *inputs, modules=ins.modules, sources=ins.sources, before=ins)
         self.replace(ins, new)
         return new
 
@@ -320,7 +330,8 @@ class Module:
             if ins.is_literal:
                 made = Instruction(ins.op, ins.result, literal=ins.literal, sources=ins.sources)
             elif isinstance(ins.op, Param):
-                shape = (parameters or {}).get(ins.op.label) or ins.result.substitute(symbols)
+                given = (parameters or {}).get(ins.op.label)
+                shape = ins.result.substitute(symbols) if given is None else given
                 learn_symbols(ins.result, shape, symbols)
                 made = Instruction(Param(label=ins.op.label, shape=shape), shape, sources=ins.sources)
             else:
@@ -351,14 +362,19 @@ class Module:
         parameters = list(module.parameters.values())
         if len(parameters) != len(args):
             raise ParameterError(f"module {module.name!r} takes {len(parameters)} parameters, got {len(args)}")
-        went.update(zip(parameters, args, strict=True))
+        symbols: dict[str, Dim] = {}
+        for parameter, arg in zip(parameters, args, strict=True):
+            went[parameter] = arg
+            learn_symbols(parameter.result, arg.result, symbols)
         for ins in module:
             if ins in went or ins.is_return:
                 continue
             inputs = tuple(went.get(i, i) for i in ins.inputs)
-            modules = tuple(m.clone({}, went) for m in ins.modules)
-            result = ins.result if ins.is_literal else infer_shape(ins.op, inputs, modules)
-            made = Instruction(ins.op, result, inputs, modules, ins.literal, ins.sources)
+            modules = tuple(m.clone(symbols, went) for m in ins.modules)
+            op = ins.op.substitute(symbols) if symbols else ins.op
+            result = ins.result if ins.is_literal else infer_shape(op, inputs, modules)
+            learn_symbols(ins.result, result, symbols)
+            made = Instruction(op, result, inputs, modules, ins.literal, ins.sources)
             went[ins] = self._insert(made, before)
         return [went[o] for o in module.outputs]
 

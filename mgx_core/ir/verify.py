@@ -26,14 +26,15 @@ def verify(module: Module, seen: set[Instruction] | None = None) -> list[str]:
                 wrong.append(f"{where} reads {i!r}, which does not come before it")
             if ins not in i._users:
                 wrong.append(f"{where} is not among the users of {i!r}")
-        for user in ins._users:
-            if ins not in user.inputs:
-                wrong.append(f"{where} counts {user!r} as a user, which does not read it")
+        strangers = [user for user in ins._users if ins not in user.inputs]
+        wrong += [f"{where} counts {user!r} as a user, which does not read it" for user in strangers]
         if ins.is_return and ins._next is not None:
             wrong.append(f"{where} is not the last instruction")
+        if ins.literal is not None and not same_type(ins.result, ins.literal.shape):
+            wrong.append(f"{where} holds a value of shape {ins.literal.shape}")
         for nested in ins.modules:
             wrong += verify(nested, visible)
-        if not (ins.is_literal or ins.is_param or ins.is_return):
+        if not (ins.is_literal or ins.is_return):
             try:
                 shape = infer_shape(ins.op, ins.inputs, ins.modules)
                 if not same_type(ins.result, shape):

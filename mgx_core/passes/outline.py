@@ -89,7 +89,6 @@ def outline(
     for ins in members:
         inputs = tuple(take(i) for i in ins.inputs)
         went[ins] = copy(ins, inputs)
-        ins.modules = () if ins.modules else ins.modules
     results = [m for m in members if any(not _only_inside(u, inside, module) for u in m.users)]
     returned = [went[r] for r in results]
     body._insert_last(Instruction(Return(), TupleShape(r.result for r in returned), tuple(returned)))

@@ -1,7 +1,7 @@
 """The Python of the guides runs, and so do their commands.
 
-A block ``python`` is run, all of a page in one namespace; a block with ``file=PATH`` is written to that file; a ``pyproject.toml``
-among them is as good as installed; lines ``mgx-driver ...`` of ``sh`` blocks are run and must succeed.
+A block ``python`` is run, all of a page in one namespace; a block with ``file=PATH`` is written to that file; a
+``pyproject.toml`` among them is as good as installed; lines ``mgx-driver ...`` of ``sh`` blocks are run and must succeed.
 """
 
 from __future__ import annotations

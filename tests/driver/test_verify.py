@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from mgx_core import HostContext, Program, Shape, op
-from mgx_core.driver.accuracy import FOUR_BITS, HALF, WIDE, Tolerance, compare, default_tolerance
+from mgx_core.driver.accuracy import FOUR_BITS, HALF, WIDE, Difference, Tolerance, compare, default_tolerance
 from mgx_core.driver.edit import prefix, steps
+from mgx_core.driver.hunt import Hunt
 
 
 def test_passes_on_a_right_target(drive, drive_json, chain):
@@ -102,3 +103,19 @@ def test_prefix_returns_what_is_alive(plugins):
     cut.compile(HostContext(plugins.target("host")))
     results = cut.run({"x": np.zeros(2, np.float32)})
     assert [r.tolist() for r in results] == [[1, 1], [0, 0]]
+
+
+def test_instruction_that_reads_a_tuple_is_checked_alone(plugins):
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [4]))
+    pair = main.add(op("topk", k=2, axis=0), x)
+    main.add_return([main.add(op("get_tuple_elem", index=n), pair) for n in (0, 1)])
+
+    def compile(one):
+        one.compile(plugins.target("host"))
+        return one.executable
+
+    hunt = Hunt(program, {"x": np.array([3, 9, 1, 5], np.float32)}, WIDE, compile)
+    assert [r.tolist() for r in hunt.results()] == [[9, 5], [1, 3]]
+    assert [hunt.alone(n) for n in range(3)] == [(Difference(repr(hunt.steps[n]), ""), "") for n in range(3)]

@@ -29,7 +29,7 @@ class Refused(Exception):
 class Node:
     """A value at each point of the iteration space.
 
-    kind: ``load`` (param, offset, strides by axis), ``const``, ``prim``, ``convert``, ``reduce``; dtype: as computed
+    kind: ``load`` (param, strides by axis), ``const``, ``prim``, ``convert``, ``reduce``; dtype: as computed
     (for ``load`` as stored); axes: those along which it varies.  Equal nodes are one object.
     """
 
@@ -72,10 +72,10 @@ class Graph:
             found.ident = len(self._known)
         return found
 
-    def load(self, param: int, offset: int, dtype: DType, strides: Sequence[int]) -> Node:
+    def load(self, param: int, dtype: DType, strides: Sequence[int]) -> Node:
         steps = tuple(0 if n == 1 else s for n, s in zip(self.dims, strides, strict=True))
         axes = frozenset(i for i, s in enumerate(steps) if s)
-        return self._node("load", dtype, (), (param, offset, steps), axes, 0)
+        return self._node("load", dtype, (), (param, steps), axes, 0)
 
     def const(self, value: Any, dtype: DType) -> Node:
         return self._node("const", dtype, (), repr(value), frozenset(), 0)
@@ -200,14 +200,17 @@ class _Reader:
         self.trees.append(tree)
         return tree
 
-    def _leaf(self, param: int, shape: Shape, offset: int = 0) -> _Tree:
+    def _leaf(self, param: int, shape: Shape) -> _Tree:
         if not supported(shape.dtype):
             raise Refused(f"loops do not compute with {shape.dtype}")
 
-        def build(shape: Shape, offset: int) -> Node:
-            return self.graph.load(param, offset, shape.dtype, shape.strides())
+        def build(tree: _Tree) -> Node:
+            lens, steps = tree.shape.lens(), tree.shape.strides()
+            if tree.shape.elements() == 1:
+                lens = steps = [1] * len(self.graph.dims)
+            return self.graph.load(param, shape.dtype, [0 if n == 1 else s for n, s in zip(lens, steps, strict=True)])
 
-        return self._keep(_Tree(shape, lambda tree: build(tree.shape, offset), leaf=True))
+        return self._keep(_Tree(shape, build, leaf=True))
 
     def _tree(self, ins: Instruction) -> _Tree:
         op = ins.op
@@ -233,8 +236,6 @@ class _Reader:
 
     def _viewed(self, tree: _Tree, op: Any) -> _Tree:
         if tree.leaf:
-            if tree.build.__name__ == "fixed" and tree.shape.elements() and op.view(tree.shape) is None:
-                raise Refused(f"{op.name} of a reduction moves its axes")
             found = op.view(tree.shape)
             if found is None:
                 raise Refused(f"{op.name} of {tree.shape} is no view")

@@ -1,0 +1,356 @@
+"""How far a right result may lie from the definition: computed from element type, term count and condition, never chosen.
+
+Every op is one of four kinds.  *Exact*: its results are elements of its inputs, integers or truth values; they are compared bit
+for bit.  *Pointwise*: its scalar expression is evaluated in float64 with the rounding error of each primitive drawn at random
+(Monte Carlo arithmetic); the spread of the results is the condition.  *Linear*: a sum of products of n terms has an error of at
+most growth(n) * u * (the same sum of magnitudes).  *Composite*: all else; inputs are moved by one rounding unit at random and the
+spread of the results is scaled by the growth of the longest sum inside.  Each result may in addition be rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+
+from mgx_core import Operation, Pointwise, dtype, scalar
+from mgx_core.argument import shape_of
+from mgx_core.errors import MgxError
+
+__all__ = ["EXACT", "growth", "is_exact", "local_error", "tolerance", "unit"]
+
+FUNCTION_ULPS: Final = 4.0  # what the libraries of the field promise for a transcendental function
+SAMPLES: Final = 4
+SAFETY: Final = 4.0  # a few uniform samples understate the largest deviation; by less than this
+CONFIDENCE: Final = 6.0  # rounding errors are taken as independent: a sum's grows with sqrt(n), at 6 standard deviations
+
+EXACT_PRIMITIVES: Final = frozenset(
+    "neg abs sign min max floor ceil round trunc lt le gt ge eq ne isnan isinf logical_and logical_or logical_xor logical_not "
+    "bitwise_and bitwise_or bitwise_xor bitwise_not shift_left shift_right where".split()
+)
+ROUNDED_PRIMITIVES: Final = frozenset("add sub mul div sqrt".split())  # correctly rounded, or one unit off on fast hardware
+
+EXACT: Final = frozenset(
+    "identity bit_cast multibroadcast broadcast broadcast_for_dot broadcast_with_dims scalar tile array_feature_extractor "
+    "binarizer imputer one_hot_encoder concat get_tuple_elem dimensions_of fill eye_like allocate load image_decoder gather "
+    "gather_elements gathernd onehot trilu concat_past_present label_encoder diagonal zip_map cast_map dict_vectorizer transpose "
+    "contiguous layout reverse reverse_sequence nonmaxsuppression pack_int4 unpack_int4 pack_fp4 unpack_fp4 unpack_bits pad "
+    "fixed_pad max_pool_indices max_unpool capture rnn_last_hs_output rnn_var_sl_last_output rnn_last_cell_output "
+    "rnn_var_sl_shift_sequence rnn_var_sl_shift_output reduce_max reduce_min reduce_any reduce_all argmax argmin reshape "
+    "reshape_lazy flatten squeeze unsqueeze as_shape max_roi_pool scatter_none scatter_min scatter_max scatternd_none "
+    "scatternd_min scatternd_max tensor_scatter nonzero compress unique sequence_construct sequence_empty sequence_at "
+    "sequence_insert sequence_erase sequence_length split_to_sequence concat_from_sequence optional optional_has_element "
+    "optional_get_element slice split step scan_slice hardmax string_concat string_split string_normalizer regex_full_match "
+    "tokenizer topk im2col undefined outline select_module if loop scan run_on_target tf_idf_vectorizer".split()
+)
+
+
+def unit(kind: dtype.DType) -> float:
+    """The rounding unit (largest relative error of one rounding, times two) of the type in which a dtype is computed."""
+    if kind.kind == "c":
+        return 2.0**-23 if kind.bits <= 64 else 2.0**-52
+    return float(np.finfo(kind.accumulate).eps) if kind.kind == "f" else 0.0
+
+
+def rounding(kind: dtype.DType) -> float:
+    """Relative distance of neighbours in the result's own type."""
+    return unit(kind) if kind.kind == "c" else kind.epsilon
+
+
+def smallest(kind: dtype.DType) -> float:
+    """What may be flushed to zero: the subnormals of the type in which it is computed, one step of a narrower result."""
+    if kind.kind == "c":
+        return float(np.finfo(np.float32).tiny)
+    if kind.kind != "f":
+        return 0.0
+    tiny = float(np.finfo(kind.accumulate).tiny)
+    if kind.bits >= 32:
+        return tiny
+    import ml_dtypes
+
+    info = ml_dtypes.finfo(kind.numpy)
+    return max(tiny, float(info.smallest_subnormal))
+
+
+def growth(terms: int) -> float:
+    """By how much the error of a sum of so many rounded terms exceeds one rounding unit of the sum of magnitudes."""
+    return 1.0 + min(float(terms), CONFIDENCE * math.sqrt(max(terms, 1)))
+
+
+def is_exact(op: Operation) -> bool:
+    """Whether no result of the op is ever rounded."""
+    if isinstance(op, Pointwise):
+        return op.name != "convert" and ulps(type(op)) == 0
+    if op.name == "pooling":
+        return op.mode == "max"  # type: ignore[attr-defined,no-any-return]
+    if op.name == "resize":
+        return op.mode == "nearest"  # type: ignore[attr-defined,no-any-return]
+    if op.name == "grid_sample":
+        return False
+    return op.name in EXACT
+
+
+@cache
+def ulps(cls: type[Pointwise]) -> float:
+    """The sum of the errors of a scalar expression's primitives, in units of their results."""
+    total = 0.0
+
+    def node(e: Any, args: list[Any]) -> None:
+        nonlocal total
+        total += cost(e.primitive)
+
+    scalar.fold(cls.scalar, lambda e: None, node, lambda e, v: None)
+    return total
+
+
+def cost(primitive: str) -> float:
+    if primitive in EXACT_PRIMITIVES:
+        return 0.0
+    return 1.0 if primitive in ROUNDED_PRIMITIVES else FUNCTION_ULPS
+
+
+# linear ops: which operands' magnitudes enter, and how many terms a result sums ----------------------------------------------
+
+
+def _contracted(op: Any, xs: Sequence[Any], out: Any) -> int:
+    return int(xs[0].shape[-1])
+
+
+def _window(op: Any, xs: Sequence[Any], out: Any) -> int:
+    return int(np.prod(xs[1].shape[1:]))
+
+
+def _transposed_window(op: Any, xs: Sequence[Any], out: Any) -> int:
+    return int(np.prod(xs[1].shape)) // max(int(xs[1].shape[1]), 1)
+
+
+def _reduced(op: Any, xs: Sequence[Any], out: Any) -> int:
+    return max(1, xs[0].size // max(np.asarray(out).size, 1))
+
+
+def _scanned(op: Any, xs: Sequence[Any], out: Any) -> int:
+    return int(xs[0].shape[op.axis])
+
+
+def _einsum(op: Any, xs: Sequence[Any], out: Any) -> int:
+    return max(1, max(x.size for x in xs) * 8)
+
+
+def _all_of(op: Any, xs: Sequence[Any], out: Any) -> int:
+    return int(xs[0].size)
+
+
+def _updates(op: Any, xs: Sequence[Any], out: Any) -> int:
+    return int(xs[-1].size)
+
+
+def _pool(op: Any, xs: Sequence[Any], out: Any) -> int:
+    return int(np.prod(op.lengths)) if op.lengths else int(np.prod(xs[0].shape[2:]))
+
+
+LINEAR: Final[Mapping[str, tuple[tuple[int, ...], Callable[..., int]]]] = {
+    "dot": ((0, 1), _contracted),
+    "convolution": ((0, 1), _window),
+    "convolution_backwards": ((0, 1), _transposed_window),
+    "quant_dot": ((0, 1), _contracted),
+    "quant_convolution": ((0, 1), _window),
+    "deform_conv": ((0, 1, 3, 4), _window),
+    "reduce_sum": ((0,), _reduced),
+    "reduce_mean": ((0,), _reduced),
+    "prefix_scan_sum": ((0,), _scanned),
+    "einsum": (tuple(range(8)), _einsum),
+    "scatter_add": ((0, 2), _updates),
+    "scatternd_add": ((0, 2), _updates),
+    "col2im": ((0,), _all_of),
+    "pooling": ((0,), _pool),
+}
+
+# composites: the longest sum (or product) inside ---------------------------------------------------------------------------
+
+
+def terms_of(op: Operation, xs: Sequence[Any]) -> int:
+    """An upper bound of the number of roundings that follow one another on the way to one result."""
+    sizes = [x.shape for x in xs if isinstance(x, np.ndarray) and x.size]
+    if not sizes:
+        return 1
+    first = sizes[0]
+    match op.name:
+        case "softmax" | "logsoftmax":
+            return int(first[op.axis]) if first else 1  # type: ignore[attr-defined]
+        case "layernorm" | "rmsnorm":
+            return int(np.prod(first[op.axis :]))  # type: ignore[attr-defined]
+        case "groupnorm" | "instancenorm" | "det" | "inverse":
+            return int(np.prod(first[1:]))
+        case "rnn" | "gru" | "lstm":
+            return int(first[0]) * (int(first[-1]) + int(op.hidden_size))  # type: ignore[attr-defined]
+    return int(sum(sum(s) for s in sizes))
+
+
+# errors of one op --------------------------------------------------------------------------------------------------------
+
+
+def widened(x: Any) -> Any:
+    """A float array as float64, a complex one as complex128; others unchanged."""
+    if not isinstance(x, np.ndarray) or x.dtype == object:
+        return x
+    kind = dtype.of(x.dtype).kind
+    return x.astype(np.float64) if kind == "f" else x.astype(np.complex128) if kind == "c" else x
+
+
+def finite_magnitude(y: Any) -> Any:
+    wide = np.abs(widened(y))
+    return np.where(np.isfinite(wide), wide, 0.0)
+
+
+def magnitude(op: Operation, xs: Sequence[Any], out: Any) -> tuple[Any, int] | None:
+    """For linear ops: the same sum over magnitudes, and its number of terms."""
+    known = LINEAR.get(op.name)
+    if known is None or (op.name == "pooling" and op.mode != "average"):  # type: ignore[attr-defined]
+        return None
+    operands, count = known
+    inputs = [
+        np.abs(widened(x)) if i in operands and isinstance(x, np.ndarray) and dtype.of(x.dtype).kind == "f" else x
+        for i, x in enumerate(xs)
+    ]
+    try:
+        with np.errstate(all="ignore"):
+            sums = op.evaluate(inputs)
+    except MgxError:
+        return None
+    return finite_magnitude(sums), count(op, xs, out)
+
+
+def local_error(op: Operation, xs: Sequence[Any], out: Any) -> Any:
+    """The error that one op may add to one of its results, element by element, where its inputs are exact.
+
+    What is inside a composite is only estimated here (relative to the largest result); `tolerance` measures it.
+    """
+    if not isinstance(out, np.ndarray) or out.dtype == object:
+        return None
+    kind = dtype.of(out.dtype)
+    if kind.kind not in "fc" or is_exact(op):
+        return None
+    u, size = unit(kind), finite_magnitude(out)
+    error = rounding(kind) * size + smallest(kind)
+    if isinstance(op, Pointwise):
+        return error + ulps(type(op)) * u * size
+    linear = magnitude(op, xs, out)
+    if linear is not None and np.shape(linear[0]) == out.shape:
+        return error + growth(linear[1]) * u * linear[0]
+    return error + growth(terms_of(op, xs)) * u * (size.max() if size.size else 0.0)
+
+
+def tolerance(op: Operation, xs: Sequence[Any], outs: Sequence[Any], rng: np.random.Generator) -> list[Any]:
+    """By how much each result of an op may differ, element by element; None where it must be the same."""
+    if is_exact(op):
+        return [None] * len(outs)
+    kinds = [dtype.of(o.dtype) if isinstance(o, np.ndarray) else None for o in outs]
+    spreads = _spread(op, xs, outs, rng)
+    result: list[Any] = []
+    for out, kind, spread in zip(outs, kinds, spreads, strict=True):
+        if kind is None or kind.kind not in "fciu" or (kind.kind in "iu" and spread is None):
+            result.append(None)
+            continue
+        if kind.kind in "iu":
+            result.append(SAFETY * spread if np.any(spread) else None)
+            continue
+        error = local_error(op, xs, out)
+        if spread is not None and error is not None:
+            scale = 1.0 if isinstance(op, Pointwise) else growth(terms_of(op, xs))
+            error = error + SAFETY * scale * spread
+        result.append(error)
+    return result
+
+
+def _spread(op: Operation, xs: Sequence[Any], outs: Sequence[Any], rng: np.random.Generator) -> list[Any]:
+    """The largest deviation of each result when roundings are drawn at random; None where nothing could be drawn."""
+    if op.name in LINEAR and not (op.name == "pooling" and op.mode != "average"):  # type: ignore[attr-defined]
+        return [None] * len(outs)
+    draw = _pointwise_sample if isinstance(op, Pointwise) else _moved_sample
+    base = draw(op, xs, None)
+    if base is None:
+        return [None] * len(outs)
+    spreads = [np.zeros(np.shape(b)) for b in base]
+    for _ in range(SAMPLES):
+        sample = draw(op, xs, rng)
+        for i, (b, s) in enumerate(zip(base, sample or base, strict=True)):
+            spreads[i] = np.maximum(spreads[i], deviation(b, s)) if np.shape(b) == np.shape(s) else spreads[i] + np.inf
+    return [s if np.shape(s) == np.shape(o) else None for s, o in zip(spreads, outs, strict=True)]
+
+
+def deviation(a: Any, b: Any) -> Any:
+    """|a - b|, infinite where one is finite and the other is not."""
+    if not isinstance(a, np.ndarray) or a.dtype == object or not isinstance(b, np.ndarray):
+        return np.zeros(np.shape(a))
+    x, y = widened(scalar.widen(a)), widened(scalar.widen(b))
+    if x.dtype.kind in "biu":
+        x, y = x.astype(np.float64), y.astype(np.float64)
+    with np.errstate(all="ignore"):
+        apart = np.abs(x - y)
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    return np.where(same, 0.0, np.where(np.isfinite(apart), apart, np.inf))
+
+
+def _pointwise_sample(op: Operation, xs: Sequence[Any], rng: np.random.Generator | None) -> list[Any] | None:
+    """The scalar expression in float64, each primitive's result off by its error."""
+    assert isinstance(op, Pointwise)
+    floats = [dtype.of(x.dtype) for x in xs if isinstance(x, np.ndarray) and x.dtype != object]
+    floats = [t for t in floats if t.kind in "fc"]
+    if not floats or ulps(type(op)) == 0:
+        return None
+    u = max(map(unit, floats))
+    wide = [widened(x) for x in xs]
+    like = next(w.dtype for w in wide if w.dtype.kind in "fc")
+
+    def leaf(e: Any) -> Any:
+        if isinstance(e, scalar.Input):
+            return wide[e.index]
+        value = e.value if isinstance(e, scalar.Const) else getattr(op, e.name)
+        return value if isinstance(value, bool) else np.asarray(value).astype(like)
+
+    def node(e: Any, args: list[Any]) -> Any:
+        value = np.asarray(scalar.NUMPY[e.primitive](*args))
+        weight = cost(e.primitive)
+        if rng is None or not weight or value.dtype.kind not in "fc":
+            return value
+        return value * (1 + weight * u * rng.uniform(-1, 1, value.shape))
+
+    def cast(e: Any, value: Any) -> Any:
+        to = getattr(op, e.to) if isinstance(e.to, str) else e.to
+        return widened(scalar.convert(np.asarray(value), to))
+
+    with np.errstate(all="ignore"):
+        return [np.asarray(scalar.fold(type(op).scalar, leaf, node, cast))]
+
+
+def _moved_sample(op: Operation, xs: Sequence[Any], rng: np.random.Generator | None) -> list[Any] | None:
+    """The op on inputs that are off by one rounding unit, in float64 where the op takes it."""
+    arrays = [x for x in xs if isinstance(x, np.ndarray) and x.dtype != object and dtype.of(x.dtype).kind in "fc"]
+    if not arrays or op.takes_modules:
+        return None
+    u = max(unit(dtype.of(x.dtype)) for x in arrays)
+    for wide in (True, False):
+        moved = [_moved(x, u, rng, wide) for x in xs]
+        try:
+            op.result([None if x is None else shape_of(x) for x in moved])
+            with np.errstate(all="ignore"):
+                value = op.evaluate(moved)
+        except MgxError:
+            continue
+        return list(value) if isinstance(value, tuple) else [value]
+    return None
+
+
+def _moved(x: Any, u: float, rng: np.random.Generator | None, wide: bool) -> Any:
+    if not isinstance(x, np.ndarray) or x.dtype == object or dtype.of(x.dtype).kind not in "fc":
+        return x
+    y = widened(x)
+    if not wide:
+        u = max(u, rounding(dtype.of(x.dtype)))
+    if rng is not None:
+        with np.errstate(all="ignore"):
+            y = y * (1 + u * rng.uniform(-1, 1, y.shape))
+    return y if wide else y.astype(x.dtype)

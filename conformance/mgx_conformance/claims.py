@@ -1,0 +1,77 @@
+"""Holding a target to its word: what it reports as placed on itself must not be run by the definition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mgx_core import Launch, Operation, Reference
+
+__all__ = ["DEFINITION", "false_claims", "launches", "watched"]
+
+DEFINITION = "ref"  # the target whose kernels are the definitions
+
+
+@contextmanager
+def watched(*ops: type[Operation]) -> Iterator[set[str]]:
+    """The names of the ops whose definitions are evaluated meanwhile; `ops` are also watched when computed directly."""
+    seen: set[str] = set()
+    evaluate = Operation.evaluate
+    kept: list[tuple[type[Operation], Any]] = []
+
+    def noted(self: Operation, *args: Any, **keywords: Any) -> Any:
+        seen.add(self.name)
+        return evaluate(self, *args, **keywords)
+
+    Operation.evaluate = noted  # type: ignore[method-assign]
+    for cls in dict.fromkeys(ops):
+        compute = cls.__dict__.get("compute")
+        if compute is not None:
+            kept.append((cls, compute))
+            cls.compute = _noting(cls.name, compute, seen)
+    try:
+        yield seen
+    finally:
+        Operation.evaluate = evaluate  # type: ignore[method-assign]
+        for cls, compute in kept:
+            cls.compute = compute
+
+
+def _noting(name: str, compute: Any, seen: set[str]) -> Any:
+    def noted(self: Any, *args: Any, **keywords: Any) -> Any:
+        seen.add(name)
+        return compute(self, *args, **keywords)
+
+    return noted
+
+
+def launches(module: Any) -> Iterator[Launch]:
+    """All launches of a lowered module and of those nested in it."""
+    for ins in module:
+        if isinstance(ins.op, Launch):
+            yield ins.op
+        for inner in ins.modules:
+            yield from launches(inner)
+
+
+def false_claims(executable: Any, evaluated: set[str]) -> str:
+    """What an executable says of itself that is not so, in words; empty if all is.
+
+    evaluated: ops whose definitions ran while it did.
+    """
+    if executable.target.name == DEFINITION:
+        return ""
+    on_host: set[str] = set()
+    for instance in executable.instances():
+        for launch in launches(instance.module):
+            if launch.place == "host":
+                on_host.add(launch.of.name)
+            elif isinstance(launch.kernel, Reference):
+                return f"{launch.of.name} is reported on the target, but its kernel is the reference"
+        on_host |= {p.op.partition("[")[0] for p in instance.placements if p.place == "host"}
+    control = {"if", "loop", "scan", "select_module", "run_on_target", "get_tuple_elem"}
+    hidden = evaluated - on_host - control
+    if hidden:
+        return f"the definition of {', '.join(sorted(hidden))} ran, but the placement report has it on the target"
+    return ""

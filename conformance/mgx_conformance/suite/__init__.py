@@ -1,0 +1,1 @@
+"""The tests that every target runs; one file a level."""

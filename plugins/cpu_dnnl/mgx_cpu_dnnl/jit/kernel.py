@@ -1,0 +1,72 @@
+"""What the loop compiler hands out: a function with everything needed to run it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .engine import Function
+
+__all__ = ["JitKernel", "run_numpy"]
+
+SIGNATURE = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+)
+
+
+@dataclass
+class JitKernel:
+    """A compiled loop and the figures its executor needs.
+
+    C signature: ``void f(void* const* buffers, const int64_t* args, int64_t begin, int64_t end, void* scratch)``.
+    buffers: inputs, then outputs; work: items, [begin, end) is a share of them; grain: least items worth a thread of their
+    own; scratch_bytes: 64-byte aligned memory for each thread; flops, bytes: rough figures for reports; inplace: an output may
+    lie exactly on an input of its own element type and strides; after: kernels to run next on the same buffers and
+    workspace; workspace_bytes: memory shared by all threads, the last buffer (absent if 0).
+    """
+
+    name: str
+    code: Function
+    work: int
+    grain: int
+    args: tuple[int, ...]
+    scratch_bytes: int
+    inputs: int
+    outputs: int
+    flops: int = 0
+    bytes: int = 0
+    inplace: bool = False
+    workspace_bytes: int = 0
+    after: tuple[JitKernel, ...] = field(default=())
+
+    @property
+    def address(self) -> int:
+        """The function's address; reading it compiles whatever waits to be compiled."""
+        return self.code.address
+
+    @property
+    def owner(self) -> Any:
+        """What keeps the machine code alive."""
+        return self.code.engine
+
+
+def run_numpy(kernel: JitKernel, arrays: Sequence[np.ndarray[Any, Any]], chunks: int = 1) -> None:
+    """Run a kernel on arrays (inputs then outputs), in `chunks` shares; a driver for tests."""
+    pointers = [a.ctypes.data for a in arrays]
+    workspace = np.empty(kernel.workspace_bytes + 64, np.uint8)
+    if kernel.workspace_bytes:
+        pointers.append(-(-workspace.ctypes.data // 64) * 64)
+    buffers = (ctypes.c_void_p * max(len(pointers), 1))(*pointers)
+    for step in (kernel, *kernel.after):
+        args = (ctypes.c_int64 * max(len(step.args), 1))(*step.args)
+        scratch = np.empty(step.scratch_bytes + 64, np.uint8)
+        aligned = -(-scratch.ctypes.data // 64) * 64
+        function = SIGNATURE(step.address)
+        for chunk in range(chunks):
+            begin, end = step.work * chunk // chunks, step.work * (chunk + 1) // chunks
+            if begin < end:
+                function(ctypes.addressof(buffers), ctypes.addressof(args), begin, end, aligned)

@@ -1,0 +1,120 @@
+"""Emitting the nodes of a graph at one place of a loop nest, with what does not vary there taken from outside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from mgx_core import dtype as dt
+
+from . import primitive
+from .code import Code, V
+from .graph import Node
+from .primitive import computed, elem_of
+
+__all__ = ["Scope"]
+
+
+class Scope:
+    """Values of nodes in vectors of `n` lanes (0: scalars).
+
+    load: how a ``load`` node is read here; outer: the scope around, whose values are spread over the lanes.
+    """
+
+    def __init__(self, c: Code, n: int, load: Callable[[Node], V], outer: Scope | None = None) -> None:
+        self.c = c
+        self.n = n
+        self.load = load
+        self.outer = outer
+        self.known: dict[int, V] = {}
+        self.inverses: dict[int, tuple[V, V]] = {}
+
+    def set(self, node: Node, value: V) -> None:
+        self.known[node.ident] = value
+
+    def lookup(self, node: Node) -> V | None:
+        """The value if this scope, or one around, has made it."""
+        found = self.known.get(node.ident)
+        return found if found is not None or self.outer is None else self.outer.lookup(node)
+
+    def value(self, node: Node) -> V:
+        found = self.lookup(node)
+        if found is None:
+            found = self._make(node)
+        elif found.n != self.n:
+            found = self.c.splat(found, self.n)
+        self.known[node.ident] = found
+        return found
+
+    def prepare(self, inner: Iterable[Node], varies: Callable[[Node], bool]) -> None:
+        """Make here what nodes of a loop inside will read and what does not vary in that loop."""
+        for node in inner:
+            if not varies(node):
+                if node.kind != "const":
+                    self.value(node)
+                continue
+            for a in node.args:
+                if not varies(a) and a.kind != "const":
+                    self.value(a)
+            if _divides(node) and not varies(node.args[1]) and node.args[1].kind != "const":
+                self._inverse(node.args[1])
+
+    def _inverse(self, node: Node) -> None:
+        """A power of two s and 1 / (x s), so that a / x is (a s) times it without overflow on the way."""
+        if node.ident in self.inverses:
+            return
+        c, x = self.c, self.value(node)
+        size = c.intrinsic("fabs", x)
+        one = c.const(1.0, x)
+        s = c.select(c.compare("olt", size, c.const(2.0**-100, x)), c.const(2.0**64, x), one)
+        s = c.select(c.compare("ogt", size, c.const(2.0**100, x)), c.const(2.0**-64, x), s)
+        self.inverses[node.ident] = s, c.op("fdiv", one, c.op("fmul", x, s))
+
+    def find_inverse(self, node: Node) -> tuple[V, V] | None:
+        found = self.inverses.get(node.ident)
+        if found is None and self.outer is not None:
+            found = self.outer.find_inverse(node)
+        return found
+
+    def _make(self, node: Node) -> V:
+        c = self.c
+        match node.kind:
+            case "const":
+                from .graph import _number
+                from .code import constant
+
+                return constant(_number(node), elem_of(node.dtype), self.n)
+            case "load":
+                return self.load(node)
+            case "convert":
+                x = self.value(node.args[0])
+                return primitive.convert(c, x, computed(node.args[0].dtype), dt.of(node.extra))
+            case "prim":
+                if _divides(node):
+                    quick = self._quick_division(node)
+                    if quick is not None:
+                        return quick
+                args = [self.value(a) for a in node.args]
+                kind = node.args[-1].dtype if node.extra == "where" else node.args[0].dtype
+                return primitive.apply(c, node.extra, computed(kind), args)
+        raise AssertionError(f"a {node.kind} that no loop has made")
+
+    def _quick_division(self, node: Node) -> V | None:
+        c, (a, b) = self.c, node.args
+        if b.kind == "const":
+            from .graph import _number
+
+            by = float(_number(b))
+            x = self.value(a)
+            if by != 0 and math.isfinite(by) and 1e-30 < abs(by) < 1e30 and (self.n or math.frexp(by)[0] == 0.5):
+                return c.op("fmul", x, c.const(1.0 / by, x))
+            return None
+        found = self.find_inverse(b) if self.n else None
+        if found is None:
+            return None
+        s, r = (c.splat(v, self.n) for v in found)
+        return c.op("fmul", c.op("fmul", self.value(a), s), r)
+
+
+def _divides(node: Node) -> bool:
+    return node.kind == "prim" and node.extra == "div" and node.dtype is dt.float32

@@ -1,0 +1,82 @@
+"""Iteration spaces: which axes a loop runs over, in what order, and the steps of its operands along each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from .code import Code, V
+
+__all__ = ["Args", "Axis", "axes_of", "items", "merged"]
+
+
+class Axis(NamedTuple):
+    """One loop: its extent, each operand's step in elements, and the class of axes that it may be merged within."""
+
+    extent: int
+    steps: tuple[int, ...]
+    reduced: bool = False
+
+
+def axes_of(dims: Sequence[int], steps: Sequence[Sequence[int]], reduced: frozenset[int] = frozenset()) -> list[Axis]:
+    """The axes with more than one index; `steps`: by operand, then by axis."""
+    return [Axis(n, tuple(s[i] for s in steps), i in reduced) for i, n in enumerate(dims) if n != 1]
+
+
+def merged(axes: Sequence[Axis]) -> list[Axis]:
+    """Neighbours that every operand walks as one axis, joined."""
+    out: list[Axis] = []
+    for axis in axes:
+        last = out[-1] if out else None
+        if (
+            last is not None
+            and last.reduced == axis.reduced
+            and all(a == b * axis.extent for a, b in zip(last.steps, axis.steps, strict=True))
+        ):
+            out[-1] = Axis(last.extent * axis.extent, axis.steps, axis.reduced)
+        else:
+            out.append(axis)
+    return out
+
+
+class Args:
+    """Run-time numbers of a kernel: given a value when the kernel is made, an SSA value when its code is."""
+
+    def __init__(self) -> None:
+        self.values: list[int] = []
+        self._refs: list[V] = []
+
+    def add(self, value: int) -> int:
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def load(self, c: Code) -> list[V]:
+        """Loads of all numbers; to be called at the start of the function."""
+        args = V("%args", "ptr", 0)
+        return [c.load(c.gep(args, i, "i64"), "i64", 0) for i in range(len(self.values))]
+
+
+def items(c: Code, extents: Sequence[V], body: Callable[[list[V]], None]) -> None:
+    """The loop over work items [begin, end): `body` gets the indices along each extent, the last runs fastest."""
+    begin, end = V("%begin", "i64", 0), V("%end", "i64", 0)
+    zero, one = V("0", "i64", 0), V("1", "i64", 0)
+    first: list[V] = []
+    rest = begin
+    for extent in reversed(extents[1:]):
+        first.insert(0, c.op("urem", rest, extent))
+        rest = c.op("udiv", rest, extent)
+    if extents:
+        first.insert(0, rest)
+
+    def step(_: V, index: list[V]) -> list[V]:
+        body(list(index))
+        out: list[V] = []
+        carry = one
+        for at, extent in zip(reversed(index), reversed(extents), strict=True):
+            up = c.op("add", at, carry)
+            full = c.compare("eq", up, extent)
+            out.insert(0, c.select(full, zero, up))
+            carry = c.select(full, one, zero)
+        return out
+
+    c.loop(begin, end, 1, step, first)

@@ -1,0 +1,73 @@
+"""Between strided values and oneDNN's memory descriptors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgx_core import Shape
+from mgx_core import dtype as dt
+
+from .emitter import Emitter
+from .values import Value, channels_last
+
+__all__ = ["NAMES", "as_channels_last", "descriptor", "is_channels_last", "same_order"]
+
+NAMES = {dt.float32: "f32", dt.bfloat16: "bf16", dt.float16: "f16", dt.int8: "s8", dt.uint8: "u8", dt.int32: "s32"}
+
+
+def descriptor(value: Value | Shape, lens: list[int] | None = None, strides: list[int] | None = None) -> Any:
+    """The plain descriptor of a value, or of the same memory seen with other extents and strides.
+
+    Axes that are broadcast (stride 0) become extents of 1, which oneDNN repeats.
+    """
+    from . import _native
+
+    shape = value.shape if isinstance(value, Value) else value
+    lens = shape.lens() if lens is None else lens
+    strides = shape.strides() if strides is None else strides
+    dims = [1 if s == 0 and n != 1 else n for n, s in zip(lens, strides, strict=True)]
+    steps = [max(s, 1) for s in strides]
+    return _native.MemoryDesc(dims, NAMES[shape.dtype], steps)
+
+
+def is_channels_last(value: Value) -> bool:
+    """Whether a [n, c, ..] value lies with its channels innermost, densely (axes of extent 1 may have any stride)."""
+    wanted = channels_last(value.lens)
+    return all(n == 1 or s == w for n, s, w in zip(value.lens, value.strides, wanted, strict=True))
+
+
+def as_channels_last(e: Emitter, value: Value) -> Value:
+    """The value with channels innermost: itself, or a copy."""
+    if is_channels_last(value):
+        return normalised(value, channels_last(value.lens))
+    return e.copy(value, channels_last(value.lens))
+
+
+def normalised(value: Value, strides: list[int]) -> Value:
+    """The same memory with the strides that axes of extent 1 have in a dense layout."""
+    return Value(Shape(value.shape.dtype, value.lens, strides), value.buffer, value.offset)
+
+
+def same_order(value: Value) -> list[int]:
+    """Dense strides that keep the axis order of a value's memory (row-major where it repeats or says nothing)."""
+    lens, strides = value.lens, value.strides
+    if any(s == 0 and n != 1 for n, s in zip(lens, strides, strict=True)):
+        return Shape(value.shape.dtype, lens).strides()
+    order = _stable_order(lens, strides)
+    out = [0] * len(lens)
+    step = 1
+    for axis in reversed(order):
+        out[axis] = step
+        step *= lens[axis]
+    return out
+
+
+def _stable_order(lens: list[int], strides: list[int]) -> list[int]:
+    """Axis order by stride; axes of extent 1 stay beside their left neighbour."""
+    real = sorted((a for a in range(len(lens)) if lens[a] != 1), key=lambda a: (-strides[a], a))
+    order = list(real)
+    for axis in range(len(lens)):
+        if lens[axis] == 1:
+            position = order.index(axis - 1) + 1 if axis - 1 in order else 0
+            order.insert(position, axis)
+    return order

@@ -1,0 +1,13 @@
+"""The plans of the cpu target, by family."""
+
+from __future__ import annotations
+
+from mgx_core import Kernels
+
+from . import attention, convolution, loops, moves, pooling, products, views
+
+__all__ = ["PLANS"]
+
+PLANS: Kernels = (
+    views.PLANS + convolution.PLANS + products.PLANS + attention.PLANS + pooling.PLANS + loops.PLANS + moves.PLANS
+)

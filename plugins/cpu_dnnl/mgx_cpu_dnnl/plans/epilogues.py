@@ -1,0 +1,148 @@
+"""Pointwise work after a library primitive: post-ops where they can express it, a loop of its own where not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mgx_core import Instruction, Module, No
+from mgx_core.dtype import DType
+
+from ..emitter import Emitter
+from ..epilogue import Link, read_chain
+from ..kernel import Declined, Results
+from ..layout import NAMES, descriptor
+from ..values import Value
+from .offer import FLOATS
+
+__all__ = ["Epilogue", "fused_epilogue"]
+
+Build = Callable[[Emitter, Instruction, Sequence[Value], "Epilogue | None"], Value]
+
+
+@dataclass
+class Epilogue:
+    """Links with the values they read, for one primitive whose result has the extents `lens`.
+
+    dtype: of the result; residual: the value that is added in place, if there is one.
+    """
+
+    dtype: DType
+    lens: list[int]
+    links: list[tuple[Link, Value | None]]
+    bias: Value | None = None
+    residual: Value | None = None
+    _operands: list[Value] = field(default_factory=list)
+
+    def attributes(self, e: Emitter, out: Value, flat: tuple[int, int] | None = None) -> dict[str, Any]:
+        """Keywords for the primitive's builder; `flat` are the extents of a result that is seen as one matrix.
+
+        Errors: Declined if an operand cannot be seen so.
+        """
+        ops: list[tuple[Any, ...]] = []
+        self._operands = []
+        for link, operand in self.links:
+            if link.kind == "eltwise":
+                ops.append(("eltwise", link.algorithm, link.alpha, link.beta))
+            elif operand is self.residual and operand is not None:
+                ops.append(("sum", 1.0))
+            else:
+                assert operand is not None
+                ops.append(("binary", link.algorithm, _operand_descriptor(operand, flat)))
+                self._operands.append(operand)
+        return {"post_ops": ops} if ops else {}
+
+    def arguments(self, made: Any) -> dict[int, Value]:
+        """The values that the post-ops read, by the primitive's argument numbers."""
+        numbers = [n for n in made.post_op_args if n]
+        return dict(zip(numbers, self._operands, strict=True))
+
+
+def _operand_descriptor(operand: Value, flat: tuple[int, int] | None) -> Any:
+    lens, strides = operand.lens, operand.strides
+    if flat is None:
+        return descriptor(operand)
+    outer = list(zip(lens[:-1], strides[:-1], strict=True))
+    last = strides[-1] if lens[-1] != 1 else 0
+    if all(s == 0 or n == 1 for n, s in outer):
+        return descriptor(operand, [1, flat[1]], [flat[1], 1]) if last else descriptor(operand, [1, 1], [1, 1])
+    step = next(s for n, s in reversed(outer) if n != 1)
+    expected = step
+    for n, s in reversed(outer):
+        if n != 1 and s != expected:
+            raise Declined("an operand of the epilogue does not lie like one matrix")
+        expected *= n
+    return descriptor(operand, [flat[0], flat[1]], [step, last]) if last else descriptor(operand, [flat[0], 1], [step, 1])
+
+
+def fused_epilogue(e: Emitter, body: Module, args: Sequence[Value], build: Build) -> Results:
+    """A group of an anchor, reshapes and a pointwise group: the anchor with post-ops, or the parts one after the other."""
+    env: dict[Instruction, Value] = dict(zip(body.parameters.values(), args, strict=True))
+    parts = [i for i in body if not (i.is_param or i.is_return)]
+    tail = parts[-1]
+    anchor = next(i for i in parts if i.op.name in ("dot", "convolution", "convolution_backwards"))
+    for ins in parts[: parts.index(anchor)]:
+        env[ins] = e.emit(ins, env)
+    between = parts[parts.index(anchor) + 1 : -1]
+    operands = [env[i] for i in anchor.inputs]
+    reshaped = [i for i in between if i.op.name in ("reshape", "squeeze", "unsqueeze")]
+    for ins in between:
+        if ins not in reshaped:
+            env[ins] = e.emit(ins, env)
+    if tail.op.name == "pointwise" and not reshaped:
+        with e.trial() as trial:
+            found = _epilogue(e, tail, anchor, env)
+            if isinstance(found, Epilogue):
+                result = build(e, anchor, operands, found)
+                trial.keep()
+                return result
+            e.note(found.why)
+    with e.trial() as trial:
+        result = build(e, anchor, operands, None)
+        trial.keep()
+    env[anchor] = result
+    for ins in reshaped:
+        env[ins] = e.emit(ins, env)
+    return e.emit(tail, env)
+
+
+def _epilogue(e: Emitter, tail: Instruction, anchor: Instruction, env: dict[Instruction, Value]) -> Epilogue | No:
+    body = tail.modules[0]
+    result = body.outputs[0].shape
+    if result.dtype not in FLOATS:
+        return No(f"the result is {result.dtype}")
+    parameters = list(body.parameters.values())
+    at = tail.inputs.index(anchor)
+    links = read_chain(body, parameters[at], anchor.shape.dtype)
+    if isinstance(links, No):
+        return links
+    inner: dict[Instruction, Value] = {p: env[i] for p, i in zip(parameters, tail.inputs, strict=True) if i is not anchor}
+    bound: list[tuple[Link, Value | None]] = []
+    residual: Value | None = None
+    for link in links:
+        operand = None
+        if link.operand is not None:
+            operand = _resolved(e, link.operand, inner)
+            if operand is None or operand.shape.dtype not in NAMES:
+                return No("an operand of the epilogue is computed inside the group")
+            if residual is None and link.algorithm == "add" and e.may_overwrite(operand, result.dtype):
+                residual = operand
+        bound.append((link, operand))
+    return Epilogue(result.dtype, result.lens(), bound, residual=residual)
+
+
+def _resolved(e: Emitter, ins: Instruction, env: dict[Instruction, Value]) -> Value | None:
+    """A parameter of the group, or views of one."""
+    if ins in env:
+        return env[ins]
+    if ins.literal is not None:
+        return e.literal(ins.literal.to_numpy())
+    view = getattr(ins.op, "view", None)
+    if view is None or len(ins.inputs) != 1:
+        return None
+    source = _resolved(e, ins.inputs[0], env)
+    if source is None:
+        return None
+    found = view(source.shape)
+    return None if found is None else source.seen_as(*found)

@@ -1,0 +1,78 @@
+"""Groups of pointwise ops and reductions as compiled loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mgx_core import Kernels, Module, No, Operation, Shape, TupleShape
+from mgx_core.ops.control import FusedReduce, PointwiseGroup
+from mgx_core.ops.softmax import LogSoftmax, Softmax
+from mgx_core.shape import AnyShape
+
+from ..emitter import Emitter
+from ..kernel import Declined, Results
+from ..layout import same_order
+from ..values import Value
+from .offer import NUMBERS, offer, only
+
+__all__ = ["PLANS", "emit_loop", "emit_reduce", "output_like"]
+
+PLANS = Kernels("cpu")
+
+
+def body_dtypes(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    for ins in modules[0]:
+        results = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
+        for r in results:
+            if isinstance(r, Shape) and r.dtype not in NUMBERS:
+                return No(f"{ins.op.name} gives {r.dtype}")
+    return None
+
+
+def output_like(e: Emitter, dtype: Any, lens: Sequence[int], args: Sequence[Value]) -> Value:
+    """A new value that lies in memory like the first operand of the same extents."""
+    for a in args:
+        if a.lens == list(lens) and a.shape.rank > 1:
+            strides = same_order(a)
+            return e.allocate(dtype, lens, strides)
+    return e.allocate(dtype, lens)
+
+
+@offer(PLANS, PointwiseGroup, when=body_dtypes, name="loop")
+def emit_loop(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    from ..jit import compile_pointwise
+
+    given = [a for a in args if a is not None]
+    outputs = [output_like(e, o.shape.dtype, o.shape.lens(), given) for o in modules[0].outputs]
+    kernel = compile_pointwise(modules[0], [a.shape for a in given], [o.shape for o in outputs])
+    if isinstance(kernel, No):
+        raise Declined(kernel.why)
+    e.loop(kernel, given, outputs)
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+@offer(PLANS, FusedReduce, when=body_dtypes, name="reduce-loop")
+def emit_reduce(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    from ..jit import compile_reduce
+
+    given = [a for a in args if a is not None]
+    outputs = [output_like(e, o.shape.dtype, o.shape.lens(), given) for o in modules[0].outputs]
+    kernel = compile_reduce(modules[0], op.axes, [a.shape for a in given], [o.shape for o in outputs])
+    if isinstance(kernel, No):
+        raise Declined(kernel.why)
+    e.loop(kernel, given, outputs)
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+@offer(PLANS, Softmax, LogSoftmax, when=only(NUMBERS), name="norm-loop")
+def emit_norm(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    from ..jit import compile_norm
+
+    given = [a for a in args if a is not None]
+    output = output_like(e, given[0].shape.dtype, given[0].lens, given)
+    kernel = compile_norm(op, [a.shape for a in given], [output.shape])
+    if isinstance(kernel, No):
+        raise Declined(kernel.why)
+    e.loop(kernel, given, [output])
+    return output

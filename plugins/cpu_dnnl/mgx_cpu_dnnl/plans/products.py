@@ -1,0 +1,122 @@
+"""Matrix products through oneDNN, with weights packed once and pointwise work as post-ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mgx_core import Instruction, Kernels, Module, No, Operation
+from mgx_core.ops.control import Group
+from mgx_core.ops.linear import Dot
+from mgx_core.shape import AnyShape
+
+from ..emitter import Emitter
+from ..kernel import Declined, Results
+from ..layout import descriptor
+from ..values import Value
+from .epilogues import Epilogue, fused_epilogue
+from .offer import FLOATS, offer, only
+
+__all__ = ["PLANS", "emit_dot", "product"]
+
+PLANS = Kernels("cpu")
+
+
+def is_dot_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    anchor = next((i for i in modules[0] if i.op.name == "dot"), None)
+    if getattr(op, "tag", "") != "dot" or anchor is None:
+        return No("the group is no dot with an epilogue")
+    if anchor.shape.dtype not in FLOATS:
+        return No(f"a dot of {anchor.shape.dtype}")
+    return None
+
+
+@offer(PLANS, Dot, when=only(FLOATS), name="onednn")
+def emit_dot(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    a, b = args
+    assert a is not None and b is not None
+    return product(e, a, b, None)
+
+
+@offer(PLANS, Group, when=is_dot_group, name="onednn")
+def emit_dot_group(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    return fused_epilogue(e, modules[0], [a for a in args if a is not None], build)
+
+
+def build(e: Emitter, anchor: Instruction, operands: Sequence[Value], epilogue: Epilogue | None) -> Value:
+    return product(e, operands[0], operands[1], epilogue)
+
+
+def matrix_ready(e: Emitter, value: Value) -> Value:
+    """A value whose last two axes one of them steps by 1, as oneDNN's product needs; copied otherwise."""
+    rows, columns = value.strides[-2:]
+    if columns == 1 or value.lens[-1] == 1 or ((rows == 1 or value.lens[-2] == 1) and columns > 0):
+        return value
+    return e.row_major(value)
+
+
+def product(e: Emitter, a: Value, b: Value, epilogue: Epilogue | None, out: Value | None = None) -> Value:
+    """a [.., m, k] times b [.., k, n], row-major."""
+    from .. import _native
+
+    lens = [*a.lens[:-1], b.lens[-1]]
+    k = a.lens[-1]
+    if out is None:
+        out = e.allocate(a.shape.dtype if epilogue is None else epilogue.dtype, lens)
+    if 0 in lens or k == 0:
+        raise Declined("an extent is 0")
+    a, b = matrix_ready(e, a), matrix_ready(e, b)
+    flat = _flattened(a, b, out, epilogue)
+    if flat is not None:
+        (a_md, b_md, out_md), shape_of = flat
+    else:
+        a_md, b_md, out_md = descriptor(a), descriptor(b), descriptor(out)
+        shape_of = None
+    attributes = {} if epilogue is None else epilogue.attributes(e, out, shape_of)
+    weights = e.constant(b)
+    wanted = _native.MemoryDesc(list(b_md.dims), b_md.dtype, "any") if weights is not None else b_md
+    try:
+        made = _native.matmul(a_md, wanted, out_md, **attributes)
+    except NotImplementedError as error:
+        raise Declined(f"oneDNN: {error}") from None
+    if made.is_reference:
+        raise Declined("oneDNN has only its reference product")
+    packed = e.packed(b, b_md, made.weights) if weights is not None else b
+    bound = {_native.ARG_SRC: a, _native.ARG_WEIGHTS: packed, _native.ARG_DST: out}
+    if epilogue is not None:
+        bound |= epilogue.arguments(made)
+    rows = 1
+    for n in lens[:-1]:
+        rows *= n
+    e.primitive(f"matmul {made.impl}", made, bound, flops=2 * rows * k * lens[-1])
+    return out
+
+
+def _flattened(a: Value, b: Value, out: Value, epilogue: Epilogue | None) -> Any:
+    """Descriptors of one big product where b is the same for every batch and the rows of a follow each other."""
+    rank = len(a.lens)
+    if rank < 3 or any(s != 0 and n != 1 for n, s in zip(b.lens[:-2], b.strides[:-2], strict=True)):
+        return None
+    rows = 1
+    for n in a.lens[:-1]:
+        rows *= n
+    step = a.strides[-2]
+    if a.strides[-1] != 1 and a.lens[-1] != 1:
+        return None
+    expected = step
+    for n, s in zip(reversed(a.lens[:-1]), reversed(a.strides[:-1]), strict=True):
+        if n != 1 and s != expected:
+            return None
+        expected *= n
+    if a.lens[-2] == 1:
+        step = a.strides[-3] if a.lens[-3] != 1 else max(a.strides[-2], a.lens[-1])
+        if rank > 3 and any(n != 1 for n in a.lens[:-3]):
+            return None
+    step = max(step, a.lens[-1])
+    if not out.shape.standard():
+        return None
+    k, n = a.lens[-1], b.lens[-1]
+    a_md = descriptor(a, [rows, k], [step, 1])
+    b_md = descriptor(b, b.lens[-2:], b.strides[-2:])
+    out_md = descriptor(out, [rows, n], [n, 1])
+    return (a_md, b_md, out_md), (rows, n)

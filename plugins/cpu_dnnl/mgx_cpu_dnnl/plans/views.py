@@ -1,0 +1,61 @@
+"""Ops that only look at memory in another way, and copies where that is impossible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mgx_core import Kernels, Module, No, Shape, ops
+from mgx_core.ops.control import GetTupleElem
+from mgx_core.shape import AnyShape
+
+from ..emitter import Emitter
+from ..kernel import Declined, Results
+from ..values import Value
+from .offer import NUMBERS, offer
+
+__all__ = ["PLANS", "emit_view", "view_of"]
+
+PLANS = Kernels("cpu")
+
+VIEWS = [cls for cls in ops.STANDARD if hasattr(cls, "view") and cls.name != "fill"]
+
+
+def tensors(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    if not inputs or not isinstance(inputs[0], Shape) or inputs[0].dtype not in NUMBERS:
+        return No("the operand is no tensor of numbers")
+    return None
+
+
+def view_of(op: Any, value: Value, others: Sequence[Value | None] = ()) -> Value | None:
+    """What an op with a view makes of a value, or None if it would have to move elements."""
+    found = op.view(value.shape, *(o.shape for o in others if o is not None))
+    return None if found is None else value.seen_as(*found)
+
+
+@offer(PLANS, *VIEWS, when=tensors, name="view")
+def emit_view(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    x = args[0]
+    assert x is not None
+    if any(a is not None for a in args[1:]):
+        constants = [None if a is None else e.constant(a) for a in args]
+        if any(c is None and a is not None for c, a in zip(constants[1:], args[1:], strict=True)):
+            raise Declined("an operand that says how to look at it is known only while running")
+        if op.name not in ("multibroadcast", "broadcast"):
+            return e.host(op, modules, args)
+    found = view_of(op, x, args[1:])
+    if found is None:
+        found = view_of(op, e.row_major(x), args[1:])
+    if found is None:
+        return e.move(op, x)
+    return found
+
+
+def any_tuple(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+    return None
+
+
+@offer(PLANS, GetTupleElem, when=any_tuple, name="item")
+def emit_item(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    item: Value = args[0][op.index]
+    return item

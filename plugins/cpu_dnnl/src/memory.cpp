@@ -1,0 +1,211 @@
+#include "memory.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <sys/mman.h>
+
+#include <pybind11/stl.h>
+
+#include "primitive.h"
+
+namespace py = pybind11;
+
+namespace mgx {
+
+namespace {
+
+constexpr size_t large_page = size_t {2} << 20;
+
+// Whole large pages where that wastes little, else ordinary pages; null if there is no memory.
+char *map_pages(size_t bytes, size_t &mapped) {
+    bool large = bytes >= large_page;
+    size_t unit = large ? large_page : 4096;
+    mapped = (bytes + unit - 1) / unit * unit;
+    size_t slack = large ? large_page : 0;
+    void *found = mmap(nullptr, mapped + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (found == MAP_FAILED) return nullptr;
+    auto start = reinterpret_cast<uintptr_t>(found);
+    uintptr_t aligned = (start + slack) / unit * unit;
+    if (large) {
+        if (aligned > start) munmap(found, aligned - start);
+        size_t tail = start + slack - aligned;
+        if (tail) munmap(reinterpret_cast<void *>(aligned + mapped), tail);
+        madvise(reinterpret_cast<void *>(aligned), mapped, MADV_HUGEPAGE);
+    }
+    return reinterpret_cast<char *>(aligned);
+}
+
+struct Header {
+    size_t size; // usable bytes behind the header
+    size_t bin;
+    size_t mapped; // 0: from the C library
+};
+static_assert(sizeof(Header) <= alignment);
+
+Header *header_of(void *block) { return reinterpret_cast<Header *>(static_cast<char *>(block) - alignment); }
+
+// Four classes per power of two, from 256 bytes on.
+size_t bin_of(size_t bytes, size_t &size) {
+    size_t power = 256;
+    size_t bin = 0;
+    while (power * 2 <= bytes) {
+        power *= 2;
+        bin += 4;
+    }
+    size_t quarter = power / 4;
+    size_t extra = bytes > power ? (bytes - power + quarter - 1) / quarter : 0;
+    size = power + extra * quarter;
+    return bin + extra;
+}
+
+class Recycler {
+public:
+    void *allocate(size_t bytes) {
+        size_t size = 0;
+        size_t bin = bin_of(bytes + alignment, size);
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            if (bin < bins_.size() && !bins_[bin].empty()) {
+                void *block = bins_[bin].back();
+                bins_[bin].pop_back();
+                kept_ -= size;
+                return block;
+            }
+        }
+        size_t mapped = 0;
+        char *base = size >= (size_t {1} << 17) ? map_pages(size, mapped)
+                                                : static_cast<char *>(std::aligned_alloc(alignment, size));
+        if (!base) return nullptr;
+        new (base) Header {size - alignment, bin, mapped};
+        return base + alignment;
+    }
+
+    void free(void *block) {
+        Header *header = header_of(block);
+        size_t size = header->size + alignment;
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            if (kept_ + size <= limit_) {
+                if (header->bin >= bins_.size()) bins_.resize(header->bin + 1);
+                bins_[header->bin].push_back(block);
+                kept_ += size;
+                return;
+            }
+        }
+        release(header);
+    }
+
+    void set_limit(size_t bytes) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        limit_ = bytes;
+        for (size_t bin = bins_.size(); bin-- > 0;)
+            while (kept_ > limit_ && !bins_[bin].empty()) {
+                Header *header = header_of(bins_[bin].back());
+                bins_[bin].pop_back();
+                kept_ -= header->size + alignment;
+                release(header);
+            }
+    }
+
+    size_t kept() {
+        std::lock_guard<std::mutex> lock(mutex_);
+        return kept_;
+    }
+
+private:
+    static void release(Header *header) {
+        if (header->mapped)
+            munmap(header, header->mapped);
+        else
+            std::free(header);
+    }
+
+    std::mutex mutex_;
+    std::vector<std::vector<void *>> bins_;
+    size_t kept_ = 0;
+    size_t limit_ = size_t {256} << 20;
+};
+
+Recycler &recycler() {
+    static auto *made = new Recycler(); // arrays may outlive statics
+    return *made;
+}
+
+// Weights in a layout of their own, in memory of their own.
+struct PackedBuffer {
+    PackedBuffer(MemoryDesc desc, size_t bytes) : desc(std::move(desc)), memory(bytes) {}
+    MemoryDesc desc;
+    AlignedBuffer memory;
+};
+
+std::shared_ptr<PackedBuffer> pack(size_t address, const MemoryDesc &from, const MemoryDesc &to) {
+    auto packed = std::make_shared<PackedBuffer>(to, to.desc.get_size());
+    if (from.desc == to.desc) {
+        std::memcpy(packed->memory.data(), reinterpret_cast<const void *>(address), from.desc.get_size());
+        return packed;
+    }
+    auto make = [](dnnl_primitive_desc_t *pd, const std::vector<MemoryDesc> &d, const_dnnl_primitive_attr_t attr) {
+        auto engine = cpu_engine().get();
+        return dnnl_reorder_primitive_desc_create(pd, d[0].get(), engine, d[1].get(), engine, attr);
+    };
+    Attributes attributes;
+    attributes.attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    Primitive reorder("reorder", {DNNL_ARG_FROM, DNNL_ARG_TO}, {from, to}, attributes, make);
+    reorder.execute_at({{DNNL_ARG_FROM, address}, {DNNL_ARG_TO, reinterpret_cast<size_t>(packed->memory.data())}});
+    return packed;
+}
+
+} // namespace
+
+void *recycled_allocate(size_t bytes) { return recycler().allocate(bytes); }
+void recycled_free(void *block) { recycler().free(block); }
+size_t recycled_size(void *block) { return header_of(block)->size; }
+void set_recycling_limit(size_t bytes) { recycler().set_limit(bytes); }
+size_t recycled_bytes() { return recycler().kept(); }
+
+AlignedBuffer::AlignedBuffer(size_t bytes) : data_(nullptr), size_(bytes), mapped_(0) {
+    if (!bytes) return;
+    if (bytes >= 4096)
+        data_ = map_pages(bytes, mapped_);
+    else
+        data_ = static_cast<char *>(std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment));
+    if (!data_) throw Failure(Fault::device, "no memory for " + std::to_string(bytes) + " bytes");
+}
+
+AlignedBuffer::AlignedBuffer(AlignedBuffer &&other) noexcept
+    : data_(other.data_), size_(other.size_), mapped_(other.mapped_) {
+    other.data_ = nullptr;
+    other.mapped_ = 0;
+}
+
+AlignedBuffer::~AlignedBuffer() {
+    if (mapped_)
+        munmap(data_, mapped_);
+    else
+        std::free(data_);
+}
+
+void AlignedBuffer::touch() {
+    for (size_t at = 0; at < size_; at += 4096)
+        *const_cast<volatile char *>(data_ + at) = 0;
+}
+
+void bind_memory(py::module_ &module) {
+    py::class_<PackedBuffer, std::shared_ptr<PackedBuffer>>(module, "PackedBuffer")
+            .def_property_readonly(
+                    "address", [](const PackedBuffer &b) { return reinterpret_cast<size_t>(b.memory.data()); })
+            .def_property_readonly("nbytes", [](const PackedBuffer &b) { return b.memory.size(); })
+            .def_property_readonly("md", [](const PackedBuffer &b) { return b.desc; });
+    module.def("pack", &pack, py::arg("address"), py::arg("from_md"), py::arg("to_md"),
+            py::call_guard<py::gil_scoped_release>());
+    module.def("set_recycling_limit", &set_recycling_limit, py::arg("nbytes"));
+    module.def("recycled_bytes", &recycled_bytes);
+}
+
+} // namespace mgx

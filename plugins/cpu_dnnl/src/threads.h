@@ -1,0 +1,41 @@
+// How many threads work, shared fairly by concurrent runs.
+#pragma once
+
+#include <cstdint>
+
+namespace mgx {
+
+int available_threads(); // what affinity, the control group and MGX_CPU_THREADS allow
+int thread_count();
+void set_thread_count(int count);
+
+// The calling thread's team size while in scope.
+class TeamSize {
+public:
+    explicit TeamSize(int threads);
+    ~TeamSize();
+    TeamSize(const TeamSize &) = delete;
+    TeamSize &operator=(const TeamSize &) = delete;
+
+private:
+    int before_;
+};
+
+// A share of the threads: all of them when nothing else runs, one otherwise; served in order of arrival.  A run inside a
+// run (from a host step) uses the share of the outer one.
+class Share {
+public:
+    explicit Share(bool only_all);
+    ~Share();
+    Share(const Share &) = delete;
+    Share &operator=(const Share &) = delete;
+    int threads() const { return threads_; }
+
+private:
+    int threads_;
+    bool inner_;
+};
+
+void handle_forks(); // a forked child has no team: it works on one thread
+
+} // namespace mgx

@@ -1,0 +1,193 @@
+"""A group's module as a generator sees it: values over one domain of extents, read through strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mgx_core import Instruction, Module, Shape
+from mgx_core.errors import UnsupportedError
+from mgx_core.operation import Operation, Pointwise
+from mgx_core.shape import row_major
+
+from .expressions import Value, literal_value
+from .source import Tensor, supported
+
+__all__ = ["Access", "Body", "Source", "single"]
+
+VIEWS = frozenset({"multibroadcast", "broadcast", "squeeze", "unsqueeze", "reshape", "transpose", "identity", "contiguous"})
+REDUCTIONS = frozenset({"reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"})
+
+
+@dataclass(frozen=True)
+class Access:
+    """Parameter `index` read with `strides` along the axes of the domain, from `offset` on."""
+
+    index: int
+    strides: tuple[int, ...]
+    offset: int = 0
+
+
+Source = Access | Instruction | Value  # an element of memory, another member's value, a constant
+
+
+@dataclass
+class Body:
+    """Members in order with where each operand comes from.
+
+    dims: the domain.  axes: those that reductions run over (empty without reductions).  rows: members with one value
+    for all positions along `axes`; passes: for each member the number of reductions, one after the other, before it.
+    """
+
+    dims: tuple[int, ...]
+    axes: tuple[int, ...] = ()
+    members: list[Instruction] = field(default_factory=list)
+    operands: dict[Instruction, list[Source]] = field(default_factory=dict)
+    rows: set[Instruction] = field(default_factory=set)
+    passes: dict[Instruction, int] = field(default_factory=dict)
+    outputs: list[Source] = field(default_factory=list)
+    output_dims: list[tuple[int, ...]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, module: Module, inputs: Sequence[Tensor], axes: tuple[int, ...] | None = None) -> Body:
+        """Errors: UnsupportedError for members or views that one loop cannot run."""
+        return _Reader(module, inputs, axes).body
+
+    @property
+    def words(self) -> list[str]:
+        return [m.op.name for m in self.members]
+
+    @property
+    def accesses(self) -> list[Access]:
+        """The different reads of memory, in order."""
+        found = [s for m in self.members for s in self.operands[m] if isinstance(s, Access)]
+        found += [s for s in self.outputs if isinstance(s, Access)]
+        return list(dict.fromkeys(found))
+
+    def is_row(self, source: Source) -> bool:
+        """Whether a value is one for a whole row."""
+        if isinstance(source, Instruction):
+            return source in self.rows
+        if isinstance(source, Access):
+            return bool(self.axes) and all(source.strides[a] == 0 or self.dims[a] == 1 for a in self.axes)
+        return True
+
+    def after(self, source: Source) -> int:
+        """How many passes over the rows must be done before a value can be computed (a reduction's own included)."""
+        if not isinstance(source, Instruction):
+            return 0
+        return self.passes[source] + (source.op.name in REDUCTIONS)
+
+
+def is_reduction(ins: Instruction) -> bool:
+    return ins.op.name in REDUCTIONS
+
+
+class _Reader:
+    def __init__(self, module: Module, inputs: Sequence[Tensor], axes: tuple[int, ...] | None) -> None:
+        self.places = {p: n for n, p in enumerate(module.parameters.values())}
+        self.inputs = inputs
+        if len(self.places) != len(inputs):
+            raise UnsupportedError(f"module {module.name!r} takes {len(self.places)} values, got {len(inputs)}")
+        members = [i for i in module if isinstance(i.op, Pointwise) or i.op.name in REDUCTIONS]
+        first = next((m for m in members if is_reduction(m)), None)
+        if first is not None:
+            dims = _lens(first.inputs[0].result)
+            if axes is None:
+                axes = tuple(a % len(dims) for a in getattr(first.op, "axes", ())) or tuple(range(len(dims)))
+        else:
+            source = members or list(module.outputs)
+            dims = _lens(source[-1].result)
+            axes = ()
+        self.body = Body(tuple(dims), tuple(sorted(axes or ())))
+        self.row_dims = tuple(1 if n in self.body.axes else d for n, d in enumerate(dims))
+        for ins in module:
+            if ins in self.places or ins.is_literal or ins.is_return or ins.is_absent or ins.op.name in VIEWS:
+                continue
+            if ins not in members:
+                raise UnsupportedError(f"a loop does not run {ins.op.name}")
+            self._member(ins)
+        for out in module.outputs:
+            at = _lens(out.result)
+            self.body.outputs.append(self._source(out, at))
+            self.body.output_dims.append(at)
+
+    def _member(self, ins: Instruction) -> None:
+        body = self.body
+        dims = _lens(ins.inputs[0].result) if is_reduction(ins) else _lens(ins.result)
+        if not isinstance(ins.result, Shape) or not supported(ins.result.dtype):
+            raise UnsupportedError(f"kernels do not compute with {ins.result}")
+        if is_reduction(ins):
+            axes = tuple(sorted(a % len(dims) for a in getattr(ins.op, "axes", ()))) or tuple(range(len(dims)))
+            if axes != body.axes or dims != body.dims or len(ins.inputs) != 1:
+                raise UnsupportedError(f"{ins.op} does not reduce {list(body.dims)} along {body.axes}")
+        elif dims not in (body.dims, self.row_dims):
+            raise UnsupportedError(f"{ins.op.name} on {list(dims)} does not fit a loop over {list(body.dims)}")
+        operands = [self._source(i, _lens(i.result)) for i in ins.inputs]
+        body.members.append(ins)
+        body.operands[ins] = operands
+        body.passes[ins] = max((body.after(s) for s in operands), default=0)
+        if body.axes and (is_reduction(ins) or (dims == self.row_dims and all(map(body.is_row, operands)))):
+            body.rows.add(ins)
+
+    def _source(self, ins: Instruction, dims: tuple[int, ...]) -> Source:
+        """What an instruction that is read over `dims` (the domain, or its rows) comes from."""
+        chain: list[Operation] = []
+        while ins.op.name in VIEWS:
+            chain.insert(0, ins.op)
+            ins = ins.inputs[0]
+        if ins.is_literal and ins.literal is not None:
+            value = ins.literal.value
+            if value.size != 1:
+                raise UnsupportedError("a constant with several elements must be an input")
+            return literal_value(value, ins.shape.dtype)
+        if ins in self.places:
+            given = self.inputs[self.places[ins]]
+            if not supported(given.dtype):
+                raise UnsupportedError(f"kernels do not read {given.dtype}")
+            offset, shape = _through(chain, given.shape)
+            if tuple(shape.lens()) != dims:
+                raise UnsupportedError(f"an input is read as {list(shape.lens())}, needed is {list(dims)}")
+            strides = [0 if n == 1 else s for n, s in zip(shape.lens(), shape.strides(), strict=True)]
+            return Access(self.places[ins], tuple(strides), offset)
+        own = _lens(ins.result)
+        if chain:
+            self._same_place(chain, own, dims)
+        return ins
+
+    def _same_place(self, chain: Sequence[Operation], own: tuple[int, ...], dims: tuple[int, ...]) -> None:
+        """Errors: UnsupportedError if views of a member look at other elements than those of the same position."""
+        tags = row_major(own)
+        _, seen = _through(chain, Shape("float32", own))
+        wanted = [0 if n == 1 else t for n, t in zip(own, tags, strict=True)]
+        got = [0 if n == 1 else s for n, s in zip(seen.lens(), seen.strides(), strict=True)]
+        if tuple(seen.lens()) != dims or got != wanted:
+            raise UnsupportedError("a member is read at another position than its own")
+
+
+def _through(chain: Sequence[Operation], shape: Shape) -> tuple[int, Shape]:
+    offset = 0
+    for op in chain:
+        if op.name in ("identity", "contiguous"):
+            continue
+        seen = op.view(shape) if hasattr(op, "view") else None
+        if seen is None:
+            raise UnsupportedError(f"{op} of {shape} is no window on memory")
+        offset, shape = offset + seen[0], seen[1]
+    return offset, shape
+
+
+def _lens(shape: object) -> tuple[int, ...]:
+    if not isinstance(shape, Shape):
+        raise UnsupportedError(f"a loop does not run on {shape}")
+    return tuple(shape.lens())
+
+
+def single(op: Operation, inputs: Sequence[Tensor]) -> Module:
+    """A module that applies one op to its parameters."""
+    module = Module(op.name)
+    given = [module.add_parameter(f"x{i}", Shape.of(x.dtype, x.lens)) for i, x in enumerate(inputs)]
+    module.add_return([module.add(op, *given)])
+    return module
+
+

@@ -1,0 +1,320 @@
+"""Scalar expressions as HIP C++: one table from the primitives' names, and conversions between element types."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from mgx_core.dtype import DType
+from mgx_core.errors import UnsupportedError
+from mgx_core.operation import Pointwise
+from mgx_core.scalar import PRIMITIVES, Attr, Call, Cast, Const, Expr, Input
+
+from .source import computed, stored, supported, written
+
+__all__ = ["HIP", "Lines", "Value", "constant", "convert", "pointwise_value", "store_value"]
+
+FLOATS: Final = frozenset({"float", "double"})
+UNSIGNED: Final = {"i8": "u8", "i16": "u16", "i32": "u32", "i64": "u64"}
+
+
+@dataclass(frozen=True)
+class Value:
+    """A C++ expression of a C type; `packed` is the same as a stored narrow float, if there is one already."""
+
+    code: str
+    ctype: str
+    packed: str = ""
+    packed_as: DType | None = None
+    number: float | int | bool | None = None
+
+
+class Lines:
+    """Statements with local variables; equal expressions get one variable."""
+
+    def __init__(self, prefix: str = "t") -> None:
+        self.lines: list[str] = []
+        self.known: dict[tuple[str, str], str] = {}
+        self.prefix = prefix
+
+    def let(self, ctype: str, code: str) -> str:
+        """A variable that holds `code`."""
+        if code.isidentifier():
+            return code
+        name = self.known.get((ctype, code))
+        if name is None:
+            name = f"{self.prefix}{len(self.known)}"
+            self.known[ctype, code] = name
+            self.lines.append(f"const {ctype} {name} = {code};")
+        return name
+
+
+def constant(value: float | int | bool, ctype: str) -> str:
+    """A number as a literal of a C type."""
+    if ctype == "bool":
+        return "true" if value else "false"
+    if ctype in FLOATS:
+        x = float(np.float32(value)) if ctype == "float" else float(value)
+        if math.isnan(x):
+            return f"({ctype})GPU_NAN"
+        if math.isinf(x):
+            return f"({'-' if x < 0 else ''}({ctype})GPU_INF)"
+        word = repr(x)
+        word += "" if "." in word or "e" in word else ".0"
+        word += "f" if ctype == "float" else ""
+        return f"({word})" if x < 0 or word.startswith("-") else word
+    bits = int(ctype[1:])
+    n = int(value) & ((1 << bits) - 1)
+    if ctype[0] == "u":
+        return f"({ctype}){n}ull" if bits == 64 else f"({ctype}){n}u"
+    n -= (1 << bits) if n >> (bits - 1) else 0
+    if bits == 64:
+        return f"((i64){n}ll)" if n != -(1 << 63) else "((i64)(-9223372036854775807ll - 1))"
+    return f"(({ctype}){n})" if n > -(1 << 31) else "((i32)(-2147483647 - 1))"
+
+
+# the table --------------------------------------------------------------------------------------------------------------
+
+Printer = Callable[[str, Sequence[str]], str]  # (C type of the operands, their code) -> code
+
+
+def _binary(sign: str, logical: str = "") -> Printer:
+    def out(t: str, a: Sequence[str]) -> str:
+        if t in FLOATS:
+            return f"{a[0]} {sign} {a[1]}"
+        if t == "bool":
+            return f"{a[0]} {logical} {a[1]}"
+        wide = UNSIGNED.get(t, t)  # signed overflow is undefined in C++, wrapping is wanted
+        return f"({t})(({wide}){a[0]} {sign} ({wide}){a[1]})"
+
+    return out
+
+
+def _math(name: str, integer: str = "{0}") -> Printer:
+    def out(t: str, a: Sequence[str]) -> str:
+        if t == "float":
+            return f"{name}f({', '.join(a)})"
+        if t == "double":
+            return f"{name}({', '.join(a)})"
+        return integer.format(*a)
+
+    return out
+
+
+def _by_kind(floats: str, integers: str, booleans: str = "") -> Printer:
+    def out(t: str, a: Sequence[str]) -> str:
+        form = floats if t in FLOATS else booleans if t == "bool" and booleans else integers
+        return form.format(*a, t=t, f="f" if t == "float" else "", u=UNSIGNED.get(t, t))
+
+    return out
+
+
+def _compare(sign: str) -> Printer:
+    return lambda t, a: f"{a[0]} {sign} {a[1]}"
+
+
+def _logical(sign: str) -> Printer:
+    return lambda t, a: f"({a[0]} != 0) {sign} ({a[1]} != 0)" if t != "bool" else f"{a[0]} {sign} {a[1]}"
+
+
+HIP: Final[Mapping[str, Printer]] = {
+    "add": _binary("+", "||"),
+    "sub": _binary("-", "!="),
+    "mul": _binary("*", "&&"),
+    "div": _by_kind("{0} / {1}", "int_div<{t}>({0}, {1})"),
+    "neg": _by_kind("-{0}", "({t})(0 - ({u}){0})"),
+    "abs": _by_kind("fabs{f}({0})", "({0} < 0 ? ({t})(0 - ({u}){0}) : {0})"),
+    "sign": _by_kind("sign_of({0})", "sign_of<{t}>({0})"),
+    "min": _by_kind("nan_min({0}, {1})", "({0} < {1} ? {0} : {1})", "{0} && {1}"),
+    "max": _by_kind("nan_max({0}, {1})", "({0} > {1} ? {0} : {1})", "{0} || {1}"),
+    "pow": _by_kind("pow{f}({0}, {1})", "int_pow<{t}>({0}, {1})"),
+    "mod": _by_kind("float_mod({0}, {1}, fmod{f}({0}, {1}))", "int_mod<{t}>({0}, {1})"),
+    "fmod": _by_kind("fmod{f}({0}, {1})", "int_fmod<{t}>({0}, {1})"),
+    "floor": _math("floor"),
+    "ceil": _math("ceil"),
+    "round": _math("rint"),
+    "trunc": _math("trunc"),
+    "sqrt": _math("sqrt"),
+    "rsqrt": _math("rsqrt"),
+    "exp": _math("exp"),
+    "log": _math("log"),
+    "log2": _math("log2"),
+    "expm1": _math("expm1"),
+    "log1p": _math("log1p"),
+    "sin": _math("sin"),
+    "cos": _math("cos"),
+    "tan": _math("tan"),
+    "asin": _math("asin"),
+    "acos": _math("acos"),
+    "atan": _math("atan"),
+    "sinh": _math("sinh"),
+    "cosh": _math("cosh"),
+    "tanh": _math("tanh"),
+    "asinh": _math("asinh"),
+    "acosh": _math("acosh"),
+    "atanh": _math("atanh"),
+    "erf": _math("erf"),
+    "lt": _compare("<"),
+    "le": _compare("<="),
+    "gt": _compare(">"),
+    "ge": _compare(">="),
+    "eq": _compare("=="),
+    "ne": _compare("!="),
+    "isnan": _by_kind("{0} != {0}", "false"),
+    "isinf": _by_kind("fabs{f}({0}) == ({t})GPU_INF", "false"),
+    "logical_and": _logical("&&"),
+    "logical_or": _logical("||"),
+    "logical_xor": _logical("!="),
+    "logical_not": lambda t, a: f"!{a[0]}" if t == "bool" else f"{a[0]} == 0",
+    "bitwise_and": lambda t, a: f"({t})({a[0]} & {a[1]})",
+    "bitwise_or": lambda t, a: f"({t})({a[0]} | {a[1]})",
+    "bitwise_xor": lambda t, a: f"({t})({a[0]} ^ {a[1]})",
+    "bitwise_not": lambda t, a: f"!{a[0]}" if t == "bool" else f"({t})~{a[0]}",
+    "shift_left": lambda t, a: f"shift_left<{t}>({a[0]}, {a[1]})",
+    "shift_right": lambda t, a: f"shift_right<{t}>({a[0]}, {a[1]})",
+    "where": lambda t, a: f"({a[0]} ? {a[1]} : {a[2]})",
+}
+
+
+# expressions --------------------------------------------------------------------------------------------------------------
+
+
+def pointwise_value(op: Pointwise, inputs: Sequence[Value], result: DType, lines: Lines) -> Value:
+    """One pointwise op on values, as a value of the type that `result` is computed in."""
+    if op.name == "convert":
+        _plain_convert(op)
+    like = inputs[0].ctype if inputs else "float"
+    value = _walk(type(op).scalar, op, inputs, like, lines)
+    if value.ctype != computed(result):
+        value = convert(value, result, lines)
+    if value.number is not None or value.packed:
+        return value
+    return Value(lines.let(value.ctype, value.code), value.ctype)
+
+
+def _plain_convert(op: Any) -> None:
+    if not supported(op.target_type):
+        raise UnsupportedError(f"kernels do not write {op.target_type}")
+
+
+def _walk(e: Expr, op: Pointwise, inputs: Sequence[Value], like: str, lines: Lines) -> Value:
+    match e:
+        case Input(index=index):
+            return inputs[index]
+        case Const(value=value):
+            return Value("", "", number=value)
+        case Attr(name=name):
+            return Value("", "", number=getattr(op, name))
+        case Cast(value=inner, to=to):
+            target = getattr(op, to) if isinstance(to, str) else to
+            return convert(_settled(_walk(inner, op, inputs, like, lines), like), target, lines)
+        case Call(primitive=primitive, args=args):
+            return _call(primitive, [_walk(a, op, inputs, like, lines) for a in args], like, lines)
+    raise TypeError(e)
+
+
+def _settled(v: Value, ctype: str) -> Value:
+    """A number without a type yet, in the type that it meets."""
+    if v.ctype:
+        return v
+    assert v.number is not None
+    ctype = "bool" if isinstance(v.number, bool) else ctype
+    return Value(constant(v.number, ctype), ctype, number=v.number)
+
+
+def _call(primitive: str, args: Sequence[Value], like: str, lines: Lines) -> Value:
+    given = 1 if primitive == "where" else 0
+    typed = [a.ctype for a in args[given:] if a.ctype]
+    if typed:
+        ctype = max(typed, key=_rank)
+    elif like not in FLOATS and any(isinstance(a.number, float) for a in args):
+        ctype = "float"
+    else:
+        ctype = like
+    operands = [_settled(args[0], "bool").code] if given else []
+    for a in args[given:]:
+        if not a.ctype:
+            assert a.number is not None
+            operands.append(constant(a.number, ctype))
+        else:
+            operands.append(a.code if a.ctype == ctype else f"({ctype}){a.code}")
+    if given and not operands[0].isidentifier():
+        operands[0] = f"({operands[0]})"
+    special = _power(ctype, operands, args) if primitive == "pow" else ""
+    code = special or HIP[primitive](ctype, [lines.let(ctype if i or not given else "bool", o) if " " in o else o for i, o in enumerate(operands)])
+    result = "bool" if PRIMITIVES[primitive][1] else ctype
+    return Value(lines.let(result, code), result)
+
+
+def _power(ctype: str, operands: Sequence[str], args: Sequence[Value]) -> str:
+    """Small whole powers of floats as products."""
+    n = args[1].number
+    if ctype not in FLOATS or n not in (1, 2, 3):
+        return ""
+    return " * ".join([operands[0]] * int(n))
+
+
+def _rank(ctype: str) -> tuple[int, int]:
+    return (
+        0 if ctype == "bool" else 2 if ctype in FLOATS else 1,
+        {"float": 32, "double": 64, "bool": 8}.get(ctype) or int(ctype[1:]),
+    )
+
+
+# conversion ---------------------------------------------------------------------------------------------------------------
+
+
+def convert(v: Value, to: DType, lines: Lines) -> Value:
+    """A value as another element type, by the rules of `scalar.convert`."""
+    if not supported(to):
+        raise UnsupportedError(f"kernels do not compute with {to}")
+    kind = computed(to)
+    if v.number is not None:
+        number = v.number
+        if to.kind == "b":
+            return Value(constant(number != 0, "bool"), "bool", number=number != 0)
+        from mgx_core.scalar import convert as exact
+
+        host = np.asarray(number, np.float32 if v.ctype == "float" else None)
+        number = exact(host, to).astype(to.accumulate).item()
+        return Value(constant(number, kind), kind, number=number)
+    code = v.code
+    if to.kind == "b":
+        return Value(code if v.ctype == "bool" else lines.let("bool", f"{code} != 0"), "bool")
+    if to.is_integer and v.ctype in FLOATS:
+        low, high = constant(float(to.lowest), v.ctype), constant(float(to.highest), v.ctype)
+        return Value(lines.let(kind, f"to_int<{kind}, {v.ctype}>({code}, {low}, {high}, {constant(to.highest, kind)})"), kind)
+    if to.kind == "f" and to.bits < 32:
+        single = code if v.ctype == "float" else f"(float){code}"
+        if v.packed and v.packed_as is to:
+            return v
+        packed = lines.let(stored(to), written(single, to))
+        return Value(lines.let("float", f"to_f({packed})"), "float", packed, to)
+    return Value(code if v.ctype == kind else lines.let(kind, f"({kind}){code}"), kind)
+
+
+def store_value(v: Value, to: DType) -> str:
+    """The code of what is put in memory for a value of an op whose result type is `to`."""
+    if v.number is not None and to.bits >= 32:
+        return v.code
+    return v.packed if v.packed and v.packed_as is to else written(v.code, to)
+
+
+def float_bits(value: float) -> int:
+    """A float32's bits."""
+    return int(struct.unpack("<I", struct.pack("<f", value))[0])
+
+
+def literal_value(array: Any, of: DType) -> Value:
+    """The one element of a constant tensor."""
+    from mgx_core.scalar import widen
+
+    number = widen(np.asarray(array)).reshape(-1)[0].item()
+    kind = computed(of)
+    return Value(constant(number, kind), kind, number=number)
+
+

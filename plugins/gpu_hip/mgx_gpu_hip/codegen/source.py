@@ -1,0 +1,206 @@
+"""What a generator is given (tensors, device traits) and what it gives: kernel text with its launches."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from mgx_core import Shape, dtype
+from mgx_core.dtype import DType
+
+from .snippets import needed
+
+__all__ = ["Arg", "Buffer", "DeviceTraits", "KernelLaunch", "KernelSource", "Number", "Tensor", "entry_word", "finish", "tensors"]
+
+NAME: Final = "@NAME@"  # stands for the kernel's name until the text is complete and can be hashed
+
+
+class DeviceTraits(NamedTuple):
+    """What kernels are fitted to: wave width, limits of a block, number of multiprocessors, architecture, vendor."""
+
+    wave: int = 32
+    max_threads: int = 1024
+    shared_bytes: int = 49152
+    sm_count: int = 132
+    arch: str = "sm_90"
+    vendor: str = "cuda"
+
+
+class Tensor(NamedTuple):
+    """A strided window on device memory.
+
+    strides: in elements, not negative; align: bytes that its address is known to be a multiple of.
+    """
+
+    dtype: DType
+    lens: tuple[int, ...]
+    strides: tuple[int, ...]
+    align: int = 16
+
+    @classmethod
+    def of(cls, x: Shape | Tensor) -> Tensor:
+        return x if isinstance(x, Tensor) else cls(x.dtype, tuple(x.lens()), tuple(x.strides()))
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.lens)
+
+    @property
+    def space(self) -> int:
+        """Elements from the first to the last."""
+        return 0 if 0 in self.lens else 1 + sum((n - 1) * s for n, s in zip(self.lens, self.strides, strict=True))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are read or written if each element of memory is touched once."""
+        return self.dtype.size * math.prod(n for n, s in zip(self.lens, self.strides, strict=True) if s)
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.dtype, self.lens, self.strides)
+
+
+def tensors(xs: Sequence[Shape | Tensor | None]) -> list[Tensor | None]:
+    """Shapes as tensors at addresses that are multiples of 16; absent ones stay None."""
+    return [None if x is None else Tensor.of(x) for x in xs]
+
+
+class Buffer(NamedTuple):
+    """A kernel argument that is the address of an input, an output or scratch memory."""
+
+    kind: Literal["input", "output", "scratch"]
+    index: int
+
+
+class Number(NamedTuple):
+    """A kernel argument that is a number of a C type."""
+
+    ctype: Literal["u32", "i32", "u64", "i64", "float"]
+    value: int | float
+
+
+Arg: TypeAlias = "Buffer | Number"
+
+
+@dataclass(frozen=True)
+class KernelLaunch:
+    """One launch of one entry of the text."""
+
+    entry: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    args: tuple[Arg, ...]
+    shared_bytes: int = 0  # dynamic shared memory; what the text declares itself is not counted
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """Kernel text and how it is launched.
+
+    name: of the entry (entries, for several launches, begin with it); it follows from the text, so equal texts are one kernel.
+    launches: in order; none for tensors without elements.  scratch: bytes of each scratch buffer (multiples of 16).
+    zeroed: scratch buffers that must be zero before the first launch.  extents: (output, axis, count output): the true
+    extent of an axis that is allocated at its upper bound, an int64 that the kernel writes.
+    """
+
+    name: str
+    text: str
+    launches: tuple[KernelLaunch, ...]
+    inputs: int
+    outputs: int
+    scratch: tuple[int, ...] = ()
+    zeroed: tuple[int, ...] = ()
+    extents: tuple[tuple[int, int, int], ...] = ()
+    flops: int = 0
+    bytes: int = 0
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        return self.launches[0].grid if self.launches else (0, 0, 0)
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        return self.launches[0].block if self.launches else (0, 0, 0)
+
+    @property
+    def shared_bytes(self) -> int:
+        return max((la.shared_bytes for la in self.launches), default=0)
+
+    @property
+    def args(self) -> tuple[Arg, ...]:
+        return self.launches[0].args if self.launches else ()
+
+
+def entry_word(words: Sequence[str], limit: int = 48) -> str:
+    """A C identifier that says what a kernel does: the names of its ops, repeated ones once."""
+    word = "_".join(dict.fromkeys(re.sub(r"\W", "_", w) for w in words))
+    return word[:limit].rstrip("_") or "kernel"
+
+
+def finish(
+    word: str,
+    text: str,
+    launches: Sequence[KernelLaunch],
+    inputs: Sequence[Tensor | None],
+    outputs: Sequence[Tensor],
+    scratch: Sequence[int] = (),
+    zeroed: Sequence[int] = (),
+    extents: Sequence[tuple[int, int, int]] = (),
+    flops: int = 0,
+    moved: int | None = None,
+) -> KernelSource:
+    """The kernel named after its word and its text, with the snippets that the text uses in front."""
+    body = needed(text) + text
+    name = f"{word}_{hashlib.sha256(body.encode()).hexdigest()[:8]}"
+    sizes = sum(t.nbytes for t in (*inputs, *outputs) if t is not None) if moved is None else moved
+    return KernelSource(
+        name=name,
+        text=body.replace(NAME, name),
+        launches=tuple(
+            KernelLaunch(la.entry.replace(NAME, name), la.grid, la.block, la.args, la.shared_bytes)
+            for la in launches
+            if math.prod(la.grid)
+        ),
+        inputs=len(inputs),
+        outputs=len(outputs),
+        scratch=tuple(-(-s // 16) * 16 for s in scratch),
+        zeroed=tuple(zeroed),
+        extents=tuple(extents),
+        flops=flops,
+        bytes=sizes,
+    )
+
+
+_STORED: Final = {
+    "bool": "bool", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16",
+    "uint32": "u32", "uint64": "u64", "float16": "half_t", "bfloat16": "bf16_t", "float32": "float", "float64": "double",
+}  # fmt: skip
+
+
+def stored(of: DType) -> str:
+    """The C type of elements in memory.  Errors: KeyError for types that kernels do not read (see `supported`)."""
+    return _STORED[of.name]
+
+
+def computed(of: DType) -> str:
+    """The C type that elements are computed in: float for the narrow floats."""
+    return "float" if of.kind == "f" and of.bits < 32 else _STORED[of.name]
+
+
+def supported(*of: DType) -> bool:
+    """Whether kernels read and write all of these types."""
+    return all(t.name in _STORED for t in of)
+
+
+def read(code: str, of: DType) -> str:
+    """The stored element `code` as a value to compute with."""
+    return f"to_f({code})" if of in (dtype.float16, dtype.bfloat16) else code
+
+
+def written(code: str, of: DType) -> str:
+    """A computed value as an element to store."""
+    return f"to_h({code})" if of is dtype.float16 else f"to_b({code})" if of is dtype.bfloat16 else code

@@ -1,0 +1,123 @@
+// Where the kernel text runs: qualifiers, indices, barriers, shared memory.
+//   HIP   hipRTC, or plain clang -x hip without ROCm's headers (-DGPU_BARE)
+//   CUDA  NVRTC or nvcc
+//   HOST  any C++17 host compiler; emulator/kernel.h supplies the device
+// -DWAVE=32|64 comes from the device's properties.
+#pragma once
+#if defined(__HIP__) || defined(__HIPCC__) || defined(__HIPCC_RTC__)
+#define GPU_HIP 1
+#elif defined(__CUDACC__)
+#define GPU_CUDA 1
+#else
+#define GPU_HOST 1
+#endif
+#ifndef WAVE
+#error "pass -DWAVE=32 or -DWAVE=64"
+#endif
+
+typedef signed char i8;
+typedef short i16;
+typedef int i32;
+typedef long long i64;
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define RESTRICT __restrict__
+#if GPU_HIP || GPU_CUDA
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL
+#endif
+
+#if GPU_HIP && defined(GPU_BARE)
+#define __global__ __attribute__((global))
+#define __device__ __attribute__((device))
+#define __shared__ __attribute__((shared))
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(n, ...) __attribute__((amdgpu_flat_work_group_size(1, n)))
+#define GPU_INDEX(type, X, Y, Z)                                   \
+  struct type {                                                     \
+    __declspec(property(get = gx)) u32 x;                           \
+    __declspec(property(get = gy)) u32 y;                           \
+    __declspec(property(get = gz)) u32 z;                           \
+    static __device__ u32 gx() { return X; }                        \
+    static __device__ u32 gy() { return Y; }                        \
+    static __device__ u32 gz() { return Z; }                        \
+  };
+GPU_INDEX(gpu_thread_t, __builtin_amdgcn_workitem_id_x(), __builtin_amdgcn_workitem_id_y(), __builtin_amdgcn_workitem_id_z())
+GPU_INDEX(gpu_block_t, __builtin_amdgcn_workgroup_id_x(), __builtin_amdgcn_workgroup_id_y(), __builtin_amdgcn_workgroup_id_z())
+GPU_INDEX(gpu_width_t, __builtin_amdgcn_workgroup_size_x(), __builtin_amdgcn_workgroup_size_y(), __builtin_amdgcn_workgroup_size_z())
+GPU_INDEX(gpu_grid_t, __builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x(),
+          __builtin_amdgcn_grid_size_y() / __builtin_amdgcn_workgroup_size_y(),
+          __builtin_amdgcn_grid_size_z() / __builtin_amdgcn_workgroup_size_z())
+static __device__ const gpu_thread_t threadIdx{};
+static __device__ const gpu_block_t blockIdx{};
+static __device__ const gpu_width_t blockDim{};
+static __device__ const gpu_grid_t gridDim{};
+static __device__ __forceinline__ void __syncthreads() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+static __device__ __forceinline__ void __threadfence() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }
+#endif
+
+#if GPU_HOST
+#include "kernel.h"
+#endif
+
+// DEV: a device function.  KERNEL(most threads in a block) name(parameters) { ... }
+#define DEV static __device__ __forceinline__
+#define KERNEL(...) extern "C" __global__ __launch_bounds__(__VA_ARGS__) void
+
+// SHARED(float, tile, [32][33]);  SHARED_DYNAMIC(char, bytes): `bytes` points at the launch's dynamic shared memory, 16-aligned.
+#if GPU_HOST
+#define SHARED(type, name, dims)                                                                             \
+  typedef type name##_shared_type dims;                                                                      \
+  static char name##_shared_key;                                                                             \
+  name##_shared_type& name = *(name##_shared_type*)emulator->shared(&name##_shared_key, sizeof(name##_shared_type))
+#define SHARED_DYNAMIC(type, name) type* name = (type*)emulator->shared(0, 0)
+#else
+#define SHARED(type, name, dims) __shared__ alignas(16) type name dims
+extern __shared__ u64 gpu_dynamic_shared[];
+#define SHARED_DYNAMIC(type, name) type* name = (type*)gpu_dynamic_shared
+#endif
+
+// The lane's number in its wave, and the wave's in its block; blocks are waves along x first.
+DEV u32 thread_id() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
+#if GPU_HIP
+DEV u32 lane_id() { return __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0)) & (WAVE - 1); }
+#else
+DEV u32 lane_id() { return thread_id() % WAVE; }
+#endif
+DEV u32 wave_id() { return thread_id() / WAVE; }
+
+// All lanes of a wave wait for each other and see each other's shared memory.
+DEV void wave_sync() {
+#if GPU_CUDA
+  __syncwarp();
+#elif GPU_HIP
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+#else
+  emulator->wave_sync();
+#endif
+}
+
+template <class A, class B> struct same_type { static constexpr bool value = false; };
+template <class A> struct same_type<A, A> { static constexpr bool value = true; };
+
+// The same bits as another type of the same size.
+template <class To, class From> DEV To bits_as(From from) {
+  static_assert(sizeof(To) == sizeof(From), "sizes differ");
+#if GPU_CUDA
+  union both { From from; To to; __device__ both() {} } b;
+  b.from = from;
+  return b.to;
+#else
+  return __builtin_bit_cast(To, from);
+#endif
+}
