@@ -101,11 +101,19 @@ class Executable:
         for name, shape in self.parameters.items():
             if name not in parameters:
                 raise ParameterError(f"parameter {name!r} ({shape}) is missing")
-            value = as_parameter(name, parameters[name], shape)
-            check_symbols(shape, value, symbols, f"parameter {name!r}")
-            bind_symbols(shape, value, symbols)
-            values.append(value)
+            values.append(as_parameter(name, parameters[name], shape))
+        for name, value in zip(self.parameters, values, strict=True):
+            self._check_extents(name, value, symbols)
+            bind_symbols(self.parameters[name], value, symbols)
+        for name, value in zip(self.parameters, values, strict=True):  # again for expressions of symbols met later
+            self._check_extents(name, value, symbols)
         return values
+
+    def _check_extents(self, name: str, value: Value, symbols: Mapping[str, int]) -> None:
+        try:
+            check_symbols(self.parameters[name], value, symbols, f"parameter {name!r}")
+        except ShapeError as error:
+            raise ParameterError(error.message) from None
 
     def instance(self, values: Sequence[Value]) -> Instance:
         """The instance for the shapes of these values, made now if it is new."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .argument import Argument, Value, as_value
-from .dim import Sym, symbols_of
+from .dim import Sym, substitute
 from .errors import MgxError, ShapeError
 from .ir.instruction import Instruction
 from .ir.module import Module
@@ -51,7 +51,7 @@ class Interpreter:
             if ins.literal is not None:
                 values[ins] = ins.literal.value
                 continue
-            values[ins] = value = self._step(ins, values, known)
+            values[ins] = value = self.step(ins, values, known)
             if self.observe is not None:
                 self.observe(ins, value)
             if ins.result.dynamic():
@@ -60,7 +60,8 @@ class Interpreter:
                 del values[i]
         return [None if o.is_absent else values[o] for o in module.outputs]
 
-    def _step(self, ins: Instruction, values: dict[Instruction, Value], known: dict[str, int]) -> Value:
+    def step(self, ins: Instruction, values: dict[Instruction, Value], known: dict[str, int]) -> Value:
+        """One instruction's value from those of its inputs; `known` are the symbols' values so far."""
         try:
             args = [None if i.is_absent else values[i] for i in ins.inputs]
             op = ins.op.substitute(known) if known else ins.op
@@ -130,9 +131,9 @@ def check_symbols(shape: AnyShape, value: Value, known: Mapping[str, int], what:
     """Errors: ShapeError if an extent of `value` contradicts what its symbols are known to be."""
     if isinstance(shape, Shape) and shape.ranked and isinstance(value, np.ndarray):
         for axis, (d, n) in enumerate(zip(shape.dims, value.shape, strict=True)):
-            for s in symbols_of(d):
-                if s.name in known and isinstance(d, Sym) and d.is_atom and known[s.name] != n:
-                    raise ShapeError(f"{what}: axis {axis} ({d}) must be {known[s.name]} as elsewhere, got {n}")
+            wanted = substitute(d, known) if isinstance(d, Sym) else n
+            if not isinstance(wanted, Sym) and wanted != n:
+                raise ShapeError(f"{what}: axis {axis} ({d}) must be {wanted} as elsewhere, got {n}")
 
 
 def evaluate_module(module: Module, args: Sequence[Any]) -> list[Argument]:

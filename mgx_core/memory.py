@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from .errors import DeviceError
 from .ir.instruction import Instruction
 from .ir.module import Module, captures
 from .shape import AnyShape, Shape, TupleShape
 
-__all__ = ["Buffer", "MemoryPlan", "plan_memory"]
+__all__ = ["ALIGNMENT", "Buffer", "MemoryPlan", "Placed", "fits_in_memory", "place", "plan_memory"]
 
 ALIGNMENT: Final = 64  # a cache line, and the widest vector
 
@@ -75,8 +75,8 @@ def plan_memory(module: Module, reuse: bool = True) -> MemoryPlan:
             buffer = Buffer(ins, size, n, n, members=[ins])
             of[ins] = buffer
             buffers.append(buffer)
-    peak = _place(buffers, reuse)
-    return MemoryPlan(buffers, peak, _lower_bound(buffers, len(steps)), dynamic, of)
+    peak, lower_bound = place(buffers, len(steps), reuse)
+    return MemoryPlan(buffers, peak, lower_bound, dynamic, of)
 
 
 def root(ins: Instruction) -> Instruction:
@@ -114,10 +114,22 @@ def fits_in_memory(plan: MemoryPlan, module: Module) -> None:
         raise DeviceError(f"the program needs {needed} bytes for its values at once; this machine has {there}")
 
 
-def _place(buffers: Sequence[Buffer], reuse: bool) -> int:
-    """Lowest offset that fits beside what is alive at the same time, largest buffers first."""
+class Placed(Protocol):
+    """What can be placed: a size, a span of life, and an offset to be set."""
+
+    bytes: int
+    first: int
+    last: int
+    offset: int
+
+
+def place(buffers: Sequence[Placed], steps: int, reuse: bool = True) -> tuple[int, int]:
+    """Give every buffer an offset, the lowest that fits beside what is alive at the same time, largest buffers first.
+
+    steps: how many positions there are; returns the bytes of the arena and their lower bound (the most alive at one time).
+    """
     peak = 0
-    placed: list[Buffer] = []
+    placed: list[Placed] = []
     for buffer in sorted(buffers, key=lambda b: (-b.bytes, b.first)):
         at = 0
         if reuse:
@@ -131,10 +143,10 @@ def _place(buffers: Sequence[Buffer], reuse: bool) -> int:
         buffer.offset = at
         peak = max(peak, at + buffer.bytes)
         placed.append(buffer)
-    return peak
+    return peak, _lower_bound(buffers, steps)
 
 
-def _lower_bound(buffers: Sequence[Buffer], steps: int) -> int:
+def _lower_bound(buffers: Sequence[Placed], steps: int) -> int:
     change = [0] * (steps + 1)
     for b in buffers:
         change[b.first] += b.bytes

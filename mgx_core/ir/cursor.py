@@ -12,7 +12,7 @@ from ..dim import Dim
 from ..dim import parse as parse_dim
 from ..errors import MgxError, ParseError
 from ..shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
-from .literal import array_from_base64, array_from_words, words_of
+from .literal import array_from_base64, array_from_words, unescaped, words_of
 
 __all__ = ["Cursor"]
 
@@ -29,6 +29,7 @@ DTYPE: Final = re.compile(r"[A-Za-z0-9_]+")
 WORD: Final = re.compile(r"[A-Za-z0-9_?.:]+")
 ELEMENTS: Final = re.compile(r'(?:[^()"]+|"[^"\\]*(?:\\.[^"\\]*)*"|\([^()]*\))*')
 BARE: Final = re.compile(r"[^,]*")
+DTYPES: Final = {word: t for t in dt.ALL for word in (t.name, t.alias)}
 FUNCTIONS: Final = frozenset({"floordiv", "mod", "max", "min", "broadcast"})
 
 
@@ -96,16 +97,23 @@ class Cursor:
     def string(self) -> str:
         body = self.take(STRING, "a string in double quotes")[1]
         try:
-            return body.encode("ascii").decode("unicode_escape") if "\\" in body else body
-        except ValueError:
-            raise ParseError(f"line {self.number}: expected a string of ASCII with escapes, got {body!r}") from None
+            return unescaped(body)
+        except (ValueError, OverflowError) as error:
+            raise ParseError(
+                f"line {self.number}: expected a string with known escapes, got {body!r}: {error}"
+            ) from None
 
     def name(self, what: str) -> str:
         return self.string() if self.sees('"') else self.take(NAME, what)[0]
 
     def symbol_name(self) -> str:
         found = self.take(SYMBOL, "a symbol's name")
-        return found[1] or found[2].encode("ascii", "replace").decode("unicode_escape")
+        try:
+            return found[1] or unescaped(found[2])
+        except (ValueError, OverflowError) as error:
+            raise ParseError(
+                f"line {self.number}: expected a name with known escapes, got {found[2]!r}: {error}"
+            ) from None
 
     def integer(self) -> int:
         return int(self.take(INT, "an integer")[0])
@@ -150,11 +158,10 @@ class Cursor:
     def dtype(self) -> dt.DType:
         start = self.at
         word = self.take(DTYPE, "an element type")[0]
-        try:
-            return dt.of(word)
-        except MgxError:
+        if word not in DTYPES:
             self.at = start
             self.fail("an element type")
+        return DTYPES[word]
 
     def shape(self) -> AnyShape:
         if self.accept("("):

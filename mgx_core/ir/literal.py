@@ -14,10 +14,12 @@ from ..dtype import DType
 from ..dtype import of as dtype_of
 from ..operation import show
 
-__all__ = ["SHOWN", "array_from_base64", "array_from_words", "value_text"]
+__all__ = ["SHOWN", "array_from_base64", "array_from_words", "unescaped", "value_text", "words_of"]
 
 SHOWN: Final = 16  # elements written out; larger literals are named by a digest or, in the full form, written in base64
 
+_ESCAPE: Final = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|(.?))", re.DOTALL)
+_PLAIN_ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"'}
 _WORD: Final = re.compile(r'b?"(?:[^"\\]|\\.)*"|[^,\s]+')
 
 
@@ -108,13 +110,27 @@ def array_from_words(words: list[str], dtype: DType) -> Array | None:
         return None
 
 
+def unescaped(body: str) -> str:
+    """What `show` wrote between double quotes.  Errors: ValueError for other escapes."""
+
+    def character(found: re.Match[str]) -> str:
+        code = found[1] or found[2] or found[3]
+        if code:
+            return chr(int(code, 16))
+        if found[4] not in _PLAIN_ESCAPES:
+            raise ValueError(f"no escape is written {found[0]}")
+        return _PLAIN_ESCAPES[found[4]]
+
+    return _ESCAPE.sub(character, body) if "\\" in body else body
+
+
 def _strings(words: list[str]) -> Array:
     out = np.empty(len(words), object)
     for n, word in enumerate(words):
         if word.startswith('b"'):
             out[n] = bytes.fromhex(word[2:-1])
         elif word.startswith('"'):
-            out[n] = word[1:-1].encode("ascii").decode("unicode_escape")
+            out[n] = unescaped(word[1:-1])
         else:
             raise ValueError(word)
     return out

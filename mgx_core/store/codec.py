@@ -13,7 +13,9 @@ from ..errors import StoreError
 from ..ir.text import FRESH
 from ..shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
 
-__all__ = ["Decoder", "Encoder"]
+__all__ = ["Decoder", "Encoder", "dtype_named"]
+
+_DTYPES: Final = {t.name: t for t in dtype.ALL}
 
 _FUNCTIONS: Final[dict[str, Callable[[Any, Any], Dim]]] = {
     "floordiv": lambda a, b: a // b,
@@ -111,7 +113,7 @@ class Decoder:
             return SequenceShape(self.shape(plain["sequence"]))
         if "optional" in plain:
             return OptionalShape(self.shape(plain["optional"]))
-        kind = dtype.of(_typed(plain["type"], str))
+        kind = dtype_named(plain["type"])
         if "dims" not in plain:
             return Shape.unranked(kind)
         return Shape(kind, [self.dim(d) for d in plain["dims"]], plain.get("strides"))
@@ -132,10 +134,18 @@ class Decoder:
             case "Shape" | "AnyShape":
                 return self.shape(plain)
             case "DType":
-                return dtype.of(_typed(plain, str))
+                return dtype_named(plain)
             case "float":
                 return float(plain)
         return plain
+
+
+def dtype_named(name: Any) -> DType:
+    """An element type by the name under which it is stored.  Errors: StoreError."""
+    found = _DTYPES.get(_typed(name, str))
+    if found is None:
+        raise StoreError(f"{name!r} is no element type")
+    return found
 
 
 def _typed(plain: Any, kind: type) -> Any:

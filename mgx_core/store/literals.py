@@ -13,6 +13,7 @@ import numpy as np
 from .. import dtype as dt
 from ..argument import Array, Value
 from ..errors import StoreError
+from .codec import dtype_named
 
 __all__ = ["ALIGNMENT", "LiteralReader", "LiteralWriter", "aligned"]
 
@@ -95,7 +96,7 @@ class LiteralReader:
         if not 0 <= index < len(self.table):
             raise StoreError(f"literal {index} is asked for, the file has {len(self.table)}")
         name, dims, offset, size, crc = self.table[index]
-        dtype = dt.of(name)
+        dtype = dtype_named(name)
         wanted = math.prod(dims) * dtype.size
         if any(d < 0 for d in dims) or size != wanted or dtype.kind == "s":
             raise StoreError(f"literal {index}: {dtype}{list(dims)} takes {wanted} bytes, the file states {size}")

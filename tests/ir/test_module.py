@@ -123,7 +123,7 @@ def test_a_tuple_has_no_tensor_shape():
     module = Module()
     x = module.add_parameter("x", Shape("float", [4]))
     top = module.add(op("topk", k=2, axis=0), x)
-    with pytest.raises(ShapeError, match="gives a .*where a tensor is required"):
+    with pytest.raises(ShapeError, match=r"gives a .*where a tensor is required"):
         _ = top.shape
 
 
@@ -143,7 +143,7 @@ def test_replace_moves_the_users_but_not_the_new_one():
     assert names(module) == ["@param", "relu", "neg", "@return"]
     assert verify(module) == []
     wide = module.add(op("convert", target_type=dt.float64), x)
-    with pytest.raises(ShapeError, match="cannot be replaced by .*type would change"):
+    with pytest.raises(ShapeError, match=r"cannot be replaced by .*type would change"):
         module.replace(new, wide)
 
 

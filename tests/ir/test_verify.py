@@ -54,8 +54,9 @@ def test_siblings_do_not_see_each_other(module):
     branch = module.outputs[1]
     then, other = branch.modules
     other.returned.inputs = (then.outputs[0],)
-    assert "module 'else', instruction 0" in verify(module)[0]
-    assert "does not come before it" in verify(module)[0]
+    wrong = verify(module)[1]
+    assert "module 'else', instruction 0" in wrong
+    assert "does not come before it" in wrong
 
 
 def test_users_and_inputs_agree(module):

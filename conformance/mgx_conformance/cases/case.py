@@ -96,8 +96,11 @@ class Case:
 
     @property
     def dtype(self) -> str:
-        """The word in the id: the first operand's element type."""
-        return next((o.dtype.name for o in self.operands if isinstance(o, Operand)), "none")
+        """The word in the id: the element type of the data, or of the first operand."""
+        tensors = [o for o in self.operands if isinstance(o, Operand)]
+        moving = [o for o in tensors if o.moves]
+        chosen = [o for o in moving if o.dtype.kind != "b"] or moving or tensors
+        return chosen[0].dtype.name if chosen else "none"
 
     @property
     def id(self) -> str:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from mgx_core import Shape
+from mgx_core import Instruction, Launch, Module, No, Operation, Shape, TupleShape, UnsupportedError
 from mgx_core.argument import Array
 from mgx_core.dtype import DType
 
+from .kernel import CpuKernel, Declined, Results
 from .values import Buffer, Value
 
-__all__ = ["Emitter", "Step"]
+__all__ = ["Emitter", "Step", "Trial"]
 
 
 @dataclass(eq=False)
@@ -31,6 +33,17 @@ class Step:
     sources: tuple[str, ...] = ()
     flops: int = 0
     bytes: int = 0
+    host: str = ""  # why it runs on the host, if it does
+
+
+class Trial:
+    """Steps that are taken back unless they are kept."""
+
+    def __init__(self) -> None:
+        self.kept = False
+
+    def keep(self) -> None:
+        self.kept = True
 
 
 @dataclass
@@ -45,7 +58,20 @@ class Emitter:
     steps: list[Step] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
     sources: tuple[str, ...] = ()
-    _literals: dict[tuple[int, str], Value] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    packs: dict[Any, Value] = field(default_factory=dict)
+    _literals: dict[Any, Value] = field(default_factory=dict)
+
+    @property
+    def engine(self) -> Any:
+        """The process's loop compiler for this machine."""
+        from .jit import default_engine
+
+        return default_engine()
+
+    def label(self, kind: str) -> str:
+        """A name for a step, after its sources."""
+        return f"{kind} {self.sources[-1]}" if self.sources else kind
 
     # buffers and values
 
@@ -64,15 +90,14 @@ class Emitter:
 
     def literal(self, array: Array, owner: Any = None) -> Value:
         """A constant; the array (or `owner`) is kept alive with the program."""
-        key = (array.__array_interface__["data"][0] if array.size else id(array), f"{array.dtype}{array.shape}{array.strides}")
+        if not array.flags.c_contiguous or not array.flags.aligned:
+            array = array.copy(order="C")
+        key = (array.__array_interface__["data"][0] if array.size else id(array), str(array.dtype), array.shape)
         found = self._literals.get(key)
         if found is None:
-            size = array.dtype.itemsize
-            strides = [s // size for s in array.strides] if array.size and not array.flags.c_contiguous else None
-            shape = Shape(array.dtype, array.shape, strides)
             buffer = Buffer("literal", array.nbytes, array=array, owner=owner)
             self.buffers.append(buffer)
-            found = self._literals[key] = Value(shape, buffer)
+            found = self._literals[key] = Value(Shape(array.dtype, array.shape), buffer)
         return found
 
     def constant(self, value: Value) -> Array | None:
@@ -80,13 +105,101 @@ class Emitter:
         array = value.buffer.array
         if value.buffer.kind != "literal" or array is None:
             return None
-        flat = np.lib.stride_tricks.as_strided(
-            array.reshape(-1)[value.offset :] if array.flags.c_contiguous else array,
-            value.lens,
-            [s * array.dtype.itemsize for s in value.strides],
-            writeable=False,
+        size = array.dtype.itemsize
+        flat = array.reshape(-1)[value.offset :]
+        return np.lib.stride_tricks.as_strided(flat, value.lens, [s * size for s in value.strides], writeable=False)
+
+    def may_overwrite(self, value: Value, dtype: DType) -> bool:
+        """Whether a step may write its result over this value: nobody reads its memory after the current instruction."""
+        return (
+            value.buffer.kind == "arena"
+            and value.buffer.readers <= 1
+            and value.whole()
+            and value.shape.dtype is dtype
+            and not value.shape.broadcasted()
         )
-        return flat if array.flags.c_contiguous else None
+
+    # instructions
+
+    def emit(self, ins: Instruction, env: Mapping[Instruction, Any]) -> Any:
+        """An instruction's steps; its inputs' values are looked up in `env`."""
+        from .plans import PLANS
+
+        args = [self.value_of(i, env) for i in ins.inputs]
+        if ins.is_literal:
+            return self.literal(ins.get_literal().to_numpy())
+        before, self.sources = self.sources, ins.sources or self.sources
+        try:
+            if isinstance(ins.op, Launch):
+                if not isinstance(ins.op.kernel, CpuKernel):
+                    return self.host(ins.op.of, ins.modules, args, "; ".join(getattr(ins.op.kernel, "reasons", ())), ins.op)
+                kernel = ins.op.kernel
+            else:
+                shapes = [None if i.is_absent else i.result for i in ins.inputs]
+                try:
+                    picked = PLANS.pick(ins.op, shapes, None, ins.modules).kernel
+                except UnsupportedError as error:
+                    return self.host(ins.op, ins.modules, args, error.message)
+                assert isinstance(picked, CpuKernel)
+                kernel = picked
+            return self.run_kernel(kernel, ins.modules, args)
+        finally:
+            self.sources = before
+
+    def value_of(self, ins: Instruction, env: Mapping[Instruction, Any]) -> Any:
+        if ins.is_absent:
+            return None
+        if ins.literal is not None and ins not in env:
+            return self.literal(ins.literal.to_numpy())
+        return env[ins]
+
+    def run_kernel(self, kernel: CpuKernel, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+        """A kernel's steps; where it declines, the op runs on the host, and the reason is kept."""
+        marks = len(self.steps), len(self.buffers)
+        try:
+            return kernel.emit(self, kernel.op, modules, args)
+        except Declined as why:
+            del self.steps[marks[0] :]
+            del self.buffers[marks[1] :]
+            self._forget_literals()
+            self.note(f"{kernel.name}: {why}")
+            return self.apart(kernel.op, modules, args, str(why))
+
+    def _forget_literals(self) -> None:
+        there = {id(b) for b in self.buffers}
+        self._literals = {k: v for k, v in self._literals.items() if id(v.buffer) in there}
+        self.packs = {k: v for k, v in self.packs.items() if id(v.buffer) in there}
+
+    def apart(self, op: Operation, modules: Sequence[Module], args: Sequence[Any], why: str) -> Results:
+        """A declined op: a group member by member, anything else on the host."""
+        if op.name in ("group", "pointwise", "fused_reduce") and len(modules) == 1:
+            body = modules[0]
+            members = [i for i in body if not (i.is_param or i.is_return)]
+            if len(members) > 1 or members[0].op.name != op.name:
+                env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
+                for ins in members:
+                    env[ins] = self.emit(ins, env)
+                results = [env[o] for o in body.outputs]
+                return results[0] if len(results) == 1 else tuple(results)
+        return self.host(op, modules, args, why)
+
+    @contextmanager
+    def trial(self) -> Iterator[Trial]:
+        """Steps that are taken back unless `keep` is called, also when the plan declines."""
+        marks = len(self.steps), len(self.buffers)
+        trial = Trial()
+        try:
+            yield trial
+        except Declined as why:
+            self.note(str(why))
+        if not trial.kept:
+            del self.steps[marks[0] :]
+            del self.buffers[marks[1] :]
+            self._forget_literals()
+
+    def note(self, text: str) -> None:
+        """Keep a refusal for the report."""
+        self.notes.append(f"{', '.join(self.sources)}: {text}" if self.sources else text)
 
     # steps
 
@@ -98,5 +211,139 @@ class Emitter:
         install: Callable[[Any, Callable[[Buffer], int]], None],
         flops: int = 0,
         bytes: int = 0,
+        host: str = "",
     ) -> None:
-        self.steps.append(Step(name, list(reads), list(writes), install, self.sources, flops, bytes))
+        self.steps.append(Step(name, list(reads), list(writes), install, self.sources, flops, bytes, host))
+
+    def primitive(self, name: str, made: Any, bound: Mapping[int, Value], flops: int = 0) -> None:
+        """A oneDNN primitive with its arguments by number."""
+        from .native_library import native
+
+        _native = native()
+
+        outputs = {_native.ARG_DST, _native.ARG_DST_1, _native.ARG_DST_2}
+        reads = [v.buffer for n, v in bound.items() if n not in outputs]
+        writes = [v.buffer for n, v in bound.items() if n in outputs]
+
+        def install(program: Any, ident: Callable[[Buffer], int]) -> None:
+            program.add_primitive(name, made, {n: (ident(v.buffer), v.byte_offset) for n, v in bound.items()})
+
+        moved = sum(v.shape.elements() * v.shape.dtype.size for v in bound.values())
+        self.step(name, reads, writes, install, flops, moved)
+
+    def loop(self, kernel: Any, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
+        """A compiled loop on its operands."""
+        workspace = self.scratch(kernel.workspace_bytes) if kernel.workspace_bytes else None
+        values = [*inputs, *outputs]
+        for part in (kernel, *kernel.after):
+
+            def install(program: Any, ident: Callable[[Buffer], int], part: Any = part) -> None:
+                operands = [(ident(v.buffer), v.byte_offset) for v in values]
+                if workspace is not None:
+                    operands.append((ident(workspace), 0))
+                program.add_loop(
+                    part.name, part.address, part.owner, operands, list(part.args), part.work, part.grain, part.scratch_bytes
+                )
+
+            writes = [*(v.buffer for v in outputs), *([workspace] if workspace else [])]
+            self.step(part.name, [v.buffer for v in inputs], writes, install, part.flops, part.bytes)
+
+    def copy_into(self, source: Value, target: Value) -> None:
+        """The elements of one value into another of the same extents."""
+        from .jit import compile_copy
+
+        kernel = compile_copy(source.shape, target.shape, self.engine)
+        if isinstance(kernel, No):
+            raise Declined(kernel.why)
+        self.loop(kernel, [source], [target])
+
+    def copy(self, value: Value, strides: Sequence[int] | None = None) -> Value:
+        """A copy that lies row-major, or by `strides`."""
+        out = self.allocate(value.shape.dtype, value.lens, strides)
+        if value.shape.elements():
+            self.copy_into(value, out)
+        return out
+
+    def row_major(self, value: Value) -> Value:
+        """The value without gaps in row-major order: itself or a copy."""
+        wanted = Shape(value.shape.dtype, value.lens)
+        same = all(n == 1 or a == b for n, a, b in zip(value.lens, value.strides, wanted.strides(), strict=True))
+        return Value(wanted, value.buffer, value.offset) if same else self.copy(value)
+
+    def packed(self, value: Value, plain: Any, wanted: Any) -> Value:
+        """A constant in the layout that a primitive chose, made once now."""
+        from .native_library import native
+
+        _native = native()
+
+        if plain == wanted:
+            return value
+        key = (value.buffer.id if value.buffer.id >= 0 else id(value.buffer), value.offset, plain, wanted)
+        found = self.packs.get(key)
+        if found is None:
+            array = value.buffer.array
+            assert array is not None
+            made = _native.pack(array.__array_interface__["data"][0] + value.byte_offset, plain, wanted)
+            buffer = Buffer("literal", made.nbytes, owner=made)
+            self.buffers.append(buffer)
+            found = self.packs[key] = Value(Shape("uint8", [made.nbytes]), buffer)
+        return found
+
+    def reordered(self, value: Value, plain: Any, wanted: Any) -> Value:
+        """A value that is no constant in the layout that a primitive chose."""
+        from .native_library import native
+
+        _native = native()
+
+        if plain == wanted:
+            return value
+        out = self.allocate(value.shape.dtype, [-(-wanted.nbytes // value.shape.dtype.size)])
+        made = _native.reorder(plain, wanted)
+
+        def install(program: Any, ident: Callable[[Buffer], int]) -> None:
+            bound = {
+                _native.ARG_SRC: (ident(value.buffer), value.byte_offset),
+                _native.ARG_DST: (ident(out.buffer), 0),
+            }
+            program.add_primitive("reorder", made, bound)
+
+        self.step("reorder", [value.buffer], [out.buffer], install)
+        return out
+
+    def host(self, op: Operation, modules: Sequence[Module], args: Sequence[Any], why: str = "", launch: Any = None) -> Results:
+        """The op's own definition on the host, as a visible step."""
+        from mgx_core.interpret import Interpreter
+
+        flat = [None if a is None else self.row_major(a) for a in args]
+        shapes = [None if a is None else Shape(a.shape.dtype, a.lens) for a in flat]
+        result = op.result(shapes, modules)
+        items = result.items if isinstance(result, TupleShape) else (result,)
+        if any(not isinstance(r, Shape) or r.dynamic() for r in items):
+            raise UnsupportedError(f"{op!r} on the host gives {result}, whose extents are known only while running")
+        outputs = [self.allocate(r.dtype, r.lens()) for r in items]  # type: ignore[union-attr]
+        given = [a for a in flat if a is not None]
+
+        def call(*arrays: Array) -> Any:
+            left = iter(arrays)
+            values = [None if a is None else next(left) for a in flat]
+            if launch is not None:
+                return launch.evaluate(values, modules, Interpreter().run)
+            return op.evaluate(values, modules, Interpreter().run)
+
+        def install(program: Any, ident: Callable[[Buffer], int]) -> None:
+            program.add_host(
+                f"host {op.name}",
+                call,
+                [(ident(v.buffer), v.byte_offset, v.shape.dtype.numpy, v.lens) for v in given],
+                [(ident(v.buffer), v.byte_offset, v.shape.dtype.numpy, v.lens) for v in outputs],
+            )
+
+        name = f"host {op.name}"
+        self.step(name, [v.buffer for v in given], [v.buffer for v in outputs], install, host=why or "no plan takes it")
+        return outputs[0] if not isinstance(result, TupleShape) else tuple(outputs)
+
+    def move(self, op: Operation, x: Value) -> Value:
+        """A movement op with neither a view nor a plan of its own."""
+        out = self.host(op, (), [x], "no view and no plan")
+        assert isinstance(out, Value)
+        return out

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mgx_core import Module, Operation
 
-from .emitter import Emitter
 from .values import Value
+
+if TYPE_CHECKING:
+    from .emitter import Emitter
 
 __all__ = ["CpuKernel", "Declined", "Emit", "Results"]
 
 Results: TypeAlias = "Value | tuple[Value, ...]"
-Emit: TypeAlias = Callable[[Emitter, Any, Sequence[Module], Sequence["Value | None"]], Results]
+Emit: TypeAlias = "Callable[[Emitter, Any, Sequence[Module], Sequence[Value | None]], Results]"
 
 
 class Declined(Exception):

@@ -20,7 +20,9 @@ def descriptor(value: Value | Shape, lens: list[int] | None = None, strides: lis
 
     Axes that are broadcast (stride 0) become extents of 1, which oneDNN repeats.
     """
-    from . import _native
+    from .native_library import native
+
+    _native = native()
 
     shape = value.shape if isinstance(value, Value) else value
     lens = shape.lens() if lens is None else lens

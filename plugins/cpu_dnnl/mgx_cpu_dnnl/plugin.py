@@ -15,6 +15,6 @@ def targets() -> list[Lazy]:
             "mgx_cpu_dnnl.target:CpuTarget",
             "oneDNN primitives and JIT-compiled loops, run by a native executor",
             rank=10,
-            available="mgx_cpu_dnnl.native_library:available",
+            available="mgx_cpu_dnnl.native_library:preload",
         )
     ]

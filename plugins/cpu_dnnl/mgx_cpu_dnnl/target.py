@@ -30,9 +30,7 @@ class CpuTarget:
         return CpuContext(self, self.threads)
 
     def kernels(self, context: Any) -> Kernels:
-        from mgx_core import plugin_manager
-
-        return plugin_manager().kernels("cpu") + PLANS
+        return PLANS
 
     def passes(self, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
         return (ExpandComposites(EXPANDED),) if stage == "legalize" else ()

@@ -93,7 +93,7 @@ Made softmax(const MemoryDesc &src, const MemoryDesc &dst, int axis, bool log, c
 
 Made layer_normalization(const MemoryDesc &src, const MemoryDesc &dst, float epsilon, bool scale, bool shift,
         const py::kwargs &attributes) {
-    unsigned flags = (scale ? dnnl_use_scale : 0u) | (shift ? dnnl_use_shift : 0u);
+    unsigned flags = (scale ? unsigned {dnnl_use_scale} : 0u) | (shift ? unsigned {dnnl_use_shift} : 0u);
     auto make = [=](dnnl_primitive_desc_t *pd, const Descs &d, const_dnnl_primitive_attr_t attr) {
         return dnnl_layer_normalization_forward_primitive_desc_create(
                 pd, cpu_engine().get(), inference, d[0].get(), d[1].get(), nullptr, epsilon, flags, attr);

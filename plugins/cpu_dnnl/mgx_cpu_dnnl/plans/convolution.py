@@ -8,7 +8,7 @@ from typing import Any
 from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
 from mgx_core.ops.control import Group
 from mgx_core.ops.convolution import Convolution, ConvolutionBackwards
-from mgx_core.ops.window import explicit_padding
+from mgx_core.ops.window import explicit_padding, per_axis
 from mgx_core.shape import AnyShape
 
 from ..emitter import Emitter
@@ -50,7 +50,9 @@ def build(e: Emitter, anchor: Instruction, operands: Sequence[Value], epilogue: 
 
 def convolve(e: Emitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
     """x [n, c, ..] with weights [o, c / group, ..], channels last in and out."""
-    from .. import _native
+    from ..native_library import native
+
+    _native = native()
 
     result = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens))
     lens = result.lens()
@@ -58,10 +60,9 @@ def convolve(e: Emitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None)
         raise Declined("an extent is 0")
     x = as_channels_last(e, x)
     window = w.lens[2:]
-    begin, end = explicit_padding(op, x.lens[2:], window)
-    spatial = len(window)
-    strides = list(op.stride) or [1] * spatial
-    dilations = list(op.dilation) or [1] * spatial
+    strides = per_axis(op.stride, len(window), "stride")
+    dilations = per_axis(op.dilation, len(window), "dilation")
+    begin, end = explicit_padding(x.lens[2:], window, strides, dilations, op.padding, op.padding_mode)
     residual = None if epilogue is None else epilogue.residual
     if residual is not None and not is_channels_last(residual):
         residual = epilogue.residual = None  # type: ignore[union-attr]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core import Kernels, Module, No, Operation, Shape, TupleShape
+from mgx_core import Kernels, Module, No, Operation, Pointwise, Shape, TupleShape
 from mgx_core.ops.control import FusedReduce, PointwiseGroup
-from mgx_core.ops.softmax import LogSoftmax, Softmax
+from mgx_core.ops.softmax import Logsoftmax, Softmax
+from mgx_core.passes.fuse_elementwise import REDUCTIONS
 from mgx_core.shape import AnyShape
 
 from ..emitter import Emitter
@@ -45,7 +46,7 @@ def emit_loop(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Val
 
     given = [a for a in args if a is not None]
     outputs = [output_like(e, o.shape.dtype, o.shape.lens(), given) for o in modules[0].outputs]
-    kernel = compile_pointwise(modules[0], [a.shape for a in given], [o.shape for o in outputs])
+    kernel = compile_pointwise(modules[0], [a.shape for a in given], [o.shape for o in outputs], e.engine, e.label("loop"))
     if isinstance(kernel, No):
         raise Declined(kernel.why)
     e.loop(kernel, given, outputs)
@@ -58,20 +59,47 @@ def emit_reduce(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[V
 
     given = [a for a in args if a is not None]
     outputs = [output_like(e, o.shape.dtype, o.shape.lens(), given) for o in modules[0].outputs]
-    kernel = compile_reduce(modules[0], op.axes, [a.shape for a in given], [o.shape for o in outputs])
+    kernel = compile_reduce(modules[0], op.axes, [a.shape for a in given], [o.shape for o in outputs], e.engine, e.label("reduce"))
     if isinstance(kernel, No):
         raise Declined(kernel.why)
     e.loop(kernel, given, outputs)
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-@offer(PLANS, Softmax, LogSoftmax, when=only(NUMBERS), name="norm-loop")
+@offer(PLANS, Softmax, Logsoftmax, when=only(NUMBERS), name="norm-loop")
 def emit_norm(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    from ..jit import compile_norm
+    from ..jit import compile_op
 
     given = [a for a in args if a is not None]
     output = output_like(e, given[0].shape.dtype, given[0].lens, given)
-    kernel = compile_norm(op, [a.shape for a in given], [output.shape])
+    kernel = compile_op(op, [None if a is None else a.shape for a in args], [output.shape], e.engine)
+    if isinstance(kernel, No):
+        raise Declined(kernel.why)
+    e.loop(kernel, given, [output])
+    return output
+
+
+def elementwise(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    if not isinstance(op, Pointwise) and op.name not in REDUCTIONS:
+        return No("the op is neither pointwise nor a reduction")
+    if any(s is None for s in inputs):
+        return No("an operand is absent")
+    if len(inputs) > 1 and op.name in REDUCTIONS:
+        return No("the axes are known only while running")
+    return only(NUMBERS)(op, inputs, modules)
+
+
+@offer(PLANS, when=elementwise, name="loop-of-one")
+def emit_one(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    """A single pointwise op or reduction, as unfused programs have them."""
+    from ..jit import compile_op
+
+    given = [a for a in args if a is not None]
+    result = op.infer(*(Shape(a.shape.dtype, a.lens) for a in given))
+    if result.dtype not in NUMBERS:
+        raise Declined(f"the result is {result.dtype}")
+    output = output_like(e, result.dtype, result.lens(), given)
+    kernel = compile_op(op, [a.shape for a in given], [output.shape], e.engine)
     if isinstance(kernel, No):
         raise Declined(kernel.why)
     e.loop(kernel, given, [output])

@@ -57,7 +57,9 @@ def matrix_ready(e: Emitter, value: Value) -> Value:
 
 def product(e: Emitter, a: Value, b: Value, epilogue: Epilogue | None, out: Value | None = None) -> Value:
     """a [.., m, k] times b [.., k, n], row-major."""
-    from .. import _native
+    from ..native_library import native
+
+    _native = native()
 
     lens = [*a.lens[:-1], b.lens[-1]]
     k = a.lens[-1]

@@ -40,6 +40,7 @@ class Lines:
         self.lines: list[str] = []
         self.known: dict[tuple[str, str], str] = {}
         self.prefix = prefix
+        self.fast = False  # whether results are rounded to 16 bits anyway
 
     def let(self, ctype: str, code: str) -> str:
         """A variable that holds `code`."""
@@ -60,9 +61,9 @@ def constant(value: float | int | bool, ctype: str) -> str:
     if ctype in FLOATS:
         x = float(np.float32(value)) if ctype == "float" else float(value)
         if math.isnan(x):
-            return f"({ctype})GPU_NAN"
+            return f"({ctype})m::nan()"
         if math.isinf(x):
-            return f"({'-' if x < 0 else ''}({ctype})GPU_INF)"
+            return f"(({ctype}){'-' if x < 0 else ''}m::inf())"
         word = repr(x)
         word += "" if "." in word or "e" in word else ".0"
         word += "f" if ctype == "float" else ""
@@ -80,9 +81,10 @@ def constant(value: float | int | bool, ctype: str) -> str:
 # the table --------------------------------------------------------------------------------------------------------------
 
 Printer = Callable[[str, Sequence[str]], str]  # (C type of the operands, their code) -> code
+FAST: Final = frozenset({"exp", "log", "tanh", "erf", "rsqrt", "div"})  # those with a quick form in the prelude
 
 
-def _binary(sign: str, logical: str = "") -> Printer:
+def _binary(sign: str, logical: str) -> Printer:
     def out(t: str, a: Sequence[str]) -> str:
         if t in FLOATS:
             return f"{a[0]} {sign} {a[1]}"
@@ -94,23 +96,21 @@ def _binary(sign: str, logical: str = "") -> Printer:
     return out
 
 
-def _math(name: str, integer: str = "{0}") -> Printer:
-    def out(t: str, a: Sequence[str]) -> str:
-        if t == "float":
-            return f"{name}f({', '.join(a)})"
-        if t == "double":
-            return f"{name}({', '.join(a)})"
-        return integer.format(*a)
-
-    return out
-
-
 def _by_kind(floats: str, integers: str, booleans: str = "") -> Printer:
     def out(t: str, a: Sequence[str]) -> str:
         form = floats if t in FLOATS else booleans if t == "bool" and booleans else integers
-        return form.format(*a, t=t, f="f" if t == "float" else "", u=UNSIGNED.get(t, t))
+        return form.format(*a, t=t, u=UNSIGNED.get(t, t))
 
     return out
+
+
+def _function(name: str) -> Printer:
+    return lambda t, a: f"m::{name}({', '.join(a)})"
+
+
+def _typed(name: str) -> Printer:
+    """A template over integers, which C++ would widen."""
+    return lambda t, a: f"m::{name}({', '.join(a)})" if t in FLOATS else f"m::{name}<{t}>({', '.join(a)})"
 
 
 def _compare(sign: str) -> Printer:
@@ -125,47 +125,32 @@ HIP: Final[Mapping[str, Printer]] = {
     "add": _binary("+", "||"),
     "sub": _binary("-", "!="),
     "mul": _binary("*", "&&"),
-    "div": _by_kind("{0} / {1}", "int_div<{t}>({0}, {1})"),
+    "div": _by_kind("{0} / {1}", "m::div<{t}>({0}, {1})"),
     "neg": _by_kind("-{0}", "({t})(0 - ({u}){0})"),
-    "abs": _by_kind("fabs{f}({0})", "({0} < 0 ? ({t})(0 - ({u}){0}) : {0})"),
-    "sign": _by_kind("sign_of({0})", "sign_of<{t}>({0})"),
-    "min": _by_kind("nan_min({0}, {1})", "({0} < {1} ? {0} : {1})", "{0} && {1}"),
-    "max": _by_kind("nan_max({0}, {1})", "({0} > {1} ? {0} : {1})", "{0} || {1}"),
-    "pow": _by_kind("pow{f}({0}, {1})", "int_pow<{t}>({0}, {1})"),
-    "mod": _by_kind("float_mod({0}, {1}, fmod{f}({0}, {1}))", "int_mod<{t}>({0}, {1})"),
-    "fmod": _by_kind("fmod{f}({0}, {1})", "int_fmod<{t}>({0}, {1})"),
-    "floor": _math("floor"),
-    "ceil": _math("ceil"),
-    "round": _math("rint"),
-    "trunc": _math("trunc"),
-    "sqrt": _math("sqrt"),
-    "rsqrt": _math("rsqrt"),
-    "exp": _math("exp"),
-    "log": _math("log"),
-    "log2": _math("log2"),
-    "expm1": _math("expm1"),
-    "log1p": _math("log1p"),
-    "sin": _math("sin"),
-    "cos": _math("cos"),
-    "tan": _math("tan"),
-    "asin": _math("asin"),
-    "acos": _math("acos"),
-    "atan": _math("atan"),
-    "sinh": _math("sinh"),
-    "cosh": _math("cosh"),
-    "tanh": _math("tanh"),
-    "asinh": _math("asinh"),
-    "acosh": _math("acosh"),
-    "atanh": _math("atanh"),
-    "erf": _math("erf"),
+    "abs": _by_kind("m::abs({0})", "({0} < 0 ? ({t})(0 - ({u}){0}) : {0})"),
+    "sign": _typed("sign"),
+    "min": _by_kind("m::min({0}, {1})", "m::min<{t}>({0}, {1})", "{0} && {1}"),
+    "max": _by_kind("m::max({0}, {1})", "m::max<{t}>({0}, {1})", "{0} || {1}"),
+    "pow": _typed("pow"),
+    "mod": _typed("mod"),
+    "fmod": _typed("fmod"),
+    "floor": _typed("floor"),
+    "ceil": _typed("ceil"),
+    "round": _typed("round"),
+    "trunc": _typed("trunc"),
+    **{
+        name: _function(name)
+        for name in (
+            "sqrt", "rsqrt", "exp", "log", "log2", "expm1", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
+            "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "isnan", "isinf",
+        )
+    },
     "lt": _compare("<"),
     "le": _compare("<="),
     "gt": _compare(">"),
     "ge": _compare(">="),
     "eq": _compare("=="),
     "ne": _compare("!="),
-    "isnan": _by_kind("{0} != {0}", "false"),
-    "isinf": _by_kind("fabs{f}({0}) == ({t})GPU_INF", "false"),
     "logical_and": _logical("&&"),
     "logical_or": _logical("||"),
     "logical_xor": _logical("!="),
@@ -174,10 +159,10 @@ HIP: Final[Mapping[str, Printer]] = {
     "bitwise_or": lambda t, a: f"({t})({a[0]} | {a[1]})",
     "bitwise_xor": lambda t, a: f"({t})({a[0]} ^ {a[1]})",
     "bitwise_not": lambda t, a: f"!{a[0]}" if t == "bool" else f"({t})~{a[0]}",
-    "shift_left": lambda t, a: f"shift_left<{t}>({a[0]}, {a[1]})",
-    "shift_right": lambda t, a: f"shift_right<{t}>({a[0]}, {a[1]})",
+    "shift_left": lambda t, a: f"m::shift_left<{t}, {t}>({a[0]}, {a[1]})",
+    "shift_right": lambda t, a: f"m::shift_right<{t}, {t}>({a[0]}, {a[1]})",
     "where": lambda t, a: f"({a[0]} ? {a[1]} : {a[2]})",
-}
+}  # fmt: skip
 
 
 # expressions --------------------------------------------------------------------------------------------------------------
@@ -188,6 +173,7 @@ def pointwise_value(op: Pointwise, inputs: Sequence[Value], result: DType, lines
     if op.name == "convert":
         _plain_convert(op)
     like = inputs[0].ctype if inputs else "float"
+    lines.fast = result.kind == "f" and result.bits <= 16 and op.name != "convert"
     value = _walk(type(op).scalar, op, inputs, like, lines)
     if value.ctype != computed(result):
         value = convert(value, result, lines)
@@ -245,7 +231,9 @@ def _call(primitive: str, args: Sequence[Value], like: str, lines: Lines) -> Val
     if given and not operands[0].isidentifier():
         operands[0] = f"({operands[0]})"
     special = _power(ctype, operands, args) if primitive == "pow" else ""
-    code = special or HIP[primitive](ctype, [lines.let(ctype if i or not given else "bool", o) if " " in o else o for i, o in enumerate(operands)])
+    named = [lines.let(ctype if i or not given else "bool", o) if " " in o else o for i, o in enumerate(operands)]
+    quick = lines.fast and ctype == "float" and primitive in FAST
+    code = special or (f"fast::{primitive}({', '.join(named)})" if quick else HIP[primitive](ctype, named))
     result = "bool" if PRIMITIVES[primitive][1] else ctype
     return Value(lines.let(result, code), result)
 
@@ -286,8 +274,7 @@ def convert(v: Value, to: DType, lines: Lines) -> Value:
     if to.kind == "b":
         return Value(code if v.ctype == "bool" else lines.let("bool", f"{code} != 0"), "bool")
     if to.is_integer and v.ctype in FLOATS:
-        low, high = constant(float(to.lowest), v.ctype), constant(float(to.highest), v.ctype)
-        return Value(lines.let(kind, f"to_int<{kind}, {v.ctype}>({code}, {low}, {high}, {constant(to.highest, kind)})"), kind)
+        return Value(lines.let(kind, f"convert<{kind}>({code})"), kind)
     if to.kind == "f" and to.bits < 32:
         single = code if v.ctype == "float" else f"(float){code}"
         if v.packed and v.packed_as is to:

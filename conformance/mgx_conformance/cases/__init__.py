@@ -1,0 +1,56 @@
+"""Cases of every op of the standard set, one file a family."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from . import (
+    attention,
+    classical,
+    control,
+    index,
+    linear,
+    movement,
+    pointwise,
+    quantization,
+    recurrent,
+    reduction,
+    sequences,
+    signal,
+    vision,
+)
+from .case import Case, Family, table
+
+__all__ = ["FAMILIES", "all_cases", "covered"]
+
+FAMILIES: tuple[Family, ...] = tuple(
+    m.family
+    for m in (pointwise, reduction, movement, linear, index, quantization, attention, recurrent, vision, signal, sequences,
+              classical, control)
+)  # fmt: skip
+
+
+@cache
+def all_cases() -> tuple[Case, ...]:
+    """Every case, in order of families."""
+    return tuple(table(FAMILIES))
+
+
+def covered() -> dict[str, str]:
+    """Every op with cases (an empty string) or without (the reason)."""
+    found: dict[str, str] = {}
+    for family in FAMILIES:
+        found |= family.reasons
+        found |= dict.fromkeys(family.makers, "")
+    return found
+
+
+def selected(ops: Iterator[str] | None = None) -> Iterator[tuple[Case, str]]:
+    """Cases with each of their layouts."""
+    from ..trial import applies
+
+    for case in all_cases():
+        for layout in case.layouts:
+            if applies(case, layout):
+                yield case, layout

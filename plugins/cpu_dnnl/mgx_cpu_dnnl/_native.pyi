@@ -1,0 +1,484 @@
+"""oneDNN primitives and the executor of native programs.
+
+Errors everywhere: UnsupportedError for what oneDNN does not implement, ParameterError for a wrong call, DeviceError for the rest.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+
+# What post_ops takes: ("eltwise", function, alpha, beta), ("sum", scale, zero_point, dtype), ("binary", function, md),
+# ("prelu", mask); trailing items may be left out.  A binary or prelu operand is an argument of the step: see
+# Primitive.post_op_args.
+PostOp: TypeAlias = tuple[Any, ...]
+Eltwise: TypeAlias = Literal[
+    "relu", "tanh", "elu", "square", "abs", "sqrt", "linear", "soft_relu", "hardsigmoid", "logistic", "exp", "gelu_tanh",
+    "swish", "log", "clip", "clip_v2", "pow", "gelu_erf", "round", "mish", "hardswish",
+]  # fmt: skip
+Binary: TypeAlias = Literal["add", "mul", "max", "min", "div", "sub", "ge", "gt", "le", "lt", "eq", "ne"]
+FpMath: TypeAlias = Literal["strict", "bf16", "f16", "tf32", "any"]
+Masks: TypeAlias = Mapping[int, int]  # argument -> mask of axes (0: one value for all)
+Direction: TypeAlias = Literal["forward", "reverse", "bidirectional", "bidirectional_sum"]
+
+ARG_SRC: int
+ARG_SRC_0: int
+ARG_SRC_1: int
+ARG_SRC_2: int
+ARG_DST: int
+ARG_DST_1: int
+ARG_DST_2: int
+ARG_WEIGHTS: int
+ARG_WEIGHTS_1: int
+ARG_BIAS: int
+ARG_MEAN: int
+ARG_VARIANCE: int
+ARG_SCALE: int
+ARG_SHIFT: int
+ARG_MULTIPLE_SRC: int  # + i
+ARG_ATTR_SCALES: int  # | argument
+ARG_ATTR_ZERO_POINTS: int  # | argument
+ARG_WORKSPACE: int
+ARG_SRC_LAYER: int
+ARG_SRC_ITER: int
+ARG_SRC_ITER_C: int
+ARG_WEIGHTS_LAYER: int
+ARG_WEIGHTS_ITER: int
+ARG_WEIGHTS_PEEPHOLE: int
+ARG_DST_LAYER: int
+ARG_DST_ITER: int
+ARG_DST_ITER_C: int
+
+class MemoryDesc:
+    """Dims, element type and layout of a tensor.
+
+    layout: None (row-major), "any" (the primitive chooses), a word ("nchw", "nhwc", "channels_last", "plain"), an order of
+    axis letters ("acdb"), a blocked layout ("nChw16c"), or strides in elements.
+    dtype: float32, bfloat16, float16, int32, int8, uint8, float64, or oneDNN's short names.
+    """
+
+    def __init__(self, dims: Sequence[int], dtype: str, layout: str | Sequence[int] | None = None) -> None: ...
+    @staticmethod
+    def absent() -> MemoryDesc: ...
+    @property
+    def is_absent(self) -> bool: ...
+    @property
+    def is_any(self) -> bool: ...
+    @property
+    def is_plain(self) -> bool:
+        """Whether strides alone describe it."""
+    @property
+    def layout(self) -> str:
+        """Axis letters, outermost first, upper case where blocked, then inner blocks: acdb, aBcd16b, any."""
+    @property
+    def dims(self) -> tuple[int, ...]: ...
+    @property
+    def padded_dims(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def strides(self) -> tuple[int, ...] | None:
+        """In elements; None unless plain."""
+    @property
+    def offset(self) -> int:
+        """In elements, of a part."""
+    @property
+    def nbytes(self) -> int: ...
+    def part(self, dims: Sequence[int], offsets: Sequence[int]) -> MemoryDesc: ...
+    def reshaped(self, dims: Sequence[int]) -> MemoryDesc: ...
+    def permuted(self, axes: Sequence[int]) -> MemoryDesc: ...
+
+class Primitive:
+    """A oneDNN primitive for fixed shapes, with the layouts it chose."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def impl(self) -> str:
+        """oneDNN's name of the implementation, such as brgconv:avx512_core."""
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is oneDNN's slow reference code (hundreds of times slower): a plan should refuse it."""
+    @property
+    def threads(self) -> int: ...
+    @property
+    def scratchpad_size(self) -> int: ...
+    @property
+    def args(self) -> tuple[int, ...]: ...
+    @property
+    def post_op_args(self) -> tuple[int, ...]:
+        """Per post-op the index of its argument, 0 if it has none."""
+    @property
+    def src(self) -> MemoryDesc: ...
+    @property
+    def weights(self) -> MemoryDesc: ...
+    @property
+    def bias(self) -> MemoryDesc: ...
+    @property
+    def dst(self) -> MemoryDesc: ...
+    def md(self, arg: int) -> MemoryDesc:
+        """The descriptor of any argument; absent if the primitive does not have it."""
+    def single(self) -> Primitive | None:
+        """The same computation and layouts planned for one thread; None if oneDNN has none."""
+    def execute(self, addresses: Mapping[int, int]) -> None:
+        """Run once on these addresses, with a scratchpad of its own."""
+
+class PackedBuffer:
+    """Data in a layout of its own, in aligned memory of its own."""
+
+    @property
+    def address(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def md(self) -> MemoryDesc: ...
+
+def pack(address: int, from_md: MemoryDesc, to_md: MemoryDesc) -> PackedBuffer: ...
+
+# All builders take these keywords, too: post_ops, scales, zero_points, fpmath.
+
+def convolution(
+    src: MemoryDesc,
+    weights: MemoryDesc,
+    bias: MemoryDesc | None,
+    dst: MemoryDesc,
+    *,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    padding_begin: Sequence[int],
+    padding_end: Sequence[int],
+    winograd: bool = False,
+    post_ops: Sequence[PostOp] = ...,
+    scales: Masks = ...,
+    zero_points: Masks = ...,
+    fpmath: FpMath = ...,
+) -> Primitive:
+    """weights: [o, i, spatial..], or [groups, o / groups, i / groups, spatial..]; dilations count from 1."""
+
+def deconvolution(
+    src: MemoryDesc,
+    weights: MemoryDesc,
+    bias: MemoryDesc | None,
+    dst: MemoryDesc,
+    *,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    padding_begin: Sequence[int],
+    padding_end: Sequence[int],
+    post_ops: Sequence[PostOp] = ...,
+    scales: Masks = ...,
+    zero_points: Masks = ...,
+    fpmath: FpMath = ...,
+) -> Primitive:
+    """weights: [o, i, spatial..] (ONNX has i first: permute), grouped as in convolution."""
+
+def pooling(
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    *,
+    mode: Literal["max", "average", "average_with_padding"],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    padding_begin: Sequence[int],
+    padding_end: Sequence[int],
+    post_ops: Sequence[PostOp] = ...,
+) -> Primitive: ...
+def matmul(
+    src: MemoryDesc,
+    weights: MemoryDesc,
+    dst: MemoryDesc,
+    bias: MemoryDesc | None = None,
+    *,
+    post_ops: Sequence[PostOp] = ...,
+    scales: Masks = ...,
+    zero_points: Masks = ...,
+    fpmath: FpMath = ...,
+) -> Primitive:
+    """src [.., m, k], weights [.., k, n], dst [.., m, n], bias of dst's rank with extents 1 where it broadcasts."""
+
+def inner_product(
+    src: MemoryDesc,
+    weights: MemoryDesc,
+    dst: MemoryDesc,
+    bias: MemoryDesc | None = None,
+    *,
+    post_ops: Sequence[PostOp] = ...,
+    scales: Masks = ...,
+    zero_points: Masks = ...,
+    fpmath: FpMath = ...,
+) -> Primitive: ...
+def softmax(
+    src: MemoryDesc, dst: MemoryDesc, axis: int, log: bool = False, *, post_ops: Sequence[PostOp] = ...
+) -> Primitive: ...
+def layer_normalization(
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    epsilon: float,
+    scale: bool = True,
+    shift: bool = True,
+    *,
+    post_ops: Sequence[PostOp] = ...,
+) -> Primitive:
+    """Over the last axis; arguments ARG_SCALE and ARG_SHIFT are float32."""
+
+def binary(
+    function: Binary, a: MemoryDesc, b: MemoryDesc, dst: MemoryDesc, *, post_ops: Sequence[PostOp] = ...
+) -> Primitive: ...
+def eltwise(
+    function: Eltwise,
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    alpha: float = 0.0,
+    beta: float = 0.0,
+    *,
+    post_ops: Sequence[PostOp] = ...,
+) -> Primitive: ...
+def reduction(
+    function: Literal["max", "min", "sum", "mul", "mean", "norm_lp_max", "norm_lp_sum"],
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    p: float = 0.0,
+    epsilon: float = 0.0,
+    *,
+    post_ops: Sequence[PostOp] = ...,
+) -> Primitive:
+    """dst: src's dims with 1 on the reduced axes."""
+
+def resampling(
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    mode: Literal["nearest", "linear"],
+    factors: Sequence[float] = (),
+    *,
+    post_ops: Sequence[PostOp] = ...,
+) -> Primitive: ...
+def reorder(
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    *,
+    post_ops: Sequence[PostOp] = ...,
+    scales: Masks = ...,
+    zero_points: Masks = ...,
+) -> Primitive: ...
+def concat(sources: Sequence[MemoryDesc], axis: int, dst: MemoryDesc | None = None) -> Primitive:
+    """Arguments ARG_MULTIPLE_SRC + i and ARG_DST."""
+
+def lrn(
+    src: MemoryDesc, dst: MemoryDesc, size: int, alpha: float, beta: float, k: float, across_channels: bool = True
+) -> Primitive: ...
+def lstm(
+    src: MemoryDesc,
+    weights_layer: MemoryDesc,
+    weights_iter: MemoryDesc,
+    dst: MemoryDesc,
+    *,
+    bias: MemoryDesc | None = None,
+    src_iter: MemoryDesc | None = None,
+    src_iter_c: MemoryDesc | None = None,
+    dst_iter: MemoryDesc | None = None,
+    dst_iter_c: MemoryDesc | None = None,
+    peephole: MemoryDesc | None = None,
+    direction: Direction = "forward",
+    fpmath: FpMath = ...,
+) -> Primitive:
+    """src [t, n, c], weights [layers, directions, c, 4, h] (gates i f c o), states [layers, directions, n, h], bias
+    [layers, directions, 4, h], dst [t, n, directions * h]."""
+
+def gru(
+    src: MemoryDesc,
+    weights_layer: MemoryDesc,
+    weights_iter: MemoryDesc,
+    dst: MemoryDesc,
+    *,
+    bias: MemoryDesc | None = None,
+    src_iter: MemoryDesc | None = None,
+    dst_iter: MemoryDesc | None = None,
+    direction: Direction = "forward",
+) -> Primitive:
+    """Gates u r o; as lstm with 3 gates."""
+
+def lbr_gru(
+    src: MemoryDesc,
+    weights_layer: MemoryDesc,
+    weights_iter: MemoryDesc,
+    dst: MemoryDesc,
+    *,
+    bias: MemoryDesc | None = None,
+    src_iter: MemoryDesc | None = None,
+    dst_iter: MemoryDesc | None = None,
+    direction: Direction = "forward",
+) -> Primitive:
+    """Linear before reset; bias has 4 rows."""
+
+def vanilla_rnn(
+    src: MemoryDesc,
+    weights_layer: MemoryDesc,
+    weights_iter: MemoryDesc,
+    dst: MemoryDesc,
+    *,
+    bias: MemoryDesc | None = None,
+    src_iter: MemoryDesc | None = None,
+    dst_iter: MemoryDesc | None = None,
+    direction: Direction = "forward",
+    activation: Literal["relu", "tanh", "logistic"] = "tanh",
+    alpha: float = 0.0,
+) -> Primitive: ...
+
+# A value on memory, or a place in it: id or (id, byte offset).
+Place: TypeAlias = int | tuple[int, int]
+PrimitiveArg: TypeAlias = Place | tuple[int, int, MemoryDesc | None]
+# An operand of a host step: an object's id, or (id, byte offset, dtype, dims[, strides in elements]).
+HostOperand: TypeAlias = (
+    int
+    | tuple[int, int, npt.DTypeLike, Sequence[int]]
+    | tuple[int, int, npt.DTypeLike, Sequence[int], Sequence[int] | None]
+)
+
+class NativeProgram:
+    """A flat list of steps over one arena.
+
+    Declare values (each method returns an id), add steps in order, `finish`, then run from any number of threads.  Every run
+    has an arena of its own from a free list; scratch memory is the program's own business.
+    """
+
+    def __init__(self, name: str, arena_bytes: int) -> None: ...
+
+    # values
+    def arena(self, offset: int, nbytes: int) -> int: ...
+    def literal(self, address: int, nbytes: int, owner: object) -> int:
+        """Memory that `owner` keeps alive."""
+    def input(self, dtype: npt.DTypeLike, dims: Sequence[int]) -> int: ...
+    def output(self, dtype: npt.DTypeLike, dims: Sequence[int]) -> int:
+        """A row-major array that is made anew for each run."""
+    def object_input(self) -> int:
+        """An input that is any Python object, for host steps alone."""
+    def object(self) -> int:
+        """A slot for a Python object between host steps."""
+    def result(self, value: int) -> None:
+        """Name the next result: an output or an object.  Without any call the results are the outputs."""
+
+    # steps
+    def add_primitive(self, name: str, primitive: Primitive, args: Mapping[int, PrimitiveArg]) -> None:
+        """args by oneDNN's argument index; a descriptor is needed only for scales and zero points."""
+    def add_loop(
+        self,
+        name: str,
+        address: int,
+        owner: object,
+        buffers: Sequence[Place],
+        args: Sequence[int] = (),
+        work: int = 1,
+        grain: int = 1,
+        scratch_bytes: int = 0,
+    ) -> None:
+        """A compiled loop `void f(void* const*, const int64_t*, int64_t begin, int64_t end, void* scratch)`.
+
+        [0, work) is split over the team in slices of at least `grain`; scratch_bytes: per thread.
+        """
+    def add_copy(self, name: str, source: Place, target: Place, nbytes: int) -> None: ...
+    def add_strided_copy(
+        self,
+        name: str,
+        source: Place,
+        target: Place,
+        itemsize: int,
+        dims: Sequence[int],
+        source_strides: Sequence[int],
+        target_strides: Sequence[int],
+    ) -> None:
+        """Strides in items; 0 broadcasts, negative ones reverse."""
+    def add_fill(self, name: str, target: Place, pattern: bytes, count: int) -> None: ...
+    def add_gather(
+        self,
+        name: str,
+        data: Place,
+        indices: Place,
+        out: Place,
+        *,
+        outer: int = 1,
+        length: int,
+        row_bytes: int,
+        count: int,
+        int64_indices: bool = True,
+    ) -> None:
+        """out[o, i] = data[o, indices[i]] for rows of row_bytes; negative indices count from the end.
+
+        Errors when run: ShapeError naming the step for an index outside the axis.
+        """
+    def add_host(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        inputs: Sequence[HostOperand],
+        outputs: Sequence[HostOperand],
+        into: bool = False,
+    ) -> None:
+        """A Python function, called with the GIL.
+
+        into False: function(inputs) -> a sequence of results, copied to their places; True: function(inputs, outputs) writes
+        into the outputs' arrays itself.  Arrays on the run's memory end with the run: what is kept as an object is copied.
+        """
+    def finish(self, touch: bool = True) -> None:
+        """No steps after this.  touch: have the first arena's pages now."""
+
+    # running
+    def run(self, inputs: Sequence[int], outputs: Sequence[int], arena: int = 0) -> None:
+        """On addresses; arena: one of the caller's, 0 for one of the program's own."""
+    def run_arrays(self, inputs: list[Any]) -> list[Any]:
+        """Results, as new arrays that own their memory (recycled when they die)."""
+    def time(self, inputs: list[Any], runs: int = 20, warmup: int = 3) -> list[float]:
+        """Median nanoseconds of each step."""
+    def prepare_single(self) -> bool:
+        """Plan every primitive for one thread, too (else done when runs first overlap); False if one cannot be."""
+    @property
+    def name(self) -> str: ...
+    @property
+    def arena_bytes(self) -> int: ...
+    @property
+    def scratch_bytes(self) -> int: ...
+    @property
+    def frames(self) -> int:
+        """Arenas at rest."""
+    @property
+    def step_names(self) -> list[str]: ...
+    @property
+    def step_kinds(self) -> list[str]: ...
+
+# memory
+
+def empty(dims: Sequence[int], dtype: npt.DTypeLike) -> Array:
+    """An uninitialised array on recycled memory, 64-byte aligned."""
+
+def set_recycling_limit(nbytes: int) -> None:
+    """Freed memory kept for reuse at most (default 256 MiB)."""
+
+def recycled_bytes() -> int: ...
+
+# threads
+
+def available_threads() -> int:
+    """What affinity, the control group and MGX_CPU_THREADS allow."""
+
+def thread_count() -> int: ...
+def set_threads(count: int) -> None:
+    """For primitives built and runs started from now on.  Concurrent runs share these: alone a run has all, else one."""
+
+def loop_failed_address() -> int:
+    """Of `void mgx_loop_failed(int64_t code, int64_t value)`, which a compiled loop may call to fail the run: code 1 is an
+    index out of bounds, 2 a division by zero (both ShapeError), others DeviceError."""
+
+# the machine
+
+def cpu_features() -> list[str]: ...
+def cpu_model() -> str: ...
+def cache_sizes() -> dict[str, int]:
+    """Bytes of l1d, l2, l3 and a line."""
+
+def peak_gflops(dtype: Literal["float32", "bfloat16", "int8"], threads: int) -> float:
+    """Measured vector multiply-adds per nanosecond, times two; 0 without the instructions."""
+
+def read_gbps(nbytes: int, threads: int) -> float: ...
+def dnnl_version() -> tuple[int, int, int]: ...

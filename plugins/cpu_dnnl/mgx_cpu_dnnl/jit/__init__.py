@@ -1,0 +1,75 @@
+"""The loop compiler: groups of pointwise ops and reductions, and ops that move elements, as machine code.
+
+Every function returns a `JitKernel`, or `No` with the reason.  `engine` defaults to one for this machine, made at first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from mgx_core.ir.module import Module
+from mgx_core.kernel import No
+from mgx_core.operation import Operation
+from mgx_core.shape import Shape
+
+from .kernel import JitKernel, run_numpy
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+__all__ = [
+    "JitKernel", "compile_copy", "compile_norm", "compile_op", "compile_pointwise", "compile_reduce", "default_engine",
+    "run_numpy",
+]  # fmt: skip
+
+
+@cache
+def default_engine() -> Engine:
+    """The engine for this machine."""
+    from .engine import Engine
+
+    return Engine()
+
+
+def compile_pointwise(
+    body: Module, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine | None = None, name: str = ""
+) -> JitKernel | No:
+    """A group of pointwise ops and views; shapes with the strides that the memory has."""
+    from .pointwise import compile_pointwise as compile_
+
+    return compile_(body, inputs, outputs, engine or default_engine(), name or body.name)
+
+
+def compile_reduce(
+    body: Module,
+    axes: Sequence[int],
+    inputs: Sequence[Shape],
+    outputs: Sequence[Shape],
+    engine: Engine | None = None,
+    name: str = "",
+) -> JitKernel | No:
+    """A group of reductions over `axes` and pointwise ops; shapes with the strides that the memory has."""
+    from .reduce import compile_reduce as compile_
+
+    return compile_(body, axes, inputs, outputs, engine or default_engine(), name or body.name)
+
+
+def compile_op(
+    op: Operation, inputs: Sequence[Shape | None], outputs: Sequence[Shape], engine: Engine | None = None
+) -> JitKernel | No:
+    """One op by itself: pointwise, a reduction, softmax, a normalisation; None: an absent input."""
+    from .norm import compile_op as compile_
+
+    return compile_(op, inputs, outputs, engine or default_engine())
+
+
+compile_norm = compile_op
+
+
+def compile_copy(source: Shape, target: Shape, engine: Engine | None = None, name: str = "copy") -> JitKernel | No:
+    """A copy between two layouts of the same dims, converting where the element types differ."""
+    from .pointwise import compile_copy as compile_
+
+    return compile_(source, target, engine or default_engine(), name)

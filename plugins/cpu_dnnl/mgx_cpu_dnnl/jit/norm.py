@@ -1,0 +1,105 @@
+"""Single ops as loops: pointwise ops and reductions as they are, normalisations through their decomposition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mgx_core.ir.instruction import Instruction
+from mgx_core.ir.module import Module
+from mgx_core.kernel import No
+from mgx_core.operation import Operation, Pointwise
+from mgx_core.ops.norm import GroupNorm
+from mgx_core.shape import Shape
+
+from .engine import Engine
+from .graph import REDUCTIONS
+from .kernel import JitKernel
+from .pointwise import compile_pointwise
+from .reduce import compile_reduce
+
+__all__ = ["compile_op", "norm_body"]
+
+
+class _Builder:
+    """What `decompose` is given: adds to the end of a module."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+
+    def add(self, op: Operation, *inputs: Instruction, modules: Sequence[Module] = ()) -> Instruction:
+        return self.module.add(op, *inputs, modules=modules)
+
+    def literal(self, data: Any) -> Instruction:
+        return self.module.add_literal(data)
+
+
+def norm_body(op: Operation, inputs: Sequence[Shape | None]) -> Module:
+    """A module that computes `op` by its decomposition (or holds it, if it has none); None: an absent input."""
+    body = Module(op.name)
+    args: list[Instruction | None] = [
+        None if x is None else body.add_parameter(f"x{i}", x.as_standard()) for i, x in enumerate(inputs)
+    ]
+    builder = _Builder(body)
+    decompose = getattr(op, "decompose", None)
+    if decompose is None or isinstance(op, Pointwise) or op.name in REDUCTIONS:
+        result = builder.add(op, *(a for a in args if a is not None))
+    else:
+        result = decompose(builder, *args)
+    body.add_return([result])
+    return body
+
+
+def compile_op(
+    op: Operation, inputs: Sequence[Shape | None], outputs: Sequence[Shape], engine: Engine
+) -> JitKernel | No:
+    """One op as a kernel: pointwise, a reduction, softmax, or a normalisation."""
+    if isinstance(op, GroupNorm):
+        return _group_norm(op, inputs, outputs, engine)
+    if not isinstance(op, Pointwise) and op.name not in REDUCTIONS and getattr(op, "decompose", None) is None:
+        return No(f"{op.name} has no decomposition")
+    return _compile(norm_body(op, inputs), inputs, outputs, engine, op.name)
+
+
+def _compile(
+    body: Module, inputs: Sequence[Shape | None], outputs: Sequence[Shape], engine: Engine, name: str
+) -> JitKernel | No:
+    given = [x for x in inputs if x is not None]
+    for ins in body:
+        if ins.op.name in REDUCTIONS:
+            axes: tuple[int, ...] = getattr(ins.op, "axes", ())
+            return compile_reduce(body, axes, given, outputs, engine, name)
+    return compile_pointwise(body, given, outputs, engine, name)
+
+
+def _group_norm(op: GroupNorm, inputs: Sequence[Shape | None], outputs: Sequence[Shape], engine: Engine) -> JitKernel | No:
+    """With the channels split into groups and members, so that nothing has to be reshaped in between."""
+    from mgx_core.ops.norm import Parts
+
+    x = inputs[0]
+    assert x is not None
+    split = _split(x, op.num_groups)
+    shapes = [split, *(None if f is None else _split_vector(f, op.num_groups, split.rank) for f in inputs[1:])]
+    body = Module(op.name)
+    args = [None if s is None else body.add_parameter(f"x{i}", s.as_standard()) for i, s in enumerate(shapes)]
+    first = args[0]
+    assert first is not None
+    parts = Parts(_Builder(body), first)  # type: ignore[arg-type]
+    out = parts.normalised(parts.wide(first), tuple(range(2, split.rank)), op.epsilon, True)
+    scale, bias = [*args[1:], None, None][:2]
+    body.add_return([parts.finish(out, scale, bias)])
+    return _compile(body, shapes, [_split(o, op.num_groups) for o in outputs], engine, op.name)
+
+
+def _split(x: Shape, groups: int) -> Shape:
+    """[n, c, ..] as [n, groups, c / groups, ..] on the same memory."""
+    lens, steps = x.lens(), x.strides()
+    each = lens[1] // groups
+    return Shape(x.dtype, [lens[0], groups, each, *lens[2:]], [steps[0], steps[1] * each, steps[1], *steps[2:]])
+
+
+def _split_vector(f: Shape, groups: int, rank: int) -> Shape:
+    """[c] as [1, groups, c / groups, 1, ..] on the same memory."""
+    (c,), (step,) = f.lens(), f.strides()
+    each = c // groups
+    return Shape(f.dtype, [1, groups, each, *(1,) * (rank - 3)], [c * step, step * each, step, *(1,) * (rank - 3)])

@@ -1,0 +1,145 @@
+"""Running a lowered module: one native program for what is static, the ops one by one where extents depend on data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+from mgx_core import Instruction, Module, Shape, TupleShape
+from mgx_core.interpret import Interpreter, Observer, bind_symbols, reads
+
+from .emitter import Emitter
+from .native_program import build
+from .values import Buffer, Value
+
+__all__ = ["CpuRunner", "as_output"]
+
+FOREVER = 1 << 30
+
+
+class CpuRunner:
+    """A lowered module ready to run.
+
+    The instructions whose extents are all known, and whatever they need, become one native program; control flow and what
+    depends on data runs instruction by instruction after it.
+    """
+
+    def __init__(self, module: Module, threads: int, fast_math: bool) -> None:
+        self.module = module
+        self.emitter = Emitter(threads, fast_math)
+        self.parameters = list(module.parameters.values())
+        static = _static_part(module)
+        self.rest = [i for i in module if i not in static and not (i.is_param or i.is_literal or i.is_return or i.is_absent)]
+        wanted = dict.fromkeys(o for o in module.outputs if o in static)
+        for ins in self.rest:
+            for read in reads(ins):
+                if read in static:
+                    wanted[read] = None
+        self.wanted = list(wanted)
+        self.whole = not self.rest and len(set(module.outputs)) == len(module.outputs) and not any(
+            o.is_param or o.is_literal for o in module.outputs
+        )
+        if self.whole:
+            self.wanted = list(module.outputs)
+        self.program = _emit(self.emitter, module, static, self.wanted) if static else None
+        self.notes = self.emitter.notes
+
+    def run(self, args: Sequence[Any], observe: Observer | None = None) -> list[Any]:
+        results = [] if self.program is None else self.program.run(args)
+        if self.whole:
+            return list(results)
+        values: dict[Instruction, Any] = dict(zip(self.parameters, args, strict=True))
+        values |= dict(zip(self.wanted, results, strict=True))
+        if self.rest:
+            self._run_rest(values)
+        return [self._value(o, values) for o in self.module.outputs]
+
+    def _run_rest(self, values: dict[Instruction, Any]) -> None:
+        interpreter = Interpreter()
+        known: dict[str, int] = {}
+        for p in self.parameters:
+            bind_symbols(p.result, values[p], known)
+        for ins in self.module:
+            if ins.literal is not None:
+                values[ins] = ins.literal.value
+        for ins in self.rest:
+            values[ins] = value = interpreter.step(ins, values, known)
+            if ins.result.dynamic():
+                bind_symbols(ins.result, value, known)
+
+    @staticmethod
+    def _value(ins: Instruction, values: dict[Instruction, Any]) -> Any:
+        return values[ins] if ins.literal is None else ins.literal.value
+
+    def time(self, args: Sequence[Any], runs: int, warmup: int) -> Any:
+        """Times of each native step."""
+        from .timing import timings
+
+        return timings(self, args, runs, warmup)
+
+
+def _static_part(module: Module) -> set[Instruction]:
+    """Instructions with fixed extents whose needs are all fixed too, control flow excepted."""
+    found: set[Instruction] = set()
+    for ins in module:
+        if ins.is_return or ins.is_param or ins.is_absent:
+            continue
+        if ins.is_literal:
+            continue
+        if getattr(ins.op, "control", False) or not _fixed(ins):
+            continue
+        if all(i in found or i.is_absent or ((i.is_param or i.is_literal) and _fixed(i)) for i in reads(ins)):
+            found.add(ins)
+    return found
+
+
+def _fixed(ins: Instruction) -> bool:
+    items = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
+    return all(isinstance(s, Shape) and not s.dynamic() and s.dtype.kind not in "sc" for s in items)
+
+
+def _emit(e: Emitter, module: Module, static: set[Instruction], wanted: Sequence[Instruction]) -> Any:
+    env: dict[Instruction, Any] = {}
+    parameters = list(module.parameters.values())
+    used = {i for ins in static for i in reads(ins)}
+    for index, p in enumerate(parameters):
+        if p in used:
+            shape = p.shape
+            buffer = Buffer("input", shape.elements() * shape.dtype.size, index=index)
+            e.buffers.append(buffer)
+            env[p] = Value(Shape.of(shape.dtype, shape.dims), buffer)
+    kept = set(wanted)
+    for ins in module:
+        if ins not in static:
+            continue
+        result = e.emit(ins, env)
+        env[ins] = result
+        uses = sum(1 for u in ins.users if u in static) + (FOREVER if ins in kept else 0)
+        for v in result if isinstance(result, tuple) else (result,):
+            v.buffer.readers += uses
+        for read in set(ins.inputs):
+            value = env.get(read)
+            for v in value if isinstance(value, tuple) else (value,):
+                if v is not None:
+                    v.buffer.readers -= 1
+    outputs = [as_output(e, env[w], n) for n, w in enumerate(wanted)]
+    return build(e, [(p.shape if p in used else None) for p in parameters], outputs)
+
+
+def as_output(e: Emitter, value: Value, index: int) -> Value:
+    """A result in memory of its own, row-major."""
+    buffer = value.buffer
+    plain = Shape(value.shape.dtype, value.lens)
+    dense = all(n == 1 or a == b for n, a, b in zip(value.lens, value.strides, plain.strides(), strict=True))
+    if buffer.kind == "arena" and dense and value.offset == 0 and buffer.bytes == max(plain.elements() * plain.dtype.size, 1):
+        buffer.kind, buffer.index = "output", index
+        return Value(plain, buffer)
+    made = Buffer("output", max(plain.elements() * plain.dtype.size, 1), index=index)
+    e.buffers.append(made)
+    out = Value(plain, made)
+    if plain.elements():
+        e.copy_into(value, out)
+    return out
+
+

@@ -1,0 +1,98 @@
+// Where the values of a program lie, and the memory of one run with every step's addresses filled in.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <oneapi/dnnl/dnnl.hpp>
+#include <pybind11/pybind11.h>
+
+#include "arrays.h"
+#include "memory.h"
+
+namespace mgx {
+
+// What a compiled loop is: buffers, run-time extents, the slice of its work, memory for the calling thread alone.
+using LoopFunction = void (*)(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch);
+
+struct Value {
+    enum class Kind { arena, literal, input, output, object };
+    Kind kind;
+    int64_t at; // offset, index or slot
+    char *address = nullptr; // of a literal
+    int64_t bytes = 0;
+    pybind11::object owner; // keeps a literal alive
+};
+
+struct Ref {
+    int value;
+    int64_t offset;
+};
+
+class Program;
+
+// Memory of one run.  Built once and reused: only addresses of inputs and outputs change from run to run.
+class Frame {
+public:
+    Frame(const Program &program, char *external_arena);
+    ~Frame();
+    Frame(const Frame &) = delete;
+    Frame &operator=(const Frame &) = delete;
+
+    void bind_inputs(const std::vector<void *> &addresses) { bind(inputs_, addresses); }
+    void bind_outputs(const std::vector<void *> &addresses) { bind(outputs_, addresses); }
+
+    // For steps while they are built: a slot that follows the value, and a oneDNN memory that does.
+    void attach(void **slot, Ref ref);
+    dnnl_memory_t memory(const_dnnl_memory_desc_t desc, Ref ref);
+    dnnl_memory_t scratchpad(const_dnnl_memory_desc_t desc);
+
+    char *scratch() const { return scratch_.data(); }
+    size_t scratch_bytes() const { return scratch_.size(); }
+    void **pointers(size_t step) { return pointers_[step].data(); }
+    std::vector<dnnl_exec_arg_t> &args(size_t step, bool single) { return single ? single_[step] : full_[step]; }
+    bool has_single = false;
+
+    // Errors of compiled loops: the first one of a run is kept.
+    void fail(int64_t code, int64_t value);
+    void check_failure(const std::string &step);
+
+    std::vector<pybind11::object> objects; // values that are Python objects
+    std::vector<std::vector<void *>> &all_pointers() { return pointers_; }
+    std::vector<std::vector<dnnl_exec_arg_t>> &all_args(bool single) { return single ? single_ : full_; }
+
+private:
+    struct Patch {
+        void **slot;
+        dnnl_memory_t memory;
+        int64_t offset;
+    };
+    struct Bound {
+        void *address = nullptr;
+        std::vector<Patch> patches;
+    };
+
+    void bind(std::vector<Bound> &list, const std::vector<void *> &addresses);
+    void follow(Ref ref, Patch patch, void *&address);
+
+    const Program &program_;
+    AlignedBuffer own_arena_;
+    AlignedBuffer scratch_;
+    char *arena_;
+    std::vector<Bound> inputs_;
+    std::vector<Bound> outputs_;
+    std::vector<std::vector<void *>> pointers_;
+    std::vector<std::vector<dnnl_exec_arg_t>> full_;
+    std::vector<std::vector<dnnl_exec_arg_t>> single_;
+    std::vector<dnnl_memory_t> memories_;
+    std::atomic<int64_t> error_code_ {0};
+    int64_t error_value_ = 0;
+};
+
+// Called by compiled loops: the run fails after the step.  Codes: 1 index out of bounds, 2 division by zero, others a
+// fault of the kernel.
+extern "C" void mgx_loop_failed(int64_t code, int64_t value);
+
+} // namespace mgx

@@ -1,0 +1,206 @@
+// What this processor has and how fast it is.
+#include "machine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <cpuid.h>
+#include <immintrin.h>
+#include <omp.h>
+#include <unistd.h>
+
+#include <pybind11/stl.h>
+
+#include "memory.h"
+
+namespace py = pybind11;
+
+namespace mgx {
+
+namespace {
+
+struct Leaf {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+};
+
+Leaf leaf(unsigned number, unsigned part) {
+    Leaf r;
+    __get_cpuid_count(number, part, &r.a, &r.b, &r.c, &r.d);
+    return r;
+}
+
+uint64_t enabled_states() {
+    unsigned low = 0, high = 0;
+    if (!(leaf(1, 0).c & (1u << 27))) return 0;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (static_cast<uint64_t>(high) << 32) | low;
+}
+
+std::vector<std::string> features() {
+    Leaf one = leaf(1, 0), seven = leaf(7, 0), more = leaf(7, 1);
+    uint64_t state = enabled_states();
+    bool ymm = (state & 0x6) == 0x6, zmm = (state & 0xe6) == 0xe6, tiles = (state & 0x60000) == 0x60000;
+    std::vector<std::string> found;
+    auto add = [&](bool has, const char *name) {
+        if (has) found.emplace_back(name);
+    };
+    auto bit = [](unsigned word, int n) { return ((word >> n) & 1u) != 0; };
+    add(bit(one.c, 19), "sse4_1");
+    add(ymm && bit(one.c, 28), "avx");
+    add(ymm && bit(one.c, 12), "fma");
+    add(ymm && bit(one.c, 29), "f16c");
+    add(ymm && bit(seven.b, 5), "avx2");
+    add(ymm && bit(more.a, 4), "avx_vnni");
+    add(zmm && bit(seven.b, 16), "avx512f");
+    add(zmm && bit(seven.b, 17), "avx512dq");
+    add(zmm && bit(seven.b, 30), "avx512bw");
+    add(zmm && bit(seven.b, 31), "avx512vl");
+    add(zmm && bit(seven.c, 11), "avx512_vnni");
+    add(zmm && bit(more.a, 5), "avx512_bf16");
+    add(zmm && bit(seven.d, 23), "avx512_fp16");
+    add(tiles && bit(seven.d, 24), "amx_tile");
+    add(tiles && bit(seven.d, 25), "amx_int8");
+    add(tiles && bit(seven.d, 22), "amx_bf16");
+    return found;
+}
+
+std::map<std::string, int64_t> cache_sizes() {
+    auto value = [](int name) { return std::max<int64_t>(0, sysconf(name)); };
+    return {{"l1d", value(_SC_LEVEL1_DCACHE_SIZE)}, {"l2", value(_SC_LEVEL2_CACHE_SIZE)},
+            {"l3", value(_SC_LEVEL3_CACHE_SIZE)}, {"line", value(_SC_LEVEL1_DCACHE_LINESIZE)}};
+}
+
+std::string model_name() {
+    std::ifstream file("/proc/cpuinfo");
+    for (std::string line; std::getline(file, line);)
+        if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+    return "unknown";
+}
+
+constexpr int64_t rounds = 200000;
+constexpr int chains = 12; // independent sums: enough to hide the latency of two units
+
+// Each returns the operations done; the empty asm keeps the chains in registers and alive.
+__attribute__((target("avx512f"))) double fma_512() {
+    __m512 sums[chains];
+    __m512 x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(0.001f);
+    for (auto &s : sums)
+        s = _mm512_set1_ps(1.0f);
+    for (int64_t n = 0; n < rounds; ++n)
+#pragma GCC unroll 12
+        for (int i = 0; i < chains; ++i) {
+            sums[i] = _mm512_fmadd_ps(sums[i], x, y);
+            __asm__ volatile("" : "+v"(sums[i]));
+        }
+    return 2.0 * 16 * chains * rounds;
+}
+
+__attribute__((target("avx2,fma"))) double fma_256() {
+    __m256 sums[chains];
+    __m256 x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(0.001f);
+    for (auto &s : sums)
+        s = _mm256_set1_ps(1.0f);
+    for (int64_t n = 0; n < rounds; ++n)
+#pragma GCC unroll 12
+        for (int i = 0; i < chains; ++i) {
+            sums[i] = _mm256_fmadd_ps(sums[i], x, y);
+            __asm__ volatile("" : "+x"(sums[i]));
+        }
+    return 2.0 * 8 * chains * rounds;
+}
+
+__attribute__((target("avx512f,avx512bf16"))) double dot_bf16() {
+    __m512 sums[chains];
+    __m512bh x = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3f803f80));
+    for (auto &s : sums)
+        s = _mm512_setzero_ps();
+    for (int64_t n = 0; n < rounds; ++n)
+#pragma GCC unroll 12
+        for (int i = 0; i < chains; ++i) {
+            sums[i] = _mm512_dpbf16_ps(sums[i], x, x);
+            __asm__ volatile("" : "+v"(sums[i]));
+        }
+    return 4.0 * 16 * chains * rounds;
+}
+
+__attribute__((target("avx512f,avx512vnni"))) double dot_int8() {
+    __m512i sums[chains];
+    __m512i x = _mm512_set1_epi8(1);
+    for (auto &s : sums)
+        s = _mm512_setzero_si512();
+    for (int64_t n = 0; n < rounds; ++n)
+#pragma GCC unroll 12
+        for (int i = 0; i < chains; ++i) {
+            sums[i] = _mm512_dpbusd_epi32(sums[i], x, x);
+            __asm__ volatile("" : "+v"(sums[i]));
+        }
+    return 8.0 * 16 * chains * rounds;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Best of a few measurements, all threads together.
+double best_rate(double (*work)(), int threads) {
+    double best = 0;
+    for (int repeat = 0; repeat < 7; ++repeat) {
+        double done = 0;
+        auto start = std::chrono::steady_clock::now();
+#pragma omp parallel num_threads(threads) reduction(+ : done)
+        done += work();
+        best = std::max(best, done / seconds_since(start) / 1e9);
+    }
+    return best;
+}
+
+// GFLOP/s (GOP/s for int8) of multiply-adds on registers; 0 where the processor lacks the instructions.
+double peak_rate(const std::string &type, int threads) {
+    auto list = features();
+    auto has = [&](const char *name) { return std::find(list.begin(), list.end(), name) != list.end(); };
+    if (type == "float32") return has("avx512f") ? best_rate(fma_512, threads) : has("avx2") ? best_rate(fma_256, threads) : 0;
+    if (type == "bfloat16") return has("avx512_bf16") ? best_rate(dot_bf16, threads) : 0;
+    if (type == "int8") return has("avx512_vnni") ? best_rate(dot_int8, threads) : 0;
+    throw Failure(Fault::parameter, "peak is measured for float32, bfloat16 and int8");
+}
+
+// GB/s of reading a buffer of this size again and again.
+double read_rate(size_t bytes, int threads) {
+    AlignedBuffer buffer(std::max<size_t>(bytes, 4096));
+    buffer.touch();
+    auto words = static_cast<int64_t>(buffer.size() / sizeof(int64_t));
+    auto *data = reinterpret_cast<const int64_t *>(buffer.data());
+    auto passes = std::max<int64_t>(1, (int64_t {1} << 26) / static_cast<int64_t>(buffer.size()));
+    double best = 0;
+    int64_t total = 0;
+    for (int repeat = 0; repeat < 5; ++repeat) {
+        auto start = std::chrono::steady_clock::now();
+#pragma omp parallel num_threads(threads) reduction(+ : total)
+        for (int64_t pass = 0; pass < passes; ++pass) {
+            int64_t sum = 0;
+#pragma omp for simd schedule(static) nowait
+            for (int64_t i = 0; i < words; ++i)
+                sum += data[i];
+            __asm__ volatile("" : "+r"(sum));
+            total += sum;
+        }
+        best = std::max(best, static_cast<double>(passes) * static_cast<double>(buffer.size()) / seconds_since(start) / 1e9);
+    }
+    return total == 0 ? best : 0;
+}
+
+} // namespace
+
+void bind_machine(py::module_ &module) {
+    module.def("cpu_features", &features);
+    module.def("cpu_model", &model_name);
+    module.def("cache_sizes", &cache_sizes);
+    module.def("peak_gflops", &peak_rate, py::arg("dtype"), py::arg("threads"), py::call_guard<py::gil_scoped_release>());
+    module.def("read_gbps", &read_rate, py::arg("nbytes"), py::arg("threads"), py::call_guard<py::gil_scoped_release>());
+}
+
+} // namespace mgx

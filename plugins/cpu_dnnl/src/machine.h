@@ -1,0 +1,11 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include "errors.h"
+
+namespace mgx {
+
+void bind_machine(pybind11::module_ &module);
+
+} // namespace mgx

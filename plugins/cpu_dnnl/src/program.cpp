@@ -1,0 +1,418 @@
+#include "program.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <pybind11/stl.h>
+
+#include "errors.h"
+#include "threads.h"
+
+namespace py = pybind11;
+
+namespace mgx {
+
+// A frame of the program's free list for the time of a run.
+class Program::Lease {
+public:
+    Lease(Program &program, char *external) : program_(program), external_(external != nullptr) {
+        if (!external_) {
+            std::lock_guard<std::mutex> lock(program_.frames_mutex_);
+            if (!program_.free_.empty()) {
+                frame_ = std::move(program_.free_.back());
+                program_.free_.pop_back();
+            }
+        }
+        if (!frame_) frame_ = std::make_unique<Frame>(program_, external);
+    }
+    ~Lease() {
+        if (external_) return;
+        std::lock_guard<std::mutex> lock(program_.frames_mutex_);
+        if (frame_->scratch_bytes() >= program_.scratch_bytes_) program_.free_.push_back(std::move(frame_));
+    }
+    Lease(const Lease &) = delete;
+    Lease &operator=(const Lease &) = delete;
+    Frame &operator*() const { return *frame_; }
+
+private:
+    Program &program_;
+    bool external_;
+    std::unique_ptr<Frame> frame_;
+};
+
+Program::Program(std::string name, int64_t arena_bytes)
+    : name_(std::move(name)), arena_bytes_(arena_bytes), keep_(py::capsule(this, "mgx memory of a run")) {}
+
+const Value &Program::value(int id) const {
+    if (id < 0 || static_cast<size_t>(id) >= values_.size())
+        throw Failure(Fault::parameter, "there is no value " + std::to_string(id));
+    return values_[static_cast<size_t>(id)];
+}
+
+Ref Program::checked(Ref ref) const {
+    if (value(ref.value).kind == Value::Kind::object)
+        throw Failure(Fault::parameter, "value " + std::to_string(ref.value) + " is a Python object, not memory");
+    return ref;
+}
+
+int Program::add_value(Value value) {
+    if (value.kind == Value::Kind::arena && (value.at < 0 || value.at + value.bytes > arena_bytes_))
+        throw Failure(Fault::parameter, "a value of " + std::to_string(value.bytes) + " bytes at offset "
+                + std::to_string(value.at) + " lies outside the arena of " + std::to_string(arena_bytes_));
+    values_.push_back(std::move(value));
+    return static_cast<int>(values_.size()) - 1;
+}
+
+int Program::add_input(ArraySpec spec, bool object) {
+    Value value {object ? Value::Kind::object : Value::Kind::input, static_cast<int64_t>(inputs_.size())};
+    value.bytes = spec.bytes;
+    int64_t slot = -1;
+    if (object) value.at = slot = static_cast<int64_t>(objects_++);
+    inputs_.push_back({std::move(spec), object, slot});
+    return add_value(std::move(value));
+}
+
+int Program::add_output(ArraySpec spec) {
+    Value value {Value::Kind::output, static_cast<int64_t>(outputs_.size())};
+    value.bytes = spec.bytes;
+    outputs_.push_back(std::move(spec));
+    return add_value(std::move(value));
+}
+
+int Program::add_object() { return add_value({Value::Kind::object, static_cast<int64_t>(objects_++)}); }
+
+void Program::add_step(std::unique_ptr<Step> step) {
+    if (finished_) throw Failure(Fault::parameter, "the program is finished: no step can be added");
+    steps_.push_back(std::move(step));
+}
+
+void Program::add_result(int id) {
+    auto kind = value(id).kind;
+    if (kind != Value::Kind::output && kind != Value::Kind::object)
+        throw Failure(Fault::parameter, "a result is an output or an object");
+    results_.push_back(id);
+}
+
+void Program::compute_scratch() {
+    size_t bytes = 0;
+    for (auto &step : steps_)
+        bytes = std::max(bytes, step->scratch_bytes(most_threads_));
+    std::lock_guard<std::mutex> frames(frames_mutex_);
+    if (bytes > scratch_bytes_) free_.clear(); // frames made so far are too small
+    scratch_bytes_ = bytes;
+}
+
+void Program::finish(bool touch) {
+    for (auto &step : steps_)
+        planned_threads_ = std::max(planned_threads_, step->planned_threads());
+    most_threads_ = std::max(planned_threads_, thread_count());
+    compute_scratch();
+    finished_ = true;
+    if (results_.empty())
+        for (size_t id = 0; id < values_.size(); ++id)
+            if (values_[id].kind == Value::Kind::output) results_.push_back(static_cast<int>(id));
+    if (!touch) return;
+    py::gil_scoped_release nogil;
+    auto frame = std::make_unique<Frame>(*this, nullptr);
+    for (auto &spec : outputs_) { // so that the first results have their pages, too
+        auto bytes = static_cast<size_t>(std::max<int64_t>(spec.bytes, 1));
+        auto *block = static_cast<char *>(recycled_allocate(bytes));
+        if (!block) continue;
+        for (size_t at = 0; at < bytes; at += 4096)
+            *const_cast<volatile char *>(block + at) = 0;
+        recycled_free(block);
+    }
+    std::lock_guard<std::mutex> lock(frames_mutex_);
+    free_.push_back(std::move(frame));
+}
+
+// Have every primitive planned for one thread, too.  False if one of them cannot be.
+bool Program::prepare_single() {
+    auto known = single_.load(std::memory_order_acquire);
+    if (known != Single::unknown) return known == Single::yes;
+    std::lock_guard<std::mutex> lock(single_mutex_);
+    if (single_.load() != Single::unknown) return single_.load() == Single::yes;
+    bool all = true;
+    for (auto &step : steps_)
+        all = all && step->prepare_single();
+    if (all) compute_scratch();
+    single_.store(all ? Single::yes : Single::no, std::memory_order_release);
+    return all;
+}
+
+void Program::ready() const {
+    if (!finished_) throw Failure(Fault::parameter, "the program is not finished");
+}
+
+void Program::run_steps(Frame &frame, Team team, std::vector<int64_t> *nanoseconds) const {
+    if (!nanoseconds) {
+        for (size_t i = 0; i < steps_.size(); ++i)
+            steps_[i]->run(frame, i, team);
+        return;
+    }
+    nanoseconds->resize(steps_.size());
+    auto before = std::chrono::steady_clock::now();
+    for (size_t i = 0; i < steps_.size(); ++i) {
+        steps_[i]->run(frame, i, team);
+        auto now = std::chrono::steady_clock::now();
+        (*nanoseconds)[i] = std::chrono::duration_cast<std::chrono::nanoseconds>(now - before).count();
+        before = now;
+    }
+}
+
+void Program::execute(const std::vector<void *> &inputs, const std::vector<void *> &outputs, char *arena,
+        std::vector<py::object> *objects, std::vector<int64_t> *nanoseconds) {
+    Share share(single_.load(std::memory_order_acquire) == Single::no);
+    bool single = share.threads() < planned_threads_;
+    if (single && !prepare_single()) single = false; // more threads than the share: slower, still right
+    int threads = single ? 1 : std::min(std::max(share.threads(), planned_threads_), most_threads_);
+    TeamSize team_size(threads);
+    Team team {threads, single};
+    Lease lease(*this, arena);
+    Frame &frame = *lease;
+    if (single && !frame.has_single) {
+        for (size_t i = 0; i < steps_.size(); ++i)
+            steps_[i]->build_single(frame, i);
+        frame.has_single = true;
+    }
+    frame.bind_inputs(inputs);
+    frame.bind_outputs(outputs);
+    if (objects) frame.objects.swap(*objects);
+    try {
+        run_steps(frame, team, nanoseconds);
+    } catch (...) {
+        if (objects) frame.objects.swap(*objects);
+        throw;
+    }
+    if (objects) frame.objects.swap(*objects);
+}
+
+void Program::run(const std::vector<size_t> &inputs, const std::vector<size_t> &outputs, size_t arena) {
+    ready();
+    if (inputs.size() != inputs_.size() || outputs.size() != outputs_.size())
+        throw Failure(Fault::parameter, "the program takes " + std::to_string(inputs_.size()) + " inputs and "
+                + std::to_string(outputs_.size()) + " outputs");
+    if (objects_) throw Failure(Fault::parameter, "a program with object values is run on arrays");
+    std::vector<void *> from, to;
+    for (auto address : inputs)
+        from.push_back(reinterpret_cast<void *>(address));
+    for (auto address : outputs)
+        to.push_back(reinterpret_cast<void *>(address));
+    py::gil_scoped_release nogil;
+    execute(from, to, reinterpret_cast<char *>(arena), nullptr, nullptr);
+}
+
+py::list Program::with_arrays(const py::list &given, std::vector<int64_t> *nanoseconds) {
+    ready();
+    size_t count = given.size();
+    if (count != inputs_.size())
+        throw Failure(Fault::parameter,
+                "the program takes " + std::to_string(inputs_.size()) + " inputs, got " + std::to_string(count));
+    std::vector<py::object> held;
+    std::vector<py::object> objects(objects_);
+    std::vector<void *> from(inputs_.size()), to(outputs_.size());
+    held.reserve(inputs_.size());
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+        PyObject *item = PyList_GET_ITEM(given.ptr(), static_cast<Py_ssize_t>(i));
+        if (inputs_[i].object)
+            objects[static_cast<size_t>(inputs_[i].slot)] = py::reinterpret_borrow<py::object>(item);
+        else
+            held.push_back(checked_input(item, inputs_[i].spec, i, from[i]));
+    }
+    std::vector<py::object> arrays;
+    arrays.reserve(outputs_.size());
+    for (size_t i = 0; i < outputs_.size(); ++i)
+        arrays.push_back(new_array(outputs_[i], to[i]));
+    {
+        py::gil_scoped_release nogil;
+        execute(from, to, nullptr, objects_ ? &objects : nullptr, nanoseconds);
+    }
+    py::list results(results_.size());
+    for (size_t i = 0; i < results_.size(); ++i) {
+        const Value &value = values_[static_cast<size_t>(results_[i])];
+        if (value.kind == Value::Kind::output)
+            results[i] = arrays[static_cast<size_t>(value.at)];
+        else {
+            py::object &object = objects[static_cast<size_t>(value.at)];
+            results[i] = object ? object : py::none();
+        }
+    }
+    return results;
+}
+
+py::list Program::run_arrays(const py::list &inputs) { return with_arrays(inputs, nullptr); }
+
+std::vector<double> Program::time(const py::list &inputs, int runs, int warmup) {
+    std::vector<std::vector<int64_t>> samples(steps_.size());
+    for (int n = 0; n < warmup + runs; ++n) {
+        std::vector<int64_t> nanoseconds;
+        with_arrays(inputs, &nanoseconds);
+        if (n < warmup) continue;
+        for (size_t i = 0; i < nanoseconds.size(); ++i)
+            samples[i].push_back(nanoseconds[i]);
+    }
+    std::vector<double> medians;
+    for (auto &list : samples) {
+        if (list.empty()) {
+            medians.push_back(0);
+            continue;
+        }
+        auto middle = list.begin() + static_cast<std::ptrdiff_t>(list.size() / 2);
+        std::nth_element(list.begin(), middle, list.end());
+        medians.push_back(static_cast<double>(*middle));
+    }
+    return medians;
+}
+
+namespace {
+
+// (value, byte offset) or just the value
+Ref ref_from(const Program &program, const py::handle &given) {
+    if (py::isinstance<py::int_>(given)) return program.checked({given.cast<int>(), 0});
+    auto pair = py::reinterpret_borrow<py::sequence>(given);
+    return program.checked({pair[0].cast<int>(), pair[1].cast<int64_t>()});
+}
+
+void add_primitive(Program &program, const std::string &name, std::shared_ptr<Primitive> primitive, const py::dict &args) {
+    std::vector<PrimitiveArg> bound;
+    for (auto [key, given] : args) {
+        int arg = key.cast<int>();
+        MemoryDesc desc = primitive->desc(arg);
+        if (py::isinstance<py::sequence>(given)) {
+            auto parts = py::reinterpret_borrow<py::sequence>(given);
+            if (parts.size() > 2 && !parts[2].is_none()) desc = parts[2].cast<MemoryDesc>();
+        }
+        if (desc.absent())
+            throw Failure(Fault::parameter, name + ": argument " + std::to_string(arg) + " needs a memory descriptor");
+        bound.push_back({arg, ref_from(program, given), desc});
+    }
+    program.add_step(std::make_unique<PrimitiveStep>(name, std::move(primitive), std::move(bound)));
+}
+
+HostOperand operand_from(const Program &program, const py::handle &given) {
+    if (py::isinstance<py::int_>(given)) {
+        const Value &value = program.value(given.cast<int>());
+        if (value.kind != Value::Kind::object)
+            throw Failure(Fault::parameter, "memory of a host step needs (value, offset, dtype, dims[, strides])");
+        return {{given.cast<int>(), value.at}, true, {}};
+    }
+    auto parts = py::reinterpret_borrow<py::sequence>(given);
+    std::vector<int64_t> strides;
+    if (parts.size() > 4 && !parts[4].is_none()) strides = parts[4].cast<std::vector<int64_t>>();
+    Ref ref = program.checked({parts[0].cast<int>(), parts[1].cast<int64_t>()});
+    return {ref, false, array_spec(parts[2], parts[3].cast<std::vector<int64_t>>(), strides)};
+}
+
+std::vector<HostOperand> operands_from(const Program &program, const py::sequence &given) {
+    std::vector<HostOperand> result;
+    for (auto item : given)
+        result.push_back(operand_from(program, item));
+    return result;
+}
+
+} // namespace
+
+void bind_program(py::module_ &module) {
+    py::class_<Program>(module, "NativeProgram")
+            .def(py::init<std::string, int64_t>(), py::arg("name"), py::arg("arena_bytes"))
+            .def("arena",
+                    [](Program &p, int64_t offset, int64_t bytes) {
+                        Value value {Value::Kind::arena, offset};
+                        value.bytes = bytes;
+                        return p.add_value(value);
+                    },
+                    py::arg("offset"), py::arg("nbytes"))
+            .def("literal",
+                    [](Program &p, size_t address, int64_t bytes, py::object owner) {
+                        Value value {Value::Kind::literal, 0, reinterpret_cast<char *>(address), bytes, std::move(owner)};
+                        return p.add_value(value);
+                    },
+                    py::arg("address"), py::arg("nbytes"), py::arg("owner"))
+            .def("input",
+                    [](Program &p, const py::object &dtype, const std::vector<int64_t> &dims) {
+                        return p.add_input(array_spec(dtype, dims), false);
+                    },
+                    py::arg("dtype"), py::arg("dims"))
+            .def("object_input", [](Program &p) { return p.add_input({}, true); })
+            .def("output",
+                    [](Program &p, const py::object &dtype, const std::vector<int64_t> &dims) {
+                        return p.add_output(array_spec(dtype, dims));
+                    },
+                    py::arg("dtype"), py::arg("dims"))
+            .def("object", &Program::add_object)
+            .def("result", &Program::add_result, py::arg("value"))
+            .def("add_primitive", &add_primitive, py::arg("name"), py::arg("primitive"), py::arg("args"))
+            .def("add_loop",
+                    [](Program &p, const std::string &name, size_t address, py::object owner, const py::sequence &buffers,
+                            std::vector<int64_t> args, int64_t work, int64_t grain, int64_t scratch) {
+                        std::vector<Ref> refs;
+                        for (auto item : buffers)
+                            refs.push_back(ref_from(p, item));
+                        p.add_step(std::make_unique<LoopStep>(name, reinterpret_cast<LoopFunction>(address),
+                                std::move(owner), std::move(refs), std::move(args), work, grain, scratch));
+                    },
+                    py::arg("name"), py::arg("address"), py::arg("owner"), py::arg("buffers"),
+                    py::arg("args") = std::vector<int64_t> {}, py::arg("work") = 1, py::arg("grain") = 1,
+                    py::arg("scratch_bytes") = 0)
+            .def("add_copy",
+                    [](Program &p, const std::string &name, const py::object &from, const py::object &to, int64_t bytes) {
+                        p.add_step(std::make_unique<CopyStep>(name, ref_from(p, from), ref_from(p, to), bytes));
+                    },
+                    py::arg("name"), py::arg("source"), py::arg("target"), py::arg("nbytes"))
+            .def("add_strided_copy",
+                    [](Program &p, const std::string &name, const py::object &from, const py::object &to, int64_t item,
+                            std::vector<int64_t> dims, std::vector<int64_t> from_strides, std::vector<int64_t> to_strides) {
+                        p.add_step(std::make_unique<StridedCopyStep>(name, ref_from(p, from), ref_from(p, to), item,
+                                std::move(dims), std::move(from_strides), std::move(to_strides)));
+                    },
+                    py::arg("name"), py::arg("source"), py::arg("target"), py::arg("itemsize"), py::arg("dims"),
+                    py::arg("source_strides"), py::arg("target_strides"))
+            .def("add_fill",
+                    [](Program &p, const std::string &name, const py::object &to, const py::bytes &pattern, int64_t count) {
+                        std::string item = pattern;
+                        if (item.empty()) throw Failure(Fault::parameter, "a fill needs a pattern");
+                        p.add_step(std::make_unique<FillStep>(name, ref_from(p, to), item, count));
+                    },
+                    py::arg("name"), py::arg("target"), py::arg("pattern"), py::arg("count"))
+            .def("add_gather",
+                    [](Program &p, const std::string &name, const py::object &data, const py::object &indices,
+                            const py::object &out, int64_t outer, int64_t length, int64_t row_bytes, int64_t count,
+                            bool wide) {
+                        p.add_step(std::make_unique<GatherStep>(name, ref_from(p, data), ref_from(p, indices),
+                                ref_from(p, out), outer, length, row_bytes, count, wide));
+                    },
+                    py::arg("name"), py::arg("data"), py::arg("indices"), py::arg("out"), py::kw_only(),
+                    py::arg("outer") = 1, py::arg("length"), py::arg("row_bytes"), py::arg("count"),
+                    py::arg("int64_indices") = true)
+            .def("add_host",
+                    [](Program &p, const std::string &name, py::object function, const py::sequence &inputs,
+                            const py::sequence &outputs, bool into) {
+                        p.add_step(std::make_unique<HostStep>(name, std::move(function), operands_from(p, inputs),
+                                operands_from(p, outputs), into, p.keep()));
+                    },
+                    py::arg("name"), py::arg("function"), py::arg("inputs"), py::arg("outputs"), py::arg("into") = false)
+            .def("finish", &Program::finish, py::arg("touch") = true)
+            .def("run", &Program::run, py::arg("inputs"), py::arg("outputs"), py::arg("arena") = 0)
+            .def("run_arrays", &Program::run_arrays, py::arg("inputs"))
+            .def("time", &Program::time, py::arg("inputs"), py::arg("runs") = 20, py::arg("warmup") = 3)
+            .def("prepare_single", &Program::prepare_single, py::call_guard<py::gil_scoped_release>())
+            .def_property_readonly("name", &Program::name)
+            .def_property_readonly("arena_bytes", &Program::arena_bytes)
+            .def_property_readonly("scratch_bytes", &Program::scratch_bytes)
+            .def_property_readonly("frames", &Program::frames)
+            .def_property_readonly("step_names",
+                    [](const Program &p) {
+                        std::vector<std::string> names;
+                        for (auto &step : p.steps())
+                            names.push_back(step->name);
+                        return names;
+                    })
+            .def_property_readonly("step_kinds", [](const Program &p) {
+                std::vector<std::string> kinds;
+                for (auto &step : p.steps())
+                    kinds.push_back(step->kind());
+                return kinds;
+            });
+}
+
+} // namespace mgx

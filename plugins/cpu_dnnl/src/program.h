@@ -1,0 +1,86 @@
+// A flat list of steps over one arena, run without Python.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <pybind11/pybind11.h>
+
+#include "frame.h"
+#include "steps.h"
+
+namespace mgx {
+
+class Program {
+public:
+    explicit Program(std::string name, int64_t arena_bytes);
+
+    // building
+    int add_value(Value value);
+    int add_input(ArraySpec spec, bool object);
+    int add_output(ArraySpec spec);
+    int add_object();
+    void add_step(std::unique_ptr<Step> step);
+    void add_result(int value); // results in order: outputs or objects
+    void finish(bool touch);
+
+    // looking
+    size_t arena_bytes() const { return static_cast<size_t>(arena_bytes_); }
+    size_t scratch_bytes() const { return scratch_bytes_; }
+    size_t input_count() const { return inputs_.size(); }
+    size_t output_count() const { return outputs_.size(); }
+    const std::vector<Value> &values() const { return values_; }
+    const std::vector<std::unique_ptr<Step>> &steps() const { return steps_; }
+    const std::string &name() const { return name_; }
+    const Value &value(int id) const;
+    Ref checked(Ref ref) const;
+    pybind11::object keep() const { return keep_; }
+    size_t frames() const { return free_.size(); }
+
+    // running
+    void run(const std::vector<size_t> &inputs, const std::vector<size_t> &outputs, size_t arena);
+    pybind11::list run_arrays(const pybind11::list &inputs);
+    std::vector<double> time(const pybind11::list &inputs, int runs, int warmup);
+    bool prepare_single();
+
+private:
+    struct Input {
+        ArraySpec spec;
+        bool object;
+        int64_t slot;
+    };
+    class Lease;
+
+    pybind11::list with_arrays(const pybind11::list &inputs, std::vector<int64_t> *nanoseconds);
+    void execute(const std::vector<void *> &inputs, const std::vector<void *> &outputs, char *arena,
+            std::vector<pybind11::object> *objects, std::vector<int64_t> *nanoseconds);
+    void run_steps(Frame &frame, Team team, std::vector<int64_t> *nanoseconds) const;
+    void ready() const;
+    void compute_scratch();
+
+    std::string name_;
+    int64_t arena_bytes_;
+    size_t scratch_bytes_ = 0;
+    int planned_threads_ = 1; // by the primitives
+    int most_threads_ = 1; // that scratch memory is there for
+    bool finished_ = false;
+    std::vector<Value> values_;
+    std::vector<Input> inputs_;
+    std::vector<ArraySpec> outputs_;
+    std::vector<int> results_;
+    size_t objects_ = 0;
+    std::vector<std::unique_ptr<Step>> steps_;
+    pybind11::object keep_;
+
+    std::mutex frames_mutex_;
+    std::vector<std::unique_ptr<Frame>> free_;
+    std::mutex single_mutex_;
+    enum class Single { unknown, yes, no };
+    std::atomic<Single> single_ {Single::unknown};
+};
+
+void bind_program(pybind11::module_ &module);
+
+} // namespace mgx

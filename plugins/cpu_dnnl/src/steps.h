@@ -1,0 +1,165 @@
+// The steps of a native program.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <pybind11/pybind11.h>
+
+#include "arrays.h"
+#include "frame.h"
+#include "primitive.h"
+
+namespace mgx {
+
+struct Team {
+    int threads;
+    bool single; // use the primitives planned for one thread
+};
+
+class Step {
+public:
+    explicit Step(std::string name) : name(std::move(name)) {}
+    virtual ~Step() = default;
+    virtual const char *kind() const = 0;
+    virtual void build(Frame &frame, size_t index) const = 0;
+    virtual void run(Frame &frame, size_t index, Team team) const = 0;
+    virtual size_t scratch_bytes(int /* threads */) const { return 0; }
+    virtual int planned_threads() const { return 1; }
+    virtual bool prepare_single() { return true; } // false if the step cannot run on one thread
+    virtual void build_single(Frame &, size_t) const {}
+
+    std::string name;
+};
+
+struct PrimitiveArg {
+    int arg;
+    Ref ref;
+    MemoryDesc desc;
+};
+
+class PrimitiveStep : public Step {
+public:
+    PrimitiveStep(std::string name, std::shared_ptr<Primitive> primitive, std::vector<PrimitiveArg> args)
+        : Step(std::move(name)), primitive_(std::move(primitive)), args_(std::move(args)) {}
+    const char *kind() const override { return "primitive"; }
+    void build(Frame &frame, size_t index) const override;
+    void run(Frame &frame, size_t index, Team team) const override;
+    size_t scratch_bytes(int) const override;
+    int planned_threads() const override { return primitive_->threads(); }
+    bool prepare_single() override;
+    void build_single(Frame &frame, size_t index) const override;
+
+private:
+    std::shared_ptr<Primitive> primitive_;
+    std::shared_ptr<Primitive> single_;
+    std::vector<PrimitiveArg> args_;
+};
+
+// Steps that see their values as plain addresses.
+class PointerStep : public Step {
+public:
+    PointerStep(std::string name, std::vector<Ref> refs) : Step(std::move(name)), refs_(std::move(refs)) {}
+    void build(Frame &frame, size_t index) const override;
+
+protected:
+    std::vector<Ref> refs_;
+};
+
+class LoopStep : public PointerStep {
+public:
+    LoopStep(std::string name, LoopFunction function, pybind11::object owner, std::vector<Ref> refs,
+            std::vector<int64_t> args, int64_t work, int64_t grain, int64_t scratch)
+        : PointerStep(std::move(name), std::move(refs)), function_(function), owner_(std::move(owner)),
+          args_(std::move(args)), work_(work), grain_(grain), scratch_((scratch + 63) / 64 * 64) {}
+    const char *kind() const override { return "loop"; }
+    void run(Frame &frame, size_t index, Team team) const override;
+    size_t scratch_bytes(int threads) const override { return static_cast<size_t>(scratch_ * threads); }
+
+private:
+    LoopFunction function_;
+    pybind11::object owner_;
+    std::vector<int64_t> args_;
+    int64_t work_;
+    int64_t grain_;
+    int64_t scratch_;
+};
+
+class CopyStep : public PointerStep {
+public:
+    CopyStep(std::string name, Ref from, Ref to, int64_t bytes)
+        : PointerStep(std::move(name), {from, to}), bytes_(bytes) {}
+    const char *kind() const override { return "copy"; }
+    void run(Frame &frame, size_t index, Team team) const override;
+
+private:
+    int64_t bytes_;
+};
+
+class StridedCopyStep : public PointerStep {
+public:
+    // strides in elements
+    StridedCopyStep(std::string name, Ref from, Ref to, int64_t item, std::vector<int64_t> dims,
+            std::vector<int64_t> from_strides, std::vector<int64_t> to_strides);
+    const char *kind() const override { return "copy"; }
+    void run(Frame &frame, size_t index, Team team) const override;
+
+private:
+    int64_t item_;
+    std::vector<int64_t> dims_, from_, to_; // the last axis is copied at once if it is contiguous in both
+};
+
+class FillStep : public PointerStep {
+public:
+    FillStep(std::string name, Ref to, std::string pattern, int64_t count)
+        : PointerStep(std::move(name), {to}), pattern_(std::move(pattern)), count_(count) {}
+    const char *kind() const override { return "fill"; }
+    void run(Frame &frame, size_t index, Team team) const override;
+
+private:
+    std::string pattern_;
+    int64_t count_;
+};
+
+// out[o, i, :] = data[o, indices[i], :] with rows of some bytes
+class GatherStep : public PointerStep {
+public:
+    GatherStep(std::string name, Ref data, Ref indices, Ref out, int64_t outer, int64_t length, int64_t row_bytes,
+            int64_t count, bool wide)
+        : PointerStep(std::move(name), {data, indices, out}), outer_(outer), length_(length), row_(row_bytes),
+          count_(count), wide_(wide) {}
+    const char *kind() const override { return "gather"; }
+    void run(Frame &frame, size_t index, Team team) const override;
+
+private:
+    int64_t outer_, length_, row_, count_;
+    bool wide_;
+};
+
+// An operand of a host step: an array on memory, or a Python object in a slot.
+struct HostOperand {
+    Ref ref;
+    bool object;
+    ArraySpec spec;
+};
+
+class HostStep : public Step {
+public:
+    HostStep(std::string name, pybind11::object function, std::vector<HostOperand> inputs,
+            std::vector<HostOperand> outputs, bool into, pybind11::object keep)
+        : Step(std::move(name)), function_(std::move(function)), inputs_(std::move(inputs)),
+          outputs_(std::move(outputs)), into_(into), keep_(std::move(keep)) {}
+    const char *kind() const override { return "host"; }
+    void build(Frame &frame, size_t index) const override;
+    void run(Frame &frame, size_t index, Team team) const override;
+
+private:
+    pybind11::object function_;
+    std::vector<HostOperand> inputs_;
+    std::vector<HostOperand> outputs_;
+    bool into_;
+    pybind11::object keep_;
+};
+
+} // namespace mgx

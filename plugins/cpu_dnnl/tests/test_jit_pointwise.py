@@ -1,0 +1,264 @@
+"""Pointwise loops against the interpreter: random groups, every layout, odd extents, every element type."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mgx_core import dtype as dt
+from mgx_core.interpret import Interpreter
+from mgx_core.ir.module import Module
+from mgx_core.kernel import No
+from mgx_core.ops import activation, compare, convert, pointwise
+from mgx_core.ops.broadcast import Broadcast, Multibroadcast
+from mgx_core.ops.reshape import Squeeze, Unsqueeze
+from mgx_core.shape import Shape
+from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.kernel import run_numpy
+from mgx_cpu_dnnl.jit.pointwise import compile_copy, compile_pointwise
+
+ENGINES: dict[str, Engine] = {}
+
+
+@pytest.fixture(params=["host", "avx2"])
+def engine(request):
+    return get_engine(request.param)
+
+
+def get_engine(which):
+    if which not in ENGINES:
+        ENGINES[which] = Engine(cache=None) if which == "host" else Engine("x86-64-v3", cache=None)
+    return ENGINES[which]
+
+
+def strided(array, order, gap=0):
+    """The same values on memory whose axes lie in another order, perhaps with gaps."""
+    array = np.asarray(array)
+    lens = [array.shape[a] for a in order]
+    if gap and lens:
+        lens[-1] += gap
+    memory = np.zeros(lens, array.dtype)
+    view = memory[..., : lens[-1] - gap] if gap and lens else memory
+    view = view.transpose(np.argsort(order)) if lens else view
+    view[...] = array
+    return view
+
+
+def shape_of(array):
+    return Shape(array.dtype, array.shape, [s // array.itemsize for s in array.strides])
+
+
+def check(engine, body, arrays, orders=None, chunks=1, tolerance=None, gap=0):
+    expected = Interpreter().run(body, [np.ascontiguousarray(a) for a in arrays])
+    outs = []
+    for i, e in enumerate(expected):
+        order = (orders or {}).get(i, range(e.ndim))
+        filler = np.full(e.shape, 1, e.dtype)
+        outs.append(strided(filler, list(order), gap))
+    kernel = compile_pointwise(body, [shape_of(a) for a in arrays], [shape_of(o) for o in outs], engine)
+    assert not isinstance(kernel, No), kernel
+    run_numpy(kernel, [*arrays, *outs], chunks)
+    for out, e in zip(outs, expected, strict=True):
+        if e.dtype.kind in "biu":
+            assert np.array_equal(out, e)
+        else:
+            rtol = tolerance or 4 * float(dt.of(e.dtype).epsilon)
+            wide = e.astype(np.float64)
+            np.testing.assert_allclose(out.astype(np.float64), wide, rtol=max(rtol, 2e-6), atol=max(rtol, 2e-6))
+    return kernel
+
+
+def single(op, *shapes):
+    body = Module("single")
+    args = [body.add_parameter(f"x{i}", s) for i, s in enumerate(shapes)]
+    body.add_return([body.add(op, *args)])
+    return body
+
+
+def numbers(dims, dtype=np.float32, seed=0):
+    r = np.random.default_rng(seed)
+    if np.dtype(dtype) == bool:
+        return r.integers(0, 2, dims).astype(bool)
+    if np.dtype(dtype).kind in "iu":
+        return r.integers(0, 100, dims).astype(dtype)
+    return r.standard_normal(dims).astype(dtype)
+
+
+@pytest.mark.parametrize("dims", [(), (1,), (7,), (16,), (63,), (64,), (65,), (1000,), (20011,), (3, 5), (2, 3, 4, 5), (5, 9001), (0,), (3, 0, 2)])
+@pytest.mark.parametrize("op", [pointwise.Add(), pointwise.Pow()], ids=str)
+def test_extents(engine, dims, op):
+    a, b = np.abs(numbers(dims)), numbers(dims, seed=1)
+    body = single(op, Shape("float32", dims), Shape("float32", dims))
+    check(engine, body, [a, b], chunks=3)
+
+
+@pytest.mark.parametrize("dtype", [dt.float32, dt.float64, dt.float16, dt.bfloat16, dt.int8, dt.uint8, dt.int16, dt.int32, dt.int64, dt.uint64], ids=str)
+def test_element_types(engine, dtype):
+    body = single(pointwise.Add(), Shape(dtype, (5, 67)), Shape(dtype, (5, 67)))
+    check(engine, body, [numbers((5, 67), dtype.numpy), numbers((5, 67), dtype.numpy, seed=1)])
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 1, 0), (1, 2, 0)])
+@pytest.mark.parametrize("to", [(0, 1, 2), (0, 2, 1), (2, 0, 1)])
+@pytest.mark.parametrize("dims", [(3, 20, 37), (2, 5, 3), (1, 64, 64)])
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.float64], ids=lambda d: d.__name__)
+def test_orders(engine, order, to, dims, dtype):
+    body = single(pointwise.Max(), Shape(dtype, dims), Shape(dtype, dims))
+    check(engine, body, [strided(numbers(dims, dtype), order), numbers(dims, dtype, seed=1)], {0: to}, chunks=2)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_gaps(engine, order):
+    body = single(pointwise.Mul(), Shape("float32", (9, 35)), Shape("float32", (9, 35)))
+    check(engine, body, [strided(numbers((9, 35)), order, 3), numbers((9, 35))], gap=2)
+    a = numbers((18, 70))[::2, ::2]
+    check(engine, body, [a, numbers((9, 35))])
+
+
+@pytest.mark.parametrize("source", [dt.float32, dt.float64, dt.float16, dt.bfloat16, dt.int8, dt.uint8, dt.int16, dt.int32, dt.uint32, dt.int64, dt.uint64, dt.bool_], ids=str)
+@pytest.mark.parametrize("target", [dt.float32, dt.float64, dt.float16, dt.bfloat16, dt.int8, dt.uint8, dt.int16, dt.int32, dt.uint32, dt.int64, dt.uint64, dt.bool_], ids=str)
+def test_convert(engine, source, target):
+    r = np.random.default_rng(1)
+    if source.is_float:
+        x = np.concatenate([r.uniform(-300, 300, 200), [0.0, -0.0, 1e10, -1e10, 3e30, -3e30, np.inf, -np.inf, np.nan, 65520, 1e-7, -1e-7]])
+        with np.errstate(over="ignore"):
+            x = x.astype(np.float32).astype(source.numpy)
+        if target.kind == "u":
+            x = np.abs(x)  # what a negative number gives is not the same everywhere in numpy
+    elif source is dt.bool_:
+        x = r.integers(0, 2, 212).astype(bool)
+    else:
+        x = r.integers(source.lowest, source.highest, 212, dtype=source.numpy, endpoint=True)
+    body = single(convert.Convert(target_type=target), Shape(source, x.shape))
+    out = np.empty(x.shape, target.numpy)
+    kernel = compile_pointwise(body, [shape_of(x)], [shape_of(out)], engine)
+    run_numpy(kernel, [x, out])
+    expected = Interpreter().run(body, [x])[0]
+    if source is dt.float64 and target in (dt.float16, dt.bfloat16):
+        np.testing.assert_allclose(out.astype(float), expected.astype(float), rtol=float(target.epsilon))
+    else:
+        assert np.array_equal(out.astype(np.float64), expected.astype(np.float64), equal_nan=True)
+
+
+def test_views(engine):
+    """Bias by column, by channel, a scalar, and a value that is made small and spread afterwards."""
+    body = Module("views")
+    x = body.add_parameter("x", Shape("float32", (2, 3, 50)))
+    row = body.add_parameter("row", Shape("float32", (50,)))
+    channel = body.add_parameter("channel", Shape("float32", (3,)))
+    one = body.add_literal(np.array([3.0], np.float32))
+    wide = lambda v: body.add(Multibroadcast(out_lens=(2, 3, 50)), v)  # noqa: E731
+    small = body.add(pointwise.Exp(), channel)
+    y = body.add(pointwise.Add(), x, wide(row))
+    y = body.add(pointwise.Mul(), y, body.add(Broadcast(axis=1, out_lens=(2, 3, 50)), small))
+    y = body.add(pointwise.Div(), y, wide(one))
+    spread = wide(body.add(Unsqueeze(axes=(1,)), body.add(Squeeze(axes=(1,)), body.add(Unsqueeze(axes=(1,)), channel))))
+    z = body.add(pointwise.Div(), y, spread)
+    body.add_return([y, z])
+    check(engine, body, [numbers((2, 3, 50)), numbers((50,)), np.abs(numbers((3,))) + 1])
+
+
+def test_division_by_a_spread_number(engine):
+    """Extreme divisors that do not vary along the loop."""
+    body = Module("division")
+    x = body.add_parameter("x", Shape("float32", (12, 20)))
+    y = body.add_parameter("y", Shape("float32", (12, 1)))
+    body.add_return([body.add(pointwise.Div(), x, body.add(Multibroadcast(out_lens=(12, 20)), y))])
+    d = np.array([1e-45, 1e-39, 1e-38, 1e-30, 1, 3, 1e30, 3e38, np.inf, 0, np.nan, -1e-40], np.float32).reshape(12, 1)
+    x = np.concatenate([numbers((12, 10)), numbers((12, 5)) * np.float32(1e-38), numbers((12, 5)) * np.float32(1e38)], 1)
+    out = np.empty((12, 20), np.float32)
+    run_numpy(compile_pointwise(body, [shape_of(x), shape_of(d)], [shape_of(out)], engine), [x, d, out])
+    with np.errstate(all="ignore"):
+        expected = x / d
+    np.testing.assert_allclose(out, expected, rtol=3e-7, atol=3e-45)
+
+
+def test_sigmoid_is_one_primitive(engine):
+    x = np.concatenate([numbers((1000,)) * 40, [np.inf, -np.inf, np.nan, 0, 200, -200]]).astype(np.float32)
+    check(engine, single(activation.Sigmoid(), shape_of(x)), [x])
+
+
+@pytest.mark.parametrize("name", sorted(set(activation.__all__) - {"Prelu"}))
+def test_activations(engine, name):
+    x = np.linspace(-12, 12, 1003).astype(np.float32)
+    check(engine, single(getattr(activation, name)(), shape_of(x)), [x])
+
+
+def test_literals_and_refusals(engine):
+    body = single(pointwise.Add(), Shape("complex64", (3,)), Shape("complex64", (3,)))
+    refused = compile_pointwise(body, [Shape("complex64", (3,))] * 2, [Shape("complex64", (3,))], engine)
+    assert isinstance(refused, No)
+    assert "complex64" in refused.why
+
+
+def test_one_code_for_all_extents(engine):
+    body = single(pointwise.Sub(), Shape("float32", (4, 6)), Shape("float32", (4, 6)))
+    before = len(engine._functions)
+    kernels = []
+    for dims in ((4, 6), (9, 31), (128, 5)):
+        a, b = numbers(dims), numbers(dims, seed=2)
+        body = single(pointwise.Sub(), Shape("float32", dims), Shape("float32", dims))
+        kernels.append(check(engine, body, [a, b]))
+    assert len({k.code for k in kernels}) == 1
+    assert len(engine._functions) <= before + 1
+
+
+COMMON = [pointwise.Add(), pointwise.Sub(), pointwise.Mul(), pointwise.Max(), pointwise.Min()]
+UNARY = [pointwise.Neg(), pointwise.Tanh(), activation.Relu(), activation.GeluErf(), pointwise.Abs(), pointwise.Exp(), activation.LeakyRelu(alpha=0.1)]
+
+
+@st.composite
+def groups(draw):
+    """A body of a few ops on inputs of random layouts, and the arrays."""
+    rank = draw(st.integers(1, 4))
+    dims = tuple(draw(st.integers(1, 20 if rank > 2 else 70)) for _ in range(rank))
+    body = Module("random")
+    arrays, values = [], []
+    for i in range(draw(st.integers(1, 4))):
+        own = tuple(1 if draw(st.integers(0, 3)) == 0 else n for n in dims)
+        own = own[draw(st.integers(0, rank - 1)) :] if draw(st.booleans()) else own
+        order = draw(st.permutations(range(len(own))))
+        array = strided(np.clip(numbers(own, seed=i), -2, 2), list(order), draw(st.integers(0, 1)))
+        arrays.append(array)
+        made = body.add_parameter(f"x{i}", Shape("float32", own))
+        values.append(made if own == dims else body.add(Multibroadcast(out_lens=dims), made))
+    for _ in range(draw(st.integers(1, 8))):
+        if draw(st.booleans()):
+            a = body.add(draw(st.sampled_from(UNARY)), draw(st.sampled_from(values)))
+        elif draw(st.integers(0, 4)) == 0:
+            flag = body.add(compare.Less(), draw(st.sampled_from(values)), draw(st.sampled_from(values)))
+            a = body.add(pointwise.Where(), flag, draw(st.sampled_from(values)), draw(st.sampled_from(values)))
+        else:
+            a = body.add(draw(st.sampled_from(COMMON)), draw(st.sampled_from(values)), draw(st.sampled_from(values)))
+        bound = [body.add(Multibroadcast(out_lens=dims), body.add_literal(np.array([v], np.float32))) for v in (-3.0, 3.0)]
+        values.append(body.add(pointwise.Clip(), a, *bound))
+    count = draw(st.integers(1, 2))
+    body.add_return(values[-count:])
+    orders = {i: draw(st.permutations(range(rank))) for i in range(count)}
+    return body, arrays, orders
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(groups(), st.sampled_from(["host", "avx2"]), st.integers(1, 3))
+def test_random_groups(group, which, chunks):
+    body, arrays, orders = group
+    check(get_engine(which), body, arrays, orders, chunks, tolerance=3e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.uint8, np.int64, np.float64], ids=lambda d: d.__name__)
+@pytest.mark.parametrize(("order", "to"), [((0, 3, 1, 2), (0, 1, 2, 3)), ((0, 1, 2, 3), (0, 2, 3, 1)), ((3, 2, 1, 0), (0, 1, 2, 3)), ((0, 1, 2, 3), (0, 1, 2, 3))])
+def test_copies(engine, dtype, order, to):
+    x = strided(numbers((2, 19, 7, 21), dtype), order)
+    out = strided(np.zeros((2, 19, 7, 21), dtype), to)
+    kernel = compile_copy(shape_of(x), shape_of(out), engine)
+    run_numpy(kernel, [x, out], 2)
+    assert np.array_equal(out, x)
+
+
+def test_copy_of_opaque_types(engine):
+    x = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    out = np.zeros((8, 8), np.uint8)
+    kernel = compile_copy(Shape("float8_e4m3fn", (8, 8), (1, 8)), Shape("float8_e4m3fn", (8, 8)), engine)
+    run_numpy(kernel, [x, out])
+    assert np.array_equal(out, x.T)

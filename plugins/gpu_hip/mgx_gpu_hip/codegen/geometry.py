@@ -1,0 +1,157 @@
+"""Index arithmetic: loops with merged axes, vector widths, offsets as C++ code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .source import Tensor, stored
+
+__all__ = ["Loop", "Reader", "ceil_div", "decompose", "index_type", "merge", "offset_code", "power_of_two", "vector_width"]
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def power_of_two(n: int) -> int:
+    """The least power of two that is not below n."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Extents, outermost first, and for each tensor the strides along them."""
+
+    dims: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.dims)
+
+
+def merge(dims: Sequence[int], strides: Sequence[Sequence[int]], order: Sequence[int] | None = None) -> Loop:
+    """A loop without axes of extent 1, neighbours joined where every tensor allows; `order`: of the axes, outermost first."""
+    axes = [a for a in (range(len(dims)) if order is None else order) if dims[a] != 1]
+    out: list[int] = []
+    steps: list[list[int]] = [[] for _ in strides]
+    for axis in axes:
+        n = dims[axis]
+        if out and all(s[-1] == given[axis] * n for s, given in zip(steps, strides, strict=True)):
+            out[-1] *= n
+            for s, given in zip(steps, strides, strict=True):
+                s[-1] = given[axis]
+        else:
+            out.append(n)
+            for s, given in zip(steps, strides, strict=True):
+                s.append(given[axis])
+    return Loop(tuple(out), tuple(tuple(s) for s in steps))
+
+
+def memory_order(strides: Sequence[int], dims: Sequence[int]) -> list[int]:
+    """Axes from the largest stride to the smallest; axes that repeat memory stay where they are."""
+    order = list(range(len(dims)))
+    moving = [a for a in order if strides[a] and dims[a] != 1]
+    sorted_ = sorted(moving, key=lambda a: (-strides[a], a))
+    put = iter(sorted_)
+    return [next(put) if a in moving else a for a in order]
+
+
+def index_type(*xs: Tensor | None) -> str:
+    """The type of element offsets: 32 bits where they suffice."""
+    return "u32" if all(x is None or x.space < 1 << 31 for x in xs) else "u64"
+
+
+def aligned(x: Tensor, strides: Sequence[int], offset: int, width: int) -> bool:
+    """Whether `width` neighbours along the last axis are one access (or several of 16 bytes)."""
+    if not strides or strides[-1] != 1:
+        return False
+    unit = min(16, width * x.dtype.size)
+    return x.align % unit == 0 and all(s * x.dtype.size % unit == 0 for s in (*strides[:-1], offset))
+
+
+def vector_width(extent: int, xs: Sequence[tuple[Tensor, Sequence[int], int]], most: int = 16) -> int:
+    """The widest vector along the last axis that divides its extent and suits all of `xs` (tensor, strides, offset)."""
+    width = most
+    while width > 1 and (extent % width or not all(aligned(x, s, o, width) for x, s, o in xs)):
+        width //= 2
+    return width
+
+
+def preferred_width(xs: Sequence[Tensor]) -> int:
+    """Elements of 16 bytes of the narrowest floats, at most 32 bytes of the widest type; bytes alone: 16."""
+    sizes = [x.dtype.size for x in xs] or [4]
+    return max(1, min(16 // min(sizes), 32 // max(sizes)))
+
+
+def decompose(name: str, dims: Sequence[int], prefix: str, first_open: bool = True) -> tuple[list[str], list[str]]:
+    """Statements that split a flat index into coordinates `prefix0`.., innermost last; and the coordinates' names."""
+    names = [f"{prefix}{i}" for i in range(len(dims))]
+    lines: list[str] = []
+    rest = name
+    for i in reversed(range(1, len(dims))):
+        lines.append(f"const u32 {names[i]} = {rest} % {dims[i]}u, {prefix}q{i} = {rest} / {dims[i]}u;")
+        rest = f"{prefix}q{i}"
+    if dims:
+        lines.append(f"const u32 {names[0]} = {rest}{'' if first_open else f' % {dims[0]}u'};")
+    return lines, names
+
+
+def offset_code(names: Sequence[str], strides: Sequence[int], offset: int, index: str, scale: int = 1) -> str:
+    """The sum of coordinates times strides as code; the last coordinate counts groups of `scale` elements."""
+    terms = []
+    for i, (name, stride) in enumerate(zip(names, strides, strict=True)):
+        step = stride * (scale if i == len(names) - 1 else 1)
+        if not step:
+            continue
+        wide = name if index == "u32" else f"({index}){name}"
+        terms.append(wide if step == 1 else f"{wide} * {step}u" if index == "u32" else f"{wide} * {step}ull")
+    if offset:
+        terms.append(f"{offset}u" if index == "u32" else f"{offset}ull")
+    return " + ".join(terms) or "0"
+
+
+def load_code(x: Tensor, width: int) -> str:
+    """The function that loads `width` neighbours."""
+    return f"{'ldv' if width * x.dtype.size <= 16 else 'load_many'}<{stored(x.dtype)}, {width}>"
+
+
+def store_code(x: Tensor, width: int) -> str:
+    """The function that stores `width` neighbours."""
+    return f"{'stv' if width * x.dtype.size <= 16 else 'store_many'}<{stored(x.dtype)}, {width}>"
+
+
+class Reader:
+    """How one thread reads its group of `width` neighbours of a tensor: a vector, one element for all, or each."""
+
+    def __init__(self, x: Tensor, strides: Sequence[int], offset: int, width: int) -> None:
+        self.x = x
+        self.step = strides[-1] if strides else 0
+        self.width = width
+        self.strides = tuple(strides)
+        self.offset = offset
+        if width == 1 or self.step == 0:
+            self.how = "one"
+        elif aligned(x, strides, offset, width):
+            self.how = "vector"
+        else:
+            self.how = "each"
+
+    def lines(self, name: str, pointer: str, at: str) -> list[str]:
+        """Statements that read into `name`; `at` is the offset of the first element."""
+        t = stored(self.x.dtype)
+        if self.how == "one":
+            return [f"const {t} {name} = {pointer}[{at}];"]
+        if self.how == "vector":
+            return [f"const vec<{t}, {self.width}> {name} = {load_code(self.x, self.width)}({pointer} + ({at}));"]
+        step = "" if self.step == 1 else f" * {self.step}"
+        return [
+            f"{t} {name}[{self.width}];",
+            f"UNROLL for (int k = 0; k < {self.width}; ++k) {name}[k] = {pointer}[{at} + k{step}];",
+        ]
+
+    def element(self, name: str) -> str:
+        """The element `k` of the group as code."""
+        return name if self.how == "one" else f"{name}.v[k]" if self.how == "vector" else f"{name}[k]"

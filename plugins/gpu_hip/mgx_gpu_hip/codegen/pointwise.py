@@ -1,0 +1,249 @@
+"""Pointwise groups: one pass over the outputs' memory, neighbours in vectors; transposed inputs through shared tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mgx_core import Module
+
+from .bodies import Access, Body
+from .evaluate import body_function
+from .geometry import (
+    Loop,
+    Reader,
+    aligned,
+    ceil_div,
+    decompose,
+    index_type,
+    memory_order,
+    merge,
+    offset_code,
+    preferred_width,
+    store_code,
+    vector_width,
+)
+from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Number, Tensor, entry_word, finish, stored
+
+__all__ = ["pointwise", "threads_of"]
+
+LEAST_TILE = 16  # extents below this are not worth a shared tile
+
+
+def threads_of(count: int, traits: DeviceTraits, most: int = 256) -> int:
+    """Threads of a block for `count` independent items: fewer where that keeps more multiprocessors busy."""
+    threads = most
+    while threads > 64 and ceil_div(count, threads) < 2 * traits.sm_count:
+        threads //= 2
+    return max(threads, traits.wave)
+
+
+@dataclass
+class _Plan:
+    """A body with the loop over its outputs' memory."""
+
+    body: Body
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    accesses: list[Access]
+    loop: Loop
+    word: str
+    function: str
+
+    @property
+    def read_strides(self) -> list[tuple[int, ...]]:
+        return list(self.loop.strides[: len(self.accesses)])
+
+    @property
+    def write_strides(self) -> list[tuple[int, ...]]:
+        return list(self.loop.strides[len(self.accesses) :])
+
+    @property
+    def index(self) -> str:
+        return index_type(*self.inputs, *self.outputs)
+
+    @property
+    def pointers(self) -> list[str]:
+        names = [f"const {stored(x.dtype)}* RESTRICT p{i}" for i, x in enumerate(self.inputs)]
+        return names + [f"{stored(y.dtype)}* RESTRICT q{i}" for i, y in enumerate(self.outputs)]
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        reads = [Buffer("input", i) for i in range(len(self.inputs))]
+        return reads + [Buffer("output", i) for i in range(len(self.outputs))]
+
+
+def pointwise(
+    module: Module, inputs: Sequence[Tensor], outputs: Sequence[Tensor], traits: DeviceTraits, word: str = ""
+) -> KernelSource:
+    """Kernel text for a module of pointwise ops and views.  Errors: UnsupportedError for anything else."""
+    body = Body.of(module, inputs)
+    word = word or entry_word(["pointwise", *body.words])
+    function, accesses = body_function(f"{NAME}_at", body, list(inputs), list(outputs))
+    order = memory_order(outputs[0].strides, body.dims)
+    loop = merge(body.dims, [*(a.strides for a in accesses), *(o.strides for o in outputs)], order)
+    plan = _Plan(body, list(inputs), list(outputs), accesses, loop, word, function)
+    flops = loop.count * len(body.members)
+    if loop.count == 0:
+        return finish(word, function, [], inputs, outputs)
+    tile = _tile_axis(plan)
+    text, launch = _tiled(plan, traits, tile) if tile is not None else _linear(plan, traits)
+    return finish(word, text, [launch], inputs, outputs, flops=flops)
+
+
+# one index -------------------------------------------------------------------------------------------------------------
+
+
+def _linear(plan: _Plan, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
+    dims = plan.loop.dims or (1,)
+    reads = [s or (0,) for s in plan.read_strides]
+    writes = [s or (1,) for s in plan.write_strides]
+    width = preferred_width([*(plan.inputs[a.index] for a in plan.accesses), *plan.outputs])
+    while width > 1 and plan.loop.count < width * traits.wave * traits.sm_count:
+        width //= 2
+    flat = len(dims) == 1 and all(s[0] == 1 for s in writes)
+    tail = 0
+    if flat:
+        while width > 1 and not all(aligned(y, s, 0, width) for y, s in zip(plan.outputs, writes, strict=True)):
+            width //= 2
+        tail = dims[0] % width
+    else:
+        width = vector_width(dims[-1], [(y, s, 0) for y, s in zip(plan.outputs, writes, strict=True)], width)
+    groups = (*dims[:-1], ceil_div(dims[-1], width))
+    index = plan.index
+    setup, names = decompose("i", groups, "c")
+    head = [f"const u32 i = blockIdx.x * blockDim.x + threadIdx.x;  // {width} neighbour{'s' * (width > 1)} each"]
+    head += ["if (i >= n) return;", *setup]
+    fast: list[str] = []
+    readers = [
+        Reader(plan.inputs[a.index], s, a.offset, width) for a, s in zip(plan.accesses, reads, strict=True)
+    ]
+    call: list[str] = []
+    for n, (access, reader) in enumerate(zip(plan.accesses, readers, strict=True)):
+        at = offset_code(names, reader.strides, reader.offset, index, width)
+        fast += reader.lines(f"a{n}", f"p{access.index}", at)
+        call.append(reader.element(f"a{n}"))
+    places = [offset_code(names, s, 0, index, width) for s in writes]
+    if width == 1:
+        call += [f"q{n}[{at}]" for n, at in enumerate(places)]
+        fast.append(f"{NAME}_at({', '.join(call)});")
+    else:
+        for n, y in enumerate(plan.outputs):
+            fast.append(f"vec<{stored(y.dtype)}, {width}> b{n};")
+            call.append(f"b{n}.v[k]")
+        fast.append(f"UNROLL for (int k = 0; k < {width}; ++k) {NAME}_at({', '.join(call)});")
+        fast += [
+            f"{store_code(y, width)}(q{n} + ({at}), b{n});"
+            for n, (y, at) in enumerate(zip(plan.outputs, places, strict=True))
+        ]
+    numbers = [Number("u32", ceil_div(plan.loop.count, width) if flat else _product(groups))]
+    parameters = [*plan.pointers, "u32 n"]
+    if tail:
+        parameters.append("u32 odd")
+        numbers.append(Number("u32", tail))
+        slow = [
+            f"p{a.index}[i * {width}u * {r.step}u + k * {r.step}u{f' + {r.offset}u' if r.offset else ''}]"
+            for a, r in zip(plan.accesses, readers, strict=True)
+        ]
+        slow += [f"q{n}[i * {width}u + k]" for n in range(len(plan.outputs))]
+        fast = [
+            "if (i + 1 < n || odd == 0) {",
+            *(f"  {line}" for line in fast),
+            "} else {",
+            f"  for (u32 k = 0; k < odd; ++k) {NAME}_at({', '.join(slow)});",
+            "}",
+        ]
+    threads = threads_of(numbers[0].value if isinstance(numbers[0].value, int) else 0, traits)
+    text = plan.function + kernel(NAME, parameters, [*head, *fast], threads)
+    grid = (ceil_div(int(numbers[0].value), threads), 1, 1)
+    return text, KernelLaunch(NAME, grid, (threads, 1, 1), (*plan.buffers, *numbers))
+
+
+def _product(dims: Sequence[int]) -> int:
+    out = 1
+    for d in dims:
+        out *= d
+    return out
+
+
+def kernel(name: str, parameters: Sequence[str], lines: Sequence[str], threads: int) -> str:
+    """A kernel of one function."""
+    body = "".join(f"  {line}\n" for line in lines)
+    return f"KERNEL({threads}) {name}({', '.join(parameters)}) {{\n{body}}}\n"
+
+
+# shared tiles ------------------------------------------------------------------------------------------------------------
+
+
+def _tile_axis(plan: _Plan) -> int | None:
+    """The axis along which transposed inputs are contiguous, if there are such inputs and tiles are worth it."""
+    dims = plan.loop.dims
+    if len(dims) < 2 or dims[-1] < LEAST_TILE or any(s[-1] != 1 for s in plan.write_strides):
+        return None
+    axes = {
+        s.index(1)
+        for s in plan.read_strides
+        if s[-1] > 1 and 1 in s and dims[s.index(1)] >= LEAST_TILE
+    }
+    return axes.pop() if len(axes) == 1 else None
+
+
+def _tiled(plan: _Plan, traits: DeviceTraits, across: int) -> tuple[str, KernelLaunch]:
+    dims = plan.loop.dims
+    through = [n for n, s in enumerate(plan.read_strides) if s[-1] > 1 and s[across] == 1]
+    sizes = [plan.inputs[plan.accesses[n].index].dtype.size for n in through]
+    side = 64 if max(sizes) <= 2 and dims[-1] >= 64 and dims[across] >= 64 else 32
+    if sum(sizes) * side * (side + 2) > traits.shared_bytes * 3 // 4:
+        side = 32
+    if sum(sizes) * side * (side + 2) > traits.shared_bytes:
+        return _linear(plan, traits)
+    rest = [a for a in range(len(dims)) if a not in (across, len(dims) - 1)]
+    rows, columns = dims[across], dims[-1]
+    index = plan.index
+    outer, names = decompose("blockIdx.y", [dims[a] for a in rest], "c")
+    where = {a: names[n] for n, a in enumerate(rest)}
+    lines = [
+        f"const u32 r0 = blockIdx.x / {ceil_div(columns, side)}u * {side}u, "
+        f"s0 = blockIdx.x % {ceil_div(columns, side)}u * {side}u;",
+        *outer,
+    ]
+
+    def at(strides: Sequence[int], offset: int, row: str, column: str) -> str:
+        return offset_code(
+            [row if a == across else column if a == len(dims) - 1 else where[a] for a in range(len(dims))],
+            strides, offset, index,
+        )  # fmt: skip
+
+    for n, size in zip(through, sizes, strict=True):
+        t = stored(plan.inputs[plan.accesses[n].index].dtype)
+        lines.append(f"SHARED({t}, tile{n}, [{side}][{side + (2 if size <= 2 else 1)}]);")
+    lines += [
+        f"for (u32 j = threadIdx.y; j < {side}; j += 8)  // along the inputs' memory",
+        f"  for (u32 l = threadIdx.x; l < {side}; l += 32) {{",
+        "    const u32 r = r0 + l, s = s0 + j;",
+        f"    if (r < {rows}u && s < {columns}u) {{",
+    ]
+    for n in through:
+        access = plan.accesses[n]
+        code = at(plan.read_strides[n], access.offset, "r", "s")
+        lines.append(f"      tile{n}[j][l] = p{access.index}[{code}];")
+    lines += [
+        "    }",
+        "  }",
+        "__syncthreads();",
+        f"for (u32 j = threadIdx.y; j < {side}; j += 8)  // along the outputs' memory",
+        f"  for (u32 l = threadIdx.x; l < {side}; l += 32) {{",
+        "    const u32 r = r0 + j, s = s0 + l;",
+        f"    if (r < {rows}u && s < {columns}u) {{",
+    ]
+    call = [
+        f"tile{n}[l][j]" if n in through else f"p{a.index}[{at(plan.read_strides[n], a.offset, 'r', 's')}]"
+        for n, a in enumerate(plan.accesses)
+    ]
+    call += [f"q{n}[{at(s, 0, 'r', 's')}]" for n, s in enumerate(plan.write_strides)]
+    lines += [f"      {NAME}_at({', '.join(call)});", "    }", "  }"]
+    grid = (ceil_div(rows, side) * ceil_div(columns, side), _product([dims[a] for a in rest]), 1)
+    if grid[1] > 65535:
+        return _linear(plan, traits)
+    text = plan.function + kernel(NAME, plan.pointers, lines, 256)
+    return text, KernelLaunch(NAME, grid, (32, 8, 1), tuple(plan.buffers))

@@ -1,0 +1,382 @@
+// Scheduler of the emulated device.  Threads run until they wait for their wave or their block; what hides on a real device
+// is made visible: shared memory starts as NaN and ends at a guard page, copies to shared memory arrive as late as allowed,
+// a barrier that some threads never reach is an error, and the order of threads can be changed.
+#include "device.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+namespace device {
+void (*describe)(const void*, char*, size_t) = nullptr;
+namespace {
+const int MOST_THREADS = 1024;
+const size_t STACK = 128 << 10, PAGE = 4096;
+enum State : unsigned char { READY, AT_BARRIER, AT_WAVE, DONE };
+
+struct Fiber {
+#if defined(__x86_64__)
+  void* sp;
+#else
+  ucontext_t context;
+#endif
+  char* stack;
+};
+struct Copy {
+  void* to;
+  char bytes[16];
+};
+struct Copies {
+  std::vector<Copy> open;
+  std::vector<std::vector<Copy>> groups;
+};
+struct Region {
+  const void* key;
+  size_t bytes, mapped;
+  char *base, *at;
+  unsigned long block;
+};
+
+Emulator emu;
+Fiber fibers[MOST_THREADS];
+int made;                        // fibers that have a stack
+Fiber* of[MOST_THREADS];         // the fiber that a thread is suspended on
+std::vector<Fiber*> idle;
+State state[MOST_THREADS];
+unsigned exchanges[MOST_THREADS];          // how many a thread has made in this block
+unsigned stamp[2][MOST_THREADS];           // the number of the exchange that a slot belongs to
+alignas(64) char given[2][MOST_THREADS][64];
+Copies copies[MOST_THREADS];
+std::vector<Region> regions;
+int current, threads, wave_width;
+unsigned long block_number;
+size_t dynamic_bytes, shared_used;
+bool any_copies;
+const EmuKernel* kernel;
+void** arguments;
+char message[1024];
+sigjmp_buf escape;
+volatile sig_atomic_t inside;
+pthread_t owner;
+
+#if defined(__x86_64__)
+extern "C" void mgx_emu_switch(void** save, void* to);
+asm(".text\n.hidden mgx_emu_switch\n.globl mgx_emu_switch\n.type mgx_emu_switch,@function\nmgx_emu_switch:\n"
+    "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\nmovq %rsp,(%rdi)\nmovq %rsi,%rsp\n"
+    "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n.size mgx_emu_switch,.-mgx_emu_switch\n");
+void* main_sp;
+void leave() { mgx_emu_switch(&of[current]->sp, main_sp); }
+void enter(Fiber* f) { mgx_emu_switch(&main_sp, f->sp); }
+#else
+ucontext_t main_context;
+void leave() { swapcontext(&of[current]->context, &main_context); }
+void enter(Fiber* f) { swapcontext(&main_context, &f->context); }
+#endif
+void body() {
+  for (;;) {
+    kernel->call(arguments);
+    state[current] = DONE;
+    leave();
+  }
+}
+void arm(Fiber* f) {
+  if (!f->stack) {
+    f->stack = (char*)mmap(nullptr, STACK + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    mprotect(f->stack, PAGE, PROT_NONE);  // a kernel's own arrays that are too large run into this
+    f->stack += PAGE;
+  }
+#if defined(__x86_64__)
+  void** s = (void**)(f->stack + STACK);
+  *--s = nullptr;
+  *--s = (void*)body;
+  s -= 6;
+  memset(s, 0, 48);
+  f->sp = s;
+#else
+  getcontext(&f->context);
+  f->context.uc_stack.ss_sp = f->stack;
+  f->context.uc_stack.ss_size = STACK;
+  f->context.uc_link = nullptr;
+  makecontext(&f->context, body, 0);
+#endif
+}
+void place() {
+  emu.thread.x = current % emu.block_dim.x;
+  emu.thread.y = current / emu.block_dim.x % emu.block_dim.y;
+  emu.thread.z = current / emu.block_dim.x / emu.block_dim.y;
+}
+[[noreturn]] void stop(int status) { siglongjmp(escape, status); }
+int where(char* text, size_t size) {
+  return snprintf(text, size, "kernel %s, block (%u, %u, %u), thread (%u, %u, %u)", kernel->name, emu.block.x, emu.block.y,
+                  emu.block.z, emu.thread.x, emu.thread.y, emu.thread.z);
+}
+void wait(State why) {
+  state[current] = why;
+  leave();
+}
+void resume(int t) {
+  if (!of[t]) {
+    if (idle.empty()) {
+      Fiber* f = &fibers[made++];
+      arm(f);
+      idle.push_back(f);
+    }
+    of[t] = idle.back();
+    idle.pop_back();
+  }
+  current = t;
+  place();
+  state[t] = READY;
+  enter(of[t]);
+  if (state[t] == DONE) {
+    idle.push_back(of[t]);
+    of[t] = nullptr;
+  }
+}
+
+// the table
+void barrier() { wait(AT_BARRIER); }
+void wave_sync() { wait(AT_WAVE); }
+const char* gather(const void* value, unsigned bytes) {
+  int t = current, p = ++exchanges[t] & 1;
+  if (bytes > 64) {
+    snprintf(message, sizeof message, "%u bytes a lane exchanged, at most 64", bytes);
+    stop(FAILED);
+  }
+  memcpy(given[p][t], value, bytes);
+  stamp[p][t] = exchanges[t];
+  wait(AT_WAVE);
+  return given[p][t / wave_width * wave_width];
+}
+bool took_part(int t) { return stamp[exchanges[current] & 1][t] == exchanges[current]; }
+void exchange(const void* value, unsigned bytes, unsigned lane, void* out) {
+  const char* all = gather(value, bytes);
+  int t = current / wave_width * wave_width + (int)lane;
+  if (lane >= (unsigned)wave_width || t >= threads || !took_part(t)) {
+    int n = where(message, sizeof message);
+    snprintf(message + n, sizeof message - n, ": shuffle from lane %u, which takes no part", lane);
+    stop(FAILED);
+  }
+  memcpy(out, all + 64 * lane, bytes);
+}
+unsigned long long ballot(bool value) {
+  int base = current / wave_width * wave_width;
+  const char* all = gather(&value, sizeof value);
+  unsigned long long out = 0;
+  for (int i = 0; i < wave_width && base + i < threads; ++i)
+    if (took_part(base + i) && all[64 * i]) out |= 1ull << i;
+  return out;
+}
+void* shared(const void* key, unsigned long bytes) {
+  if (!key) bytes = dynamic_bytes;
+  Region* r = nullptr;
+  for (Region& one : regions)
+    if (one.key == key && one.bytes == bytes) r = &one;
+  if (!r) {
+    size_t mapped = (bytes + PAGE - 1) / PAGE * PAGE;
+    char* base = (char*)mmap(nullptr, mapped + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    mprotect(base + PAGE, mapped, PROT_READ | PROT_WRITE);
+    regions.push_back({key, bytes, mapped, base, base + PAGE + (mapped - bytes) / 16 * 16, 0});
+    r = &regions.back();
+  }
+  if (r->block != block_number) {
+    r->block = block_number;
+    shared_used += bytes;
+    if (shared_used > shared_limit(wave_width)) {
+      snprintf(message, sizeof message, "kernel %s: %zu bytes of shared memory, the device has %zu", kernel->name, shared_used,
+               shared_limit(wave_width));
+      stop(INVALID);
+    }
+    memset(r->base + PAGE, 0xff, r->mapped);
+  }
+  return r->at;
+}
+void async_copy(void* to, const void* from) {
+  Copy c = {to, {}};
+  if (from) memcpy(c.bytes, from, 16);
+  any_copies = true;
+  copies[current].open.push_back(c);
+}
+void async_commit() {
+  copies[current].groups.emplace_back();
+  copies[current].groups.back().swap(copies[current].open);
+}
+void async_wait(int left) {
+  auto& groups = copies[current].groups;
+  int done = (int)groups.size() - left;
+  for (int i = 0; i < done; ++i)
+    for (Copy& c : groups[i]) memcpy(c.to, c.bytes, 16);
+  if (done > 0) groups.erase(groups.begin(), groups.begin() + done);
+}
+void misaligned(const void* address, int bytes) {
+  int n = where(message, sizeof message);
+  snprintf(message + n, sizeof message - n, ": access of %d bytes at %p is not aligned", bytes, address);
+  stop(MISALIGNED);
+}
+
+struct Order {
+  std::vector<int> waves, lanes;
+};
+void shuffle(std::vector<int>& v, uint64_t seed) {
+  for (size_t i = v.size(); i > 1; --i) {
+    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+    std::swap(v[i - 1], v[(seed >> 33) % i]);
+  }
+}
+Order order_of(int how) {
+  Order o;
+  int waves = (threads + wave_width - 1) / wave_width;
+  for (int i = 0; i < waves; ++i) o.waves.push_back(how == 1 ? waves - 1 - i : i);
+  for (int i = 0; i < wave_width; ++i) o.lanes.push_back(how == 1 ? wave_width - 1 - i : i);
+  if (how > 1) shuffle(o.waves, how), shuffle(o.lanes, how + 1);
+  return o;
+}
+void run_block(const Order& order) {
+  ++block_number;
+  shared_used = 0;
+  memset(state, READY, threads);
+  memset(exchanges, 0, sizeof exchanges);
+  memset(stamp, 0, sizeof stamp);
+  for (int left = threads; left;) {
+    bool moved = false;
+    for (int w : order.waves) {
+      int first = w * wave_width, last = std::min(first + wave_width, threads);
+      for (;;) {  // until the whole wave waits for the block or is done
+        bool ran = false;
+        for (int l : order.lanes) {
+          int t = first + l;
+          if (t >= last || state[t] != READY) continue;
+          resume(t);
+          ran = moved = true;
+          left -= state[t] == DONE;
+        }
+        int waiting = 0, alive = 0;
+        for (int t = first; t < last; ++t) waiting += state[t] == AT_WAVE, alive += state[t] != DONE;
+        if (waiting && waiting == alive) {
+          for (int t = first; t < last; ++t)
+            if (state[t] == AT_WAVE) state[t] = READY;
+          continue;
+        }
+        if (!ran || waiting != alive) break;
+      }
+    }
+    int at_barrier = 0, at_wave = 0;
+    for (int t = 0; t < threads; ++t) at_barrier += state[t] == AT_BARRIER, at_wave += state[t] == AT_WAVE;
+    if (at_barrier && at_barrier == left && left == threads) {
+      for (int t = 0; t < threads; ++t) state[t] = READY;
+    } else if (left && !at_wave) {
+      snprintf(message, sizeof message, "kernel %s, block (%u, %u, %u): divergent barrier, %d of %d threads wait, %d are done",
+               kernel->name, emu.block.x, emu.block.y, emu.block.z, at_barrier, threads, threads - left);
+      stop(FAILED);
+    } else if (left && !moved) {
+      snprintf(message, sizeof message,
+               "kernel %s, block (%u, %u, %u): divergent wave, %d threads wait for their wave and %d for the block",
+               kernel->name, emu.block.x, emu.block.y, emu.block.z, at_wave, at_barrier);
+      stop(FAILED);
+    }
+  }
+  if (any_copies) {
+    for (int t = 0; t < threads; ++t) copies[t].open.clear(), copies[t].groups.clear();
+    any_copies = false;
+  }
+}
+
+struct sigaction old_actions[64];
+const int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE};
+void on_signal(int number, siginfo_t* info, void* context) {
+  if (!inside || !pthread_equal(owner, pthread_self())) {  // somebody else's fault
+    struct sigaction& old = old_actions[number];
+    if (old.sa_flags & SA_SIGINFO) return old.sa_sigaction(number, info, context);
+    sigaction(number, &old, nullptr);
+    return;
+  }
+  int n = where(message, sizeof message);
+  if (number == SIGFPE) {
+    snprintf(message + n, sizeof message - n, ": integer division by zero");
+    stop(FAILED);
+  }
+  const char* a = (const char*)info->si_addr;
+  char more[256] = "";
+  for (Region& r : regions)
+    if (a >= r.base && a < r.base + r.mapped + 2 * PAGE)
+      snprintf(more, sizeof more, ", %td bytes from the start of a shared array of %zu bytes", a - r.at, r.bytes);
+  for (int i = 0; i < made; ++i)
+    if (a >= fibers[i].stack - PAGE && a < fibers[i].stack) snprintf(more, sizeof more, ", past the end of the thread's stack");
+  if (!*more && describe) describe(a, more, sizeof more);
+  snprintf(message + n, sizeof message - n, ": access out of bounds at %p%s", (const void*)a, more);
+  stop(ILLEGAL_ADDRESS);
+}
+pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+}  // namespace
+
+const char* fault() { return message; }
+Emulator* table() {
+  emu.barrier = barrier;
+  emu.wave_sync = wave_sync;
+  emu.exchange = exchange;
+  emu.gather = gather;
+  emu.ballot = ballot;
+  emu.shared = shared;
+  emu.async_copy = async_copy;
+  emu.async_commit = async_commit;
+  emu.async_wait = async_wait;
+  emu.misaligned = misaligned;
+  return &emu;
+}
+size_t shared_limit(int wave) { return wave == 64 ? 65536 : 232448; }
+
+int launch(const EmuKernel& k, int wave, EmuDim grid, EmuDim block, size_t shared_bytes, void** args, int how) {
+  unsigned long n = (unsigned long)block.x * block.y * block.z;
+  pthread_mutex_lock(&lock);
+  *message = 0;
+  int status = OK;
+  if (!n || n > MOST_THREADS || !grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535 || shared_bytes > shared_limit(wave)) {
+    snprintf(message, sizeof message, "kernel %s: grid (%u, %u, %u) of blocks (%u, %u, %u) with %zu bytes of shared memory", k.name,
+             grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_bytes);
+    pthread_mutex_unlock(&lock);
+    return INVALID;
+  }
+  kernel = &k, arguments = args, wave_width = wave, threads = (int)n, dynamic_bytes = shared_bytes;
+  emu.grid_dim = grid, emu.block_dim = block;
+  static char spare[64 << 10];
+  stack_t mine = {}, before;
+  mine.ss_sp = spare, mine.ss_size = sizeof spare;
+  sigaltstack(&mine, &before);
+  struct sigaction action = {};
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+  for (int s : SIGNALS) sigaction(s, &action, &old_actions[s]);
+  owner = pthread_self();
+  inside = 1;
+  status = sigsetjmp(escape, 1);
+  if (!status) {
+    Order order = order_of(how);
+    EmuDim& b = emu.block;
+    for (b.z = 0; b.z < grid.z; ++b.z)
+      for (b.y = 0; b.y < grid.y; ++b.y)
+        for (b.x = 0; b.x < grid.x; ++b.x) run_block(order);
+  } else {  // the fibers are in the middle of things: start all of them afresh
+    idle.clear();
+    for (int i = 0; i < made; ++i) arm(&fibers[i]), idle.push_back(&fibers[i]);
+    memset(of, 0, sizeof of);
+    for (Copies& c : copies) c.open.clear(), c.groups.clear();
+  }
+  inside = 0;
+  for (int s : SIGNALS) sigaction(s, &old_actions[s], nullptr);
+  sigaltstack(&before, nullptr);
+  pthread_mutex_unlock(&lock);
+  return status;
+}
+}  // namespace device

@@ -1,0 +1,17 @@
+// The emulated device: runs a kernel's blocks one after another, each GPU thread a fiber.
+#pragma once
+#include <cstddef>
+
+#include "kernel.h"
+
+namespace device {
+enum Status { OK = 0, INVALID = 1, ILLEGAL_ADDRESS = 700, MISALIGNED = 716, FAILED = 719 };
+
+// order: 0 threads in order, 1 backwards, 2 and more shuffled with that seed.
+int launch(const EmuKernel& kernel, int wave, EmuDim grid, EmuDim block, size_t shared_bytes, void** arguments, int order);
+const char* fault();      // what went wrong in the last launch that failed
+Emulator* table();
+size_t shared_limit(int wave);
+// Called for an address that faulted: writes what it belongs to (an allocation's neighbourhood) for the message.
+extern void (*describe)(const void* address, char* text, size_t size);
+}  // namespace device

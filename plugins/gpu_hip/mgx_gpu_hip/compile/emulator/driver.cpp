@@ -1,0 +1,342 @@
+// The emulated device behind the calls of the HIP runtime, each named with the prefix that API gives (host by default).
+// Streams run in order and at once; capture records, a graph replays.  Modules are shared objects made from the kernel text.
+// Every allocation starts as 0xff (NaN) and ends at a page that must not be touched.
+#include <dlfcn.h>
+#include <elf.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "device.h"
+#ifndef API
+#define API(name) host##name
+#endif
+
+namespace {
+typedef uintptr_t Handle;
+typedef unsigned u32;
+const int OUT_OF_MEMORY = 2, NO_BINARY = 209, NOT_FOUND = 500, NOT_READY = 600, UPDATE_FAILED = 910, IN_CAPTURE = 900, BAD_HANDLE = 400;
+const size_t PAGE = 4096;
+const unsigned char CANARY = 0xa5;
+
+struct Block {
+  size_t bytes, mapped;
+  char* base;
+};
+struct Operation {
+  const char* kind;
+  std::function<int()> run;
+};
+struct Graph {
+  std::vector<Operation> operations;
+};
+struct Stream {
+  Graph* capture = nullptr;
+};
+struct Event {
+  double at = -1;
+};
+struct Module {
+  void* library;
+  const EmuKernel* kernels;
+  int wave;
+};
+struct Function {
+  const EmuKernel* kernel;
+  int wave;
+};
+
+Stream null_stream;
+std::map<Handle, Block> heap;
+std::mutex heap_lock;
+size_t used;
+int order_of_threads, wave_of_device;
+char last_fault[1024];
+
+size_t total() {
+  static size_t n = getenv("MGX_HOST_MEMORY") ? strtoull(getenv("MGX_HOST_MEMORY"), nullptr, 0) : size_t(8) << 30;
+  return n;
+}
+int device_wave() {
+  if (!wave_of_device) wave_of_device = getenv("MGX_HOST_WAVE") ? atoi(getenv("MGX_HOST_WAVE")) : 64;
+  return wave_of_device;
+}
+Stream* stream_of(Handle s) { return s ? (Stream*)s : &null_stream; }
+int submit(Handle s, const char* kind, std::function<int()> f) {
+  if (Graph* g = stream_of(s)->capture) {
+    g->operations.push_back({kind, f});
+    return 0;
+  }
+  return f();
+}
+bool inside(Handle p, size_t n) {
+  std::lock_guard<std::mutex> hold(heap_lock);
+  auto i = heap.upper_bound(p);
+  if (i == heap.begin()) return !n;
+  --i;
+  return p + n <= i->first + i->second.bytes;
+}
+int bad_range(const char* what, Handle p, size_t n) {
+  snprintf(last_fault, sizeof last_fault, "%s of %zu bytes at %p, which is not inside one allocation", what, n, (void*)p);
+  return 1;
+}
+void describe(const void* address, char* text, size_t size) {  // runs in a signal handler of the thread that launched
+  Handle a = (Handle)address;
+  for (auto& [p, b] : heap)
+    if (a >= (Handle)b.base - PAGE && a < (Handle)b.base + b.mapped + PAGE) {
+      snprintf(text, size, ", byte %td of an allocation of %zu bytes", (ptrdiff_t)(a - p), b.bytes);
+      return;
+    }
+  snprintf(text, size, ", which is in no allocation");
+}
+bool damaged(Handle p, const Block& b) {
+  const unsigned char *at = (const unsigned char*)p, *end = (const unsigned char*)b.base + b.mapped;
+  for (const unsigned char* c = at + b.bytes; c < end; ++c)
+    if (*c != CANARY) return true;
+  const unsigned char* low = at - 64 > (const unsigned char*)b.base ? at - 64 : (const unsigned char*)b.base;
+  for (const unsigned char* c = low; c < at; ++c)
+    if (*c != CANARY) return true;
+  return false;
+}
+int check_heap() {
+  std::lock_guard<std::mutex> hold(heap_lock);
+  for (auto& [p, b] : heap)
+    if (damaged(p, b)) {
+      snprintf(last_fault, sizeof last_fault, "bytes next to an allocation of %zu bytes at %p were overwritten", b.bytes, (void*)p);
+      memset(b.base, CANARY, p - (Handle)b.base);
+      memset((char*)p + b.bytes, CANARY, b.base + b.mapped - ((char*)p + b.bytes));
+      return device::ILLEGAL_ADDRESS;
+    }
+  return 0;
+}
+double now() { return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+}  // namespace
+
+extern "C" {
+void API(SetWave)(int wave) { wave_of_device = wave; }
+void API(SetOrder)(int order) { order_of_threads = order; }
+const char* API(LastFault)() { return last_fault; }
+
+const char* API(GetErrorName)(int e) {
+  switch (e) {
+    case 0: return "Success";
+    case 1: return "ErrorInvalidValue";
+    case 2: return "ErrorOutOfMemory";
+    case 101: return "ErrorInvalidDevice";
+    case 209: return "ErrorNoBinaryForGpu";
+    case 400: return "ErrorInvalidHandle";
+    case 500: return "ErrorNotFound";
+    case 600: return "ErrorNotReady";
+    case 700: return "ErrorIllegalAddress";
+    case 716: return "ErrorMisalignedAddress";
+    case 719: return "ErrorLaunchFailure";
+    case 900: return "ErrorStreamCaptureUnsupported";
+    case 901: return "ErrorStreamCaptureInvalidated";
+    case 910: return "ErrorGraphExecUpdateFailure";
+  }
+  return "ErrorUnknown";
+}
+int API(Init)(u32) {
+  device::describe = describe;
+  return 0;
+}
+int API(DriverGetVersion)(int* v) { return *v = 1, 0; }
+int API(GetDeviceCount)(int* n) { return *n = 1, 0; }
+int API(DeviceGet)(int* d, int i) { return *d = i, i ? 101 : 0; }
+int API(DeviceGetName)(char* b, int n, int) { return snprintf(b, n, "emulated device, wave %d", device_wave()), 0; }
+int API(DeviceGetAttribute)(int* v, int a, int) {
+  switch (a) {  // numbers of HIP's enumeration
+    case 63: *v = 4; return 0;
+    case 74: *v = device_wave() == 64 ? 65536 : 49152; return 0;
+    case 87: *v = device_wave(); return 0;
+    case 56: *v = 1024; return 0;
+  }
+  *v = 0;
+  return 0;
+}
+int API(DeviceTotalMem)(size_t* n, int) { return *n = total(), 0; }
+int API(DevicePrimaryCtxRetain)(Handle* c, int) { return *c = 1, 0; }
+int API(CtxSetCurrent)(Handle) { return 0; }
+int API(DeviceSynchronize)() { return check_heap(); }
+int API(MemGetInfo)(size_t* free, size_t* all) { return *free = total() - used, *all = total(), 0; }
+
+int API(Malloc)(Handle* p, size_t n) {
+  *p = 0;
+  if (!n) return 0;
+  size_t mapped = (n + PAGE - 1) / PAGE * PAGE;
+  std::lock_guard<std::mutex> hold(heap_lock);
+  if (n > total() || used + mapped > total()) return OUT_OF_MEMORY;
+  char* base = (char*)mmap(nullptr, mapped + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) return OUT_OF_MEMORY;
+  base += PAGE;
+  mprotect(base, mapped, PROT_READ | PROT_WRITE);
+  char* at = base + (mapped - n) / 16 * 16;
+  memset(base, CANARY, at - base);
+  memset(at, 0xff, n);
+  memset(at + n, CANARY, base + mapped - at - n);
+  heap[(Handle)at] = {n, mapped, base};
+  used += mapped;
+  *p = (Handle)at;
+  return 0;
+}
+int API(Free)(Handle p) {
+  if (!p) return 0;
+  std::lock_guard<std::mutex> hold(heap_lock);
+  auto i = heap.find(p);
+  if (i == heap.end()) return 1;
+  Block b = i->second;
+  bool bad = damaged(p, b);
+  munmap(b.base - PAGE, b.mapped + 2 * PAGE);
+  used -= b.mapped;
+  heap.erase(i);
+  if (!bad) return 0;
+  snprintf(last_fault, sizeof last_fault, "bytes next to an allocation of %zu bytes at %p were overwritten", b.bytes, (void*)p);
+  return device::ILLEGAL_ADDRESS;
+}
+int API(MallocAsync)(Handle* p, size_t n, Handle) { return API(Malloc)(p, n); }
+int API(FreeAsync)(Handle p, Handle) { return API(Free)(p); }
+int API(HostMalloc)(Handle* p, size_t n, u32) {
+  *p = (Handle)aligned_alloc(64, (n + 63) / 64 * 64);
+  return *p ? 0 : OUT_OF_MEMORY;
+}
+int API(HostFree)(Handle p) { return free((void*)p), 0; }
+int API(MemcpyHtoDAsync)(Handle to, Handle from, size_t n, Handle s) {
+  if (!inside(to, n)) return bad_range("copy", to, n);
+  return submit(s, "copy", [=] { return memcpy((void*)to, (void*)from, n), 0; });
+}
+int API(MemcpyDtoHAsync)(Handle to, Handle from, size_t n, Handle s) {
+  if (!inside(from, n)) return bad_range("copy", from, n);
+  return submit(s, "copy", [=] { return memcpy((void*)to, (void*)from, n), 0; });
+}
+int API(MemcpyDtoDAsync)(Handle to, Handle from, size_t n, Handle s) {
+  if (!inside(to, n)) return bad_range("copy", to, n);
+  if (!inside(from, n)) return bad_range("copy", from, n);
+  return submit(s, "copy", [=] { return memmove((void*)to, (void*)from, n), 0; });
+}
+int API(MemsetD8Async)(Handle to, unsigned char v, size_t n, Handle s) {
+  if (!inside(to, n)) return bad_range("fill", to, n);
+  return submit(s, "fill", [=] { return memset((void*)to, v, n), 0; });
+}
+int API(MemsetD32Async)(Handle to, int v, size_t n, Handle s) {
+  if (!inside(to, n * 4)) return bad_range("fill", to, n * 4);
+  return submit(s, "fill", [=] {
+    for (size_t i = 0; i < n; ++i) ((int*)to)[i] = v;
+    return 0;
+  });
+}
+
+int API(StreamCreateWithFlags)(Handle* s, u32) { return *s = (Handle) new Stream, 0; }
+int API(StreamDestroy)(Handle s) { return delete (Stream*)s, 0; }
+int API(StreamSynchronize)(Handle s) { return stream_of(s)->capture ? IN_CAPTURE : check_heap(); }
+int API(StreamQuery)(Handle s) { return stream_of(s)->capture ? IN_CAPTURE : 0; }
+int API(StreamWaitEvent)(Handle, Handle, u32) { return 0; }
+int API(EventCreateWithFlags)(Handle* e, u32) { return *e = (Handle) new Event, 0; }
+int API(EventRecord)(Handle e, Handle s) {
+  return submit(s, "event", [=] { return ((Event*)e)->at = now(), 0; });
+}
+int API(EventSynchronize)(Handle) { return 0; }
+int API(EventQuery)(Handle) { return 0; }
+int API(EventElapsedTime)(float* ms, Handle a, Handle b) {
+  if (((Event*)a)->at < 0 || ((Event*)b)->at < 0) return BAD_HANDLE;
+  *ms = float(((Event*)b)->at - ((Event*)a)->at);
+  return 0;
+}
+int API(EventDestroy)(Handle e) { return delete (Event*)e, 0; }
+
+int API(ModuleLoadData)(Handle* m, Handle image) {  // the image is ELF: its size follows from its section table
+  auto* e = (const Elf64_Ehdr*)image;
+  if (memcmp(e->e_ident, ELFMAG, SELFMAG)) return NO_BINARY;
+  size_t n = e->e_shoff + size_t(e->e_shentsize) * e->e_shnum;
+  const char* folder = getenv("TMPDIR");
+  char path[512];  // a new path each time, since dlopen knows what it has loaded by path
+  snprintf(path, sizeof path, "%s/kernels-XXXXXX", folder && *folder ? folder : "/tmp");
+  int file = mkstemp(path);
+  bool ok = file >= 0 && write(file, (const void*)image, n) == (ssize_t)n;
+  if (file >= 0) close(file);
+  void* library = ok ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
+  if (!library) snprintf(last_fault, sizeof last_fault, "%s", ok ? dlerror() : "cannot write the module to a temporary file");
+  if (file >= 0) unlink(path);
+  auto start = library ? (const EmuKernel* (*)(Emulator*, int*))dlsym(library, "mgx_emulate") : nullptr;
+  if (!start) return NO_BINARY;
+  auto* out = new Module{library, nullptr, 0};
+  out->kernels = start(device::table(), &out->wave);
+  if (out->wave != device_wave()) {
+    snprintf(last_fault, sizeof last_fault, "module for wave %d, the device has %d", out->wave, device_wave());
+    return NO_BINARY;
+  }
+  *m = (Handle)out;
+  return 0;
+}
+int API(ModuleUnload)(Handle m) {
+  dlclose(((Module*)m)->library);
+  return delete (Module*)m, 0;
+}
+int API(ModuleGetFunction)(Handle* f, Handle m, const char* name) {
+  auto* module = (Module*)m;
+  for (const EmuKernel* k = module->kernels; k->name; ++k)
+    if (!strcmp(k->name, name)) return *f = (Handle) new Function{k, module->wave}, 0;
+  return NOT_FOUND;
+}
+int API(ModuleLaunchKernel)(Handle f, u32 gx, u32 gy, u32 gz, u32 bx, u32 by, u32 bz, u32 shared, Handle s, Handle params, Handle) {
+  auto* fn = (Function*)f;
+  std::vector<std::vector<char>> values;  // the arguments as they are now
+  for (int i = 0; fn->kernel->sizes[i]; ++i) {
+    const char* at = ((const char**)params)[i];
+    values.emplace_back(at, at + fn->kernel->sizes[i]);
+  }
+  return submit(s, fn->kernel->name, [=] {
+    std::vector<void*> at;
+    for (auto& v : values) at.push_back((void*)v.data());
+    int e = device::launch(*fn->kernel, fn->wave, {gx, gy, gz}, {bx, by, bz}, shared, at.data(), order_of_threads);
+    if (e) snprintf(last_fault, sizeof last_fault, "%s", device::fault());
+    return e;
+  });
+}
+int API(FuncGetAttribute)(int* v, int, Handle) { return *v = 0, 0; }
+int API(FuncSetAttribute)(Handle, int, int) { return 0; }
+int API(ModuleOccupancyMaxActiveBlocksPerMultiprocessor)(int* n, Handle, int block, size_t) { return *n = 2048 / block, 0; }
+
+int API(StreamBeginCapture)(Handle s, int) {
+  if (!s || stream_of(s)->capture) return 1;
+  stream_of(s)->capture = new Graph;
+  return 0;
+}
+int API(StreamEndCapture)(Handle s, Handle* g) {
+  *g = (Handle)stream_of(s)->capture;
+  stream_of(s)->capture = nullptr;
+  return *g ? 0 : 1;
+}
+int API(GraphGetNodes)(Handle g, Handle nodes, size_t* n) {
+  if (!nodes) *n = ((Graph*)g)->operations.size();
+  return 0;
+}
+int API(GraphInstantiateWithFlags)(Handle* x, Handle g, unsigned long long) { return *x = (Handle) new Graph(*(Graph*)g), 0; }
+int API(GraphExecUpdate)(Handle x, Handle g, Handle* node, int* result) {
+  auto &old = ((Graph*)x)->operations, &now = ((Graph*)g)->operations;
+  bool same = old.size() == now.size();
+  for (size_t i = 0; same && i < old.size(); ++i) same = !strcmp(old[i].kind, now[i].kind);
+  *node = 0, *result = same ? 0 : 1;
+  if (!same) return UPDATE_FAILED;
+  old = now;
+  return 0;
+}
+int API(GraphLaunch)(Handle x, Handle s) {
+  auto* g = (Graph*)x;
+  return submit(s, "graph", [=] {
+    for (auto& o : g->operations)
+      if (int e = o.run()) return e;
+    return 0;
+  });
+}
+int API(GraphExecDestroy)(Handle x) { return delete (Graph*)x, 0; }
+int API(GraphDestroy)(Handle g) { return delete (Graph*)g, 0; }
+}

@@ -1,0 +1,100 @@
+"""The host's C++ compiler: makes the emulated device and kernels for it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from mgx_core.errors import DeviceError
+
+from .source import EMULATOR, complete
+
+__all__ = ["HostCompiler", "cache_directory", "emulator_library", "find_cxx"]
+
+
+def cache_directory() -> Path:
+    """Where compiled code is kept: ``$MGX_CACHE_DIR``, or ``mgx`` in the user's cache directory."""
+    named = os.environ.get("MGX_CACHE_DIR")
+    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mgx"
+
+
+@cache
+def find_cxx() -> str:
+    """The C++ compiler: ``$CXX``, g++, clang++ or c++.  Errors: DeviceError if there is none."""
+    for name in (os.environ.get("CXX"), "g++", "clang++", "c++"):
+        path = shutil.which(name) if name else None
+        if path:
+            return path
+    raise DeviceError("the emulated device needs a C++17 compiler (g++ or clang++) on the PATH, or named by $CXX")
+
+
+@cache
+def _half_flags() -> tuple[str, ...]:
+    try:
+        return ("-mf16c",) if " f16c " in Path("/proc/cpuinfo").read_text() else ()
+    except OSError:
+        return ()
+
+
+@cache
+def cxx_version() -> str:
+    return subprocess.run([find_cxx(), "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+
+
+def build(sources: Sequence[Path], name: str, flags: Sequence[str] = ()) -> Path:
+    """A shared library of some C++ files, made once and kept in the cache directory."""
+    key = hashlib.sha256("\0".join([cxx_version(), *flags]).encode())
+    for folder in {s.parent for s in sources} | {EMULATOR}:
+        for file in sorted(folder.glob("*")):
+            if file.suffix in (".h", ".cpp"):
+                key.update(file.read_bytes())
+    out = cache_directory() / "emulator" / f"{name}-{key.hexdigest()[:20]}.so"
+    if not out.exists():
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent) as folder:
+            made = Path(folder) / name
+            command = [find_cxx(), "-O2", "-std=c++17", "-shared", "-fPIC", "-I", str(EMULATOR), *flags, "-o", str(made)]
+            done = subprocess.run([*command, *map(str, sources), "-ldl", "-lpthread"], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise DeviceError(f"cannot build the emulated device with {find_cxx()}: {done.stderr[:2000]}")
+            os.replace(made, out)
+    return out
+
+
+@cache
+def emulator_library() -> Path:
+    """The emulated device as a library with the HIP runtime's calls under the prefix ``host``."""
+    return build([EMULATOR / "device.cpp", EMULATOR / "driver.cpp"], "libmgxhost")
+
+
+class HostCompiler:
+    """Kernel text to shared objects that the emulated device loads; architectures ``host32`` and ``host64``."""
+
+    name = "host"
+
+    @property
+    def version(self) -> str:
+        return cxx_version()
+
+    def compile(self, text: str, flags: Sequence[str], arch: str) -> bytes:
+        """Errors: DeviceError with the compiler's log."""
+        wave = arch.removeprefix("host")
+        command = [find_cxx(), "-x", "c++", "-O1", "-std=c++17", "-shared", "-fPIC", "-w", *_half_flags(), f"-DWAVE={wave}"]
+        with tempfile.TemporaryDirectory(prefix="mgx-") as folder:
+            out = Path(folder) / "k.so"
+            done = subprocess.run(
+                [*command, *flags, "-o", str(out), "-", "-lm"],
+                input=complete(text, emulated=True),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                raise DeviceError(done.stderr.strip())
+            return out.read_bytes()

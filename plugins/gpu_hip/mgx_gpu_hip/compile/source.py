@@ -1,0 +1,86 @@
+"""Kernel text: the prelude in front of it, the kernels it defines and their parameters."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+__all__ = ["EMULATOR", "PRELUDE", "Parameter", "complete", "kernels", "prelude", "signature"]
+
+PRELUDE: Final = Path(__file__).parent / "prelude"
+EMULATOR: Final = Path(__file__).parent / "emulator"
+PARTS: Final = ("platform.h", "types.h", "math.h", "wave.h", "memory.h")
+MATRIX: Final = "matrix.h"
+
+_KERNEL = re.compile(r"\bKERNEL\s*\([^)]*\)\s*(\w+)\s*\(([^)]*)\)")
+_INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.M)
+
+# C type -> (struct code, bytes)
+SCALARS: Final = {
+    "bool": ("?", 1), "i8": ("b", 1), "u8": ("B", 1), "i16": ("h", 2), "u16": ("H", 2),
+    "int": ("i", 4), "i32": ("i", 4), "unsigned": ("I", 4), "u32": ("I", 4), "float": ("f", 4),
+    "i64": ("q", 8), "u64": ("Q", 8), "double": ("d", 8),
+}  # fmt: skip
+
+
+class Parameter(NamedTuple):
+    """A kernel's parameter; `code` is the struct module's letter, ``P`` for pointers; `const` for what is only read."""
+
+    name: str
+    type: str
+    code: str
+    const: bool
+
+
+@cache
+def prelude(*, matrix: bool = True, emulated: bool = False) -> str:
+    """The prelude as one text without includes of its own."""
+    parts = [*PARTS, MATRIX] if matrix else list(PARTS)
+
+    def include(found: re.Match[str]) -> str:
+        name = found.group(1)
+        if name == "kernel.h":
+            return (EMULATOR / name).read_text().replace("#pragma once\n", "") if emulated else ""
+        return (PRELUDE / name).read_text()
+
+    text = "".join((PRELUDE / name).read_text() for name in parts).replace("#pragma once\n", "")
+    return _INCLUDE.sub(include, text)
+
+
+def complete(text: str, *, emulated: bool = False) -> str:
+    """Kernel text as a compiler takes it; the matrix part of the prelude is left out where nothing refers to it."""
+    head = prelude(matrix="frag_" in text or "unit::" in text or "FRAG" in text, emulated=emulated)
+    out = f'{head}\n#line 1 "kernels.hip"\n{text}\n'
+    if emulated:
+        out += f"EMU_MODULE({', '.join(f'EMU_ENTRY({name})' for name in kernels(text))})\n"
+    return out
+
+
+def kernels(text: str) -> list[str]:
+    """Names of the kernels that a text defines with the KERNEL macro."""
+    return [found.group(1) for found in _KERNEL.finditer(text)]
+
+
+def signature(text: str, name: str) -> tuple[Parameter, ...]:
+    """The parameters of a kernel: pointers and scalars of the prelude's types.
+
+    Errors: KeyError if the text has no such kernel; ValueError for a parameter of another type.
+    """
+    for found in _KERNEL.finditer(text):
+        if found.group(1) == name:
+            items = [item.strip() for item in found.group(2).split(",")]
+            return tuple(_parameter(item) for item in items if item and item != "void")
+    raise KeyError(f"no kernel {name!r} in the text")
+
+
+def _parameter(text: str) -> Parameter:
+    words = text.replace("*", " * ").replace("RESTRICT", "").replace("__restrict__", "").split()
+    const = words[0] == "const"
+    name, type = words[-1], " ".join(w for w in words[:-1] if w != "const")
+    if type.endswith("*"):
+        return Parameter(name, type.replace(" ", ""), "P", const)
+    if type not in SCALARS:
+        raise ValueError(f"a kernel's parameter is a pointer or one of {', '.join(SCALARS)}, got {text!r}")
+    return Parameter(name, type, SCALARS[type][0], True)

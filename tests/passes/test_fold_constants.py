@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import numpy as np
+
+from mgx_core.interpret import evaluate_module
+from mgx_core.ir.module import Module
+from mgx_core.ir.parser import parse_module
+from mgx_core.ir.verify import verify
+from mgx_core.ops import STANDARD
+from mgx_core.passes.fold_constants import FoldConstants
+
+
+def run(text: str, **options) -> Module:
+    module = parse_module(text, STANDARD)
+    FoldConstants(**options).apply(module)
+    module.sweep()
+    assert verify(module) == []
+    return module
+
+
+def test_what_depends_on_literals_alone_becomes_a_literal():
+    module = run("""\
+module main
+  %x = @param["x"] -> float32[2]
+  %1 = @literal(1.0, 2.0) -> float32[2]
+  %2 = @literal(3.0, -4.0) -> float32[2]
+  %3 = add(%1, %2)  # sum
+  %4 = relu(%3)  # act
+  %5 = mul(%x, %4)
+  @return(%5, %4)""")
+    assert (
+        module.text()
+        == """\
+module main
+  %x = @param["x"] -> float32[2]
+  %1 = @literal(4.0, 0.0) -> float32[2]  # act
+  %2 = mul(%x, %1) -> float32[2]
+  @return(%2, %1)"""
+    )
+
+
+def test_nothing_else_changes():
+    text = """\
+module main
+  %x = @param["x"] -> float32[2]
+  %1 = @literal(1.0, 2.0) -> float32[2]
+  %2 = add(%x, %1) -> float32[2]
+  @return(%2)"""
+    module = parse_module(text, STANDARD)
+    assert not FoldConstants().apply(module)
+    assert module.text() == text
+
+
+def test_random_ops_stay():
+    text = """\
+module main
+  %1 = random_seed[dtype=uint64]() -> uint64[1]
+  %2 = @literal(1.0, 2.0) -> float32[2]
+  %3 = random_uniform(%1, %2) -> float32[2]
+  @return(%3)"""
+    assert run(text).text() == text
+
+
+def test_a_broadcast_literal_is_not_blown_up():
+    text = """\
+module main
+  %1 = @literal(1.0) -> float32[1]
+  %2 = tile[repeats=[1000]](%1) -> float32[1000]
+  @return(%2)"""
+    assert [i.name for i in run(text, limit=10)] == ["@literal", "tile", "@return"]
+    assert [i.name for i in run(text, limit=1000)] == ["@literal", "@return"]
+
+
+def test_extents_that_were_open_become_known():
+    module = run("""\
+symbol n?0 in 0..4
+module main
+  %1 = @literal(0.0, 5.0, 0.0, 7.0) -> float32[4]
+  %2 = nonzero(%1) -> int64[1, n?0]
+  %x = @param["x"] -> int64[1, 2]
+  %3 = add(%2, %x)
+  @return(%3)""")
+    assert [i.name for i in module] == ["@literal", "@param", "add", "@return"]
+    assert not module.outputs[0].result.dynamic()
+    assert evaluate_module(module, [np.int64([[10, 20]])])[0].tolist() == [11, 23]
+
+
+def test_errors_are_left_for_the_run():
+    text = """\
+module main
+  %1 = @literal(1.0, 2.0) -> float32[2]
+  %2 = @literal(7) -> int64[1]
+  %3 = gather[axis=0](%1, %2) -> float32[1]
+  @return(%3)"""
+    assert [i.name for i in run(text)] == ["@literal", "@literal", "gather", "@return"]
+
+
+def test_nested_modules_are_folded_but_not_what_they_capture():
+    module = run("""\
+module main
+  %c = @param["c"] -> bool[]
+  %1 = @literal(1.0, -2.0) -> float32[2]
+  %2 = if(%c){then, else}
+  @return(%2)
+module then
+  %3 = relu(%1)
+  @return(%3)
+module else
+  %4 = @literal(5.0, 6.0) -> float32[2]
+  %5 = neg(%4)
+  @return(%5)""")
+    then, other = module.outputs[0].modules
+    assert then.outputs[0].get_literal().tolist() == [1, 0]
+    assert other.outputs[0].get_literal().tolist() == [-5, -6]

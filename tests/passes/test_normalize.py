@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from mgx_core.ir.parser import parse_module
+from mgx_core.ir.verify import verify
+from mgx_core.ops import STANDARD
+from mgx_core.passes.normalize import Normalize, normalized
+
+
+def run(text: str) -> str:
+    module = parse_module(text, STANDARD)
+    changed = Normalize().apply(module)
+    module.sweep()
+    assert verify(module) == []
+    assert normalized(module) is None
+    assert changed or module.text() == parse_module(text, STANDARD).text()
+    assert not Normalize().apply(module)
+    return module.text()
+
+
+def test_identities_go():
+    before = """\
+module main
+  %x = @param["x"] -> float32[2]
+  %1 = identity(%x) -> float32[2]
+  %2 = identity(%1) -> float32[2]
+  %3 = add(%1, %2) -> float32[2]
+  @return(%3)"""
+    after = """\
+module main
+  %x = @param["x"] -> float32[2]
+  %1 = add(%x, %x) -> float32[2]
+  @return(%1)"""
+    assert run(before) == after
+
+
+def test_an_identity_that_is_returned_stays():
+    text = """\
+module main
+  %x = @param["x"] -> float32[2]
+  %1 = identity(%x) -> float32[2]
+  @return(%1)"""
+    assert run(text) == text
+
+
+def test_axes_become_non_negative():
+    before = """\
+symbol n in 1..4
+module main
+  %x = @param["x"] -> float32[n, 3, 2]
+  %1 = softmax[axis=-1](%x) -> float32[n, 3, 2]
+  %2 = concat[axis=-3](%1, %x) -> float32[2*n, 3, 2]
+  @return(%2)"""
+    assert run(before) == before.replace("axis=-1", "axis=2").replace("axis=-3", "axis=0")
+
+
+def test_lists_of_axes():
+    text = """\
+module main
+  %x = @param["x"] -> float32[2, 1, 3, 1]
+  %1 = squeeze[axes=[-1, 1]](%x) -> float32[2, 3]
+  @return(%1)"""
+    assert "squeeze[axes=[3, 1]]" in run(text)
+
+
+def test_axes_that_count_in_the_results_rank_are_left_alone():
+    text = """\
+module main
+  %x = @param["x"] -> float32[2]
+  %1 = unsqueeze[axes=[-1]](%x) -> float32[2, 1]
+  @return(%1)"""
+    module = parse_module(text, STANDARD)
+    Normalize().apply(module)
+    assert module.output_shapes()[0].lens() == [2, 1]
+
+
+def test_nested_modules():
+    before = """\
+module main
+  %x = @param["x"] -> float32[2, 3]
+  %1 = group[tag="g"](%x){body} -> float32[2, 3]
+  @return(%1)
+module body
+  %y = @param["y"] -> float32[2, 3]
+  %2 = identity(%y) -> float32[2, 3]
+  %3 = softmax[axis=-2](%2) -> float32[2, 3]
+  @return(%3)"""
+    after = before.replace("  %2 = identity(%y) -> float32[2, 3]\n", "").replace(
+        "%3 = softmax[axis=-2](%2)", "%2 = softmax[axis=0](%y)"
+    )
+    assert run(before) == after.replace("@return(%3)", "@return(%2)")
+
+
+def test_the_invariant_names_what_is_left():
+    module = parse_module(
+        'module main\n  %x = @param["x"] -> float32[2]\n  %1 = identity(%x)\n  %2 = relu(%1)\n  @return(%2)', STANDARD
+    )
+    assert normalized(module) == "identity(@param) -> float32[2] is left"

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from mgx_core import CompileOptions
+from mgx_core.errors import ParameterError
+
+
+def test_records_mappings_and_keywords():
+    assert CompileOptions.of() == CompileOptions()
+    assert CompileOptions.of({"fast_math": False}, threads=2) == CompileOptions(fast_math=False, threads=2)
+    record = CompileOptions(fast_math=False)
+    assert CompileOptions.of(record) == record
+    assert CompileOptions.of(record, fast_math=True) == CompileOptions()
+    assert CompileOptions.of(record, instances=1) == CompileOptions(fast_math=False, instances=1)
+
+
+def test_values_take_one_form():
+    made = CompileOptions.of(disable_passes=["b", "a"], fast_math=0, fusion_rules={"x": False}, target="gfx1100")
+    assert made.disable_passes == ("b", "a")
+    assert made.fast_math is False
+    assert made.fusion_rules == {"x": False}
+    assert CompileOptions.of(disable_passes={"b", "a"}).disable_passes == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"fast_maths": True}, "there is no compile option 'fast_maths'; did you mean 'fast_math'"),
+        ({"zzz": True}, "there is no compile option 'zzz'; known are offload_copy, "),
+        ({"fast_math": "yes"}, "'fast_math' must be true or false, got 'yes'"),
+        ({"fast_math": 2}, "'fast_math' must be true or false, got 2"),
+        ({"threads": 1.5}, "'threads' must be an int, 0 or more, got 1.5"),
+        ({"threads": -1}, "'threads' must be an int, 0 or more, got -1"),
+        ({"threads": True}, "'threads' must be an int, 0 or more, got True"),
+        ({"disable_passes": "lower"}, "'disable_passes' must be a list of names, got 'lower'"),
+        ({"disable_passes": [1]}, "'disable_passes' must be a list of names"),
+        ({"fusion_rules": ["x"]}, "'fusion_rules' must be a mapping from rule names to true or false"),
+        ({"fusion_rules": {"x": 1}}, "'fusion_rules' must be a mapping"),
+        ({"target": 7}, "'target' must be a string, got 7"),
+    ],
+)
+def test_what_is_refused(given, message):
+    with pytest.raises(ParameterError, match=message):
+        CompileOptions.of(given)
+
+
+def test_records_do_not_change():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        CompileOptions().fast_math = False
