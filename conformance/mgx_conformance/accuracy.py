@@ -10,7 +10,7 @@ spread of the results is scaled by the growth of the longest sum inside.  Each r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -243,12 +243,17 @@ def local_error(op: Operation, xs: Sequence[Any], out: Any) -> Any:
     return error + growth(terms_of(op, xs)) * u * (size.max() if size.size else 0.0)
 
 
-def tolerance(op: Operation, xs: Sequence[Any], outs: Sequence[Any], rng: np.random.Generator) -> list[Any]:
-    """By how much each result of an op may differ, element by element; None where it must be the same."""
+def tolerance(
+    op: Operation, xs: Sequence[Any], outs: Sequence[Any], rng: np.random.Generator, steering: Collection[int] = ()
+) -> list[Any]:
+    """By how much each result of an op may differ, element by element; None where it must be the same.
+
+    steering: positions of operands that say what to do (scales, axes) and are read exactly.
+    """
     if is_exact(op):
         return [None] * len(outs)
     kinds = [dtype.of(o.dtype) if isinstance(o, np.ndarray) else None for o in outs]
-    spreads = _spread(op, xs, outs, rng)
+    spreads = _spread(op, xs, outs, rng, steering)
     result: list[Any] = []
     for out, kind, spread in zip(outs, kinds, spreads, strict=True):
         if kind is None or kind.kind not in "fciu" or (kind.kind in "iu" and spread is None):
@@ -265,17 +270,22 @@ def tolerance(op: Operation, xs: Sequence[Any], outs: Sequence[Any], rng: np.ran
     return result
 
 
-def _spread(op: Operation, xs: Sequence[Any], outs: Sequence[Any], rng: np.random.Generator) -> list[Any]:
+def _spread(
+    op: Operation, xs: Sequence[Any], outs: Sequence[Any], rng: np.random.Generator, steering: Collection[int]
+) -> list[Any]:
     """The largest deviation of each result when roundings are drawn at random; None where nothing could be drawn."""
     if op.name in LINEAR and not (op.name == "pooling" and op.mode != "average"):  # type: ignore[attr-defined]
         return [None] * len(outs)
-    draw = _pointwise_sample if isinstance(op, Pointwise) else _moved_sample
-    base = draw(op, xs, None)
+
+    def draw(source: np.random.Generator | None) -> list[Any] | None:
+        return _pointwise_sample(op, xs, source) if isinstance(op, Pointwise) else _moved_sample(op, xs, source, steering)
+
+    base = draw(None)
     if base is None:
         return [None] * len(outs)
     spreads = [np.zeros(np.shape(b)) for b in base]
     for _ in range(SAMPLES):
-        sample = draw(op, xs, rng)
+        sample = draw(rng)
         for i, (b, s) in enumerate(zip(base, sample or base, strict=True)):
             spreads[i] = np.maximum(spreads[i], deviation(b, s)) if np.shape(b) == np.shape(s) else spreads[i] + np.inf
     return [s if np.shape(s) == np.shape(o) else None for s, o in zip(spreads, outs, strict=True)]
@@ -326,14 +336,16 @@ def _pointwise_sample(op: Operation, xs: Sequence[Any], rng: np.random.Generator
         return [np.asarray(scalar.fold(type(op).scalar, leaf, node, cast))]
 
 
-def _moved_sample(op: Operation, xs: Sequence[Any], rng: np.random.Generator | None) -> list[Any] | None:
+def _moved_sample(
+    op: Operation, xs: Sequence[Any], rng: np.random.Generator | None, steering: Collection[int]
+) -> list[Any] | None:
     """The op on inputs that are off by one rounding unit, in float64 where the op takes it."""
     arrays = [x for x in xs if isinstance(x, np.ndarray) and x.dtype != object and dtype.of(x.dtype).kind in "fc"]
     if not arrays or op.takes_modules:
         return None
     u = max(unit(dtype.of(x.dtype)) for x in arrays)
     for wide in (True, False):
-        moved = [_moved(x, u, rng, wide) for x in xs]
+        moved = [_moved(x, u, None if i in steering else rng, wide and i not in steering) for i, x in enumerate(xs)]
         try:
             op.result([None if x is None else shape_of(x) for x in moved])
             with np.errstate(all="ignore"):

@@ -46,13 +46,19 @@ def _noting(name: str, compute: Any, seen: set[str]) -> Any:
     return noted
 
 
-def launches(module: Any) -> Iterator[Launch]:
-    """All launches of a lowered module and of those nested in it."""
+def launches(module: Any) -> Iterator[Any]:
+    """All instructions of a lowered module, and of those nested in it, that launch a kernel."""
     for ins in module:
         if isinstance(ins.op, Launch):
-            yield ins.op
-        for inner in ins.modules:
-            yield from launches(inner)
+            yield ins
+        else:
+            for inner in ins.modules:
+                yield from launches(inner)
+
+
+def members(modules: Any) -> set[str]:
+    """Names of all ops in some modules."""
+    return {i.name for m in modules for i in m} | {n for m in modules for i in m for n in members(i.modules)}
 
 
 def false_claims(executable: Any, evaluated: set[str]) -> str:
@@ -64,11 +70,11 @@ def false_claims(executable: Any, evaluated: set[str]) -> str:
         return ""
     on_host: set[str] = set()
     for instance in executable.instances():
-        for launch in launches(instance.module):
-            if launch.place == "host":
-                on_host.add(launch.of.name)
-            elif isinstance(launch.kernel, Reference):
-                return f"{launch.of.name} is reported on the target, but its kernel is the reference"
+        for ins in launches(instance.module):
+            if ins.op.place == "host":
+                on_host |= {ins.op.of.name} | members(ins.modules)
+            elif isinstance(ins.op.kernel, Reference):
+                return f"{ins.op.of.name} is reported on the target, but its kernel is the reference"
         on_host |= {p.op.partition("[")[0] for p in instance.placements if p.place == "host"}
     control = {"if", "loop", "scan", "select_module", "run_on_target", "get_tuple_elem"}
     hidden = evaluated - on_host - control

@@ -323,12 +323,11 @@ class Emitter:
         outputs = [self.allocate(r.dtype, r.lens()) for r in items]  # type: ignore[union-attr]
         given = [a for a in flat if a is not None]
 
-        def call(*arrays: Array) -> Any:
+        def call(arrays: Sequence[Array]) -> Any:
             left = iter(arrays)
             values = [None if a is None else next(left) for a in flat]
-            if launch is not None:
-                return launch.evaluate(values, modules, Interpreter().run)
-            return op.evaluate(values, modules, Interpreter().run)
+            found = (op if launch is None else launch).evaluate(values, modules, Interpreter().run)
+            return list(found) if isinstance(result, TupleShape) else [found]
 
         def install(program: Any, ident: Callable[[Buffer], int]) -> None:
             program.add_host(

@@ -1,0 +1,278 @@
+"""Reduction loops against the interpreter: softmax and normalisations, any axes and layouts, empty and odd extents."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mgx_core import dtype as dt
+from mgx_core.interpret import Interpreter
+from mgx_core.ir.module import Module
+from mgx_core.kernel import No
+from mgx_core.ops import activation, norm, pointwise, reduce, softmax
+from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.shape import Shape
+from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.kernel import run_numpy
+from mgx_cpu_dnnl.jit.norm import compile_op, norm_body
+from mgx_cpu_dnnl.jit.reduce import compile_reduce
+
+ENGINES: dict[str, Engine] = {}
+
+
+@pytest.fixture(params=["host", "avx2"])
+def engine(request):
+    return get_engine(request.param)
+
+
+def get_engine(which):
+    if which not in ENGINES:
+        ENGINES[which] = Engine(cache=None) if which == "host" else Engine("x86-64-v3", cache=None)
+    return ENGINES[which]
+
+
+def strided(array, order, gap=0):
+    """The same values on memory whose axes lie in another order, perhaps with gaps."""
+    array = np.asarray(array)
+    lens = [array.shape[a] for a in order]
+    if gap and lens:
+        lens[-1] += gap
+    memory = np.zeros(lens, array.dtype)
+    view = memory[..., : lens[-1] - gap] if gap and lens else memory
+    view = view.transpose(np.argsort(order)) if lens else view
+    view[...] = array
+    return view
+
+
+def shape_of(array):
+    return Shape(array.dtype, array.shape, [s // array.itemsize for s in array.strides])
+
+
+def numbers(dims, dtype=np.float32, seed=0):
+    r = np.random.default_rng(seed)
+    if np.dtype(dtype) == bool:
+        return r.integers(0, 2, dims).astype(bool)
+    if np.dtype(dtype).kind in "iu":
+        return r.integers(0, 100, dims).astype(dtype)
+    return np.asarray(r.standard_normal(dims)).astype(dtype)
+
+
+def compare(outs, expected, count, tolerance=None):
+    for out, e in zip(outs, expected, strict=True):
+        if e.dtype.kind in "biu":
+            assert np.array_equal(out, e)
+            continue
+        epsilon = float(dt.of(e.dtype).epsilon)
+        rtol = tolerance or 8 * epsilon + 3e-7 * max(1, count) ** 0.5
+        wide = e.astype(np.float64)
+        size = np.abs(wide[np.isfinite(wide)]).max(initial=1e-30)
+        np.testing.assert_allclose(out.astype(np.float64), wide, rtol=rtol, atol=rtol * size)
+
+
+def check(engine, body, axes, arrays, orders=None, chunks=1, gap=0, tolerance=None):
+    with np.errstate(all="ignore"):
+        expected = Interpreter().run(body, [np.array(a, order="C") for a in arrays])
+    outs = []
+    for i, e in enumerate(expected):
+        outs.append(strided(np.full(e.shape, 1, e.dtype), list((orders or {}).get(i, range(e.ndim))), gap))
+    kernel = compile_reduce(body, axes, [shape_of(a) for a in arrays], [shape_of(o) for o in outs], engine)
+    assert not isinstance(kernel, No), kernel
+    run_numpy(kernel, [*arrays, *outs], chunks)
+    count = int(np.prod([arrays[0].shape[a] for a in axes])) if arrays[0].ndim else 1
+    compare(outs, expected, count, tolerance)
+    return kernel
+
+
+def reducing(op, shape):
+    body = Module("reducing")
+    body.add_return([body.add(op, body.add_parameter("x", shape))])
+    return body
+
+
+OPS = {"sum": reduce.ReduceSum, "mean": reduce.ReduceMean, "max": reduce.ReduceMax, "min": reduce.ReduceMin, "prod": reduce.ReduceProd}
+
+
+@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize(("dims", "axes"), [
+    ((9,), (0,)), ((1,), (0,)), ((3, 129), (1,)), ((129, 3), (0,)), ((5, 70), (0,)), ((2, 3, 4, 5), (1, 3)), ((2, 3, 4, 5), (0, 2)),
+    ((2, 64, 7, 7), (2, 3)), ((2, 7, 7, 70), (1, 2)), ((3, 0, 4), (1,)), ((0, 4), (1,)), ((4, 1, 6), (1,)), ((100, 3), (1,)),
+    ((6, 7, 300), (0, 1, 2)),
+])  # fmt: skip
+def test_axes(engine, name, dims, axes):
+    x = numbers(dims)
+    if name == "prod":
+        x = np.exp(x * 0.1).astype(np.float32)
+    check(engine, reducing(OPS[name](axes=axes), Shape("float32", dims)), axes, [x], chunks=3)
+
+
+@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize("dtype", [dt.float64, dt.float16, dt.bfloat16, dt.int8, dt.uint8, dt.int32, dt.int64], ids=str)
+@pytest.mark.parametrize("axes", [(0,), (1,)])
+def test_element_types(engine, name, dtype, axes):
+    body = reducing(OPS[name](axes=axes), Shape(dtype, (37, 45)))
+    x = numbers((37, 45), dtype.numpy) if name != "prod" else np.ones((37, 45), dtype.numpy)
+    if name == "mean" and not dtype.is_float:
+        assert isinstance(compile_reduce(body, axes, [Shape(dtype, (37, 45))], body.output_shapes(), engine), No)
+        return
+    check(engine, body, axes, [x], gap=1)
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_bool_and_nan(engine, name):
+    x = numbers((6, 40), bool)
+    x[2], x[3] = True, False
+    check(engine, reducing(OPS[name](axes=(1,)), Shape("bool", (6, 40))), (1,), [x])
+    y = numbers((6, 40))
+    y[1, 3] = y[2, 39] = np.nan
+    y[3] = -np.inf
+    check(engine, reducing(OPS[name](axes=(1,)), Shape("float32", (6, 40))), (1,), [y])
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (0, 2, 1)])
+@pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 2)])
+def test_layouts(engine, order, axes):
+    x = strided(numbers((6, 34, 21)), order, 1)
+    check(engine, reducing(reduce.ReduceSum(axes=axes), Shape("float32", x.shape)), axes, [x], {0: order}, chunks=2)
+
+
+@pytest.mark.parametrize("dims", [(4, 10), (12, 128), (3, 7, 33), (2, 1), (1, 5000), (2, 3, 4, 5)])
+@pytest.mark.parametrize("op", [softmax.Softmax, softmax.Logsoftmax], ids=lambda o: o.__name__)
+@pytest.mark.parametrize("dtype", [dt.float32, dt.float16, dt.float64], ids=str)
+def test_softmax(engine, dims, op, dtype):
+    for axis in range(len(dims)):
+        x = (numbers(dims) * 3).astype(dtype.numpy)
+        out = np.empty(dims, dtype.numpy)
+        kernel = compile_op(op(axis=axis), [shape_of(x)], [shape_of(out)], engine)
+        run_numpy(kernel, [x, out], 2)
+        compare([out], [op(axis=axis).compute(x)], dims[axis])
+
+
+def test_softmax_of_infinities(engine):
+    x = numbers((4, 20))
+    x[0, 3:] = -np.inf
+    x[1] = -np.inf
+    x[2, 5] = np.inf
+    x[3, 1] = np.nan
+    out = np.empty_like(x)
+    run_numpy(compile_op(softmax.Softmax(axis=1), [shape_of(x)], [shape_of(out)], engine), [x, out])
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(out, softmax.Softmax(axis=1).compute(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [dt.float32, dt.float16, dt.bfloat16, dt.float64], ids=str)
+@pytest.mark.parametrize("case", ["layer", "layer2", "rms", "group", "instance", "group_last"])
+def test_norms(engine, dtype, case):
+    dims = {"layer": (3, 5, 100), "layer2": (4, 6, 30), "rms": (7, 65)}.get(case, (2, 12, 5, 7))
+    op, count = {
+        "layer": (norm.LayerNorm(axis=-1), 100),
+        "layer2": (norm.LayerNorm(axis=1), 180),
+        "rms": (norm.RmsNorm(axis=1), 65),
+        "group": (norm.GroupNorm(num_groups=3), 140),
+        "group_last": (norm.GroupNorm(num_groups=4), 105),
+        "instance": (norm.InstanceNorm(), 35),
+    }[case]
+    inner = {"layer": (100,), "layer2": (6, 30), "rms": (65,)}.get(case, (12,))
+    x = numbers(dims, dtype.numpy)
+    if case == "group_last":
+        x = strided(x, (0, 2, 3, 1))
+    factors = [numbers(inner, dtype.numpy, seed=s) for s in range(1, 2 if case == "rms" else 3)]
+    for given in (factors, []):
+        args = [x, *given]
+        out = strided(np.zeros(dims, dtype.numpy), (0, 2, 3, 1) if case == "group_last" else range(len(dims)))
+        kernel = compile_op(op, [shape_of(a) for a in args], [shape_of(out)], engine)
+        assert not isinstance(kernel, No), kernel
+        run_numpy(kernel, [*args, out], 2)
+        compare([out], [op.compute(*args)], count, 4 * float(dtype.epsilon) + 3e-6 * (dtype is not dt.float64))
+
+
+def test_in_place(engine):
+    x = numbers((20, 90))
+    expected = softmax.Softmax(axis=1).compute(x)
+    kernel = compile_op(softmax.Softmax(axis=1), [shape_of(x)], [shape_of(x)], engine)
+    assert kernel.inplace
+    run_numpy(kernel, [x, x], 3)
+    np.testing.assert_allclose(x, expected, rtol=1e-6)
+
+
+def test_several_outputs(engine):
+    """Means, a maximum over them, and the centred values at once."""
+    body = Module("several")
+    x = body.add_parameter("x", Shape("float32", (6, 50)))
+    mean = body.add(reduce.ReduceMean(axes=(1,)), x)
+    centred = body.add(pointwise.Sub(), x, body.add(Multibroadcast(out_lens=(6, 50)), mean))
+    top = body.add(reduce.ReduceMax(axes=(1,)), body.add(pointwise.Abs(), centred))
+    body.add_return([mean, centred, body.add(pointwise.Sqrt(), top)])
+    check(engine, body, (1,), [numbers((6, 50))], chunks=2)
+
+
+def test_same_result_for_any_share(engine):
+    x = numbers((1, 100003))
+    outs = []
+    for chunks in (1, 2, 5):
+        out = np.empty((1, 1), np.float32)
+        body = reducing(reduce.ReduceSum(axes=(0, 1)), Shape("float32", x.shape))
+        run_numpy(compile_reduce(body, (0, 1), [shape_of(x)], [shape_of(out)], engine), [x, out], chunks)
+        outs.append(out.item())
+    assert len(set(outs)) == 1
+    assert abs(outs[0] - x.astype(np.float64).sum()) < 0.05
+
+
+def test_refusals(engine):
+    body = Module("wrong")
+    x = body.add_parameter("x", Shape("float32", (4, 4)))
+    body.add_return([body.add(reduce.ReduceSum(axes=(0,)), x), body.add(reduce.ReduceSum(axes=(1,)), x)])
+    refused = compile_reduce(body, (0,), [Shape("float32", (4, 4))], [Shape("float32", (1, 4)), Shape("float32", (4, 1))], engine)
+    assert isinstance(refused, No)
+    assert "group over" in refused.why
+
+
+UNARY = [pointwise.Neg(), pointwise.Tanh(), activation.Relu(), pointwise.Abs(), pointwise.Exp(), activation.Sigmoid()]
+BINARY = [pointwise.Add(), pointwise.Sub(), pointwise.Mul(), pointwise.Max()]
+
+
+@st.composite
+def groups(draw):
+    """A body with up to three reductions that may need one another."""
+    rank = draw(st.integers(1, 4))
+    dims = tuple(draw(st.integers(1, 12 if rank > 2 else 60)) for _ in range(rank))
+    axes = tuple(sorted(draw(st.sets(st.integers(0, rank - 1), min_size=1))))
+    body = Module("random")
+    arrays, values = [], []
+    for i in range(draw(st.integers(1, 3))):
+        own = dims if i == 0 else tuple(1 if draw(st.integers(0, 2)) == 0 else n for n in dims)
+        array = strided(np.clip(numbers(own, seed=i), -2, 2), draw(st.permutations(range(rank))), draw(st.integers(0, 1)))
+        arrays.append(array)
+        made = body.add_parameter(f"x{i}", Shape("float32", own))
+        values.append(made if own == dims else body.add(Multibroadcast(out_lens=dims), made))
+    bounds = [body.add(Multibroadcast(out_lens=dims), body.add_literal(np.array([v], np.float32))) for v in (-3.0, 3.0)]
+    totals = []
+    for _ in range(draw(st.integers(1, 3))):
+        for _ in range(draw(st.integers(0, 3))):
+            if draw(st.booleans()):
+                a = body.add(draw(st.sampled_from(UNARY)), draw(st.sampled_from(values)))
+            else:
+                a = body.add(draw(st.sampled_from(BINARY)), draw(st.sampled_from(values)), draw(st.sampled_from(values)))
+            values.append(body.add(pointwise.Clip(), a, *bounds))
+        kind = draw(st.sampled_from([reduce.ReduceMean, reduce.ReduceMax, reduce.ReduceMin, reduce.ReduceSum]))
+        total = body.add(kind(axes=axes), values[-1])
+        if draw(st.booleans()):
+            total = body.add(pointwise.Tanh(), total)
+        totals.append(total)
+        spread = body.add(Multibroadcast(out_lens=dims), total) if total.shape.dims != dims else total
+        values.append(body.add(pointwise.Clip(), body.add(pointwise.Add(), draw(st.sampled_from(values)), spread), *bounds))
+    returned = [totals[-1], *([values[-1]] if draw(st.booleans()) else [])]
+    body.add_return(returned)
+    return body, axes, arrays, {i: draw(st.permutations(range(rank))) for i in range(len(returned))}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(groups(), st.sampled_from(["host", "avx2"]), st.integers(1, 3))
+def test_random_groups(group, which, chunks):
+    body, axes, arrays, orders = group
+    check(get_engine(which), body, axes, arrays, orders, chunks, tolerance=2e-4)
+
+
+def test_body_of_an_op():
+    body = norm_body(softmax.Softmax(axis=-1), [Shape("float32", (2, 3))])
+    assert [i.op.name for i in body if i.op.name.startswith("reduce")] == ["reduce_max", "reduce_sum"]

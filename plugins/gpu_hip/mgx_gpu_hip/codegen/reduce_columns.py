@@ -1,0 +1,227 @@
+"""Reductions across memory: neighbouring rows are read together, a block sums pieces of them and joins the pieces.
+
+Where that leaves multiprocessors idle the reduced axes are split over blocks: one launch for each pass, partial results in
+scratch memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .bodies import Access, Source
+from .evaluate import Evaluator
+from .expressions import Lines, Value, store_value
+from .geometry import Reader, ceil_div, decompose, offset_code, preferred_width, store_code, vector_width
+from .pointwise import kernel
+from .reductions import Plan, element_value
+from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, computed, finish, stored
+
+__all__ = ["columns_kernel"]
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """`width` columns a thread, `across` threads along the columns and `down` along the reduced axes, `splits` blocks."""
+
+    width: int
+    across: int
+    down: int
+    splits: int
+
+
+def columns_kernel(plan: Plan, traits: DeviceTraits) -> KernelSource:
+    shape = _shape(plan, traits)
+    if shape.splits == 1:
+        text, launch = _kernel(plan, shape, range(plan.last + 1), NAME)
+        return finish(plan.word, text, [launch], plan.inputs, plan.outputs, flops=plan.flops)
+    texts, launches = [], []
+    for at in range(plan.last + 1):
+        text, launch = _kernel(plan, shape, range(at, at + 1), f"{NAME}_{at}" if at < plan.last else NAME)
+        texts.append(text)
+        launches.append(launch)
+    sizes = [8 * shape.splits * plan.rows for _ in plan.reductions]
+    return finish(plan.word, "".join(texts), launches, plan.inputs, plan.outputs, scratch=sizes, flops=plan.flops)
+
+
+def _shape(plan: Plan, traits: DeviceTraits) -> _Shape:
+    full = [(n, a) for n, a in enumerate(plan.accesses) if not plan.body.is_row(a)]
+    wish = min(4, preferred_width([plan.inputs[a.index] for _, a in full]))
+    candidates = [
+        (plan.inputs[a.index], (*plan.reduced_strides(n), *plan.kept_strides(n)), a.offset)
+        for n, a in full
+        if plan.kept_strides(n)[-1] == 1
+    ]
+    while wish > 1 and plan.rows // wish < traits.wave * traits.sm_count:
+        wish //= 2
+    width = vector_width(plan.kept.dims[-1], candidates, wish)
+    across = 32
+    while across > 8 and plan.rows // width < across:
+        across //= 2
+    down = 8
+    while down < 256 // across or (down * across < 512 and plan.length > 16 * down):
+        down *= 2
+    blocks = ceil_div(plan.rows // width, across)
+    splits = 1
+    if blocks < traits.sm_count and plan.length > 32 * down:
+        splits = max(1, min(ceil_div(plan.length, 8 * down), ceil_div(2 * traits.sm_count, blocks), 64))
+    return _Shape(width, across, down, splits)
+
+
+def _kernel(plan: Plan, shape: _Shape, passes: range, name: str) -> tuple[str, KernelLaunch]:
+    split = shape.splits > 1
+    width, final = shape.width, passes[-1] == plan.last
+    dims = list(plan.kept.dims)
+    dims[-1] //= width
+    groups = plan.rows // width
+    setup, names = decompose("g", dims, "c")
+    lines = [
+        f"const u32 g0 = blockIdx.x * {shape.across}u + threadIdx.x;  // {width} column{'s' * (width > 1)} each",
+        f"const bool live = g0 < {groups}u;",
+        "const u32 g = live ? g0 : 0u;",
+        *setup,
+    ]
+    if split:
+        share = ceil_div(plan.length, shape.splits)
+        lines.append(
+            f"const u32 low = blockIdx.y * {share}u, high = low + {share}u < {plan.length}u ? low + {share}u : {plan.length}u;"
+        )
+    done: list[str] = []
+    row_reads: list[int] = []
+    bases: set[int] = set()
+
+    def element(n: int) -> str:
+        return _reader(plan, n, width).element(f"r{n}" if plan.body.is_row(plan.accesses[n]) else f"a{n}")
+
+    def evaluator(reads: list[int]) -> Evaluator:
+        lines_ = Lines()
+
+        def leaf(source: Source) -> Value | None:
+            if isinstance(source, Access):
+                n = plan.accesses.index(source)
+                mine = row_reads if plan.body.is_row(source) else reads
+                if n not in mine:
+                    mine.append(n)
+                return element_value(source, plan.inputs, element(n), lines_)
+            for r in plan.reductions:
+                if source is r.ins:
+                    return Value(f"{r.name}[k]" if width > 1 else f"{r.name}[0]", computed(r.ins.shape.dtype))
+            return None
+
+        return Evaluator(plan.body, lines_, leaf)
+
+    if split and passes[0]:
+        for r in plan.reductions:
+            if r.at < passes[0]:
+                kind = computed(r.ins.shape.dtype)
+                done += [
+                    f"{kind} {r.name}[{width}];",
+                    f"for (int k = 0; k < {width}; ++k) {{",
+                    f"  {r.ctype} sum = {r.identity};",
+                    f"  for (u32 i = 0; i < {shape.splits}u; ++i) "
+                    + r.combine("sum", f"part{r.number}[i * {plan.rows}u + g * {width}u + k]"),
+                    f"  {r.name}[k] = {r.result('sum', plan.length)};",
+                    "}",
+                ]
+    for at in passes:
+        reads: list[int] = []
+        values = evaluator(reads)
+        taken = {r: values.value(plan.body.operands[r.ins][0]).code for r in plan.in_pass(at)}
+        stores = {
+            n: store_value(values.value(plan.body.outputs[n]), plan.outputs[n].dtype) for n in plan.full_outputs(at)
+        }
+        if not taken and not stores:
+            continue
+        for r in taken:
+            done += [f"{r.ctype} acc{r.number}[{width}];", f"for (int k = 0; k < {width}; ++k) acc{r.number}[k] = {r.identity};"]
+        bases |= set(reads)
+        done += _loop(plan, shape, reads, values.lines.lines, taken, stores, split)
+        for r in taken:
+            done += _down(plan, shape, r.number, split)
+    row_outputs = plan.row_outputs if final else []
+    if row_outputs:
+        values = evaluator([])
+        codes = [store_value(values.value(plan.body.outputs[n]), plan.outputs[n].dtype) for n in row_outputs]
+        first = "threadIdx.y == 0 && live" + (" && blockIdx.y == 0" if split else "")
+        done += [f"if ({first})", f"  UNROLL for (int k = 0; k < {width}; ++k) {{", *(f"    {x}" for x in values.lines.lines)]
+        for n, code in zip(row_outputs, codes, strict=True):
+            strides = plan.kept_strides(plan.output(n))
+            at_ = offset_code(names, strides, 0, plan.index, width)
+            done.append(f"    q{n}[{at_} + k * {strides[-1]}] = {code};")
+        done.append("  }")
+    for n in sorted(bases):
+        access = plan.accesses[n]
+        code = offset_code(names, plan.kept_strides(n), access.offset, plan.index, width)
+        lines.append(f"const {stored(plan.inputs[access.index].dtype)}* const x{n} = p{access.index} + ({code});")
+    for n in range(len(plan.outputs)):
+        if n not in plan.row_outputs:
+            code = offset_code(names, plan.kept_strides(plan.output(n)), 0, plan.index, width)
+            lines.append(f"{stored(plan.outputs[n].dtype)}* const y{n} = q{n} + ({code});")
+    for n in row_reads:
+        access = plan.accesses[n]
+        code = offset_code(names, plan.kept_strides(n), access.offset, plan.index, width)
+        lines += _reader(plan, n, width).lines(f"r{n}", f"p{access.index}", code)
+    threads = shape.across * shape.down
+    parameters = list(plan.pointers)
+    args: list[Buffer] = list(plan.buffers)
+    if split:
+        parameters += [f"{r.ctype}* part{r.number}" for r in plan.reductions]
+        args += [Buffer("scratch", r.number) for r in plan.reductions]
+    grid = (ceil_div(groups, shape.across), shape.splits if split else 1, 1)
+    if split and final and all(n in plan.row_outputs for n in range(len(plan.outputs))):
+        grid = (grid[0], 1, 1)
+    text = kernel(name, parameters, [*lines, *done], threads)
+    return text, KernelLaunch(name, grid, (shape.across, shape.down, 1), tuple(args))
+
+
+def _reader(plan: Plan, n: int, width: int) -> Reader:
+    access = plan.accesses[n]
+    strides = (*plan.reduced_strides(n), *plan.kept_strides(n))
+    return Reader(plan.inputs[access.index], strides, access.offset, width)
+
+
+def _loop(
+    plan: Plan, shape: _Shape, reads: list[int], element: list[str], taken: dict, stores: dict[int, str], split: bool
+) -> list[str]:
+    width = shape.width
+    setup, names = decompose("at", plan.reduced.dims, "d")
+    inner = list(setup)
+    for n in reads:
+        code = offset_code(names, plan.reduced_strides(n), 0, plan.index)
+        inner += _reader(plan, n, width).lines(f"a{n}", f"x{n}", code)
+    body = list(element)
+    body += [r.combine(f"acc{r.number}[k]", code) for r, code in taken.items()]
+    places = {n: offset_code(names, plan.reduced_strides(plan.output(n)), 0, plan.index) for n in stores}
+    late: list[str] = []
+    for n, code in stores.items():
+        y, at = plan.outputs[n], plan.output(n)
+        strides = (*plan.reduced_strides(at), *plan.kept_strides(at))
+        if width > 1 and Reader(y, strides, 0, width).how == "vector":
+            inner.append(f"vec<{stored(y.dtype)}, {width}> b{n};")
+            body.append(f"b{n}.v[k] = {code};")
+            late.append(f"if (live) {store_code(y, width)}(y{n} + ({places[n]}), b{n});")
+        else:
+            body.append(f"if (live) y{n}[{places[n]} + k * {strides[-1]}] = {code};")
+    inner += [f"UNROLL for (int k = 0; k < {width}; ++k) {{", *(f"  {line}" for line in body), "}", *late]
+    low, high = ("low + threadIdx.y", "high") if split else ("threadIdx.y", f"{plan.length}u")
+    return [f"for (u32 at = {low}; at < {high}; at += {shape.down}u) {{", *(f"  {line}" for line in inner), "}"]
+
+
+def _down(plan: Plan, shape: _Shape, number: int, split: bool) -> list[str]:
+    """Join what the block's threads summed of the same columns."""
+    r = plan.reductions[number]
+    width = shape.width
+    lds, kind = f"lds{number}", computed(r.ins.shape.dtype)
+    lines = [
+        f"SHARED({r.ctype}, {lds}, [{shape.down}][{shape.across * width}]);",
+        f"UNROLL for (int k = 0; k < {width}; ++k) {lds}[threadIdx.y][threadIdx.x * {width} + k] = acc{number}[k];",
+        "__syncthreads();",
+        f"{kind} {r.name}[{width}];" if not split else "",
+        f"UNROLL for (int k = 0; k < {width}; ++k) {{",
+        f"  {r.ctype} sum = {lds}[0][threadIdx.x * {width} + k];",
+        f"  UNROLL for (int i = 1; i < {shape.down}; ++i) {r.combine('sum', f'{lds}[i][threadIdx.x * {width} + k]')}",
+    ]
+    if split:
+        lines.append(f"  if (threadIdx.y == 0 && live) part{number}[blockIdx.y * {plan.rows}u + g * {width}u + k] = sum;")
+    else:
+        lines.append(f"  {r.name}[k] = {r.result('sum', plan.length)};")
+    return [line for line in lines if line] + ["}"]

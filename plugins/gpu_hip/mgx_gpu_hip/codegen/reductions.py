@@ -1,0 +1,156 @@
+"""What fused reductions share: the split of the axes, reductions in C++, values over several passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mgx_core import Instruction
+
+from .bodies import Access, Body, Source, is_reduction
+from .expressions import FLOATS, UNSIGNED, Lines, Value, constant
+from .geometry import Loop, index_type, memory_order, merge
+from .source import Buffer, Tensor, computed, read, stored
+
+__all__ = ["Plan", "Reduction", "element_value"]
+
+_OPS = {"reduce_sum": "Sum", "reduce_mean": "Sum", "reduce_prod": "Prod", "reduce_max": "Max", "reduce_min": "Min"}
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """One reduction: its number, the C type it accumulates in, the prelude's operation, the pass in which it runs."""
+
+    ins: Instruction
+    number: int
+    ctype: str
+    op: str
+    at: int
+
+    @classmethod
+    def of(cls, ins: Instruction, number: int, at: int) -> Reduction:
+        kind = computed(ins.shape.dtype)
+        if kind not in FLOATS and ins.op.name in ("reduce_sum", "reduce_prod"):
+            kind = UNSIGNED.get(kind, kind)
+        if kind not in FLOATS and ins.op.name == "reduce_mean":
+            kind = "u64" if kind[0] == "u" else "i64"
+        return cls(ins, number, kind, _OPS[ins.op.name], at)
+
+    @property
+    def name(self) -> str:
+        return f"s{self.number}"
+
+    @property
+    def identity(self) -> str:
+        return f"{self.op}::id<{self.ctype}>()"
+
+    def combine(self, a: str, b: str) -> str:
+        """Statement that takes `b` into the accumulator `a`."""
+        return f"{a} = {self.op}::f({a}, ({self.ctype}){b});" if self.ctype not in FLOATS else f"{a} = {self.op}::f({a}, {b});"
+
+    def result(self, code: str, count: int) -> str:
+        """The accumulated value as the op's result."""
+        kind = computed(self.ins.shape.dtype)
+        if self.ins.op.name == "reduce_mean":
+            if self.ctype in FLOATS:
+                return f"{code} * {constant(1 / count, self.ctype)}" if count else f"({self.ctype})m::nan()"
+            return f"({kind})({code} / {max(count, 1)})"
+        return code if kind == self.ctype else f"({kind}){code}"
+
+
+@dataclass
+class Plan:
+    """A body whose domain is split into kept axes (rows) and reduced ones (the elements of a row)."""
+
+    body: Body
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    word: str
+    accesses: list[Access] = field(init=False)
+    kept: Loop = field(init=False)
+    reduced: Loop = field(init=False)
+    reductions: list[Reduction] = field(init=False)
+
+    def __post_init__(self) -> None:
+        body = self.body
+        self.accesses = body.accesses
+        strides = [*(a.strides for a in self.accesses), *(o.strides for o in self.outputs)]
+        order = memory_order(self.main.strides, body.dims) if self.main else list(range(len(body.dims)))
+        self.kept = merge(body.dims, strides, [a for a in order if a not in body.axes])
+        self.reduced = merge(body.dims, strides, [a for a in order if a in body.axes])
+        found = [m for m in body.members if is_reduction(m)]
+        self.reductions = [Reduction.of(m, n, body.passes[m]) for n, m in enumerate(found)]
+
+    @property
+    def main(self) -> Access | None:
+        """The read that moves most memory."""
+        full = [a for a in self.body.accesses if not self.body.is_row(a)]
+        return max(full, key=lambda a: self.inputs[a.index].nbytes, default=None)
+
+    @property
+    def rows(self) -> int:
+        return self.kept.count
+
+    @property
+    def length(self) -> int:
+        return self.reduced.count
+
+    @property
+    def index(self) -> str:
+        return index_type(*self.inputs, *self.outputs)
+
+    @property
+    def last(self) -> int:
+        """The number of passes that reduce."""
+        return max((r.at + 1 for r in self.reductions), default=0)
+
+    def in_pass(self, at: int) -> list[Reduction]:
+        return [r for r in self.reductions if r.at == at]
+
+    def full_outputs(self, at: int) -> list[int]:
+        """Outputs with an element for each element of a row that can be written in pass `at`."""
+        return [n for n in range(len(self.outputs)) if not self.is_row_output(n) and self.body.after(self.body.outputs[n]) == at]
+
+    def is_row_output(self, n: int) -> bool:
+        return self.body.is_row(self.body.outputs[n]) and all(
+            self.body.output_dims[n][a] == 1 for a in self.body.axes
+        )
+
+    @property
+    def row_outputs(self) -> list[int]:
+        return [n for n in range(len(self.outputs)) if self.is_row_output(n)]
+
+    def kept_strides(self, n: int) -> tuple[int, ...]:
+        return self.kept.strides[n]
+
+    def reduced_strides(self, n: int) -> tuple[int, ...]:
+        return self.reduced.strides[n]
+
+    def output(self, n: int) -> int:
+        """Where output `n` is in the loops' strides."""
+        return len(self.accesses) + n
+
+    @property
+    def pointers(self) -> list[str]:
+        names = [f"const {stored(x.dtype)}* RESTRICT p{i}" for i, x in enumerate(self.inputs)]
+        return names + [f"{stored(y.dtype)}* RESTRICT q{i}" for i, y in enumerate(self.outputs)]
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        reads = [Buffer("input", i) for i in range(len(self.inputs))]
+        return reads + [Buffer("output", i) for i in range(len(self.outputs))]
+
+    @property
+    def flops(self) -> int:
+        return self.rows * self.length * len(self.body.members)
+
+
+def element_value(access: Access, inputs: Sequence[Tensor], code: str, lines: Lines) -> Value:
+    """A stored element as a value."""
+    of = inputs[access.index].dtype
+    value = read(code, of)
+    if value == code:
+        return Value(lines.let(computed(of), code), computed(of))
+    return Value(lines.let("float", value), "float", code, of)
+
+
