@@ -47,6 +47,10 @@ def make_op(name: str, /, **attributes: Any) -> Operation:
 
     Errors: UnsupportedError for unknown names; ParameterError for bad attributes.
     """
+    from .ops import STANDARD
+
+    if name in STANDARD:  # no plugin is loaded for an op that none may replace
+        return STANDARD.make(name, **attributes)
     from .plugins import manager
 
     return manager().opset().make(name, **attributes)

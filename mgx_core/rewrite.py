@@ -9,15 +9,20 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .errors import MgxError, PassError
 from .ir.instruction import Instruction
 from .ir.module import Module, nested, same_type
 from .kernel import No
 from .operation import Operation
+from .shape import AnyShape
 
-__all__ = ["Builder", "Refusal", "Rewriter", "Rule", "Rules"]
+__all__ = ["EXACT", "RANGE", "ROUNDING", "Builder", "Refusal", "Rewriter", "Rule", "Rules"]
+
+EXACT: Final = 0  # equal results (but for the sign of zero)
+ROUNDING: Final = 1  # results within a few units in the last place: sums and products in another order
+RANGE: Final = 2  # results may differ where a value overflows, is NaN or lies outside a function's domain
 
 
 class Builder:
@@ -44,12 +49,13 @@ class Builder:
 
 
 class Rule(NamedTuple):
-    """A rewriting rule: the function, its name (the function's, with dashes) and what its docstring says."""
+    """A rewriting rule: the function, its name (the function's, with dashes), what its docstring says, and what it may change."""
 
     name: str
     roots: tuple[type[Operation], ...]
     function: Callable[[Instruction, Builder], Instruction | No | None]
     says: str
+    changes: int = EXACT
 
 
 class Rules:
@@ -59,12 +65,12 @@ class Rules:
         self.name = name
         self.rules = list(rules)
 
-    def on(self, *roots: type[Operation]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Decorator: offer a function for instructions whose op is one of `roots`."""
+    def on(self, *roots: type[Operation], changes: int = EXACT) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Decorator: offer a function for instructions whose op is one of `roots`, or of a class derived from one."""
 
         def keep(function: Callable[..., Any]) -> Callable[..., Any]:
             says = (function.__doc__ or "").strip().split("\n")[0]
-            self.rules.append(Rule(function.__name__.strip("_").replace("_", "-"), roots, function, says))
+            self.rules.append(Rule(function.__name__.strip("_").replace("_", "-"), roots, function, says, changes))
             return function
 
         return keep
@@ -74,6 +80,14 @@ class Rules:
         left_out = set(names)
         return Rules(self.name, (r for r in self.rules if r.name not in left_out))
 
+    def within(self, changes: int) -> Rules:
+        """The same rules less those that may change more than that (EXACT, ROUNDING or RANGE)."""
+        return Rules(self.name, (r for r in self.rules if r.changes <= changes))
+
+    def named(self, name: str) -> Rules:
+        """The same rules under another name."""
+        return Rules(name, self.rules)
+
     def __add__(self, other: Rules) -> Rules:
         return Rules(self.name, [*self.rules, *other.rules])
 
@@ -82,9 +96,16 @@ class Refusal(NamedTuple):
     """Where a rule of the right shape did not fire, and why."""
 
     rule: str
-    instruction: str
+    op: Operation
+    inputs: tuple[str, ...]
+    result: AnyShape
     sources: tuple[str, ...]
     why: str
+
+    @property
+    def instruction(self) -> str:
+        """The instruction's text, as it was."""
+        return f"{self.op!r}({', '.join(self.inputs)}) -> {self.result}"
 
 
 class Rewriter:
@@ -95,10 +116,8 @@ class Rewriter:
     """
 
     def __init__(self, rules: Rules, limit: int = 50) -> None:
-        self.by_root: dict[type[Operation], list[Rule]] = {}
-        for rule in rules.rules:
-            for root in rule.roots:
-                self.by_root.setdefault(root, []).append(rule)
+        self.rules = rules.rules
+        self.by_root: dict[type[Operation], tuple[Rule, ...]] = {}
         self.name = rules.name
         self.limit = limit
         self.fired: Counter[str] = Counter()
@@ -122,15 +141,22 @@ class Rewriter:
             queued.discard(ins)
             if ins.parent is not module:
                 continue
-            for rule in self.by_root.get(type(ins.op), ()):
-                new = self._try(rule, module, ins)
+            cls = type(ins.op)
+            rules = self.by_root.get(cls)
+            if rules is None:
+                rules = self.by_root[cls] = tuple(r for r in self.rules if issubclass(cls, r.roots))
+            if not rules:
+                continue
+            builder = Builder(module, ins)
+            for rule in rules:
+                new = self._try(rule, module, ins, builder)
                 if new is None:
                     continue
                 changed = True
                 budget -= 1
                 if budget < 0:
                     raise PassError(f"{self.name}: the rules circle, last {rule.name!r} on {ins!r}")
-                for near in (new, *new.inputs, *new._users, *ins.inputs):
+                for near in (*builder.made, new, *new.inputs, *readers(new), *ins.inputs):
                     if near not in queued and near.parent is module:
                         queued.add(near)
                         pending.append(near)
@@ -138,8 +164,7 @@ class Rewriter:
                 break
         return changed
 
-    def _try(self, rule: Rule, module: Module, ins: Instruction) -> Instruction | None:
-        builder = Builder(module, ins)
+    def _try(self, rule: Rule, module: Module, ins: Instruction, builder: Builder) -> Instruction | None:
         try:
             new = rule.function(ins, builder)
         except MgxError as error:
@@ -155,10 +180,13 @@ class Rewriter:
             module.replace(ins, new)
             return new
         if isinstance(new, No):
-            self.refusals.append(Refusal(rule.name, repr(ins), ins.sources, new.why))
-        for made in reversed(builder.made):
-            if not made._users and made.parent is not None:
-                module.remove(made)
+            names = tuple(i.op.name for i in ins.inputs)
+            self.refusals.append(Refusal(rule.name, ins.op, names, ins.result, ins.sources, new.why))
+        if builder.made:
+            for made in reversed(builder.made):
+                if not made._users and made.parent is not None:
+                    module.remove(made)
+            builder.made.clear()
         return None
 
     def _sweep(self, module: Module, ins: Instruction) -> None:
@@ -174,3 +202,9 @@ class Rewriter:
                 continue
             module.remove(dead)
             stack.extend(inputs)
+
+
+def readers(ins: Instruction) -> list[Instruction]:
+    """Those that read a value, and those that read these: patterns are rarely deeper."""
+    near = list(ins._users)
+    return near + [u for n in near[:8] for u in n._users]

@@ -5,26 +5,16 @@ from __future__ import annotations
 import math
 from typing import Final
 
-import numpy as np
-
 from ..ir.instruction import Instruction
 from ..kernel import No
 from ..ops.activation import GeluErf, GeluTanh, Swish
 from ..ops.pointwise import Mul
 from ..rewrite import Builder, Rules
-from .outline import through_views
+from .constants import scalar_of
 
 __all__ = ["ACTIVATIONS", "scalar_of"]
 
 ACTIVATIONS: Final = Rules("raise-activations")
-
-
-def scalar_of(ins: Instruction) -> float | None:
-    """The value of a literal with one element, broadcast or not."""
-    source = through_views(ins)
-    if source.literal is None or source.shape.elements() != 1 or not source.shape.dtype.is_number:
-        return None
-    return float(np.asarray(source.literal.value).reshape(()))
 
 
 def factors(ins: Instruction, root: bool = True) -> tuple[float, list[Instruction]]:

@@ -48,7 +48,6 @@ def build(e: Emitter, inputs: Sequence[Shape | None], outputs: Sequence[Value]) 
 
     _native = native()
 
-    _native.set_threads(e.threads)
     last = len(e.steps)
     for n, step in enumerate(e.steps):
         for buffer in (*step.reads, *step.writes):

@@ -10,6 +10,7 @@ from mgx_core import Instruction, Module, Shape, TupleShape
 from mgx_core.interpret import Interpreter, Observer, bind_symbols, reads
 
 from .emitter import Emitter
+from .native_library import native
 from .native_program import build
 from .values import Buffer, Value
 
@@ -27,6 +28,7 @@ class CpuRunner:
 
     def __init__(self, module: Module, threads: int, fast_math: bool) -> None:
         self.module = module
+        native().set_threads(threads or native().available_threads())
         self.emitter = Emitter(threads, fast_math)
         self.parameters = list(module.parameters.values())
         static = _static_part(module)

@@ -81,64 +81,69 @@ std::string model_name() {
     return "unknown";
 }
 
-constexpr int64_t rounds = 200000;
+constexpr int64_t rounds = 4000000;
 constexpr int chains = 12; // independent sums: enough to hide the latency of two units
 
-// Each returns the operations done; the empty asm keeps the chains in registers and alive.
+// Twelve named sums, each advanced by one instruction a round; the empty asm keeps them in registers and alive.
+#define MGX_TWELVE(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
+#define MGX_SUM(i) auto s##i = start;
+#define MGX_LOOP(CONSTRAINT, STEP) \
+    for (int64_t n = 0; n < rounds; ++n) { \
+        MGX_TWELVE(STEP) \
+        __asm__ volatile("" \
+                         : "+" CONSTRAINT(s0), "+" CONSTRAINT(s1), "+" CONSTRAINT(s2), "+" CONSTRAINT(s3), \
+                         "+" CONSTRAINT(s4), "+" CONSTRAINT(s5), "+" CONSTRAINT(s6), "+" CONSTRAINT(s7), \
+                         "+" CONSTRAINT(s8), "+" CONSTRAINT(s9), "+" CONSTRAINT(s10), "+" CONSTRAINT(s11)); \
+    }
+
+// Each returns the operations done.
 __attribute__((target("avx512f"))) double fma_512() {
-    __m512 sums[chains];
-    __m512 x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(0.001f);
-    for (auto &s : sums)
-        s = _mm512_set1_ps(1.0f);
-    for (int64_t n = 0; n < rounds; ++n)
-#pragma GCC unroll 12
-        for (int i = 0; i < chains; ++i) {
-            sums[i] = _mm512_fmadd_ps(sums[i], x, y);
-            __asm__ volatile("" : "+v"(sums[i]));
-        }
+    const __m512 start = _mm512_set1_ps(1.0f), x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(0.001f);
+    MGX_TWELVE(MGX_SUM)
+#define MGX_STEP(i) s##i = _mm512_fmadd_ps(s##i, x, y);
+    MGX_LOOP("v", MGX_STEP)
+#undef MGX_STEP
     return 2.0 * 16 * chains * rounds;
 }
 
 __attribute__((target("avx2,fma"))) double fma_256() {
-    __m256 sums[chains];
-    __m256 x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(0.001f);
-    for (auto &s : sums)
-        s = _mm256_set1_ps(1.0f);
-    for (int64_t n = 0; n < rounds; ++n)
-#pragma GCC unroll 12
-        for (int i = 0; i < chains; ++i) {
-            sums[i] = _mm256_fmadd_ps(sums[i], x, y);
-            __asm__ volatile("" : "+x"(sums[i]));
-        }
+    const __m256 start = _mm256_set1_ps(1.0f), x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(0.001f);
+    MGX_TWELVE(MGX_SUM)
+#define MGX_STEP(i) s##i = _mm256_fmadd_ps(s##i, x, y);
+    MGX_LOOP("x", MGX_STEP)
+#undef MGX_STEP
     return 2.0 * 8 * chains * rounds;
 }
 
 __attribute__((target("avx512f,avx512bf16"))) double dot_bf16() {
-    __m512 sums[chains];
-    __m512bh x = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3f803f80));
-    for (auto &s : sums)
-        s = _mm512_setzero_ps();
-    for (int64_t n = 0; n < rounds; ++n)
-#pragma GCC unroll 12
-        for (int i = 0; i < chains; ++i) {
-            sums[i] = _mm512_dpbf16_ps(sums[i], x, x);
-            __asm__ volatile("" : "+v"(sums[i]));
-        }
+    const __m512 start = _mm512_setzero_ps();
+    const __m512bh x = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3f803f80));
+    MGX_TWELVE(MGX_SUM)
+#define MGX_STEP(i) s##i = _mm512_dpbf16_ps(s##i, x, x);
+    MGX_LOOP("v", MGX_STEP)
+#undef MGX_STEP
     return 4.0 * 16 * chains * rounds;
 }
 
 __attribute__((target("avx512f,avx512vnni"))) double dot_int8() {
-    __m512i sums[chains];
-    __m512i x = _mm512_set1_epi8(1);
-    for (auto &s : sums)
-        s = _mm512_setzero_si512();
-    for (int64_t n = 0; n < rounds; ++n)
-#pragma GCC unroll 12
-        for (int i = 0; i < chains; ++i) {
-            sums[i] = _mm512_dpbusd_epi32(sums[i], x, x);
-            __asm__ volatile("" : "+v"(sums[i]));
-        }
+    const __m512i start = _mm512_setzero_si512(), x = _mm512_set1_epi8(1);
+    MGX_TWELVE(MGX_SUM)
+#define MGX_STEP(i) s##i = _mm512_dpbusd_epi32(s##i, x, x);
+    MGX_LOOP("v", MGX_STEP)
+#undef MGX_STEP
     return 8.0 * 16 * chains * rounds;
+}
+
+__attribute__((target("avx2"))) void read_all(const char *data, size_t bytes) {
+    __m256i a = _mm256_setzero_si256(), b = a, c = a, d = a;
+    for (size_t at = 0; at + 128 <= bytes; at += 128) {
+        auto *line = reinterpret_cast<const __m256i *>(data + at);
+        a = _mm256_or_si256(a, _mm256_load_si256(line));
+        b = _mm256_or_si256(b, _mm256_load_si256(line + 1));
+        c = _mm256_or_si256(c, _mm256_load_si256(line + 2));
+        d = _mm256_or_si256(d, _mm256_load_si256(line + 3));
+    }
+    __asm__ volatile("" : "+x"(a), "+x"(b), "+x"(c), "+x"(d));
 }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -168,29 +173,22 @@ double peak_rate(const std::string &type, int threads) {
     throw Failure(Fault::parameter, "peak is measured for float32, bfloat16 and int8");
 }
 
-// GB/s of reading a buffer of this size again and again.
+// GB/s of reading a buffer of this size again and again, each thread its own part.
 double read_rate(size_t bytes, int threads) {
-    AlignedBuffer buffer(std::max<size_t>(bytes, 4096));
+    auto parts = static_cast<size_t>(std::max(threads, 1));
+    size_t part = std::max<size_t>(bytes / parts / 128, 1) * 128;
+    AlignedBuffer buffer(part * parts);
     buffer.touch();
-    auto words = static_cast<int64_t>(buffer.size() / sizeof(int64_t));
-    auto *data = reinterpret_cast<const int64_t *>(buffer.data());
-    auto passes = std::max<int64_t>(1, (int64_t {1} << 26) / static_cast<int64_t>(buffer.size()));
+    auto passes = static_cast<int>(std::max<size_t>(1, (size_t {1} << 26) / buffer.size()));
     double best = 0;
-    int64_t total = 0;
-    for (int repeat = 0; repeat < 5; ++repeat) {
+    for (int repeat = 0; repeat < 7; ++repeat) {
         auto start = std::chrono::steady_clock::now();
-#pragma omp parallel num_threads(threads) reduction(+ : total)
-        for (int64_t pass = 0; pass < passes; ++pass) {
-            int64_t sum = 0;
-#pragma omp for simd schedule(static) nowait
-            for (int64_t i = 0; i < words; ++i)
-                sum += data[i];
-            __asm__ volatile("" : "+r"(sum));
-            total += sum;
-        }
+#pragma omp parallel num_threads(threads)
+        for (int pass = 0; pass < passes; ++pass)
+            read_all(buffer.data() + part * static_cast<size_t>(omp_get_thread_num()), part);
         best = std::max(best, static_cast<double>(passes) * static_cast<double>(buffer.size()) / seconds_since(start) / 1e9);
     }
-    return total == 0 ? best : 0;
+    return best;
 }
 
 } // namespace

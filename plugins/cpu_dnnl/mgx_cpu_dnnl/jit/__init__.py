@@ -17,11 +17,15 @@ from mgx_core.shape import Shape
 from .kernel import JitKernel, run_numpy
 
 if TYPE_CHECKING:
+    from mgx_core.ops.pad import Pad
+    from mgx_core.ops.pooling import Pooling
+    from mgx_core.ops.resize import Resize
+
     from .engine import Engine
 
 __all__ = [
-    "JitKernel", "compile_copy", "compile_norm", "compile_op", "compile_pointwise", "compile_reduce", "default_engine",
-    "run_numpy",
+    "JitKernel", "compile_copy", "compile_gather", "compile_norm", "compile_op", "compile_pad", "compile_pointwise",
+    "compile_pooling", "compile_reduce", "compile_resize", "default_engine", "run_numpy",
 ]  # fmt: skip
 
 
@@ -73,3 +77,34 @@ def compile_copy(source: Shape, target: Shape, engine: Engine | None = None, nam
     from .pointwise import compile_copy as compile_
 
     return compile_(source, target, engine or default_engine(), name)
+
+
+def compile_gather(axis: int, data: Shape, indices: Shape, out: Shape, engine: Engine | None = None) -> JitKernel | No:
+    """Slices of data along `axis` at int32 or int64 positions.
+
+    Buffers: data, indices, output, and a second output int32 [1] that is set to 1 where a position lies outside.
+    """
+    from .move import compile_gather as compile_
+
+    return compile_(axis, data, indices, out, engine or default_engine())
+
+
+def compile_pad(op: Pad, x: Shape, out: Shape, engine: Engine | None = None) -> JitKernel | No:
+    """Borders of fixed widths, in every mode."""
+    from .move import compile_pad as compile_
+
+    return compile_(op, x, out, engine or default_engine())
+
+
+def compile_resize(op: Resize, x: Shape, out: Shape, engine: Engine | None = None) -> JitKernel | No:
+    """Nearest, linear and cubic resampling with fixed factors or sizes."""
+    from .move import compile_resize as compile_
+
+    return compile_(op, x, out, engine or default_engine())
+
+
+def compile_pooling(op: Pooling, x: Shape, out: Shape, engine: Engine | None = None) -> JitKernel | No:
+    """Maxima and averages of windows, in any layout."""
+    from .move import compile_pooling as compile_
+
+    return compile_(op, x, out, engine or default_engine())

@@ -10,7 +10,7 @@ from mgx_core.ir.module import Module
 from mgx_core.kernel import No
 from mgx_core.shape import Shape
 
-from .code import BITS, Code, V
+from .code import Code, V
 from .engine import Engine
 from .graph import Graph, Node, Refused, read, walk
 from .kernel import JitKernel
@@ -447,4 +447,3 @@ def _copy(graph: Graph, node: Node, source: Shape, target: Shape, engine: Engine
     return build(graph, [source], [target], engine, name)
 
 
-assert BITS

@@ -51,6 +51,7 @@ class Plan:
     extents: list[int] = field(default_factory=list)
     row_count: int = 0  # the arg that holds `count`
     store: list[Node] = field(default_factory=list)  # values kept between passes, as scratch rows in this order
+    width: int = 1  # rows in the lanes of an item
     stride: int = 0  # the arg that holds the scratch elements of one row
     key: str = ""
 
@@ -98,7 +99,7 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
         return plan
     rows = math.prod(a.extent for a in plan.kept)
     cost = max(1, sum(n.cost + 1 for n in plan.nodes))
-    lanes = _width(plan, engine.lanes) if plan.columns else 1
+    lanes = plan.width
     if plan.columns:
         inner = plan.kept[-1].extent
         work = rows // inner * -(-inner // lanes) if rows else 0
@@ -156,8 +157,9 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
         for k, step in enumerate(axis.steps):
             if step:
                 plan.steps[k, i] = plan.args.add(step)
-    _choose_kept(plan, _width(plan, engine.lanes) if columns else 1)
-    plan.stride = plan.args.add(_padded(plan.count * (_width(plan, engine.lanes) if columns else 1)))
+    plan.width = _width(plan, engine.lanes) if columns else 1
+    _choose_kept(plan, plan.width)
+    plan.stride = plan.args.add(_padded(plan.count * plan.width))
     plan.key = _key(plan)
     return plan
 
@@ -252,7 +254,7 @@ def _key(plan: Plan) -> str:
     for axis in plan.axes:
         words.append("".join("0" if not s else "1" if s == 1 else "s" for s in axis.steps))
     words.append(str([number[n.ident] for n in plan.store]))
-    words.append(str(_width(plan, 16) if plan.columns else 0))
+    words.append(str(plan.width))
     return "\n".join(words)
 
 
@@ -284,7 +286,7 @@ class _Writer:
         zero, one = V("0", "i64", 0), V("1", "i64", 0)
         self.zero = zero
         kept = self.extents[: self.kept_rank]
-        self.width = _width(plan, c.lanes) if plan.columns else 0
+        self.width = plan.width if plan.columns else 0
         if not plan.columns:
             items(c, kept or [one], lambda index: self.item(index if kept else [], None, None))
             return

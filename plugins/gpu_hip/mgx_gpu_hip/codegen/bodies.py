@@ -51,6 +51,9 @@ class Body:
     @classmethod
     def of(cls, module: Module, inputs: Sequence[Tensor], axes: tuple[int, ...] | None = None) -> Body:
         """Errors: UnsupportedError for members or views that one loop cannot run."""
+        if any(i.result.dynamic() for i in module if isinstance(i.result, Shape)):
+            fixed = {w: Shape.of(x.dtype, x.lens) for w, x in zip(module.parameters, inputs, strict=True)}
+            module = module.clone(parameters=fixed)
         return _Reader(module, inputs, axes).body
 
     @property
@@ -87,6 +90,7 @@ class _Reader:
     def __init__(self, module: Module, inputs: Sequence[Tensor], axes: tuple[int, ...] | None) -> None:
         self.places = {p: n for n, p in enumerate(module.parameters.values())}
         self.inputs = inputs
+        self.copies: dict[tuple[Instruction, tuple[int, ...], tuple[Operation, ...]], Instruction] = {}
         if len(self.places) != len(inputs):
             raise UnsupportedError(f"module {module.name!r} takes {len(self.places)} values, got {len(inputs)}")
         members = [i for i in module if isinstance(i.op, Pointwise) or i.op.name in REDUCTIONS]
@@ -106,33 +110,38 @@ class _Reader:
                 continue
             if ins not in members:
                 raise UnsupportedError(f"a loop does not run {ins.op.name}")
-            self._member(ins)
+            if is_reduction(ins) or self._fits(_lens(ins.result)):
+                self._member(ins)
         for out in module.outputs:
             at = _lens(out.result)
             self.body.outputs.append(self._source(out, at))
             self.body.output_dims.append(at)
 
+    def _fits(self, dims: tuple[int, ...]) -> bool:
+        return dims in (self.body.dims, self.row_dims)
+
     def _member(self, ins: Instruction) -> None:
         body = self.body
         dims = _lens(ins.inputs[0].result) if is_reduction(ins) else _lens(ins.result)
-        if not isinstance(ins.result, Shape) or not supported(ins.result.dtype):
-            raise UnsupportedError(f"kernels do not compute with {ins.result}")
         if is_reduction(ins):
             axes = tuple(sorted(a % len(dims) for a in getattr(ins.op, "axes", ()))) or tuple(range(len(dims)))
             if axes != body.axes or dims != body.dims or len(ins.inputs) != 1:
                 raise UnsupportedError(f"{ins.op} does not reduce {list(body.dims)} along {body.axes}")
-        elif dims not in (body.dims, self.row_dims):
-            raise UnsupportedError(f"{ins.op.name} on {list(dims)} does not fit a loop over {list(body.dims)}")
-        operands = [self._source(i, _lens(i.result)) for i in ins.inputs]
+        self._keep(ins, dims, [self._source(i, _lens(i.result)) for i in ins.inputs])
+
+    def _keep(self, ins: Instruction, dims: tuple[int, ...], operands: list[Source]) -> None:
+        body = self.body
+        if not supported(ins.shape.dtype):
+            raise UnsupportedError(f"kernels do not compute with {ins.result}")
         body.members.append(ins)
         body.operands[ins] = operands
         body.passes[ins] = max((body.after(s) for s in operands), default=0)
         if body.axes and (is_reduction(ins) or (dims == self.row_dims and all(map(body.is_row, operands)))):
             body.rows.add(ins)
 
-    def _source(self, ins: Instruction, dims: tuple[int, ...]) -> Source:
-        """What an instruction that is read over `dims` (the domain, or its rows) comes from."""
-        chain: list[Operation] = []
+    def _source(self, ins: Instruction, dims: tuple[int, ...], views: Sequence[Operation] = ()) -> Source:
+        """What an instruction that is read over `dims` (the domain, or its rows) through `views` comes from."""
+        chain: list[Operation] = list(views)
         while ins.op.name in VIEWS:
             chain.insert(0, ins.op)
             ins = ins.inputs[0]
@@ -151,9 +160,23 @@ class _Reader:
             strides = [0 if n == 1 else s for n, s in zip(shape.lens(), shape.strides(), strict=True)]
             return Access(self.places[ins], tuple(strides), offset)
         own = _lens(ins.result)
+        if isinstance(ins.op, Pointwise) and not self._fits(own):
+            return self._repeated(ins, dims, chain)
         if chain:
             self._same_place(chain, own, dims)
         return ins
+
+    def _repeated(self, ins: Instruction, dims: tuple[int, ...], chain: list[Operation]) -> Source:
+        """A pointwise op on fewer elements than the domain has, done again wherever its result is looked at."""
+        key = (ins, dims, tuple(chain))
+        made = self.copies.get(key)
+        if made is None:
+            if not self._fits(dims):
+                raise UnsupportedError(f"{ins.op.name} on {list(dims)} does not fit a loop over {list(self.body.dims)}")
+            operands = [self._source(i, dims, chain) for i in ins.inputs]
+            made = self.copies[key] = Instruction(ins.op, Shape.of(ins.shape.dtype, dims), ())
+            self._keep(made, dims, operands)
+        return made
 
     def _same_place(self, chain: Sequence[Operation], own: tuple[int, ...], dims: tuple[int, ...]) -> None:
         """Errors: UnsupportedError if views of a member look at other elements than those of the same position."""

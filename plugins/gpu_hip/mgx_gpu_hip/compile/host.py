@@ -65,7 +65,7 @@ class HostDevice:
         image = self.compiler.compile(text, (*self.flags, *flags), f"host{self.wave}")
         module, function = ctypes.c_size_t(), ctypes.c_size_t()
         buffer = ctypes.create_string_buffer(image, len(image))
-        self.library.hostSetWave(self.wave)
+        self.library.hostSetDevice(0 if self.wave == 64 else 1)
         self._check(self.library.hostModuleLoadData(ctypes.byref(module), ctypes.c_size_t(ctypes.addressof(buffer))), name)
         self._check(self.library.hostModuleGetFunction(ctypes.byref(function), module, name.encode()), name)
         return HostFunction(self, function.value, name, signature(text, name))
@@ -85,7 +85,7 @@ class HostDevice:
             raise ParameterError(f"{function.name} takes {len(parameters)} arguments, got {len(args)}")
         order = self.order if order is None else order
         self.library.hostSetOrder(ORDERS[order] if isinstance(order, str) else order)
-        self.library.hostSetWave(self.wave)
+        self.library.hostSetDevice(0 if self.wave == 64 else 1)
         held: dict[int, tuple[int, np.ndarray[Any, Any], bool]] = {}
         packed: list[Any] = []
         try:

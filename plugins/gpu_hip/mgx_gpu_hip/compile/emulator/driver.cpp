@@ -1,5 +1,5 @@
 // The emulated device behind the calls of the HIP runtime, each named with the prefix that API gives (host by default).
-// Streams run in order and at once; capture records, a graph replays.  Modules are shared objects made from the kernel text.
+// Device 0 has waves of 64 lanes, device 1 of 32.  Streams run in order and at once; capture records, a graph replays.  Modules are shared objects made from the kernel text.
 // Every allocation starts as 0xff (NaN) and ends at a page that must not be touched.
 #include <dlfcn.h>
 #include <elf.h>
@@ -59,16 +59,14 @@ Stream null_stream;
 std::map<Handle, Block> heap;
 std::mutex heap_lock;
 size_t used;
-int order_of_threads, wave_of_device;
+int order_of_threads;
+const int DEVICES = 2, WAVES[DEVICES] = {64, 32};
+thread_local int current_device;
 char last_fault[1024];
 
 size_t total() {
   static size_t n = getenv("MGX_HOST_MEMORY") ? strtoull(getenv("MGX_HOST_MEMORY"), nullptr, 0) : size_t(8) << 30;
   return n;
-}
-int device_wave() {
-  if (!wave_of_device) wave_of_device = getenv("MGX_HOST_WAVE") ? atoi(getenv("MGX_HOST_WAVE")) : 64;
-  return wave_of_device;
 }
 Stream* stream_of(Handle s) { return s ? (Stream*)s : &null_stream; }
 int submit(Handle s, const char* kind, std::function<int()> f) {
@@ -122,7 +120,6 @@ double now() { return std::chrono::duration<double, std::milli>(std::chrono::ste
 }  // namespace
 
 extern "C" {
-void API(SetWave)(int wave) { wave_of_device = wave; }
 void API(SetOrder)(int order) { order_of_threads = order; }
 const char* API(LastFault)() { return last_fault; }
 
@@ -150,14 +147,14 @@ int API(Init)(u32) {
   return 0;
 }
 int API(DriverGetVersion)(int* v) { return *v = 1, 0; }
-int API(GetDeviceCount)(int* n) { return *n = 1, 0; }
-int API(DeviceGet)(int* d, int i) { return *d = i, i ? 101 : 0; }
-int API(DeviceGetName)(char* b, int n, int) { return snprintf(b, n, "emulated device, wave %d", device_wave()), 0; }
-int API(DeviceGetAttribute)(int* v, int a, int) {
+int API(GetDeviceCount)(int* n) { return *n = DEVICES, 0; }
+int API(DeviceGet)(int* d, int i) { return *d = i, i < 0 || i >= DEVICES ? 101 : 0; }
+int API(DeviceGetName)(char* b, int n, int d) { return snprintf(b, n, "emulated device, wave %d", WAVES[d]), 0; }
+int API(DeviceGetAttribute)(int* v, int a, int d) {
   switch (a) {  // numbers of HIP's enumeration
     case 63: *v = 4; return 0;
-    case 74: *v = device_wave() == 64 ? 65536 : 49152; return 0;
-    case 87: *v = device_wave(); return 0;
+    case 74: *v = WAVES[d] == 64 ? 65536 : 49152; return 0;
+    case 87: *v = WAVES[d]; return 0;
     case 56: *v = 1024; return 0;
   }
   *v = 0;
@@ -165,7 +162,7 @@ int API(DeviceGetAttribute)(int* v, int a, int) {
 }
 int API(DeviceTotalMem)(size_t* n, int) { return *n = total(), 0; }
 int API(DevicePrimaryCtxRetain)(Handle* c, int) { return *c = 1, 0; }
-int API(CtxSetCurrent)(Handle) { return 0; }
+int API(SetDevice)(int d) { return current_device = d, 0; }
 int API(DeviceSynchronize)() { return check_heap(); }
 int API(MemGetInfo)(size_t* free, size_t* all) { return *free = total() - used, *all = total(), 0; }
 
@@ -269,8 +266,8 @@ int API(ModuleLoadData)(Handle* m, Handle image) {  // the image is ELF: its siz
   if (!start) return NO_BINARY;
   auto* out = new Module{library, nullptr, 0};
   out->kernels = start(device::table(), &out->wave);
-  if (out->wave != device_wave()) {
-    snprintf(last_fault, sizeof last_fault, "module for wave %d, the device has %d", out->wave, device_wave());
+  if (out->wave != WAVES[current_device]) {
+    snprintf(last_fault, sizeof last_fault, "module for wave %d, the device has %d", out->wave, WAVES[current_device]);
     return NO_BINARY;
   }
   *m = (Handle)out;

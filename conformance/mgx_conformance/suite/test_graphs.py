@@ -1,0 +1,49 @@
+"""Random graphs, compiled with all optimisations, against the same graphs interpreted as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+
+from mgx_conformance.claims import false_claims, watched
+from mgx_conformance.compare import differs
+from mgx_conformance.graphs import THEMES, Sketch, sketches
+from mgx_conformance.guard import Guarded
+from mgx_conformance.noise import expected
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_random(theme: str, mgx_target: Any, request: pytest.FixtureRequest) -> None:
+    examples = request.config.getoption("mgx_examples")
+
+    @hypothesis.settings(
+        max_examples=examples, deadline=None, derandomize=True, database=None, print_blob=False,
+        suppress_health_check=list(hypothesis.HealthCheck), report_multiple_bugs=False,
+    )  # fmt: skip
+    @hypothesis.given(sketches(THEMES[theme]))
+    def run(sketch: Sketch) -> None:
+        attempt(sketch, mgx_target)
+
+    run()
+
+
+def attempt(sketch: Sketch, target: Any) -> None:
+    compiled = sketch.program.clone()
+    compiled.compile(target)
+    for feed in sketch.feeds:
+        wanted = expected(sketch.program.get_main_module(), list(feed.values()))
+        if wanted.vacuous():
+            continue
+        guards = {name: Guarded(value) for name, value in feed.items()}
+        with watched() as evaluated, np.errstate(all="ignore"):
+            got = [a.value for a in compiled.run({n: g.array for n, g in guards.items()})]
+        for n, (a, b, t) in enumerate(zip(got, wanted.results, wanted.tolerances, strict=True)):
+            why = differs(a, b, t)
+            assert not why, f"result {n}: {why}"
+        broken = [f"{n}: {g.broken()}" for n, g in guards.items() if g.broken()]
+        assert not broken, broken
+        why = false_claims(compiled.executable, evaluated)
+        assert not why, why

@@ -1,0 +1,119 @@
+"""Elements picked by positions known while running: gathers, one-hot, reversed sequences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgx_core.ops.axes import normalize
+
+from .elements import Coordinates, Moved, carried, each_element, offset_of
+from .moving import inner_axis, straight
+from .source import DeviceTraits, KernelSource, Tensor
+
+__all__ = ["gather", "gather_elements", "gathernd", "onehot", "reverse_sequence", "scan_slice"]
+
+
+def gather(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+    x, y = carried(x), carried(y)
+    axis, k = normalize(op.axis, len(x.lens)), len(indices.lens)
+
+    def found(at: Coordinates) -> Moved:
+        position = f"p1[{offset_of(indices, at[axis : axis + k])}]"
+        lines = [f"const u32 g = (u32)wrapped((i64){position}, {x.lens[axis]});"]
+        return Moved(lines, f"p0 + ({offset_of(x, [*at[:axis], 'g', *at[axis + k :]])})")
+
+    return _moved("gather", [x, indices], y, traits, found, _source_axis(x, y, axis, k))
+
+
+def _source_axis(x: Tensor, y: Tensor, axis: int, k: int) -> int:
+    """The widest vector along the result's innermost axis, which must be one that is not picked."""
+    inner = inner_axis(y)
+    if axis <= inner < axis + k or inner < 0:
+        return 1
+    return straight(x, inner if inner < axis else inner - k + 1)
+
+
+def _moved(word: str, inputs: list[Tensor], y: Tensor, traits: DeviceTraits, found: Any, width: int) -> KernelSource:
+    moved = y.nbytes * 2 + sum(t.nbytes for t in inputs[1:])
+    if width > 1:
+        return each_element(word, inputs, [y], traits, lambda at: ([], []), (found, width), moved=moved)
+
+    def element(at: Coordinates) -> tuple[list[str], list[str]]:
+        place = found(at)
+        return place.lines, [f"*({place.pointer})"]
+
+    return each_element(word, inputs, [y], traits, element, moved=moved)
+
+
+def gather_elements(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+    x, y = carried(x), carried(y)
+    axis = normalize(op.axis, len(x.lens))
+
+    def found(at: Coordinates) -> Moved:
+        lines = [f"const u32 g = (u32)wrapped((i64)p1[{offset_of(indices, at)}], {x.lens[axis]});"]
+        place = [*at[:axis], "g", *at[axis + 1 :]]
+        # extents of x may exceed those of the indices: its own strides count
+        return Moved(lines, f"p0 + ({offset_of(x, place)})")
+
+    return _moved("gather_elements", [x, indices], y, traits, found, 1)
+
+
+def gathernd(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+    x, y = carried(x), carried(y)
+    b, k = op.batch_dims, indices.lens[-1]
+    lead = len(indices.lens) - 1
+
+    def found(at: Coordinates) -> Moved:
+        lines = [
+            f"const u32 g{j} = (u32)wrapped((i64)p1[{offset_of(indices, [*at[:lead], str(j)])}], {x.lens[b + j]});"
+            for j in range(k)
+        ]
+        place = [*at[:b], *(f"g{j}" for j in range(k)), *at[lead:]]
+        return Moved(lines, f"p0 + ({offset_of(x, place)})")
+
+    inner = inner_axis(y)
+    width = straight(x, inner - lead + b + k) if inner >= lead else 1
+    return _moved("gathernd", [x, indices], y, traits, found, width)
+
+
+def onehot(op: Any, indices: Tensor, values: Tensor, y: Tensor, traits: DeviceTraits, values_at: int = 1) -> KernelSource:
+    values, y = carried(values), carried(y)
+    axis = normalize(op.axis, len(y.lens))
+    n = y.lens[axis]
+
+    def element(at: Coordinates) -> tuple[list[str], list[str]]:
+        own = [*at[:axis], *at[axis + 1 :]]
+        lines = [f"const i64 g = convert<i64>(p0[{offset_of(indices, own)}]);"]
+        hit = f"g == (i64){at[axis]} || g + {n} == (i64){at[axis]}"
+        return lines, [f"p{values_at}[{hit} ? {values.strides[0]} : 0]"]
+
+    inputs: list[Tensor | None] = [indices, *([None] * (values_at - 1)), values]
+    return each_element("onehot", inputs, [y], traits, element)
+
+
+def scan_slice(op: Any, x: Tensor, index: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+    x, y = carried(x), carried(y)
+    axis = normalize(op.axis, len(x.lens))
+    n = x.lens[axis]
+
+    def found(at: Coordinates) -> Moved:
+        position = f"{n - 1} - (i64)p1[0]" if op.direction else "(i64)p1[0]"
+        return Moved([f"const u32 g = (u32)wrapped({position}, {n});"], f"p0 + ({offset_of(x, [*at[:axis], 'g', *at[axis + 1 :]])})")
+
+    inner = inner_axis(y)
+    return _moved("scan_slice", [x, index], y, traits, found, straight(x, inner) if inner not in (axis, -1) else 1)
+
+
+def reverse_sequence(op: Any, x: Tensor, lengths: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+    x, y = carried(x), carried(y)
+    batch, time = op._axes(len(x.lens))
+
+    def found(at: Coordinates) -> Moved:
+        lines = [
+            f"const i32 m = (i32)p1[{offset_of(lengths, [at[batch]])}];",
+            f"const u32 g = (i32){at[time]} < m ? (u32)(m - 1 - (i32){at[time]}) : {at[time]};",
+        ]
+        return Moved(lines, f"p0 + ({offset_of(x, ['g' if a == time else c for a, c in enumerate(at)])})")
+
+    inner = inner_axis(y)
+    return _moved("reverse_sequence", [x, lengths], y, traits, found, 1 if inner in (batch, time, -1) else straight(x, inner))

@@ -1,0 +1,175 @@
+"""Pooling over windows: channels-last in vectors of channels, channels-first one output a thread, whole images as reductions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from mgx_core.ops.reduce import ReduceMax, ReduceMean
+
+from .bodies import single
+from .elements import Coordinates, each_element, offset_of, pointers
+from .expressions import constant
+from .geometry import ceil_div, decompose, index_type, load_code, memory_order, offset_code, store_code
+from .moving import inner_axis, straight
+from .pointwise import kernel, threads_of
+from .reduce import fused_reduce
+from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Number, Tensor, computed, finish, read, stored, written
+
+__all__ = ["max_pool_indices", "pooling"]
+
+
+class _Windows:
+    """The windows of a pooling op on given extents."""
+
+    def __init__(self, op: Any, x: Tensor, y: Tensor) -> None:
+        self.rank = len(x.lens) - 2
+        dims = x.lens[2:]
+        if getattr(op, "dyn_global", False):
+            self.lengths, self.stride, self.dilation = dims, (1,) * self.rank, (1,) * self.rank
+            self.begins, self.ends, over = (0,) * self.rank, (0,) * self.rank, [0] * self.rank
+        else:
+            self.lengths, self.stride, self.dilation = op.numbers(self.rank)
+            self.begins, self.ends, over = op.around(dims, y.lens[2:])
+        self.dims = dims
+        self.inside = not any((*self.begins, *self.ends, *over))
+        self.over = any(over)
+
+    def starts(self, coordinates: Coordinates) -> list[str]:
+        return [
+            f"const i32 b{i} = (i32){coordinates[2 + i]} * {s} - {b};"
+            for i, (s, b) in enumerate(zip(self.stride, self.begins, strict=True))
+        ]
+
+    def loops(self, inner: list[str]) -> list[str]:
+        """`inner` for each place s0, s1.. of a window that lies on the image."""
+        out: list[str] = []
+        small = math.prod(self.lengths) <= 16
+        for i, (k, d, n) in enumerate(zip(self.lengths, self.dilation, self.dims, strict=True)):
+            out.append("  " * i + f"{'UNROLL ' if small else ''}for (i32 j{i} = 0; j{i} < {k}; ++j{i}) {{")
+            out.append("  " * (i + 1) + f"const i32 s{i} = b{i} + j{i}{f' * {d}' if d != 1 else ''};")
+            if not self.inside:
+                out.append("  " * (i + 1) + f"if ((u32)s{i} >= {n}u) continue;")
+        out += ["  " * self.rank + line for line in inner]
+        return out + ["  " * i + "}" for i in reversed(range(self.rank))]
+
+    def counts(self, padding: bool) -> tuple[list[str], str]:
+        """Statements for how many places of the window count, and that number as code."""
+        if self.inside or (padding and not self.over):
+            return [], constant(math.prod(self.lengths), "float")
+        lines = []
+        for i, (k, d, n, b, e) in enumerate(
+            zip(self.lengths, self.dilation, self.dims, self.begins, self.ends, strict=True)
+        ):
+            low, high = (-b, n + e) if padding else (0, n)
+            lines.append(f"i32 n{i} = 0;")
+            lines.append(
+                f"for (i32 j = 0; j < {k}; ++j) n{i} += b{i} + j * {d} >= {low} && b{i} + j * {d} < {high};"
+            )
+        return lines, "(float)(" + " * ".join(f"m::max(n{i}, 1)" for i in range(self.rank)) + ")"
+
+
+def _parts(op: Any, x: Tensor, windows: _Windows) -> tuple[str, str, list[str], str]:
+    """First accumulator, its update with `v`, statements after the loops, the result."""
+    kind = computed(x.dtype)
+    if op.mode == "max":
+        return f"Max::id<{kind}>()", "acc = Max::f(acc, v);", [], "acc"
+    if op.mode == "average":
+        lines, count = windows.counts(op.count_include_pad)
+        return f"({kind})0", "acc = acc + v;", lines, f"acc / ({kind}){count}"
+    power = {1: "m::abs(v)", 2: "v * v"}.get(op.lp_order, f"m::pow(m::abs(v), ({kind}){op.lp_order}.0)")
+    root = {1: "acc", 2: "m::sqrt(acc)"}.get(op.lp_order, f"m::pow(acc, {constant(1 / op.lp_order, kind)})")
+    return f"({kind})0", f"acc = acc + {power};", [], root
+
+
+def pooling(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+    windows = _Windows(op, x, y)
+    whole = windows.inside and windows.lengths == windows.dims and math.prod(y.lens[2:]) == 1
+    if whole and op.mode in ("average", "max") and y.elements:
+        axes = tuple(range(2, len(x.lens)))
+        module = single(ReduceMean(axes=axes) if op.mode == "average" else ReduceMax(axes=axes), [x])
+        return fused_reduce(module, [x], [y], traits, f"pool_{op.mode}")
+    word = f"pool_{op.mode}"
+    flops = y.elements * math.prod(windows.lengths)
+    kind = computed(x.dtype)
+    start, update, after, result = _parts(op, x, windows)
+    inner = inner_axis(y)
+    width = straight(x, 1) if inner == 1 else 1
+    while width > 1 and (y.lens[1] % width or width > straight(y, 1)):
+        width //= 2
+    while width > 2 and y.elements < width * traits.sm_count * 256:
+        width //= 2
+    if width > 1 and y.elements:
+        return _channels(word, op, windows, x, y, traits, width, (start, update, after, result))
+
+    def element(at: Coordinates) -> tuple[list[str], list[str]]:
+        place = offset_of(x, [at[0], at[1], *(f"(u32)s{i}" for i in range(windows.rank))])
+        body = [f"const {kind} v = {read(f'p0[{place}]', x.dtype)};", update]
+        return [*windows.starts(at), f"{kind} acc = {start};", *windows.loops(body), *after], [written(result, y.dtype)]
+
+    return each_element(word, [x], [y], traits, element, unroll=4, flops=flops)
+
+
+def _channels(
+    word: str, op: Any, windows: _Windows, x: Tensor, y: Tensor, traits: DeviceTraits, width: int, parts: Any
+) -> KernelSource:
+    start, update, after, result = parts
+    kind = computed(x.dtype)
+    order = [a for a in memory_order(y.strides, y.lens) if a != 1]
+    dims = [*(y.lens[a] for a in order), y.lens[1] // width]
+    setup, names = decompose("i", dims, "c")
+    at = {a: names[n] for n, a in enumerate(order)} | {1: names[-1]}
+    index = index_type(x, y)
+    base = offset_code([at[0], at[1]], [x.strides[0], x.strides[1]], 0, index, width)
+    place = offset_code([f"({index})s{i}" for i in range(windows.rank)] + ["0"], [*x.strides[2:], 0], 0, index)
+    body = [
+        f"const vec<{stored(x.dtype)}, {width}> a = {load_code(x, width)}(x0 + ({place}));",
+        f"UNROLL for (int k = 0; k < {width}; ++k) {{",
+        f"  const {kind} v = {read('a.v[k]', x.dtype)};",
+        f"  {update.replace('acc', 'acc[k]')}",
+        "}",
+    ]
+    target = offset_code([*(at[a] for a in order), names[-1]], [*(y.strides[a] for a in order), 1], 0, index, width)
+    lines = [
+        f"const u32 i = blockIdx.x * blockDim.x + threadIdx.x;  // {width} channels each",
+        "if (i >= n) return;",
+        *setup,
+        *windows.starts([at[a] for a in range(len(y.lens))]),
+        f"const {stored(x.dtype)}* const x0 = p0 + ({base});",
+        f"{kind} acc[{width}];",
+        f"UNROLL for (int k = 0; k < {width}; ++k) acc[k] = {start};",
+        *windows.loops(body),
+        *after,
+        f"vec<{stored(y.dtype)}, {width}> b;",
+        f"UNROLL for (int k = 0; k < {width}; ++k) b.v[k] = {written(result.replace('acc', 'acc[k]'), y.dtype)};",
+        f"{store_code(y, width)}(q0 + ({target}), b);",
+    ]
+    parameters, buffers = pointers([x], [y])
+    count = math.prod(dims)
+    threads = threads_of(count, traits)
+    launch = KernelLaunch(NAME, (ceil_div(count, threads), 1, 1), (threads, 1, 1), (*buffers, Number("u32", count)))
+    text = kernel(NAME, [*parameters, "u32 n"], lines, threads)
+    return finish(word, text, [launch], [x], [y], flops=y.elements * math.prod(windows.lengths))
+
+
+def max_pool_indices(op: Any, x: Tensor, y: Tensor, where: Tensor, traits: DeviceTraits) -> KernelSource:
+    """Maxima and the places of the first ones."""
+    windows = _Windows(op, x, y)
+    kind = computed(x.dtype)
+    steps = [
+        math.prod(windows.dims[i + 1 :]) if op.storage_order == 0 else math.prod(windows.dims[:i])
+        for i in range(windows.rank)
+    ]
+
+    def element(at: Coordinates) -> tuple[list[str], list[str]]:
+        place = offset_of(x, [at[0], at[1], *(f"(u32)s{i}" for i in range(windows.rank))])
+        flat = " + ".join(f"s{i} * {s}" for i, s in enumerate(steps))
+        body = [
+            f"const {kind} v = {read(f'p0[{place}]', x.dtype)};",
+            f"if (best < 0 || v > top || (v != v && top == top)) {{ top = v; best = {flat}; }}",
+        ]
+        image = f"((i64){at[0]} * {x.lens[1]} + {at[1]}) * {math.prod(windows.dims)}"
+        lines = [*windows.starts(at), f"{kind} top = Max::id<{kind}>();", "i64 best = -1;", *windows.loops(body)]
+        return lines, [written("top", y.dtype), f"{image} + best"]
+
+    return each_element("max_pool_indices", [x], [y, where], traits, element, unroll=1)

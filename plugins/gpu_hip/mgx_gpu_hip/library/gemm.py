@@ -1,0 +1,369 @@
+"""Matrix products by cublasLt or hipBLASLt: a problem, and plans that launch it."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final, Literal
+
+from mgx_core import dtype
+from mgx_core.dtype import DType
+from mgx_core.errors import DeviceError, ParameterError
+from mgx_core.kernel import No
+
+from .blas_tables import SIGNATURES, BlasTable
+from .epilogue import Epilogue, check, split, words
+from .loading import Api, find, out
+
+__all__ = ["Blas", "GemmPlan", "GemmProblem", "Matrix"]
+
+WORKSPACE: Final = 32 << 20  # what the vendor advises for Hopper
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A row-major matrix in memory, in elements.
+
+    ld: from row to row; transposed: the rows in memory are the operand's columns; batch_stride: from product to product, 0
+    where all share one; align: bytes that its address is a multiple of.
+    """
+
+    dtype: DType
+    ld: int
+    transposed: bool = False
+    batch_stride: int = 0
+    align: int = 256
+
+
+@dataclass(frozen=True)
+class GemmProblem:
+    """d[i] = activation(alpha a[i] b[i] + bias + residual) for `batch` values of i.
+
+    a [m, k], b [k, n], d [m, n], residual [m, n] (a Matrix if the epilogue adds one), bias [n] of dtype `bias_dtype`.
+    compute: `f32` (float32 sums, TF32 off), `tf32`, `f16` (sums in float16), `f64`, `i32`.
+    Errors: ParameterError for extents or leading dimensions that do not fit.
+    """
+
+    m: int
+    n: int
+    k: int
+    a: Matrix
+    b: Matrix
+    d: Matrix
+    batch: int = 1
+    residual: Matrix | None = None
+    epilogue: Epilogue = ()
+    alpha: float = 1.0
+    compute: Literal["f32", "tf32", "f16", "f64", "i32"] = "f32"
+    bias_dtype: DType | None = None
+
+    def __post_init__(self) -> None:
+        check(self.epilogue)
+        if min(self.m, self.n, self.k, self.batch) < 1:
+            raise ParameterError(f"a product needs extents of at least 1, got {self.batch} of {self.m}x{self.n}x{self.k}")
+        if ("residual" in self.epilogue) != (self.residual is not None):
+            raise ParameterError('a residual needs both "residual" in the epilogue and its Matrix')
+        for word, matrix, rows, columns in self._matrices:
+            length = rows if matrix.transposed else columns
+            if matrix.ld < length:
+                raise ParameterError(f"{word} has rows of {length} elements, got ld {matrix.ld}")
+        if self.d.transposed or (self.residual is not None and self.residual.transposed):
+            raise ParameterError("d and the residual must not be transposed; exchange a and b instead")
+
+    @property
+    def _matrices(self) -> list[tuple[str, Matrix, int, int]]:
+        found = [("a", self.a, self.m, self.k), ("b", self.b, self.k, self.n), ("d", self.d, self.m, self.n)]
+        return found + ([("residual", self.residual, self.m, self.n)] if self.residual is not None else [])
+
+    @classmethod
+    def packed(
+        cls, m: int, n: int, k: int, of: DType = dtype.float16, *, batch: int = 1, a_transposed: bool = False,
+        b_transposed: bool = False, b_shared: bool = False, epilogue: Epilogue = (), **more: Any,
+    ) -> GemmProblem:  # fmt: skip
+        """The problem whose matrices lie without gaps; b_shared: one b for the whole batch."""
+        stride = (lambda size: size) if batch > 1 else (lambda size: 0)
+        d = Matrix(of, n, batch_stride=stride(m * n))
+        return cls(
+            m, n, k,
+            a=Matrix(of, m if a_transposed else k, a_transposed, stride(m * k)),
+            b=Matrix(of, k if b_transposed else n, b_transposed, 0 if b_shared else stride(k * n)),
+            d=d, batch=batch, residual=d if "residual" in epilogue else None, epilogue=epilogue, **more,
+        )  # fmt: skip
+
+    @cached_property
+    def folded(self) -> GemmProblem:
+        """The same with the batch as rows of one product, where b is shared and the rows of all else follow each other."""
+        rows = [self.a, self.d, *([self.residual] if self.residual is not None else [])]
+        if (
+            self.batch == 1
+            or self.b.batch_stride
+            or self.a.transposed
+            or any(x.batch_stride != self.m * x.ld for x in rows)
+        ):
+            return self
+        alone = [replace(x, batch_stride=0) for x in rows]
+        return replace(
+            self, m=self.m * self.batch, batch=1, a=alone[0], d=alone[1], residual=alone[2] if len(alone) > 2 else None
+        )
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.batch * self.m * self.n * self.k
+
+    def __str__(self) -> str:
+        batch = f"{self.batch}x" if self.batch > 1 else ""
+        sides = ("T" if self.a.transposed else "N") + ("T" if self.b.transposed else "N")
+        return f"{batch}{self.m}x{self.n}x{self.k} {sides} {self.a.dtype.name}{words(self.epilogue)}"
+
+
+class Blas:
+    """A vendor's library on the current device; makes plans.
+
+    Errors: DeviceError if the library is not found or gives no handle.
+    """
+
+    def __init__(self, table: BlasTable, library: Any = None, workspace: int = WORKSPACE) -> None:
+        self.table = table
+        self.max_workspace = workspace
+        names = {table.prefix + name: letters for name, letters in SIGNATURES.items()}
+        found = find(table.source) if library is None else library
+        self.api = Api(found, names, lambda status: table.statuses.get(status, "unknown status"))
+        self.handle, pointer = out()
+        self.call("Create", pointer)
+        self.version = self._version(found)
+
+    def _version(self, library: Any) -> str:
+        name = self.table.prefix + "GetVersion"
+        function = getattr(library, name, None)
+        if function is None:
+            return f"{self.table.name} ?"
+        if self.table.name == "cublaslt":
+            if isinstance(library, ctypes.CDLL):
+                function.restype = ctypes.c_size_t
+            return f"{self.table.name} {function()}"
+        number, pointer = out(ctypes.c_int)
+        function(self.handle, pointer)
+        return f"{self.table.name} {number.value}"
+
+    def call(self, name: str, *args: Any) -> None:
+        self.api.call(self.table.prefix + name, *args)
+
+    def close(self) -> None:
+        """Give the handle back; plans made with it must not be launched afterwards."""
+        if self.handle:
+            self.call("Destroy", self.handle)
+            self.handle = None
+
+    def plan(self, problem: GemmProblem, choice: Mapping[str, Any] | None = None) -> GemmPlan | No:
+        """The plan that a saved choice names if it is this library's, else the one that the library thinks best."""
+        if choice is not None and choice.get("version") == self.version:
+            descriptors = self._descriptors(problem.folded)
+            if isinstance(descriptors, No):
+                return descriptors
+            return GemmPlan(self, problem, descriptors, bytes.fromhex(choice["algorithm"]), int(choice["workspace"]))
+        plans = self.plans(problem, 1)
+        return plans if isinstance(plans, No) else plans[0]
+
+    def plans(self, problem: GemmProblem, count: int = 8) -> list[GemmPlan] | No:
+        """At most `count` plans, the one that the library thinks best first."""
+        descriptors = self._descriptors(problem.folded)
+        if isinstance(descriptors, No):
+            return descriptors
+        found = self._heuristics(problem.folded, descriptors, count)
+        if isinstance(found, No):
+            return found
+        return [GemmPlan(self, problem, descriptors, algorithm, size) for algorithm, size in found]
+
+    def _descriptors(self, p: GemmProblem) -> Descriptors | No:
+        table = self.table
+        parts = split(p.epilogue)
+        if parts is None:
+            return No(f"{table.name} activates once, after bias and residual; asked for {words(p.epilogue)}")
+        bias, _, activation = parts
+        word = "" if activation is None else activation.kind
+        if activation is not None and str(activation) != activation.kind:
+            return No(f"{table.name} has no {activation}")
+        epilogue = table.epilogues.get((bias, word))
+        if epilogue is None:
+            return No(f"{table.name} has no epilogue {words(p.epilogue)}")
+        for matrix in (p.a, p.b, p.d, p.residual):
+            if matrix is not None and matrix.dtype.name not in table.data_types:
+                return No(f"{table.name} has no {matrix.dtype}")
+        if p.compute not in table.compute:
+            return No(f"{table.name} has no compute mode {p.compute}")
+        return Descriptors(self, p, epilogue, bias)
+
+    def _heuristics(self, p: GemmProblem, x: Descriptors, count: int) -> list[tuple[bytes, int]] | No:
+        table = self.table
+        preference, pointer = out()
+        self.call("MatmulPreferenceCreate", pointer)
+        try:
+            set_to = lambda number, kind, value: self.call(  # noqa: E731
+                "MatmulPreferenceSetAttribute", preference, number, ctypes.pointer(kind(value)), ctypes.sizeof(kind)
+            )
+            set_to(table.preference["max_workspace"], ctypes.c_uint64, self.max_workspace)
+            operands = (p.b, p.a, p.residual or p.d, p.d)
+            for number, matrix in zip(table.alignment, operands, strict=False):
+                set_to(number, ctypes.c_uint32, matrix.align)
+
+            class Result(ctypes.Structure):
+                _fields_ = [
+                    ("algorithm", ctypes.c_uint8 * table.algo_bytes),
+                    ("workspace", ctypes.c_size_t),
+                    ("state", ctypes.c_int),
+                    ("waves", ctypes.c_float),
+                    ("reserved", ctypes.c_int * 4),
+                ]
+
+            results = (Result * count)()
+            found, pointer = out(ctypes.c_int)
+            status = self.api.status(
+                table.prefix + "MatmulAlgoGetHeuristic",
+                self.handle, x.desc, x.a, x.b, x.c, x.d, preference, count, results, pointer,
+            )  # fmt: skip
+        finally:
+            self.call("MatmulPreferenceDestroy", preference)
+        good = [(bytes(r.algorithm), int(r.workspace)) for r in results[: found.value] if r.state == 0]
+        if status or not good:
+            text = f": {self.api.describe(status)} ({status})" if status else ""
+            return No(f"{table.name} has no algorithm for {p}{text}")
+        return good
+
+
+class Descriptors:
+    """The vendor's descriptors of one problem; the row-major problem is handed over as its transpose, so a and b change places."""
+
+    def __init__(self, blas: Blas, p: GemmProblem, epilogue: int, bias: bool) -> None:
+        table = blas.table
+        self.blas = blas
+        self.lock = threading.Lock()
+        self.bias_address: int | None = None
+        self.desc: Any = None
+        self.layouts: list[Any] = []
+        wide = p.compute == "f64"
+        scale = {"f16": 2, "f64": 1, "i32": 10}.get(p.compute, 0)
+        kind: Any = {"f16": ctypes.c_uint16, "f64": ctypes.c_double, "i32": ctypes.c_int32}.get(p.compute, ctypes.c_float)
+        self.alpha = kind(_half(p.alpha) if p.compute == "f16" else p.alpha if wide or kind is ctypes.c_float else int(p.alpha))
+        one = _half(1.0) if p.compute == "f16" else 1
+        self.beta = kind(one if p.residual is not None else 0)
+        self.scalars = (ctypes.pointer(self.alpha), ctypes.pointer(self.beta))
+        desc, pointer = out()
+        blas.call("MatmulDescCreate", pointer, table.compute[p.compute], scale)
+        self.desc = desc
+        self._set("trans_a", ctypes.c_int32, table.operation[p.b.transposed])
+        self._set("trans_b", ctypes.c_int32, table.operation[p.a.transposed])
+        self._set("epilogue", ctypes.c_uint32, epilogue)
+        if bias:
+            self._set("bias_type", ctypes.c_int32, table.data_types[(p.bias_dtype or p.d.dtype).name])
+        self.a = self._layout(p.b, p.k, p.n, p.batch)
+        self.b = self._layout(p.a, p.m, p.k, p.batch)
+        self.d = self._layout(p.d, p.m, p.n, p.batch)
+        self.c = self.d if p.residual is None else self._layout(p.residual, p.m, p.n, p.batch)
+
+    def _set(self, word: str, kind: Any, value: int) -> None:
+        self.blas.call(
+            "MatmulDescSetAttribute",
+            self.desc, self.blas.table.desc[word], ctypes.pointer(kind(value)), ctypes.sizeof(kind),
+        )  # fmt: skip
+
+    def _layout(self, x: Matrix, rows: int, columns: int, batch: int) -> Any:
+        if x.transposed:
+            rows, columns = columns, rows
+        blas = self.blas
+        layout, pointer = out()
+        # the vendor's matrices are column-major: a row-major [rows, columns] is its [columns, rows]
+        blas.call("MatrixLayoutCreate", pointer, blas.table.data_types[x.dtype.name], columns, rows, x.ld)
+        self.layouts.append(layout)
+        if batch > 1:
+            for word, kind, value in (
+                ("batch_count", ctypes.c_int32, batch), ("batch_stride", ctypes.c_int64, x.batch_stride)
+            ):  # fmt: skip
+                blas.call(
+                    "MatrixLayoutSetAttribute",
+                    layout, blas.table.layout[word], ctypes.pointer(kind(value)), ctypes.sizeof(kind),
+                )  # fmt: skip
+        return layout
+
+    def set_bias(self, address: int) -> None:
+        if address != self.bias_address:
+            self._set("bias_pointer", ctypes.c_uint64, address)
+            self.bias_address = address
+
+    def __del__(self) -> None:
+        try:
+            for layout in self.layouts:
+                self.blas.call("MatrixLayoutDestroy", layout)
+            if self.desc is not None:
+                self.blas.call("MatmulDescDestroy", self.desc)
+        except (DeviceError, TypeError, AttributeError):  # at exit the library may be gone first
+            pass
+
+
+class GemmPlan:
+    """One algorithm for one problem.
+
+    workspace: bytes it needs at launch (0: none); choice: JSON-able, brings the plan back without a search (Blas.plan).
+    """
+
+    def __init__(
+        self, blas: Blas, problem: GemmProblem, descriptors: Descriptors, algorithm: bytes, workspace: int
+    ) -> None:
+        self.blas = blas
+        self.problem = problem
+        self.workspace = workspace
+        self.algorithm = algorithm
+        self._descriptors = descriptors
+        self._algorithm = ctypes.create_string_buffer(algorithm, len(algorithm))
+        self._function = blas.api.functions[blas.table.prefix + "Matmul"]
+        self._biased = "bias" in problem.epilogue
+
+    @property
+    def name(self) -> str:
+        return f"{self.blas.table.name} gemm {self.problem}"
+
+    @property
+    def choice(self) -> dict[str, Any]:
+        return {"version": self.blas.version, "algorithm": self.algorithm.hex(), "workspace": self.workspace}
+
+    def launch(
+        self,
+        stream: int,
+        a: int,
+        b: int,
+        d: int,
+        *,
+        bias: int | None = None,
+        residual: int | None = None,
+        workspace: int | None = None,
+    ) -> None:
+        """Enqueue on a stream; all operands are device addresses.  May be captured in a graph.
+
+        Errors: DeviceError from the library; ParameterError if an address that the problem needs is absent.
+        """
+        if (bias is None) == self._biased or (residual is None) == (self.problem.residual is not None):
+            raise ParameterError(f"{self.name}: bias and residual must be given exactly where the epilogue has them")
+        if workspace is None and self.workspace:
+            raise ParameterError(f"{self.name} needs a workspace of {self.workspace} bytes")
+        x = self._descriptors
+        alpha, beta = x.scalars
+        with x.lock:
+            if bias is not None:
+                x.set_bias(bias)
+            status = self._function(
+                self.blas.handle, x.desc, alpha, b, x.a, a, x.b, beta, d if residual is None else residual, x.c, d, x.d,
+                self._algorithm, workspace, self.workspace, stream,
+            )  # fmt: skip
+        if status:
+            raise self.blas.api.error(f"{self.blas.table.prefix}Matmul ({self.name})", status)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _half(value: float) -> int:
+    import numpy as np
+
+    return int(np.float16(value).view(np.uint16))

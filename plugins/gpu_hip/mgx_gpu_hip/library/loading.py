@@ -1,0 +1,126 @@
+"""Finding and loading the vendors' shared libraries, and calling them with checked statuses."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from mgx_core.errors import DeviceError
+
+__all__ = ["Api", "Source", "find"]
+
+LETTERS: Final[Mapping[str, Any]] = {
+    "p": ctypes.c_void_p,  # a handle, an address, or the address of a result
+    "z": ctypes.c_size_t,
+    "i": ctypes.c_int,
+    "u": ctypes.c_uint,
+    "q": ctypes.c_int64,
+    "Q": ctypes.c_uint64,
+    "f": ctypes.c_float,
+    "d": ctypes.c_double,
+    "s": ctypes.c_char_p,
+}
+
+
+class Source(NamedTuple):
+    """Where one library may be found.
+
+    names: file names, newest first; variable: environment variable with the path of a file; wheels: globs under
+    site-packages; roots: environment variables that name an installation, with their usual values; needs: what must be
+    loaded before it, and is not an error if absent.
+    """
+
+    names: tuple[str, ...]
+    variable: str
+    wheels: tuple[str, ...] = ()
+    roots: tuple[tuple[str, str], ...] = ()
+    needs: tuple[Source, ...] = ()
+
+
+def candidates(source: Source) -> Iterator[str]:
+    """Where the library may lie, most explicit first; a bare name is what the process or the system has."""
+    named = os.environ.get(source.variable)
+    if named:
+        yield named
+        return
+    yield from source.names
+    for entry in sys.path:
+        for pattern in source.wheels:
+            for name in source.names:
+                yield from map(str, sorted(Path(entry or ".").glob(f"{pattern}/{name}")))
+    for variable, usual in source.roots:
+        for root in dict.fromkeys(filter(None, (os.environ.get(variable), usual))):
+            for folder in ("lib64", "lib", "targets/x86_64-linux/lib"):
+                for name in source.names:
+                    path = Path(root, folder, name)
+                    if path.is_file():
+                        yield str(path)
+
+
+@cache
+def find(source: Source) -> ctypes.CDLL:
+    """The loaded library.  Errors: DeviceError if none is found; it says what was tried."""
+    for need in source.needs:
+        try:
+            find(need)
+        except DeviceError:
+            continue
+    tried: dict[str, str] = {}
+    for name in candidates(source):
+        try:
+            return ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            tried[name] = str(error)
+    detail = "; ".join(dict.fromkeys(tried.values()))
+    raise DeviceError(f"{source.names[0]} was not found ({detail}); name the file in {source.variable}")
+
+
+class Api:
+    """The functions of one library, called by name; a status other than 0 is an error that names the call.
+
+    library: what the functions are attributes of (a CDLL, or a stand-in in tests); signatures: letters of the parameters
+    by function name (see LETTERS); describe: the vendor's text for a status.
+    """
+
+    def __init__(self, library: Any, signatures: Mapping[str, str], describe: Callable[[int], str]) -> None:
+        self.library = library
+        self.describe = describe
+        self.functions: dict[str, Callable[..., int]] = {}
+        for name, letters in signatures.items():
+            function = getattr(library, name, None)
+            if function is None:
+                continue
+            if isinstance(library, ctypes.CDLL):
+                function.argtypes = [LETTERS[letter] for letter in letters]
+                function.restype = ctypes.c_int
+            self.functions[name] = function
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.functions
+
+    def status(self, name: str, *args: Any) -> int:
+        """Call and return the status.  Errors: DeviceError if the library has no such function."""
+        function = self.functions.get(name)
+        if function is None:
+            raise DeviceError(f"the installed library has no {name}: it is too old")
+        return int(function(*args))
+
+    def call(self, name: str, *args: Any) -> None:
+        """Call.  Errors: DeviceError with the name of the call and the vendor's text."""
+        status = self.status(name, *args)
+        if status:
+            raise self.error(name, status)
+
+    def error(self, name: str, status: int) -> DeviceError:
+        return DeviceError(f"{name}: {self.describe(status)} ({status})")
+
+
+def out(kind: Any = ctypes.c_void_p) -> tuple[Any, Any]:
+    """A variable for a result and the pointer that a call wants."""
+    variable = kind()
+    return variable, ctypes.pointer(variable)

@@ -1,0 +1,256 @@
+"""Devices: what one is, and everything that is made on it."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import deque
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mgx_core.errors import DeviceError
+
+from .driver import Driver, available, load_driver
+from .failures import CallError
+from .graph import Capture
+from .memory import DeviceBuffer, PinnedBuffer, Pool
+from .module import Module
+from .stream import Event, Stream
+from .symbols import ATTRIBUTES
+
+__all__ = ["Device", "Properties", "open_device", "properties_of"]
+
+
+class Properties(NamedTuple):
+    """What code generation needs to know.
+
+    arch: ``gfx942``, ``sm_90`` or ``host64``; units: compute units or multiprocessors; wave: lanes of a wave; shared: bytes of
+    shared memory that a block may have (`shared_static` without asking); threads: most of a block; memory, l2: bytes.
+    """
+
+    name: str
+    arch: str
+    units: int
+    wave: int
+    shared: int
+    shared_static: int
+    threads: int = 1024
+    memory: int = 0
+    l2: int = 0
+
+    @property
+    def vendor(self) -> str:
+        return "nvidia" if self.arch.startswith("sm_") else "host" if self.arch.startswith("host") else "amd"
+
+
+# architectures that can be compiled for without the device: units, shared memory, L2 of a typical part
+_KNOWN = {
+    "gfx908": (120, 65536, 8 << 20),
+    "gfx90a": (104, 65536, 8 << 20),
+    "gfx942": (304, 65536, 4 << 20),
+    "gfx950": (256, 163840, 4 << 20),
+    "gfx1030": (80, 65536, 4 << 20),
+    "gfx1100": (96, 65536, 6 << 20),
+    "gfx1101": (60, 65536, 4 << 20),
+    "gfx1200": (32, 65536, 4 << 20),
+    "gfx1201": (64, 65536, 8 << 20),
+    "sm_80": (108, 166912, 40 << 20),
+    "sm_86": (84, 101376, 6 << 20),
+    "sm_89": (128, 101376, 72 << 20),
+    "sm_90": (132, 232448, 50 << 20),
+    "sm_100": (148, 232448, 126 << 20),
+    "sm_120": (170, 101376, 96 << 20),
+    "host32": (4, 232448, 1 << 20),
+    "host64": (4, 65536, 1 << 20),
+}
+
+
+def properties_of(arch: str) -> Properties:
+    """The properties of a typical device of an architecture, for compiling without one.  Errors: DeviceError if unknown."""
+    plain = arch.split(":")[0].removesuffix("a") if arch.startswith("sm_") else arch.split(":")[0]
+    if plain not in _KNOWN:
+        raise DeviceError(f"an architecture is one of {', '.join(_KNOWN)}, got {arch!r}")
+    units, shared, l2 = _KNOWN[plain]
+    wave = 64 if plain.startswith("gfx9") or plain == "host64" else 32
+    return Properties(f"any {plain}", plain, units, wave, shared, min(shared, 49152 if plain.startswith("sm_") else 65536), l2=l2)
+
+
+class Device:
+    """One GPU, opened once in a process; every thread that makes calls does ``activate`` first (the methods here do).
+
+    Errors: DeviceError if there is no such device.
+    """
+
+    def __init__(self, driver: Driver, index: int = 0) -> None:
+        self.driver = driver
+        self.index = index
+        count = driver.devices()
+        if not 0 <= index < count:
+            raise DeviceError(f"{driver.kind} device {index} asked for, {count} visible")
+        self._device: int = driver.out("device_get", index, type="int")
+        self._context: int = driver.out("context_retain", self._device)
+        self._holding = 0
+        self._disposals: deque[tuple[str, int]] = deque()
+        self._lock = threading.RLock()
+        self.activate()
+        self.properties = self._properties()
+        self.pool = Pool(self, exact=driver.kind == "host")
+        self.default_stream = Stream(self, 0)
+
+    @property
+    def kind(self) -> str:
+        """The driver's kind: ``hip``, ``cuda`` or ``host``."""
+        return self.driver.kind
+
+    @property
+    def arch(self) -> str:
+        return self.properties.arch
+
+    def activate(self) -> None:
+        """Make this device the calling thread's."""
+        self.driver.context_set(self._context if self.driver.kind == "cuda" else self.index)
+
+    def _attribute(self, name: str, default: int = 0) -> int:
+        number = ATTRIBUTES[self.driver.kind].get(name)
+        if number is None:
+            return default
+        return int(self.driver.out("device_attribute", number, self._device, type="int"))
+
+    def _properties(self) -> Properties:
+        ffi = self.driver.ffi
+        buffer = ffi.new("char[256]")
+        self.driver.device_name(buffer, 256, self._device)
+        wave = self._attribute("wave")
+        static = self._attribute("shared")
+        if self.driver.kind == "cuda":
+            arch = f"sm_{self._attribute('major')}{self._attribute('minor')}"
+        elif self.driver.kind == "host":
+            arch = f"host{wave}"
+        else:
+            arch = self._gfx()
+        return Properties(
+            name=ffi.string(buffer).decode(),
+            arch=arch,
+            units=self._attribute("units"),
+            wave=wave,
+            shared=232448 if arch == "host32" else self._attribute("shared_most", static),
+            shared_static=static,
+            threads=self._attribute("threads"),
+            memory=int(self.driver.out("device_memory", self._device, type="size_t")),
+            l2=self._attribute("l2"),
+        )
+
+    def _gfx(self) -> str:
+        """The architecture stands somewhere in a structure whose layout changes with the version."""
+        buffer = self.driver.ffi.new("char[8192]")
+        for name in ("hipGetDevicePropertiesR0600", "hipGetDeviceProperties"):
+            function = getattr(self.driver.library, name, None)
+            if function is not None:
+                code = function(buffer, self._device)
+                if code:
+                    raise self.driver.error(name, code)
+                found = re.search(rb"gfx[0-9a-f]{3,5}", bytes(self.driver.ffi.buffer(buffer)))
+                if found:
+                    return found.group().decode()
+        raise DeviceError("the HIP runtime does not tell the device's architecture")
+
+    def memory(self) -> tuple[int, int]:
+        """(free, total) bytes as the driver sees them."""
+        self.activate()
+        sizes = self.driver.ffi.new("size_t[2]")
+        self.driver.memory_info(sizes, sizes + 1)
+        return int(sizes[0]), int(sizes[1])
+
+    # things on the device
+
+    def stream(self, handle: int | None = None) -> Stream:
+        """A new stream, or the wrapper of an outside one."""
+        return Stream(self, handle)
+
+    def event(self, timing: bool = False) -> Event:
+        return Event(self, timing)
+
+    def allocate(self, size: int) -> DeviceBuffer:
+        return self.pool.allocate(size)
+
+    def pinned(self, size: int) -> PinnedBuffer:
+        return PinnedBuffer(self, size)
+
+    def load(self, image: bytes) -> Module:
+        """Errors: DeviceError if the code is not for this device."""
+        return Module(self, image)
+
+    def capture(self, stream: Stream) -> Capture:
+        """``with device.capture(stream) as c: ...`` records; `c.graph` has it."""
+        return Capture(stream)
+
+    def upload(self, array: npt.NDArray[Any]) -> DeviceBuffer:
+        """A copy of an array in new device memory, complete when this returns."""
+        array = np.ascontiguousarray(array)
+        buffer = self.allocate(array.nbytes)
+        if array.nbytes:
+            self.activate()
+            self.default_stream.copy_in(buffer.address, array)
+            self.default_stream.wait()
+        return buffer
+
+    def download(self, array: npt.NDArray[Any], address: int | DeviceBuffer, stream: Stream | None = None) -> npt.NDArray[Any]:
+        """Fill a contiguous array from device memory; waits for the stream's earlier work."""
+        if not array.flags.c_contiguous:
+            raise DeviceError("a contiguous array is required")
+        stream = stream or self.default_stream
+        if array.nbytes:
+            self.activate()
+            stream.copy_out(array, address.address if isinstance(address, DeviceBuffer) else address)
+        stream.wait()
+        return array
+
+    def wait(self) -> None:
+        """Block until everything on the device is done."""
+        self.activate()
+        self.driver.context_sync()
+
+    # giving things back
+
+    def dispose(self, call: str, handle: int, loud: bool = False) -> None:
+        """Give a handle back, later if a capture is going on (drivers forbid it then)."""
+        with self._lock:
+            if self._holding:
+                self._disposals.append((call, handle))
+                return
+        try:
+            self.activate()
+            getattr(self.driver, call)(handle)
+        except CallError:
+            if loud:
+                raise
+
+    def hold_disposals(self, on: bool) -> None:
+        with self._lock:
+            self._holding += 1 if on else -1
+            ready = [] if self._holding else list(self._disposals)
+            if ready:
+                self._disposals.clear()
+        for call, handle in ready:
+            self.dispose(call, handle)
+
+    def __repr__(self) -> str:
+        return f"{self.driver.kind}:{self.index} ({self.properties.name})" if hasattr(self, "properties") else self.driver.kind
+
+
+@cache
+def open_device(kind: str = "", index: int = 0) -> Device:
+    """The device of a driver (``hip``, ``cuda``, ``host``; by default the first real one), opened once.
+
+    Of the emulated devices number 0 has waves of 64 lanes, number 1 of 32.
+    Errors: DeviceError if there is none.
+    """
+    if not kind:
+        found = available()
+        if not found:
+            raise DeviceError("no GPU was found: neither libamdhip64 nor libcuda loads and sees a device; the driver 'host' emulates one")
+        kind = found[0]
+    return Device(load_driver(kind), index)

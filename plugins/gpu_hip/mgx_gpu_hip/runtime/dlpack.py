@@ -1,0 +1,133 @@
+"""DLPack capsules for device memory: made for our arrays, opened for others'."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Final, NamedTuple
+
+from mgx_core import dtype as dt
+from mgx_core.errors import ParameterError
+
+__all__ = ["CPU", "CUDA", "ROCM", "Lease", "Opened", "make_capsule", "take_capsule"]
+
+CPU, CUDA, ROCM = 1, 2, 10
+
+# element types as (type code, bits)
+_CODES: Final[dict[dt.DType, tuple[int, int]]] = {
+    **{t: ({"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}[t.kind], t.bits) for t in dt.ALL if t.kind != "s" and t.bits >= 8},
+    dt.bfloat16: (4, 16),
+    dt.float8_e4m3fn: (10, 8),
+    dt.float8_e4m3fnuz: (11, 8),
+    dt.float8_e5m2: (12, 8),
+    dt.float8_e5m2fnuz: (13, 8),
+    dt.float8_e8m0fnu: (14, 8),
+}
+_TYPES: Final = {code: dtype for dtype, code in _CODES.items()}
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+_NAME: Final = ctypes.c_char_p(b"dltensor")  # a capsule keeps the address of its name
+_USED: Final = ctypes.c_char_p(b"used_dltensor")
+_api: Any = ctypes.pythonapi
+_new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(("PyCapsule_New", _api))
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
+_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
+_rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", _api))
+# in a capsule's destructor the object is half gone: these take its address
+_raw_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
+_raw_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
+_deleter_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+# what exported tensors consist of and keep alive, by the address of their structure, until the consumer is done
+_exported: dict[int, tuple[Any, ...]] = {}
+
+
+@_deleter_type
+def _release(address: int) -> None:
+    _exported.pop(address, None)
+
+
+@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+def _drop(capsule: int) -> None:
+    if _raw_valid(capsule, _NAME):  # nobody took it over
+        _exported.pop(_raw_pointer(capsule, _NAME), None)
+
+
+def make_capsule(
+    address: int, device: tuple[int, int], dtype: dt.DType, dims: tuple[int, ...], strides: tuple[int, ...], owner: Any
+) -> Any:
+    """A capsule that keeps `owner` alive until its consumer is done.  Errors: BufferError for a type that DLPack lacks."""
+    if dtype not in _CODES:
+        raise BufferError(f"DLPack has no whole-byte type for {dtype}")
+    rank = len(dims)
+    shape, steps = (ctypes.c_int64 * max(rank, 1))(*dims), (ctypes.c_int64 * max(rank, 1))(*strides)
+    managed = _Managed()
+    tensor = managed.tensor
+    tensor.data = address or None
+    tensor.device_type, tensor.device_id = device
+    tensor.ndim, tensor.lanes = rank, 1
+    tensor.code, tensor.bits = _CODES[dtype]
+    tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
+    tensor.strides = ctypes.cast(steps, ctypes.POINTER(ctypes.c_int64))
+    managed.deleter = ctypes.cast(_release, ctypes.c_void_p).value
+    where = ctypes.addressof(managed)
+    _exported[where] = (managed, shape, steps, owner)
+    return _new(where, _NAME, ctypes.cast(_drop, ctypes.c_void_p))
+
+
+class Lease:
+    """Another library's tensor, given back to it when this is gone."""
+
+    __slots__ = ("_address", "_delete")
+
+    def __init__(self, address: int, deleter: int | None) -> None:
+        self._address = address
+        self._delete = _deleter_type(deleter) if deleter else None
+
+    def __del__(self) -> None:
+        if self._delete is not None:
+            self._delete(self._address)
+
+
+class Opened(NamedTuple):
+    """What a capsule held; `lease` keeps the memory."""
+
+    address: int
+    dtype: dt.DType
+    dims: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    lease: Lease
+
+
+def take_capsule(capsule: Any) -> Opened:
+    """Take over an unused capsule.  Errors: ParameterError for another object or a type that mgx does not have."""
+    if not _valid(capsule, _NAME):
+        raise ParameterError("__dlpack__ must return an unused DLPack capsule")
+    where = _pointer(capsule, _NAME)
+    managed = _Managed.from_address(where)
+    tensor = managed.tensor
+    dtype = _TYPES.get((tensor.code, tensor.bits))
+    if tensor.lanes != 1 or dtype is None:
+        raise ParameterError(f"DLPack type code {tensor.code} of {tensor.bits} bits, {tensor.lanes} lanes, is no element type of mgx")
+    dims = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    strides = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else None
+    _rename(capsule, _USED)
+    return Opened((tensor.data or 0) + tensor.byte_offset, dtype, dims, strides, Lease(where, managed.deleter))

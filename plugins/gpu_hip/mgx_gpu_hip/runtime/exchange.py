@@ -1,0 +1,153 @@
+"""Device arrays of other libraries, in and out: DLPack and ``__cuda_array_interface__``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from mgx_core import dtype as dt
+from mgx_core.errors import DeviceError, ParameterError
+
+from .device import Device
+from .dlpack import CPU, CUDA, ROCM, make_capsule, take_capsule
+from .memory import DeviceBuffer
+from .stream import Stream
+
+__all__ = ["DeviceArray", "import_array", "is_device_array"]
+
+DEVICES: Final = {"cuda": CUDA, "hip": ROCM, "host": CPU}
+
+
+class DeviceArray:
+    """A tensor in device memory.
+
+    strides: in elements, row-major if not given.  stream: the stream on which its contents were made, if that may still be
+    under way; a consumer that names its own stream is made to wait for it.
+    """
+
+    __slots__ = ("__weakref__", "buffer", "dims", "dtype", "offset", "stream", "strides")
+
+    def __init__(
+        self,
+        buffer: DeviceBuffer,
+        dtype: dt.DType,
+        dims: Sequence[int],
+        strides: Sequence[int] | None = None,
+        offset: int = 0,
+        stream: Stream | None = None,
+    ) -> None:
+        self.buffer = buffer
+        self.dtype = dtype
+        self.dims = tuple(dims)
+        self.strides = tuple(strides) if strides is not None else row_major(self.dims)
+        self.offset = offset  # bytes
+        self.stream = stream
+
+    @property
+    def address(self) -> int:
+        return self.buffer.address + self.offset if self.buffer.address else 0
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self.dtype.numpy.isbuiltin != 1 or self.buffer.device.kind == "host":
+            raise AttributeError("__cuda_array_interface__")
+        size = self.dtype.size
+        stream = None if self.stream is None else self.stream.handle or 1
+        return {
+            "version": 3,
+            "shape": self.dims,
+            "typestr": self.dtype.numpy.str,
+            "data": (self.address, False),
+            "strides": None if self.strides == row_major(self.dims) else tuple(s * size for s in self.strides),
+            "stream": stream,
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _place(self.buffer.device)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Errors: BufferError, as the protocol asks, for another device, a copy or a type that it lacks."""
+        if (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()) or copy:
+            raise BufferError("a device array is shared where it is; copy it with the consumer's own means")
+        if self.stream is not None and stream != -1:
+            if stream is None:
+                self.stream.wait()
+            else:  # 0, 1 and 2 stand for default streams
+                Stream(self.buffer.device, 0 if stream in (0, 1, 2) else stream).after(self.stream)
+        return make_capsule(self.address, self.__dlpack_device__(), self.dtype, self.dims, self.strides, self)
+
+
+def _place(device: Device) -> tuple[int, int]:
+    return DEVICES[device.kind], 0 if device.kind == "host" else device.index
+
+
+def row_major(dims: Sequence[int]) -> tuple[int, ...]:
+    out = [1] * len(dims)
+    for axis in range(len(dims) - 2, -1, -1):
+        out[axis] = out[axis + 1] * max(dims[axis + 1], 1)
+    return tuple(out)
+
+
+def is_device_array(value: Any) -> bool:
+    """Whether a value says that its data is in a GPU's memory."""
+    if isinstance(value, DeviceArray):
+        return True
+    if hasattr(value, "__dlpack_device__"):
+        return int(value.__dlpack_device__()[0]) in (CUDA, ROCM, 13)
+    return hasattr(value, "__cuda_array_interface__")
+
+
+def import_array(device: Device, value: Any, stream: Stream | None = None) -> DeviceArray:
+    """A view of another library's device array, kept alive; work queued on `stream` afterwards sees its contents.
+
+    Errors: DeviceError for memory of another device; ParameterError for a type that mgx does not have.
+    """
+    if isinstance(value, DeviceArray):
+        if value.buffer.device is not device:
+            raise DeviceError(f"an array on {device} is required, got one on {value.buffer.device}")
+        if stream is not None and value.stream is not None:
+            stream.after(value.stream)
+        return value
+    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+        return _from_dlpack(device, value, stream)
+    interface = getattr(value, "__cuda_array_interface__", None)
+    if interface is None:
+        raise ParameterError(f"a {type(value).__name__} is no device array: it has neither DLPack nor __cuda_array_interface__")
+    address, _ = interface["data"]
+    dtype = dt.of(interface["typestr"])
+    dims = tuple(interface["shape"])
+    steps = interface.get("strides")
+    strides = row_major(dims) if steps is None else tuple(s // dtype.size for s in steps)
+    made_on = interface.get("stream")
+    if made_on is not None and stream is not None:
+        stream.after(Stream(device, 0 if made_on in (1, 2) else int(made_on)))
+    return DeviceArray(DeviceBuffer(device, address or 0, _span(dims, strides) * dtype.size, value), dtype, dims, strides)
+
+
+def _span(dims: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from the first to past the last."""
+    if 0 in dims:
+        return 0
+    return 1 + sum((n - 1) * abs(s) for n, s in zip(dims, strides, strict=True))
+
+
+def _from_dlpack(device: Device, value: Any, stream: Stream | None) -> DeviceArray:
+    kind, index = (int(n) for n in value.__dlpack_device__())
+    if (kind, index) != _place(device):
+        raise DeviceError(f"a tensor on {device} is required, got one on DLPack device {kind}:{index}")
+    if device.kind == "host":
+        capsule = value.__dlpack__()
+    else:  # CUDA has 1 for its default stream, ROCm 0
+        mine = stream.handle if stream is not None else 0
+        capsule = value.__dlpack__(stream=mine or (1 if device.kind == "cuda" else 0))
+    tensor = take_capsule(capsule)
+    strides = tensor.strides if tensor.strides is not None else row_major(tensor.dims)
+    size = _span(tensor.dims, strides) * tensor.dtype.size
+    return DeviceArray(DeviceBuffer(device, tensor.address, size, tensor.lease), tensor.dtype, tensor.dims, strides)

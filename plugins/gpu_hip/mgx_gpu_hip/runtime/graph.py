@@ -1,0 +1,112 @@
+"""Graphs: work of a stream captured once and replayed with one call."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from .failures import UPDATE_FAILED, CallError
+from .stream import Stream
+
+if TYPE_CHECKING:
+    from .device import Device
+
+__all__ = ["Capture", "Graph", "GraphExec"]
+
+THREAD_LOCAL = 1  # capture mode: other threads, such as torch's, may go on allocating
+
+
+class Graph:
+    """Captured work.  What the captured launches point at must live as long as anything made from it."""
+
+    __slots__ = ("device", "handle")
+
+    def __init__(self, device: Device, handle: int) -> None:
+        self.device = device
+        self.handle = handle
+
+    def nodes(self) -> int:
+        """Number of operations."""
+        ffi = self.device.driver.ffi
+        count = ffi.new("size_t*")
+        self.device.driver.graph_nodes(self.handle, 0, count)
+        return int(count[0])
+
+    def instantiate(self) -> GraphExec:
+        return GraphExec(self)
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", 0):
+            self.device.dispose("graph_free", self.handle)
+
+
+class GraphExec:
+    """A graph ready to run: ``launch(stream handle)`` queues it as a whole."""
+
+    __slots__ = ("_call", "device", "handle")
+
+    def __init__(self, graph: Graph) -> None:
+        self.handle = 0
+        self.device = graph.device
+        self.device.activate()
+        self.handle = self.device.driver.out("graph_instantiate", graph.handle, 0)
+        self._call = self.device.driver.graph_launch
+
+    def launch(self, stream: int = 0) -> None:
+        self._call(self.handle, stream)
+
+    def upload(self, stream: Stream) -> None:
+        """Bring it to the device ahead of the first launch, where the driver can."""
+        if self.device.driver.graph_upload is not None:
+            self.device.driver.graph_upload(self.handle, stream.handle)
+
+    def update(self, graph: Graph) -> bool:
+        """Take over the arguments of a graph of the same structure; False if it differs (instantiate it instead)."""
+        driver = self.device.driver
+        try:
+            if driver.kind == "cuda":
+                driver.graph_update(self.handle, graph.handle, driver.ffi.new("unsigned char[64]"))
+            else:
+                driver.graph_update(self.handle, graph.handle, driver.ffi.new("uintptr_t*"), driver.ffi.new("int*"))
+        except CallError as error:
+            if error.code == UPDATE_FAILED:
+                return False
+            raise
+        return True
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", 0):
+            self.device.dispose("graph_exec_free", self.handle)
+
+
+class Capture:
+    """Context manager: what is queued on the stream inside is recorded instead of run; `graph` has it afterwards."""
+
+    __slots__ = ("graph", "stream")
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.graph: Graph | None = None
+
+    def __enter__(self) -> Capture:
+        device = self.stream.device
+        device.activate()
+        device.hold_disposals(True)
+        try:
+            device.driver.capture_begin(self.stream.handle, THREAD_LOCAL)
+        except CallError:
+            device.hold_disposals(False)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        device = self.stream.device
+        try:
+            handle = device.driver.out("capture_end", self.stream.handle, last=True)
+        except CallError:
+            if kind is None:
+                raise
+            return  # what broke the capture is on its way already
+        finally:
+            device.hold_disposals(False)
+        self.graph = Graph(device, handle)

@@ -1,0 +1,184 @@
+"""Device memory: buffers, the pool they come from, pinned host memory."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mgx_core.errors import DeviceError
+
+from .failures import OUT_OF_MEMORY, CallError, OutOfMemoryError
+from .stream import Event, Stream
+
+if TYPE_CHECKING:
+    from .device import Device
+
+__all__ = ["DeviceBuffer", "PinnedBuffer", "Pool"]
+
+SMALL, LARGE = 512, 2 << 20  # sizes are rounded up to these below and above LARGE
+WASTE = 8  # a kept block serves a request of at least (WASTE - 1) / WASTE of its size
+
+
+class DeviceBuffer:
+    """Bytes of device memory.
+
+    Freed when nothing refers to it, or by ``free``.  Memory goes back to the pool at once and may be handed out again: that is
+    right for work on one stream; a buffer that another stream still uses is to be told so with ``used_on``.
+    owner: what else must live as long; borrowed memory (``pool`` None) is never freed here.
+    """
+
+    __slots__ = ("__weakref__", "_block", "_pool", "_streams", "address", "device", "owner", "size")
+
+    def __init__(
+        self, device: Device, address: int, size: int, owner: Any = None, pool: Pool | None = None, block: int = 0
+    ) -> None:
+        self.device = device
+        self.address = address
+        self.size = size
+        self.owner = owner
+        self._pool = pool
+        self._block = block
+        self._streams: list[Stream] = []
+
+    def used_on(self, stream: Stream) -> None:
+        """Work on this stream uses the buffer: its memory is not reused before that is done."""
+        if all(s.handle != stream.handle for s in self._streams):
+            self._streams.append(stream)
+
+    def part(self, offset: int, size: int) -> DeviceBuffer:
+        """A window that keeps this buffer alive."""
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise DeviceError(f"bytes {offset} to {offset + size} of a buffer of {self.size}")
+        return DeviceBuffer(self.device, self.address + offset, size, self)
+
+    def free(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None and self._block:
+            pool.give_back(self.address, self._block, self._streams)
+        self.address = self.size = 0
+
+    def __del__(self) -> None:
+        if getattr(self, "_pool", None) is not None:
+            try:
+                self.free()
+            except DeviceError:
+                pass  # the device is gone
+
+    def __repr__(self) -> str:
+        return f"{self.size} bytes at {self.address:#x} of {self.device}"
+
+
+class Pool:
+    """Device memory, kept for reuse when freed; emptied when the device runs out.
+
+    exact: hand out memory of exactly the size asked and keep none (the emulated device finds overruns so).
+    """
+
+    def __init__(self, device: Device, exact: bool = False) -> None:
+        self.device = device
+        self.exact = exact
+        self.held = 0  # bytes taken from the driver
+        self.kept = 0  # of these, bytes that are free for reuse
+        self._free: list[tuple[int, int]] = []  # (size, address), sorted
+        self._pending: list[tuple[list[Event], int, int]] = []
+        self._lock = threading.RLock()
+
+    def allocate(self, size: int) -> DeviceBuffer:
+        """Errors: OutOfMemoryError, after everything kept was given back to the driver."""
+        if size < 0:
+            raise DeviceError(f"a size of at least 0 bytes is required, got {size}")
+        if size == 0:
+            return DeviceBuffer(self.device, 0, 0, None, self, 0)
+        block = size if self.exact else -(-size // SMALL) * SMALL if size < LARGE else -(-size // LARGE) * LARGE
+        with self._lock:
+            self._reclaim()
+            index = bisect.bisect_left(self._free, (block, 0))
+            if index < len(self._free) and self._free[index][0] * (WASTE - 1) <= block * WASTE:
+                block, address = self._free.pop(index)
+                self.kept -= block
+            else:
+                address = self._take(block, size)
+            return DeviceBuffer(self.device, address, size, None, self, block)
+
+    def _take(self, block: int, size: int) -> int:
+        self.device.activate()
+        for last in (False, True):
+            try:
+                address: int = self.device.driver.out("malloc", block)
+            except CallError as error:
+                if error.code != OUT_OF_MEMORY:
+                    raise
+                if last:
+                    free, total = self.device.memory()
+                    raise OutOfMemoryError(size, free, total, self.held, error.error) from None
+                self.trim()
+            else:
+                self.held += block
+                return address
+        raise AssertionError
+
+    def give_back(self, address: int, block: int, streams: list[Stream]) -> None:
+        with self._lock:
+            if streams:
+                self._pending.append(([Event(self.device).record(s) for s in streams], block, address))
+            else:
+                self._keep(block, address)
+
+    def _keep(self, block: int, address: int) -> None:
+        if self.exact:
+            self.held -= block
+            self.device.dispose("free", address, loud=True)
+        else:
+            bisect.insort(self._free, (block, address))
+            self.kept += block
+
+    def _reclaim(self, wait: bool = False) -> None:
+        if self._pending:
+            waiting, self._pending = self._pending, []
+            for events, block, address in waiting:
+                if wait:
+                    for event in events:
+                        event.wait()
+                if wait or all(event.done() for event in events):
+                    self._keep(block, address)
+                else:
+                    self._pending.append((events, block, address))
+
+    def trim(self) -> int:
+        """Give all unused memory back to the driver; the number of bytes."""
+        with self._lock:
+            self._reclaim(wait=True)
+            blocks, self._free = self._free, []
+            for block, address in blocks:
+                self.device.dispose("free", address)
+                self.held -= block
+                self.kept -= block
+            return sum(block for block, _ in blocks)
+
+
+class PinnedBuffer:
+    """Host memory that the device copies to and from without a detour."""
+
+    __slots__ = ("__weakref__", "_view", "address", "device", "size")
+
+    def __init__(self, device: Device, size: int) -> None:
+        device.activate()
+        self.address = 0
+        self.device = device
+        self.size = size
+        self.address = device.driver.out("host_malloc", max(size, 1), 0)
+        ffi = device.driver.ffi
+        self._view = ffi.buffer(ffi.cast("char*", self.address), size)
+
+    def array(self, dtype: Any, lens: tuple[int, ...], offset: int = 0) -> npt.NDArray[Any]:
+        """A window as an array; it must not outlive the buffer."""
+        count = int(np.prod(lens, dtype=np.int64))
+        return np.frombuffer(self._view, np.uint8, count * np.dtype(dtype).itemsize, offset).view(dtype).reshape(lens)
+
+    def __del__(self) -> None:
+        if getattr(self, "address", 0):
+            self.device.dispose("host_free", self.address)

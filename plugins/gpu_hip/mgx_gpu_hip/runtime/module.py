@@ -1,0 +1,170 @@
+"""Loaded code: modules, their functions, and launches with their arguments packed once."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from mgx_core.errors import DeviceError, ParameterError
+
+from .stream import Stream
+
+if TYPE_CHECKING:
+    from .device import Device
+
+__all__ = ["Function", "Launch", "Module"]
+
+SIZES = {"?": 1, "b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "I": 4, "f": 4, "q": 8, "Q": 8, "d": 8, "P": 8}
+
+
+class Module:
+    """Code on a device; `image` is a cubin, a code object or the emulated device's shared object."""
+
+    __slots__ = ("device", "functions", "handle")
+
+    def __init__(self, device: Device, image: bytes) -> None:
+        device.activate()
+        self.device = device
+        self.handle = 0
+        data = device.driver.ffi.from_buffer(image)
+        self.handle = device.driver.out("module_load", int(device.driver.ffi.cast("uintptr_t", data)))
+        self.functions: dict[str, Function] = {}
+
+    def function(self, name: str, codes: str) -> Function:
+        """A kernel; `codes` has a letter of the struct module per parameter, P for addresses.
+
+        Errors: DeviceError if the module has no such kernel.
+        """
+        found = self.functions.get(name)
+        if found is None or found.codes != codes:
+            found = self.functions[name] = Function(self, name, codes)
+        return found
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", 0):
+            self.device.dispose("module_unload", self.handle)
+
+
+class Function:
+    """A kernel of a module."""
+
+    __slots__ = ("_dynamic", "codes", "device", "handle", "module", "name")
+
+    def __init__(self, module: Module, name: str, codes: str) -> None:
+        unknown = set(codes) - set(SIZES)
+        if unknown:
+            raise ParameterError(f"parameter codes are among {''.join(SIZES)}, got {''.join(sorted(unknown))!r}")
+        self.module = module
+        self.device = module.device
+        self.name = name
+        self.codes = codes
+        self.handle: int = self.device.driver.out("module_function", module.handle, name.encode())
+        self._dynamic = 48 << 10
+
+    def attributes(self) -> dict[str, int]:
+        """What the compiled kernel uses: most threads of a block, bytes of shared and of spilled memory, registers."""
+        numbers = {"threads": 0, "shared": 1, "spilled": 3, "registers": 4}
+        out = self.device.driver.out
+        return {key: int(out("function_get", number, self.handle, type="int")) for key, number in numbers.items()}
+
+    def resident(self, threads: int, shared: int = 0) -> int:
+        """Blocks that one unit can hold at a time."""
+        return int(self.device.driver.out("occupancy", self.handle, threads, shared, type="int"))
+
+    def bind(
+        self, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[Any], overlap: bool = False
+    ) -> Launch:
+        """A launch that can be repeated at little cost; `args` are addresses (or device buffers) and numbers."""
+        return Launch(self, grid, block, shared, args, overlap)
+
+    def launch(self, stream: Stream, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[Any]) -> None:
+        Launch(self, grid, block, shared, args)(stream.handle)
+
+    def allow_shared(self, size: int) -> None:
+        """CUDA wants to be told before a kernel takes more than 48 KiB of dynamic shared memory."""
+        if size > self._dynamic:
+            driver = self.device.driver
+            if driver.kind == "cuda":
+                driver.function_set(self.handle, 8, size)
+            self._dynamic = size
+
+    def __repr__(self) -> str:
+        return f"kernel {self.name}"
+
+
+class Launch:
+    """A kernel with its grid and packed arguments: ``launch(stream handle)`` queues it.
+
+    overlap: the kernel may start while the one before it is ending (programmatic dependent launch); it must call grid_wait()
+    of the prelude before it touches memory that other kernels write or read.  Devices without it run in order.
+    """
+
+    __slots__ = ("_call", "_config", "_head", "_keep", "_pack", "_params", "_tail", "block", "function", "grid", "shared")
+
+    def __init__(
+        self, function: Function, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[Any], overlap: bool = False
+    ) -> None:
+        if len(args) != len(function.codes):
+            raise ParameterError(f"{function.name} takes {len(function.codes)} arguments, got {len(args)}")
+        self.function = function
+        self.grid = (*(int(n) for n in grid), 1, 1)[:3]
+        self.block = (*(int(n) for n in block), 1, 1)[:3]
+        self.shared = int(shared)
+        function.allow_shared(self.shared)
+        driver = function.device.driver
+        ffi = driver.ffi
+        pack = ffi.new("unsigned long long[]", max(len(args), 1))  # 8 bytes per argument
+        base = int(ffi.cast("uintptr_t", pack))
+        params = ffi.new("uintptr_t[]", [base + 8 * i for i in range(len(args))] or [0])
+        self._pack = ffi.buffer(pack)
+        self._keep = pack
+        self._params = params
+        self._config: Any = None
+        if overlap and driver.launch_extended is not None:
+            self._config = _Extended(driver, self)
+        self._call = driver.launch
+        self._head = (function.handle, *self.grid, *self.block, self.shared)
+        self._tail = (int(ffi.cast("uintptr_t", params)), 0)
+        for index, value in enumerate(args):
+            self.set(index, value)
+
+    def set(self, index: int, value: Any) -> None:
+        """Change an argument for the launches to come."""
+        code = self.function.codes[index]
+        if code == "P":
+            struct.pack_into("=Q", self._pack, 8 * index, int(getattr(value, "address", value) or 0))
+        elif code in "fd":
+            struct.pack_into("=" + code, self._pack, 8 * index, float(value))
+        else:
+            struct.pack_into("=" + code, self._pack, 8 * index, int(value))
+
+    def __call__(self, stream: int = 0) -> None:
+        try:
+            if self._config is not None:
+                self._config(stream, self._tail[0])
+            else:
+                self._call(*self._head, stream, *self._tail)
+        except DeviceError as error:
+            raise error.located(f"launch of {self.function.name} on grid {self.grid} of blocks {self.block}") from None
+
+
+class _Extended:
+    """The arguments of cuLaunchKernelEx with programmatic stream serialisation."""
+
+    SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+
+    def __init__(self, driver: Any, launch: Launch) -> None:
+        ffi = driver.ffi
+        self.driver = driver
+        self.function = launch.function.handle
+        self.attribute = ffi.new("unsigned char[]", 72)  # id, padding to 8, a union of 64 bytes
+        struct.pack_into("=IIi", ffi.buffer(self.attribute), 0, self.SERIALIZATION, 0, 1)
+        self.config = ffi.new("unsigned char[]", 56)
+        self.view = ffi.buffer(self.config)
+        struct.pack_into("=7I", self.view, 0, *launch.grid, *launch.block, launch.shared)
+        struct.pack_into("=QI", self.view, 40, int(ffi.cast("uintptr_t", self.attribute)), 1)
+
+    def __call__(self, stream: int, params: int) -> None:
+        struct.pack_into("=Q", self.view, 32, stream)
+        self.driver.launch_extended(self.config, self.function, params, 0)

@@ -1,0 +1,104 @@
+"""Streams: queues of work on a device.  Events: points in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .failures import NOT_READY, CallError
+
+if TYPE_CHECKING:
+    from .device import Device
+
+__all__ = ["Event", "Stream"]
+
+
+class Event:
+    """A point in a stream's work; with `timing`, the time when it was reached is kept."""
+
+    __slots__ = ("__weakref__", "device", "handle")
+
+    def __init__(self, device: Device, timing: bool = False) -> None:
+        device.activate()
+        self.device = device
+        self.handle: int = device.driver.out("event_create", 0 if timing else 2)
+
+    def record(self, stream: Stream) -> Event:
+        self.device.driver.event_record(self.handle, stream.handle)
+        return self
+
+    def wait(self) -> None:
+        """Block until the point is reached."""
+        self.device.driver.event_sync(self.handle)
+
+    def done(self) -> bool:
+        try:
+            self.device.driver.event_query(self.handle)
+        except CallError as error:
+            if error.code == NOT_READY:
+                return False
+            raise
+        return True
+
+    def since(self, earlier: Event) -> float:
+        """Milliseconds from an earlier event; both must have been made with timing and be reached."""
+        return float(self.device.driver.out("event_elapsed", earlier.handle, self.handle, type="float"))
+
+    def __del__(self) -> None:
+        handle = getattr(self, "handle", 0)
+        if handle:
+            self.device.dispose("event_destroy", handle)
+
+
+class Stream:
+    """A queue of work; an outside stream is wrapped by its handle and never destroyed here (0: the default stream)."""
+
+    __slots__ = ("__weakref__", "device", "handle", "owned")
+
+    def __init__(self, device: Device, handle: int | None = None) -> None:
+        self.device = device
+        self.owned = handle is None
+        if handle is None:
+            device.activate()
+            handle = device.driver.out("stream_create", 1)
+        self.handle: int = int(handle)
+
+    def wait(self) -> None:
+        """Block until all work is done.  Errors: DeviceError for what went wrong in it."""
+        self.device.driver.stream_sync(self.handle)
+
+    def done(self) -> bool:
+        try:
+            self.device.driver.stream_query(self.handle)
+        except CallError as error:
+            if error.code == NOT_READY:
+                return False
+            raise
+        return True
+
+    def after(self, event: Event | Stream) -> None:
+        """Let later work wait for an event, or for the work of another stream so far."""
+        if isinstance(event, Stream):
+            if event.handle == self.handle:
+                return
+            event = Event(self.device).record(event)
+        self.device.driver.stream_wait(self.handle, event.handle, 0)
+
+    def copy_in(self, address: int, array: Any) -> None:
+        """Host array to device memory; the array must stay unchanged until the stream got there."""
+        self.device.driver.h2d(address, array.__array_interface__["data"][0], array.nbytes, self.handle)
+
+    def copy_out(self, array: Any, address: int) -> None:
+        self.device.driver.d2h(array.__array_interface__["data"][0], address, array.nbytes, self.handle)
+
+    def copy(self, to: int, source: int, size: int) -> None:
+        self.device.driver.d2d(to, source, size, self.handle)
+
+    def fill(self, address: int, byte: int, size: int) -> None:
+        self.device.driver.fill8(address, byte, size, self.handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "owned", False) and getattr(self, "handle", 0):
+            self.device.dispose("stream_destroy", self.handle)
+
+    def __repr__(self) -> str:
+        return f"stream {self.handle:#x} of {self.device}"

@@ -1,0 +1,119 @@
+"""The laws that code can check: what the core may name, and what an import may do."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mgx_core
+
+CORE = Path(mgx_core.__file__).parent
+FOREIGN = re.compile(r"(?<![a-z])(cuda|hip|dnnl|onnx|torch)(?![a-z])", re.IGNORECASE)
+
+# where a target's or a format's name may stand in code: convenience functions that ask the plugin manager, hints about what to
+# install, DLPack's own names of device types, and the words of the command line
+ALLOWED = {
+    "__init__.py": r"(api:)?(parse_onnx|parse_onnx_buffer|get_onnx_operators)",
+    "api.py": r"parse_onnx|parse_onnx_buffer|get_onnx_operators|onnx",
+    "plugins.py": r"onnx|torch|mgx-(cpu-dnnl|gpu-hip|onnx|torch)",
+    "dlpack.py": r"CUDA( managed)?",
+}
+
+
+def foreign_words(source: str) -> list[str]:
+    """Identifiers and strings (not docstrings, not comments) that name a target or a format."""
+    tree = ast.parse(source)
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {
+        id(n.body[0].value)
+        for n in ast.walk(tree)
+        if isinstance(n, documented)
+        and n.body
+        and isinstance(n.body[0], ast.Expr)
+        and isinstance(n.body[0].value, ast.Constant)
+    }
+    words = [
+        value
+        for node in ast.walk(tree)
+        if id(node) not in docstrings
+        for _, value in ast.iter_fields(node)
+        if isinstance(value, str)
+    ]
+    return [w for w in words if FOREIGN.search(w)]
+
+
+@pytest.mark.parametrize("path", sorted(CORE.rglob("*.py")), ids=lambda p: str(p.relative_to(CORE)))
+def test_the_core_names_no_target_and_no_format(path):
+    place = path.relative_to(CORE)
+    if place.parts[0] == "driver":
+        wrong = [w for w in foreign_words(path.read_text()) if re.search(r"cuda|hip\b|dnnl|torch", w, re.IGNORECASE)]
+    else:
+        allowed = re.compile(ALLOWED.get(str(place), r"(?!)"))
+        wrong = [w for w in foreign_words(path.read_text()) if not allowed.fullmatch(w)]
+    assert wrong == []
+
+
+def test_the_check_itself_sees_what_it_should():
+    source = '"""onnx in prose"""\nimport torch\ndef run_on_hip(x): "cuda doc"\nname = "dnnl"  # onnx\nship = chip = "pytorch"\n'
+    assert sorted(foreign_words(source)) == ["dnnl", "run_on_hip", "torch"]
+
+
+def loaded_by(code: str) -> list[str]:
+    script = f"import json, sys\n{code}\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_importing_the_core_does_next_to_nothing():
+    loaded = loaded_by("import mgx_core")
+    heavy = {"onnx", "onnxruntime", "torch", "scipy", "pluggy", "msgpack", "rich", "click", "importlib.metadata"}
+    assert heavy & set(loaded) == set()
+    own = {m for m in loaded if m.startswith("mgx")}
+    assert not {m for m in own if not m.startswith("mgx_core")}
+    assert not {
+        m
+        for m in own
+        if re.match(r"mgx_core\.(ops|plugins|passes|compiler|executable|store|driver|target|quantize)", m)
+    }
+
+
+def test_building_shapes_and_arguments_loads_no_ops():
+    loaded = loaded_by(
+        "import mgx_core as mgx; mgx.Argument([1.0]); mgx.Shape('float', [2]); mgx.Program(); mgx.dim.symbol('n')"
+    )
+    assert not {m for m in loaded if m.startswith(("mgx_core.ops", "mgx_core.plugins")) or m == "pluggy"}
+
+
+def test_asking_for_an_op_loads_no_frontend_and_no_target():
+    loaded = loaded_by("import mgx_core as mgx; mgx.op('add'); mgx.plugin_manager().named('targets')")
+    assert "onnx" not in loaded
+    assert not {
+        m for m in loaded if re.fullmatch(r"mgx_\w+\.(target|frontend|parser)", m) and not m.startswith("mgx_core")
+    }
+
+
+def test_importing_changes_no_state_of_others():
+    code = """
+import os, warnings, logging, numpy as np
+def state():
+    return repr((dict(os.environ), warnings.filters, logging.root.handlers, np.geterr(), np.get_printoptions()))
+before = state()
+import mgx_core
+from mgx_core import ops
+assert state() == before"""
+    assert "mgx_core.ops" in loaded_by(code)
+
+
+def test_the_environment_is_read_in_one_place():
+    readers = {
+        str(p.relative_to(CORE))
+        for p in CORE.rglob("*.py")
+        if re.search(r"\bos\.(environ|getenv)\b", p.read_text()) and "driver" not in p.parts
+    }
+    assert readers == {"plugins.py"}

@@ -1,0 +1,60 @@
+"""The public names, held: a name that goes, or comes, is a decision."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import mgx_core as mgx
+
+HELD = """
+    Argument Builder CompileOptions DType DeviceError Dim DynamicDimension Executable HostContext HostKernel Instruction Kernel
+    Kernels Launch Lazy MgxError Module No OpSet Operation OptionalShape ParameterError ParseError Pass PassError PluginError
+    Pointwise Program Reference Rules SequenceShape Shape ShapeError StoreError Target TupleShape UnrankedError UnsupportedError
+    __version__ argument argument_from_pointer best_target create_argument define_op dim dtype fill_argument generate_argument
+    get_onnx_operators get_target hookimpl load load_buffer op ops optimize parse_onnx parse_onnx_buffer parse_program
+    plugin_manager program quantize_bf16 quantize_fp16 save save_buffer scalar shape
+"""
+NAMES = HELD.split()
+
+
+def test_these_are_the_public_names():
+    assert sorted(mgx.__all__) == NAMES
+    assert dir(mgx) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_is_there_and_says_what_it_is(name):
+    found = getattr(mgx, name)
+    assert getattr(mgx, name) is found
+    if inspect.isclass(found) or inspect.isfunction(found) or inspect.ismodule(found):
+        assert inspect.getdoc(found)
+
+
+def test_other_names_are_not():
+    with pytest.raises(AttributeError, match="module 'mgx_core' has no attribute 'nothing'"):
+        _ = mgx.nothing
+
+
+def test_three_names_are_classes_and_not_the_modules_of_that_name():
+    assert (mgx.argument, mgx.program, mgx.shape) == (mgx.Argument, mgx.Program, mgx.Shape)
+    from mgx_core.shape import matches
+
+    assert callable(matches)
+    assert mgx.shape is mgx.Shape
+
+
+def test_errors_form_one_tree():
+    errors = [getattr(mgx, n) for n in NAMES if n.endswith("Error")]
+    assert len(errors) == 10
+    assert all(issubclass(e, mgx.MgxError) for e in errors)
+    assert issubclass(mgx.UnrankedError, mgx.ShapeError)
+    assert issubclass(mgx.ShapeError, ValueError)
+    assert issubclass(mgx.UnsupportedError, NotImplementedError)
+
+
+def test_errors_tell_their_place_outermost_first():
+    error = mgx.ShapeError("extents differ").located("add").located("node 'a'").located("add")
+    assert str(error) == "node 'a': add: extents differ"
+    assert error.message == "extents differ"
