@@ -13,7 +13,7 @@ from mgx_core.shape import AnyShape
 
 from ..emitter import Emitter
 from ..kernel import Declined, Results
-from ..layout import as_channels_last, descriptor, is_channels_last
+from ..layout import as_channels_last, descriptor
 from ..values import Value, channels_last
 from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, offer, only
@@ -63,12 +63,8 @@ def convolve(e: Emitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None)
     strides = per_axis(op.stride, len(window), "stride")
     dilations = per_axis(op.dilation, len(window), "dilation")
     begin, end = explicit_padding(x.lens[2:], window, strides, dilations, op.padding, op.padding_mode)
-    residual = None if epilogue is None else epilogue.residual
-    if residual is not None and not is_channels_last(residual):
-        residual = epilogue.residual = None  # type: ignore[union-attr]
-    if residual is not None:
-        out = Value(Shape(residual.shape.dtype, lens, channels_last(lens)), residual.buffer, residual.offset)
-    else:
+    out = None if epilogue is None else epilogue.in_place([x, w], channels_last(lens))
+    if out is None:
         out = e.allocate(x.shape.dtype if epilogue is None else epilogue.dtype, lens, channels_last(lens))
     weights = _grouped(w, op.group)
     w_md = descriptor(weights)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mgx_core import Instruction, Module, No
+from mgx_core import Instruction, Module, No, Shape
 from mgx_core.dtype import DType
 
 from ..emitter import Emitter
@@ -52,6 +52,18 @@ class Epilogue:
                 ops.append(("binary", link.algorithm, _operand_descriptor(operand, flat)))
                 self._operands.append(operand)
         return {"post_ops": ops} if ops else {}
+
+    def in_place(self, operands: Sequence[Value], strides: Sequence[int]) -> Value | None:
+        """The result on the residual's memory; None, and no residual any more, if that does not lie so or is read as well."""
+        residual = self.residual
+        if residual is None:
+            return None
+        dense = all(n == 1 or a == b for n, a, b in zip(residual.lens, residual.strides, strides, strict=True))
+        read = {id(v.buffer) for v in operands} | {id(v.buffer) for _, v in self.links if v is not None and v is not residual}
+        if not dense or id(residual.buffer) in read:
+            self.residual = None
+            return None
+        return Value(Shape(self.dtype, residual.lens, strides), residual.buffer, residual.offset)
 
     def arguments(self, made: Any) -> dict[int, Value]:
         """The values that the post-ops read, by the primitive's argument numbers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core import Instruction, Kernels, Module, No, Operation
+from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
 from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
 from mgx_core.shape import AnyShape
@@ -63,6 +63,8 @@ def product(e: Emitter, a: Value, b: Value, epilogue: Epilogue | None, out: Valu
 
     lens = [*a.lens[:-1], b.lens[-1]]
     k = a.lens[-1]
+    if epilogue is not None and epilogue.residual is not None:
+        out = epilogue.in_place([a, b], Shape(epilogue.dtype, lens).strides())
     if out is None:
         out = e.allocate(a.shape.dtype if epilogue is None else epilogue.dtype, lens)
     if 0 in lens or k == 0:

@@ -1,0 +1,145 @@
+"""Convolutions with their epilogues by cuDNN, channels last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from mgx_core import dtype
+from mgx_core.dtype import DType
+from mgx_core.errors import ParameterError
+from mgx_core.kernel import No
+
+from .cudnn import Cudnn, CudnnPlan, notes_for
+from .cudnn_graph import Convolve, Graph
+from .epilogue import Epilogue, check, words
+
+__all__ = ["ConvProblem", "conv_graph", "plan_conv", "plans_conv"]
+
+
+@dataclass(frozen=True)
+class ConvProblem:
+    """y = epilogue(x correlated with w), channels last in memory.
+
+    dims: (batch, channels, *image) of x, in memory [batch, *image, channels]; filters: number of output channels; kernel:
+    extents of w, in memory [filters, *kernel, channels / groups]; pads: before and after each image axis; bias [filters];
+    residual like y.  x_pitch, y_pitch, residual_pitch: elements from pixel to pixel, more than the channels where the
+    tensor is a slice of a wider one (0: no gap).  Sums are float32 (float64 for float64); tf32: float32 operands may be
+    rounded to TF32.  Errors: ParameterError for extents that do not fit.
+    """
+
+    dims: tuple[int, ...]
+    filters: int
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...] = (1, 1)
+    dilation: tuple[int, ...] = (1, 1)
+    pads: tuple[tuple[int, int], ...] = ((0, 0), (0, 0))
+    groups: int = 1
+    dtype: DType = dtype.float16
+    epilogue: Epilogue = ()
+    bias_dtype: DType | None = None
+    out_dtype: DType | None = None
+    tf32: bool = False
+    x_pitch: int = 0
+    y_pitch: int = 0
+    residual_pitch: int = 0
+    align: int = 16
+
+    def __post_init__(self) -> None:
+        check(self.epilogue)
+        rank = len(self.dims) - 2
+        for word, value in (("kernel", self.kernel), ("stride", self.stride), ("dilation", self.dilation), ("pads", self.pads)):
+            if len(value) != rank:  # type: ignore[arg-type]
+                raise ParameterError(f"a convolution over {rank} axes needs {rank} values of {word}, got {value}")
+        if self.dims[1] % self.groups or self.filters % self.groups:
+            raise ParameterError(f"{self.dims[1]} channels and {self.filters} filters must divide into {self.groups} groups")
+        if min(self.image) < 1:
+            raise ParameterError(f"the kernel {self.kernel} is larger than the padded image {self.dims[2:]}")
+        for word, pitch, least in (
+            ("x_pitch", self.x_pitch, self.dims[1]), ("y_pitch", self.y_pitch, self.filters),
+            ("residual_pitch", self.residual_pitch, self.filters),
+        ):  # fmt: skip
+            if pitch and pitch < least:
+                raise ParameterError(f"{word} must be at least {least}, got {pitch}")
+
+    @cached_property
+    def image(self) -> tuple[int, ...]:
+        """Extents of y's image axes."""
+        return tuple(
+            (n + sum(pad) - (k - 1) * d - 1) // s + 1
+            for n, k, s, d, pad in zip(self.dims[2:], self.kernel, self.stride, self.dilation, self.pads, strict=True)
+        )
+
+    @property
+    def out_dims(self) -> tuple[int, ...]:
+        return (self.dims[0], self.filters, *self.image)
+
+    @property
+    def flops(self) -> int:
+        return 2 * math.prod(self.out_dims) * (self.dims[1] // self.groups) * math.prod(self.kernel)
+
+    def __str__(self) -> str:
+        def joined(values: Any) -> str:
+            return "x".join(map(str, values))
+
+        details = "" if set(self.stride) == {1} else f" /{joined(self.stride)}"
+        details += "" if self.groups == 1 else f" g{self.groups}"
+        return f"{joined(self.dims)} -> {self.filters} k{joined(self.kernel)}{details} {self.dtype.name}{words(self.epilogue)}"
+
+
+def channels_last(dims: tuple[int, ...], pitch: int) -> tuple[int, ...]:
+    """Strides, in the order batch, channels, image, of a tensor whose pixels lie `pitch` elements apart (0: no gap)."""
+    strides, step = [], pitch or dims[1]
+    for n in reversed(dims[2:]):
+        strides.append(step)
+        step *= n
+    return (step, 1, *reversed(strides))
+
+
+def conv_graph(p: ConvProblem) -> Graph | No:
+    """The operation graph: the convolution and a pointwise node for each step; the last one writes y."""
+    if any(before != after for before, after in p.pads):
+        return No(f"cuDNN takes the same padding before and after, asked for {p.pads}")
+    compute = dtype.float64 if p.dtype is dtype.float64 else dtype.float32
+    graph = Graph(compute=compute)
+    align = p.align
+    x = graph.operand("x", p.dims, channels_last(p.dims, p.x_pitch), p.dtype, align)
+    w_dims = (p.filters, p.dims[1] // p.groups, *p.kernel)
+    w = graph.operand("w", w_dims, channels_last(w_dims, 0), p.dtype, align)
+    y = graph.operand("y", p.out_dims, channels_last(p.out_dims, p.y_pitch), p.out_dtype or p.dtype, align)
+    # where steps follow, their sums stay in the compute type until y is written
+    at = y if not p.epilogue else graph.tensor(p.out_dims, channels_last(p.out_dims, 0), compute, virtual=True)
+    graph.nodes.append(
+        Convolve(x, w, at, p.stride, p.dilation, tuple(before for before, _ in p.pads), compute)
+    )
+    for number, step in enumerate(p.epilogue):
+        last = y if number == len(p.epilogue) - 1 else None
+        if step == "bias":
+            dims = (1, p.filters, *(1 for _ in p.kernel))
+            bias = graph.operand("bias", dims, channels_last(dims, 0), p.bias_dtype or p.dtype, align)
+            at = graph.pointwise("add", at, bias, y=last)
+        elif step == "residual":
+            strides = channels_last(p.out_dims, p.residual_pitch)
+            at = graph.pointwise("add", at, graph.operand("residual", p.out_dims, strides, p.dtype, align), y=last)
+        else:
+            assert not isinstance(step, str)
+            at = graph.activate(step, at, last)
+    return graph
+
+
+def plan_conv(cudnn: Cudnn, p: ConvProblem, choice: Mapping[str, Any] | None = None) -> CudnnPlan | No:
+    """The saved plan, or the first that cuDNN's heuristics find.
+
+    Launches take x, w, y, and bias and residual where the epilogue has them.
+    """
+    graph = conv_graph(p)
+    return graph if isinstance(graph, No) else cudnn.plan(f"cudnn conv {p}", graph, notes_for(p.dtype, p.tf32), choice)
+
+
+def plans_conv(cudnn: Cudnn, p: ConvProblem, count: int = 8) -> list[CudnnPlan] | No:
+    """Several plans to time against each other."""
+    graph = conv_graph(p)
+    return graph if isinstance(graph, No) else cudnn.plans(f"cudnn conv {p}", graph, notes_for(p.dtype, p.tf32), count)
