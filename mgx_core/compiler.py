@@ -6,6 +6,7 @@ from typing import Any
 
 from .errors import ParameterError
 from .executable import Executable
+from .extensions import passes_of
 from .ir.module import Module
 from .options import CompileOptions
 from .passes.eliminate_convert import CONVERTS
@@ -20,7 +21,7 @@ from .passes.raise_activations import ACTIVATIONS
 from .passes.rewrite_rules import Rewrite
 from .passes.simplify_algebra import SIMPLIFY
 from .pipeline import Pipeline, Stage
-from .target import Context, Target, passes_of
+from .target import Context, Target
 
 __all__ = ["compile_module", "optimize_module", "stages"]
 

@@ -14,6 +14,7 @@ import numpy as np
 from .argument import Argument, Value, as_value, shape_of
 from .dim import bounds
 from .errors import DeviceError, ParameterError, ShapeError
+from .extensions import kernels_of, passes_of
 from .interpret import bind_symbols, check_symbols
 from .ir.instruction import Instruction
 from .ir.module import Module
@@ -22,7 +23,7 @@ from .options import CompileOptions
 from .passes.lower import Lower, Placement
 from .pipeline import PassRecord, Pipeline, Stage
 from .shape import AnyShape, Shape, TupleShape, matches
-from .target import HostRunner, Runner, Target, kernels_of, passes_of, runner_of
+from .target import HostRunner, Runner, Target, runner_of
 
 __all__ = ["Executable", "Instance", "Timing", "lowered"]
 

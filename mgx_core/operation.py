@@ -116,7 +116,7 @@ class Field:
 
     def __init__(self, owner: str, name: str, annotation: Any, default: Any) -> None:
         word = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
-        if not isinstance(annotation, str) and "[" in str(annotation) or "|" in str(annotation):
+        if (not isinstance(annotation, str) and "[" in str(annotation)) or "|" in str(annotation):
             word = str(annotation).replace("typing.", "").replace("mgx_core.dtype.", "")
         self.name = name
         self.annotation: str = word

@@ -13,9 +13,8 @@ from .ir.module import Module, nested
 from .kernel import Kernels
 from .memory import MemoryPlan
 from .options import CompileOptions
-from .pipeline import Pass
 
-__all__ = ["Context", "HostContext", "HostRunner", "Runner", "Target", "kernels_of", "passes_of", "runner_of"]
+__all__ = ["Context", "HostContext", "HostRunner", "Runner", "Target", "runner_of"]
 
 
 @runtime_checkable
@@ -87,22 +86,6 @@ def aligned(literal: Argument) -> Argument:
     if isinstance(value, np.ndarray) and not value.flags.aligned:
         return Argument.from_value(value.copy(), literal.shape)
     return literal
-
-
-def passes_of(target: Target, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
-    """The passes that a target adds to a stage, and then those that plugins add for it."""
-    from .plugins import manager
-
-    give = getattr(target, "passes", None)
-    own = () if give is None else give(stage, context, options)
-    return [*own, *manager().passes(target.name, stage)]
-
-
-def kernels_of(target: Target, context: Any) -> Kernels:
-    """A target's plans; those that plugins add for it are asked first."""
-    from .plugins import manager
-
-    return manager().kernels(target.name) + target.kernels(context)
 
 
 def runner_of(target: Target, module: Module, plan: MemoryPlan, context: Any, options: CompileOptions) -> Runner:

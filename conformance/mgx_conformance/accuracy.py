@@ -28,23 +28,12 @@ SAFETY: Final = 4.0  # a few uniform samples understate the largest deviation; b
 CONFIDENCE: Final = 6.0  # rounding errors are taken as independent: a sum's grows with sqrt(n), at 6 standard deviations
 
 EXACT_PRIMITIVES: Final = frozenset(
-    "neg abs sign min max floor ceil round trunc lt le gt ge eq ne isnan isinf logical_and logical_or logical_xor logical_not "
-    "bitwise_and bitwise_or bitwise_xor bitwise_not shift_left shift_right where".split()
+    ["neg", "abs", "sign", "min", "max", "floor", "ceil", "round", "trunc", "lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf", "logical_and", "logical_or", "logical_xor", "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left", "shift_right", "where"]
 )
-ROUNDED_PRIMITIVES: Final = frozenset("add sub mul div sqrt".split())  # correctly rounded, or one unit off on fast hardware
+ROUNDED_PRIMITIVES: Final = frozenset(["add", "sub", "mul", "div", "sqrt"])  # correctly rounded, or one unit off on fast hardware
 
 EXACT: Final = frozenset(
-    "identity bit_cast multibroadcast broadcast broadcast_for_dot broadcast_with_dims scalar tile array_feature_extractor "
-    "binarizer imputer one_hot_encoder concat get_tuple_elem dimensions_of fill eye_like allocate load image_decoder gather "
-    "gather_elements gathernd onehot trilu concat_past_present label_encoder diagonal zip_map cast_map dict_vectorizer transpose "
-    "contiguous layout reverse reverse_sequence nonmaxsuppression pack_int4 unpack_int4 pack_fp4 unpack_fp4 unpack_bits pad "
-    "fixed_pad max_pool_indices max_unpool capture rnn_last_hs_output rnn_var_sl_last_output rnn_last_cell_output "
-    "rnn_var_sl_shift_sequence rnn_var_sl_shift_output reduce_max reduce_min reduce_any reduce_all argmax argmin reshape "
-    "reshape_lazy flatten squeeze unsqueeze as_shape max_roi_pool scatter_none scatter_min scatter_max scatternd_none "
-    "scatternd_min scatternd_max tensor_scatter nonzero compress unique sequence_construct sequence_empty sequence_at "
-    "sequence_insert sequence_erase sequence_length split_to_sequence concat_from_sequence optional optional_has_element "
-    "optional_get_element slice split step scan_slice hardmax string_concat string_split string_normalizer regex_full_match "
-    "tokenizer topk im2col undefined outline select_module if loop scan run_on_target tf_idf_vectorizer".split()
+    ["identity", "bit_cast", "multibroadcast", "broadcast", "broadcast_for_dot", "broadcast_with_dims", "scalar", "tile", "array_feature_extractor", "binarizer", "imputer", "one_hot_encoder", "concat", "get_tuple_elem", "dimensions_of", "fill", "eye_like", "allocate", "load", "image_decoder", "gather", "gather_elements", "gathernd", "onehot", "trilu", "concat_past_present", "label_encoder", "diagonal", "zip_map", "cast_map", "dict_vectorizer", "transpose", "contiguous", "layout", "reverse", "reverse_sequence", "nonmaxsuppression", "pack_int4", "unpack_int4", "pack_fp4", "unpack_fp4", "unpack_bits", "pad", "fixed_pad", "max_pool_indices", "max_unpool", "capture", "rnn_last_hs_output", "rnn_var_sl_last_output", "rnn_last_cell_output", "rnn_var_sl_shift_sequence", "rnn_var_sl_shift_output", "reduce_max", "reduce_min", "reduce_any", "reduce_all", "argmax", "argmin", "reshape", "reshape_lazy", "flatten", "squeeze", "unsqueeze", "as_shape", "max_roi_pool", "scatter_none", "scatter_min", "scatter_max", "scatternd_none", "scatternd_min", "scatternd_max", "tensor_scatter", "nonzero", "compress", "unique", "sequence_construct", "sequence_empty", "sequence_at", "sequence_insert", "sequence_erase", "sequence_length", "split_to_sequence", "concat_from_sequence", "optional", "optional_has_element", "optional_get_element", "slice", "split", "step", "scan_slice", "hardmax", "string_concat", "string_split", "string_normalizer", "regex_full_match", "tokenizer", "topk", "im2col", "undefined", "outline", "select_module", "if", "loop", "scan", "run_on_target", "tf_idf_vectorizer"]
 )
 
 

@@ -36,7 +36,7 @@ def weight(ins: Instruction) -> Array | None:
     if source.literal is None or not isinstance(source.literal.value, np.ndarray):
         return None
     value = source.literal.value
-    return value if 2 <= value.ndim and value.size <= LARGEST else None
+    return value if value.ndim >= 2 and value.size <= LARGEST else None
 
 
 def reweighted(b: Builder, old: Instruction, value: Array) -> Instruction | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-
 from mgx_core import Instruction, Module, Shape, TupleShape
 from mgx_core.interpret import Interpreter, Observer, bind_symbols, reads
 

@@ -81,7 +81,7 @@ std::string model_name() {
     return "unknown";
 }
 
-constexpr int64_t rounds = 4000000;
+constexpr int64_t rounds = 1000000;
 constexpr int chains = 12; // independent sums: enough to hide the latency of two units
 
 // Twelve named sums, each advanced by one instruction a round; the empty asm keeps them in registers and alive.

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.kernel import run_numpy
+from mgx_cpu_dnnl.jit.move import compile_gather, compile_pad, compile_pooling, compile_resize
+
 from mgx_core import dtype as dt
 from mgx_core.kernel import No
 from mgx_core.ops.index import Gather
@@ -11,9 +15,6 @@ from mgx_core.ops.pad import Pad
 from mgx_core.ops.pooling import Pooling
 from mgx_core.ops.resize import Resize
 from mgx_core.shape import Shape
-from mgx_cpu_dnnl.jit.engine import Engine
-from mgx_cpu_dnnl.jit.kernel import run_numpy
-from mgx_cpu_dnnl.jit.move import compile_gather, compile_pad, compile_pooling, compile_resize
 
 
 @pytest.fixture(scope="module", params=["host", "avx2"])

@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.kernel import run_numpy
+from mgx_cpu_dnnl.jit.pointwise import compile_copy, compile_pointwise
+
 from mgx_core import dtype as dt
 from mgx_core.interpret import Interpreter
 from mgx_core.ir.module import Module
@@ -14,9 +18,6 @@ from mgx_core.ops import activation, compare, convert, pointwise
 from mgx_core.ops.broadcast import Broadcast, Multibroadcast
 from mgx_core.ops.reshape import Squeeze, Unsqueeze
 from mgx_core.shape import Shape
-from mgx_cpu_dnnl.jit.engine import Engine
-from mgx_cpu_dnnl.jit.kernel import run_numpy
-from mgx_cpu_dnnl.jit.pointwise import compile_copy, compile_pointwise
 
 ENGINES: dict[str, Engine] = {}
 

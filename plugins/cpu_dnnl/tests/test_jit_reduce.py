@@ -6,6 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.kernel import run_numpy
+from mgx_cpu_dnnl.jit.norm import compile_op, norm_body
+from mgx_cpu_dnnl.jit.reduce import compile_reduce
+
 from mgx_core import dtype as dt
 from mgx_core.interpret import Interpreter
 from mgx_core.ir.module import Module
@@ -13,10 +18,6 @@ from mgx_core.kernel import No
 from mgx_core.ops import activation, norm, pointwise, reduce, softmax
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.shape import Shape
-from mgx_cpu_dnnl.jit.engine import Engine
-from mgx_cpu_dnnl.jit.kernel import run_numpy
-from mgx_cpu_dnnl.jit.norm import compile_op, norm_body
-from mgx_cpu_dnnl.jit.reduce import compile_reduce
 
 ENGINES: dict[str, Engine] = {}
 

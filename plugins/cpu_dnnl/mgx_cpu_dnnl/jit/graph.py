@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+
 from mgx_core import dtype as dt
 from mgx_core.dtype import DType
 from mgx_core.ir.instruction import Instruction

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from mgx_core import dtype as dt
 from mgx_core.kernel import No
 from mgx_core.ops.pad import Pad

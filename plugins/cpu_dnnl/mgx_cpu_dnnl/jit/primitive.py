@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
+
 from mgx_core import dtype as dt
 from mgx_core.dtype import DType
 

@@ -80,8 +80,8 @@ class Scope:
         c = self.c
         match node.kind:
             case "const":
-                from .graph import _number
                 from .code import constant
+                from .graph import _number
 
                 return constant(_number(node), elem_of(node.dtype), self.n)
             case "load":

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+
 from mgx_core import dtype as dt
 from mgx_core.kernel import No
 from mgx_core.shape import Shape

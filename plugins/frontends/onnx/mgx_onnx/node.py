@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 
 from mgx_core import Instruction, Module, ParseError, UnsupportedError
-from mgx_core import op as make_op
 from mgx_core import dim as dims_
+from mgx_core import op as make_op
 from mgx_core.argument import Array
 from mgx_core.dim import Dim
 from mgx_core.dtype import DType, of

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+
 from mgx_core.dtype import DType
 from mgx_core.errors import UnsupportedError
 from mgx_core.operation import Pointwise

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
 from mgx_core import Module, No, Shape
 from mgx_core.ops.axes import normalize, normalize_all
 from mgx_core.scalar import convert

@@ -14,7 +14,19 @@ from .geometry import ceil_div, decompose, index_type, load_code, memory_order, 
 from .moving import inner_axis, straight
 from .pointwise import kernel, threads_of
 from .reduce import fused_reduce
-from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Number, Tensor, computed, finish, read, stored, written
+from .source import (
+    NAME,
+    DeviceTraits,
+    KernelLaunch,
+    KernelSource,
+    Number,
+    Tensor,
+    computed,
+    finish,
+    read,
+    stored,
+    written,
+)
 
 __all__ = ["max_pool_indices", "pooling"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mgx_core import Instruction
 
-from .bodies import Access, Body, Source, is_reduction
+from .bodies import Access, Body, is_reduction
 from .expressions import FLOATS, UNSIGNED, Lines, Value, constant
 from .geometry import Loop, index_type, memory_order, merge
 from .source import Buffer, Tensor, computed, read, stored

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mgx_core.errors import DeviceError
 
+from .compiler import CompileError
 from .source import EMULATOR, complete
 
 __all__ = ["HostCompiler", "cache_directory", "emulator_library", "find_cxx"]
@@ -83,7 +84,7 @@ class HostCompiler:
         return cxx_version()
 
     def compile(self, text: str, flags: Sequence[str], arch: str) -> bytes:
-        """Errors: DeviceError with the compiler's log."""
+        """Errors: CompileError with the compiler's log."""
         wave = arch.removeprefix("host")
         command = [find_cxx(), "-x", "c++", "-O1", "-std=c++17", "-shared", "-fPIC", "-w", *_half_flags(), f"-DWAVE={wave}"]
         with tempfile.TemporaryDirectory(prefix="mgx-") as folder:
@@ -96,5 +97,5 @@ class HostCompiler:
                 check=False,
             )
             if done.returncode:
-                raise DeviceError(done.stderr.strip())
+                raise CompileError("g++", arch, done.stderr.strip())
             return out.read_bytes()

@@ -15,6 +15,7 @@ PARTS: Final = ("platform.h", "types.h", "math.h", "wave.h", "memory.h")
 MATRIX: Final = "matrix.h"
 
 _KERNEL = re.compile(r"\bKERNEL\s*\([^)]*\)\s*(\w+)\s*\(([^)]*)\)")
+_NAMED = re.compile(r"\bKERNEL\s*\([^)]*\)\s*(\w+)")
 _INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.M)
 
 # C type -> (struct code, bytes)
@@ -54,7 +55,17 @@ def complete(text: str, *, emulated: bool = False) -> str:
     head = prelude(matrix="frag_" in text or "unit::" in text or "FRAG" in text, emulated=emulated)
     out = f'{head}\n#line 1 "kernels.hip"\n{text}\n'
     if emulated:
-        out += f"EMU_MODULE({', '.join(f'EMU_ENTRY({name})' for name in kernels(text))})\n"
+        out += f"EMU_MODULE({', '.join(_entries(text))})\n"
+    return out
+
+
+def _entries(text: str) -> list[str]:
+    """Kernels with the namespace that a joined text puts them in."""
+    out, space = [], ""
+    for line in text.splitlines():
+        if line.startswith("namespace unit_"):
+            space = line.split()[1] + "::"
+        out += [f'EMU_ENTRY("{name}", {space}{name})' for name in _NAMED.findall(line)]
     return out
 
 

@@ -109,8 +109,9 @@ class Descriptor:
 
     def get_bytes(self, attribute: Attr) -> bytes:
         size = self._get(attribute, Type.CHAR, 0, None)
-        text = ctypes.create_string_buffer(size)
-        return text.raw[: self._get(attribute, Type.CHAR, size, text)].rstrip(b"\0")
+        text = ctypes.create_string_buffer(max(size, 1))
+        found = self._get(attribute, Type.CHAR, size, text)
+        return text.raw[:found].rstrip(b"\0")
 
     def get_descriptors(self, attribute: Attr, kind: Kind, count: int) -> list[Descriptor]:
         """Descriptors of a kind, filled from the attribute."""
@@ -313,7 +314,9 @@ class Cudnn:
     def plan(self, name: str, graph: Graph, banned: frozenset[Note], choice: Mapping[str, Any] | None = None) -> CudnnPlan | No:
         """The saved plan if it is of this version of the library, else the first that the heuristics find."""
         if choice is not None and choice.get("version") == self.version:
-            return self.restore(name, graph, str(choice["plan"]))
+            restored = self.restore(name, graph, str(choice["plan"]))
+            if not isinstance(restored, No):
+                return restored
         for plan in self.search(name, graph, banned):
             if not isinstance(plan, No):
                 return plan

@@ -70,7 +70,7 @@ _KNOWN = {
 
 def properties_of(arch: str) -> Properties:
     """The properties of a typical device of an architecture, for compiling without one.  Errors: DeviceError if unknown."""
-    plain = arch.split(":")[0].removesuffix("a") if arch.startswith("sm_") else arch.split(":")[0]
+    plain = arch.split(":", maxsplit=1)[0].removesuffix("a") if arch.startswith("sm_") else arch.split(":", maxsplit=1)[0]
     if plain not in _KNOWN:
         raise DeviceError(f"an architecture is one of {', '.join(_KNOWN)}, got {arch!r}")
     units, shared, l2 = _KNOWN[plain]

@@ -121,7 +121,12 @@ double now() { return std::chrono::duration<double, std::milli>(std::chrono::ste
 
 extern "C" {
 void API(SetOrder)(int order) { order_of_threads = order; }
-const char* API(LastFault)() { return last_fault; }
+const char* API(LastFault)() {  // tells each fault once
+  static thread_local char told[sizeof last_fault];
+  memcpy(told, last_fault, sizeof told);
+  *last_fault = 0;
+  return told;
+}
 
 const char* API(GetErrorName)(int e) {
   switch (e) {

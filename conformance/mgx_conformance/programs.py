@@ -1,0 +1,63 @@
+"""Programs on which executables are held to their contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Program, Shape, dim
+from mgx_core.ops import STANDARD
+
+__all__ = ["layers", "passing_through", "symbolic", "values"]
+
+make = STANDARD.make
+
+
+def weights(seed: int, *dims: int) -> Any:
+    return (np.random.default_rng(seed).standard_normal(dims) / np.sqrt(dims[0])).astype(np.float32)
+
+
+def dense(main: Any, x: Any, seed: int, n: int, m: int) -> Any:
+    """tanh(x w + b)."""
+    y = main.add(make("dot"), x, main.add_literal(weights(seed, n, m)))
+    b = main.add(make("multibroadcast", out_lens=y.shape.dims), main.add_literal(weights(seed + 1, m)))
+    return main.add(make("tanh"), main.add(make("add"), y, b))
+
+
+def layers(rows: Any = 4) -> Program:
+    """Two dense layers, a softmax and a sum: products, groups, a reduction, two parameters, three results."""
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", (rows, 24)))
+    s = main.add_parameter("scale", Shape("float32", (1,)))
+    y = dense(main, dense(main, x, 1, 24, 48), 3, 48, 10)
+    y = main.add(make("mul"), y, main.add(make("multibroadcast", out_lens=y.shape.dims), s))
+    total = main.add(make("reduce_sum", axes=(1,)), main.add(make("abs"), y))
+    main.add_return([main.add(make("softmax", axis=-1), y), total, main.add(make("argmax", axis=1), y)])
+    return program
+
+
+def symbolic() -> Program:
+    """The same for any number of rows from 1 to 64."""
+    return layers(dim.symbol("rows", 1, 64))
+
+
+def passing_through() -> Program:
+    """Results that are a parameter, a literal, views of both, one value twice."""
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", (3, 4)))
+    c = main.add_literal(weights(7, 3, 4))
+    view = main.add(make("transpose", permutation=(1, 0)), x)
+    part = main.add(make("slice", axes=(0,), starts=(1,), ends=(3,)), c)
+    y = main.add(make("add"), x, c)
+    main.add_return([x, c, view, part, y, y])
+    return program
+
+
+def values(program: Program, seed: int, rows: int = 4) -> dict[str, Any]:
+    """Random values of a program's parameters."""
+    rng = np.random.default_rng(seed)
+    shapes = program.get_parameter_shapes()
+    return {n: rng.standard_normal(s.substitute({"rows": rows}).lens()).astype(np.float32) for n, s in shapes.items()}

@@ -1,0 +1,306 @@
+"""What every executable promises its callers, whatever the target."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import os
+import resource
+import sys
+import threading
+import tracemalloc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core
+from mgx_conformance.claims import false_claims, launches, watched
+from mgx_conformance.compare import differs
+from mgx_conformance.guard import Guarded
+from mgx_conformance.noise import expected
+from mgx_conformance.programs import layers, passing_through, symbolic, values
+from mgx_core import ParameterError
+
+RUNS = 1000
+
+
+@pytest.fixture
+def program(mgx_target: Any) -> Any:
+    made = layers()
+    made.compile(mgx_target)
+    return made
+
+
+def arrays(program: Any, feed: dict[str, Any]) -> list[Any]:
+    return [a.value for a in program.run(feed)]
+
+
+def same(a: list[Any], b: list[Any]) -> bool:
+    return all(x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True))
+
+
+def judge(program: Any, source: Any, feed: dict[str, Any]) -> None:
+    module = source.get_main_module()
+    wanted = expected(module, [feed[n] for n in module.parameters])
+    for n, (got, value, allowed) in enumerate(zip(arrays(program, feed), wanted.results, wanted.tolerances, strict=True)):
+        why = differs(got, value, allowed)
+        assert not why, f"result {n}: {why}"
+
+
+def test_right(program: Any) -> None:
+    for seed in range(3):
+        judge(program, layers(), values(program, seed))
+
+
+def test_repeatable(program: Any) -> None:
+    """The same inputs give the same bits."""
+    feed = values(program, 0)
+    first = arrays(program, feed)
+    for n in range(20):
+        arrays(program, values(program, n))
+        assert same(arrays(program, feed), first), f"run {n} gave other bits"
+
+
+def test_compiles_alike(program: Any, mgx_target: Any) -> None:
+    """Two compilations give the same bits."""
+    again = layers()
+    again.compile(mgx_target)
+    feed = values(program, 1)
+    assert same(arrays(again, feed), arrays(program, feed))
+
+
+def test_program_stays(mgx_target: Any) -> None:
+    """Compiling works on a copy: the program can be compiled again, and with other options."""
+    source = layers()
+    text = source.get_main_module()
+    before = [repr(i) for i in text]
+    source.compile(mgx_target)
+    source.compile(mgx_target, optimize=False)
+    assert [repr(i) for i in text] == before
+    judge(source, layers(), values(source, 2))
+
+
+def test_threads(program: Any) -> None:
+    """Eight threads on one executable, each with inputs of its own, get what one alone gets."""
+    feeds = [values(program, n) for n in range(8)]
+    wanted = [arrays(program, feed) for feed in feeds]
+    wrong: list[str] = []
+    start = threading.Barrier(8)
+
+    def work(n: int) -> None:
+        try:
+            start.wait()
+            for turn in range(25):
+                if not same(arrays(program, feeds[n]), wanted[n]):
+                    wrong.append(f"thread {n}, run {turn}: other results than alone")
+                    return
+        except Exception as error:
+            wrong.append(f"thread {n}: {type(error).__name__}: {error}")
+
+    workers = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong, wrong[0]
+
+
+@pytest.mark.parametrize("format", ["msgpack", "json"])
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "uncompiled"])
+def test_save_and_load(compiled: bool, format: str, mgx_target: Any, tmp_path: Path) -> None:
+    if importlib.util.find_spec("mgx_core.store") is None:
+        pytest.skip("this mgx-core has no store")
+    source = layers()
+    reference = layers()
+    reference.compile(mgx_target)
+    if compiled:
+        source.compile(mgx_target)
+    mgx_core.save(source, tmp_path / "program.mgx", format=format)
+    loaded = mgx_core.load(tmp_path / "program.mgx")
+    if not loaded.is_compiled():
+        loaded.compile(mgx_target)
+    feed = values(source, 3)
+    assert same(arrays(loaded, feed), arrays(reference, feed))
+
+
+WRONG = {
+    "missing": (lambda f: {k: v for k, v in f.items() if k != "scale"}, "scale"),
+    "unknown": (lambda f: f | {"extra": f["x"]}, "extra"),
+    "dtype": (lambda f: f | {"x": f["x"].astype(np.float64)}, "x"),
+    "rank": (lambda f: f | {"x": f["x"][0]}, "x"),
+    "extent": (lambda f: f | {"x": np.zeros((4, 25), np.float32)}, "x"),
+    "no-tensor": (lambda f: f | {"x": object()}, ""),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_wrong_input(fault: str, program: Any) -> None:
+    """Refused with an error that names the parameter, and the executable goes on working."""
+    change, name = WRONG[fault]
+    feed = values(program, 4)
+    wanted = arrays(program, feed)
+    with pytest.raises(ParameterError) as caught:
+        program.run(change(feed))
+    assert repr(name) in str(caught.value) or not name, f"{caught.value} does not name {name!r}"
+    assert same(arrays(program, feed), wanted)
+
+
+def test_inputs_stay(program: Any) -> None:
+    feed = values(program, 5)
+    guards = {name: Guarded(value) for name, value in feed.items()}
+    arrays(program, {n: g.array for n, g in guards.items()})
+    for name, guard in guards.items():
+        assert not guard.broken(), f"{name}: {guard.broken()}"
+
+
+def test_inputs_in_any_layout(program: Any) -> None:
+    """Transposed, reversed, strided and misaligned memory, and read-only memory."""
+    feed = values(program, 6)
+    wanted = arrays(program, feed)
+    x = feed["x"]
+    bytes_off = np.zeros(x.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(x.shape)
+    bytes_off[...] = x
+    wide = np.zeros((4, 48), np.float32)
+    wide[:, ::2] = x
+    locked = x.copy()
+    locked.flags.writeable = False
+    for word, form in {
+        "column-major": np.asfortranarray(x), "reversed": x[::-1, ::-1].copy()[::-1, ::-1], "strided": wide[:, ::2],
+        "misaligned": bytes_off, "read-only": locked, "argument": mgx_core.Argument(x),
+    }.items():  # fmt: skip
+        assert same(arrays(program, feed | {"x": form}), wanted), word
+
+
+def test_outputs_survive(program: Any) -> None:
+    """What a run returned does not change when the executable runs again."""
+    results = arrays(program, values(program, 7))
+    kept = [r.copy() for r in results]
+    for n in range(30):
+        arrays(program, values(program, n))
+    assert same(results, kept)
+
+
+def test_outputs_outlive(mgx_target: Any) -> None:
+    """Results stay right after the executable is gone."""
+    source = layers()
+    source.compile(mgx_target)
+    results = arrays(source, values(source, 8))
+    kept = [r.copy() for r in results]
+    del source
+    gc.collect()
+    _ = [np.full((64, 64), 7.0) for _ in range(50)]
+    assert same(results, kept)
+
+
+def test_outputs_own_memory(mgx_target: Any) -> None:
+    """Also where a result is a parameter, a literal, a view, or another result."""
+    source = passing_through()
+    source.compile(mgx_target)
+    feed = values(source, 9)
+    x = feed["x"]
+    results = arrays(source, feed)
+    judge(source, passing_through(), feed)
+    for i, a in enumerate(results):
+        assert a.flags.writeable, f"result {i} cannot be written"
+        assert not np.shares_memory(a, x), f"result {i} lies in an input"
+        for j, b in enumerate(results[:i]):
+            assert not np.shares_memory(a, b), f"results {j} and {i} share memory"
+    for a in results:
+        a[...] = 99
+    judge(source, passing_through(), feed)
+
+
+def test_symbolic(mgx_target: Any) -> None:
+    """One compilation serves every extent in its bounds; a shape that was seen is not compiled again."""
+    source = symbolic()
+    source.compile(mgx_target)
+    for rows in (1, 2, 3, 17, 64, 2):
+        judge(source, symbolic(), values(source, rows, rows))
+    before = {id(i) for i in source.executable.instances()}
+    arrays(source, values(source, 1, 17))
+    assert {id(i) for i in source.executable.instances()} == before
+    with pytest.raises(ParameterError, match="'x'"):
+        source.run(values(source, 1, 65))
+
+
+def test_instances_bounded(mgx_target: Any) -> None:
+    source = symbolic()
+    source.compile(mgx_target, instances=3)
+    for rows in range(1, 9):
+        arrays(source, values(source, rows, rows))
+    assert len(source.executable.instances()) <= 3
+
+
+def test_placement_honest(program: Any) -> None:
+    """Each launch is reported, with a kernel's name, and a reason where it is on the host; no claim is false."""
+    with watched() as evaluated:
+        arrays(program, values(program, 10))
+    why = false_claims(program.executable, evaluated)
+    assert not why, why
+    for instance in program.executable.instances():
+        for p in instance.placements:
+            assert p.place in ("target", "host")
+            assert p.kernel, p
+            assert p.refused or p.place == "target", f"{p.op} is on the host without a reason"
+        on_host = sum(i.op.place == "host" for i in launches(instance.module))
+        assert on_host <= sum(p.place == "host" for p in instance.placements)
+
+
+def resident() -> int:
+    """Bytes of physical memory that the process holds."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def test_no_leak(program: Any, record_property: Any) -> None:
+    """A thousand runs leave neither Python objects nor pages behind."""
+    feed = values(program, 11)
+    for _ in range(RUNS // 4):
+        program.run(feed)
+    gc.collect()
+    before = resident()
+    for _ in range(RUNS):
+        program.run(feed)
+    gc.collect()
+    grown = resident() - before
+    record_property("rss_growth", grown)
+    assert grown < RUNS * 512, f"{RUNS} runs took {grown} bytes more"  # a leak of one small buffer a run is larger
+    tracemalloc.start()
+    try:
+        for _ in range(RUNS // 10):
+            program.run(feed)
+        gc.collect()
+        first = tracemalloc.get_traced_memory()[0]
+        for _ in range(RUNS // 2):
+            program.run(feed)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - first
+    finally:
+        tracemalloc.stop()
+    assert grown < RUNS // 2 * 16, f"{RUNS // 2} runs left {grown} bytes of Python objects"  # less than an object a run
+
+
+def test_executable_dies(mgx_target: Any) -> None:
+    """Nothing keeps an executable once the caller lets go."""
+    source = layers()
+    source.compile(mgx_target)
+    arrays(source, values(source, 12))
+    seen = weakref.ref(source.executable)
+    del source
+    gc.collect()
+    assert seen() is None
+
+
+def test_contexts(mgx_target: Any) -> None:
+    """A program compiles on a context as on its target."""
+    source, other = layers(), layers()
+    source.compile(mgx_target.get_context())
+    other.compile(mgx_target)
+    feed = values(source, 13)
+    assert same(arrays(source, feed), arrays(other, feed))

@@ -1,0 +1,137 @@
+"""Many kernels at once: from the cache or compiled in parallel, several in one translation unit if that is quicker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from mgx_core.errors import DeviceError
+
+from .compiler import CompileError, Compiler, compiler_for
+from .source import complete, kernels, signature
+from .store import KernelCache
+
+__all__ = ["Code", "Source", "build"]
+
+
+class Source(Protocol):
+    """A kernel to compile: ``name`` of the kernel in ``text``.  May have ``flags`` and ``nodes`` (names of what it was made from)."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+
+class Code(NamedTuple):
+    """A compiled kernel; several may share one image.  codes: a letter of the struct module per parameter, P for pointers."""
+
+    name: str
+    image: bytes
+    codes: str
+
+
+def build(
+    sources: Sequence[Source],
+    arch: str,
+    *,
+    compiler: Compiler | None = None,
+    store: KernelCache | None = None,
+    jobs: int = 0,
+    batch: int = 1,
+) -> list[Code]:
+    """Code for every source, in order.  Equal texts are compiled once.
+
+    jobs: compilations at a time, by default as many as the machine has cores; batch: kernels per translation unit.  Texts that
+    share a unit keep their helpers to themselves, but macros would leak: a text that defines some is compiled alone.
+    $MGX_DUMP_KERNELS names a folder that gets every text.
+    Errors: CompileError that names the kernel and the nodes it was made from.
+    """
+    compiler = compiler or compiler_for(arch)
+    store = store or KernelCache()
+    dump = os.environ.get("MGX_DUMP_KERNELS")
+    units: dict[tuple[str, tuple[str, ...]], Source] = {}
+    for source in sources:
+        units.setdefault((source.text, flags_of(source)), source)
+        if dump:
+            Path(dump).mkdir(parents=True, exist_ok=True)
+            (Path(dump) / f"{source.name}.hip").write_text(source.text)
+    images: dict[tuple[str, tuple[str, ...]], bytes] = {}
+    missing = []
+    for key, source in units.items():
+        found = store.get(_key(store, compiler, key[0], key[1], arch))
+        if found is None:
+            missing.append(source)
+        else:
+            images[key] = found
+    if missing:
+        groups = _groups(missing, batch)
+        workers = max(1, min(jobs or len(os.sched_getaffinity(0)), len(groups)))
+        with ThreadPoolExecutor(workers) as pool:
+            for made in pool.map(lambda group: _compile(group, arch, compiler, store), groups):
+                images.update(made)
+    return [Code(s.name, images[s.text, flags_of(s)], _codes(s.text, s.name)) for s in sources]
+
+
+def flags_of(source: Any) -> tuple[str, ...]:
+    return tuple(getattr(source, "flags", ()))
+
+
+@cache
+def _codes(text: str, name: str) -> str:
+    return "".join(parameter.code for parameter in signature(text, name))
+
+
+def _key(store: KernelCache, compiler: Compiler, text: str, flags: tuple[str, ...], arch: str) -> str:
+    return store.key(complete(text), flags, compiler.name, compiler.version, arch)
+
+
+def _groups(sources: list[Source], batch: int) -> list[list[Source]]:
+    """Sources that may share a unit: the same flags, no macros, no kernel name twice."""
+    groups: list[list[Source]] = []
+    open_groups: dict[tuple[str, ...], tuple[list[Source], set[str]]] = {}
+    for source in sources:
+        names = set(kernels(source.text))
+        flags = flags_of(source)
+        group, taken = open_groups.get(flags, ([], set()))
+        if batch <= 1 or "#define" in source.text:
+            groups.append([source])
+            continue
+        if not group or len(group) >= batch or names & taken:
+            group, taken = [], set()
+            groups.append(group)
+            open_groups[flags] = (group, taken)
+        group.append(source)
+        taken |= names
+    return groups
+
+
+def _compile(
+    group: list[Source], arch: str, compiler: Compiler, store: KernelCache
+) -> dict[tuple[str, tuple[str, ...]], bytes]:
+    flags = flags_of(group[0])
+    if len(group) > 1:
+        text = "".join(f"namespace unit_{i} {{\n{s.text}\n}}\n" for i, s in enumerate(group))
+        try:
+            image = compiler.compile(text, flags, arch)
+        except CompileError:
+            pass  # one by one, to name the one that is at fault
+        else:
+            for source in group:
+                store.put(_key(store, compiler, source.text, flags, arch), image)
+            return {(s.text, flags): image for s in group}
+    out = {}
+    for source in group:
+        try:
+            image = compiler.compile(source.text, flags, arch)
+        except DeviceError as error:
+            nodes = getattr(source, "nodes", ())
+            raise error.located(f"kernel {source.name}" + (f" for {', '.join(map(str, nodes))}" if nodes else "")) from None
+        store.put(_key(store, compiler, source.text, flags, arch), image)
+        out[source.text, flags] = image
+    return out

@@ -1,0 +1,69 @@
+"""What a compiler is, and which one serves an architecture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Protocol
+
+from mgx_core.errors import DeviceError
+
+__all__ = ["CompileError", "Compiler", "compiler_for", "wave_of"]
+
+
+class CompileError(DeviceError):
+    """Text that a compiler refused; `log` is what it said.  Lines of the log count from the kernel text's first."""
+
+    def __init__(self, compiler: str, arch: str, log: str) -> None:
+        errors = [line for line in log.splitlines() if re.search(r"\berror\b", line)]
+        super().__init__(f"{compiler} for {arch}: " + ("\n".join(errors[:5]) or log[:2000] or "failed without a word"))
+        self.log = log
+
+
+class Compiler(Protocol):
+    """Kernel text (the prelude is put in front of it here) to code that a device of an architecture loads."""
+
+    name: str
+
+    @property
+    def version(self) -> str:
+        """Part of the cache key: another version may give other code."""
+        ...
+
+    def compile(self, text: str, flags: Sequence[str], arch: str) -> bytes:
+        """Errors: CompileError with the log; DeviceError if the compiler itself is not usable."""
+        ...
+
+
+def wave_of(arch: str) -> int:
+    """Lanes of a wave."""
+    return 64 if arch.startswith("gfx9") or arch == "host64" else 32
+
+
+@cache
+def compiler_for(arch: str) -> Compiler:
+    """The best installed compiler: hipRTC or ziglang's clang for ``gfx..``, NVRTC for ``sm_..``, g++ for ``host..``.
+
+    Errors: DeviceError that says what to install.
+    """
+    if arch.startswith("host"):
+        from .gxx import HostCompiler
+
+        return HostCompiler()
+    if arch.startswith("sm_"):
+        from .nvrtc import Nvrtc
+
+        return Nvrtc()
+    if not arch.startswith("gfx"):
+        raise DeviceError(f"an architecture is gfx.., sm_.., host32 or host64, got {arch!r}")
+    from .offline import OfflineClang
+    from .rtc import Hiprtc
+
+    reasons = []
+    for kind in (Hiprtc, OfflineClang):
+        try:
+            return kind()
+        except DeviceError as error:
+            reasons.append(str(error))
+    raise DeviceError(f"nothing compiles for {arch}: {'; '.join(reasons)}")

@@ -1,0 +1,49 @@
+"""NVRTC: from the CUDA toolkit, the nvidia-cuda-nvrtc wheel, or what torch brought."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from .compiler import wave_of
+from .rtc import Rtc, open_library
+
+__all__ = ["Nvrtc"]
+
+
+def candidates() -> list[str]:
+    """Where libnvrtc may be, best first; $MGX_NVRTC_LIBRARY names it outright."""
+    named = os.environ.get("MGX_NVRTC_LIBRARY")
+    if named:
+        return [named]
+    found: list[str] = []
+    for entry in sys.path:
+        base = Path(entry) / "nvidia"
+        if entry and base.is_dir():
+            for pattern in ("cu[0-9]*/lib/libnvrtc.so.*", "cuda_nvrtc/lib/libnvrtc.so.*"):
+                found += sorted((str(p) for p in base.glob(pattern) if ".alt" not in p.name), reverse=True)
+    roots = [os.environ[v] for v in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(v)] + ["/usr/local/cuda"]
+    found += [f"{root}/lib64/libnvrtc.so" for root in roots]
+    return [*found, "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"]
+
+
+class Nvrtc(Rtc):
+    """Cubins for ``sm_..``; from Hopper on with the instructions that are the architecture's own (``sm_90a``)."""
+
+    name = "NVRTC"
+    prefix = "nvrtc"
+    code = ("GetCUBINSize", "GetCUBIN")
+
+    def __init__(self) -> None:
+        self.library, self.path = open_library(
+            candidates(), "NVRTC", "install the CUDA toolkit or: pip install nvidia-cuda-nvrtc"
+        )
+        super().__init__()
+
+    def options(self, arch: str) -> list[str]:
+        number = arch.removeprefix("sm_")
+        if number.isdigit() and int(number) >= 90:
+            arch += "a"
+        options = [f"--gpu-architecture={arch}", "--std=c++17", "-w", f"-DWAVE={wave_of(arch)}"]
+        return [*options, "--minimal"] if self._version >= (12, 8) else options
