@@ -33,8 +33,8 @@ class Noisy(Interpreter):
         super().__init__()
         self.rng = rng
 
-    def _step(self, ins: Instruction, values: dict[Instruction, Any], known: dict[str, int]) -> Any:
-        value = super()._step(ins, values, known)
+    def step(self, ins: Instruction, values: dict[Instruction, Any], known: dict[str, int]) -> Any:
+        value = super().step(ins, values, known)
         if getattr(ins.op, "control", False) or (ins.modules and ins.op.takes_modules):
             return value  # their modules are interpreted by this interpreter too
         op = ins.op.substitute(known) if known else ins.op

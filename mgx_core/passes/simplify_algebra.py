@@ -225,7 +225,7 @@ def dot_of_transposes(i: Instruction, b: Builder) -> Instruction | No | None:
     if len(dot.users) > 1:
         return No("the product is read elsewhere too")
     x, y = dot.inputs
-    if not all(last_two_swapped(v) or v.is_literal for v in (x, y)) or x.is_literal == y.is_literal is True:
+    if not all(last_two_swapped(v) or v.is_literal for v in (x, y)) or (x.is_literal and y.is_literal):
         return No("an operand is not transposed")
     turned = [v.inputs[0] if last_two_swapped(v) else b.add(i.op, v) for v in (y, x)]
     return b.add(Dot(), *turned)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -215,13 +215,15 @@ class Emitter:
     ) -> None:
         self.steps.append(Step(name, list(reads), list(writes), install, self.sources, flops, bytes, host))
 
-    def primitive(self, name: str, made: Any, bound: Mapping[int, Value], flops: int = 0) -> None:
-        """A oneDNN primitive with its arguments by number."""
+    def primitive(
+        self, name: str, made: Any, bound: Mapping[int, Value], flops: int = 0, writes_to: Collection[int] = ()
+    ) -> None:
+        """A oneDNN primitive with its arguments by number; `writes_to` are the numbers it writes (default: its result)."""
         from .native_library import native
 
         _native = native()
 
-        outputs = {_native.ARG_DST, _native.ARG_DST_1, _native.ARG_DST_2}
+        outputs = writes_to or {_native.ARG_DST}
         reads = [v.buffer for n, v in bound.items() if n not in outputs]
         writes = [v.buffer for n, v in bound.items() if n in outputs]
 

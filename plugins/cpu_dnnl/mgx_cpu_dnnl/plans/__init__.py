@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from mgx_core import Kernels
 
-from . import attention, convolution, loops, moves, pooling, products, views
+from . import attention, convolution, loops, moves, pooling, products, recurrent, views
 
 __all__ = ["PLANS"]
 
 PLANS: Kernels = (
-    views.PLANS + convolution.PLANS + products.PLANS + attention.PLANS + pooling.PLANS + loops.PLANS + moves.PLANS
+    views.PLANS + convolution.PLANS + products.PLANS + attention.PLANS + pooling.PLANS + recurrent.PLANS + loops.PLANS + moves.PLANS
 )

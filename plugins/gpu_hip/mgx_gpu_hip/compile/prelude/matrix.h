@@ -88,8 +88,8 @@ typedef _Float16 h16 __attribute__((vector_size(32)));
 template <class T> DEV f4 mfma(const T* a, const T* b, f4 c) {
 #if GPU_HIP
   s4 x, y;
-  __builtin_memcpy(&x, a, 8);
-  __builtin_memcpy(&y, b, 8);
+  GPU_MEMCPY(&x, a, 8);
+  GPU_MEMCPY(&y, b, 8);
   if constexpr (!is_bf16<T>::value) return __builtin_amdgcn_mfma_f32_16x16x16f16(bits_as<h4>(x), bits_as<h4>(y), c, 0, 0, 0);
 #if defined(__gfx908__)
   c = __builtin_amdgcn_mfma_f32_16x16x8bf16(s2{x[0], x[1]}, s2{y[0], y[1]}, c, 0, 0, 0);
@@ -113,8 +113,8 @@ template <class T> DEV f4 mfma(const T* a, const T* b, f4 c) {
 template <class T> DEV f8 wmma(const T* a, const T* b, f8 c) {
 #if GPU_HIP
   s16 x, y;
-  __builtin_memcpy(&x, a, 32);
-  __builtin_memcpy(&y, b, 32);
+  GPU_MEMCPY(&x, a, 32);
+  GPU_MEMCPY(&y, b, 32);
   if constexpr (is_bf16<T>::value) return __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(x, y, c);
   else return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(bits_as<h16>(x), bits_as<h16>(y), c);
 #else
@@ -220,14 +220,14 @@ template <class T> DEV void frag_load_bt(frag_b<T>& f, const T* p, u32 ld) {
 template <class T> DEV void frag_mma(frag_c& c, const frag_a<T>& a, const frag_b<T>& b) {
 #if FRAG == 2
   unit::f4 s;
-  __builtin_memcpy(&s, c.x, sizeof s);
+  GPU_MEMCPY(&s, c.x, sizeof s);
   s = unit::mfma<T>(a.x, b.x, s);
 #else
   unit::f8 s;
-  __builtin_memcpy(&s, c.x, sizeof s);
+  GPU_MEMCPY(&s, c.x, sizeof s);
   s = unit::wmma<T>(a.x, b.x, s);
 #endif
-  __builtin_memcpy(c.x, &s, sizeof s);
+  GPU_MEMCPY(c.x, &s, sizeof s);
 }
 template <class T> DEV void frag_c_to_a(frag_a<T>& a, const frag_c& c, T* scratch) {
   wave_sync();

@@ -24,6 +24,11 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
+#if GPU_CUDA
+#define GPU_MEMCPY memcpy
+#else
+#define GPU_MEMCPY __builtin_memcpy
+#endif
 #define RESTRICT __restrict__
 #if GPU_HIP || GPU_CUDA
 #define UNROLL _Pragma("unroll")
@@ -104,6 +109,19 @@ DEV void wave_sync() {
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
 #else
   emulator->wave_sync();
+#endif
+}
+
+// A launch that may overlap the kernel before it (runtime: Launch(overlap=True)) waits here before it touches what others
+// write or read; grid_done() lets the next one start early.
+DEV void grid_wait() {
+#if GPU_CUDA && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+DEV void grid_done() {
+#if GPU_CUDA && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 

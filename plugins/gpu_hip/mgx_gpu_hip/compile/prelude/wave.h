@@ -14,9 +14,9 @@ DEV u32 flip(u32 v, u32 mask) { return get(v, lane_id() ^ mask); }
 template <class T, class F> DEV T by_words(T v, F f) {
   constexpr int n = (sizeof(T) + 3) / 4;
   u32 w[n] = {};
-  __builtin_memcpy(w, &v, sizeof(T));
+  GPU_MEMCPY(w, &v, sizeof(T));
   UNROLL for (int i = 0; i < n; ++i) w[i] = f(w[i]);
-  __builtin_memcpy(&v, w, sizeof(T));
+  GPU_MEMCPY(&v, w, sizeof(T));
   return v;
 }
 struct getter { u32 lane; __device__ u32 operator()(u32 v) const { return get(v, lane); } };

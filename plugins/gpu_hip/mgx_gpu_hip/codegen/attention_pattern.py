@@ -1,0 +1,279 @@
+"""What an attention kernel computes, from an `attention` group or op: operands with strides, the scores' own expression."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from mgx_core import Instruction, Module, No, Shape
+from mgx_core import dtype as dt
+from mgx_core.errors import UnsupportedError
+from mgx_core.operation import Pointwise
+from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.pointwise import Add, Div, Mul, Tanh, Where
+from mgx_core.ops.reshape import regroup
+
+from .bodies import VIEWS, Access, Body, Source, _through
+from .evaluate import Evaluator
+from .expressions import Lines, Value
+from .geometry import offset_code
+from .reductions import element_value
+from .source import Tensor
+
+__all__ = ["Pattern", "from_group", "from_op"]
+
+
+@dataclass
+class Pattern:
+    """softmax(score(q k^T)) v, with batch axes in front.
+
+    batch: extents of the batch axes; q [*batch, s, d], k [*batch, t, d], v [*batch, t, e] as reads of inputs, out strides
+    [*batch, s, e].  score: the expression from products to logits over [*batch, s, t], its input 0 the product.  lines and
+    keep: statements, and the condition under which key `col` counts for query `row`.  zero: rows without keys give zeros.
+    """
+
+    inputs: list[Tensor | None]
+    out: Tensor
+    batch: tuple[int, ...]
+    s: int
+    t: int
+    d: int
+    e: int
+    q: Access
+    k: Access
+    v: Access
+    o: tuple[int, ...]
+    score: Body | None = None
+    score_inputs: list[Tensor] = field(default_factory=list)
+    score_index: list[int] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    keep: str = ""
+    causal_offset: int | None = None
+    zero: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        return [f"h{i}" for i in range(len(self.batch))]
+
+    def tensor(self, access: Access) -> Tensor:
+        found = self.inputs[access.index]
+        assert found is not None
+        return found
+
+    def base(self, access: Access) -> str:
+        n = len(self.batch)
+        return offset_code(self.names, access.strides[:n], access.offset, "u64")
+
+    def out_base(self) -> str:
+        return offset_code(self.names, self.o[: len(self.batch)], 0, "u64")
+
+    def logits(self) -> tuple[list[str], str]:
+        """Statements that make a logit of the product `s` of query `row` and key `col`, and its name."""
+        if self.score is None:
+            return [], "s"
+        lines = Lines("z")
+        names = [*self.names, "row", "col"]
+
+        def leaf(source: Source) -> Value | None:
+            if not isinstance(source, Access):
+                return None
+            if source.index == 0:
+                return Value("s", "float")
+            at = offset_code(names, source.strides, source.offset, "u64")
+            code = f"p{self.score_index[source.index]}[{at}]"
+            return element_value(source, self.score_inputs, lines.let(_stored(self.score_inputs[source.index]), code), lines)
+
+        value = Evaluator(self.score, lines, leaf).value(self.score.outputs[0])
+        return lines.lines, value.code
+
+
+def _stored(x: Tensor) -> str:
+    from .source import stored
+
+    return stored(x.dtype)
+
+
+def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern | No:
+    """The pattern of an `attention` group's module."""
+    softmax = next((i for i in module if i.op.name == "softmax"), None)
+    dots = [i for i in module if i.op.name == "dot"]
+    if softmax is None or len(dots) != 2:
+        return No("the group is no product, softmax, product")
+    first, second = dots
+    places = {p: n for n, p in enumerate(module.parameters.values())}
+
+    def read(ins: Instruction, order: tuple[int, int]) -> Access:
+        chain = []
+        while ins.op.name in VIEWS:
+            chain.insert(0, ins.op)
+            ins = ins.inputs[0]
+        if ins not in places:
+            raise UnsupportedError(f"an operand of the products comes from {ins.op.name}")
+        offset, shape = _through(chain, inputs[places[ins]].shape)
+        strides = [0 if n == 1 else s for n, s in zip(shape.lens(), shape.strides(), strict=True)]
+        lead = strides[:-2]
+        return Access(places[ins], (*lead, strides[-2 + order[0]], strides[-2 + order[1]]), offset)
+
+    try:
+        q, k = read(first.inputs[0], (0, 1)), read(first.inputs[1], (1, 0))
+        v = read(second.inputs[1], (0, 1))
+        dims = tuple(first.shape.lens())
+        zero = _weights(softmax, second)
+        o = _way_out(module, second, out)
+        pattern = Pattern(
+            list(inputs), out, dims[:-2], dims[-2], dims[-1], first.inputs[0].shape.lens()[-1],
+            second.shape.lens()[-1], q, k, v, o, zero=zero,
+        )  # fmt: skip
+        if softmax.inputs[0] is not first:
+            _score(pattern, module, first, softmax.inputs[0], inputs)
+    except UnsupportedError as error:
+        return No(str(error))
+    return pattern
+
+
+def _weights(softmax: Instruction, second: Instruction) -> bool:
+    """Whether rows without keys give zeros; refuses weights that are changed in any other way."""
+    at, zero = second.inputs[0], False
+    while at is not softmax:
+        if at.op.name == "where" and at.inputs[0].op.name == "isnan":
+            zero, at = True, at.inputs[2]
+        elif at.op.name == "convert":
+            at = at.inputs[0]
+        else:
+            raise UnsupportedError(f"weights go through {at.op.name} before the second product")
+    return zero
+
+
+def _way_out(module: Module, second: Instruction, out: Tensor) -> tuple[int, ...]:
+    """The output's strides along the axes of the second product."""
+    chain: list[Instruction] = []
+    at = module.outputs[0]
+    while at is not second:
+        chain.append(at)
+        at = at.inputs[0]
+    shape = out.shape
+    for ins in chain:
+        before = tuple(ins.inputs[0].shape.lens())
+        if ins.op.name == "transpose":
+            order = ins.op._axes(len(before))  # type: ignore[attr-defined]
+            strides = [0] * len(before)
+            for n, axis in enumerate(order):
+                strides[axis] = shape.strides()[n]
+            shape = Shape(shape.dtype, before, strides)
+        elif ins.op.name in ("reshape", "squeeze", "unsqueeze", "flatten"):
+            seen = regroup(shape, before)
+            if seen is None:
+                raise UnsupportedError("the output's layout does not keep the heads apart")
+            shape = seen[1]
+        elif ins.op.name != "convert":
+            raise UnsupportedError(f"{ins.op.name} after the second product")
+    return tuple(0 if n == 1 else s for n, s in zip(shape.lens(), shape.strides(), strict=True))
+
+
+def _score(pattern: Pattern, module: Module, first: Instruction, last: Instruction, inputs: Sequence[Tensor]) -> None:
+    made = Module("score")
+    dims = first.shape.lens()
+    went = {first: made.add_parameter("product", Shape.of(first.shape.dtype, dims))}
+    given = [Tensor.of(Shape.of(first.shape.dtype, dims))]
+    index = [0]
+
+    def take(ins: Instruction) -> Instruction:
+        found = went.get(ins)
+        if found is not None:
+            return found
+        if ins.is_literal and ins.literal is not None:
+            new = made.add_literal(ins.literal)
+        elif ins.is_param:
+            n = list(module.parameters.values()).index(ins)
+            new = made.add_parameter(f"x{n}", Shape.of(inputs[n].dtype, inputs[n].lens))
+            given.append(inputs[n])
+            index.append(n)
+        elif isinstance(ins.op, Pointwise) or ins.op.name in VIEWS:
+            new = made.add(ins.op, *map(take, ins.inputs))
+        else:
+            raise UnsupportedError(f"{ins.op.name} between the product and the softmax")
+        went[ins] = new
+        return new
+
+    made.add_return([take(last)])
+    pattern.score, pattern.score_inputs, pattern.score_index = Body.of(made, given), given, index
+
+
+def from_op(op: Any, inputs: Sequence[Tensor | None], out: Tensor) -> Pattern | No:
+    """The pattern of the `attention` op: q, k, v, then mask, kv_lengths, offsets, sink."""
+    q, k, v, mask, lengths, offsets, sink = [*inputs, *[None] * 7][:7]
+    assert q is not None and k is not None and v is not None
+    if sink is not None or op.precision not in (None, dt.float32) or op.result_of != "output" or q.dtype is dt.float64:
+        return No("sinks, other softmax types and results other than the output have no kernel")
+    b, h, s, d = q.lens
+    g, t, e = k.lens[1], k.lens[2], v.lens[3]
+    r = h // g
+    batch = (b, g, r)
+
+    def heads(x: Tensor, repeated: bool) -> tuple[int, ...]:
+        sb, sh, *rest = (0 if n == 1 else st for n, st in zip(x.lens, x.strides, strict=True))
+        return (sb, sh, 0, *rest) if repeated else (sb, sh * r, sh, *rest)
+
+    pattern = Pattern(
+        list(inputs), out, batch, s, t, d, e, Access(0, heads(q, False)), Access(1, heads(k, True)),
+        Access(2, heads(v, True)), heads(out, False), zero=True,
+    )  # fmt: skip
+    scale = 1 / math.sqrt(max(d, 1)) if op.scale is None else op.scale
+    made = Module("score")
+    dims = (*batch, s, t)
+    at = made.add_parameter("product", Shape.of(dt.float32, dims))
+    given, index = [Tensor.of(Shape.of(dt.float32, dims))], [0]
+
+    def full(value: float) -> Instruction:
+        return made.add(Multibroadcast(out_lens=dims), made.add_literal(np.asarray(value, np.float32)))
+
+    at = made.add(Mul(), at, full(scale))
+    if op.softcap:
+        at = made.add(Mul(), full(op.softcap), made.add(Tanh(), made.add(Div(), at, full(op.softcap))))
+    conditions: list[str] = []
+    if mask is not None:
+        lens = (*(1,) * (4 - len(mask.lens)), *mask.lens)
+        strides = (*(0,) * (4 - len(mask.lens)), *mask.strides)
+        split = (lens[0], 1 if lens[1] == 1 else g, 1 if lens[1] == 1 else r, lens[2], t)
+        sb, sh, ss, st = (0 if n == 1 else x for n, x in zip(lens, strides, strict=True))
+        window = Tensor(mask.dtype, split, (sb, sh * r, sh, ss, st), mask.align)
+        given.append(window)
+        index.append(3)
+        wide = made.add(Multibroadcast(out_lens=dims), made.add_parameter("mask", Shape.of(mask.dtype, split)))
+        if mask.dtype is dt.bool_:
+            at = made.add(Where(), wide, at, full(-math.inf))
+        else:
+            if mask.dtype is not dt.float32:
+                from mgx_core.ops.convert import Convert
+
+                wide = made.add(Convert(target_type=dt.float32), wide)
+            at = made.add(Add(), at, wide)
+        if lens[3] < t:
+            if lens[3] == 1 and t != 1:
+                return No("a mask of one key has no kernel")
+            conditions.append(f"col < {lens[3]}u")
+    made.add_return([at])
+    pattern.score, pattern.score_inputs, pattern.score_index = Body.of(made, given), given, index
+    if lengths is not None:
+        pattern.lines.append(f"const i64 keys = (i64)p4[h0 * {lengths.strides[0]}u];")
+        conditions.append("(i64)col < keys")
+    if op.causal or op.left_window_size >= 0 or op.right_window_size >= 0:
+        if offsets is not None:
+            pattern.lines.append(f"const i64 first = (i64)p5[h0 * {offsets.strides[0]}u];")
+        else:
+            pattern.lines.append(f"const i64 first = {int(op.offset)};")
+            if op.causal:
+                pattern.causal_offset = int(op.offset)
+        if op.causal:
+            conditions.append("(i64)col <= first + (i64)row")
+        if op.left_window_size >= 0:
+            conditions.append(f"(i64)col + {op.left_window_size} >= first + (i64)row")
+        if op.right_window_size >= 0:
+            conditions.append(f"(i64)col <= first + (i64)row + {op.right_window_size}")
+    pattern.keep = " && ".join(conditions)
+    return pattern
+
+
