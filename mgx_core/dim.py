@@ -107,7 +107,17 @@ class Sym:
     @property
     def name(self) -> str:
         """The symbol's name if this is a lone symbol, else the whole expression's text."""
-        return str(self)
+        lone = self.symbol
+        return str(self) if lone is None else lone.name
+
+    @property
+    def symbol(self) -> Symbol | None:
+        """The symbol that this is, if it is nothing but one."""
+        if len(self.terms) == 1:
+            atoms, coefficient = self.terms[0]
+            if coefficient == 1 and len(atoms) == 1 and isinstance(atoms[0], Symbol):
+                return atoms[0]
+        return None
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Sym) and self.terms == other.terms)

@@ -120,8 +120,9 @@ def bind_symbols(shape: AnyShape, value: Value, known: dict[str, int]) -> None:
     if isinstance(shape, Shape):
         if isinstance(value, np.ndarray) and shape.ranked and shape.rank == value.ndim:
             for d, n in zip(shape.dims, value.shape, strict=True):
-                if isinstance(d, Sym) and d.is_atom:
-                    known[d.name] = n
+                lone = d.symbol if isinstance(d, Sym) else None
+                if lone is not None:
+                    known[lone.name] = n
     elif isinstance(shape, TupleShape) and isinstance(value, tuple):
         for s, v in zip(shape.items, value, strict=False):
             bind_symbols(s, v, known)

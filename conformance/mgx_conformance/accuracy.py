@@ -2,8 +2,8 @@
 
 Every op is one of four kinds.  *Exact*: its results are elements of its inputs, integers or truth values; they are compared bit
 for bit.  *Pointwise*: its scalar expression is evaluated in float64 with the rounding error of each primitive drawn at random
-(Monte Carlo arithmetic); the spread of the results is the condition.  *Linear*: a sum of products of n terms has an error of at
-most growth(n) * u * (the same sum of magnitudes).  *Composite*: all else; inputs are moved by one rounding unit at random and the
+(Monte Carlo arithmetic); the spread of the results is the condition.  *Linear*: the error of a sum of n products follows from n
+and the sums of their magnitudes and squares (`summed`).  *Composite*: all else; inputs are moved by one rounding unit at random and the
 spread of the results is scaled by the growth of the longest sum inside.  Each result may in addition be rounded once.
 """
 
@@ -194,22 +194,45 @@ def finite_magnitude(y: Any) -> Any:
     return np.where(np.isfinite(wide), wide, 0.0)
 
 
-def magnitude(op: Operation, xs: Sequence[Any], out: Any) -> tuple[Any, int] | None:
-    """For linear ops: the same sum over magnitudes, and its number of terms."""
+def summed(op: Operation, xs: Sequence[Any], out: Any) -> Any:
+    """For linear ops: the error of their sums in rounding units, element by element; None for other ops.
+
+    Two bounds, the lesser of which holds: growth(n) times the sum of magnitudes; and, since the order of summation does not
+    depend on the values, the growth of n roundings of partial sums, which do not exceed the sum and six times the root of
+    the sum of squares.
+    """
     known = LINEAR.get(op.name)
     if known is None or (op.name == "pooling" and op.mode != "average"):  # type: ignore[attr-defined]
         return None
     operands, count = known
+    n = count(op, xs, out)
+    magnitudes = _on(op, xs, operands, np.abs)
+    if magnitudes is None or np.shape(magnitudes) != np.shape(out):
+        return None
+    error = growth(n) * magnitudes
+    if op.name in HOMOGENEOUS and n > CONFIDENCE**2:
+        squares = _on(op, xs, operands, np.square)
+        if squares is not None:
+            partial = finite_magnitude(out) + CONFIDENCE * np.sqrt(squares / (n if op.name == "reduce_mean" else 1))
+            error = np.minimum(error, magnitudes + CONFIDENCE * math.sqrt(n) * partial)
+    return error
+
+
+# those whose result on squared operands is the sum of the squares of their terms (of the mean: over n)
+HOMOGENEOUS: Final = frozenset("dot convolution convolution_backwards reduce_sum reduce_mean prefix_scan_sum".split())
+
+
+def _on(op: Operation, xs: Sequence[Any], operands: Collection[int], change: Callable[[Any], Any]) -> Any:
+    """The op in float64 on changed float operands."""
     inputs = [
-        np.abs(widened(x)) if i in operands and isinstance(x, np.ndarray) and dtype.of(x.dtype).kind == "f" else x
+        change(widened(x)) if i in operands and isinstance(x, np.ndarray) and dtype.of(x.dtype).kind == "f" else x
         for i, x in enumerate(xs)
     ]
     try:
         with np.errstate(all="ignore"):
-            sums = op.evaluate(inputs)
+            return finite_magnitude(op.evaluate(inputs))
     except MgxError:
         return None
-    return finite_magnitude(sums), count(op, xs, out)
 
 
 def local_error(op: Operation, xs: Sequence[Any], out: Any) -> Any:
@@ -226,9 +249,9 @@ def local_error(op: Operation, xs: Sequence[Any], out: Any) -> Any:
     error = rounding(kind) * size + smallest(kind)
     if isinstance(op, Pointwise):
         return error + ulps(type(op)) * u * size
-    linear = magnitude(op, xs, out)
-    if linear is not None and np.shape(linear[0]) == out.shape:
-        return error + growth(linear[1]) * u * linear[0]
+    sums = summed(op, xs, out)
+    if sums is not None:
+        return error + u * sums
     return error + growth(terms_of(op, xs)) * u * (size.max() if size.size else 0.0)
 
 

@@ -411,8 +411,9 @@ def learn_symbols(old: AnyShape, new: AnyShape, symbols: dict[str, Dim]) -> None
         case Shape(), Shape():
             if old.ranked and new.ranked and old.rank == new.rank:
                 for a, b in zip(old.dims, new.dims, strict=True):
-                    if isinstance(a, Sym) and a.is_atom and a != b:
-                        symbols.setdefault(a.name, b)
+                    lone = a.symbol if isinstance(a, Sym) else None
+                    if lone is not None and a != b:
+                        symbols.setdefault(lone.name, b)
         case TupleShape(), TupleShape():
             for one, other in zip(old.items, new.items, strict=False):
                 learn_symbols(one, other, symbols)

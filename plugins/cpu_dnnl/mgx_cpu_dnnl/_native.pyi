@@ -478,7 +478,7 @@ def cache_sizes() -> dict[str, int]:
     """Bytes of l1d, l2, l3 and a line."""
 
 def peak_gflops(dtype: Literal["float32", "bfloat16", "int8"], threads: int) -> float:
-    """Measured vector multiply-adds per nanosecond, times two; 0 without the instructions."""
+    """Measured multiply-adds per nanosecond, times two, with vectors or matrix tiles; 0 without the instructions."""
 
 def read_gbps(nbytes: int, threads: int) -> float: ...
 def dnnl_version() -> tuple[int, int, int]: ...

@@ -14,6 +14,7 @@ from mgx_core.argument import Array
 from mgx_core.dtype import DType
 
 from .kernel import CpuKernel, Declined, Results
+from .packing import pack
 from .values import Buffer, Value
 
 __all__ = ["Emitter", "Step", "Trial"]
@@ -90,7 +91,7 @@ class Emitter:
 
     def literal(self, array: Array, owner: Any = None) -> Value:
         """A constant; the array (or `owner`) is kept alive with the program."""
-        if not array.flags.c_contiguous or not array.flags.aligned:
+        if not array.flags.c_contiguous:
             array = array.copy(order="C")
         key = (array.__array_interface__["data"][0] if array.size else id(array), str(array.dtype), array.shape)
         found = self._literals.get(key)
@@ -274,10 +275,6 @@ class Emitter:
 
     def packed(self, value: Value, plain: Any, wanted: Any) -> Value:
         """A constant in the layout that a primitive chose, made once now."""
-        from .native_library import native
-
-        _native = native()
-
         if plain == wanted:
             return value
         key = (value.buffer.id if value.buffer.id >= 0 else id(value.buffer), value.offset, plain, wanted)
@@ -285,7 +282,7 @@ class Emitter:
         if found is None:
             array = value.buffer.array
             assert array is not None
-            made = _native.pack(array.__array_interface__["data"][0] + value.byte_offset, plain, wanted)
+            made = pack(array, value.byte_offset, plain, wanted)
             buffer = Buffer("literal", made.nbytes, owner=made)
             self.buffers.append(buffer)
             found = self.packs[key] = Value(Shape("uint8", [made.nbytes]), buffer)

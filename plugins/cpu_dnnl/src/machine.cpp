@@ -11,6 +11,7 @@
 #include <cpuid.h>
 #include <immintrin.h>
 #include <omp.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <pybind11/stl.h>
@@ -134,6 +135,44 @@ __attribute__((target("avx512f,avx512vnni"))) double dot_int8() {
     return 8.0 * 16 * chains * rounds;
 }
 
+// Products of tiles, in four accumulators from two by two operands; how wide they are is up to the type.
+struct alignas(64) TileShapes {
+    uint8_t palette = 1, start = 0, reserved[14] = {};
+    uint16_t columns[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+const TileShapes tile_shapes; // in memory: the compiler does not see that all of it is read
+
+#define MGX_TILES(PRODUCT, OPERATIONS) \
+    _tile_loadconfig(&tile_shapes); \
+    _tile_zero(0); \
+    _tile_zero(1); \
+    _tile_zero(2); \
+    _tile_zero(3); \
+    _tile_zero(4); \
+    _tile_zero(5); \
+    _tile_zero(6); \
+    _tile_zero(7); \
+    for (int64_t n = 0; n < rounds / 8; ++n) { \
+        PRODUCT(0, 4, 6); \
+        PRODUCT(1, 4, 7); \
+        PRODUCT(2, 5, 6); \
+        PRODUCT(3, 5, 7); \
+    } \
+    _tile_release(); \
+    return 2.0 * 16 * 16 * OPERATIONS * 4 * (rounds / 8);
+
+__attribute__((target("amx-tile,amx-bf16"))) double tiles_bf16() { MGX_TILES(_tile_dpbf16ps, 32) }
+
+__attribute__((target("amx-tile,amx-int8"))) double tiles_int8() { MGX_TILES(_tile_dpbssd, 64) }
+
+// Linux gives a process the tile registers when it asks.
+bool tiles_granted() {
+    constexpr long ask = 0x1023, tile_data = 18;
+    return syscall(SYS_arch_prctl, ask, tile_data) == 0;
+}
+
 __attribute__((target("avx2"))) void read_all(const char *data, size_t bytes) {
     __m256i a = _mm256_setzero_si256(), b = a, c = a, d = a;
     for (size_t at = 0; at + 128 <= bytes; at += 128) {
@@ -168,6 +207,9 @@ double peak_rate(const std::string &type, int threads) {
     auto list = features();
     auto has = [&](const char *name) { return std::find(list.begin(), list.end(), name) != list.end(); };
     if (type == "float32") return has("avx512f") ? best_rate(fma_512, threads) : has("avx2") ? best_rate(fma_256, threads) : 0;
+    bool tiles = has("amx_tile") && tiles_granted();
+    if (type == "bfloat16" && tiles && has("amx_bf16")) return best_rate(tiles_bf16, threads);
+    if (type == "int8" && tiles && has("amx_int8")) return best_rate(tiles_int8, threads);
     if (type == "bfloat16") return has("avx512_bf16") ? best_rate(dot_bf16, threads) : 0;
     if (type == "int8") return has("avx512_vnni") ? best_rate(dot_int8, threads) : 0;
     throw Failure(Fault::parameter, "peak is measured for float32, bfloat16 and int8");

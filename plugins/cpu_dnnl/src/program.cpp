@@ -140,6 +140,21 @@ bool Program::prepare_single() {
     return all;
 }
 
+std::vector<py::object *> Program::owned() {
+    std::vector<py::object *> list;
+    for (auto &value : values_)
+        list.push_back(&value.owner);
+    for (auto &step : steps_)
+        step->owned(list);
+    return list;
+}
+
+void Program::abandon() {
+    finished_ = false;
+    for (auto *object : owned())
+        object->release().dec_ref();
+}
+
 void Program::ready() const {
     if (!finished_) throw Failure(Fault::parameter, "the program is not finished");
 }
@@ -312,8 +327,25 @@ std::vector<HostOperand> operands_from(const Program &program, const py::sequenc
 
 } // namespace
 
+// Host steps commonly refer to what owns the program: the garbage collector has to see through it.
+void make_collectable(PyHeapTypeObject *heap_type) {
+    auto *type = &heap_type->ht_type;
+    type->tp_flags |= Py_TPFLAGS_HAVE_GC;
+    type->tp_traverse = [](PyObject *self, visitproc visit, void *arg) {
+        Py_VISIT(Py_TYPE(self));
+        if (py::detail::is_holder_constructed(self))
+            for (auto *object : py::cast<Program &>(py::handle(self)).owned())
+                Py_VISIT(object->ptr());
+        return 0;
+    };
+    type->tp_clear = [](PyObject *self) {
+        if (py::detail::is_holder_constructed(self)) py::cast<Program &>(py::handle(self)).abandon();
+        return 0;
+    };
+}
+
 void bind_program(py::module_ &module) {
-    py::class_<Program>(module, "NativeProgram")
+    py::class_<Program>(module, "NativeProgram", py::custom_type_setup(make_collectable))
             .def(py::init<std::string, int64_t>(), py::arg("name"), py::arg("arena_bytes"))
             .def("arena",
                     [](Program &p, int64_t offset, int64_t bytes) {

@@ -45,6 +45,9 @@ public:
     std::vector<double> time(const pybind11::list &inputs, int runs, int warmup);
     bool prepare_single();
 
+    std::vector<pybind11::object *> owned(); // Python objects kept, for the garbage collector
+    void abandon(); // called once nothing else refers to the program
+
 private:
     struct Input {
         ArraySpec spec;
@@ -62,7 +65,7 @@ private:
 
     std::string name_;
     int64_t arena_bytes_;
-    size_t scratch_bytes_ = 0;
+    std::atomic<size_t> scratch_bytes_ {0};
     int planned_threads_ = 1; // by the primitives
     int most_threads_ = 1; // that scratch memory is there for
     bool finished_ = false;

@@ -29,6 +29,7 @@ public:
     virtual int planned_threads() const { return 1; }
     virtual bool prepare_single() { return true; } // false if the step cannot run on one thread
     virtual void build_single(Frame &, size_t) const {}
+    virtual void owned(std::vector<pybind11::object *> &) {} // Python objects, for the garbage collector
 
     std::string name;
 };
@@ -76,6 +77,7 @@ public:
     const char *kind() const override { return "loop"; }
     void run(Frame &frame, size_t index, Team team) const override;
     size_t scratch_bytes(int threads) const override { return static_cast<size_t>(scratch_ * threads); }
+    void owned(std::vector<pybind11::object *> &list) override { list.push_back(&owner_); }
 
 private:
     LoopFunction function_;
@@ -153,6 +155,7 @@ public:
     const char *kind() const override { return "host"; }
     void build(Frame &frame, size_t index) const override;
     void run(Frame &frame, size_t index, Team team) const override;
+    void owned(std::vector<pybind11::object *> &list) override { list.push_back(&function_); }
 
 private:
     pybind11::object function_;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import weakref
 from typing import Any
 
 import ml_dtypes
@@ -278,6 +279,25 @@ def test_programs_nest_through_host_steps() -> None:
     outer.add_host("body", inner.run_arrays, [(source, 0, np.float32, x.shape)], [(out, 0, np.float32, x.shape)])
     outer.finish()
     np.testing.assert_allclose(outer.run_arrays([x])[0], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_programs_in_reference_cycles_are_collected() -> None:
+    class Owner:
+        def step(self, inputs: list[Any]) -> Any:
+            return [np.full(2, self.value, np.float32)]
+
+        value = 3
+
+    owner = Owner()
+    owner.program = n.NativeProgram("cycle", 0)
+    out = owner.program.output(np.float32, (2,))
+    owner.program.add_host("step", owner.step, [], [(out, 0, np.float32, (2,))])
+    owner.program.finish()
+    assert owner.program.run_arrays([])[0].tolist() == [3, 3]
+    gone = weakref.ref(owner)
+    del owner
+    gc.collect()
+    assert gone() is None
 
 
 def test_building_mistakes_are_told() -> None:

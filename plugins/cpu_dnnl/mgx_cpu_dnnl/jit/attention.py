@@ -134,9 +134,9 @@ def _chunk(plan: _Plan, m: int, heads: int) -> int:
 
 
 def _scratch(plan: _Plan, chunk: int, lanes: int, d: int, e: int) -> list[int]:
-    """Where the parts of scratch start, in floats, and its size: turned keys, weights, sums, maxima, results."""
+    """Where the parts of scratch start, in floats, and its size: turned keys, weights, sums, maxima, shrinking, results."""
     wide = -(-e // (4 * lanes)) * 4 * lanes
-    sizes = [(-(-d // lanes) * lanes) * KEYS, plan.rows * KEYS, chunk, chunk, (chunk + plan.rows) * wide]
+    sizes = [(-(-d // lanes) * lanes) * KEYS, plan.rows * KEYS, chunk, chunk, 16, (chunk + plan.rows) * wide]
     starts = [0]
     for size in sizes:
         starts.append(starts[-1] + -(-size // 16) * 16)
@@ -205,6 +205,7 @@ class _Writer:
             self.number(-(-plan.rows * KEYS // 16) * 16),
             up(chunk, 16),
             up(chunk, 16),
+            self.number(16),
         ]
         self.e_wide = up(self.e, 4 * self.lanes)
         self.turned = scratch
@@ -213,7 +214,7 @@ class _Writer:
         for part in parts:
             at = c.gep(at, part, "float")
             starts.append(at)
-        self.weights, self.sums, self.tops, self.result = starts
+        self.weights, self.sums, self.tops, self.shrinks, self.result = starts
         blocks = c.op("udiv", c.op("add", self.m, c.op("sub", chunk, self.one)), chunk)
         extents = [self.arg(f"b{i}") for i in range(self.rank - 2)]
         items(c, [*extents, blocks], self.item)
@@ -351,7 +352,13 @@ class _Writer:
             return []
 
         c.loop(self.zero, here, self.tile, tile)
-        shrink = [self._softmax(r, c.op("add", g, self.number(r)), here) for r in range(plan.rows)]
+
+        def soft(r: V, _: list[V]) -> list[V]:
+            self._softmax(r, c.op("add", g, r), here)
+            return []
+
+        c.loop(self.zero, self.number(plan.rows), 1, soft)
+        shrink = [c.load(c.gep(self.shrinks, r, "float"), "float", 0) for r in range(plan.rows)]
         value_step = self.arg(f"v{self.rank - 2}")
         values = c.gep(self.here["v"], c.op("mul", n0, value_step), self.elem["v"])
 
@@ -432,10 +439,10 @@ class _Writer:
 
         return Scope(c, n, load).value(graph.outputs[0])
 
-    def _softmax(self, r: int, row: V, here: V) -> V:
-        """Scores of one row to weights; keeps its maximum and sum; returns what results so far shrink by."""
+    def _softmax(self, r: V, row: V, here: V) -> None:
+        """Scores of one row to weights; keeps its maximum and sum, and what results so far shrink by."""
         c, n = self.c, self.lanes
-        line = c.gep(self.weights, r * KEYS, "float")
+        line = c.gep(self.weights, c.op("mul", r, self.number(KEYS)), "float")
         low = c.const(NEGATIVE, V("", "float", n))
         wide = self.tile
 
@@ -470,7 +477,7 @@ class _Writer:
         at = c.gep(self.sums, row, "float")
         c.store(at, c.op("fadd", c.op("fmul", c.load(at, "float", 0), shrink), total))
         c.store(c.gep(self.tops, row, "float"), new)
-        return shrink
+        c.store(c.gep(self.shrinks, r, "float"), shrink)
 
     def _values(self, values: V, step: V, here: V, g: V, x: V, shrink: list[V]) -> None:
         """The weights times the values, added to what results there are."""

@@ -78,7 +78,7 @@ class Engine:
     def _machine(self) -> Any:
         target = self._llvm.Target.from_default_triple()
         return target.create_target_machine(
-            cpu=self.cpu, features=self.features, opt=self._level, reloc="pic", codemodel="jitdefault", jit=True
+            cpu=self.cpu, features=self.features, opt=self._level, reloc="pic", codemodel="small", jit=True
         )
 
     def _has_wide(self, machine: Any) -> bool:

@@ -262,17 +262,17 @@ def from_op(op: Any, inputs: Sequence[Tensor | None], out: Tensor) -> Pattern | 
         conditions.append("(i64)col < keys")
     if op.causal or op.left_window_size >= 0 or op.right_window_size >= 0:
         if offsets is not None:
-            pattern.lines.append(f"const i64 first = (i64)p5[h0 * {offsets.strides[0]}u];")
+            pattern.lines.append(f"const i64 start = (i64)p5[h0 * {offsets.strides[0]}u];")
         else:
-            pattern.lines.append(f"const i64 first = {int(op.offset)};")
+            pattern.lines.append(f"const i64 start = {int(op.offset)};")
             if op.causal:
                 pattern.causal_offset = int(op.offset)
         if op.causal:
-            conditions.append("(i64)col <= first + (i64)row")
+            conditions.append("(i64)col <= start + (i64)row")
         if op.left_window_size >= 0:
-            conditions.append(f"(i64)col + {op.left_window_size} >= first + (i64)row")
+            conditions.append(f"(i64)col + {op.left_window_size} >= start + (i64)row")
         if op.right_window_size >= 0:
-            conditions.append(f"(i64)col <= first + (i64)row + {op.right_window_size}")
+            conditions.append(f"(i64)col <= start + (i64)row + {op.right_window_size}")
     pattern.keep = " && ".join(conditions)
     return pattern
 

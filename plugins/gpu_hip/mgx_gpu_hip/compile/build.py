@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -43,12 +43,12 @@ def build(
     compiler: Compiler | None = None,
     store: KernelCache | None = None,
     jobs: int = 0,
-    batch: int = 1,
+    batch: int = 0,
 ) -> list[Code]:
     """Code for every source, in order.  Equal texts are compiled once.
 
-    jobs: compilations at a time, by default as many as the machine has cores; batch: kernels per translation unit.  Texts that
-    share a unit keep their helpers to themselves, but macros would leak: a text that defines some is compiled alone.
+    jobs: compilations at a time, by default as many as the machine has cores; batch: kernels per translation unit (0: as
+    many as keep every job busy, at most 16; parsing the prelude is most of the work for a small kernel).  Texts that share a unit keep their helpers to themselves, but macros would leak: a text that defines some is compiled alone.
     $MGX_DUMP_KERNELS names a folder that gets every text.
     Errors: CompileError that names the kernel and the nodes it was made from.
     """
@@ -70,9 +70,9 @@ def build(
         else:
             images[key] = found
     if missing:
-        groups = _groups(missing, batch)
-        workers = max(1, min(jobs or len(os.sched_getaffinity(0)), len(groups)))
-        with ThreadPoolExecutor(workers) as pool:
+        workers = jobs or len(os.sched_getaffinity(0))
+        groups = _groups(missing, batch or min(16, -(-len(missing) // workers)))
+        with ThreadPoolExecutor(max(1, min(workers, len(groups)))) as pool:
             for made in pool.map(lambda group: _compile(group, arch, compiler, store), groups):
                 images.update(made)
     return [Code(s.name, images[s.text, flags_of(s)], _codes(s.text, s.name)) for s in sources]
@@ -82,7 +82,7 @@ def flags_of(source: Any) -> tuple[str, ...]:
     return tuple(getattr(source, "flags", ()))
 
 
-@cache
+@lru_cache(1024)
 def _codes(text: str, name: str) -> str:
     return "".join(parameter.code for parameter in signature(text, name))
 

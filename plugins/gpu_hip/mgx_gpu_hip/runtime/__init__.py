@@ -1,7 +1,8 @@
 """Devices: one runtime over the HIP runtime, the CUDA driver and the emulated device."""
 
-from .device import Device, Properties, open_device
+from .device import Device, NullDevice, Properties, open_device, properties_of
 from .driver import DRIVERS, Driver, available, load_driver
+from .exchange import DeviceArray, import_array, is_device_array
 from .failures import OutOfMemoryError
 from .graph import Graph, GraphExec
 from .memory import DeviceBuffer, PinnedBuffer
@@ -11,6 +12,7 @@ from .stream import Event, Stream
 __all__ = [
     "DRIVERS",
     "Device",
+    "DeviceArray",
     "DeviceBuffer",
     "Driver",
     "Event",
@@ -19,11 +21,15 @@ __all__ = [
     "GraphExec",
     "Launch",
     "Module",
+    "NullDevice",
     "OutOfMemoryError",
     "PinnedBuffer",
     "Properties",
     "Stream",
     "available",
+    "import_array",
+    "is_device_array",
     "load_driver",
     "open_device",
+    "properties_of",
 ]

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from functools import cache
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from .module import Module
 from .stream import Event, Stream
 from .symbols import ATTRIBUTES
 
-__all__ = ["Device", "Properties", "open_device", "properties_of"]
+__all__ = ["Device", "NullDevice", "Properties", "open_device", "properties_of"]
 
 
 class Properties(NamedTuple):
@@ -95,6 +96,7 @@ class Device:
         self._holding = 0
         self._disposals: deque[tuple[str, int]] = deque()
         self._lock = threading.RLock()
+        self._modules: WeakValueDictionary[bytes, Module] = WeakValueDictionary()
         self.activate()
         self.properties = self._properties()
         self.pool = Pool(self, exact=driver.kind == "host")
@@ -180,8 +182,12 @@ class Device:
         return PinnedBuffer(self, size)
 
     def load(self, image: bytes) -> Module:
-        """Errors: DeviceError if the code is not for this device."""
-        return Module(self, image)
+        """Code on the device; equal images that are loaded already are shared.  Errors: DeviceError if it is not for this device."""
+        with self._lock:
+            found = self._modules.get(image)
+            if found is None:
+                found = self._modules[image] = Module(self, image)
+            return found
 
     def capture(self, stream: Stream) -> Capture:
         """``with device.capture(stream) as c: ...`` records; `c.graph` has it."""
@@ -239,6 +245,31 @@ class Device:
 
     def __repr__(self) -> str:
         return f"{self.driver.kind}:{self.index} ({self.properties.name})" if hasattr(self, "properties") else self.driver.kind
+
+
+class NullDevice:
+    """A device that is not there: what code for its architecture needs to know, and nothing that runs.
+
+    Errors: DeviceError for everything that needs the device.
+    """
+
+    kind = "null"
+    index = 0
+
+    def __init__(self, arch: str) -> None:
+        self.properties = properties_of(arch)
+
+    @property
+    def arch(self) -> str:
+        return self.properties.arch
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise DeviceError(f"compiled for {self.arch} without a device: {name} needs one; load the program on such a machine")
+
+    def __repr__(self) -> str:
+        return f"null ({self.arch})"
 
 
 @cache

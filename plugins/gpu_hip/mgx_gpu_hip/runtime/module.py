@@ -21,7 +21,7 @@ SIZES = {"?": 1, "b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "I": 4, "f": 4, "q": 8,
 class Module:
     """Code on a device; `image` is a cubin, a code object or the emulated device's shared object."""
 
-    __slots__ = ("device", "functions", "handle")
+    __slots__ = ("__weakref__", "device", "handle")
 
     def __init__(self, device: Device, image: bytes) -> None:
         device.activate()
@@ -29,17 +29,13 @@ class Module:
         self.handle = 0
         data = device.driver.ffi.from_buffer(image)
         self.handle = device.driver.out("module_load", int(device.driver.ffi.cast("uintptr_t", data)))
-        self.functions: dict[str, Function] = {}
 
     def function(self, name: str, codes: str) -> Function:
         """A kernel; `codes` has a letter of the struct module per parameter, P for addresses.
 
         Errors: DeviceError if the module has no such kernel.
         """
-        found = self.functions.get(name)
-        if found is None or found.codes != codes:
-            found = self.functions[name] = Function(self, name, codes)
-        return found
+        return Function(self, name, codes)
 
     def __del__(self) -> None:
         if getattr(self, "handle", 0):

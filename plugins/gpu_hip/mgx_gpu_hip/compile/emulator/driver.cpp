@@ -19,6 +19,7 @@
 #include "device.h"
 #ifndef API
 #define API(name) host##name
+#define PREFIX "host"
 #endif
 
 namespace {
@@ -130,22 +131,22 @@ const char* API(LastFault)() {  // tells each fault once
 
 const char* API(GetErrorName)(int e) {
   switch (e) {
-    case 0: return "Success";
-    case 1: return "ErrorInvalidValue";
-    case 2: return "ErrorOutOfMemory";
-    case 101: return "ErrorInvalidDevice";
-    case 209: return "ErrorNoBinaryForGpu";
-    case 400: return "ErrorInvalidHandle";
-    case 500: return "ErrorNotFound";
-    case 600: return "ErrorNotReady";
-    case 700: return "ErrorIllegalAddress";
-    case 716: return "ErrorMisalignedAddress";
-    case 719: return "ErrorLaunchFailure";
-    case 900: return "ErrorStreamCaptureUnsupported";
-    case 901: return "ErrorStreamCaptureInvalidated";
-    case 910: return "ErrorGraphExecUpdateFailure";
+    case 0: return PREFIX "Success";
+    case 1: return PREFIX "ErrorInvalidValue";
+    case 2: return PREFIX "ErrorOutOfMemory";
+    case 101: return PREFIX "ErrorInvalidDevice";
+    case 209: return PREFIX "ErrorNoBinaryForGpu";
+    case 400: return PREFIX "ErrorInvalidHandle";
+    case 500: return PREFIX "ErrorNotFound";
+    case 600: return PREFIX "ErrorNotReady";
+    case 700: return PREFIX "ErrorIllegalAddress";
+    case 716: return PREFIX "ErrorMisalignedAddress";
+    case 719: return PREFIX "ErrorLaunchFailure";
+    case 900: return PREFIX "ErrorStreamCaptureUnsupported";
+    case 901: return PREFIX "ErrorStreamCaptureInvalidated";
+    case 910: return PREFIX "ErrorGraphExecUpdateFailure";
   }
-  return "ErrorUnknown";
+  return PREFIX "ErrorUnknown";
 }
 int API(Init)(u32) {
   device::describe = describe;

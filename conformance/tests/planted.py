@@ -1,0 +1,190 @@
+"""Targets with one fault each, as a stranger might write them; the kit must find every one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mgx_core import HostContext, HostKernel, Kernel, Kernels, No, Operation, Reference
+from mgx_core.dtype import float32
+from mgx_core.ops.linear import Dot
+from mgx_core.ops.softmax import Softmax
+
+
+class Planted:
+    """A target with one kernel for one op in float32; the rest runs on the host."""
+
+    name = "planted"
+    op: type[Operation] = Softmax
+
+    def make(self, op: Any) -> Callable[..., Any] | Kernel:
+        raise NotImplementedError
+
+    def get_context(self) -> HostContext:
+        return HostContext(self)
+
+    def kernels(self, context: Any) -> Kernels:
+        plans = Kernels(self.name)
+
+        @plans.plan(self.op)
+        def only(op: Operation, inputs: Sequence[Any], context: Any) -> Kernel | No:
+            if inputs[0].dtype is not float32:
+                return No(f"float32 only, got {inputs[0].dtype}")
+            made = self.make(op)
+            return made if hasattr(made, "run") else HostKernel(f"planted {op.name}", made)
+
+        return plans
+
+
+def softmax(x: Any, axis: int) -> Any:
+    if not x.size:
+        return np.empty(x.shape, x.dtype)
+    with np.errstate(all="ignore"):
+        e = np.exp(x - x.max(axis=axis, keepdims=True))
+    return e / e.sum(axis=axis, keepdims=True)
+
+
+class Right(Planted):
+    """No fault at all."""
+
+    def make(self, op: Any) -> Any:
+        return lambda x: softmax(x, op.axis)
+
+
+class Overflows(Planted):
+    """The maximum is not taken off first: wrong for large values only."""
+
+    def make(self, op: Any) -> Any:
+        def run(x: Any) -> Any:
+            with np.errstate(all="ignore"):
+                e = np.exp(x)
+                return e / e.sum(axis=op.axis, keepdims=True)
+
+        return run
+
+
+class DropsTail(Planted):
+    """A product in blocks of four columns that forgets the last ones."""
+
+    op = Dot
+
+    def make(self, op: Any) -> Any:
+        def run(a: Any, b: Any) -> Any:
+            out = np.zeros((*a.shape[:-1], b.shape[-1]), np.float32)
+            n = b.shape[-1] // 4 * 4
+            out[..., :n] = a @ b[..., :n]
+            return out
+
+        return run
+
+
+class HalfPrecision(Planted):
+    """A product that sums in 16 bits."""
+
+    op = Dot
+
+    def make(self, op: Any) -> Any:
+        def run(a: Any, b: Any) -> Any:
+            return (a.astype(np.float16) @ b.astype(np.float16)).astype(np.float32)
+
+        return run
+
+
+class WritesInput(Planted):
+    """Computes in place, in its input."""
+
+    def make(self, op: Any) -> Any:
+        def run(x: Any) -> Any:
+            out = softmax(x, op.axis)
+            if x.flags.writeable and x.size:
+                x[...] = out
+            return out
+
+        return run
+
+
+class WritesBeyond(Planted):
+    """Writes one element past the end of its input's memory."""
+
+    def make(self, op: Any) -> Any:
+        def run(x: Any) -> Any:
+            out = softmax(x, op.axis)
+            if x.size and x.flags.writeable and x.flags.c_contiguous:
+                np.lib.stride_tricks.as_strided(x.reshape(-1), (x.size + 1,), (4,))[x.size] = 1
+            return out
+
+        return run
+
+
+class Unstable(Planted):
+    """Right each time, but not the same bits each time."""
+
+    def make(self, op: Any) -> Any:
+        turn = itertools.count()
+
+        def run(x: Any) -> Any:
+            out = softmax(x, op.axis)
+            return np.nextafter(out, np.float32(1)) if next(turn) % 3 == 2 else out
+
+        return run
+
+
+class OneBuffer(Planted):
+    """Every run writes its result to the same memory."""
+
+    def make(self, op: Any) -> Any:
+        kept: dict[Any, Any] = {}
+
+        def run(x: Any) -> Any:
+            out = kept.setdefault(x.shape, np.empty(x.shape, np.float32))
+            out[...] = softmax(x, op.axis)
+            return out
+
+        return run
+
+
+class Leaks(Planted):
+    """Every run keeps a buffer."""
+
+    def make(self, op: Any) -> Any:
+        kept: list[Any] = []
+
+        def run(x: Any) -> Any:
+            kept.append(np.ones(512, np.float32))
+            return softmax(x, op.axis)
+
+        return run
+
+
+class ClaimsReference(Planted):
+    """Says that an op is on the target, and hands over the reference."""
+
+    def make(self, op: Any) -> Any:
+        return Reference(op)
+
+
+class ClaimsQuietly(Planted):
+    """The same behind a kernel of its own name."""
+
+    def make(self, op: Any) -> Any:
+        return lambda x: op.compute(x)
+
+
+class Raises(Planted):
+    """Says yes to everything and refuses while running."""
+
+    def make(self, op: Any) -> Any:
+        def run(x: Any) -> Any:
+            raise NotImplementedError("no such axis")
+
+        return run
+
+
+class WrongType(Planted):
+    """Gives float64."""
+
+    def make(self, op: Any) -> Any:
+        return lambda x: softmax(x.astype(np.float64), op.axis)

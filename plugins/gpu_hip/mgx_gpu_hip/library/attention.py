@@ -1,0 +1,153 @@
+"""Scaled dot-product attention by cuDNN's fused engines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mgx_core import dtype
+from mgx_core.dtype import DType
+from mgx_core.errors import ParameterError
+from mgx_core.kernel import No
+
+from .cudnn import Cudnn, CudnnPlan
+from .cudnn_graph import Graph, packed
+
+__all__ = ["AttentionProblem", "attention_graph", "plan_attention", "plans_attention"]
+
+LOWEST: Final = -1e9  # what masked scores become; finite, so that a row without keys is no NaN
+Strides = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class AttentionProblem:
+    """o = softmax(scale q k^T + bias) v for `heads` heads in groups that share one of `kv_heads` keys and values.
+
+    q [batch, heads, queries, size], k [batch, kv_heads, keys, size], v [batch, kv_heads, keys, v_size], o [batch, heads,
+    queries, v_size]; strides in elements in that order of axes, the last one 1.  bias: extents [1 or batch, 1 or heads,
+    1 or queries, keys] and its strides, of dtype `bias_dtype` (the operands' if None), added to the scores.  causal: query i
+    attends keys up to i.  Errors: ParameterError for operands that do not fit.
+    """
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    size: int
+    q: Strides
+    k: Strides
+    v: Strides
+    o: Strides
+    scale: float
+    kv_heads: int = 0  # 0: as many as heads
+    v_size: int = 0  # 0: size
+    dtype: DType = dtype.float16
+    causal: bool = False
+    bias: tuple[int, int, int, int] | None = None
+    bias_strides: Strides | None = None
+    bias_dtype: DType | None = None
+    align: int = 16
+
+    def __post_init__(self) -> None:
+        if self.heads % self.groups:
+            raise ParameterError(f"{self.heads} heads must be a multiple of the {self.groups} heads of keys")
+        for word, strides in (("q", self.q), ("k", self.k), ("v", self.v), ("o", self.o)):
+            if len(strides) != 4:
+                raise ParameterError(f"{word} needs 4 strides, got {strides}")
+        if self.bias is not None:
+            whole = (self.batch, self.heads, self.queries, self.keys)
+            if any(n not in (1, m) for n, m in zip(self.bias, whole, strict=True)):
+                raise ParameterError(f"a bias of {self.bias} does not broadcast to {whole}")
+
+    @property
+    def groups(self) -> int:
+        return self.kv_heads or self.heads
+
+    @property
+    def out_size(self) -> int:
+        return self.v_size or self.size
+
+    @classmethod
+    def packed(
+        cls, batch: int, heads: int, queries: int, keys: int, size: int, *, kv_heads: int = 0, v_size: int = 0,
+        scale: float | None = None, **more: Any,
+    ) -> AttentionProblem:  # fmt: skip
+        """The problem whose operands lie without gaps in the order of their axes."""
+        groups, wide = kv_heads or heads, v_size or size
+
+        def strides(*dims: int) -> Strides:
+            return packed(dims)  # type: ignore[return-value]
+
+        if more.get("bias") is not None:
+            more.setdefault("bias_strides", strides(*more["bias"]))
+        return cls(
+            batch, heads, queries, keys, size,
+            q=strides(batch, heads, queries, size), k=strides(batch, groups, keys, size),
+            v=strides(batch, groups, keys, wide), o=strides(batch, heads, queries, wide),
+            scale=1 / math.sqrt(size) if scale is None else scale, kv_heads=kv_heads, v_size=v_size, **more,
+        )  # fmt: skip
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.batch * self.heads * self.queries * self.keys * (self.size + self.out_size)
+
+    def __str__(self) -> str:
+        shared = f" kv{self.kv_heads}" if self.kv_heads and self.kv_heads != self.heads else ""
+        keys = "" if self.keys == self.queries else f" keys{self.keys}"
+        extras = ("+bias" if self.bias else "") + ("+causal" if self.causal else "")
+        return f"{self.batch}x{self.heads}x{self.queries}x{self.size}{shared}{keys} {self.dtype.name}{extras}"
+
+
+def attention_graph(p: AttentionProblem) -> Graph | No:
+    """Product, scale, bias, mask, softmax as its parts, product: the form that cuDNN knows as attention."""
+    if p.dtype not in (dtype.float16, dtype.bfloat16):
+        return No(f"cuDNN's attention takes float16 and bfloat16, asked for {p.dtype}")
+    if p.size % 8 or p.out_size % 8:
+        return No(f"cuDNN's attention needs head sizes that 8 divides, asked for {p.size} and {p.out_size}")
+    if max(p.size, p.out_size) > 256:
+        return No(f"cuDNN's attention needs head sizes up to 256, asked for {p.size} and {p.out_size}")
+    if any(strides[3] != 1 for strides in (p.q, p.k, p.v, p.o)):
+        return No("cuDNN's attention needs elements of a head next to each other")
+    if any(s % 8 for strides in (p.q, p.k, p.v, p.o) for s in strides[:3]):
+        return No("cuDNN's attention needs strides that are multiples of 16 bytes")
+    graph = Graph()
+    q = graph.operand("q", (p.batch, p.heads, p.queries, p.size), p.q, p.dtype, p.align)
+    transposed = (p.k[0], p.k[1], p.k[3], p.k[2])
+    k = graph.operand("k", (p.batch, p.groups, p.size, p.keys), transposed, p.dtype, p.align)
+    v = graph.operand("v", (p.batch, p.groups, p.keys, p.out_size), p.v, p.dtype, p.align)
+    o = graph.operand("o", (p.batch, p.heads, p.queries, p.out_size), p.o, p.dtype, p.align)
+    whole = (p.batch, p.heads, p.queries, p.keys)
+    scores = graph.matmul(q, k, graph.tensor(whole, packed(whole), dtype.float32, virtual=True))
+    scores = graph.pointwise("mul", scores, graph.number(p.scale, dtype.float32, 4))
+    if p.bias is not None:
+        strides = p.bias_strides or packed(p.bias)
+        scores = graph.pointwise("add", scores, graph.operand("bias", p.bias, strides, p.bias_dtype or p.dtype, p.align))
+    if p.causal:
+        rows = graph.like(scores, dtype.int32)
+        graph.pointwise("index", scores, y=rows, axis=2, compute=dtype.int32)
+        columns = graph.like(scores, dtype.int32)
+        graph.pointwise("index", scores, y=columns, axis=3, compute=dtype.int32)
+        seen = graph.like(scores, dtype.bool_)
+        graph.pointwise("greater_or_equal", rows, columns, y=seen, compute=dtype.bool_)
+        scores = graph.pointwise("select", scores, graph.number(LOWEST, dtype.float32, 4), seen)
+    top = graph.reduce("max", scores, 3)
+    powers = graph.pointwise("exp", graph.pointwise("sub", scores, top))
+    total = graph.reduce("add", powers, 3)
+    graph.pointwise("add", top, graph.pointwise("log", total))  # nobody reads it, but the pattern has it
+    weights = graph.pointwise("div", powers, total, y=graph.like(scores, p.dtype))
+    graph.matmul(weights, v, o)
+    return graph
+
+
+def plan_attention(cudnn: Cudnn, p: AttentionProblem, choice: Mapping[str, Any] | None = None) -> CudnnPlan | No:
+    """The saved plan, or the first that cuDNN's heuristics find.  Launches take q, k, v, o, and bias if there is one."""
+    graph = attention_graph(p)
+    return graph if isinstance(graph, No) else cudnn.plan(f"cudnn attention {p}", graph, frozenset(), choice)
+
+
+def plans_attention(cudnn: Cudnn, p: AttentionProblem, count: int = 8) -> list[CudnnPlan] | No:
+    """Several plans to time against each other."""
+    graph = attention_graph(p)
+    return graph if isinstance(graph, No) else cudnn.plans(f"cudnn attention {p}", graph, frozenset(), count)

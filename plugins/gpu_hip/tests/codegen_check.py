@@ -1,0 +1,97 @@
+"""Running generated kernels on the emulated device against the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from mgx_core import dtype as dt
+from mgx_core.dtype import DType
+from mgx_core.kernel import No
+from mgx_core.shape import row_major
+from mgx_gpu_hip.codegen.source import Buffer, DeviceTraits, KernelSource, Tensor
+from mgx_gpu_hip.compile.host import HostDevice
+
+Array = np.ndarray[Any, Any]
+
+
+@cache
+def device(wave: int) -> HostDevice:
+    return HostDevice(wave=wave)
+
+
+def traits(wave: int = 32, sm_count: int = 4) -> DeviceTraits:
+    return DeviceTraits(wave=wave, sm_count=sm_count)
+
+
+def tensor(of: Any, lens: Sequence[int], strides: Sequence[int] | None = None) -> Tensor:
+    return Tensor(dt.of(of), tuple(lens), tuple(row_major(lens) if strides is None else strides))
+
+
+def channels_last(lens: Sequence[int]) -> tuple[int, ...]:
+    """Strides of [n, c, *s] in memory as [n, *s, c]."""
+    n, c, *s = lens
+    packed = row_major([n, *s, c])
+    return (packed[0], packed[-1], *packed[1:-1])
+
+
+def values(rng: np.random.Generator, of: DType, lens: Sequence[int]) -> Array:
+    if of.kind == "f":
+        return rng.standard_normal(lens).astype(of.numpy)
+    if of.kind == "b":
+        return np.asarray(rng.random(lens) < 0.5)
+    return np.asarray(rng.integers(0, 100, lens)).astype(of.numpy)
+
+
+def placed(x: Array, at: Tensor) -> Array:
+    """The memory of a strided tensor that holds x; what lies between is rubbish."""
+    flat = np.full(at.space * x.dtype.itemsize, 0xFF, np.uint8).view(x.dtype)
+    steps = [s * x.dtype.itemsize for s in at.strides]
+    np.lib.stride_tricks.as_strided(flat, x.shape, steps)[...] = x
+    return flat
+
+
+def seen(flat: Array, at: Tensor) -> Array:
+    return np.lib.stride_tricks.as_strided(flat, at.lens, [s * flat.dtype.itemsize for s in at.strides]).copy()
+
+
+def run(
+    source: KernelSource | No,
+    arrays: Sequence[Array | None],
+    inputs: Sequence[Tensor | None],
+    outputs: Sequence[Tensor],
+    wave: int = 32,
+    order: str = "backward",
+) -> list[Array]:
+    """What a kernel makes of arrays."""
+    assert isinstance(source, KernelSource), source
+    given = [None if a is None or t is None else placed(a, t) for a, t in zip(arrays, inputs, strict=True)]
+    made = [np.full(t.space * t.dtype.size, 0xFF, np.uint8).view(t.dtype.numpy) for t in outputs]
+    scratch = [np.full(s, 0 if i in source.zeroed else 0xFF, np.uint8) for i, s in enumerate(source.scratch)]
+    buffers: dict[str, Sequence[Array | None]] = {"input": given, "output": made, "scratch": scratch}
+    for launch in source.launches:
+        args = [buffers[a.kind][a.index] if isinstance(a, Buffer) else a.value for a in launch.args]
+        function = device(wave).compile(source.text, launch.entry)
+        function.launch(launch.grid, launch.block, launch.shared_bytes, args, order)
+    return [seen(flat, t) for flat, t in zip(made, outputs, strict=True)]
+
+
+def same(got: Sequence[Array], wanted: Any, terms: int = 1, tolerance: float | None = None) -> None:
+    """Equal to what rounding of `terms` sums in the result's type (at least 32 bits inside) explains; exact for whole numbers."""
+    wanted = wanted if isinstance(wanted, (tuple, list)) else (wanted,)
+    assert len(got) == len(wanted)
+    for a, b in zip(got, wanted, strict=True):
+        b = np.asarray(b)
+        assert a.dtype == b.dtype and a.shape == b.shape, (a.dtype, a.shape, b.dtype, b.shape)
+        of = dt.of(a.dtype)
+        if of.kind != "f":
+            np.testing.assert_array_equal(a, b)
+            continue
+        unit = max(of.epsilon, 2.0**-52 if of.bits == 64 else 2.0**-23)
+        limit = tolerance if tolerance is not None else 4 * unit + 2.0**-23 * (8 + terms) * (of.bits < 64)
+        wide = b.astype(np.float64)
+        scale = np.nanmax(np.abs(wide[np.isfinite(wide)]), initial=1.0)
+        np.testing.assert_allclose(a.astype(np.float64), wide, rtol=limit, atol=limit * scale)
