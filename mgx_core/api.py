@@ -95,7 +95,9 @@ def parse_program(text: str, opset: OpSet | None = None) -> Program:
     return Program(parse_graph(text, manager().opset() if opset is None else opset))
 
 
-def optimize(program: Program, options: CompileOptions | Mapping[str, Any] | None = None, /, **keywords: Any) -> Program:
+def optimize(
+    program: Program, options: CompileOptions | Mapping[str, Any] | None = None, /, **keywords: Any
+) -> Program:
     """A copy of the program with the target-independent passes applied."""
     from .compiler import optimize_module
 

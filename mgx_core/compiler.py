@@ -30,7 +30,18 @@ def stages(target: Target | None, context: Any, options: CompileOptions) -> list
     """The stages from normalize to fuse, with the passes that the target adds."""
     own: dict[str, Stage] = {
         "normalize": Stage("normalize", (Normalize(),), normalized),
-        "simplify": Stage("simplify", (FoldConstants(), MergeCommon(), Rewrite(CONVERTS + ACTIVATIONS + SIMPLIFY), FuseHorizontal(), FoldConstants()) if options.optimize else ()),
+        "simplify": Stage(
+            "simplify",
+            (
+                FoldConstants(),
+                MergeCommon(),
+                Rewrite(CONVERTS + ACTIVATIONS + SIMPLIFY),
+                FuseHorizontal(),
+                FoldConstants(),
+            )
+            if options.optimize
+            else (),
+        ),
         "legalize": Stage("legalize"),
         "fuse": Stage("fuse", (FuseAttention(), FuseElementwise(), FuseEpilogue()) if options.optimize else ()),
     }
@@ -39,7 +50,9 @@ def stages(target: Target | None, context: Any, options: CompileOptions) -> list
     return [s.with_passes(passes_of(target, s.name, context, options)) for s in own.values()]
 
 
-def optimize_module(module: Module, options: CompileOptions, target: Target | None = None, context: Any = None) -> Pipeline:
+def optimize_module(
+    module: Module, options: CompileOptions, target: Target | None = None, context: Any = None
+) -> Pipeline:
     """Run the stages up to fuse on a module in place; returns the pipeline with its records."""
     pipeline = Pipeline(stages(target, context, options), options.validate, frozenset(options.disable_passes))
     pipeline.run(module)

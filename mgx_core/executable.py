@@ -22,6 +22,7 @@ from .memory import MemoryPlan, fits_in_memory, plan_memory
 from .options import CompileOptions
 from .passes.lower import Lower, Placement
 from .pipeline import PassRecord, Pipeline, Stage
+from .room import limited
 from .shape import AnyShape, Shape, TupleShape, matches
 from .target import HostRunner, Runner, Target, runner_of
 
@@ -83,20 +84,27 @@ class Executable:
         Errors: ParameterError for a missing or unknown name, a wrong dtype or a wrong shape, with what was required and got.
         """
         values = self.bind(parameters)
-        instance = self.instance(values)
         try:
-            results = instance.runner.run(values)
+            with limited(self.options.limit_bytes):
+                instance = self.instance(values)
+                results = instance.runner.run(values)
             return [Argument.from_value(v) for v in owned(results, values, instance.module)]
         except MemoryError as error:
-            raise DeviceError(f"out of memory while running: {error}; try smaller shapes or fewer runs at once") from None
+            raise DeviceError(
+                f"out of memory while running: {error}; try smaller shapes or fewer runs at once"
+            ) from None
 
     def bind(self, parameters: Mapping[str, Any]) -> list[Value]:
         """Values in the order of the parameters, checked."""
         if not isinstance(parameters, Mapping):
-            raise ParameterError(f"run takes a mapping from parameter names to values, got a {type(parameters).__name__}")
+            raise ParameterError(
+                f"run takes a mapping from parameter names to values, got a {type(parameters).__name__}"
+            )
         for name in parameters:
             if name not in self.parameters:
-                raise ParameterError(f"there is no parameter {name!r}; there are {', '.join(map(repr, self.parameters))}")
+                raise ParameterError(
+                    f"there is no parameter {name!r}; there are {', '.join(map(repr, self.parameters))}"
+                )
         values: list[Value] = []
         symbols: dict[str, int] = {}
         for name, shape in self.parameters.items():
@@ -144,7 +152,8 @@ class Executable:
         pipeline = Pipeline(stages, self.options.validate, frozenset(self.options.disable_passes))
         pipeline.run(module)
         plan = plan_memory(module, self.options.memory_reuse)
-        fits_in_memory(plan, module)
+        with limited(self.options.limit_bytes):
+            fits_in_memory(plan, module)
         runner = runner_of(self.target, module, plan, self.context, self.options)
         return Instance(module, plan, runner, lower.placements, pipeline.records)
 
@@ -206,12 +215,20 @@ def _numbers(name: str, given: Any, shape: Shape) -> Any:
     try:
         found = np.asarray(given)
     except ValueError:
-        raise ParameterError(f"parameter {name!r} must be {described(shape)}, got a nested list of unequal lengths") from None
+        raise ParameterError(
+            f"parameter {name!r} must be {described(shape)}, got a nested list of unequal lengths"
+        ) from None
     ranks = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
     if found.size and ranks.get(found.dtype.kind, 4) > ranks[shape.dtype.kind]:
         raise ParameterError(f"parameter {name!r} must be {described(shape)}, got {found.dtype} values")
-    if found.size and shape.dtype.is_integer and not shape.dtype.lowest <= found.min() <= found.max() <= shape.dtype.highest:
-        raise ParameterError(f"parameter {name!r} must be {described(shape)}, got values from {found.min()} to {found.max()}")
+    if (
+        found.size
+        and shape.dtype.is_integer
+        and not shape.dtype.lowest <= found.min() <= found.max() <= shape.dtype.highest
+    ):
+        raise ParameterError(
+            f"parameter {name!r} must be {described(shape)}, got values from {found.min()} to {found.max()}"
+        )
     return found.astype(shape.dtype.numpy)
 
 
@@ -262,7 +279,9 @@ def lowered(module: Module) -> str | None:
 
 def owned(results: Sequence[Value], inputs: Sequence[Value], module: Module) -> list[Value]:
     """Results that own their memory: what lies in an input, a literal or another result is copied."""
-    taken = {id(base(v)) for v in inputs if isinstance(v, np.ndarray)} | module.derive("literal memory", _literal_memory)
+    taken = {id(base(v)) for v in inputs if isinstance(v, np.ndarray)} | module.derive(
+        "literal memory", _literal_memory
+    )
     return [_own(v, taken) for v in results]
 
 
@@ -295,5 +314,3 @@ def _literal_memory(module: Module) -> set[int]:
         for inner in ins.modules:
             found |= _literal_memory(inner)
     return found
-
-

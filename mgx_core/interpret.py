@@ -9,9 +9,11 @@ import numpy as np
 
 from .argument import Argument, Value, as_value
 from .dim import Sym, substitute
-from .errors import MgxError, ShapeError
+from .errors import DeviceError, MgxError, ShapeError
 from .ir.instruction import Instruction
 from .ir.module import Module
+from .memory import static_bytes
+from .room import require_bytes
 from .shape import AnyShape, Shape, TupleShape
 
 __all__ = ["Interpreter", "bind_symbols"]
@@ -65,6 +67,10 @@ class Interpreter:
         try:
             args = [None if i.is_absent else values[i] for i in ins.inputs]
             op = ins.op.substitute(known) if known else ins.op
+            if known and ins.result.dynamic():
+                size = static_bytes(ins.result.substitute(known))
+                if size is not None:
+                    require_bytes(size, "the result")
 
             def run(inner: Module, inner_args: Sequence[Value]) -> list[Value]:
                 return self.run(inner, inner_args, values, known)
@@ -73,7 +79,7 @@ class Interpreter:
         except MgxError as error:
             raise located(error, ins) from None
         except MemoryError as error:
-            raise located(ShapeError(f"not enough memory for the result: {error}"), ins) from None
+            raise located(DeviceError(f"not enough memory for the result: {error}"), ins) from None
         return self.settle(value)
 
     @staticmethod
@@ -140,5 +146,3 @@ def check_symbols(shape: AnyShape, value: Value, known: Mapping[str, int], what:
 def evaluate_module(module: Module, args: Sequence[Any]) -> list[Argument]:
     """A module's results as Arguments for anything that can be read as values."""
     return [Argument.from_value(v) for v in Interpreter().run(module, [as_value(a) for a in args])]
-
-

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from .errors import DeviceError
 from .ir.instruction import Instruction
-from .ir.module import Module, captures
+from .ir.module import Module, captures, nested
+from .room import machine_memory, room
 from .shape import AnyShape, Shape, TupleShape
 
 __all__ = ["ALIGNMENT", "Buffer", "MemoryPlan", "Placed", "fits_in_memory", "place", "plan_memory"]
@@ -106,12 +106,17 @@ def fits_in_memory(plan: MemoryPlan, module: Module) -> None:
     results = sum(static_bytes(o.result) or 0 for o in module.outputs)
     largest = max((b.bytes for b in plan.buffers), default=0)
     needed = max(plan.lower_bound, largest) + results
-    try:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return
+    there = machine_memory()
     if needed > there:
         raise DeviceError(f"the program needs {needed} bytes for its values at once; this machine has {there}")
+    allowed = room()
+    for inner in nested(module):
+        for ins in inner:  # views as well: whoever reads one goes through all of its elements
+            size = static_bytes(ins.result)
+            if size is not None and size > allowed and not ins.is_return:
+                raise DeviceError(
+                    f"{ins!r} would take {size} bytes; {allowed} are allowed (compile option limit_bytes)"
+                )
 
 
 class Placed(Protocol):

@@ -17,14 +17,17 @@ from . import dtype as dt
 from .argument import Array, Value
 from .dim import Dim, Sym, parse, substitute
 from .dtype import DType
-from .errors import MgxError, ParameterError, ShapeError, UnsupportedError
+from .errors import DeviceError, MgxError, ParameterError, ShapeError, UnsupportedError
 from .scalar import Expr, convert, evaluate
 from .shape import AnyShape, Shape
 
 __all__ = ["Field", "Input", "OpSet", "Operation", "Pointwise", "Run", "op"]
 
-Run = Callable[[Any, Sequence[Value]], "list[Value]"]  # evaluates a sub-module on values; what control flow ops are given
+Run = Callable[
+    [Any, Sequence[Value]], "list[Value]"
+]  # evaluates a sub-module on values; what control flow ops are given
 MISSING: Final = object()
+FOREIGN: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 # attributes ------------------------------------------------------------------------------------------------------------
@@ -128,7 +131,9 @@ class Field:
         elif word in _CHECKS:
             self.check = _CHECKS[word]
         else:
-            raise TypeError(f"op {owner}: attribute {name} has type {word}; known are {', '.join(_CHECKS)}, Literal[...]")
+            raise TypeError(
+                f"op {owner}: attribute {name} has type {word}; known are {', '.join(_CHECKS)}, Literal[...]"
+            )
 
     def _choose(self, value: Any) -> Any:
         if value not in self.choices:
@@ -181,7 +186,11 @@ class Operation:
         if attributes:
             word = next(iter(attributes))
             close = difflib.get_close_matches(word, [f.name for f in self.fields], 1)
-            hint = f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(f.name for f in self.fields) or 'none'}"
+            hint = (
+                f"; did you mean {close[0]!r}?"
+                if close
+                else f"; it has {', '.join(f.name for f in self.fields) or 'none'}"
+            )
             raise ParameterError(f"{self.name} has no attribute {word!r}{hint}")
         self.check()
 
@@ -251,11 +260,10 @@ class Operation:
             return self.infer(*inputs)
         except MgxError as error:
             found: MgxError = error
-        except (AttributeError, AssertionError, TypeError) as error:  # a rule takes its operands to be tensors
-            if all(isinstance(s, Shape) for s in inputs):
-                raise
-            found = ShapeError(f"the operands are not of the required kinds ({error})")
-        raise found.located(f"{self!r}({', '.join('-' if s is None else str(s) for s in inputs)})") from None
+        except FOREIGN as error:  # a rule takes its operands to be tensors, of a rank that the attributes fit
+            found = ShapeError(f"the operands are not of the required kinds ({type(error).__name__}: {error})")
+            found.__cause__ = error
+        raise found.located(f"{self!r}({', '.join('-' if s is None else str(s) for s in inputs)})")
 
     def check_arity(self, count: int) -> None:
         """Errors: ShapeError if no call of the op has that many inputs."""
@@ -270,9 +278,18 @@ class Operation:
         """The reference compute applied to values (None for an absent input)."""
         if not hasattr(self, "compute"):
             raise UnsupportedError(f"{self.name} has no reference compute")
-        if self.takes_modules:
-            return self.compute(*args, modules=modules, run=run)
-        return self.compute(*args)
+        try:
+            if self.takes_modules:
+                return self.compute(*args, modules=modules, run=run)
+            return self.compute(*args)
+        except MgxError:
+            raise
+        except MemoryError as error:
+            raise DeviceError(f"{self.name}: not enough memory for the result: {error}") from None
+        except FOREIGN as error:  # what numpy says of values that no rule foresaw
+            raise ShapeError(
+                f"{self!r} cannot be computed from these values: {type(error).__name__}: {error}"
+            ) from error
 
 
 def _substituted(value: Any, values: Mapping[str, Dim]) -> Any:
@@ -435,7 +452,10 @@ class OpSet:
             value
             for module in modules
             for value in vars(module).values()
-            if isinstance(value, type) and issubclass(value, Operation) and value.name and value.__module__ == module.__name__
+            if isinstance(value, type)
+            and issubclass(value, Operation)
+            and value.name
+            and value.__module__ == module.__name__
         )
 
     def make(self, name: str, /, **attributes: Any) -> Operation:

@@ -23,7 +23,8 @@ class CompileOptions:
     the memory of values that are not alive together; aggressive_memory: also trade time for memory; optimize: run the passes
     between parse and lower; aggressiveness: 0 none, 1 exact rewriting, 2 also what may change rounding; fusion_rules: rules on
     or off by name; disable_passes: passes to leave out by name; validate: check every stage's invariant after each pass;
-    threads: 0 for all that the process may use; instances: how many shape instances an executable keeps.
+    threads: 0 for all that the process may use; instances: how many shape instances an executable keeps;
+    limit_bytes: the most bytes that one value may take (0: what this machine has).
     """
 
     offload_copy: bool = True
@@ -41,6 +42,7 @@ class CompileOptions:
     validate: bool = False
     threads: int = 0
     instances: int = 64
+    limit_bytes: int = 0
 
     @classmethod
     def of(cls, given: CompileOptions | Mapping[str, Any] | None = None, /, **keywords: Any) -> CompileOptions:

@@ -85,7 +85,9 @@ class Pipeline:
             raise error.located(f"pass {one.name!r}") from None
         if changed:
             module.sweep()
-        self.records.append(PassRecord(stage.name, one.name, time.perf_counter() - start, changed, before, size(module)))
+        self.records.append(
+            PassRecord(stage.name, one.name, time.perf_counter() - start, changed, before, size(module))
+        )
         if self.validate:
             wrong = verify(module)
             if wrong:

@@ -23,7 +23,9 @@ from .pipeline import Pass
 __all__ = ["GROUP", "INTERFACE", "Lazy", "PluginRecord", "Plugins", "hookimpl", "hookspec", "manager"]
 
 GROUP: Final = "mgx"
-INTERFACE: Final = 1  # plugins state the version they were made for as `mgx_interface`; this and the one before are served
+INTERFACE: Final = (
+    1  # plugins state the version they were made for as `mgx_interface`; this and the one before are served
+)
 
 hookspec = pluggy.HookspecMarker(GROUP)
 hookimpl = pluggy.HookimplMarker(GROUP)
@@ -295,5 +297,3 @@ def manager() -> Plugins:
         if not _manager:
             _manager.append(Plugins())
         return _manager[0]
-
-

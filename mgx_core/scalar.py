@@ -16,7 +16,22 @@ from .argument import Array
 from .dtype import DType
 from .erf import erf
 
-__all__ = ["PRIMITIVES", "Attr", "Call", "Cast", "Const", "Expr", "Input", "attr", "call", "evaluate", "text", "x0", "x1", "x2"]
+__all__ = [
+    "PRIMITIVES",
+    "Attr",
+    "Call",
+    "Cast",
+    "Const",
+    "Expr",
+    "Input",
+    "attr",
+    "call",
+    "evaluate",
+    "text",
+    "x0",
+    "x1",
+    "x2",
+]
 
 # name -> (arity, result is bool, meaning); targets and docs are tested to cover exactly these
 PRIMITIVES: Final[Mapping[str, tuple[int, bool, str]]] = {
@@ -190,7 +205,9 @@ x1: Final[Expr] = Input(1)
 x2: Final[Expr] = Input(2)
 
 
-def fold(expr: Expr, leaf: Callable[[Expr], Any], node: Callable[[Call, list[Any]], Any], cast: Callable[[Cast, Any], Any]) -> Any:
+def fold(
+    expr: Expr, leaf: Callable[[Expr], Any], node: Callable[[Call, list[Any]], Any], cast: Callable[[Cast, Any], Any]
+) -> Any:
     """Interpret a tree bottom-up: what every interpretation table is driven by."""
     match expr:
         case Call():
@@ -214,7 +231,12 @@ def text(expr: Expr) -> str:
         raise TypeError(e)
 
     return str(
-        fold(expr, leaf, lambda e, args: f"{e.primitive}({', '.join(args)})", lambda e, value: f"convert({value}, {e.to})")
+        fold(
+            expr,
+            leaf,
+            lambda e, args: f"{e.primitive}({', '.join(args)})",
+            lambda e, value: f"convert({value}, {e.to})",
+        )
     )
 
 
@@ -396,4 +418,3 @@ NUMPY: Final[Mapping[str, Callable[..., Any]]] = {
     "shift_right": _shift(np.right_shift, True),
     "where": np.where,
 }
-

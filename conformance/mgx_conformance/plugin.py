@@ -34,6 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     name = config.getoption("mgx_target")
     if not name:
+        if any(a.partition("::")[0].startswith("mgx_conformance.suite") for a in config.args):
+            raise pytest.UsageError("the conformance suite needs --mgx-target NAME")
         return
     from .scorecard import Scorecard
 

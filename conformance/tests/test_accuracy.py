@@ -133,7 +133,7 @@ def test_guard_sees_one_byte_outside():
 def test_differs():
     x = np.array([1.0, np.nan, np.inf, 0.0], np.float32)
     assert not differs(np.array([1.0, np.nan, np.inf, -0.0], np.float32), x)
-    assert "3 required" in differs(np.array([4]), np.array([3]))
+    assert "(3) required" in differs(np.array([4]), np.array([3]))
     assert "float32[4] required, got float64[4]" in differs(x.astype(np.float64), x)
     assert differs(np.array([1.0, np.nan, -np.inf, 0.0], np.float32), x, np.ones(4))
     assert not differs([x, {"a": 1}], [x, {"a": 1}])

@@ -67,7 +67,8 @@ def test_too_little_precision(kit):
 
 @pytest.mark.parametrize("target", ["WritesInput", "WritesBeyond"])
 def test_writes_outside(kit, target):
-    _, tests = kit(target, select="test_ops and softmax-last-float32")
+    # only where the kernel gets the kit's own buffer: elsewhere the fault would hurt the process that looks for it
+    _, tests = kit(target, select="test_ops and softmax-last-float32/contiguous")
     assert "overwritten" in failing(tests)["ops/softmax-last-float32/contiguous"]
 
 

@@ -339,7 +339,9 @@ class Module:
                 op = ins.op.substitute(symbols) if symbols else ins.op
                 made = Instruction(op, ins.result, inputs, modules, None, ins.sources)
                 if symbols or parameters:
-                    made.result = TupleShape(i.result for i in inputs) if ins.is_return else infer_shape(op, inputs, modules)
+                    made.result = (
+                        TupleShape(i.result for i in inputs) if ins.is_return else infer_shape(op, inputs, modules)
+                    )
                     learn_symbols(ins.result, made.result, symbols)
             went[ins] = copy._insert_last(made)
         return copy
@@ -356,7 +358,9 @@ class Module:
         self.version += 1
         return made
 
-    def inline(self, module: Module, args: Sequence[Instruction], before: Instruction | None = None) -> list[Instruction]:
+    def inline(
+        self, module: Module, args: Sequence[Instruction], before: Instruction | None = None
+    ) -> list[Instruction]:
         """Copy another module's instructions in here, its parameters replaced by `args`; returns what it returns."""
         went: dict[Instruction, Instruction] = {}
         parameters = list(module.parameters.values())
@@ -449,5 +453,3 @@ def nested(module: Module) -> Iterator[Module]:
     for ins in module:
         for inner in ins.modules:
             yield from nested(inner)
-
-

@@ -12,6 +12,7 @@ from ..argument import Array
 from ..dim import Dim, broadcast, fresh, may_equal
 from ..errors import ShapeError
 from ..operation import Operation, op
+from ..room import require_room
 from ..shape import MAX_BYTES, Shape
 from .axes import normalize
 from .extents import merge, unknown, vector_length, whole
@@ -46,6 +47,7 @@ def _fits(dims: Sequence[Dim], out: Sequence[Dim]) -> None:
 def _repeat(x: Array, dims: Sequence[Dim]) -> Array:
     if math.prod(int(d) for d in dims) * x.itemsize > MAX_BYTES:
         raise ShapeError(f"{list(dims)} of {x.itemsize} bytes each is more than any tensor may take")
+    require_room(map(int, dims), x.itemsize)
     try:
         return np.broadcast_to(x, [int(d) for d in dims])
     except ValueError:
@@ -176,7 +178,7 @@ class Scalar(Operation):
         return x.with_dims(self.scalar_bcst_dims)
 
     def compute(self, x: Array) -> Array:
-        return np.broadcast_to(x.reshape(()), [int(d) for d in self.scalar_bcst_dims])
+        return _repeat(x.reshape(()), self.scalar_bcst_dims)
 
     def view(self, *inputs: Shape) -> tuple[int, Shape] | None:
         lens = [int(d) for d in self.scalar_bcst_dims]
@@ -210,6 +212,7 @@ class Tile(Operation):
         self._count(len(times), x.ndim)
         if any(r < 0 for r in times):
             raise ShapeError(f"repeats must not be negative, got {times}")
+        require_room((r * d for r, d in zip(times, x.shape, strict=True)), x.itemsize)
         inner = [n for r, d in zip(times, x.shape, strict=True) for n in (r, d)]
         spread = x.reshape([n for d in x.shape for n in (1, d)])
         return np.broadcast_to(spread, inner).reshape([r * d for r, d in zip(times, x.shape, strict=True)])

@@ -11,6 +11,7 @@ from ..argument import Array, Value
 from ..dim import Dim, bounds, fresh
 from ..errors import ShapeError
 from ..operation import Operation, Run, op
+from ..room import require_bytes
 from ..shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
 
 __all__ = ["FusedReduce", "GetTupleElem", "Group", "If", "Loop", "PointwiseGroup", "Scan", "join"]
@@ -130,7 +131,7 @@ class Loop(Operation):
         going = True if cond is None else bool(np.asarray(cond).reshape(()))
         carried = list(states)
         rows: list[list[Array]] = [[] for _ in body.outputs[1 + len(states) :]]
-        n = 0
+        n = kept = 0
         while going and (bound is None or n < bound):
             if n >= self.max_iterations:
                 raise ShapeError(
@@ -141,6 +142,8 @@ class Loop(Operation):
             carried = results[1 : 1 + len(states)]
             for row, value in zip(rows, results[1 + len(states) :], strict=True):
                 row.append(value)
+                kept += getattr(value, "nbytes", 0)
+            require_bytes(kept, "the rows that the loop has gathered")
             n += 1
         shapes = body.output_shapes()[1 + len(states) :]
         directions = self.scan_output_directions or (0,) * len(rows)
@@ -224,11 +227,14 @@ class Scan(Operation):
             raise ShapeError(f"scanned inputs must have one length, got {[len(c) for c in cut]}")
         shapes = body.output_shapes()[self.states :]
         rows: list[list[Array]] = [[] for _ in shapes]
+        kept = 0
         for slices in zip(*cut, strict=True):
             results = run(body, [*carried, *map(np.asarray, slices)])
             carried = results[: self.states]
             for row, value in zip(rows, results[self.states :], strict=True):
                 row.append(value)
+                kept += getattr(value, "nbytes", 0)
+            require_bytes(kept, "the rows that the scan has gathered")
         joined = []
         for n, (row, shape) in enumerate(zip(rows, shapes, strict=True)):
             assert isinstance(shape, Shape)
@@ -280,5 +286,3 @@ class Group(_Grouped):
     """
 
     tag: str = ""
-
-

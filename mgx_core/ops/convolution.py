@@ -14,6 +14,7 @@ from ..dim import Dim, ceil_div, compare, fresh, may_equal, product
 from ..dtype import int32, int64, of
 from ..errors import ShapeError
 from ..operation import Operation, op
+from ..room import require_room
 from ..scalar import convert, widen
 from ..shape import Shape
 from .window import explicit_padding, extent, padded, per_axis, sides, windows
@@ -296,6 +297,7 @@ class Col2im(Operation):
         counts = [int(c) for c in self.counts(image, block)]
         if math.prod(counts) != x.shape[2] or x.shape[1] % math.prod(block):
             raise ShapeError(f"x {list(x.shape)} does not hold {math.prod(counts)} windows of {list(block)}")
+        require_room((x.shape[0], x.shape[1] // math.prod(block), *image), max(x.itemsize, 4))
         rank = len(image)
         stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
         channels = x.shape[1] // math.prod(block)

@@ -12,6 +12,7 @@ from ..dim import Dim, fresh
 from ..dtype import DType
 from ..errors import ShapeError, UnsupportedError
 from ..operation import Operation, op
+from ..room import require_room
 from ..scalar import convert, widen
 from ..shape import AnyShape, Shape
 from .extents import scalar_operand, unknown, vector_length, whole
@@ -85,6 +86,7 @@ class DynamicRange(Operation):
         count = max(0, -int(-span // 1)) if dtype.is_float else len(range(first, stop, step))
         if self.length is not None and count != int(self.length):
             raise ShapeError(f"a range from {first} to {stop} by {step} has {count} elements, not {self.length}")
+        require_room([count], 8)
         wide = dtype.accumulate
         with np.errstate(all="ignore"):
             places = np.arange(count, dtype=np.int64).astype(wide) * np.asarray(step, wide)
@@ -138,6 +140,7 @@ class Allocate(Operation):
         lens = self.shape.lens() if dims is None and self.shape is not None else whole(np.array(dims))
         if any(n < 0 for n in lens):
             raise ShapeError(f"extents must not be negative, got {lens}")
+        require_room(lens, 8)
         dtype = self._type() if dims is not None or self.shape is None else self.shape.dtype
         return np.zeros(lens, dtype.numpy)
 

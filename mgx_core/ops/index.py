@@ -11,6 +11,7 @@ from ..argument import Array
 from ..dim import Dim, compare, fresh
 from ..errors import ShapeError
 from ..operation import Operation, op
+from ..room import require_room
 from ..shape import Shape
 from .axes import normalize
 from .broadcast import Multibroadcast
@@ -160,6 +161,7 @@ class Onehot(Operation):
         if n < 0:
             raise ShapeError(f"depth must not be negative, got {n}")
         axis = normalize(self.axis, indices.ndim + 1)
+        require_room((*indices.shape, n), max(values.itemsize, 8))
         at = np.expand_dims(indices.astype(np.int64), axis)
         own = np.arange(n).reshape([-1 if i == axis else 1 for i in range(indices.ndim + 1)])
         return np.asarray(values[np.where((at == own) | (at == own - n), 1, 0)])

@@ -40,7 +40,9 @@ class SelectModule(Operation):
             wanted = [p.result for p in module.parameters.values()]
             if all(map(matches, wanted, map(shape_of, xs))):
                 return tuple(run(module, xs))
-        raise ShapeError(f"none of {len(modules)} modules takes values of shapes {', '.join(str(shape_of(x)) for x in xs)}")
+        raise ShapeError(
+            f"none of {len(modules)} modules takes values of shapes {', '.join(str(shape_of(x)) for x in xs)}"
+        )
 
 
 class _OneModule(Operation):

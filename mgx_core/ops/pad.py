@@ -12,6 +12,7 @@ from ..argument import Array
 from ..dim import Dim, bounds, compare, fresh
 from ..errors import ShapeError
 from ..operation import Operation, op
+from ..room import require_room
 from ..scalar import convert
 from ..shape import Shape
 from .axes import normalize_all
@@ -75,6 +76,7 @@ class Pad(Operation):
         for n, b, e in zip(x.shape, begins, ends, strict=True):
             if n + b + e < 0:
                 raise ShapeError(f"pads {widths} crop more than {list(x.shape)} has")
+        require_room((n + b + e for n, b, e in zip(x.shape, begins, ends, strict=True)), x.itemsize)
         if self.mode != "constant":
             return self._from_inside(x, begins, ends)
         if value is not None:

@@ -13,6 +13,7 @@ from ..dim import Dim, ceil_div, fresh
 from ..dtype import int64, of
 from ..errors import ParameterError, ShapeError
 from ..operation import Operation, op
+from ..room import require_room
 from ..scalar import convert, widen
 from ..shape import Shape, TupleShape
 from .window import explicit_padding, extent, padded, per_axis, sides, taps, windows
@@ -254,6 +255,7 @@ class MaxUnpool(Operation):
         if x.shape != indices.shape:
             raise ShapeError(f"indices must have x's dims {list(x.shape)}, got {list(indices.shape)}")
         size = math.prod(dims)
+        require_room(dims, x.itemsize)
         if indices.size and (indices.min() < 0 or indices.max() >= size):
             raise ShapeError(f"indices must lie in [0, {size - 1}], got {indices.min()} to {indices.max()}")
         out = np.zeros(size, x.dtype)
@@ -262,4 +264,5 @@ class MaxUnpool(Operation):
         target = [int(d) for d in (self.output_shape if output_shape is None else output_shape)] or dims
         if len(target) != len(dims) or any(t < d for t, d in zip(target, dims, strict=True)):
             raise ShapeError(f"output_shape must be at least {dims}, got {target}")
+        require_room(target, x.itemsize)
         return padded(out, [0] * x.ndim, [t - d for t, d in zip(target, dims, strict=True)])

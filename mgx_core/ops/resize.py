@@ -13,6 +13,7 @@ from ..dim import Dim, Sym, bounds, fresh, may_equal
 from ..dtype import int64, of
 from ..errors import ParameterError, ShapeError
 from ..operation import Operation, op
+from ..room import require_room
 from ..scalar import convert, widen
 from ..shape import Shape
 from .axes import normalize_all
@@ -130,6 +131,8 @@ class Resize(Operation):
                 factors = [t / d if d else 1.0 for t, d in zip(targets, dims, strict=True)]
             else:
                 factors = [self.aspect(dims, [int(s) for s in wanted])] * len(dims)
+        sides = dict(zip(axes, targets, strict=True))
+        require_room((sides.get(a, n) for a, n in enumerate(x.shape)), max(x.itemsize, 4))
         box = [float(v) for v in (self.roi if roi is None else widen(roi))] or [0.0] * len(axes) + [1.0] * len(axes)
         if len(box) != 2 * len(axes):
             raise ShapeError(f"roi needs {2 * len(axes)} numbers, got {len(box)}")

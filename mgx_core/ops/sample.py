@@ -14,6 +14,7 @@ from ..dim import Dim, fresh, may_equal, product
 from ..dtype import of
 from ..errors import ShapeError
 from ..operation import Operation, op
+from ..room import require_room
 from ..scalar import convert, widen
 from ..shape import Shape
 from .convolution import spatial
@@ -183,6 +184,7 @@ class AffineGrid(Operation):
         rank = theta.shape[1]
         if len(dims) != rank + 2 or dims[0] != theta.shape[0] or min(dims) < 0:
             raise ShapeError(f"size must be [{theta.shape[0]}, c] and {rank} more extents, got {dims}")
+        require_room((max(dims[0], 1), *dims[2:], rank + 1), 8)
         axes = []
         for n in dims[2:]:
             steps = np.arange(n, dtype=np.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -12,11 +12,14 @@ from ..dim import Dim, fresh, may_equal
 from ..dtype import DType, float32, of
 from ..errors import ParameterError, ShapeError
 from ..operation import Operation, op
+from ..room import require_room
 from ..scalar import convert, widen
 from ..shape import Shape
 from .axes import normalize
 
 __all__ = ["BlackmanWindow", "Dft", "HammingWindow", "HannWindow", "MelWeightMatrix", "Stft"]
+
+MOST_BANDS: Final = 1 << 16
 
 
 def number(x: Shape | None, name: str, integer: bool = True) -> None:
@@ -113,6 +116,7 @@ class Dft(Operation):
             n = int(self.dft_length)
         elif self.onesided and self.inverse:
             n = (n - 1) * 2
+        require_room((n if a == at else d for a, d in enumerate(x.shape)), 16)
         signal = joined(x)
         if n == 0 or signal.size == 0:
             dims = [n if a == at else d for a, d in enumerate(signal.shape)]
@@ -210,6 +214,7 @@ class Window(Operation):
 
     def points(self, size: int) -> Array:
         """The window itself."""
+        require_room([size], 8)
         span = max(size if self.periodic else size - 1, 1)
         at = 2 * math.pi * np.arange(size) / span
         out = sum((c * np.cos(i * at) for i, c in enumerate(self.cosines)), np.zeros(size))
@@ -290,6 +295,9 @@ class MelWeightMatrix(Operation):
         if not 0 <= low < high:
             raise ParameterError(f"frequencies must satisfy 0 <= lower < upper, got {low} and {high}")
         bins = length // 2 + 1
+        if bands > MOST_BANDS:
+            raise ParameterError(f"num_mel_bins must be at most {MOST_BANDS}, got {bands}")
+        require_room((bins, bands), 8)
         mel_low, mel_high = (2595 * math.log10(1 + f / 700) for f in (low, high))
         # the standard's step, which stops short of mel_high
         mels = mel_low + np.arange(bands + 2) * (mel_high - mel_low) / (bands + 2)

@@ -22,8 +22,12 @@ from ..shape import Shape
 __all__ = ["quantize_bf16", "quantize_fp16"]
 
 # results of these leave float16's range (65504) or lose their meaning for everyday inputs; bfloat16 has float32's range
-WIDE: Final = frozenset({"exp", "expm1", "pow", "sqdiff", "reduce_sum", "reduce_prod", "recip", "cosh", "sinh", "prefix_scan_sum"})
-KEPT: Final = frozenset({"convert", "@param", "@literal", "@return", "undefined", "get_tuple_elem", "nonmaxsuppression", "topk"})
+WIDE: Final = frozenset(
+    {"exp", "expm1", "pow", "sqdiff", "reduce_sum", "reduce_prod", "recip", "cosh", "sinh", "prefix_scan_sum"}
+)
+KEPT: Final = frozenset(
+    {"convert", "@param", "@literal", "@return", "undefined", "get_tuple_elem", "nonmaxsuppression", "topk"}
+)
 
 
 def quantize_fp16(program: Program, ins_names: Iterable[str] = ("all",)) -> Program:

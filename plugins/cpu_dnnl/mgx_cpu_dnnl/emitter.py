@@ -133,7 +133,9 @@ class Emitter:
         try:
             if isinstance(ins.op, Launch):
                 if not isinstance(ins.op.kernel, CpuKernel):
-                    return self.host(ins.op.of, ins.modules, args, "; ".join(getattr(ins.op.kernel, "reasons", ())), ins.op)
+                    return self.host(
+                        ins.op.of, ins.modules, args, "; ".join(getattr(ins.op.kernel, "reasons", ())), ins.op
+                    )
                 kernel = ins.op.kernel
             else:
                 shapes = [None if i.is_absent else i.result for i in ins.inputs]
@@ -245,7 +247,14 @@ class Emitter:
                 if workspace is not None:
                     operands.append((ident(workspace), 0))
                 program.add_loop(
-                    part.name, part.address, part.owner, operands, list(part.args), part.work, part.grain, part.scratch_bytes
+                    part.name,
+                    part.address,
+                    part.owner,
+                    operands,
+                    list(part.args),
+                    part.work,
+                    part.grain,
+                    part.scratch_bytes,
                 )
 
             writes = [*(v.buffer for v in outputs), *([workspace] if workspace else [])]
@@ -309,7 +318,9 @@ class Emitter:
         self.step("reorder", [value.buffer], [out.buffer], install)
         return out
 
-    def host(self, op: Operation, modules: Sequence[Module], args: Sequence[Any], why: str = "", launch: Any = None) -> Results:
+    def host(
+        self, op: Operation, modules: Sequence[Module], args: Sequence[Any], why: str = "", launch: Any = None
+    ) -> Results:
         """The op's own definition on the host, as a visible step."""
         from mgx_core.interpret import Interpreter
 

@@ -31,15 +31,19 @@ class CpuRunner:
         self.emitter = Emitter(threads, fast_math)
         self.parameters = list(module.parameters.values())
         static = _static_part(module)
-        self.rest = [i for i in module if i not in static and not (i.is_param or i.is_literal or i.is_return or i.is_absent)]
+        self.rest = [
+            i for i in module if i not in static and not (i.is_param or i.is_literal or i.is_return or i.is_absent)
+        ]
         wanted = dict.fromkeys(o for o in module.outputs if o in static)
         for ins in self.rest:
             for read in reads(ins):
                 if read in static:
                     wanted[read] = None
         self.wanted = list(wanted)
-        self.whole = not self.rest and len(set(module.outputs)) == len(module.outputs) and not any(
-            o.is_param or o.is_literal for o in module.outputs
+        self.whole = (
+            not self.rest
+            and len(set(module.outputs)) == len(module.outputs)
+            and not any(o.is_param or o.is_literal for o in module.outputs)
         )
         if self.whole:
             self.wanted = list(module.outputs)
@@ -133,7 +137,12 @@ def as_output(e: Emitter, value: Value, index: int) -> Value:
     buffer = value.buffer
     plain = Shape(value.shape.dtype, value.lens)
     dense = all(n == 1 or a == b for n, a, b in zip(value.lens, value.strides, plain.strides(), strict=True))
-    if buffer.kind == "arena" and dense and value.offset == 0 and buffer.bytes == max(plain.elements() * plain.dtype.size, 1):
+    if (
+        buffer.kind == "arena"
+        and dense
+        and value.offset == 0
+        and buffer.bytes == max(plain.elements() * plain.dtype.size, 1)
+    ):
         buffer.kind, buffer.index = "output", index
         return Value(plain, buffer)
     made = Buffer("output", max(plain.elements() * plain.dtype.size, 1), index=index)
@@ -142,5 +151,3 @@ def as_output(e: Emitter, value: Value, index: int) -> Value:
     if plain.elements():
         e.copy_into(value, out)
     return out
-
-

@@ -92,7 +92,7 @@ RANGES = {
     "acosh": (1, 100), "atanh": (-1, 1), "sqrt": (0, 100), "rsqrt": (1e-10, 100), "floor": (-100, 100),
     "ceil": (-100, 100), "round": (-100, 100), "trunc": (-100, 100), "abs": (-10, 10), "neg": (-10, 10), "sign": (-10, 10),
 }  # fmt: skip
-ULPS = {"erf": 3, "tanh": 3, "log1p": 3, "rsqrt": 2, "exp": 1.5, "expm1": 2.5, "log": 1.5, "log2": 2, "sinh": 2, "asinh": 2, "acosh": 2, "atanh": 2}
+ULPS = {"erf": 3, "tanh": 6, "log1p": 3, "rsqrt": 2, "exp": 1.5, "expm1": 2.5, "log": 1.5, "log2": 2, "sinh": 2, "asinh": 2, "acosh": 2, "atanh": 2}
 
 
 @pytest.mark.parametrize("name", RANGES)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 __all__ = [
-    "JitKernel", "compile_copy", "compile_gather", "compile_norm", "compile_op", "compile_pad", "compile_pointwise",
+    "JitKernel", "compile_attention", "compile_copy", "compile_gather", "compile_norm", "compile_op", "compile_pad", "compile_pointwise",
     "compile_pooling", "compile_reduce", "compile_resize", "default_engine", "run_numpy",
 ]  # fmt: skip
 
@@ -77,6 +77,25 @@ def compile_copy(source: Shape, target: Shape, engine: Engine | None = None, nam
     from .pointwise import compile_copy as compile_
 
     return compile_(source, target, engine or default_engine(), name)
+
+
+def compile_attention(
+    q: Shape,
+    k: Shape,
+    v: Shape,
+    out: Shape,
+    engine: Engine | None = None,
+    score: Module | None = None,
+    extra: Sequence[Shape] = (),
+    causal: bool = False,
+    offset: int | None = None,
+    name: str = "attention",
+    guarded: bool = False,
+) -> JitKernel | No:
+    """Scaled dot-product attention that never holds all scores."""
+    from .attention import compile_attention as compile_
+
+    return compile_(q, k, v, out, engine or default_engine(), score, extra, causal, offset, name, guarded)
 
 
 def compile_gather(axis: int, data: Shape, indices: Shape, out: Shape, engine: Engine | None = None) -> JitKernel | No:

@@ -49,6 +49,7 @@ class _Plan:
     causal: bool
     turned: bool  # keys lie as [.., d, n] in memory
     even: bool  # the values' head extent is a whole number of tiles
+    guarded: bool
     args: Args = field(default_factory=Args)
     slots: dict[str, int] = field(default_factory=dict)
     key: str = ""
@@ -65,12 +66,14 @@ def compile_attention(
     causal: bool = False,
     offset: int | None = None,
     name: str = "attention",
+    guarded: bool = False,
 ) -> JitKernel | No:
     """softmax(score(q k^T)) v.
 
     q [b.., m, d], k [b.., n, d], v [b.., n, e], out [b.., m, e], any strides, but v and out contiguous in e; batch axes are
     equal (repeat heads by a stride of 0).  score: a module of pointwise ops and views whose first parameter is the scores
     [b.., m, n], the others `extra` (kernel inputs after q, k, v).  causal: row i sees keys up to i + offset (default n - m).
+    guarded: rows whose weights are NaN (all keys masked) count as weights of 0.
     """
     shapes = (q, k, v, out)
     if any(s.dtype not in FLOATS for s in shapes) or len({s.rank for s in shapes}) != 1 or q.rank < 2:
@@ -98,7 +101,7 @@ def compile_attention(
     plan = _Plan(
         q, k, v, out, extra, graph, loads,
         rows=_rows(m, engine), causal=causal, turned=k.strides()[-2] == 1 and n > 1 and k.strides()[-1] != 1,
-        even=e % tile == 0,
+        even=e % tile == 0, guarded=guarded,
     )  # fmt: skip
     _number(plan, batch, m, n, d, e, n - m if offset is None else offset)
     plan.key = _key(plan)
@@ -163,6 +166,7 @@ def _number(plan: _Plan, batch: Sequence[int], m: int, n: int, d: int, e: int, o
 
 def _key(plan: _Plan) -> str:
     words = [f"attention rank={plan.q.rank} rows={plan.rows} causal={plan.causal} turned={plan.turned} even={plan.even}"]
+    words.append(f"guarded={plan.guarded}")
     words.append(" ".join(str(s.dtype) for s in (plan.q, plan.k, plan.v, plan.out)))
     words.append(str((plan.k.strides()[-1] == 1, plan.q.strides()[-1] == 1, KEYS)))
     if plan.graph is not None:
@@ -466,14 +470,14 @@ class _Writer:
             out = []
             for v, total in enumerate(carried):
                 at = c.gep(c.gep(line, j, "float"), v * n, "float")
-                w = fast.exp(c, c.op("fsub", c.load(at, "float", n), spread))
+                w = fast.exp_negative(c, c.op("fsub", c.load(at, "float", n), spread))
                 c.store(at, w)
                 out.append(c.op("fadd", total, w))
             return out
 
         totals = c.loop(self.zero, here, wide, weigh, [nothing] * self.vectors)[1:]
         total = _tree(c, totals, lambda a, b: c.op("fadd", a, b))
-        shrink = fast.exp(c, c.op("fsub", old, safe))
+        shrink = fast.exp_negative(c, c.op("fsub", old, safe))
         at = c.gep(self.sums, row, "float")
         c.store(at, c.op("fadd", c.op("fmul", c.load(at, "float", 0), shrink), total))
         c.store(c.gep(self.tops, row, "float"), new)
@@ -519,6 +523,7 @@ class _Writer:
         c, plan, n = self.c, self.plan, self.lanes
         total = c.load(c.gep(self.sums, r, "float"), "float", 0)
         inverse = c.splat(c.op("fdiv", c.const(1.0, total), total), n)
+        right = c.compare("ogt", total, c.const(0.0, total))
         row = c.op("mul", c.op("add", self.first, r), self.arg(f"o{self.rank - 2}"))
         target = c.gep(self.here["o"], row, self.elem["o"])
         source = c.gep(self.result, c.op("mul", r, self.e_wide), "float")
@@ -526,6 +531,8 @@ class _Writer:
         def step(i: V, _: list[V]) -> list[V]:
             mask = c.first(c.op("sub", self.e, i), n)
             value = c.op("fmul", c.load(c.gep(source, i, "float"), "float", n), inverse)
+            if plan.guarded:
+                value = c.select(right, value, c.const(0.0, value))
             c.store(c.gep(target, i, self.elem["o"]), to_memory(c, value, plan.out.dtype), mask)
             return []
 

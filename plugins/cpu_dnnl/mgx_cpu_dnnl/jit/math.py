@@ -11,7 +11,7 @@ from typing import Final
 
 from .code import Code, V
 
-__all__ = ["FAST", "erf", "exp", "expm1", "log", "log1p", "log2", "pow_", "reciprocal", "sigmoid", "tanh"]
+__all__ = ["FAST", "erf", "exp", "exp_negative", "expm1", "log", "log1p", "log2", "pow_", "reciprocal", "sigmoid", "tanh"]
 
 LN2_HI: Final = 0.693145751953125  # 17 bits: its products with an exponent are exact
 LN2_LO: Final = 1.428606765330187e-06
@@ -27,10 +27,14 @@ _ERF: Final = (  # erf(x) / x over s = 2 (x / edge)^2 - 1
     0.012378600988159391, -0.008107235491398666, 0.00413619081194032, -0.0010880189559484682, 0.0007060194089632164,
     -0.0009277572991042013, 0.00035475200732121417,
 )  # fmt: skip
-_TANH: Final = (  # tanh(x) / x over x^2, |x| <= 0.6
-    1.0, -0.33333331105623415, 0.1333323218806724, -0.05395095715003632, 0.021727307755566846,
-    -0.008251075536360312, 0.0022172663560255652,
+_TANH_EDGE: Final = 9.02  # the function is 1 in float32 from here on
+_TANH_P: Final = (  # tanh(x) / x = P(x^2) / Q(x^2)
+    0.9999999790674546, 0.1337973420754583, 0.00349405272239015, 2.0583734269973375e-05, 1.3319340405354287e-08,
 )  # fmt: skip
+_TANH_Q: Final = (
+    1.0, 0.4671304948070169, 0.025871145317599247, 0.0003283120539740825, 7.762146451871905e-07,
+)  # fmt: skip
+_MAGIC: Final = 12582912.0  # 1.5 * 2^23: adding it leaves an integer in the low bits
 
 
 def horner(c: Code, x: V, coefficients: Sequence[float]) -> V:
@@ -56,20 +60,23 @@ def floats(c: Code, x: V) -> V:
     return c.cast("bitcast", x, "float" if x.elem == "i32" else "double")
 
 
-def power_of_two(c: Code, n: V) -> V:
-    """2 to an integral float n in [-126, 127]."""
-    whole = c.cast("fptosi", n, "i32")
-    return floats(c, c.op("shl", c.op("add", whole, c.const(127, whole)), c.const(23, whole)))
+def power_of_two(c: Code, shifted: V) -> V:
+    """2 to an integer n in [-126, 127], given n + _MAGIC."""
+    whole = bits(c, shifted)
+    return floats(c, c.op("add", c.op("shl", whole, c.const(23, whole)), c.const(0x3F800000, whole)))
 
 
-def scaled(c: Code, p: V, n: V) -> V:
-    """p * 2^n for integral floats n, right through denormals and overflow."""
+def scaled(c: Code, p: V, shifted: V, n: V) -> V:
+    """p * 2^n for integral floats n (and n + _MAGIC), right through denormals and overflow."""
     if c.wide and n.n and n.n % 16 == 0:
         parts = [_scalef(c, piece(c, p, i), piece(c, n, i)) for i in range(0, n.n, 16)]
         return joined(c, parts)
-    half = c.intrinsic("floor", c.op("fmul", n, c.const(0.5, n)))
-    rest = c.op("fsub", n, half)
-    return c.op("fmul", c.op("fmul", p, power_of_two(c, half)), power_of_two(c, rest))
+    whole = c.op("sub", bits(c, shifted), c.const(0x4B400000, bits(c, shifted)))
+    half = c.op("ashr", whole, c.const(1, whole))
+    for part in (half, c.op("sub", whole, half)):
+        exponent = c.op("shl", c.op("add", part, c.const(127, whole)), c.const(23, whole))
+        p = c.op("fmul", p, floats(c, exponent))
+    return p
 
 
 def piece(c: Code, x: V, at: int, n: int = 16) -> V:
@@ -89,22 +96,34 @@ def _scalef(c: Code, p: V, n: V) -> V:
     return c.make(f"call {kind} @{name}({kind} {p.ref}, {kind} {n.ref}, {kind} zeroinitializer, i16 -1, i32 4)", "float", 16)
 
 
-def exp_parts(c: Code, x: V) -> tuple[V, V]:
-    """n and exp(r) - 1 where x = n ln 2 + r."""
-    n = c.intrinsic("rint", c.op("fmul", x, c.const(math.log2(math.e), x)))
+def split(c: Code, x: V) -> tuple[V, V, V]:
+    """n + _MAGIC, n and r where x = n ln 2 + r."""
+    shifted = c.fma(x, c.const(math.log2(math.e), x), c.const(_MAGIC, x))
+    n = c.op("fsub", shifted, c.const(_MAGIC, x))
     r = c.fma(n, c.const(-LN2_HI, x), x)
-    r = c.fma(n, c.const(-LN2_LO, x), r)
-    return n, c.fma(c.op("fmul", r, r), horner(c, r, _EXP), r)
+    return shifted, n, c.fma(n, c.const(-LN2_LO, x), r)
 
 
 def exp(c: Code, x: V) -> V:
-    n, p = exp_parts(c, clamp(c, x, -104.5, 89.0))
-    return scaled(c, c.op("fadd", p, c.const(1.0, p)), n)
+    return _exp(c, clamp(c, x, -104.5, 89.0))
+
+
+def exp_negative(c: Code, x: V) -> V:
+    """exp of what is not above 0."""
+    low = c.const(-104.5, x)
+    return _exp(c, c.select(c.compare("ogt", low, x), low, x))
+
+
+def _exp(c: Code, x: V) -> V:
+    shifted, n, r = split(c, x)
+    return scaled(c, horner(c, r, (1.0, 1.0, *_EXP)), shifted, n)
 
 
 def expm1(c: Code, x: V) -> V:
-    n, p = exp_parts(c, clamp(c, x, -20.0, 89.0))
-    half = power_of_two(c, c.op("fsub", n, c.const(1.0, n)))  # 2^n overflows before the result does
+    y = clamp(c, x, -20.0, 89.0)
+    shifted, _, r = split(c, y)
+    p = c.fma(c.op("fmul", r, r), horner(c, r, _EXP), r)
+    half = power_of_two(c, c.op("fsub", shifted, c.const(1.0, x)))  # 2^n overflows before the result does
     out = c.fma(half, p, c.op("fsub", half, c.const(0.5, half)))
     small = c.compare("olt", c.intrinsic("fabs", x), c.const(1e-4, x))  # keeps -0 and denormals
     return c.select(small, c.fma(c.op("fmul", x, c.const(0.5, x)), x, x), c.op("fadd", out, out))
@@ -175,7 +194,6 @@ def reciprocal(c: Code, x: V) -> V:
         y = piece(c, x, at)
         r = c.make(f"call <16 x float> @{name}({y.type} {y.ref}, {y.type} zeroinitializer, i16 -1)", "float", 16)
         slip = c.fma(c.fneg(y), r, c.const(1.0, y))
-        slip = c.fma(slip, slip, slip)  # the third order: 14 bits become more than 24
         parts.append(c.fma(r, slip, r))
     return joined(c, parts)
 
@@ -183,24 +201,18 @@ def reciprocal(c: Code, x: V) -> V:
 def sigmoid(c: Code, x: V) -> V:
     """1 / (1 + exp(-x))."""
     y = clamp(c, c.fneg(x), -87.0, 87.0)
-    n, p = exp_parts(c, y)
-    one = c.const(1.0, x)
-    e = scaled(c, c.op("fadd", p, one), n)
-    out = reciprocal(c, c.op("fadd", e, one))
+    shifted, n, r = split(c, y)
+    e = scaled(c, horner(c, r, (1.0, 1.0, *_EXP)), shifted, n)
+    out = reciprocal(c, c.op("fadd", e, c.const(1.0, x)))
     below = c.compare("olt", x, c.const(-87.0, x))  # denormal results, then 0
     return c.select(below, c.const(0.0, x), out)
 
 
 def tanh(c: Code, x: V) -> V:
-    size = c.intrinsic("fabs", x)
-    small = c.op("fmul", x, horner(c, c.op("fmul", x, x), _TANH))
-    top = c.const(10.0, x)
-    y = c.select(c.compare("olt", top, size), top, size)
-    n, p = exp_parts(c, c.op("fadd", y, y))
-    e = c.op("fmul", c.op("fadd", p, c.const(1.0, x)), power_of_two(c, n))
-    r = reciprocal(c, c.op("fadd", e, c.const(1.0, x)))
-    large = c.intrinsic("copysign", c.fma(r, c.const(-2.0, x), c.const(1.0, x)), x)
-    return c.select(c.compare("olt", size, c.const(0.6, x)), small, large)
+    x = clamp(c, x, -_TANH_EDGE, _TANH_EDGE)
+    s = c.op("fmul", x, x)
+    p = c.op("fmul", x, horner(c, s, _TANH_P))
+    return clamp(c, c.op("fmul", p, reciprocal(c, horner(c, s, _TANH_Q))), -1.0, 1.0)
 
 
 # through float64 ------------------------------------------------------------------------------------------------------
@@ -318,5 +330,6 @@ FAST: Final[dict[str, Callable[..., V]]] = {
     "erf": erf,
     "tanh": tanh,
     "sigmoid": sigmoid,
+    "exp_negative": exp_negative,
     "pow": pow_,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mgx_core import dtype as dt
@@ -15,7 +15,7 @@ from .engine import Engine
 from .graph import Graph, Node, Refused, read, walk
 from .kernel import JitKernel
 from .primitive import MEMORY, from_memory, supported, to_memory
-from .scope import Scope
+from .scope import Scope, loop_mode, loop_width
 from .space import Args, Axis, axes_of, items, merged
 from .tile import transposed
 
@@ -40,6 +40,7 @@ class Plan:
     blocks: bool = False
     step_args: dict[tuple[int, int], int] = field(default_factory=dict)
     extent_args: list[int] = field(default_factory=list)
+    mode: int = 1  # what is known of the inner extent, see `loop_mode`
     key: str = ""
 
     def kind(self, operand: int) -> str:
@@ -67,7 +68,7 @@ def compile_pointwise(
 
 
 def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine, name: str) -> JitKernel:
-    plan = make_plan(graph, inputs, outputs)
+    plan = make_plan(graph, inputs, outputs, engine.lanes)
     dims = outputs[0].lens()
     elements = outputs[0].elements()
     cost = max(1, sum(n.cost for n in plan.nodes))
@@ -102,7 +103,7 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
     )
 
 
-def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> Plan:
+def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], lanes: int) -> Plan:
     nodes = list(walk(graph.outputs))
     loads = [n for n in nodes if n.kind == "load"]
     steps = [n.extra[1] for n in loads] + [o.strides() for o in outputs]
@@ -120,6 +121,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape]) -
         for operand, step in enumerate(axis.steps):
             if step not in (0, 1) or (step == 1 and i != len(axes) - 1 and i != plan.tile):
                 plan.step_args[operand, i] = plan.args.add(step)
+    plan.mode = loop_mode(axes[-1].extent, lanes) if plan.tile is None else 1
     plan.key = _key(plan)
     return plan
 
@@ -142,7 +144,7 @@ def _tile_axis(plan: Plan) -> int | None:
 def _key(plan: Plan) -> str:
     """The group's structure as text: equal texts mean equal code."""
     number = {n.ident: i for i, n in enumerate(plan.nodes)}
-    words = [f"pointwise axes={len(plan.axes)} tile={plan.tile} blocks={plan.blocks} buffers={plan.inputs}"]
+    words = [f"pointwise axes={len(plan.axes)} tile={plan.tile} blocks={plan.blocks} mode={plan.mode} buffers={plan.inputs}"]
     for i, n in enumerate(plan.nodes):
         extra = n.extra[0] if n.kind == "load" else n.extra
         words.append(f"{i} {n.kind} {n.dtype} {extra} {[number[a.ident] for a in n.args]}")
@@ -295,7 +297,7 @@ class _Rows:
                 k = len(plan.loads) + o
                 self.ops.write(k, bases[k], i, value, mask)
 
-        spread(c, begin, end, self.cost(), step)
+        spread(c, begin, end, self.cost(), step, plan.mode)
 
     def _uniform(self) -> bool:
         return any(not self.varies(n) and n.kind != "const" for n in self.plan.nodes)
@@ -304,27 +306,28 @@ class _Rows:
         return sum(n.cost for n in self.plan.nodes if self.varies(n))
 
 
-def spread(c: Code, begin: V, end: V, cost: int, step: object) -> None:
-    """A loop over [begin, end) in vectors: several at once where the work is light, the rest under a mask."""
-    run = step
-    assert callable(run)
-    wide = 4 if cost <= 6 else 2 if cost <= 14 else 1
+def spread(
+    c: Code, begin: V, end: V, cost: int, step: Callable[[V, int, V | None], None], mode: int
+) -> None:
+    """A loop over [begin, end) in vectors: several at once where the work is light, the rest under a mask if there is one."""
+    wide = loop_width(cost)
     n = c.lanes
+    masks = mode % n != 0
 
-    def masked(i: V, _: list[V]) -> list[V]:
-        run(i, n, c.first(c.op("sub", end, i), n))
+    def single(i: V, _: list[V]) -> list[V]:
+        step(i, n, c.first(c.op("sub", end, i), n) if masks else None)
         return []
 
-    if wide == 1 and c.wide:
-        c.loop(begin, end, n, masked)
-        return
-
-    def whole(i: V, _: list[V]) -> list[V]:
-        run(i, n * wide, None)
+    def several(i: V, _: list[V]) -> list[V]:
+        step(i, n * wide, None)
         return []
 
-    at = c.loop(begin, end, n * wide, whole, ahead=n * wide - 1)[0]
-    c.loop(at, end, n, masked)
+    at = begin
+    if wide > 1 or (masks and not c.wide):
+        at = c.loop(begin, end, n * wide, several, ahead=n * wide - 1)[0]
+        if mode % (n * wide) == 0:
+            return
+    c.loop(at, end, n, single)
 
 
 class _Tiled(_Rows):

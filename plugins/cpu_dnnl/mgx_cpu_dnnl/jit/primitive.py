@@ -24,7 +24,7 @@ MEMORY: Final[dict[DType, str]] = {
 
 # rough vector instructions a primitive takes, for grains and for what to keep rather than compute again
 COST: Final[dict[str, int]] = {
-    "div": 8, "sqrt": 8, "rsqrt": 16, "exp": 15, "expm1": 18, "log": 24, "log2": 25, "log1p": 34, "erf": 22, "tanh": 28,
+    "div": 8, "sqrt": 8, "rsqrt": 16, "exp": 14, "exp_negative": 13, "expm1": 18, "log": 24, "log2": 25, "log1p": 34, "erf": 22, "tanh": 20,
     "sigmoid": 20, "sin": 50, "cos": 50, "tan": 60, "pow": 110, "mod": 200, "fmod": 200, "sign": 4, "max": 2, "min": 2,
 }  # fmt: skip
 COST.update(dict.fromkeys(("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"), 300))
@@ -168,6 +168,8 @@ def _float(c: Code, name: str, args: list[V]) -> V:
             return fast.FAST[name](c, *args)
         if name in ("sin", "cos", "tan"):
             return _angle(c, name, a)
+    if name == "exp_negative":
+        name = "exp"
     if name == "sigmoid":
         one = c.const(1.0, a)
         return c.op("fdiv", one, c.op("fadd", one, _libm(c, "exp", c.fneg(a))))

@@ -22,7 +22,8 @@ from .engine import Engine
 from .graph import Graph, Node, Refused, read, walk
 from .kernel import JitKernel
 from .primitive import MEMORY, apply, computed, elem_of, from_memory, supported, to_memory
-from .scope import Scope
+from .scope import Scope, loop_mode, loop_width
+from .simplify import simplify
 from .space import Args, Axis, axes_of, items, merged
 
 __all__ = ["compile_reduce"]
@@ -51,6 +52,7 @@ class Plan:
     extents: list[int] = field(default_factory=list)
     row_count: int = 0  # the arg that holds `count`
     store: list[Node] = field(default_factory=list)  # values kept between passes, as scratch rows in this order
+    mode: int = 0  # what is known of the extent that vectors run along, see `loop_mode`
     width: int = 1  # rows in the lanes of an item
     stride: int = 0  # the arg that holds the scratch elements of one row
     key: str = ""
@@ -79,6 +81,7 @@ def compile_reduce(
         graph = read(body, inputs, dims, axes)
     except Refused as error:
         return No(str(error))
+    simplify(graph)
     return build(graph, inputs, outputs, engine, name)
 
 
@@ -159,6 +162,8 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
                 plan.steps[k, i] = plan.args.add(step)
     plan.width = _width(plan, engine.lanes) if columns else 1
     _choose_kept(plan, plan.width)
+    if not columns:
+        plan.mode = loop_mode(plan.reduced[-1].extent, engine.lanes)
     plan.stride = plan.args.add(_padded(plan.count * plan.width))
     plan.key = _key(plan)
     return plan
@@ -254,7 +259,7 @@ def _key(plan: Plan) -> str:
     for axis in plan.axes:
         words.append("".join("0" if not s else "1" if s == 1 else "s" for s in axis.steps))
     words.append(str([number[n.ident] for n in plan.store]))
-    words.append(str(plan.width))
+    words.append(f"{plan.width} {plan.mode}")
     return "\n".join(words)
 
 
@@ -466,14 +471,17 @@ class _Writer:
         c = self.c
         extents = self.extents[self.kept_rank :]
         n = c.lanes
-        times = 4 if cost <= 6 else 2 if cost <= 14 else 1
+        times = loop_width(cost)
+        whole_lanes = self.plan.mode % n == 0
+        both = times > 1 or not (c.wide or whole_lanes)
+        rest = not (both and self.plan.mode % (n * times) == 0)  # else nothing is left for single vectors
         inner = extents[-1]
 
         def along(index: list[V], line: V, wide: list[V], narrow: list[V]) -> tuple[list[V], list[V]]:
             start = c.op("mul", line, inner) if index else None
             at = lambda i: i if start is None else c.op("add", start, i)  # noqa: E731
             begin: V = self.zero
-            if times > 1 or not c.wide:
+            if both:
 
                 def whole(i: V, carried: list[V]) -> list[V]:
                     return visit([*index, i], at(i), n * times, None, carried)
@@ -482,9 +490,11 @@ class _Writer:
                 begin, wide = done[0], done[1:]
 
             def masked(i: V, carried: list[V]) -> list[V]:
-                return visit([*index, i], at(i), n, c.first(c.op("sub", inner, i), n), carried)
+                mask = None if whole_lanes else c.first(c.op("sub", inner, i), n)
+                return visit([*index, i], at(i), n, mask, carried)
 
-            narrow = c.loop(begin, inner, n, masked, narrow)[1:]
+            if rest:
+                narrow = c.loop(begin, inner, n, masked, narrow)[1:]
             return wide, narrow
 
         def nest(axis: int, index: list[V], line: V, wide: list[V], narrow: list[V]) -> tuple[list[V], list[V]]:
@@ -500,20 +510,20 @@ class _Writer:
             done = c.loop(self.zero, extents[axis], 1, step, [*wide, *narrow])[1:]
             return done[:split], done[split:]
 
-        both = times > 1 or not c.wide
         wide = [_identity(r, n * times) for r in reduces] if both else []
-        narrow = [_identity(r, n) for r in reduces]
+        narrow = [_identity(r, n) for r in reduces] if rest else []
         wide, narrow = nest(0, [], self.zero, wide, narrow)
         out = []
         for i, r in enumerate(reduces):
-            total = narrow[i]
+            total = narrow[i] if rest else None
             if both:
                 parts = [
                     c.shuffle(wide[i], wide[i], range(at, at + n)) if times > 1 else wide[i] for at in range(0, n * times, n)
                 ]
                 while len(parts) > 1:
                     parts = [_combine(c, r, a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-                total = _combine(c, r, total, parts[0])
+                total = parts[0] if total is None else _combine(c, r, total, parts[0])
+            assert total is not None
             out.append(_across(c, r, total))
         return out
 
@@ -548,18 +558,20 @@ def _identity(r: Node, n: int) -> V:
     elem = "i8" if r.dtype is dt.bool_ else elem_of(r.dtype)
     dtype: DType = r.dtype
     match r.extra:
-        case "sum" | "mean":
+        case "sum" | "total" | "mean":
             return constant(0, elem, n)
         case "prod":
             return constant(1, elem, n)
-        case "max":
+        case "max" | "top":
             return constant(-math.inf if dtype.is_float else dtype.lowest, elem, n)
     return constant(math.inf if dtype.is_float else dtype.highest, elem, n)
 
 
 def _combine(c: Code, r: Node, a: V, b: V) -> V:
     dtype = dt.uint8 if r.dtype is dt.bool_ else computed(r.dtype)
-    name = {"sum": "add", "mean": "add", "prod": "mul"}.get(r.extra, r.extra)
+    if r.extra == "top":
+        return c.select(c.compare("ogt", a, b), a, b)
+    name = {"sum": "add", "total": "add", "mean": "add", "prod": "mul"}.get(r.extra, r.extra)
     return apply(c, name, dtype, [a, b])
 
 

@@ -12,7 +12,17 @@ from .code import Code, V
 from .graph import Node
 from .primitive import computed, elem_of
 
-__all__ = ["Scope"]
+__all__ = ["Scope", "loop_mode", "loop_width"]
+
+
+def loop_width(cost: int) -> int:
+    """Vectors that one trip of a loop works on: several where the work is light."""
+    return 4 if cost <= 6 else 2 if cost <= 14 else 1
+
+
+def loop_mode(extent: int, lanes: int) -> int:
+    """The largest of 4, 2, 1 vectors' lanes that divides an extent; 1 if none does: code may rely on it."""
+    return next((k for k in (4 * lanes, 2 * lanes, lanes) if extent % k == 0), 1)
 
 
 class Scope:
@@ -64,6 +74,10 @@ class Scope:
         if node.ident in self.inverses:
             return
         c, x = self.c, self.value(node)
+        if node.kind == "reduce" and node.extra == "total":
+            one = c.const(1.0, x)
+            self.inverses[node.ident] = one, c.op("fdiv", one, x)
+            return
         size = c.intrinsic("fabs", x)
         one = c.const(1.0, x)
         s = c.select(c.compare("olt", size, c.const(2.0**-100, x)), c.const(2.0**64, x), one)
@@ -112,6 +126,8 @@ class Scope:
         found = self.find_inverse(b) if self.n else None
         if found is None:
             return None
+        if b.kind == "reduce" and b.extra == "total":  # at least 1: its inverse is a normal number
+            return c.op("fmul", self.value(a), c.splat(found[1], self.n))
         s, r = (c.splat(v, self.n) for v in found)
         return c.op("fmul", c.op("fmul", self.value(a), s), r)
 

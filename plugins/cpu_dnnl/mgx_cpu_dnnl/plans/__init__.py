@@ -9,5 +9,12 @@ from . import attention, convolution, loops, moves, pooling, products, recurrent
 __all__ = ["PLANS"]
 
 PLANS: Kernels = (
-    views.PLANS + convolution.PLANS + products.PLANS + attention.PLANS + pooling.PLANS + recurrent.PLANS + loops.PLANS + moves.PLANS
+    views.PLANS
+    + convolution.PLANS
+    + products.PLANS
+    + attention.PLANS
+    + pooling.PLANS
+    + recurrent.PLANS
+    + loops.PLANS
+    + moves.PLANS
 )

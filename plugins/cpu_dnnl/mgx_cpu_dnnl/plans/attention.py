@@ -1,16 +1,17 @@
-"""Attention groups: both products, the softmax between them, heads merged by strides."""
+"""Attention groups: one loop that never holds all scores, or both products and the softmax one after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from mgx_core import Instruction, Kernels, Module, No, Operation
+from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
 from mgx_core.ops.control import Group
+from mgx_core.passes.raise_activations import scalar_of
 from mgx_core.shape import AnyShape
 
 from ..emitter import Emitter
-from ..kernel import Results
+from ..kernel import Declined, Results
 from ..values import Value, packed_strides
 from .offer import FLOATS, offer
 from .products import product
@@ -23,16 +24,20 @@ PLANS = Kernels("cpu")
 def is_attention(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     if getattr(op, "tag", "") != "attention":
         return No("the group is no attention")
-    dots = [i for i in modules[0] if i.op.name == "dot"]
-    if any(d.shape.dtype not in FLOATS for d in dots):
-        return No(f"attention of {dots[0].shape.dtype}")
+    softmax = next((i for i in modules[0] if i.op.name == "softmax"), None)
+    if softmax is None or softmax.shape.dtype not in FLOATS:
+        return No("no softmax over float32 or bfloat16")
     return None
 
 
 @offer(PLANS, Group, when=is_attention, name="attention")
 def emit_attention(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     body = modules[0]
-    env: dict[Instruction, Value] = dict(zip(body.parameters.values(), (a for a in args if a is not None), strict=True))
+    env: dict[Instruction, Any] = dict(zip(body.parameters.values(), (a for a in args if a is not None), strict=True))
+    with e.trial() as trial:
+        result = _one_loop(e, body, dict(env))
+        trial.keep()
+        return result
     last = [i for i in body if i.op.name == "dot"][-1]
     for ins in body:
         if ins.is_param or ins.is_return:
@@ -41,7 +46,107 @@ def emit_attention(e: Emitter, op: Any, modules: Sequence[Module], args: Sequenc
             env[ins] = product(e, env[ins.inputs[0]], env[ins.inputs[1]], None, out)
         else:
             env[ins] = e.emit(ins, env)
-    return env[body.outputs[0]]
+    found: Value = env[body.outputs[0]]
+    return found
+
+
+class _Scores(NamedTuple):
+    """The first product, the pointwise module on it (None: none), and what that reads besides."""
+
+    q: Value
+    k: Value
+    module: Module | None
+    extra: list[Value]
+
+
+def _one_loop(e: Emitter, body: Module, env: dict[Instruction, Any]) -> Value:
+    from ..jit import compile_attention
+
+    members = [i for i in body if not (i.is_param or i.is_return)]
+    softmax = next(i for i in members if i.op.name == "softmax")
+    last = [i for i in members if i.op.name == "dot"][-1]
+    scores = _scores(e, softmax.inputs[0], env)
+    guarded = _guarded(softmax, last)
+    v = _view_value(e, last.inputs[1], env)
+    lens = last.shape.lens()
+    out = _merged(e, last) or e.allocate(last.shape.dtype, lens)
+    rank = len(scores.k.lens)
+    turned = scores.k.seen_as(
+        0,
+        Shape(
+            scores.k.shape.dtype,
+            [*scores.k.lens[:-2], scores.k.lens[-1], scores.k.lens[-2]],
+            [*scores.k.strides[: rank - 2], scores.k.strides[-1], scores.k.strides[-2]],
+        ),
+    )
+    if v.strides[-1] != 1 and v.lens[-1] != 1:
+        v = e.row_major(v)
+    kernel = compile_attention(
+        scores.q.shape,
+        turned.shape,
+        v.shape,
+        out.shape,
+        e.engine,
+        score=scores.module,
+        extra=[x.shape for x in scores.extra],
+        name=e.label("attention"),
+        guarded=guarded,
+    )
+    if isinstance(kernel, No):
+        raise Declined(kernel.why)
+    e.loop(kernel, [scores.q, turned, v, *scores.extra], [out])
+    env[last] = out
+    for ins in members[members.index(last) + 1 :]:
+        env[ins] = e.emit(ins, env)
+    found: Value = env[body.outputs[0]]
+    return found
+
+
+def _scores(e: Emitter, ins: Instruction, env: dict[Instruction, Any]) -> _Scores:
+    if ins.op.name == "dot":
+        return _Scores(_view_value(e, ins.inputs[0], env), _view_value(e, ins.inputs[1], env), None, [])
+    if ins.op.name == "pointwise" and ins.inputs[0].op.name == "dot":
+        dot = ins.inputs[0]
+        extra = [_view_value(e, i, env) for i in ins.inputs[1:]]
+        return _Scores(_view_value(e, dot.inputs[0], env), _view_value(e, dot.inputs[1], env), ins.modules[0], extra)
+    if ins.op.name == "group" and getattr(ins.op, "tag", "") == "dot":
+        inner = ins.modules[0]
+        below = {p: _view_value(e, i, env) for p, i in zip(inner.parameters.values(), ins.inputs, strict=True)}
+        return _scores(e, inner.outputs[0], below)
+    raise Declined(f"scores from {ins.op.name}")
+
+
+def _view_value(e: Emitter, ins: Instruction, env: dict[Instruction, Any]) -> Value:
+    """A value that is there, or views of one."""
+    if ins in env or ins.is_literal:
+        found: Value = e.value_of(ins, env)
+        return found
+    if len(ins.inputs) != 1 or not hasattr(ins.op, "view"):
+        raise Declined(f"an operand is computed by {ins.op.name}")
+    source = _view_value(e, ins.inputs[0], env)
+    seen = ins.op.view(source.shape)
+    if seen is None:
+        raise Declined(f"{ins.op.name} of an operand moves elements")
+    return source.seen_as(*seen)
+
+
+def _guarded(softmax: Instruction, last: Instruction) -> bool:
+    """Whether NaN weights are replaced by zeros between the softmax and the second product.
+
+    Errors: Declined if anything else happens to the weights there.
+    """
+    weights = last.inputs[0]
+    if weights is softmax:
+        return False
+    if weights.op.name == "pointwise" and weights.inputs == (softmax,):
+        body = weights.modules[0]
+        (x,) = body.parameters.values()
+        chosen = body.outputs[0]
+        if chosen.op.name == "where":
+            test, zero, kept = chosen.inputs
+            if test.op.name == "isnan" and test.inputs[0] is x and kept is x and scalar_of(zero) == 0.0:
+                return True
+    raise Declined("the weights are changed between the softmax and the product")
 
 
 def _merged(e: Emitter, dot: Instruction) -> Value | None:

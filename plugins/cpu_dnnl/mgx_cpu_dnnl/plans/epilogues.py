@@ -59,7 +59,9 @@ class Epilogue:
         if residual is None:
             return None
         dense = all(n == 1 or a == b for n, a, b in zip(residual.lens, residual.strides, strides, strict=True))
-        read = {id(v.buffer) for v in operands} | {id(v.buffer) for _, v in self.links if v is not None and v is not residual}
+        read = {id(v.buffer) for v in operands} | {
+            id(v.buffer) for _, v in self.links if v is not None and v is not residual
+        }
         if not dense or id(residual.buffer) in read:
             self.residual = None
             return None
@@ -85,7 +87,9 @@ def _operand_descriptor(operand: Value, flat: tuple[int, int] | None) -> Any:
         if n != 1 and s != expected:
             raise Declined("an operand of the epilogue does not lie like one matrix")
         expected *= n
-    return descriptor(operand, [flat[0], flat[1]], [step, last]) if last else descriptor(operand, [flat[0], 1], [step, 1])
+    return (
+        descriptor(operand, [flat[0], flat[1]], [step, last]) if last else descriptor(operand, [flat[0], 1], [step, 1])
+    )
 
 
 def fused_epilogue(e: Emitter, body: Module, args: Sequence[Value], build: Build) -> Results:
@@ -129,7 +133,9 @@ def _epilogue(e: Emitter, tail: Instruction, anchor: Instruction, env: dict[Inst
     links = read_chain(body, parameters[at], anchor.shape.dtype)
     if isinstance(links, No):
         return links
-    inner: dict[Instruction, Value] = {p: env[i] for p, i in zip(parameters, tail.inputs, strict=True) if i is not anchor}
+    inner: dict[Instruction, Value] = {
+        p: env[i] for p, i in zip(parameters, tail.inputs, strict=True) if i is not anchor
+    }
     bound: list[tuple[Link, Value | None]] = []
     residual: Value | None = None
     for link in links:

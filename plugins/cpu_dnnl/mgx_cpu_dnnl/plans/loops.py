@@ -46,7 +46,9 @@ def emit_loop(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Val
 
     given = [a for a in args if a is not None]
     outputs = [output_like(e, o.shape.dtype, o.shape.lens(), given) for o in modules[0].outputs]
-    kernel = compile_pointwise(modules[0], [a.shape for a in given], [o.shape for o in outputs], e.engine, e.label("loop"))
+    kernel = compile_pointwise(
+        modules[0], [a.shape for a in given], [o.shape for o in outputs], e.engine, e.label("loop")
+    )
     if isinstance(kernel, No):
         raise Declined(kernel.why)
     e.loop(kernel, given, outputs)
@@ -59,7 +61,9 @@ def emit_reduce(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[V
 
     given = [a for a in args if a is not None]
     outputs = [output_like(e, o.shape.dtype, o.shape.lens(), given) for o in modules[0].outputs]
-    kernel = compile_reduce(modules[0], op.axes, [a.shape for a in given], [o.shape for o in outputs], e.engine, e.label("reduce"))
+    kernel = compile_reduce(
+        modules[0], op.axes, [a.shape for a in given], [o.shape for o in outputs], e.engine, e.label("reduce")
+    )
     if isinstance(kernel, No):
         raise Declined(kernel.why)
     e.loop(kernel, given, outputs)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from mgx_core import Kernels, Module, Shape
+from mgx_core import Kernels, Module, No, Operation, Shape
+from mgx_core import dtype as dt
 from mgx_core.ops.concat import Concat
+from mgx_core.ops.index import Gather
+from mgx_core.ops.pad import Pad
+from mgx_core.ops.resize import Resize
+from mgx_core.shape import AnyShape
 
 from ..emitter import Emitter
-from ..kernel import Results
+from ..kernel import Declined, Results
 from ..layout import same_order
-from ..values import Value
+from ..values import Buffer, Value
 from .offer import NUMBERS, offer, only
 
 __all__ = ["PLANS"]
@@ -40,4 +45,70 @@ def emit_concat(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[V
         if a.shape.elements():
             e.copy_into(a, part)
         start += a.lens[axis]
+    return out
+
+
+def by_integers(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    indices = inputs[1]
+    if not isinstance(indices, Shape) or indices.dtype not in (dt.int32, dt.int64):
+        return No(f"indices {indices}")
+    return only(NUMBERS, 1)(op, inputs, modules)
+
+
+@offer(PLANS, Gather, when=by_integers, name="native")
+def emit_gather(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    """Rows by position; positions out of bounds are an error that names the step."""
+    data, indices = args
+    assert data is not None and indices is not None
+    data, indices = e.row_major(data), e.row_major(indices)
+    axis = op.axis % len(data.lens)
+    lens = [*data.lens[:axis], *indices.lens, *data.lens[axis + 1 :]]
+    out = e.allocate(data.shape.dtype, lens)
+    outer, row = 1, data.shape.dtype.size
+    for n in data.lens[:axis]:
+        outer *= n
+    for n in data.lens[axis + 1 :]:
+        row *= n
+    count = indices.shape.elements()
+    if 0 in (outer, row, count):
+        raise Declined("an extent is 0")
+    name = e.label("gather")
+    wide = indices.shape.dtype is dt.int64
+    length = data.lens[axis]
+
+    def install(program: Any, ident: Callable[[Buffer], int]) -> None:
+        where = [(ident(v.buffer), v.byte_offset) for v in (data, indices, out)]
+        program.add_gather(name, *where, outer=outer, length=length, row_bytes=row, count=count, wide=wide)
+
+    e.step(name, [data.buffer, indices.buffer], [out.buffer], install, bytes=2 * outer * row * count)
+    return out
+
+
+def fixed(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    if any(s is not None for s in inputs[1:]):
+        return No("its numbers are known only while running")
+    return only(NUMBERS, 1)(op, inputs, modules)
+
+
+@offer(PLANS, Pad, Resize, when=fixed, name="loop")
+def emit_taps(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    """Padding and resampling by fixed numbers."""
+    from ..jit import compile_pad, compile_resize
+
+    x = args[0]
+    assert x is not None
+    result = op.infer(Shape(x.shape.dtype, x.lens))
+    lens = result.lens()
+    order = same_order(x)
+    axes = sorted(range(len(lens)), key=lambda a: (-order[a], a))
+    strides, step = [0] * len(lens), 1
+    for a in reversed(axes):
+        strides[a] = step
+        step *= lens[a]
+    out = e.allocate(result.dtype, lens, strides)
+    compile_ = compile_pad if isinstance(op, Pad) else compile_resize
+    kernel = compile_(op, x.shape, out.shape, e.engine)
+    if isinstance(kernel, No):
+        raise Declined(kernel.why)
+    e.loop(kernel, [x], [out])
     return out

@@ -70,10 +70,7 @@ def emit_lstm(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Val
         zero = e.literal(np.zeros((1, ways, batch, hidden), np.float32))
         states = [zero if s is None else s for s in states]
     bias_value = e.literal(ordered)
-    mds = {
-        k: None if v is None else descriptor(v)
-        for k, v in {"src_iter": states[0], "src_iter_c": states[1]}.items()
-    }
+    mds = {k: None if v is None else descriptor(v) for k, v in {"src_iter": states[0], "src_iter_c": states[1]}.items()}
     try:
         made = _native.lstm(
             descriptor(x),

@@ -85,7 +85,9 @@ def _copy_tile(p: Pattern, tensor: Tensor, strides: Sequence[int], target: str, 
             f"  vec<{t}, {step}> w;",
             f"  if (in) w = ldv<{t}, {step}>({source} + (u64)({first} + r) * {strides[-2]}u + c);",
             f"  else UNROLL for (int i = 0; i < {step}; ++i) w.v[i] = convert<{t}>(0.f);",
-            f"  stv<{t}, {step}>(&{target}[r * {ld} + c], w);",
+            f"  stv<{t}, {step}>(&{target}[r * {ld} + c], w);"
+            if ld % step == 0
+            else f"  UNROLL for (int i = 0; i < {step}; ++i) {target}[r * {ld} + c + i] = w.v[i];",
             "}",
         ]
     across = strides[-1] != 1 and strides[-2] == 1  # keys lie along memory

@@ -15,7 +15,7 @@ from mgx_core.kernel import No
 
 from .cudnn import Cudnn, CudnnPlan, notes_for
 from .cudnn_graph import Convolve, Graph
-from .epilogue import Epilogue, check, words
+from .epilogue import Epilogue, check, residual_first, words
 
 __all__ = ["ConvProblem", "conv_graph", "plan_conv", "plans_conv"]
 
@@ -52,7 +52,7 @@ class ConvProblem:
         check(self.epilogue)
         rank = len(self.dims) - 2
         for word, value in (("kernel", self.kernel), ("stride", self.stride), ("dilation", self.dilation), ("pads", self.pads)):
-            if len(value) != rank:  # type: ignore[arg-type]
+            if len(value) != rank:
                 raise ParameterError(f"a convolution over {rank} axes needs {rank} values of {word}, got {value}")
         if self.dims[1] % self.groups or self.filters % self.groups:
             raise ParameterError(f"{self.dims[1]} channels and {self.filters} filters must divide into {self.groups} groups")
@@ -115,8 +115,9 @@ def conv_graph(p: ConvProblem) -> Graph | No:
     graph.nodes.append(
         Convolve(x, w, at, p.stride, p.dilation, tuple(before for before, _ in p.pads), compute)
     )
-    for number, step in enumerate(p.epilogue):
-        last = y if number == len(p.epilogue) - 1 else None
+    steps = residual_first(p.epilogue)
+    for number, step in enumerate(steps):
+        last = y if number == len(steps) - 1 else None
         if step == "bias":
             dims = (1, p.filters, *(1 for _ in p.kernel))
             bias = graph.operand("bias", dims, channels_last(dims, 0), p.bias_dtype or p.dtype, align)

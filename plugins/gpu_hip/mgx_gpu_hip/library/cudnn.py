@@ -48,7 +48,7 @@ CTYPES: Final[Mapping[int, Any]] = {
     Type.VOID_PTR: ctypes.c_void_p,
     Type.DESCRIPTOR: ctypes.c_void_p,
 }
-NUMBERS: Final = {
+NUMBERS: Final[Mapping[DType, Any]] = {
     dtype.float32: ctypes.c_float, dtype.float64: ctypes.c_double, dtype.int32: ctypes.c_int32, dtype.int64: ctypes.c_int64
 }  # fmt: skip
 
@@ -406,7 +406,7 @@ class CudnnPlan:
 
     @property
     def choice(self) -> dict[str, Any]:
-        return {"version": self.cudnn.version, "plan": self.saved}
+        return {"library": "cudnn", "version": self.cudnn.version, "plan": self.saved}
 
     def launch(self, stream: int, *, workspace: int | None = None, **addresses: int) -> None:
         """Enqueue on a stream with the device address of each named operand.  May be captured in a graph.

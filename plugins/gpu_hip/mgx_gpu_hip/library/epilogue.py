@@ -52,7 +52,7 @@ Epilogue: TypeAlias = "tuple[Step, ...]"
 def check(epilogue: Epilogue) -> None:
     """Errors: ParameterError unless bias and residual occur at most once each and all else is an activation."""
     for word in ("bias", "residual"):
-        if epilogue.count(word) > 1:  # type: ignore[arg-type]
+        if epilogue.count(word) > 1:
             raise ParameterError(f"an epilogue has at most one {word}")
     for step in epilogue:
         if step not in ("bias", "residual") and not isinstance(step, Activation):
@@ -67,6 +67,15 @@ def split(epilogue: Epilogue) -> tuple[bool, bool, Activation | None] | None:
         return None
     last = rest[0] if rest else None
     return "bias" in adds, "residual" in adds, last if isinstance(last, Activation) else None
+
+
+def residual_first(epilogue: Epilogue) -> Epilogue:
+    """The same sums with the residual before the bias where they meet: the order for which cuDNN has compiled kernels."""
+    steps = list(epilogue)
+    for i in range(len(steps) - 1):
+        if steps[i] == "bias" and steps[i + 1] == "residual":
+            steps[i : i + 2] = ["residual", "bias"]
+    return tuple(steps)
 
 
 def words(epilogue: Epilogue) -> str:

@@ -201,9 +201,11 @@ class Blas:
         preference, pointer = out()
         self.call("MatmulPreferenceCreate", pointer)
         try:
-            set_to = lambda number, kind, value: self.call(  # noqa: E731
-                "MatmulPreferenceSetAttribute", preference, number, ctypes.pointer(kind(value)), ctypes.sizeof(kind)
-            )
+
+            def set_to(number: int, kind: Any, value: int) -> None:
+                where = ctypes.pointer(kind(value))
+                self.call("MatmulPreferenceSetAttribute", preference, number, where, ctypes.sizeof(kind))
+
             set_to(table.preference["max_workspace"], ctypes.c_uint64, self.max_workspace)
             operands = (p.b, p.a, p.residual or p.d, p.d)
             for number, matrix in zip(table.alignment, operands, strict=False):
@@ -234,7 +236,7 @@ class Blas:
 
 
 class Descriptors:
-    """The vendor's descriptors of one problem; the row-major problem is handed over as its transpose, so a and b change places."""
+    """The vendor's descriptors of one problem, which is handed over as its transpose: a and b change places."""
 
     def __init__(self, blas: Blas, p: GemmProblem, epilogue: int, bias: bool) -> None:
         table = blas.table
@@ -326,7 +328,12 @@ class GemmPlan:
 
     @property
     def choice(self) -> dict[str, Any]:
-        return {"version": self.blas.version, "algorithm": self.algorithm.hex(), "workspace": self.workspace}
+        return {
+            "library": self.blas.table.name,
+            "version": self.blas.version,
+            "algorithm": self.algorithm.hex(),
+            "workspace": self.workspace,
+        }
 
     def launch(
         self,

@@ -1,0 +1,60 @@
+"""Branches whose condition is known while compiling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..dim import Dim
+from ..ir.instruction import Instruction
+from ..ir.module import Module, learn_symbols, nested
+from ..ops.control import GetTupleElem, If
+from .constants import aligned
+
+__all__ = ["InlineBranches"]
+
+
+@dataclass(frozen=True)
+class InlineBranches:
+    """Puts the branch that an `if` with a constant condition takes in its place."""
+
+    name: str = "inline-branches"
+
+    def apply(self, module: Module) -> bool:
+        changed = False
+        for inner in list(nested(module)):
+            for ins in list(inner):
+                if ins.parent is inner and isinstance(ins.op, If):
+                    changed |= self._inline(inner, ins)
+        return changed
+
+    def _inline(self, module: Module, ins: Instruction) -> bool:
+        condition = aligned(ins.inputs[0])
+        if condition is None or condition.size != 1:
+            return False
+        items = ins.users
+        if not all(isinstance(u.op, GetTupleElem) for u in items):
+            return False
+        branch = ins.modules[0 if condition.reshape(()) else 1]
+        results = module.inline(branch, [], before=ins)
+        symbols: dict[str, Dim] = {}
+        for item in items:
+            result = results[item.op.index]  # type: ignore[attr-defined]
+            parent = item.parent or module
+            learn_symbols(item.result, result.result, symbols)
+            for user in item.users:
+                (user.parent or parent)._rewire(user, tuple(result if i is item else i for i in user.inputs))
+            parent.remove(item)
+        module.remove(ins)
+        self._settle(module, symbols)
+        return True
+
+    @staticmethod
+    def _settle(module: Module, symbols: dict[str, Dim]) -> None:
+        """Put in what was open between two branches and is known now."""
+        if symbols:
+            for inner in nested(module):
+                for ins in inner:
+                    if not ins.is_literal and ins.result.dynamic():
+                        ins.op = ins.op.substitute(symbols)
+                        ins.result = ins.result.substitute(symbols)
+                inner.version += 1

@@ -1,0 +1,87 @@
+"""How much memory values may take: asked before anything large is allocated."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from .errors import DeviceError
+
+__all__ = ["limited", "machine_memory", "require_bytes", "require_room", "room"]
+
+LARGE: Final = 1 << 28  # bytes; smaller requests are not compared with the memory that is free at the moment
+
+_limit: ContextVar[int] = ContextVar("limit_bytes", default=0)
+
+
+@contextmanager
+def limited(limit_bytes: int) -> Iterator[None]:
+    """Inside, no value may take more than so many bytes (0: than this machine has)."""
+    token = _limit.set(limit_bytes)
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+@cache
+def machine_memory() -> int:
+    """Bytes that this process may have at all: the machine's, or less where the process or its group is limited."""
+    found = []
+    try:
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (ValueError, OSError, AttributeError):
+        pass
+    try:
+        import resource
+
+        found += [n for n in resource.getrlimit(resource.RLIMIT_AS) if n != resource.RLIM_INFINITY]
+    except ImportError:
+        pass
+    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            found.append(int(Path(file).read_text()))
+        except (OSError, ValueError):
+            continue
+    return min((n for n in found if n > 0), default=1 << 62)
+
+
+def room() -> int:
+    """The most bytes that one value may take here."""
+    return _limit.get() or machine_memory()
+
+
+def _free() -> int:
+    """Bytes that are free at the moment, or what the machine has where that cannot be told."""
+    try:
+        with open("/proc/meminfo", "rb") as file:
+            for line in file:
+                if line.startswith(b"MemAvailable:"):
+                    return int(line.split()[1]) << 10
+    except (OSError, ValueError, IndexError):
+        pass
+    return machine_memory()
+
+
+def require_bytes(count: int, what: str = "a value") -> None:
+    """Errors: DeviceError if a value of `count` bytes is more than is allowed (option ``limit_bytes``) or free."""
+    if count <= LARGE and count <= (_limit.get() or LARGE):
+        return
+    allowed = room()
+    if count > allowed:
+        raise DeviceError(f"{what} would take {count} bytes; {allowed} are allowed (compile option limit_bytes)")
+    free = _free()
+    if count > free:
+        raise DeviceError(f"{what} would take {count} bytes; {free} are free on this machine")
+
+
+def require_room(dims: Iterable[int], itemsize: int, what: str = "the result") -> None:
+    """`require_bytes` for a tensor of extents `dims`."""
+    lens = [int(d) for d in dims]
+    require_bytes(math.prod(lens) * max(itemsize, 1), f"{what} of extents {lens}")

@@ -1,0 +1,179 @@
+// The Python face of native programs.
+#include <pybind11/stl.h>
+
+#include "errors.h"
+#include "program.h"
+
+namespace py = pybind11;
+
+namespace mgx {
+
+namespace {
+
+// (value, byte offset) or just the value
+Ref ref_from(const Program &program, const py::handle &given) {
+    if (py::isinstance<py::int_>(given)) return program.checked({given.cast<int>(), 0});
+    auto pair = py::reinterpret_borrow<py::sequence>(given);
+    return program.checked({pair[0].cast<int>(), pair[1].cast<int64_t>()});
+}
+
+void add_primitive(Program &program, const std::string &name, std::shared_ptr<Primitive> primitive, const py::dict &args) {
+    std::vector<PrimitiveArg> bound;
+    for (auto [key, given] : args) {
+        int arg = key.cast<int>();
+        MemoryDesc desc = primitive->desc(arg);
+        if (py::isinstance<py::sequence>(given)) {
+            auto parts = py::reinterpret_borrow<py::sequence>(given);
+            if (parts.size() > 2 && !parts[2].is_none()) desc = parts[2].cast<MemoryDesc>();
+        }
+        if (desc.absent())
+            throw Failure(Fault::parameter, name + ": argument " + std::to_string(arg) + " needs a memory descriptor");
+        bound.push_back({arg, ref_from(program, given), desc});
+    }
+    program.add_step(std::make_unique<PrimitiveStep>(name, std::move(primitive), std::move(bound)));
+}
+
+HostOperand operand_from(const Program &program, const py::handle &given) {
+    if (py::isinstance<py::int_>(given)) {
+        const Value &value = program.value(given.cast<int>());
+        if (value.kind != Value::Kind::object)
+            throw Failure(Fault::parameter, "memory of a host step needs (value, offset, dtype, dims[, strides])");
+        return {{given.cast<int>(), value.at}, true, {}};
+    }
+    auto parts = py::reinterpret_borrow<py::sequence>(given);
+    std::vector<int64_t> strides;
+    if (parts.size() > 4 && !parts[4].is_none()) strides = parts[4].cast<std::vector<int64_t>>();
+    Ref ref = program.checked({parts[0].cast<int>(), parts[1].cast<int64_t>()});
+    return {ref, false, array_spec(parts[2], parts[3].cast<std::vector<int64_t>>(), strides)};
+}
+
+std::vector<HostOperand> operands_from(const Program &program, const py::sequence &given) {
+    std::vector<HostOperand> result;
+    for (auto item : given)
+        result.push_back(operand_from(program, item));
+    return result;
+}
+
+} // namespace
+
+// Host steps commonly refer to what owns the program: the garbage collector has to see through it.
+void make_collectable(PyHeapTypeObject *heap_type) {
+    auto *type = &heap_type->ht_type;
+    type->tp_flags |= Py_TPFLAGS_HAVE_GC;
+    type->tp_traverse = [](PyObject *self, visitproc visit, void *arg) {
+        Py_VISIT(Py_TYPE(self));
+        if (py::detail::is_holder_constructed(self))
+            for (auto *object : py::cast<Program &>(py::handle(self)).owned())
+                Py_VISIT(object->ptr());
+        return 0;
+    };
+    type->tp_clear = [](PyObject *self) {
+        if (py::detail::is_holder_constructed(self)) py::cast<Program &>(py::handle(self)).abandon();
+        return 0;
+    };
+}
+
+void bind_program(py::module_ &module) {
+    py::class_<Program>(module, "NativeProgram", py::custom_type_setup(make_collectable))
+            .def(py::init<std::string, int64_t>(), py::arg("name"), py::arg("arena_bytes"))
+            .def("arena",
+                    [](Program &p, int64_t offset, int64_t bytes) {
+                        Value value {Value::Kind::arena, offset};
+                        value.bytes = bytes;
+                        return p.add_value(value);
+                    },
+                    py::arg("offset"), py::arg("nbytes"))
+            .def("literal",
+                    [](Program &p, size_t address, int64_t bytes, py::object owner) {
+                        Value value {Value::Kind::literal, 0, reinterpret_cast<char *>(address), bytes, std::move(owner)};
+                        return p.add_value(value);
+                    },
+                    py::arg("address"), py::arg("nbytes"), py::arg("owner"))
+            .def("input",
+                    [](Program &p, const py::object &dtype, const std::vector<int64_t> &dims) {
+                        return p.add_input(array_spec(dtype, dims), false);
+                    },
+                    py::arg("dtype"), py::arg("dims"))
+            .def("object_input", [](Program &p) { return p.add_input({}, true); })
+            .def("output",
+                    [](Program &p, const py::object &dtype, const std::vector<int64_t> &dims) {
+                        return p.add_output(array_spec(dtype, dims));
+                    },
+                    py::arg("dtype"), py::arg("dims"))
+            .def("object", &Program::add_object)
+            .def("result", &Program::add_result, py::arg("value"))
+            .def("add_primitive", &add_primitive, py::arg("name"), py::arg("primitive"), py::arg("args"))
+            .def("add_loop",
+                    [](Program &p, const std::string &name, size_t address, py::object owner, const py::sequence &buffers,
+                            std::vector<int64_t> args, int64_t work, int64_t grain, int64_t scratch) {
+                        std::vector<Ref> refs;
+                        for (auto item : buffers)
+                            refs.push_back(ref_from(p, item));
+                        p.add_step(std::make_unique<LoopStep>(name, reinterpret_cast<LoopFunction>(address),
+                                std::move(owner), std::move(refs), std::move(args), work, grain, scratch));
+                    },
+                    py::arg("name"), py::arg("address"), py::arg("owner"), py::arg("buffers"),
+                    py::arg("args") = std::vector<int64_t> {}, py::arg("work") = 1, py::arg("grain") = 1,
+                    py::arg("scratch_bytes") = 0)
+            .def("add_copy",
+                    [](Program &p, const std::string &name, const py::object &from, const py::object &to, int64_t bytes) {
+                        p.add_step(std::make_unique<CopyStep>(name, ref_from(p, from), ref_from(p, to), bytes));
+                    },
+                    py::arg("name"), py::arg("source"), py::arg("target"), py::arg("nbytes"))
+            .def("add_strided_copy",
+                    [](Program &p, const std::string &name, const py::object &from, const py::object &to, int64_t item,
+                            std::vector<int64_t> dims, std::vector<int64_t> from_strides, std::vector<int64_t> to_strides) {
+                        p.add_step(std::make_unique<StridedCopyStep>(name, ref_from(p, from), ref_from(p, to), item,
+                                std::move(dims), std::move(from_strides), std::move(to_strides)));
+                    },
+                    py::arg("name"), py::arg("source"), py::arg("target"), py::arg("itemsize"), py::arg("dims"),
+                    py::arg("source_strides"), py::arg("target_strides"))
+            .def("add_fill",
+                    [](Program &p, const std::string &name, const py::object &to, const py::bytes &pattern, int64_t count) {
+                        std::string item = pattern;
+                        if (item.empty()) throw Failure(Fault::parameter, "a fill needs a pattern");
+                        p.add_step(std::make_unique<FillStep>(name, ref_from(p, to), item, count));
+                    },
+                    py::arg("name"), py::arg("target"), py::arg("pattern"), py::arg("count"))
+            .def("add_gather",
+                    [](Program &p, const std::string &name, const py::object &data, const py::object &indices,
+                            const py::object &out, int64_t outer, int64_t length, int64_t row_bytes, int64_t count,
+                            bool wide) {
+                        p.add_step(std::make_unique<GatherStep>(name, ref_from(p, data), ref_from(p, indices),
+                                ref_from(p, out), outer, length, row_bytes, count, wide));
+                    },
+                    py::arg("name"), py::arg("data"), py::arg("indices"), py::arg("out"), py::kw_only(),
+                    py::arg("outer") = 1, py::arg("length"), py::arg("row_bytes"), py::arg("count"),
+                    py::arg("int64_indices") = true)
+            .def("add_host",
+                    [](Program &p, const std::string &name, py::object function, const py::sequence &inputs,
+                            const py::sequence &outputs, bool into) {
+                        p.add_step(std::make_unique<HostStep>(name, std::move(function), operands_from(p, inputs),
+                                operands_from(p, outputs), into, p.keep()));
+                    },
+                    py::arg("name"), py::arg("function"), py::arg("inputs"), py::arg("outputs"), py::arg("into") = false)
+            .def("finish", &Program::finish, py::arg("touch") = true)
+            .def("run", &Program::run, py::arg("inputs"), py::arg("outputs"), py::arg("arena") = 0)
+            .def("run_arrays", &Program::run_arrays, py::arg("inputs"))
+            .def("time", &Program::time, py::arg("inputs"), py::arg("runs") = 20, py::arg("warmup") = 3)
+            .def("prepare_single", &Program::prepare_single, py::call_guard<py::gil_scoped_release>())
+            .def_property_readonly("name", &Program::name)
+            .def_property_readonly("arena_bytes", &Program::arena_bytes)
+            .def_property_readonly("scratch_bytes", &Program::scratch_bytes)
+            .def_property_readonly("frames", &Program::frames)
+            .def_property_readonly("step_names",
+                    [](const Program &p) {
+                        std::vector<std::string> names;
+                        for (auto &step : p.steps())
+                            names.push_back(step->name);
+                        return names;
+                    })
+            .def_property_readonly("step_kinds", [](const Program &p) {
+                std::vector<std::string> kinds;
+                for (auto &step : p.steps())
+                    kinds.push_back(step->kind());
+                return kinds;
+            });
+}
+
+} // namespace mgx

@@ -1,0 +1,26 @@
+"""Plans that call vendor libraries: products, convolutions and attention of cublasLt, cuDNN, hipBLASLt and MIOpen.
+
+A problem (GemmProblem, ConvProblem, AttentionProblem) says what is wanted; `Libraries` answers with plans that can be
+launched on a stream and captured in a graph, or with a refusal.  What was run: cublasLt and cuDNN on an NVIDIA H200.
+hipBLASLt and MIOpen are driven from their declarations and have never run on AMD hardware.
+"""
+
+from __future__ import annotations
+
+from .attention import AttentionProblem
+from .convolution import ConvProblem
+from .epilogue import Activation, Epilogue
+from .gemm import GemmProblem, Matrix
+from .vendor import Libraries, LibraryPlan, fastest
+
+__all__ = [
+    "Activation",
+    "AttentionProblem",
+    "ConvProblem",
+    "Epilogue",
+    "GemmProblem",
+    "Libraries",
+    "LibraryPlan",
+    "Matrix",
+    "fastest",
+]

@@ -1,0 +1,75 @@
+"""Matrix products by cuDNN's fusion engines: for epilogues that the BLAS libraries lack (erf GELU, several activations)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mgx_core import dtype
+from mgx_core.kernel import No
+
+from .cudnn import Cudnn, CudnnPlan, notes_for
+from .cudnn_graph import Graph
+from .cudnn_tables import DATA_TYPES
+from .epilogue import residual_first
+from .gemm import GemmProblem, Matrix
+
+__all__ = ["gemm_graph", "plan_gemm", "plans_gemm"]
+
+
+def strides(x: Matrix, rows: int, columns: int, batch: int) -> tuple[int, int, int]:
+    # a batch of one still wants a stride that covers the matrix
+    outer = x.batch_stride if batch > 1 else x.ld * (columns if x.transposed else rows)
+    return (outer, 1, x.ld) if x.transposed else (outer, x.ld, 1)
+
+
+def gemm_graph(problem: GemmProblem) -> Graph | No:
+    """The operation graph: the product and a pointwise node for alpha and for each step; the last one writes d."""
+    p = problem.folded
+    if p.compute not in ("f32", "tf32"):
+        return No(f"cuDNN's products sum in float32, asked for {p.compute}")
+    for matrix in (p.a, p.b, p.d):
+        if matrix.dtype.name not in DATA_TYPES or not matrix.dtype.is_float:
+            return No(f"cuDNN's products take no {matrix.dtype}")
+    graph = Graph()
+    a = graph.operand("a", (p.batch, p.m, p.k), strides(p.a, p.m, p.k, p.batch), p.a.dtype, min(p.a.align, 16))
+    shared = p.batch > 1 and not p.b.batch_stride
+    count = 1 if shared else p.batch
+    b = graph.operand("b", (count, p.k, p.n), strides(p.b, p.k, p.n, count), p.b.dtype, min(p.b.align, 16))
+    dims = (p.batch, p.m, p.n)
+    d = graph.operand("d", dims, strides(p.d, p.m, p.n, p.batch), p.d.dtype, min(p.d.align, 16))
+    packed = (p.m * p.n, p.n, 1)
+    scaled = p.alpha != 1.0
+    steps = residual_first(p.epilogue)
+    at = graph.matmul(a, b, graph.tensor(dims, packed, dtype.float32, virtual=True) if steps or scaled else d)
+    if scaled:
+        at = graph.pointwise("mul", at, graph.number(p.alpha, dtype.float32, 3), y=None if steps else d)
+    for number, step in enumerate(steps):
+        last = d if number == len(steps) - 1 else None
+        if step == "bias":
+            bias = graph.operand("bias", (1, 1, p.n), (p.n, p.n, 1), p.bias_dtype or p.d.dtype)
+            at = graph.pointwise("add", at, bias, y=last)
+        elif step == "residual":
+            assert p.residual is not None
+            where = strides(p.residual, p.m, p.n, p.batch)
+            at = graph.pointwise("add", at, graph.operand("residual", dims, where, p.residual.dtype), y=last)
+        else:
+            assert not isinstance(step, str)
+            at = graph.activate(step, at, last)
+    return graph
+
+
+def plan_gemm(cudnn: Cudnn, p: GemmProblem, choice: Mapping[str, Any] | None = None) -> CudnnPlan | No:
+    """The saved plan, or the first that cuDNN's heuristics find.  Launches take a, b, d, and bias and residual if asked for."""
+    graph = gemm_graph(p)
+    if isinstance(graph, No):
+        return graph
+    return cudnn.plan(f"cudnn gemm {p}", graph, notes_for(p.a.dtype, p.compute == "tf32"), choice)
+
+
+def plans_gemm(cudnn: Cudnn, p: GemmProblem, count: int = 8) -> list[CudnnPlan] | No:
+    """Several plans to time against each other."""
+    graph = gemm_graph(p)
+    if isinstance(graph, No):
+        return graph
+    return cudnn.plans(f"cudnn gemm {p}", graph, notes_for(p.a.dtype, p.compute == "tf32"), count)
