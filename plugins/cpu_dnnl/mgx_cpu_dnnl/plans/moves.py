@@ -78,7 +78,7 @@ def emit_gather(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[V
 
     def install(program: Any, ident: Callable[[Buffer], int]) -> None:
         where = [(ident(v.buffer), v.byte_offset) for v in (data, indices, out)]
-        program.add_gather(name, *where, outer=outer, length=length, row_bytes=row, count=count, wide=wide)
+        program.add_gather(name, *where, outer=outer, length=length, row_bytes=row, count=count, int64_indices=wide)
 
     e.step(name, [data.buffer, indices.buffer], [out.buffer], install, bytes=2 * outer * row * count)
     return out
