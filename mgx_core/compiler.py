@@ -2,52 +2,96 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from .errors import ParameterError
 from .executable import Executable
 from .extensions import passes_of
 from .ir.module import Module
 from .options import CompileOptions
+from .passes.choice import Choice
 from .passes.eliminate_convert import CONVERTS
+from .passes.eliminate_pad import PADS
 from .passes.fold_constants import FoldConstants
 from .passes.fuse_attention import FuseAttention
 from .passes.fuse_elementwise import FuseElementwise
-from .passes.fuse_epilogue import FuseEpilogue
+from .passes.fuse_epilogue import ANCHORS, FuseEpilogue
 from .passes.fuse_horizontal import FuseHorizontal
 from .passes.merge_common import MergeCommon
 from .passes.normalize import Normalize, normalized
+from .passes.propagate_precision import PRECISION
 from .passes.raise_activations import ACTIVATIONS
+from .passes.raise_norms import NORMS
+from .passes.rewrite_low_precision import LOW_PRECISION
+from .passes.rewrite_pooling import POOLING
+from .passes.rewrite_quantization import QUANTIZATION
 from .passes.rewrite_rules import Rewrite
 from .passes.simplify_algebra import SIMPLIFY
-from .pipeline import Pipeline, Stage
+from .passes.simplify_arithmetic import ARITHMETIC
+from .passes.simplify_control import InlineBranches
+from .passes.simplify_reshapes import RESHAPES
+from .passes.simplify_shapes import SHAPES
+from .passes.simplify_siblings import JoinConvolutions, JoinGathers
+from .passes.simplify_slices import SLICES
+from .pipeline import Pass, Pipeline, Stage
 from .target import Context, Target
 
-__all__ = ["compile_module", "optimize_module", "stages"]
+__all__ = ["RULES", "compile_module", "optimize_module", "stages"]
+
+
+RULES: Final = (
+    SHAPES
+    + CONVERTS
+    + ACTIVATIONS
+    + NORMS
+    + ARITHMETIC
+    + SIMPLIFY
+    + SLICES
+    + RESHAPES
+    + PADS
+    + POOLING
+    + QUANTIZATION
+    + LOW_PRECISION
+    + PRECISION
+).named("simplify")
 
 
 def stages(target: Target | None, context: Any, options: CompileOptions) -> list[Stage]:
-    """The stages from normalize to fuse, with the passes that the target adds."""
-    own: dict[str, Stage] = {
-        "normalize": Stage("normalize", (Normalize(),), normalized),
-        "simplify": Stage(
-            "simplify",
-            (
-                FoldConstants(),
-                MergeCommon(),
-                Rewrite(CONVERTS + ACTIVATIONS + SIMPLIFY),
-                FuseHorizontal(),
-                FoldConstants(),
-            )
-            if options.optimize
-            else (),
-        ),
-        "legalize": Stage("legalize"),
-        "fuse": Stage("fuse", (FuseAttention(), FuseElementwise(), FuseEpilogue()) if options.optimize else ()),
-    }
+    """The stages from normalize to fuse, with the passes that the target and plugins add.
+
+    Errors: ParameterError for a name in `fusion_rules` that no rule has.
+    """
+    choice = Choice(options, RULES)
+    own = [
+        Stage("normalize", (Normalize(),), normalized),
+        Stage("simplify", tuple(simplifying(choice)) if options.optimize else ()),
+        Stage("legalize"),
+        Stage("fuse", tuple(fusing(choice)) if options.optimize else ()),
+    ]
     if target is None:
-        return list(own.values())
-    return [s.with_passes(passes_of(target, s.name, context, options)) for s in own.values()]
+        return own
+    return [s.with_passes(passes_of(target, s.name, context, options)) for s in own]
+
+
+def simplifying(choice: Choice) -> list[Pass]:
+    """Constants folded, equal values merged, rules applied, products of one operand joined."""
+    passes: list[Pass] = [FoldConstants(), InlineBranches(), MergeCommon(), Rewrite(choice.rules(RULES))]
+    if choice.on("join-convolutions"):
+        passes.append(JoinConvolutions())
+    if choice.on("join-gathers"):
+        passes.append(JoinGathers())
+    if choice.on("fuse-horizontal"):
+        passes.append(FuseHorizontal())
+    return [*passes, FoldConstants()]
+
+
+def fusing(choice: Choice) -> list[Pass]:
+    """Attention, groups of work on elements and reductions, and what joins the products before them."""
+    passes: list[Pass] = [FuseAttention()] if choice.on("fuse-attention") else []
+    if choice.on("fuse-elementwise"):
+        passes.append(FuseElementwise(reduce=choice.on("fuse-reductions")))
+    anchors = choice.anchors(ANCHORS)
+    return [*passes, FuseEpilogue(anchors)] if anchors and choice.on("fuse-epilogue") else passes
 
 
 def optimize_module(

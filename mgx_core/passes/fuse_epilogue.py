@@ -20,8 +20,10 @@ class FuseEpilogue:
 
     The body is the anchor, reshapes between the two if there are any, and the pointwise group, so that a target that declines
     the whole runs the two parts.  Needs the groups of `FuseElementwise`.
+    anchors: the products that may take work along.
     """
 
+    anchors: frozenset[str] = ANCHORS
     name: str = "fuse-epilogue"
 
     def apply(self, module: Module) -> bool:
@@ -56,7 +58,7 @@ class FuseEpilogue:
         while at.op.name in RESHAPES and len(at.inputs) == 1 and at.users == (user,):
             chain.insert(0, at)
             at, user = at.inputs[0], at
-        if at.op.name not in ANCHORS or at.users != (user,) or user.inputs.count(at) != 1:
+        if at.op.name not in self.anchors or at.users != (user,) or user.inputs.count(at) != 1:
             return []
         body = reader.modules[0]
         full = [o.shape.dims for o in body.outputs]

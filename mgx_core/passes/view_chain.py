@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Final
 
-from ..dim import Dim, Sym, product
+from ..dim import Dim, product
 from ..operation import Operation
 from ..ops.broadcast import Multibroadcast
 from ..ops.movement import Transpose
@@ -17,7 +18,7 @@ from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 
 __all__ = ["ViewChain", "cost", "regrouping"]
 
-COSTS = {"transpose": 10, "multibroadcast": 2, "broadcast": 2, "reshape": 2, "flatten": 3, "squeeze": 1, "unsqueeze": 1}
+COSTS: Final = {"transpose": 10, "flatten": 3}
 
 
 def cost(ops: Sequence[Operation]) -> int:
@@ -145,16 +146,16 @@ class ViewChain:
             wide = [product(p.size for p in axis) for axis in axes]
         own = [[p for p in axis if p.real] for axis in axes]
         lead = next((n for n, axis in enumerate(own) if axis), len(own))
-        out = [*self._arranged(own[lead:]), Multibroadcast(out_lens=tuple(wide))]
+        out = [*self._arranged(own[lead:], units=True), Multibroadcast(out_lens=tuple(wide))]
         return [*out, Reshape(dims=tuple(dims))] if mixed else out
 
-    def _arranged(self, axes: list[list[Part]]) -> list[Operation]:
-        """Ops that bring the source's parts under these axes, without repetition."""
+    def _arranged(self, axes: list[list[Part]], units: bool = False) -> list[Operation]:
+        """Ops that bring the source's parts under these axes, without repetition; `units`: with squeeze and unsqueeze."""
         dims = [product(p.size for p in axis) for axis in axes]
         before = [p for axis in self.source for p in axis]
         after = [p for axis in axes for p in axis]
         if before == after:
-            return regrouping(self.dims, dims)
+            return regrouping(self.dims, dims, units)
         direct = self._direct(axes)
         if direct is not None:
             return [Transpose(permutation=direct)]
@@ -203,22 +204,23 @@ class ViewChain:
         return [*regrouping(self.dims, middle), Transpose(permutation=tuple(order)), *regrouping(turned, dims)]
 
 
-def regrouping(old: Sequence[Dim], new: Sequence[Dim]) -> list[Operation]:
-    """The op from one list of extents to another with the same elements in order: none, squeeze, unsqueeze or reshape."""
+def regrouping(old: Sequence[Dim], new: Sequence[Dim], units: bool = False) -> list[Operation]:
+    """The op from one list of extents to another with the same elements in order; none if they are equal.
+
+    units: squeeze or unsqueeze instead of reshape where that is enough (groups take these along, as they do broadcasts).
+    """
     old, new = tuple(old), tuple(new)
     if old == new:
         return []
-    if len(new) > len(old):
+    if units and len(new) > len(old):
         axes = _inserted(old, new)
         if axes is not None:
             return [Unsqueeze(axes=axes)]
-    elif len(new) < len(old):
+    elif units and len(new) < len(old):
         axes = _inserted(new, old)
         if axes is not None:
             return [Squeeze(axes=axes)]
-    if any(isinstance(d, Sym) for d in new) or 0 not in new:
-        return [Reshape(dims=new)]
-    return [Reshape(dims=new, allowzero=True)]
+    return [Reshape(dims=new, allowzero=0 in [d for d in new if isinstance(d, int)])]
 
 
 def _inserted(few: Sequence[Dim], many: Sequence[Dim]) -> tuple[int, ...] | None:

@@ -324,18 +324,20 @@ class Emitter:
         """The op's own definition on the host, as a visible step."""
         from mgx_core.interpret import Interpreter
 
-        flat = [None if a is None else self.row_major(a) for a in args]
-        shapes = [None if a is None else Shape(a.shape.dtype, a.lens) for a in flat]
+        flat = [None if a is None else self._rows(a) for a in args]
+        shapes = [None if a is None else _type(a) for a in flat]
         result = op.result(shapes, modules)
         items = result.items if isinstance(result, TupleShape) else (result,)
         if any(not isinstance(r, Shape) or r.dynamic() for r in items):
             raise UnsupportedError(f"{op!r} on the host gives {result}, whose extents are known only while running")
         outputs = [self.allocate(r.dtype, r.lens()) for r in items]  # type: ignore[union-attr]
-        given = [a for a in flat if a is not None]
+        given = [v for a in flat if a is not None for v in (a if isinstance(a, tuple) else (a,))]
 
         def call(arrays: Sequence[Array]) -> Any:
             left = iter(arrays)
-            values = [None if a is None else next(left) for a in flat]
+            values = [
+                None if a is None else tuple(next(left) for _ in a) if isinstance(a, tuple) else next(left) for a in flat
+            ]
             found = (op if launch is None else launch).evaluate(values, modules, Interpreter().run)
             return list(found) if isinstance(result, TupleShape) else [found]
 
@@ -351,8 +353,17 @@ class Emitter:
         self.step(name, [v.buffer for v in given], [v.buffer for v in outputs], install, host=why or "no plan takes it")
         return outputs[0] if not isinstance(result, TupleShape) else tuple(outputs)
 
+    def _rows(self, value: Any) -> Any:
+        return tuple(map(self.row_major, value)) if isinstance(value, tuple) else self.row_major(value)
+
     def move(self, op: Operation, x: Value) -> Value:
         """A movement op with neither a view nor a plan of its own."""
         out = self.host(op, (), [x], "no view and no plan")
         assert isinstance(out, Value)
         return out
+
+
+def _type(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return TupleShape(map(_type, value))
+    return Shape(value.shape.dtype, value.lens)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Shape
+from mgx_core import Shape, TupleShape
 from mgx_core.argument import Array
 
 from .emitter import Emitter
@@ -28,7 +28,7 @@ def run_single(kernel: CpuKernel, args: Sequence[Any]) -> Any:
     """The result of one kernel for these arrays."""
     if any(not isinstance(a, np.ndarray) and a is not None for a in args):
         return kernel.op.evaluate(args, kernel.modules)
-    if any(a is not None and (a.size == 0 or a.dtype == object) for a in args):
+    if any(a is not None and (a.size == 0 or a.dtype == object) for a in args) or _open(kernel, args):
         from mgx_core.interpret import Interpreter
 
         return kernel.op.evaluate(args, kernel.modules, Interpreter().run)
@@ -46,6 +46,14 @@ def run_single(kernel: CpuKernel, args: Sequence[Any]) -> Any:
     program, several = found
     results = program.run([a for a in args if a is not None])
     return tuple(results) if several else results[0]
+
+
+def _open(kernel: CpuKernel, args: Sequence[Array | None]) -> bool:
+    """Whether the result's extents depend on the values, so that no program can be made for the shapes."""
+    shapes = [None if a is None else Shape(a.dtype, a.shape) for a in args]
+    result = kernel.op.result(shapes, kernel.modules)
+    items = result.items if isinstance(result, TupleShape) else (result,)
+    return any(not isinstance(s, Shape) or s.dynamic() for s in items)
 
 
 def _build(kernel: CpuKernel, args: Sequence[Array | None]) -> tuple[NativeRun, bool]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from mgx_gpu_hip.compile import gxx
+from mgx_gpu_hip.compile.build import build
 from mgx_gpu_hip.compile.host import HostDevice
-from mgx_gpu_hip.runtime import Device, Driver, open_device
+from mgx_gpu_hip.compile.source import kernels, signature
+from mgx_gpu_hip.runtime import Device, Driver, available, open_device
 
 needs_cxx = pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="no C++ compiler here")
 
@@ -29,10 +32,61 @@ def cache_folder(tmp_path_factory):
         yield folder
 
 
+class RealDevice:
+    """A real GPU with the interface of the emulated device."""
+
+    def __init__(self, flags=()):
+        found = available()
+        if not found:
+            pytest.skip("no GPU here")
+        self.device = open_device(found[0])
+        self.wave = self.device.properties.wave
+        self.flags = tuple(flags)
+
+    def compile(self, text, name="", flags=()):
+        name = name or kernels(text)[0]
+        source = SimpleNamespace(name=name, text=text, flags=(*self.flags, *flags))
+        code = build([source], self.device.arch)[0]
+        return RealKernel(self.device, self.device.load(code.image).function(name, code.codes), signature(text, name))
+
+
+class RealKernel:
+    def __init__(self, device, function, parameters):
+        self.device, self.function, self.parameters = device, function, parameters
+
+    def launch(self, grid, block, shared, args, order=None):
+        held = [self.device.upload(a) if isinstance(a, np.ndarray) else a for a in args]
+        self.function.launch(self.device.default_stream, grid, block, shared, held)
+        for array, buffer, parameter in zip(args, held, self.parameters, strict=True):
+            if isinstance(array, np.ndarray) and not parameter.const:
+                self.device.download(array, buffer)
+        self.device.wait()
+
+    __call__ = launch
+
+
 @pytest.fixture(params=[32, 64], ids=["wave32", "wave64"])
 def emulated(request):
     """An emulated device by itself, of either wave."""
     return HostDevice(request.param)
+
+
+@pytest.fixture(params=[32, 64, pytest.param(0, marks=pytest.mark.gpu)], ids=["wave32", "wave64", "gpu"])
+def runner(request):
+    """An emulated device of either wave, or the GPU that is there."""
+    return HostDevice(request.param) if request.param else RealDevice()
+
+
+@pytest.fixture(params=[32, pytest.param(0, marks=pytest.mark.gpu)], ids=["wave32", "gpu"])
+def lanes(request):
+    """Where only single lanes matter: the emulated device, or the GPU that is there."""
+    return HostDevice(request.param) if request.param else RealDevice()
+
+
+@pytest.fixture
+def gpu():
+    """The GPU that is there."""
+    return RealDevice()
 
 
 @pytest.fixture(scope="session")

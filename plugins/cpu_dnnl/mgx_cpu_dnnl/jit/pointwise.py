@@ -122,6 +122,8 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], l
             if step not in (0, 1) or (step == 1 and i != len(axes) - 1 and i != plan.tile):
                 plan.step_args[operand, i] = plan.args.add(step)
     plan.mode = loop_mode(axes[-1].extent, lanes) if plan.tile is None else 1
+    if plan.mode < 0 and loop_width(sum(n.cost for n in nodes)) > 1:
+        plan.mode = 1
     plan.key = _key(plan)
     return plan
 
@@ -323,7 +325,7 @@ def spread(
         return []
 
     at = begin
-    if wide > 1 or (masks and not c.wide):
+    if wide > 1 or (masks and (mode < 0 or not c.wide)):
         at = c.loop(begin, end, n * wide, several, ahead=n * wide - 1)[0]
         if mode % (n * wide) == 0:
             return

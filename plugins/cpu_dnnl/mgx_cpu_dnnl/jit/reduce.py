@@ -473,7 +473,7 @@ class _Writer:
         n = c.lanes
         times = loop_width(cost)
         whole_lanes = self.plan.mode % n == 0
-        both = times > 1 or not (c.wide or whole_lanes)
+        both = times > 1 or (not whole_lanes and (self.plan.mode < 0 or not c.wide))
         rest = not (both and self.plan.mode % (n * times) == 0)  # else nothing is left for single vectors
         inner = extents[-1]
 

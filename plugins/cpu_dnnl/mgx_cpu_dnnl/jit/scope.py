@@ -21,8 +21,13 @@ def loop_width(cost: int) -> int:
 
 
 def loop_mode(extent: int, lanes: int) -> int:
-    """The largest of 4, 2, 1 vectors' lanes that divides an extent; 1 if none does: code may rely on it."""
-    return next((k for k in (4 * lanes, 2 * lanes, lanes) if extent % k == 0), 1)
+    """What code may rely on: the largest of 4, 2, 1 vectors' lanes that divides an extent; 1 if none does.
+
+    -1: none does, but the extent is so long that masks are worth keeping to its end.
+    """
+    found = next((k for k in (4 * lanes, 2 * lanes, lanes) if extent % k == 0), 1)
+    return -1 if found == 1 and extent >= 12 * lanes else found
+
 
 
 class Scope:

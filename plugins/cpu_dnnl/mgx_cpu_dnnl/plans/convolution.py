@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
+from mgx_core import DeviceError, Instruction, Kernels, Module, No, Operation, Shape, UnsupportedError
 from mgx_core.ops.control import Group
 from mgx_core.ops.convolution import Convolution, ConvolutionBackwards
 from mgx_core.ops.window import explicit_padding, per_axis
@@ -85,7 +85,7 @@ def convolve(e: Emitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None)
             padding_end=end,
             **attributes,
         )
-    except NotImplementedError as error:
+    except (UnsupportedError, DeviceError) as error:
         raise Declined(f"oneDNN: {error}") from None
     if made.is_reference:
         raise Declined("oneDNN has only its reference convolution")

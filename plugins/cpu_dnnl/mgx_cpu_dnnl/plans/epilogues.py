@@ -114,10 +114,7 @@ def fused_epilogue(e: Emitter, body: Module, args: Sequence[Value], build: Build
                 trial.keep()
                 return result
             e.note(found.why)
-    with e.trial() as trial:
-        result = build(e, anchor, operands, None)
-        trial.keep()
-    env[anchor] = result
+    env[anchor] = build(e, anchor, operands, None)
     for ins in reshaped:
         env[ins] = e.emit(ins, env)
     return e.emit(tail, env)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core import Kernels, Module, No, Operation, Shape
+from mgx_core import DeviceError, Kernels, Module, No, Operation, Shape, UnsupportedError
 from mgx_core.ops.pooling import Pooling
 from mgx_core.shape import AnyShape
 
@@ -68,7 +68,7 @@ def emit_pooling(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[
             padding_begin=begin,
             padding_end=ends,
         )
-    except NotImplementedError as error:
+    except (UnsupportedError, DeviceError) as error:
         raise Declined(f"oneDNN: {error}") from None
     if made.is_reference:
         raise Declined("oneDNN has only its reference pooling")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
+from mgx_core import DeviceError, Instruction, Kernels, Module, No, Operation, Shape, UnsupportedError
 from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
 from mgx_core.shape import AnyShape
@@ -81,7 +81,7 @@ def product(e: Emitter, a: Value, b: Value, epilogue: Epilogue | None, out: Valu
     wanted = _native.MemoryDesc(list(b_md.dims), b_md.dtype, "any") if weights is not None else b_md
     try:
         made = _native.matmul(a_md, wanted, out_md, **attributes)
-    except NotImplementedError as error:
+    except (UnsupportedError, DeviceError) as error:
         raise Declined(f"oneDNN: {error}") from None
     if made.is_reference:
         raise Declined("oneDNN has only its reference product")

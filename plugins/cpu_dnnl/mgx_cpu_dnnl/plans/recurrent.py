@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Kernels, Module, No, Operation, Shape
+from mgx_core import DeviceError, Kernels, Module, No, Operation, Shape, UnsupportedError
 from mgx_core import dtype as dt
 from mgx_core.argument import Array
 from mgx_core.ops.recurrent import Lstm
@@ -83,7 +83,7 @@ def emit_lstm(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Val
             direction=op.direction,
             **mds,
         )
-    except NotImplementedError as error:
+    except (UnsupportedError, DeviceError) as error:
         raise Declined(f"oneDNN: {error}") from None
     if made.is_reference:
         raise Declined("oneDNN has only its reference lstm")

@@ -5,18 +5,25 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from mgx_core.errors import DeviceError, ParameterError
 
+from .build import build
 from .gxx import HostCompiler, emulator_library
-from .source import Parameter, signature
+from .source import Parameter, kernels, signature
 
 __all__ = ["HostDevice", "HostFunction"]
 
 ORDERS: Final = {"forward": 0, "backward": 1, "shuffled": 7}
+
+
+class _Text(NamedTuple):
+    name: str
+    text: str
+    flags: tuple[str, ...]
 
 
 class HostFunction:
@@ -56,13 +63,11 @@ class HostDevice:
 
     def compile(self, text: str, name: str = "", flags: Sequence[str] = ()) -> HostFunction:
         """The kernel `name` of a text (its only or first one by default)."""
-        from .source import kernels
-
         names = kernels(text)
         if not names:
             raise ParameterError("the text defines no kernel with KERNEL(threads) name(...)")
         name = name or names[0]
-        image = self.compiler.compile(text, (*self.flags, *flags), f"host{self.wave}")
+        image = build([_Text(name, text, (*self.flags, *flags))], f"host{self.wave}", compiler=self.compiler)[0].image
         module, function = ctypes.c_size_t(), ctypes.c_size_t()
         buffer = ctypes.create_string_buffer(image, len(image))
         self.library.hostSetDevice(0 if self.wave == 64 else 1)

@@ -7,8 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from mgx_gpu_hip.compile.host import HostDevice
-
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, math.inf, -math.inf, math.nan]
 UNARY = {
     "abs": np.abs, "sign": np.sign, "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc, "sqrt": np.sqrt,
@@ -56,8 +54,8 @@ def close(name, got, want, rtol, atol):
 
 @pytest.mark.parametrize("flags", [(), ("-DSOFT_MATH",)], ids=["library", "own"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_functions_agree_with_numpy(rng, flags, dtype):
-    kernel = HostDevice(32).compile(text("m", UNARY, BINARY), "f32" if dtype == np.float32 else "f64", flags)
+def test_functions_agree_with_numpy(lanes, rng, flags, dtype):
+    kernel = lanes.compile(text("m", UNARY, BINARY), "f32" if dtype == np.float32 else "f64", flags)
     x, y = points(rng, dtype, 80.0)
     out = np.zeros((len(UNARY) + len(BINARY), 512), dtype)
     kernel((1,), (512,), 0, [x, y, out, 512])
@@ -70,8 +68,8 @@ def test_functions_agree_with_numpy(rng, flags, dtype):
             close(name, out[row], function(x, y), rtol, atol)
 
 
-def test_fast_functions_are_good_to_a_millionth(rng):
-    kernel = HostDevice(32).compile(text("fast", FAST, {"div": None}), "f32")
+def test_fast_functions_are_good_to_a_millionth(lanes, rng):
+    kernel = lanes.compile(text("fast", FAST, {"div": None}), "f32")
     x, y = points(rng, np.float32, 20.0)
     x, y = np.nan_to_num(x, nan=1, posinf=30, neginf=-30), np.where(y == 0, 1, np.nan_to_num(y, nan=1, posinf=3, neginf=-3))
     y = y.astype(np.float32)
@@ -84,7 +82,7 @@ def test_fast_functions_are_good_to_a_millionth(rng):
 
 
 @pytest.mark.parametrize(("type", "dtype"), [("i32", np.int32), ("i64", np.int64), ("u8", np.uint8), ("i8", np.int8)])
-def test_integer_functions_follow_the_primitives(rng, type, dtype):
+def test_integer_functions_follow_the_primitives(lanes, rng, type, dtype):
     from mgx_core.scalar import NUMPY
 
     names = ["div", "mod", "fmod", "pow", "min", "max", "shift_left", "shift_right"]
@@ -96,7 +94,7 @@ def test_integer_functions_follow_the_primitives(rng, type, dtype):
     y = rng.integers(max(info.min, -9), 70, 256).astype(dtype)
     y[:4], x[0] = [0, 1, 2, 3], info.min + 1
     out = np.zeros((len(names) + 2, 256), dtype)
-    HostDevice(32).compile(source)((1,), (256,), 0, [x, y, out, 256])
+    lanes.compile(source)((1,), (256,), 0, [x, y, out, 256])
     keep = (y >= 0) | (x != 0)  # 0 to a negative power has no value
     with np.errstate(all="ignore"):
         for row, name in enumerate(names):
@@ -105,8 +103,8 @@ def test_integer_functions_follow_the_primitives(rng, type, dtype):
         np.testing.assert_array_equal(out[-1], np.sign(x))
 
 
-def test_division_of_the_lowest_integer_by_minus_one_wraps():
+def test_division_of_the_lowest_integer_by_minus_one_wraps(lanes):
     x, y, out = np.array([-(1 << 31)], np.int32), np.array([-1], np.int32), np.zeros(3, np.int32)
     source = "KERNEL(64) k(const i32* x, const i32* y, i32* o) { o[0] = m::div(x[0], y[0]); o[1] = m::mod(x[0], y[0]); o[2] = m::fmod(x[0], y[0]); }"
-    HostDevice(32).compile(source)((1,), (32,), 0, [x, y, out])
+    lanes.compile(source)((1,), (32,), 0, [x, y, out])
     assert out.tolist() == [-(1 << 31), 0, 0]

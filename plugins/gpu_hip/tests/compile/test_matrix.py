@@ -35,8 +35,10 @@ LOADS = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=UNITS)
+@pytest.fixture(params=[*UNITS, pytest.param("gpu", marks=pytest.mark.gpu)])
 def unit(request):
+    if request.param == "gpu":
+        return request.getfixturevalue("gpu")
     wave, kind = UNITS[request.param]
     return HostDevice(wave, flags=[f"-DFRAG={kind}"])
 

@@ -8,7 +8,6 @@ import pytest
 
 from mgx_core import dtype as dt
 from mgx_core.scalar import convert
-from mgx_gpu_hip.compile.host import HostDevice
 
 NARROW = {
     "half_t": np.float16, "bf16_t": ml_dtypes.bfloat16, "f8e4m3_t": ml_dtypes.float8_e4m3fn, "f8e5m2_t": ml_dtypes.float8_e5m2,
@@ -21,27 +20,22 @@ OTHERS = {
 LOOP = "for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)"
 
 
-@pytest.fixture(scope="module")
-def host():
-    return HostDevice(32)
-
-
-def converted(host, source, target, values, out_dtype):
+def converted(lanes, source, target, values, out_dtype):
     text = f"KERNEL(256) k(const {source}* x, {target}* y, u32 n) {{ {LOOP} y[i] = convert<{target}>(x[i]); }}"
     out = np.zeros(values.shape, out_dtype)
-    host.compile(text)((4,), (256,), 0, [values, out, values.size])
+    lanes.compile(text)((4,), (256,), 0, [values, out, values.size])
     return out
 
 
 @pytest.mark.parametrize("type", NARROW)
-def test_every_narrow_value_widens(host, type):
+def test_every_narrow_value_widens(lanes, type):
     numpy = np.dtype(NARROW[type])
     bits = np.arange(1 << (8 * numpy.itemsize), dtype=f"u{numpy.itemsize}").view(numpy)
-    np.testing.assert_array_equal(converted(host, type, "float", bits, np.float32), bits.astype(np.float32))
+    np.testing.assert_array_equal(converted(lanes, type, "float", bits, np.float32), bits.astype(np.float32))
 
 
 @pytest.mark.parametrize("type", NARROW)
-def test_floats_round_to_the_nearest_narrow_value(host, rng, type):
+def test_floats_round_to_the_nearest_narrow_value(lanes, rng, type):
     numpy = np.dtype(NARROW[type])
     every = np.arange(1 << (8 * numpy.itemsize), dtype=f"u{numpy.itemsize}").view(numpy).astype(np.float32)
     every = np.sort(every[np.isfinite(every)])
@@ -49,7 +43,7 @@ def test_floats_round_to_the_nearest_narrow_value(host, rng, type):
     exponents = rng.uniform(-50, 40, 4000)
     x = np.concatenate([every, halves, np.nextafter(halves.astype(np.float32), np.float32(1e30)),
                         rng.choice([-1, 1], 4000) * 2.0**exponents, [0.0, -0.0, np.inf, -np.inf, np.nan]]).astype(np.float32)  # fmt: skip
-    got = converted(host, "float", type, x, numpy)
+    got = converted(lanes, "float", type, x, numpy)
     with np.errstate(all="ignore"):
         want = x.astype(numpy)
     both_nan = np.isnan(got.astype(np.float32)) & np.isnan(want.astype(np.float32))
@@ -60,7 +54,7 @@ def test_floats_round_to_the_nearest_narrow_value(host, rng, type):
 
 @pytest.mark.parametrize("target", OTHERS)
 @pytest.mark.parametrize("source", ["float", "double", "half_t", "i32", "i64", "u8", "bool"])
-def test_conversions_follow_the_core(host, source, target):
+def test_conversions_follow_the_core(lanes, source, target):
     numpy = np.dtype(NARROW.get(source) or OTHERS[source])
     values = np.array([0, 1, -1, 2.5, -2.5, 127.5, 128, 300, -300, 70000, 3e9, -3e9, 1e19, -1e19, 1e20, np.inf, -np.inf, np.nan])
     if numpy.kind in "iu":
@@ -71,4 +65,4 @@ def test_conversions_follow_the_core(host, source, target):
     with np.errstate(all="ignore"):
         x = values.astype(numpy)
         want = convert(x, dt.of(np.dtype(OTHERS[target])))
-    np.testing.assert_array_equal(converted(host, source, target, x, OTHERS[target]), want)
+    np.testing.assert_array_equal(converted(lanes, source, target, x, OTHERS[target]), want)

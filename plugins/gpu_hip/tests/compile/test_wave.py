@@ -15,8 +15,8 @@ def data(rng, dtype, n):
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("type", TYPES)
-def test_shuffles_move_values_between_lanes(emulated, rng, type, order):
-    wave, n = emulated.wave, 128
+def test_shuffles_move_values_between_lanes(runner, rng, type, order):
+    wave, n = runner.wave, 128
     source = f"""KERNEL(256) k(const {type}* x, {type}* y, u32 n) {{
       u32 i = threadIdx.x;
       {type} v = x[i];
@@ -24,7 +24,7 @@ def test_shuffles_move_values_between_lanes(emulated, rng, type, order):
     }}"""
     x = data(rng, TYPES[type], n)
     y = np.zeros((4, n), TYPES[type])
-    emulated.compile(source).launch((1,), (n,), 0, [x, y, n], order)
+    runner.compile(source).launch((1,), (n,), 0, [x, y, n], order)
     lane = np.arange(n) % wave
     base = np.arange(n) - lane
     np.testing.assert_array_equal(y[0], x[base + (lane ^ 5)])
@@ -33,26 +33,26 @@ def test_shuffles_move_values_between_lanes(emulated, rng, type, order):
     np.testing.assert_array_equal(y[3], x[base + np.where(lane >= 2, lane - 2, lane)])
 
 
-def test_ballots_give_a_bit_a_lane(emulated, rng):
+def test_ballots_give_a_bit_a_lane(runner, rng):
     source = """KERNEL(256) k(const i32* x, u64* y, i32* t) { u64 b = wave_ballot(x[threadIdx.x] > 50);
       if (lane_id() == 0) y[wave_id()] = b;
       t[threadIdx.x] = (i32)bit_count(b) + (wave_any(x[threadIdx.x] == 7) ? 1000 : 0) + (wave_all(x[threadIdx.x] < 100) ? 10000 : 0); }"""
     x = data(rng, np.int32, 128)
     x[:64] %= 5
     x[3] = 7
-    waves = 128 // emulated.wave
+    waves = 128 // runner.wave
     y, t = np.zeros(waves, np.uint64), np.zeros(128, np.int32)
-    emulated.compile(source)((1,), (128,), 0, [x, y, t])
+    runner.compile(source)((1,), (128,), 0, [x, y, t])
     for w in range(waves):
-        part = x[w * emulated.wave : (w + 1) * emulated.wave]
+        part = x[w * runner.wave : (w + 1) * runner.wave]
         assert int(y[w]) == sum(1 << i for i, v in enumerate(part) if v > 50)
         want = (part > 50).sum() + (1000 if (part == 7).any() else 0) + (10000 if (part < 100).all() else 0)
-        assert (t[w * emulated.wave : (w + 1) * emulated.wave] == want).all()
+        assert (t[w * runner.wave : (w + 1) * runner.wave] == want).all()
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("threads", [64, 256, 1024])
-def test_block_reductions(emulated, rng, threads, order):
+def test_block_reductions(runner, rng, threads, order):
     source = """KERNEL(1024) k(const float* x, const i64* q, float* y, i64* z, float* s) {
       SHARED(float, f, [32]); SHARED(i64, g, [32]);
       u32 i = threadIdx.x;
@@ -62,17 +62,17 @@ def test_block_reductions(emulated, rng, threads, order):
     }"""
     x, q = data(rng, np.float32, threads), rng.integers(-(1 << 60), 1 << 60, threads)
     y, z, s = np.zeros((threads, 3), np.float32), np.zeros(threads, np.int64), np.zeros(threads, np.float32)
-    emulated.compile(source).launch((1,), (threads,), 0, [x, q, y, z, s], order)
+    runner.compile(source).launch((1,), (threads,), 0, [x, q, y, z, s], order)
     assert (y == [x.sum(), x.max(), x.min()]).all()
     assert (z == q.max()).all()
-    np.testing.assert_array_equal(s, np.cumsum(x.reshape(-1, emulated.wave), axis=1).reshape(-1))
+    np.testing.assert_array_equal(s, np.cumsum(x.reshape(-1, runner.wave), axis=1).reshape(-1))
 
 
-def test_reductions_over_part_of_a_wave_and_nan(emulated, rng):
+def test_reductions_over_part_of_a_wave_and_nan(runner, rng):
     source = """KERNEL(64) k(const float* x, float* y) { y[threadIdx.x] = wave_reduce<Sum, 8>(x[threadIdx.x]); y[64 + threadIdx.x] = wave_reduce<Max>(x[threadIdx.x]); }"""
     x = data(rng, np.float32, 64)
     y = np.zeros((2, 64), np.float32)
     x[5] = np.nan
-    emulated.compile(source)((1,), (64,), 0, [x, y])
+    runner.compile(source)((1,), (64,), 0, [x, y])
     np.testing.assert_array_equal(y[0], np.repeat(x.reshape(8, 8).sum(1), 8))
-    assert np.isnan(y[1, : emulated.wave]).all()
+    assert np.isnan(y[1, : runner.wave]).all()

@@ -1,0 +1,33 @@
+"""The file of known disagreements with the witnesses, each with the reading of the standard that decided."""
+
+from __future__ import annotations
+
+import tomllib
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Disagreements"]
+
+
+class Disagreements:
+    """Lines of ``disagreements.toml``: the question, the witness, and why the definition is right.
+
+    The file names the versions of the witnesses that it was made with; only against these is a line held to be stale.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        text = (path or Path(__file__).parent / "disagreements.toml").read_text(encoding="utf-8")
+        document: dict[str, Any] = tomllib.loads(text)
+        self.versions: dict[str, str] = document["versions"]
+        self.lines: list[dict[str, str]] = document.get("disagreement", [])
+        for line in self.lines:
+            if set(line) != {"question", "witness", "reading"} or len(line["reading"].split()) < 4:
+                raise ValueError(f"a disagreement needs question, witness and reading, got {line}")
+
+    def find(self, question: str, witness: str) -> str:
+        """The reading that decided; empty if none is listed."""
+        for line in self.lines:
+            if line["witness"] == witness and fnmatchcase(question, line["question"]):
+                return line["reading"]
+        return ""

@@ -1,0 +1,97 @@
+"""Running a model by the definitions of mgx, by onnx.reference and by onnxruntime."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..noise import Expected, expected
+
+__all__ = ["WITNESSES", "Declined", "by_definition", "version"]
+
+
+class Declined(Exception):
+    """A witness does not implement the model, or fails on it."""
+
+
+def by_definition(model: Any, inputs: Sequence[Any]) -> tuple[Expected, set[str]]:
+    """The results that the ops' own computes give, unoptimised, and the names of the ops that took part."""
+    from mgx_onnx.backend import plain
+    from mgx_onnx.frontend import parse_model
+    from mgx_onnx.options import OnnxOptions
+
+    from mgx_core import Argument
+    from mgx_core.argument import as_value
+
+    module = parse_model(model, OnnxOptions()).get_main_module()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = expected(module, [as_value(i) for i in inputs], samples=2)
+    found.results = [plain(Argument.from_value(r)) for r in found.results]
+    return found, ops_of(module)
+
+
+def ops_of(module: Any) -> set[str]:
+    """Names of all ops of a module and of those nested in it."""
+    names = {i.name for i in module}
+    return names.union(*(ops_of(m) for i in module for m in i.modules))
+
+
+def onnx_reference(model: Any, inputs: Sequence[Any]) -> list[Any]:
+    from onnx.reference import ReferenceEvaluator
+
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            session = ReferenceEvaluator(model)
+            return list(session.run(None, feed(model, inputs)))
+    except Exception as error:
+        raise Declined(f"{type(error).__name__}: {error}") from None
+
+
+def onnxruntime(model: Any, inputs: Sequence[Any]) -> list[Any]:
+    import onnxruntime
+
+    values = feed(model, inputs)
+    if any(isinstance(v, np.ndarray) and v.dtype.isbuiltin != 1 and v.dtype != object for v in values.values()):
+        raise Declined("its Python interface does not take this element type")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if model.ir_version > 13:
+        older = type(model)()
+        older.CopyFrom(model)
+        older.ir_version = 13
+        model = older
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return list(session.run(None, values))
+    except Exception as error:
+        raise Declined(f"{type(error).__name__}: {error}") from None
+
+
+def feed(model: Any, inputs: Sequence[Any]) -> dict[str, Any]:
+    """Inputs by name, in graph order."""
+    constant = {i.name for i in model.graph.initializer}
+    names = [i.name for i in model.graph.input if i.name not in constant]
+    if len(inputs) > len(names):
+        names = [i.name for i in model.graph.input]
+    return {n: np.asarray(v) if isinstance(v, np.generic) else v for n, v in zip(names, inputs, strict=False)}
+
+
+WITNESSES = {"onnx.reference": onnx_reference, "onnxruntime": onnxruntime}
+
+
+def version(witness: str) -> str:
+    """Major and minor version of a witness; empty if it is not installed."""
+    import importlib
+
+    try:
+        module = importlib.import_module(witness.partition(".")[0])
+    except ImportError:
+        return ""
+    return ".".join(str(module.__version__).split(".")[:2])

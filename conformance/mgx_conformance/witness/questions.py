@@ -1,0 +1,66 @@
+"""What the witnesses are asked: the standard's node tests on fresh values, and models of operators that have no node test."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from mgx_core import dtype
+from mgx_core.scalar import widen
+
+from ..onnx_nodes import node_tests, out_of_reach
+
+__all__ = ["Question", "questions"]
+
+
+class Question(NamedTuple):
+    """A model and values of its inputs."""
+
+    name: str
+    model: Any
+    inputs: Sequence[Any]
+
+
+# Inputs that mean something in particular, where other values would ask for something else or for nothing at all
+KEPT: Final = ("roi", "scale", "loop", "scan", "if_", "range", "resize", "upsample", "nonmax", "image_decoder", "center_crop",
+               "optional", "sequence", "dropout", "mel", "window", "affine_grid", "quantize", "dequantize", "cast", "bitcast",
+               "random", "training", "identity", "adam", "adagrad", "momentum", "det", "tree_ensemble", "onehot", "split")  # fmt: skip
+RANDOM: Final = ("bernoulli", "training_dropout")
+
+
+@cache
+def questions() -> dict[str, Question]:
+    """Every question by name."""
+    from .models import models
+
+    found = {}
+    for name, test in node_tests().items():
+        if name in out_of_reach() or any(w in name for w in RANDOM) or name.endswith("_expanded") or "_expanded_" in name:
+            continue
+        (inputs, _), *_ = test.data_sets
+        found[name] = Question(name, test.model, tuple(refreshed(name, inputs)))
+    for question in models():
+        found[question.name] = question
+    return found
+
+
+def refreshed(name: str, inputs: Sequence[Any]) -> Iterator[Any]:
+    """Float data shuffled and scaled a little, so that it stays in its range; all else as it is."""
+    from onnx.backend.test.runner import _normalize_tensor
+
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    for n, given in enumerate(inputs):
+        value = _normalize_tensor(given)
+        if n and any(word in name for word in KEPT):
+            yield value
+        elif isinstance(value, np.ndarray) and value.dtype != object and dtype.of(value.dtype).kind == "f" and value.size > 1:
+            wide = widen(value).astype(np.float64)
+            if np.all(np.isfinite(wide)):
+                wide = rng.permutation(wide.reshape(-1)).reshape(wide.shape) * rng.uniform(0.9, 1.0, wide.shape)
+            yield wide.astype(value.dtype)
+        else:
+            yield value

@@ -1,0 +1,252 @@
+"""Results whose extents depend on the data: counted in blocks, the counts summed, then written in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgx_core.ops.axes import normalize
+
+from .elements import carried, offset_of, pointers
+from .geometry import ceil_div, decompose, offset_code
+from .pointwise import kernel, threads_of
+from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, read, stored
+
+__all__ = ["compress", "nonmaxsuppression", "nonzero"]
+
+BLOCK = 256
+
+
+def _counting(condition: list[str], total: int, parameters: list[str], traits: DeviceTraits) -> str:
+    """Two kernels: how many of each block's elements count, and where each block's first one goes (and the sum in `count`)."""
+    blocks = ceil_div(total, BLOCK)
+    count = [
+        f"const u32 i = blockIdx.x * {BLOCK}u + threadIdx.x;",
+        f"SHARED(u32, sums, [{BLOCK // traits.wave}]);",
+        "bool hit = false;",
+        f"if (i < {total}u) {{",
+        *(f"  {line}" for line in condition),
+        "}",
+        "const u32 mine = bit_count(wave_ballot(hit));",
+        "if (lane_id() == 0) sums[wave_id()] = mine;",
+        "__syncthreads();",
+        "if (threadIdx.x == 0) {",
+        "  u32 all = 0;",
+        f"  for (int w = 0; w < {BLOCK // traits.wave}; ++w) all += sums[w];",
+        "  starts[blockIdx.x] = all;",
+        "}",
+    ]
+    scan = [
+        f"SHARED(u32, sums, [{BLOCK // traits.wave}]);",
+        "u32 carried = 0;",
+        f"for (u32 first = 0; first < {blocks}u; first += {BLOCK}u) {{",
+        "  const u32 i = first + threadIdx.x;",
+        f"  const u32 own = i < {blocks}u ? starts[i] : 0u;",
+        "  const u32 upto = wave_scan<Sum>(own);",
+        "  __syncthreads();",
+        "  if (lane_id() == WAVE - 1) sums[wave_id()] = upto;",
+        "  __syncthreads();",
+        "  u32 lead = carried;",
+        "  for (u32 w = 0; w < wave_id(); ++w) lead += sums[w];",
+        f"  if (i < {blocks}u) starts[i] = lead + upto - own;",
+        f"  for (u32 w = 0; w < {BLOCK // traits.wave}u; ++w) carried += sums[w];",
+        "}",
+        "if (threadIdx.x == 0) *count = (i64)carried;",
+    ]
+    return kernel(f"{NAME}_count", [*parameters, "u32* starts"], count, BLOCK) + kernel(
+        f"{NAME}_sum", ["u32* starts", "i64* count"], scan, BLOCK
+    )
+
+
+def _place(condition: list[str], total: int, traits: DeviceTraits, write: list[str]) -> list[str]:
+    """Statements that write each hit at its place `at`."""
+    return [
+        f"const u32 i = blockIdx.x * {BLOCK}u + threadIdx.x;",
+        f"SHARED(u32, sums, [{BLOCK // traits.wave}]);",
+        "bool hit = false;",
+        f"if (i < {total}u) {{",
+        *(f"  {line}" for line in condition),
+        "}",
+        "const u64 hits = wave_ballot(hit);",
+        "if (lane_id() == 0) sums[wave_id()] = bit_count(hits);",
+        "__syncthreads();",
+        "u32 at = starts[blockIdx.x] + bit_count(hits & ((1ull << lane_id()) - 1));",
+        "for (u32 w = 0; w < wave_id(); ++w) at += sums[w];",
+        "if (hit) {",
+        *(f"  {line}" for line in write),
+        "}",
+    ]
+
+
+def _truth(x: Tensor, at: str) -> str:
+    return f"{read(f'p0[{at}]', x.dtype)} != 0"
+
+
+def nonzero(op: Any, x: Tensor, y: Tensor, count: Tensor, traits: DeviceTraits) -> KernelSource:
+    """y int64 [rank, at most as many as x has elements]; count int64 [1]: how many columns are written."""
+    total = x.elements
+    lens = x.lens or (1,)
+    strides = x.strides or (0,)
+    setup, names = decompose("i", lens, "c")
+    condition = [*setup, f"hit = {_truth(x, offset_code(names, strides, 0, 'u64'))};"]
+    write = [*setup, *(f"q0[{a * y.strides[0]}ull + (u64)at * {y.strides[1]}u] = {c};" for a, c in enumerate(names))]
+    starts, counted = Buffer("scratch", 0), Buffer("output", 1)
+    blocks = ceil_div(total, BLOCK)
+    t = stored(x.dtype)
+    text = _counting(condition, total, [f"const {t}* RESTRICT p0"], traits)
+    text += kernel(NAME, [f"const {t}* RESTRICT p0", "i64* RESTRICT q0", "const u32* starts"], _place(condition, total, traits, write), BLOCK)
+    launches = [
+        KernelLaunch(f"{NAME}_count", (blocks, 1, 1), (BLOCK, 1, 1), (Buffer("input", 0), starts)),
+        KernelLaunch(f"{NAME}_sum", (1, 1, 1), (BLOCK, 1, 1), (starts, counted)),
+        KernelLaunch(NAME, (blocks, 1, 1), (BLOCK, 1, 1), (Buffer("input", 0), Buffer("output", 0), starts)),
+    ]
+    return finish("nonzero", text, launches, [x], [y, count], scratch=[4 * max(blocks, 1)], extents=[(0, 1, 1)])
+
+
+def compress(op: Any, x: Tensor, condition: Tensor, y: Tensor, count: Tensor, traits: DeviceTraits) -> KernelSource:
+    """y with as many slices as the condition has entries; count int64 [1]: how many are written."""
+    x, y = carried(x), carried(y)
+    total = condition.elements
+    axis = 0 if op.axis is None else normalize(op.axis, len(x.lens))
+    test = [f"hit = p0[i * {condition.strides[0]}u];"]
+    text = _counting(test, total, ["const bool* RESTRICT p0"], traits)
+    text += kernel(f"{NAME}_list", ["const bool* RESTRICT p0", "const u32* starts", "u32* kept"], _place(test, total, traits, ["kept[at] = i;"]), BLOCK)
+    elements = y.elements
+    setup, names = decompose("i", y.lens, "c")
+    threads = threads_of(elements, traits)
+    if op.axis is None:
+        more, inner = decompose("kept[c0]", x.lens, "d")
+        source = offset_code(inner, x.strides, 0, "u64")
+        more = [line.replace("kept[c0]", "pick") for line in more]
+    else:
+        more, source = [], offset_of(x, ["pick" if a == axis else c for a, c in enumerate(names)], True)
+    lines = [
+        "const u32 i = blockIdx.x * blockDim.x + threadIdx.x;",
+        f"if (i >= {elements}u) return;",
+        *setup,
+        f"if ((i64){names[axis]} >= *count) return;",
+        f"const u32 pick = kept[{names[axis]}];",
+        *more,
+        f"q0[{offset_code(names, y.strides, 0, 'u64')}] = p1[{source}];",
+    ]
+    t = stored(x.dtype)
+    text += kernel(NAME, [f"const {t}* RESTRICT p1", f"{t}* RESTRICT q0", "const u32* kept", "const i64* count"], lines, threads)
+    starts, kept, counted = Buffer("scratch", 0), Buffer("scratch", 1), Buffer("output", 1)
+    blocks = ceil_div(total, BLOCK)
+    launches = [
+        KernelLaunch(f"{NAME}_count", (blocks, 1, 1), (BLOCK, 1, 1), (Buffer("input", 1), starts)),
+        KernelLaunch(f"{NAME}_sum", (1, 1, 1), (BLOCK, 1, 1), (starts, counted)),
+        KernelLaunch(f"{NAME}_list", (blocks, 1, 1), (BLOCK, 1, 1), (Buffer("input", 1), starts, kept)),
+        KernelLaunch(NAME, (ceil_div(elements, threads), 1, 1), (threads, 1, 1), (Buffer("input", 0), Buffer("output", 0), kept, counted)),
+    ]
+    return finish(
+        "compress", text, launches, [x, condition], [y, count], scratch=[4 * max(blocks, 1), 4 * max(total, 1)],
+        extents=[(0, axis, 1)],
+    )  # fmt: skip
+
+
+def nonmaxsuppression(op: Any, xs: list[Tensor | None], y: Tensor, count: Tensor, traits: DeviceTraits) -> KernelSource:
+    """A block for each batch entry and class picks boxes one by one; a last one writes them in order.
+
+    y int64 [at most all scores, 3]; count int64 [1].
+    """
+    boxes, scores, most, overlap, least = [*xs, *[None] * 5][:5]
+    assert boxes is not None and scores is not None
+    b, c, n = scores.lens
+    given = [boxes, scores, most, overlap, least]
+    waves = BLOCK // traits.wave
+
+    def box(i: str, k: int) -> str:
+        return read(f"p0[{offset_of(boxes, ['b', i, str(k)], True)}]", boxes.dtype)
+
+    centre = op.center_point_box
+    corners = (
+        ["const float x = {0}, y = {1}, w = {2} / 2, h = {3} / 2;", "{n}[0] = x - w; {n}[1] = y - h; {n}[2] = x + w; {n}[3] = y + h;"]
+        if centre
+        else ["const float x = {0}, y = {1}, w = {2}, h = {3};",
+              "{n}[0] = m::min(x, w); {n}[1] = m::min(y, h); {n}[2] = m::max(x, w); {n}[3] = m::max(y, h);"]
+    )  # fmt: skip
+
+    def load(name: str, i: str) -> list[str]:
+        return ["{", *("  " + line.format(*(box(i, k) for k in range(4)), n=name) for line in corners), "}"]
+
+    score = read(f"p1[{offset_of(scores, ['b', 'c', 'i'], True)}]", scores.dtype)
+    limit = "0" if most is None else "(i64)p2[0]"
+    ratio = "0.f" if overlap is None else read("p3[0]", overlap.dtype)
+    lines = [
+        f"const u32 b = blockIdx.x / {max(c, 1)}u, c = blockIdx.x % {max(c, 1)}u;",
+        f"bool* const out = gone + (u64)blockIdx.x * {n}u;",
+        f"u32* const mine = picked + (u64)blockIdx.x * {n}u;",
+        f"const i64 limit = {limit};",
+        f"const float ratio = (float){ratio};",
+        f"SHARED(float, tops, [{waves}]);",
+        f"SHARED(i32, wins, [{waves}]);",
+        f"for (u32 i = threadIdx.x; i < {n}u; i += {BLOCK}u) out[i] = "
+        + ("false;" if least is None else f"!({score} > {read('p4[0]', least.dtype)});"),
+        "__syncthreads();",
+        "i64 found = 0;",
+        f"while (found < limit && found < {n}) {{",
+        "  float top = 0.f;",
+        "  i32 win = -1;",
+        f"  for (u32 i = threadIdx.x; i < {n}u; i += {BLOCK}u) {{",
+        f"    const float s = (float){score};",
+        "    if (!out[i] && (win < 0 || s > top || (top != top && s == s))) { top = s; win = (i32)i; }",
+        "  }",
+        "  UNROLL for (int m = WAVE / 2; m; m >>= 1) {",
+        "    const float s = wave_xor(top, m);",
+        "    const i32 w = wave_xor(win, m);",
+        "    if (w >= 0 && (win < 0 || s > top || (s == top && w < win) || (top != top && (s == s || w < win)))) { top = s; win = w; }",
+        "  }",
+        "  __syncthreads();",
+        "  if (lane_id() == 0) { tops[wave_id()] = top; wins[wave_id()] = win; }",
+        "  __syncthreads();",
+        "  top = tops[0]; win = wins[0];",
+        f"  for (int i = 1; i < {waves}; ++i) {{",
+        "    const float s = tops[i];",
+        "    const i32 w = wins[i];",
+        "    if (w >= 0 && (win < 0 || s > top || (s == top && w < win) || (top != top && (s == s || w < win)))) { top = s; win = w; }",
+        "  }",
+        "  if (win < 0) break;",
+        "  if (threadIdx.x == 0) mine[found] = (u32)win;",
+        "  ++found;",
+        "  float own[4], other[4];",
+        *(f"  {line}" for line in load("own", "(u32)win")),
+        "  const float area = (own[2] - own[0]) * (own[3] - own[1]);",
+        f"  for (u32 i = threadIdx.x; i < {n}u; i += {BLOCK}u) {{",
+        "    if ((i32)i == win) out[i] = true;",
+        "    if (out[i]) continue;",
+        *(f"    {line}" for line in load("other", "i")),
+        "    const float size = (other[2] - other[0]) * (other[3] - other[1]);",
+        "    const float h = m::max(m::min(own[2], other[2]) - m::max(own[0], other[0]), 0.f);",
+        "    const float w = m::max(m::min(own[3], other[3]) - m::max(own[1], other[1]), 0.f);",
+        "    const float joined = area + size - h * w;",
+        "    if (area > 0.f && size > 0.f && joined > 0.f && h * w / joined > ratio) out[i] = true;",
+        "  }",
+        "  __syncthreads();",
+        "}",
+        "if (threadIdx.x == 0) counts[blockIdx.x] = (u32)found;",
+    ]
+    names, buffers = pointers(given, [])
+    text = kernel(f"{NAME}_pick", [*names, "bool* gone", "u32* picked", "u32* counts"], lines, BLOCK)
+    join = [
+        "u32 start = 0;",
+        "for (u32 g = 0; g < blockIdx.x; ++g) start += counts[g];",
+        "const u32 own = counts[blockIdx.x];",
+        f"for (u32 i = threadIdx.x; i < own; i += {BLOCK}u) {{",
+        f"  i64* const row = q0 + (u64)(start + i) * {y.strides[0]}u;",
+        f"  row[0] = blockIdx.x / {max(c, 1)}u; row[{y.strides[1]}] = blockIdx.x % {max(c, 1)}u;",
+        f"  row[{2 * y.strides[1]}] = picked[(u64)blockIdx.x * {n}u + i];",
+        "}",
+        f"if (blockIdx.x == {max(b * c, 1) - 1}u && threadIdx.x == 0) *count = (i64)(start + own);",
+    ]
+    text += kernel(NAME, ["i64* RESTRICT q0", "i64* count", "const u32* picked", "const u32* counts"], join, BLOCK)
+    gone, picked, counts = (Buffer("scratch", i) for i in range(3))
+    launches = [
+        KernelLaunch(f"{NAME}_pick", (b * c, 1, 1), (BLOCK, 1, 1), (*buffers, gone, picked, counts)),
+        KernelLaunch(NAME, (b * c, 1, 1), (BLOCK, 1, 1), (Buffer("output", 0), Buffer("output", 1), picked, counts)),
+    ]
+    return finish(
+        "nonmaxsuppression", text, launches, given, [y, count],
+        scratch=[max(b * c * n, 1), max(4 * b * c * n, 1), max(4 * b * c, 1)], extents=[(0, 0, 1)],
+    )  # fmt: skip
+
+

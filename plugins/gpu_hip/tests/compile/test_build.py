@@ -1,0 +1,117 @@
+"""Many kernels at once: cache, batches, messages."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from mgx_gpu_hip.compile.build import build
+from mgx_gpu_hip.compile.compiler import CompileError, compiler_for
+from mgx_gpu_hip.compile.store import KernelCache
+from mgx_gpu_hip.runtime import open_device
+
+
+class Text(NamedTuple):
+    name: str
+    text: str
+    flags: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+
+
+def adder(n, extra=""):
+    return Text(f"add{n}", f"{extra}\nDEV float step() {{ return {n}; }}\nKERNEL(64) add{n}(float* x, u32 n) {{ if (threadIdx.x < n) x[threadIdx.x] += step(); }}")
+
+
+class Counting:
+    """The host's compiler, counting."""
+
+    name = "counting"
+    version = "1"
+
+    def __init__(self):
+        self.texts = []
+
+    def compile(self, text, flags, arch):
+        self.texts.append(text)
+        return compiler_for(arch).compile(text, flags, arch)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return KernelCache(tmp_path)
+
+
+def test_compiled_once_and_run(store):
+    import numpy as np
+
+    compiler = Counting()
+    sources = [adder(1), adder(2), adder(1)]
+    codes = build(sources, "host32", compiler=compiler, store=store, batch=1)
+    assert len(compiler.texts) == 2
+    assert [c.name for c in codes] == ["add1", "add2", "add1"] and codes[0].codes == "PI" and codes[0].image is codes[2].image
+    assert build(sources, "host32", compiler=compiler, store=store, batch=1) == codes
+    assert len(compiler.texts) == 2
+    device = open_device("host", 1)
+    buffer = device.upload(np.zeros(8, np.float32))
+    for code in codes:
+        device.load(code.image).function(code.name, code.codes).launch(device.default_stream, (1,), (32,), 0, [buffer, 8])
+    assert (device.download(np.empty(8, np.float32), buffer) == 4).all()
+
+
+def test_batches_keep_helpers_apart(store):
+    import numpy as np
+
+    compiler = Counting()
+    sources = [adder(n) for n in range(5)] + [adder(9, "#define NINE 9")]
+    codes = build(sources, "host64", compiler=compiler, store=store, batch=4, jobs=1)
+    assert len(compiler.texts) == 3  # four, one, and the one with a macro
+    assert codes[0].image is codes[3].image and codes[5].image is not codes[0].image
+    device = open_device("host", 0)
+    buffer = device.upload(np.zeros(64, np.float32))
+    for code in codes:
+        device.load(code.image).function(code.name, code.codes).launch(device.default_stream, (1,), (64,), 0, [buffer, 64])
+    assert (device.download(np.empty(64, np.float32), buffer) == 0 + 1 + 2 + 3 + 4 + 9).all()
+    again = build(sources, "host64", compiler=compiler, store=store, batch=4)
+    assert [c.image for c in again] == [c.image for c in codes] and len(compiler.texts) == 3
+
+
+def test_flags_architecture_version_and_text_are_the_key():
+    keys = {
+        KernelCache.key(*parts)
+        for parts in (("t", (), "c", "1", "a"), ("u", (), "c", "1", "a"), ("t", ("-Dx",), "c", "1", "a"), ("t", (), "d", "1", "a"),
+                      ("t", (), "c", "2", "a"), ("t", (), "c", "1", "b"), ("t", ("-D", "x"), "c", "1", "a"))
+    }  # fmt: skip
+    assert len(keys) == 7
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b"", lambda b: b[:60] + bytes([b[60] ^ 1]) + b[61:], lambda b: b"x" * 20])
+def test_damaged_entries_are_ignored(store, damage):
+    key = store.key("t", (), "c", "1", "a")
+    store.put(key, b"image" * 10)
+    assert store.get(key) == b"image" * 10
+    path = next(p for p in store.folder.rglob("*") if p.is_file())
+    path.write_bytes(damage(path.read_bytes()))
+    assert store.get(key) is None
+    store.put(key, b"again")
+    assert store.get(key) == b"again"
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    store = KernelCache(tmp_path / "file")
+    store.put("ab" * 32, b"image")
+    assert store.get("ab" * 32) is None
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_errors_name_kernel_nodes_and_line(store, batch):
+    bad = Text("bad", "KERNEL(64) bad(float* x) {\n  x[0] = nope;\n}", (), ("conv1", "relu2"))
+    with pytest.raises(CompileError, match=r"(?s)kernel bad for conv1, relu2: .*kernels.hip:2.*nope"):
+        build([adder(1), bad, adder(2)], "host32", compiler=Counting(), store=store, batch=batch, jobs=1)
+
+
+def test_texts_are_dumped_on_request(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("MGX_DUMP_KERNELS", str(tmp_path / "dump"))
+    build([adder(3)], "host32", store=store)
+    assert (tmp_path / "dump" / "add3.hip").read_text() == adder(3).text

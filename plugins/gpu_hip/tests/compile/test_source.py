@@ -1,0 +1,45 @@
+"""Kernel text: what the compiler gets, and what we read out of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from mgx_gpu_hip.compile.source import complete, kernels, prelude, signature
+
+TEXT = """
+DEV float twice(float x) { return x * 2; }
+KERNEL(256) first(const float* RESTRICT x, half_t *y, u32 n, i64 step, double eps, bool flag) { }
+KERNEL(128, 2)
+second(
+  u8* out) { }
+"""
+
+
+def test_kernels_and_their_parameters():
+    assert kernels(TEXT) == ["first", "second"]
+    first = signature(TEXT, "first")
+    assert [p.name for p in first] == ["x", "y", "n", "step", "eps", "flag"]
+    assert "".join(p.code for p in first) == "PPIqd?"
+    assert [p.const for p in first] == [True, False, True, True, True, True]
+    assert first[1].type == "half_t*"
+    assert signature(TEXT, "second")[0].type == "u8*"
+
+
+def test_unknown_kernels_and_types_are_refused():
+    with pytest.raises(KeyError, match="third"):
+        signature(TEXT, "third")
+    with pytest.raises(ValueError, match=r"got 'vec<float, 4> v'|got 'vec<float'"):
+        signature("KERNEL(64) k(vec<float, 4> v) {}", "k")
+
+
+def test_the_prelude_is_whole():
+    text = complete(TEXT)
+    assert "#include" not in text and "#pragma once" not in text
+    assert text.count("namespace soft {") == 1
+    assert text.endswith(TEXT + "\n")
+
+
+def test_the_matrix_part_comes_where_it_is_used():
+    assert "struct frag_c" not in complete(TEXT)
+    assert "struct frag_c" in complete(TEXT + "DEV void f(frag_c& c) {}")
+    assert "struct frag_c" in prelude()

@@ -1,0 +1,234 @@
+"""The runtime on the emulated driver and on the stand-in for AMD's: the same calls, the same outcome."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+from mgx_core.errors import DeviceError, ParameterError
+from mgx_gpu_hip.compile.build import build
+from mgx_gpu_hip.compile.compiler import compiler_for
+from mgx_gpu_hip.compile.rtc import Hiprtc
+from mgx_gpu_hip.runtime import NullDevice, OutOfMemoryError, open_device
+from mgx_gpu_hip.runtime.failures import CallError
+
+TEXT = """KERNEL(256) axpy(const float* x, float* y, float a, u32 n) {
+  u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] += a * x[i];
+}
+KERNEL(256) mean(const half_t* x, half_t* y, u32 n) {
+  SHARED(float, scratch, [32]);
+  float s = 0;
+  for (u32 i = threadIdx.x; i < n; i += blockDim.x) s += to_f(x[i]);
+  s = block_reduce<Sum>(s, scratch);
+  if (threadIdx.x == 0) y[0] = to_h(s / n);
+}"""
+
+
+class Axpy:
+    name = "axpy"
+    text = TEXT
+
+
+@pytest.fixture
+def code(device, request, monkeypatch):
+    if device.kind == "host":
+        compiler = compiler_for(device.arch)
+    else:
+        monkeypatch.setenv("MGX_HIPRTC_LIBRARY", str(request.getfixturevalue("fake_hip")))
+        compiler = Hiprtc()
+    return build([Axpy()], device.arch, compiler=compiler)[0]
+
+
+@pytest.fixture
+def axpy(device, code):
+    return device.load(code.image).function("axpy", code.codes)
+
+
+@pytest.fixture
+def x():
+    return np.arange(1000, dtype=np.float32)
+
+
+def test_properties(device):
+    p = device.properties
+    assert p.wave == (64 if device.index == 0 else 32)
+    assert p.arch == (f"host{p.wave}" if device.kind == "host" else ["gfx90a", "gfx1100"][device.index])
+    assert p.vendor == ("host" if device.kind == "host" else "amd")
+    assert p.units > 0 and p.threads == 1024 and p.memory > 1 << 30 and p.shared >= p.shared_static >= 48 << 10
+    free, total = device.memory()
+    assert 0 < free <= total == p.memory
+
+
+def test_launches_add_up(device, axpy, x):
+    stream = device.stream()
+    a, b = device.upload(x), device.upload(x)
+    launch = axpy.bind((4,), (256,), 0, [a, b, 2.0, 1000])
+    launch(stream.handle)
+    launch.set(2, 0.5)
+    launch(stream.handle)
+    np.testing.assert_array_equal(device.download(np.empty_like(x), b, stream), 3.5 * x)
+    axpy.launch(stream, (4,), (256,), 0, [a.address, b.address, -3.5, 10])
+    np.testing.assert_array_equal(device.download(np.empty_like(x), b, stream)[:12], [0] * 10 + [35.0, 38.5])
+
+
+def test_other_kernels_of_a_module(device, code, x):
+    half = x.astype(np.float16)
+    a, b = device.upload(half), device.allocate(2)
+    device.load(code.image).function("mean", "PPI").launch(device.default_stream, (1,), (256,), 0, [a, b, 1000])
+    assert device.download(np.empty(1, np.float16), b)[0] == np.float16(499.5)
+
+
+def test_a_module_is_loaded_once(device, code):
+    assert device.load(code.image) is device.load(bytes(bytearray(code.image)))
+
+
+def test_graphs_replay_with_new_data_and_take_new_arguments(device, axpy, x):
+    stream = device.stream()
+    a, b = device.upload(x), device.upload(np.zeros_like(x))
+    launch = axpy.bind((4,), (256,), 0, [a, b, 1.0, 1000])
+
+    def record(times):
+        with device.capture(stream) as capture:
+            for _ in range(times):
+                launch(stream.handle)
+        return capture.graph
+
+    graph = record(2)
+    assert graph.nodes() == 2
+    exec = graph.instantiate()
+    np.testing.assert_array_equal(device.download(np.empty_like(x), b, stream), 0 * x)  # nothing ran yet
+    exec.launch(stream.handle)
+    exec.launch(stream.handle)
+    np.testing.assert_array_equal(device.download(np.empty_like(x), b, stream), 4 * x)
+    stream.copy_in(a.address, x[::-1].copy())
+    stream.fill(b.address, 0, b.size)
+    exec.launch(stream.handle)
+    np.testing.assert_array_equal(device.download(np.empty_like(x), b, stream), 2 * x[::-1])
+    launch.set(2, 10.0)
+    exec.launch(stream.handle)  # arguments are those of the capture
+    np.testing.assert_array_equal(device.download(np.empty_like(x), b, stream), 4 * x[::-1])
+    assert exec.update(record(2))
+    exec.launch(stream.handle)
+    np.testing.assert_array_equal(device.download(np.empty_like(x), b, stream), 24 * x[::-1])
+    assert not exec.update(record(3))
+
+
+def test_capture_keeps_what_failed_inside_visible(device, axpy, x):
+    stream = device.stream()
+    with pytest.raises(ZeroDivisionError), device.capture(stream):
+        1 / 0  # noqa: B018
+    with pytest.raises(CallError, match="not allowed while a stream is captured"), device.capture(stream):
+        stream.wait()
+    stream.wait()
+    launch = axpy.bind((4,), (256,), 0, [device.upload(x), device.upload(x), 1.0, 1000])
+    with device.capture(stream) as capture:
+        launch(stream.handle)
+    assert capture.graph.nodes() == 1
+
+
+def test_buffers_dropped_inside_a_capture_are_freed_after_it(device):
+    stream = device.stream()
+    device.pool.trim()
+    before = device.memory()[0]
+    with device.capture(stream):
+        device.dispose("free", device.driver.out("malloc", 1 << 20))
+        assert device.memory()[0] < before
+    assert device.memory()[0] == before
+
+
+def test_events_time_and_order(device, axpy, x):
+    stream, other = device.stream(), device.stream()
+    a, b = device.upload(x), device.upload(x)
+    start = device.event(timing=True).record(stream)
+    axpy.launch(stream, (4,), (256,), 0, [a, b, 1.0, 1000])
+    end = device.event(timing=True).record(stream)
+    end.wait()
+    assert end.done() and stream.done() and end.since(start) > 0
+    other.after(end)
+    other.after(stream)
+    other.wait()
+    with pytest.raises(CallError):
+        device.event(timing=True).since(start)
+
+
+def test_an_outside_stream_is_used_and_left_alone(device, axpy, x):
+    mine = device.stream()
+    theirs = device.stream(mine.handle)
+    a, b = device.upload(x), device.upload(x)
+    axpy.launch(theirs, (4,), (256,), 0, [a, b, 1.0, 1000])
+    del theirs
+    gc.collect()
+    np.testing.assert_array_equal(device.download(np.empty_like(x), b, mine), 2 * x)
+
+
+def test_copies_between_buffers_and_pinned_memory(device, x):
+    stream = device.stream()
+    pinned = device.pinned(x.nbytes)
+    view = pinned.array(np.float32, (10, 100))
+    view[...] = x.reshape(10, 100)
+    a, b = device.allocate(x.nbytes), device.allocate(x.nbytes)
+    stream.copy_in(a.address, view)
+    stream.copy(b.address, a.part(400, 400).address, 400)
+    stream.fill(b.address + 400, 0, x.nbytes - 400)
+    out = device.download(np.empty_like(x), b, stream)
+    np.testing.assert_array_equal(out, np.r_[x[100:200], np.zeros(900, np.float32)])
+    with pytest.raises(DeviceError, match="bytes 3900 to 4100 of a buffer of 4000"):
+        a.part(3900, 200)
+
+
+def test_running_out_of_memory_says_what_was_asked(device):
+    free, total = device.memory()
+    with pytest.raises(OutOfMemoryError, match=r"TiB|GiB asked, .* GiB of 8.00 GiB free") as caught:
+        device.allocate(total + 1)
+    assert caught.value.asked == total + 1 and caught.value.total == total and 0 < caught.value.free <= free
+    assert device.allocate(64).size == 64
+
+
+def test_faults_of_a_kernel_reach_the_caller(device, axpy, x):
+    a, b = device.upload(x), device.upload(x)
+    with pytest.raises(DeviceError, match=r"launch of axpy on grid \(5, 1, 1\).*IllegalAddress \(700\).*byte 4000 of an allocation"):
+        if device.kind != "host":  # the pool rounds sizes up: ask for the end of a block
+            size = 1 << 21
+            a, b = device.allocate(size), device.allocate(size)
+            n, grid = size // 4, size // 1024
+            axpy.launch(device.default_stream, (grid,), (256,), 0, [a, b, 1.0, n])
+            pytest.skip("covered by the exact pool of the emulated device")
+        axpy.launch(device.default_stream, (5,), (256,), 0, [a, b, 1.0, 1100])
+    axpy.launch(device.default_stream, (4,), (256,), 0, [a, b, 1.0, 1000])
+
+
+def test_vendor_errors_have_their_name_and_advice(device, code):
+    prefix = device.kind
+    with pytest.raises(CallError, match=rf"{prefix}ModuleGetFunction: {prefix}ErrorNotFound \(500\); the module has no kernel") as caught:
+        device.load(code.image).function("nope", "P")
+    assert (caught.value.code, caught.value.error) == (500, f"{prefix}ErrorNotFound")
+    with pytest.raises(CallError, match=r"ErrorNoBinaryForGpu \(209\)"):
+        device.load(b"no code at all" * 10)
+    wrong = compiler_for("host32" if device.properties.wave == 64 else "host64").compile(TEXT, (), f"host{96 - device.properties.wave}")
+    with pytest.raises(CallError, match="another architecture"):
+        device.load(wrong)
+
+
+def test_wrong_arguments_are_refused(axpy):
+    with pytest.raises(ParameterError, match="axpy takes 4 arguments, got 3"):
+        axpy.bind((1,), (64,), 0, [1, 2, 3])
+
+
+def test_devices_that_are_not_there(device):
+    with pytest.raises(DeviceError, match="device 7 asked for, 2 visible"):
+        type(device)(device.driver, 7)
+    with pytest.raises(DeviceError, match="a driver is one of hip, cuda, host"):
+        open_device("metal")
+
+
+def test_the_null_device_knows_its_architecture_and_runs_nothing():
+    null = NullDevice("gfx1100")
+    assert (null.arch, null.properties.wave, null.kind) == ("gfx1100", 32, "null")
+    assert NullDevice("gfx942:sramecc+").properties.wave == 64 and NullDevice("sm_90a").arch == "sm_90"
+    with pytest.raises(DeviceError, match="compiled for gfx1100 without a device"):
+        null.allocate(8)
+    with pytest.raises(DeviceError, match="an architecture is one of"):
+        NullDevice("gfx1")

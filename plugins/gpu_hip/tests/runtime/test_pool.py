@@ -1,0 +1,104 @@
+"""Device memory kept for reuse."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+from mgx_core.errors import DeviceError
+from mgx_gpu_hip.runtime import Device
+from mgx_gpu_hip.runtime.memory import Pool
+
+
+@pytest.fixture
+def device(fake_driver):
+    return Device(fake_driver, 0)
+
+
+def test_freed_memory_is_handed_out_again(device):
+    first = device.allocate(10_000)
+    address = first.address
+    first.free()
+    assert device.pool.kept == device.pool.held == 10_240
+    second = device.allocate(9_900)
+    assert second.address == address and device.pool.kept == 0
+    third = device.allocate(9_900)
+    assert third.address != address
+    assert device.pool.held == 2 * 10_240 - 240 - 0 if False else device.pool.held == 10_240 + 10_240
+
+
+def test_a_block_that_is_much_larger_is_not_wasted(device):
+    device.allocate(100 << 20).free()
+    small = device.allocate(50 << 20)
+    assert device.pool.held == 150 << 20
+    small.free()
+    assert device.pool.trim() == 150 << 20
+    assert device.pool.held == device.pool.kept == 0
+
+
+def test_dropping_the_last_reference_frees(device):
+    buffer = device.allocate(4096)
+    part = buffer.part(1024, 16)
+    del buffer
+    gc.collect()
+    assert device.pool.kept == 0
+    del part
+    gc.collect()
+    assert device.pool.kept == 4096
+
+
+def test_memory_in_use_on_a_stream_waits_for_it(device, monkeypatch):
+    stream = device.stream()
+    buffer = device.allocate(4096)
+    buffer.used_on(stream)
+    monkeypatch.setattr("mgx_gpu_hip.runtime.stream.Event.done", lambda self: False)
+    buffer.free()
+    assert device.pool.kept == 0
+    other = device.allocate(4096)
+    assert device.pool.held == 8192
+    monkeypatch.undo()
+    again = device.allocate(4096)
+    assert device.pool.held == 8192 and again.address != other.address
+
+
+def test_everything_kept_is_given_up_before_memory_runs_out(device):
+    free = device.memory()[0]
+    large = device.allocate(free // 2)
+    large.free()
+    assert device.allocate(int(free * 0.8)).size == int(free * 0.8)
+
+
+def test_sizes(device):
+    empty = device.allocate(0)
+    assert (empty.size, empty.address) == (0, 0)
+    with pytest.raises(DeviceError, match="at least 0 bytes"):
+        device.allocate(-1)
+    exact = Pool(device, exact=True)
+    buffer = exact.allocate(1000)
+    assert exact.held == 1000
+    buffer.free()
+    assert exact.held == 0
+
+
+def test_random_sizes_from_threads_stay_flat(device):
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        held = []
+        for _ in range(300):
+            held.append(device.allocate(int(rng.integers(1, 200_000))))
+            if len(held) > 8:
+                held.pop(int(rng.integers(8))).free()
+
+    for _ in range(2):
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    gc.collect()
+    assert device.pool.held == device.pool.kept < 4 * 10 * 200_000 * 4
+    device.pool.trim()
+    assert device.pool.held == 0
