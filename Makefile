@@ -1,7 +1,7 @@
 # Needs Python >= 3.11 with pip (and, for targets with native code, a C++ compiler); everything else is fetched into .venv-*.
 PYTHON ?= python3
 JOBS ?= 2
-PLUGINS := plugins/ref plugins/frontends/onnx
+PLUGINS := plugins/ref plugins/frontends/onnx plugins/cpu_dnnl plugins/gpu_hip
 DISTS := . $(PLUGINS)
 EDITABLE := $(addprefix -e ,$(DISTS))
 METADATA := pyproject.toml $(addsuffix /pyproject.toml,$(PLUGINS))

@@ -15,6 +15,7 @@ from .errors import ShapeError, UnrankedError
 
 __all__ = ["AnyShape", "OptionalShape", "SequenceShape", "Shape", "TupleShape", "matches"]
 
+MAX_RANK: Final = 64  # what numpy can hold
 MAX_BYTES: Final = 1 << 46  # no tensor of ours is larger; catches overflowing products of extents
 
 
@@ -62,6 +63,8 @@ class Shape:
             raise ShapeError(f"{self} would take {self.elements() * self.dtype.size} bytes, more than any tensor may")
 
     def _set(self, dtype: DType, dims: tuple[Dim, ...] | None, strides: tuple[int, ...] | None) -> None:
+        if dims is not None and len(dims) > MAX_RANK:
+            raise ShapeError(f"a tensor has at most {MAX_RANK} axes, got {len(dims)}")
         self.dtype = dtype
         self._dims = dims
         self._strides = strides

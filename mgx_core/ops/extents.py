@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ..argument import Array
 from ..dim import Dim, fresh, may_equal
 from ..errors import ShapeError
-from ..shape import Shape
+from ..shape import MAX_RANK, Shape
 
 __all__ = ["index_operand", "merge", "merge_all", "scalar_operand", "unknown", "vector_length", "whole"]
 
@@ -55,6 +55,8 @@ def unknown(x: Shape, rank: Dim) -> Shape:
     """A tensor like x whose extents are known only while running, as the rank may be."""
     if not isinstance(rank, int):
         return Shape.unranked(x.dtype)
+    if not 0 <= rank <= MAX_RANK:
+        raise ShapeError(f"a tensor has 0 to {MAX_RANK} axes, got {rank}")
     return x.with_dims(fresh("d") for _ in range(rank))
 
 

@@ -131,6 +131,11 @@ DEV double pow(double a, double b) {
 }
 }  // namespace soft
 
+#if GPU_CUDA
+#define GPU_NATIVE(f) ::f
+#else
+#define GPU_NATIVE(f) __builtin_##f
+#endif
 namespace m {
 #define GPU_SOFT(name)                                             \
   DEV double name(double x) { return soft::name(x); }
@@ -156,10 +161,10 @@ GPU_SOFT_FLOAT(atanh)
 GPU_SOFT(tanh)
 GPU_SOFT(erf)
 DEV double exp2(double x) { return soft::exp(x * 0.69314718055994531); }
-DEV float exp(float x) { return __builtin_expf(x); }
-DEV float exp2(float x) { return __builtin_exp2f(x); }
-DEV float log(float x) { return __builtin_logf(x); }
-DEV float log2(float x) { return __builtin_log2f(x); }
+DEV float exp(float x) { return GPU_NATIVE(expf)(x); }
+DEV float exp2(float x) { return GPU_NATIVE(exp2f)(x); }
+DEV float log(float x) { return GPU_NATIVE(logf)(x); }
+DEV float log2(float x) { return GPU_NATIVE(log2f)(x); }
 DEV float tanh(float x) {
   float a = abs(x), s = x * x;
   if (a < 0.3f) return x * (1.f + s * (-0.333333333f + s * (0.133333333f + s * (-0.0539682540f + s * (0.0218694885f - s * 0.00886323553f)))));

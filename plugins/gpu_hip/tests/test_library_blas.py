@@ -1,0 +1,277 @@
+"""Products: tables, problems, and what reaches the vendor's functions, on a stand-in that records calls."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import pytest
+from mgx_gpu_hip.library import Activation, GemmProblem, Matrix
+from mgx_gpu_hip.library.blas_tables import CUBLASLT, HIPBLASLT, BlasTable
+from mgx_gpu_hip.library.gemm import Blas
+
+from mgx_core import dtype
+from mgx_core.errors import DeviceError, ParameterError
+from mgx_core.kernel import No
+
+RELU = Activation("relu")
+
+
+class FakeBlas:
+    """cublasLt or hipBLASLt: gives handles, keeps attributes, offers `offers` algorithms, records products."""
+
+    def __init__(self, table: BlasTable, offers: int = 2) -> None:
+        self.table = table
+        self.offers = offers
+        self.alive: dict[int, str] = {}
+        self.attributes: dict[int, dict[int, int]] = {}
+        self.layouts: dict[int, tuple[int, int, int, int]] = {}
+        self.preferences: list[dict[int, int]] = []
+        self.products: list[tuple[Any, ...]] = []
+        self.fail: dict[str, int] = {}
+        self.next = 0x100
+
+    def __getattr__(self, name: str) -> Any:
+        prefix = self.__dict__["table"].prefix
+        if not name.startswith(prefix):
+            raise AttributeError(name)
+        word = name.removeprefix(prefix)
+
+        def call(*args: Any) -> int:
+            if word in self.fail:
+                return self.fail[word]
+            return int(getattr(self, "do_" + word)(*args) or 0)
+
+        return call
+
+    def give(self, pointer: Any, kind: str) -> int:
+        self.next += 1
+        pointer.contents.value = self.next
+        self.alive[self.next] = kind
+        self.attributes[self.next] = {}
+        return self.next
+
+    def do_Create(self, pointer: Any) -> None:
+        self.give(pointer, "handle")
+
+    def do_GetVersion(self, *args: Any) -> int:
+        if args:
+            args[1].contents.value = 70
+            return 0
+        return 130100
+
+    def do_Destroy(self, handle: Any) -> None:
+        del self.alive[handle.value]
+
+    do_MatmulDescDestroy = do_MatrixLayoutDestroy = do_Destroy
+
+    def do_MatmulPreferenceDestroy(self, preference: Any) -> None:
+        self.preferences.append(self.attributes[preference.value])
+        self.do_Destroy(preference)
+
+    def do_MatmulDescCreate(self, pointer: Any, compute: int, scale: int) -> None:
+        self.attributes[self.give(pointer, "desc")] |= {-1: compute, -2: scale}
+
+    def do_MatrixLayoutCreate(self, pointer: Any, kind: int, rows: int, columns: int, ld: int) -> None:
+        self.layouts[self.give(pointer, "layout")] = (kind, rows, columns, ld)
+
+    def do_MatmulPreferenceCreate(self, pointer: Any) -> None:
+        self.give(pointer, "preference")
+
+    def set(self, handle: Any, attribute: int, value: Any, size: int) -> None:
+        assert ctypes.sizeof(value.contents) == size
+        self.attributes[handle.value][attribute] = value.contents.value
+
+    do_MatmulDescSetAttribute = do_MatrixLayoutSetAttribute = do_MatmulPreferenceSetAttribute = set
+
+    def do_MatmulAlgoGetHeuristic(
+        self, handle: Any, desc: Any, a: Any, b: Any, c: Any, d: Any, preference: Any, count: int, results: Any, found: Any
+    ) -> None:
+        found.contents.value = min(count, self.offers)
+        for i in range(found.contents.value):
+            results[i].algorithm[0] = 7 + i
+            results[i].workspace = 1024 * i
+
+    def do_Matmul(self, *args: Any) -> None:
+        self.products.append(args)
+
+
+def made(table: BlasTable = CUBLASLT, **more: Any) -> tuple[FakeBlas, Blas]:
+    fake = FakeBlas(table, **more)
+    return fake, Blas(table, fake)
+
+
+def test_the_vendors_differ_where_their_headers_do() -> None:
+    assert (CUBLASLT.operation, HIPBLASLT.operation) == ((0, 1), (111, 112))
+    assert (CUBLASLT.compute["f32"], HIPBLASLT.compute["f32"]) == (68, 2)
+    assert (CUBLASLT.desc["epilogue"], HIPBLASLT.desc["epilogue"]) == (7, 2)
+    assert (CUBLASLT.algo_bytes, HIPBLASLT.algo_bytes) == (64, 24)
+    assert all(HIPBLASLT.epilogues[key] == number for key, number in CUBLASLT.epilogues.items())
+    assert set(CUBLASLT.layout) == set(HIPBLASLT.layout) and set(CUBLASLT.desc) == set(HIPBLASLT.desc)
+
+
+@pytest.mark.parametrize("table", [CUBLASLT, HIPBLASLT], ids=lambda t: t.name)
+def test_a_row_major_product_is_handed_over_as_its_transpose(table: BlasTable) -> None:
+    fake, blas = made(table)
+    plan = blas.plan(GemmProblem.packed(8, 16, 32, b_transposed=True, epilogue=("bias", RELU)))
+    assert not isinstance(plan, No)
+    plan.launch(0x51, a=0xA0, b=0xB0, d=0xD0, bias=0xE0)
+    handle, desc, alpha, a, a_layout, b, b_layout, beta, c, _, d, d_layout, algorithm, space, size, stream = fake.products[0]
+    assert (handle.value, a, b, c, d, space, size, stream) == (blas.handle.value, 0xB0, 0xA0, 0xD0, 0xD0, None, 0, 0x51)
+    assert (alpha.contents.value, beta.contents.value) == (1.0, 0.0)
+    assert fake.layouts[a_layout.value] == (2, 32, 16, 32)  # b, [n, k] in memory: column-major [k, n]
+    assert fake.layouts[b_layout.value] == (2, 32, 8, 32)
+    assert fake.layouts[d_layout.value] == (2, 16, 8, 16)
+    plain, turned = table.operation
+    assert fake.attributes[desc.value] == {
+        -1: table.compute["f32"], -2: 0, table.desc["trans_a"]: turned, table.desc["trans_b"]: plain,
+        table.desc["epilogue"]: 6, table.desc["bias_type"]: 2, table.desc["bias_pointer"]: 0xE0,
+    }  # fmt: skip
+    assert bytes(algorithm)[0] == 7 and len(bytes(algorithm)) == table.algo_bytes
+
+
+def test_a_batch_keeps_its_strides_and_a_shared_operand_has_stride_zero() -> None:
+    fake, blas = made()
+    plan = blas.plan(GemmProblem.packed(8, 16, 32, batch=3, a_transposed=True, b_shared=True, alpha=0.5))
+    assert not isinstance(plan, No)
+    plan.launch(0, a=1, b=2, d=3)
+    _, desc, alpha, _, a, _, b, *_ = fake.products[0]
+    assert alpha.contents.value == 0.5
+    assert fake.attributes[a.value] == {5: 3, 6: 0}
+    assert fake.attributes[b.value] == {5: 3, 6: 256}
+    assert fake.layouts[b.value] == (2, 8, 32, 8)
+    assert fake.attributes[desc.value][4] == 1
+
+
+def test_a_batch_with_shared_b_becomes_rows() -> None:
+    p = GemmProblem.packed(8, 16, 32, batch=3, b_shared=True, epilogue=("bias", "residual"))
+    assert (p.folded.m, p.folded.batch, p.folded.residual) == (24, 1, Matrix(dtype.float16, 16))
+    assert GemmProblem.packed(8, 16, 32, batch=3).folded.batch == 3
+    assert GemmProblem.packed(8, 16, 32, batch=3, a_transposed=True, b_shared=True).folded.batch == 3
+
+
+def test_a_residual_is_c_with_beta_one() -> None:
+    fake, blas = made()
+    plan = blas.plan(
+        GemmProblem(
+            8, 16, 32, Matrix(dtype.float32, 40), Matrix(dtype.float32, 16), Matrix(dtype.float32, 24),
+            residual=Matrix(dtype.float32, 20), epilogue=("residual", "bias"), compute="tf32",
+        )  # fmt: skip
+    )
+    assert not isinstance(plan, No)
+    plan.launch(0, a=1, b=2, d=3, residual=4, bias=5)
+    product = fake.products[0]
+    assert product[7].contents.value == 1.0
+    assert (product[8], product[10]) == (4, 3)
+    assert fake.layouts[product[9].value] == (0, 16, 8, 20)
+    assert fake.layouts[product[11].value] == (0, 16, 8, 24)
+    assert fake.attributes[product[1].value][-1] == 77
+    with pytest.raises(ParameterError, match="bias and residual"):
+        plan.launch(0, a=1, b=2, d=3)
+
+
+def test_half_sums_take_half_scalars() -> None:
+    fake, blas = made()
+    plan = blas.plan(GemmProblem.packed(8, 8, 8, compute="f16", alpha=2.0))
+    assert not isinstance(plan, No)
+    plan.launch(0, a=1, b=2, d=3)
+    assert fake.products[0][2].contents.value == 0x4000
+    assert fake.attributes[fake.products[0][1].value][-2] == 2
+
+
+def test_plans_carry_workspace_and_a_choice_that_needs_no_search() -> None:
+    fake, blas = made()
+    p = GemmProblem.packed(8, 8, 8)
+    plans = blas.plans(p, 4)
+    assert not isinstance(plans, No)
+    assert [plan.workspace for plan in plans] == [0, 1024]
+    with pytest.raises(ParameterError, match="workspace of 1024"):
+        plans[1].launch(0, a=1, b=2, d=3)
+    fake.fail["MatmulAlgoGetHeuristic"] = 15
+    again = blas.plan(p, plans[1].choice)
+    assert not isinstance(again, No)
+    again.launch(0, a=1, b=2, d=3, workspace=0x77)
+    assert fake.products[0][13:15] == (0x77, 1024)
+    assert again.choice == {"library": "cublaslt", "version": "cublaslt 130100", "algorithm": "08" + "00" * 63, "workspace": 1024}
+    old = blas.plan(p, plans[1].choice | {"version": "cublaslt 1"})
+    assert isinstance(old, No) and "NOT_SUPPORTED (15)" in old.why
+
+
+def test_the_preference_says_space_and_alignment() -> None:
+    fake, blas = made()
+    blas.plan(GemmProblem(8, 8, 8, Matrix(dtype.float16, 8, align=16), Matrix(dtype.float16, 8, align=32), Matrix(dtype.float16, 8)))
+    assert fake.preferences == [{1: 32 << 20, 5: 32, 6: 16, 7: 256, 8: 256}]
+    fake, blas = made(HIPBLASLT)
+    blas.plan(GemmProblem.packed(8, 8, 8))
+    assert fake.preferences == [{1: 32 << 20}]
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "word"),
+    [
+        (("bias", Activation("gelu_erf")), "no epilogue"),
+        ((RELU, "bias"), "activates once"),
+        ((Activation("relu", high=6.0),), "no relu"),
+        ((Activation("swish"),), "no epilogue"),
+    ],
+    ids=str,
+)
+def test_what_the_library_lacks_is_refused(epilogue: Any, word: str) -> None:
+    _, blas = made()
+    answer = blas.plan(GemmProblem.packed(8, 8, 8, epilogue=epilogue))
+    assert isinstance(answer, No) and word in answer.why
+
+
+def test_hipblaslt_has_swish() -> None:
+    fake, blas = made(HIPBLASLT)
+    plan = blas.plan(GemmProblem.packed(8, 8, 8, epilogue=("bias", Activation("swish"))))
+    assert not isinstance(plan, No)
+    plan.launch(0, a=1, b=2, d=3, bias=4)
+    assert fake.attributes[fake.products[0][1].value][2] == 65540
+
+
+def test_no_algorithm_is_a_refusal() -> None:
+    _, blas = made(offers=0)
+    answer = blas.plan(GemmProblem.packed(8, 8, 8))
+    assert isinstance(answer, No) and "no algorithm" in answer.why
+
+
+def test_a_failure_names_the_call_and_the_status() -> None:
+    fake, blas = made()
+    plan = blas.plan(GemmProblem.packed(8, 8, 8))
+    assert not isinstance(plan, No)
+    fake.fail["Matmul"] = 13
+    with pytest.raises(DeviceError, match=r"cublasLtMatmul \(cublaslt gemm 8x8x8 NN float16\): EXECUTION_FAILED \(13\)"):
+        plan.launch(0, a=1, b=2, d=3)
+    fake = FakeBlas(CUBLASLT)
+    fake.fail["Create"] = 1
+    with pytest.raises(DeviceError, match=r"cublasLtCreate: NOT_INITIALIZED \(1\)"):
+        Blas(CUBLASLT, fake)
+
+
+def test_everything_is_given_back() -> None:
+    fake, blas = made()
+    plan = blas.plan(GemmProblem.packed(8, 8, 8, epilogue=("residual",)))
+    assert set(fake.alive.values()) == {"handle", "desc", "layout"}
+    del plan
+    assert list(fake.alive.values()) == ["handle"]
+    blas.close()
+    assert not fake.alive
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: GemmProblem.packed(0, 8, 8),
+        lambda: GemmProblem(8, 8, 8, Matrix(dtype.float16, 7), Matrix(dtype.float16, 8), Matrix(dtype.float16, 8)),
+        lambda: GemmProblem(
+            8, 8, 8, Matrix(dtype.float16, 8), Matrix(dtype.float16, 8), Matrix(dtype.float16, 8), epilogue=("residual",)
+        ),
+        lambda: GemmProblem.packed(8, 8, 8, epilogue=("bias", "bias")),
+        lambda: GemmProblem.packed(8, 8, 8, epilogue=("scale",)),
+        lambda: Activation("mish"),
+    ],
+)
+def test_problems_that_do_not_fit_are_errors(make: Any) -> None:
+    with pytest.raises(ParameterError):
+        make()
