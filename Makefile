@@ -2,9 +2,10 @@
 PYTHON ?= python3
 JOBS ?= 2
 PLUGINS := plugins/ref plugins/frontends/onnx plugins/cpu_dnnl plugins/gpu_hip
-DISTS := . $(PLUGINS)
+KIT := conformance
+DISTS := . $(PLUGINS) $(KIT)
 EDITABLE := $(addprefix -e ,$(DISTS))
-METADATA := pyproject.toml $(addsuffix /pyproject.toml,$(PLUGINS))
+METADATA := pyproject.toml $(addsuffix /pyproject.toml,$(PLUGINS) $(KIT))
 PIP := -m pip install --quiet --disable-pip-version-check
 export PIP_NO_INPUT := 1
 unexport PYTHONPATH

@@ -65,7 +65,7 @@ _PUBLIC = {
     "hookimpl": "plugins:hookimpl",
     "load": "api:load",
     "load_buffer": "api:load_buffer",
-    "op": "api:make_op",
+    "op": "api:op",
     "ops": "ops",
     "optimize": "api:optimize",
     "parse_onnx": "api:parse_onnx",
@@ -84,7 +84,8 @@ argument = Argument
 program = Program
 shape = Shape
 
-__all__ = ["Argument", "Program", "Shape", "__version__", "argument", "program", "shape", *_PUBLIC]
+__all__ = ["Argument", "Program", "Shape", "__version__", "argument", "program", "shape"]
+__all__ += list(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:

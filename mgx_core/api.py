@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final
 
 from .operation import Operation, OpSet
 from .options import CompileOptions
@@ -16,6 +17,7 @@ __all__ = [
     "load",
     "load_buffer",
     "make_op",
+    "op",
     "optimize",
     "parse_onnx",
     "parse_onnx_buffer",
@@ -54,6 +56,19 @@ def make_op(name: str, /, **attributes: Any) -> Operation:
     from .plugins import manager
 
     return manager().opset().make(name, **attributes)
+
+
+class OpMaker:
+    """`make_op` as MIGraphX's users call it, ``op("pooling", mode=op.pooling_mode.max)``, with its two enumerations."""
+
+    pooling_mode: Final = SimpleNamespace(average="average", max="max", lpnorm="lpnorm")
+    rnn_direction: Final = SimpleNamespace(forward="forward", reverse="reverse", bidirectional="bidirectional")
+
+    def __call__(self, name: str, /, **attributes: Any) -> Operation:
+        return make_op(name, **attributes)
+
+
+op: Final = OpMaker()
 
 
 def parse_onnx(path: Any, **options: Any) -> Program:

@@ -72,6 +72,8 @@ class Argument:
 
     def to_numpy(self) -> Array:
         """The tensor as an array on the same memory.  Errors: ParameterError for tuples, sequences and optionals."""
+        if hasattr(self._data, "to_host"):  # a tensor in device memory: a copy of it
+            return np.asarray(self._data.to_host())
         if not isinstance(self._data, np.ndarray):
             raise ParameterError(f"a value of type {self._shape} is no tensor; see get_sub_objects()")
         return self._data
@@ -83,7 +85,9 @@ class Argument:
         return []
 
     def data_ptr(self) -> int:
-        """Address of the first element."""
+        """Address of the first element, in the memory where the tensor lies."""
+        if hasattr(self._data, "device_address"):
+            return int(self._data.device_address)
         return int(self.to_numpy().__array_interface__["data"][0])
 
     def tolist(self) -> list[Any]:
@@ -117,12 +121,22 @@ class Argument:
     def __buffer__(self, flags: int) -> memoryview:
         return memoryview(self.to_numpy())
 
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._data.__cuda_array_interface__  # raises AttributeError for host memory
+        return found
+
     def __dlpack__(self, **options: Any) -> Any:
+        if hasattr(self._data, "device_address"):
+            return self._data.__dlpack__(**options)
         from .dlpack import export
 
         return export(self.to_numpy(), **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
+        if hasattr(self._data, "device_address"):
+            kind, index = self._data.__dlpack_device__()
+            return int(kind), int(index)
         return 1, 0
 
     def __len__(self) -> int:
@@ -203,6 +217,9 @@ def shape_of(value: Value) -> AnyShape:
         return Shape(dt.of(value.dtype), value.shape, steps)
     if isinstance(value, np.generic):
         return Shape(dt.of(value.dtype), ())
+    if hasattr(value, "device_shape"):
+        found: AnyShape = value.device_shape
+        return found
     if isinstance(value, tuple):
         return TupleShape(map(shape_of, value))
     if isinstance(value, list):
@@ -278,8 +295,8 @@ def generate_argument(shape: Shape, seed: int = 0) -> Argument:
 
 def argument_from_pointer(shape: Shape, address: int) -> Argument:
     """A tensor on host memory that the caller owns and keeps alive; `address` is the first element's."""
-    if address == 0 and shape.elements():
-        raise ParameterError("argument_from_pointer needs the address of the first element, got 0")
+    if address <= 0 and shape.elements():
+        raise ParameterError(f"argument_from_pointer needs the address of the first element, got {address}")
     if shape.dtype.kind == "s":
         raise ParameterError("strings have no memory that an address could share")
     space = shape.element_space() * shape.dtype.size

@@ -8,6 +8,7 @@ from .errors import ParameterError
 from .executable import Executable
 from .extensions import passes_of
 from .ir.module import Module
+from .ir.verify import misplaced
 from .options import CompileOptions
 from .passes.choice import Choice
 from .passes.eliminate_convert import CONVERTS
@@ -108,7 +109,8 @@ def compile_module(
 ) -> Executable:
     """An executable for a copy of `module` on a target or on one of its contexts; `module` itself stays as it is.
 
-    Errors: ParameterError if `on` is neither; whatever a pass or the target raises.
+    Errors: ParameterError if `on` is neither, or if an instruction reads what does not come before it; whatever a pass or the
+    target raises.
     """
     given: Any = on
     if hasattr(given, "kernels"):
@@ -118,6 +120,9 @@ def compile_module(
         target, context = given.target, given
     else:
         raise ParameterError(f"compile takes a target (see get_target) or a context, got {on!r}")
+    wrong = misplaced(module)
+    if wrong is not None:
+        raise ParameterError(wrong)
     copy = module.clone()
     pipeline = optimize_module(copy, options, target, context)
     return Executable(copy, target, context, options, output_names or (), pipeline.records)

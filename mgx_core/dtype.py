@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, Final
 
 import ml_dtypes
@@ -136,6 +137,9 @@ ALL: Final[tuple[DType, ...]] = (
     float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu, float4_e2m1fn,
     complex64, complex128, string,
 )  # fmt: skip
+
+# MIGraphX's `shape.type_t`: the element types by the names that it gives them
+TYPE_T: Final = SimpleNamespace(**{f"{t.alias}_type": t for t in ALL})
 
 _BY_NAME: Final = {word: t for t in ALL for word in (t.name, t.alias, t.name + "_type", t.alias + "_type")}
 _BY_NUMPY: Final = {t.numpy: t for t in ALL}

@@ -7,13 +7,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from .argument import Argument, Value, as_value, shape_of
 from .dim import bounds
-from .errors import DeviceError, ParameterError, ShapeError
+from .errors import DeviceError, MgxError, ParameterError, ShapeError
 from .extensions import kernels_of, passes_of
 from .interpret import bind_symbols, check_symbols
 from .ir.instruction import Instruction
@@ -25,6 +25,8 @@ from .pipeline import PassRecord, Pipeline, Stage
 from .room import limited
 from .shape import AnyShape, Shape, TupleShape, matches
 from .target import HostRunner, Runner, Target, runner_of
+
+OUTPUT: Final = "main:#output_"  # the parameters that name where results go, for callers that own device memory
 
 __all__ = ["Executable", "Instance", "Timing", "lowered"]
 
@@ -94,6 +96,19 @@ class Executable:
                 f"out of memory while running: {error}; try smaller shapes or fewer runs at once"
             ) from None
 
+    def run_async(self, parameters: Mapping[str, Any], stream: int, stream_type: str) -> list[Argument]:
+        """Like `run`, enqueued on the caller's stream where the target's runner can; otherwise done when it returns."""
+        values = self.bind(parameters)
+        enqueue = getattr(self.instance(values).runner, "run_async", None)
+        if enqueue is None:
+            return self.run(parameters)
+        places = {
+            int(n[len(OUTPUT) :]): self._value(n, v, self.module.outputs[int(n[len(OUTPUT) :])].result)
+            for n, v in parameters.items()
+            if n.startswith(OUTPUT)
+        }
+        return [Argument.from_value(v) for v in enqueue(values, stream, places)]
+
     def bind(self, parameters: Mapping[str, Any]) -> list[Value]:
         """Values in the order of the parameters, checked."""
         if not isinstance(parameters, Mapping):
@@ -101,7 +116,7 @@ class Executable:
                 f"run takes a mapping from parameter names to values, got a {type(parameters).__name__}"
             )
         for name in parameters:
-            if name not in self.parameters:
+            if name not in self.parameters and not (name.startswith(OUTPUT) and not self.options.offload_copy):
                 raise ParameterError(
                     f"there is no parameter {name!r}; there are {', '.join(map(repr, self.parameters))}"
                 )
@@ -110,13 +125,23 @@ class Executable:
         for name, shape in self.parameters.items():
             if name not in parameters:
                 raise ParameterError(f"parameter {name!r} ({shape}) is missing")
-            values.append(as_parameter(name, parameters[name], shape))
+            values.append(self._value(name, parameters[name], shape))
         for name, value in zip(self.parameters, values, strict=True):
             self._check_extents(name, value, symbols)
             bind_symbols(self.parameters[name], value, symbols)
         for name, value in zip(self.parameters, values, strict=True):  # again for expressions of symbols met later
             self._check_extents(name, value, symbols)
         return values
+
+    def _value(self, name: str, given: Any, shape: AnyShape) -> Value:
+        """A caller's value; a target may take what lies in its own memory as it is (``accept(given, context)``)."""
+        accept = getattr(self.target, "accept", None)
+        taken = None if accept is None else accept(given, self.context)
+        if taken is None:
+            return as_parameter(name, given, shape)
+        if not matches(shape, shape_of(taken)):
+            raise ParameterError(f"parameter {name!r} must be {described(shape)}, got {described(shape_of(taken))}")
+        return taken
 
     def _check_extents(self, name: str, value: Value, symbols: Mapping[str, int]) -> None:
         try:
@@ -196,11 +221,14 @@ def as_parameter(name: str, given: Any, shape: AnyShape) -> Value:
     """A caller's value as a parameter of this shape.  Errors: ParameterError."""
     if isinstance(shape, Shape) and isinstance(given, (bool, int, float, list)) and shape.dtype.kind != "s":
         given = _numbers(name, given, shape)
-    if isinstance(given, (list, tuple)) and not isinstance(shape, Shape):
-        items = [as_value(v) for v in given]
-        value: Value = tuple(items) if isinstance(shape, TupleShape) else items
-    else:
-        value = as_value(given)
+    try:
+        if isinstance(given, (list, tuple)) and not isinstance(shape, Shape):
+            items = [as_value(v) for v in given]
+            value: Value = tuple(items) if isinstance(shape, TupleShape) else items
+        else:
+            value = as_value(given)
+    except MgxError as error:
+        raise ParameterError(f"parameter {name!r} must be {described(shape)}: {error.message}") from None
     try:
         fits = _fits(shape, value)
     except ShapeError:

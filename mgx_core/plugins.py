@@ -30,7 +30,15 @@ INTERFACE: Final = (
 hookspec = pluggy.HookspecMarker(GROUP)
 hookimpl = pluggy.HookimplMarker(GROUP)
 
-KNOWN: Final = {"ref": "mgx-ref", "cpu": "mgx-cpu-dnnl", "gpu": "mgx-gpu-hip", "onnx": "mgx-onnx", "tf": "mgx-tf", "torch": "mgx-torch"}  # fmt: skip
+# what to install for the names that people ask for first
+KNOWN: Final = {
+    "ref": "mgx-ref",
+    "cpu": "mgx-cpu-dnnl",
+    "gpu": "mgx-gpu-hip",
+    "onnx": "mgx-onnx",
+    "tf": "mgx-tf",
+    "torch": "mgx-torch",
+}
 
 
 @dataclass(frozen=True)
@@ -211,7 +219,11 @@ class Plugins:
         return self._loaded[key]
 
     def _missing(self, what: str, name: str, offered: Iterable[str]) -> str:
-        broken = [r for r in self.records if r.state != "ok" and name in (r.name, *sum(r.offers.values(), []))]
+        broken = [
+            r
+            for r in self.records
+            if r.state != "ok" and (name == r.name or any(name in names for names in r.offers.values()))
+        ]
         if broken:
             return f"the plugin for {what} {name!r} ({broken[0].distribution}) is {broken[0].state}: {broken[0].error}"
         have = ", ".join(map(repr, offered)) or "none"

@@ -11,14 +11,15 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+from .dim import Dim
 from .errors import MgxError, PassError
 from .ir.instruction import Instruction
-from .ir.module import Module, nested, same_type
+from .ir.module import Module, learn_symbols, nested, same_type
 from .kernel import No
 from .operation import Operation
 from .shape import AnyShape
 
-__all__ = ["EXACT", "RANGE", "ROUNDING", "Builder", "Refusal", "Rewriter", "Rule", "Rules"]
+__all__ = ["EXACT", "RANGE", "ROUNDING", "Builder", "Refusal", "Rewriter", "Rule", "Rules", "found_extents", "put_in"]
 
 EXACT: Final = 0  # equal results (but for the sign of zero)
 ROUNDING: Final = 1  # results within a few units in the last place: sums and products in another order
@@ -178,6 +179,8 @@ class Rewriter:
                     if not made.is_param and not made.is_literal:
                         made.sources = tuple(dict.fromkeys((*made.sources, *ins.sources)))
             module.replace(ins, new)
+            if new.result != ins.result and ins.result.dynamic():
+                put_in(module, found_extents(ins.result, new.result))
             return new
         if isinstance(new, No):
             names = tuple(i.op.name for i in ins.inputs)
@@ -208,3 +211,22 @@ def readers(ins: Instruction) -> list[Instruction]:
     """Those that read a value, and those that read these: patterns are rarely deeper."""
     near = list(ins._users)
     return near + [u for n in near[:8] for u in n._users]
+
+
+def found_extents(old: AnyShape, new: AnyShape) -> dict[str, Dim]:
+    """What extents that depended on data turned out to be, by the names of their symbols."""
+    symbols: dict[str, Dim] = {}
+    learn_symbols(old, new, symbols)
+    return {name: d for name, d in symbols.items() if "?" in name}
+
+
+def put_in(module: Module, symbols: dict[str, Dim]) -> None:
+    """Replace symbols in all ops and results of a module and those nested in it."""
+    if not symbols:
+        return
+    for inner in nested(module):
+        for ins in inner:
+            if ins.result.dynamic() and not ins.is_literal:
+                ins.op = ins.op.substitute(symbols)
+                ins.result = ins.result.substitute(symbols)
+        inner.version += 1

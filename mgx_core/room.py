@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ LARGE: Final = 1 << 28  # bytes; smaller requests are not compared with the memo
 _limit: ContextVar[int] = ContextVar("limit_bytes", default=0)
 
 
-@contextmanager
+@contextlib.contextmanager
 def limited(limit_bytes: int) -> Iterator[None]:
     """Inside, no value may take more than so many bytes (0: than this machine has)."""
     token = _limit.set(limit_bytes)
@@ -34,10 +34,8 @@ def limited(limit_bytes: int) -> Iterator[None]:
 def machine_memory() -> int:
     """Bytes that this process may have at all: the machine's, or less where the process or its group is limited."""
     found = []
-    try:
+    with contextlib.suppress(ValueError, OSError, AttributeError):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (ValueError, OSError, AttributeError):
-        pass
     try:
         import resource
 

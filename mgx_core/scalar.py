@@ -277,8 +277,7 @@ def _same(args: list[Any], like: np.dtype[Any]) -> list[Any]:
     elif like.kind not in "fc" and any(isinstance(a, float) for a in args):
         like = np.dtype(np.float32)
     return [
-        a if isinstance(a, (np.ndarray, np.generic)) or isinstance(a, bool) else np.asarray(a).astype(like)
-        for a in args
+        a if isinstance(a, (np.ndarray, np.generic, bool)) else np.asarray(a).astype(like) for a in args
     ]
 
 

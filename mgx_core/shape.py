@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,10 @@ class Shape:
     """
 
     __slots__ = ("_dims", "_hash", "_strides", "dtype")
+
+    # where MIGraphX's users look for them
+    type_t: ClassVar = dt.TYPE_T
+    dynamic_dimension: ClassVar = DynamicDimension
 
     dtype: DType
     _dims: tuple[Dim, ...] | None

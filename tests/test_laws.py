@@ -17,12 +17,13 @@ CORE = Path(mgx_core.__file__).parent
 FOREIGN = re.compile(r"(?<![a-z])(cuda|hip|dnnl|onnx|torch)(?![a-z])", re.IGNORECASE)
 
 # where a target's or a format's name may stand in code: convenience functions that ask the plugin manager, hints about what to
-# install, DLPack's own names of device types, and the words of the command line
+# install, the names in protocols of exchange (DLPack's device types, the array interface), and the words of the command line
 ALLOWED = {
     "__init__.py": r"(api:)?(parse_onnx|parse_onnx_buffer|get_onnx_operators)",
     "api.py": r"parse_onnx|parse_onnx_buffer|get_onnx_operators|onnx",
     "plugins.py": r"onnx|torch|mgx-(cpu-dnnl|gpu-hip|onnx|torch)",
     "dlpack.py": r"CUDA( managed)?",
+    "argument.py": r"__cuda_array_interface__",
 }
 
 

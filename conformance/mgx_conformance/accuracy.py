@@ -2,9 +2,9 @@
 
 Every op is one of four kinds.  *Exact*: its results are elements of its inputs, integers or truth values; they are compared bit
 for bit.  *Pointwise*: its scalar expression is evaluated in float64 with the rounding error of each primitive drawn at random
-(Monte Carlo arithmetic); the spread of the results is the condition.  *Linear*: the error of a sum of n products follows from n
-and the sums of their magnitudes and squares (`summed`).  *Composite*: all else; inputs are moved by one rounding unit at random and the
-spread of the results is scaled by the growth of the longest sum inside.  Each result may in addition be rounded once.
+(Monte Carlo arithmetic); the spread of the results is the condition.  *Linear*: the error of a sum of n products follows from
+n and the sums of their magnitudes and squares (`summed`).  *Composite*: all else; inputs are moved by one rounding unit at
+random, and the spread of the results is scaled by the growth of the longest sum inside.  Each result may be rounded once more.
 """
 
 from __future__ import annotations
@@ -25,15 +25,155 @@ __all__ = ["EXACT", "growth", "is_exact", "local_error", "tolerance", "unit"]
 FUNCTION_ULPS: Final = 4.0  # what the libraries of the field promise for a transcendental function
 SAMPLES: Final = 4
 SAFETY: Final = 4.0  # a few uniform samples understate the largest deviation; by less than this
-CONFIDENCE: Final = 6.0  # rounding errors are taken as independent: a sum's grows with sqrt(n), at 6 standard deviations
+CONFIDENCE: Final = (
+    6.0  # rounding errors are taken as independent: a sum's grows with sqrt(n), at 6 standard deviations
+)
 
 EXACT_PRIMITIVES: Final = frozenset(
-    ["neg", "abs", "sign", "min", "max", "floor", "ceil", "round", "trunc", "lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf", "logical_and", "logical_or", "logical_xor", "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left", "shift_right", "where"]
+    [
+        "neg",
+        "abs",
+        "sign",
+        "min",
+        "max",
+        "floor",
+        "ceil",
+        "round",
+        "trunc",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "eq",
+        "ne",
+        "isnan",
+        "isinf",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "logical_not",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+        "bitwise_not",
+        "shift_left",
+        "shift_right",
+        "where",
+    ]
 )
-ROUNDED_PRIMITIVES: Final = frozenset(["add", "sub", "mul", "div", "sqrt"])  # correctly rounded, or one unit off on fast hardware
+ROUNDED_PRIMITIVES: Final = frozenset(
+    ["add", "sub", "mul", "div", "sqrt"]
+)  # correctly rounded, or one unit off on fast hardware
 
 EXACT: Final = frozenset(
-    ["identity", "bit_cast", "multibroadcast", "broadcast", "broadcast_for_dot", "broadcast_with_dims", "scalar", "tile", "array_feature_extractor", "binarizer", "imputer", "one_hot_encoder", "concat", "get_tuple_elem", "dimensions_of", "fill", "eye_like", "allocate", "load", "image_decoder", "gather", "gather_elements", "gathernd", "onehot", "trilu", "concat_past_present", "label_encoder", "diagonal", "zip_map", "cast_map", "dict_vectorizer", "transpose", "contiguous", "layout", "reverse", "reverse_sequence", "nonmaxsuppression", "pack_int4", "unpack_int4", "pack_fp4", "unpack_fp4", "unpack_bits", "pad", "fixed_pad", "max_pool_indices", "max_unpool", "capture", "rnn_last_hs_output", "rnn_var_sl_last_output", "rnn_last_cell_output", "rnn_var_sl_shift_sequence", "rnn_var_sl_shift_output", "reduce_max", "reduce_min", "reduce_any", "reduce_all", "argmax", "argmin", "reshape", "reshape_lazy", "flatten", "squeeze", "unsqueeze", "as_shape", "max_roi_pool", "scatter_none", "scatter_min", "scatter_max", "scatternd_none", "scatternd_min", "scatternd_max", "tensor_scatter", "nonzero", "compress", "unique", "sequence_construct", "sequence_empty", "sequence_at", "sequence_insert", "sequence_erase", "sequence_length", "split_to_sequence", "concat_from_sequence", "optional", "optional_has_element", "optional_get_element", "slice", "split", "step", "scan_slice", "hardmax", "string_concat", "string_split", "string_normalizer", "regex_full_match", "tokenizer", "topk", "im2col", "undefined", "outline", "select_module", "if", "loop", "scan", "run_on_target", "tf_idf_vectorizer"]
+    [
+        "identity",
+        "bit_cast",
+        "multibroadcast",
+        "broadcast",
+        "broadcast_for_dot",
+        "broadcast_with_dims",
+        "scalar",
+        "tile",
+        "array_feature_extractor",
+        "binarizer",
+        "imputer",
+        "one_hot_encoder",
+        "concat",
+        "get_tuple_elem",
+        "dimensions_of",
+        "fill",
+        "eye_like",
+        "allocate",
+        "load",
+        "image_decoder",
+        "gather",
+        "gather_elements",
+        "gathernd",
+        "onehot",
+        "trilu",
+        "concat_past_present",
+        "label_encoder",
+        "diagonal",
+        "zip_map",
+        "cast_map",
+        "dict_vectorizer",
+        "transpose",
+        "contiguous",
+        "layout",
+        "reverse",
+        "reverse_sequence",
+        "nonmaxsuppression",
+        "pack_int4",
+        "unpack_int4",
+        "pack_fp4",
+        "unpack_fp4",
+        "unpack_bits",
+        "pad",
+        "fixed_pad",
+        "max_pool_indices",
+        "max_unpool",
+        "capture",
+        "rnn_last_hs_output",
+        "rnn_var_sl_last_output",
+        "rnn_last_cell_output",
+        "rnn_var_sl_shift_sequence",
+        "rnn_var_sl_shift_output",
+        "reduce_max",
+        "reduce_min",
+        "reduce_any",
+        "reduce_all",
+        "argmax",
+        "argmin",
+        "reshape",
+        "reshape_lazy",
+        "flatten",
+        "squeeze",
+        "unsqueeze",
+        "as_shape",
+        "max_roi_pool",
+        "scatter_none",
+        "scatter_min",
+        "scatter_max",
+        "scatternd_none",
+        "scatternd_min",
+        "scatternd_max",
+        "tensor_scatter",
+        "nonzero",
+        "compress",
+        "unique",
+        "sequence_construct",
+        "sequence_empty",
+        "sequence_at",
+        "sequence_insert",
+        "sequence_erase",
+        "sequence_length",
+        "split_to_sequence",
+        "concat_from_sequence",
+        "optional",
+        "optional_has_element",
+        "optional_get_element",
+        "slice",
+        "split",
+        "step",
+        "scan_slice",
+        "hardmax",
+        "string_concat",
+        "string_split",
+        "string_normalizer",
+        "regex_full_match",
+        "tokenizer",
+        "topk",
+        "im2col",
+        "undefined",
+        "outline",
+        "select_module",
+        "if",
+        "loop",
+        "scan",
+        "run_on_target",
+        "tf_idf_vectorizer",
+    ]
 )
 
 
@@ -219,7 +359,9 @@ def summed(op: Operation, xs: Sequence[Any], out: Any) -> Any:
 
 
 # those whose result on squared operands is the sum of the squares of their terms (of the mean: over n)
-HOMOGENEOUS: Final = frozenset("dot convolution convolution_backwards reduce_sum reduce_mean prefix_scan_sum".split())
+HOMOGENEOUS: Final = frozenset(
+    ["dot", "convolution", "convolution_backwards", "reduce_sum", "reduce_mean", "prefix_scan_sum"]
+)
 
 
 def _on(op: Operation, xs: Sequence[Any], operands: Collection[int], change: Callable[[Any], Any]) -> Any:
@@ -290,7 +432,9 @@ def _spread(
         return [None] * len(outs)
 
     def draw(source: np.random.Generator | None) -> list[Any] | None:
-        return _pointwise_sample(op, xs, source) if isinstance(op, Pointwise) else _moved_sample(op, xs, source, steering)
+        return (
+            _pointwise_sample(op, xs, source) if isinstance(op, Pointwise) else _moved_sample(op, xs, source, steering)
+        )
 
     base = draw(None)
     if base is None:

@@ -70,4 +70,6 @@ def _report(wrong: Any, got: Any, wanted: Any, tolerance: Any) -> str:
             excess = np.nan_to_num(apart / np.maximum(np.broadcast_to(tolerance, apart.shape), 1e-300), posinf=1e300)
         at = tuple(int(i) for i in np.unravel_index(int(np.argmax(excess)), np.shape(wrong)))
         within = f" within {np.broadcast_to(tolerance, np.shape(wrong))[at]:.3g}"
-    return f"{count} of {np.size(wrong)} elements differ, worst at {at}: {wanted[at]!r} required{within}, got {got[at]!r}"
+    return (
+        f"{count} of {np.size(wrong)} elements differ, worst at {at}: {wanted[at]!r} required{within}, got {got[at]!r}"
+    )

@@ -34,7 +34,9 @@ class ExpectedFailures:
         except tomllib.TOMLDecodeError as error:
             raise ValueError(str(error)) from None
         if set(document) - {"expected"}:
-            raise ValueError(f"only [[expected]] tables are known, got {', '.join(sorted(set(document) - {'expected'}))}")
+            raise ValueError(
+                f"only [[expected]] tables are known, got {', '.join(sorted(set(document) - {'expected'}))}"
+            )
         lines: list[Line] = []
         for n, entry in enumerate(document.get("expected", []), 1):
             if not isinstance(entry, dict) or set(entry) - {"test", "reason"}:

@@ -18,7 +18,20 @@ __all__ = ["THEMES", "Sketch", "sketches"]
 make = STANDARD.make
 EXTENTS: Final = (1, 2, 3, 4, 5, 7, 8, 16, 17)
 LARGEST: Final = 4096  # elements of one value
-UNARY: Final = ("relu", "tanh", "sigmoid", "neg", "abs", "erf", "sin", "gelu_erf", "leaky_relu", "softplus", "floor", "hard_swish")
+UNARY: Final = (
+    "relu",
+    "tanh",
+    "sigmoid",
+    "neg",
+    "abs",
+    "erf",
+    "sin",
+    "gelu_erf",
+    "leaky_relu",
+    "softplus",
+    "floor",
+    "hard_swish",
+)
 BINARY: Final = ("add", "sub", "mul", "max", "min", "sqdiff")
 INTEGER_UNARY: Final = ("relu", "neg", "abs", "sign")
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -112,7 +125,9 @@ class Grower:
 
     def scalar(self) -> Any:
         x = self.value(computable)
-        return x and self.add(self.pick(("add", "mul", "max")), x, self.spread(self.literal(x.shape.dtype, 1), x.shape.dims))
+        return x and self.add(
+            self.pick(("add", "mul", "max")), x, self.spread(self.literal(x.shape.dtype, 1), x.shape.dims)
+        )
 
     def where(self) -> Any:
         x = self.value(computable)
@@ -126,7 +141,11 @@ class Grower:
         if x is None:
             return None
         axes = self.draw(st.sets(st.sampled_from(range(x.shape.rank)), min_size=1, max_size=2))
-        names = ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min") if x.shape.dtype.is_float else ("reduce_sum", "reduce_max")
+        names = (
+            ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min")
+            if x.shape.dtype.is_float
+            else ("reduce_sum", "reduce_max")
+        )
         return self.add(self.pick(names), x, axes=tuple(sorted(axes)))
 
     def softmax(self) -> Any:
@@ -142,7 +161,9 @@ class Grower:
 
     def convert(self) -> Any:
         x = self.value(computable)
-        return x and self.add("convert", x, target_type=self.pick((dtype.float32, dtype.float16, dtype.float32, dtype.int32)))
+        return x and self.add(
+            "convert", x, target_type=self.pick((dtype.float32, dtype.float16, dtype.float32, dtype.int32))
+        )
 
     def transpose(self) -> Any:
         x = self.value(lambda v: v.shape.rank > 1)
@@ -195,7 +216,9 @@ class Grower:
         return self.add("dot", x, self.spread(w, (*x.shape.dims[:-2], k, n)))
 
     def convolution(self) -> Any:
-        x = self.value(lambda v: v.shape.rank == 4 and v.shape.dtype.is_float and fixed(v) and min(v.shape.dims[2:]) > 2)
+        x = self.value(
+            lambda v: v.shape.rank == 4 and v.shape.dtype.is_float and fixed(v) and min(v.shape.dims[2:]) > 2
+        )
         if x is None:
             return None
         c = x.shape.dims[1]
@@ -205,8 +228,12 @@ class Grower:
         return self.add("convolution", x, w, group=group, padding=(pad, pad), stride=(self.pick((1, 2)),) * 2)
 
     def pooling(self) -> Any:
-        x = self.value(lambda v: v.shape.rank == 4 and v.shape.dtype.is_float and fixed(v) and min(v.shape.dims[2:]) > 2)
-        return x and self.add("pooling", x, mode=self.pick(("max", "average")), lengths=(2, 2), stride=(self.pick((1, 2)),) * 2)
+        x = self.value(
+            lambda v: v.shape.rank == 4 and v.shape.dtype.is_float and fixed(v) and min(v.shape.dims[2:]) > 2
+        )
+        return x and self.add(
+            "pooling", x, mode=self.pick(("max", "average")), lengths=(2, 2), stride=(self.pick((1, 2)),) * 2
+        )
 
 
 def computable(v: Any) -> bool:
@@ -240,7 +267,10 @@ def sketches(draw: Any, theme: Theme) -> Sketch:
     """Programs of one theme with one to three parameters, up to a dozen ops and up to three results."""
     g = Grower(theme, draw)
     if "convolution" in theme.steps:
-        dims: tuple[Any, ...] = (draw(st.sampled_from((1, 2))), *(draw(st.sampled_from(s)) for s in ((1, 3, 4, 16), (5, 7, 8), (5, 8))))
+        dims: tuple[Any, ...] = (
+            draw(st.sampled_from((1, 2))),
+            *(draw(st.sampled_from(s)) for s in ((1, 3, 4, 16), (5, 7, 8), (5, 8))),
+        )
     else:
         low = 2 if "dot" in theme.steps or theme.symbolic else 0
         dims = tuple(draw(st.lists(st.sampled_from(EXTENTS), min_size=low, max_size=4)))

@@ -25,9 +25,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--mgx-target", metavar="NAME", help="the target to try: the name of an installed one, or package.module:Class")
     add("--mgx-expect", metavar="FILE", help="expected failures: a TOML file of [[expected]] test = ..., reason = ...")
     add("--mgx-level", metavar="LEVELS", default=",".join(LEVELS), help="some of %(default)s")
-    add("--mgx-scorecard", metavar="FILE", action="append", default=[], help="write results to a .json or .html file; repeatable")
+    add(
+        "--mgx-scorecard",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="write results to a .json or .html file; repeatable",
+    )
     add("--mgx-models", metavar="DIR", help="a directory of .onnx files for the level `models`")
-    add("--mgx-sample", metavar="N", type=int, default=1, help="only every N-th case of an op (each op keeps its first)")
+    add(
+        "--mgx-sample", metavar="N", type=int, default=1, help="only every N-th case of an op (each op keeps its first)"
+    )
     add("--mgx-examples", metavar="N", type=int, default=25, help="random graphs per theme (default %(default)s)")
 
 
@@ -99,7 +107,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if whole:
         unknown = failures.matching_nothing(ids, levels(config))
         if unknown:
-            raise pytest.UsageError(f"--mgx-expect: no test is called {', '.join(map(repr, unknown))}; remove these lines")
+            raise pytest.UsageError(
+                f"--mgx-expect: no test is called {', '.join(map(repr, unknown))}; remove these lines"
+            )
 
 
 @pytest.hookimpl(wrapper=True)

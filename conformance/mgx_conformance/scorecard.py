@@ -41,7 +41,10 @@ class Scorecard:
         for result in self.results.values():
             if "op" in result and "place" in result:
                 by_op.setdefault(result["op"], set()).add(result["place"] == "target")
-        return {op: "target" if seen == {True} else "partly" if True in seen else "host" for op, seen in sorted(by_op.items())}
+        return {
+            op: "target" if seen == {True} else "partly" if True in seen else "host"
+            for op, seen in sorted(by_op.items())
+        }
 
     def table(self) -> list[str]:
         """Lines for a terminal."""
@@ -81,7 +84,9 @@ class Scorecard:
         esc = html.escape
         doc = self.document()
         rows = "".join(
-            f"<tr><th>{level}</th>" + "".join(f'<td class="{w if n else "none"}">{n}</td>' for w, n in counts.items()) + "</tr>"
+            f"<tr><th>{level}</th>"
+            + "".join(f'<td class="{w if n else "none"}">{n}</td>' for w, n in counts.items())
+            + "</tr>"
             for level, counts in doc["levels"].items()
         )
         chips = "".join(f'<span class="{place}">{esc(op)}</span>' for op, place in doc["operations"].items())
@@ -101,7 +106,8 @@ PLACES: Final = {"target": "on the target", "partly": "partly", "host": "on the 
 PAGE: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>mgx conformance: {target}</title><style>
 body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em; color: #222 }}
-table {{ border-collapse: collapse; margin: 1em 0 }} th, td {{ padding: .2em .8em; text-align: right; border-bottom: 1px solid #ddd }}
+table {{ border-collapse: collapse; margin: 1em 0 }}
+th, td {{ padding: .2em .8em; text-align: right; border-bottom: 1px solid #ddd }}
 th:first-child, .list td {{ text-align: left; vertical-align: top }} .list {{ font-size: 13px; width: 100% }}
 td.fail, tr.fail td:nth-child(2) {{ background: #f6c9c4 }} td.expected, tr.expected td:nth-child(2) {{ background: #fbe8b8 }}
 td.pass {{ background: #cfe9cf }} .none {{ color: #aaa }}

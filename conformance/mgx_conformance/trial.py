@@ -159,7 +159,9 @@ def attempt(case: Case, layout: str, target: Any, options: dict[str, Any] | None
         if case.judge is not None:
             case.judge(got, trial.operands)
         else:
-            steering = {n for n, o in enumerate(case.operands) if o is not None and not (isinstance(o, Operand) and o.moves)}
+            steering = {
+                n for n, o in enumerate(case.operands) if o is not None and not (isinstance(o, Operand) and o.moves)
+            }
             allowed = tolerance(case.op, trial.operands, wanted, case.rng(), steering)
             for n, (a, b, t) in enumerate(zip(got, wanted, allowed, strict=True)):
                 why = differs(a, b, t)

@@ -48,14 +48,18 @@ def test_sum_in_any_order():
         forward[:, 0] += column
     assert not differs(forward, out, limit)
     assert differs(out + 0.1, out, limit)
-    assert not differs(np.sort(x, axis=1)[:, ::2].sum(axis=1, keepdims=True) + np.sort(x, axis=1)[:, 1::2].sum(axis=1, keepdims=True), out, limit)
+    assert not differs(
+        np.sort(x, axis=1)[:, ::2].sum(axis=1, keepdims=True) + np.sort(x, axis=1)[:, 1::2].sum(axis=1, keepdims=True),
+        out,
+        limit,
+    )
 
 
 def test_product_in_half_precision_is_seen():
     a, b = RNG.normal(size=(8, 64)).astype(np.float32), RNG.normal(size=(64, 8)).astype(np.float32)
     out, limit = allowed(make("dot"), a, b)
     assert not differs((a.astype(np.float64) @ b).astype(np.float32), out, limit)
-    half = (a.astype(np.float16).astype(np.float32) @ b.astype(np.float16).astype(np.float32))
+    half = a.astype(np.float16).astype(np.float32) @ b.astype(np.float16).astype(np.float32)
     assert differs(half, out, limit)
 
 
@@ -70,7 +74,9 @@ def test_narrow_results_may_be_a_step_apart():
     x = RNG.uniform(0.5, 2, 100).astype(np.float16)
     out, limit = allowed(make("exp"), x)
     assert not differs(np.nextafter(out, np.float16(9)), out, limit)
-    assert differs(np.nextafter(np.nextafter(np.nextafter(out, np.float16(9)), np.float16(9)), np.float16(9)), out, limit)
+    assert differs(
+        np.nextafter(np.nextafter(np.nextafter(out, np.float16(9)), np.float16(9)), np.float16(9)), out, limit
+    )
 
 
 @pytest.mark.parametrize("name", sorted(op.name for op in STANDARD if issubclass(op, Pointwise) and ulps(op)))
@@ -78,7 +84,10 @@ def test_pointwise_tolerance_sees_a_thousandth(name):
     op = STANDARD.get(name)
     if name == "convert":
         pytest.skip("rounds once")
-    xs = [RNG.uniform(1.1, 2, 50).astype(np.float32) * (0.4 if name in ("asin", "acos", "atanh") else 1) for _ in range(op.arity)]
+    xs = [
+        RNG.uniform(1.1, 2, 50).astype(np.float32) * (0.4 if name in ("asin", "acos", "atanh") else 1)
+        for _ in range(op.arity)
+    ]
     out, limit = allowed(op(), *xs)
     big = np.abs(out) > 0.01
     assert big.any()
@@ -111,7 +120,9 @@ def test_exact_programs_have_no_noise():
 # guards --------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("view", [lambda x: x, lambda x: x.T, lambda x: x[::-1, ::2], lambda x: np.broadcast_to(x[:1], x.shape)])
+@pytest.mark.parametrize(
+    "view", [lambda x: x, lambda x: x.T, lambda x: x[::-1, ::2], lambda x: np.broadcast_to(x[:1], x.shape)]
+)
 def test_guard_keeps_layout(view):
     array = view(np.arange(24, dtype=np.float32).reshape(4, 6))
     guard = Guarded(array)

@@ -9,9 +9,6 @@ import hypothesis  # noqa: F401  (imported before pytester restores the modules 
 import numpy as np  # noqa: F401
 import pytest
 
-import mgx_conformance.graphs
-import mgx_conformance.networks
-import mgx_conformance.trial
 import mgx_core  # noqa: F401
 
 pytest_plugins = ["pytester"]
@@ -89,7 +86,8 @@ def test_leak(kit):
 
 
 @pytest.mark.parametrize(
-    ("target", "words"), [("ClaimsReference", "its kernel is the reference"), ("ClaimsQuietly", "the definition of softmax ran")]
+    ("target", "words"),
+    [("ClaimsReference", "its kernel is the reference"), ("ClaimsQuietly", "the definition of softmax ran")],
 )
 def test_false_claim(kit, target, words):
     _, tests = kit(target, levels="ops,contract", select="softmax-last-float32 or honest")
@@ -119,7 +117,9 @@ def test_fault_in_random_graphs(kit):
 
 def expecting(pytester, *entries):
     path = pytester.path / "expected.toml"
-    path.write_text("".join(f'[[expected]]\ntest = "{t}"\n' + (f'reason = "{r}"\n' if r is not None else "") for t, r in entries))
+    path.write_text(
+        "".join(f'[[expected]]\ntest = "{t}"\n' + (f'reason = "{r}"\n' if r is not None else "") for t, r in entries)
+    )
     return ["--mgx-expect", str(path)]
 
 

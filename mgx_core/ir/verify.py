@@ -6,7 +6,26 @@ from ..errors import MgxError
 from .instruction import Instruction, infer_shape
 from .module import Module, same_type
 
-__all__ = ["verify"]
+__all__ = ["misplaced", "verify"]
+
+
+def misplaced(module: Module, seen: set[Instruction] | None = None) -> str | None:
+    """The first instruction that reads what is not there when it runs (a cycle, a value of another program), said in words.
+
+    The part of `verify` that is cheap enough to ask of every program before it is compiled.
+    """
+    visible: set[Instruction] = set() if seen is None else set(seen)
+    for ins in module:
+        for i in ins.inputs:
+            if i not in visible:
+                where = "comes after it (see sort)" if i.parent is module else "is in no module around it"
+                return f"module {module.name!r}: {ins!r} reads {i!r}, which {where}"
+        for nested in ins.modules:
+            wrong = misplaced(nested, visible)
+            if wrong is not None:
+                return wrong
+        visible.add(ins)
+    return None
 
 
 def verify(module: Module, seen: set[Instruction] | None = None) -> list[str]:

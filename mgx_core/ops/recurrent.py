@@ -273,7 +273,7 @@ class Lstm(Recurrent):
     i = f(.. + p_i c), f = f(.. + p_f c), c' = f c + i g(..), o = f(.. + p_o c'), h' = o h(c'), .. being x w^T + h r^T +
     bias.
     Operands as of `Recurrent`, four gates; initial_c [d, b, h]; peephole [d, 3 h] (i, o, f).
-    -> (hidden states [s, d, b, h], last cell states [d, b, h]).  input_forget: f = 1 - i.
+    -> (hidden states [s, d, b, h], last cell states [d, b, h]; zero for a sequence without steps).  input_forget: f = 1 - i.
     Errors: ShapeError for operands that do not fit.  Source: ONNX LSTM-22.
     """
 
@@ -336,5 +336,5 @@ class Lstm(Recurrent):
                     new, new_cell = np.where(live[t], new, state), np.where(live[t], new_cell, cell)
                 state, cell = new, new_cell
                 out[t, d] = state if live is None else np.where(live[t], state, 0)
-            cells[d] = cell
+            cells[d] = cell if live is None else np.where(live.any(0), cell, 0)  # as the last hidden state, zero
         return convert(out, of(x.dtype)), convert(cells, of(x.dtype))

@@ -102,7 +102,7 @@ def pad_into_pooling(i: Instruction, b: Builder) -> Instruction | No | None:
         return padding
     changes = {"padding": padding}
     if op.mode == "average":
-        return b.add(op.replace(**changes, count_include_pad=True), pad.inputs[0])  # type: ignore[arg-type]
+        return b.add(op.replace(**changes, count_include_pad=True), pad.inputs[0])
     return b.add(op.replace(**changes), pad.inputs[0])
 
 

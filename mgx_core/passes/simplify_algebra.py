@@ -39,10 +39,10 @@ def weight(ins: Instruction) -> Array | None:
     return value if value.ndim >= 2 and value.size <= LARGEST else None
 
 
-def reweighted(b: Builder, old: Instruction, value: Array) -> Instruction | None:
-    """A literal with another value in the place of a weight, repeated as that is; None if it overflows."""
+def reweighted(b: Builder, old: Instruction, w: Array, factors: Array) -> Instruction | None:
+    """The weight w times factors that broadcast to it in the place of `old`, repeated as that is; None if it overflows."""
     with np.errstate(all="ignore"):
-        narrow = convert(np.asarray(value), old.shape.dtype)
+        narrow = convert(widen(w) * widen(factors), old.shape.dtype)
     if not finite(narrow):
         return None
     made = b.literal(Argument.from_value(np.ascontiguousarray(narrow)))
@@ -65,7 +65,7 @@ def factor_into_convolution(i: Instruction, b: Builder) -> Instruction | No | No
     factors = along(scale, i.shape.rank, 1)
     if factors is None:
         return No("the factor differs within a channel")
-    made = reweighted(b, convolution.inputs[1], widen(w) * widen(factors).reshape(-1, *(1,) * (w.ndim - 1)))
+    made = reweighted(b, convolution.inputs[1], w, factors.reshape(-1, *(1,) * (w.ndim - 1)))
     return No("the weights would overflow") if made is None else b.add(convolution.op, convolution.inputs[0], made)
 
 
@@ -86,9 +86,8 @@ def input_factor_into_convolution(i: Instruction, b: Builder) -> Instruction | N
     if factors is None:
         return No("the factor differs within a channel")
     group = i.op.group  # type: ignore[attr-defined]
-    by_group = factors.reshape(group, 1, -1) if factors.size > 1 else factors.reshape(1, 1, 1)
-    grouped = widen(w).reshape(group, w.shape[0] // group, w.shape[1], -1) * widen(by_group)[..., None]
-    made = reweighted(b, i.inputs[1], grouped.reshape(w.shape))
+    by_row = np.broadcast_to(factors, (group * w.shape[1],)).reshape(group, w.shape[1]).repeat(w.shape[0] // group, 0)
+    made = reweighted(b, i.inputs[1], w, by_row.reshape(*w.shape[:2], *(1,) * (w.ndim - 2)))
     return No("the weights would overflow") if made is None else b.add(i.op, found[0], made)
 
 
@@ -138,7 +137,7 @@ def factor_into_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     factors = along(scale, rank, rank - 1 if at == 1 else rank - 2)
     if factors is None:
         return No(f"the factor differs within a {'column' if at == 1 else 'row'}")
-    made = reweighted(b, operands[at], widen(w) * widen(factors if at == 1 else factors.reshape(-1, 1)))
+    made = reweighted(b, operands[at], w, factors if at == 1 else factors.reshape(-1, 1))
     if made is None:
         return No("the weights would overflow")
     operands[at] = made
@@ -158,7 +157,7 @@ def input_factor_into_dot(i: Instruction, b: Builder) -> Instruction | No | None
     factors = None if scale is None else along(scale, i.shape.rank, i.shape.rank - 1)
     if factors is None or len(mul.users) > 1 or not i.shape.dtype.is_float:
         return No("the factor differs within a column, or the product is read elsewhere too")
-    made = reweighted(b, i.inputs[1], widen(w) * widen(factors).reshape(-1, 1))
+    made = reweighted(b, i.inputs[1], w, factors.reshape(-1, 1))
     return No("the weights would overflow") if made is None else b.add(Dot(), found[0], made)
 
 
@@ -241,7 +240,7 @@ def dot_of_repeated(i: Instruction, b: Builder) -> Instruction | No | None:
     rank = i.shape.rank
     if any(len(d) < 2 or d[-2:] != v.shape.dims[-2:] for d, v in zip(inner, (x, y), strict=True)):
         return None
-    batches: list[list[Dim]] = [[1] * (rank - len(d)) + list(d[:-2]) for d in inner]
+    batches: list[list[Dim]] = [[*[1] * (rank - len(d)), *d[:-2]] for d in inner]
     wide = [p if q == 1 else q for p, q in zip(*batches, strict=True)]
     if wide == list(i.shape.dims[:-2]) or any(p not in (1, n) for p, n in zip(batches[0], wide, strict=True)):
         return None

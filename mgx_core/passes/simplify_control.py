@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from ..dim import Dim
 from ..ir.instruction import Instruction
-from ..ir.module import Module, learn_symbols, nested
+from ..ir.module import Module, nested
 from ..ops.control import GetTupleElem, If
+from ..rewrite import found_extents, put_in
 from .constants import aligned
 
 __all__ = ["InlineBranches"]
@@ -40,21 +41,10 @@ class InlineBranches:
         for item in items:
             result = results[item.op.index]  # type: ignore[attr-defined]
             parent = item.parent or module
-            learn_symbols(item.result, result.result, symbols)
+            symbols |= found_extents(item.result, result.result)
             for user in item.users:
                 (user.parent or parent)._rewire(user, tuple(result if i is item else i for i in user.inputs))
             parent.remove(item)
         module.remove(ins)
-        self._settle(module, symbols)
+        put_in(module, symbols)
         return True
-
-    @staticmethod
-    def _settle(module: Module, symbols: dict[str, Dim]) -> None:
-        """Put in what was open between two branches and is known now."""
-        if symbols:
-            for inner in nested(module):
-                for ins in inner:
-                    if not ins.is_literal and ins.result.dynamic():
-                        ins.op = ins.op.substitute(symbols)
-                        ins.result = ins.result.substitute(symbols)
-                inner.version += 1

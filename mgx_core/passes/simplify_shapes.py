@@ -283,7 +283,9 @@ def slice_from_split(i: Instruction, b: Builder) -> Instruction | No | None:
     if sizes is None or not x.shape.ranked:
         return No("the sizes are not known before running")
     axis = split.op.axis % x.shape.rank
-    start: Dim = sum(sizes[: i.op.index])  # type: ignore[attr-defined]
+    start: Dim = 0
+    for size in sizes[: i.op.index]:  # type: ignore[attr-defined]
+        start = start + size
     return settled(i, b, Slice(axes=(axis,), starts=(start,), ends=(start + sizes[i.op.index],)), x)  # type: ignore[attr-defined]
 
 

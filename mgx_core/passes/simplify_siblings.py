@@ -44,8 +44,8 @@ class _Place:
 
 @dataclass(frozen=True)
 class JoinConvolutions:
-    """Joins convolutions of one tensor with equal windows: their weights one after the other, their biases and the op that follows
-    them too; the results become slices by channel.
+    """Joins convolutions of one tensor with equal windows: their weights one after the other, their biases and the op that
+    follows them too; the results become slices by channel.
 
     It pays where each alone is too small to fill a machine; most: the most channels of a joined result.
     """

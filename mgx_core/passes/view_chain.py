@@ -1,7 +1,7 @@
 """Chains of reshapes, transposes and broadcasts as one thing: which factor of which source axis lies where in the result.
 
-Every axis is a list of parts; a part is a factor of a source axis, or a repetition.  Reshaping splits and joins parts, transposing
-orders them, broadcasting adds repetitions; at the end the shortest list of ops with the same effect is read off.
+Every axis is a list of parts; a part is a factor of a source axis, or a repetition.  Reshaping splits and joins parts,
+transposing orders them, broadcasting adds repetitions; at the end the shortest list of ops with the same effect is read off.
 """
 
 from __future__ import annotations

@@ -1,10 +1,25 @@
-"""Rules of arithmetic: text before, text after, and the same numbers."""
+"""Rules on arithmetic: text before, text after, and the same numbers."""
 
 from __future__ import annotations
 
 import pytest
 
 TURNS = [
+    (
+        "drop-zero-term",
+        """\
+  %x = @param["x"] -> float32[n, 3]
+  %0 = @literal(0.0) -> float32[]
+  %z = multibroadcast[out_lens=[n, 3]](%0)
+  %1 = add(%z, %x)
+  %2 = sub(%1, %z)
+  %3 = neg(%2)
+  @return(%3)""",
+        """\
+  %x = @param["x"] -> float32[n, 3]
+  %1 = neg(%x) -> float32[n, 3]
+  @return(%1)""",
+    ),
     (
         "drop-unit-factor",
         """\
@@ -164,6 +179,24 @@ TURNS = [
     (
         "join-added-constants",
         """\
+  %x = @param["x"] -> float32[n, 2]
+  %0 = @literal(5.0) -> float32[]
+  %c = multibroadcast[out_lens=[n, 2]](%0)
+  %1 = @literal(1.0, 2.0) -> float32[2]
+  %d = multibroadcast[out_lens=[n, 2]](%1)
+  %2 = add(%x, %c)
+  %3 = add(%d, %2)
+  @return(%3)""",
+        """\
+  %x = @param["x"] -> float32[n, 2]
+  %1 = @literal(6.0, 7.0) -> float32[2]
+  %2 = multibroadcast[out_lens=[n, 2]](%1) -> float32[n, 2]
+  %3 = add(%x, %2) -> float32[n, 2]
+  @return(%3)""",
+    ),
+    (
+        "join-added-constants",
+        """\
   %x = @param["x"] -> float32[2]
   %c = @literal(5.0, 6.0) -> float32[2]
   %d = @literal(1.0, 2.0) -> float32[2]
@@ -311,6 +344,21 @@ TURNS = [
   %5 = mul(%4, %3) -> float32[2, 2]
   %6 = relu(%5) -> float32[2, 2]
   @return(%6)""",
+    ),
+    (
+        "divide-by-power-of-two",
+        """\
+  %x = @param["x"] -> float16[n]
+  %0 = @literal(-8.0) -> float16[]
+  %c = multibroadcast[out_lens=[n]](%0)
+  %1 = div(%x, %c)
+  @return(%1)""",
+        """\
+  %x = @param["x"] -> float16[n]
+  %1 = @literal(-0.125) -> float16[]
+  %2 = multibroadcast[out_lens=[n]](%1) -> float16[n]
+  %3 = mul(%x, %2) -> float16[n]
+  @return(%3)""",
     ),
     (
         "divide-by-constant",

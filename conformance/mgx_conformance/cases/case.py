@@ -52,7 +52,9 @@ class Operand:
             words = np.array(["", "a", "b", "ab", "mgx", "Zebra", "naive", "\u00e9t\u00e9"], dtype=object)
             return words[rng.integers(0, len(words), lens)].reshape(lens)
         if t.kind == "c":
-            return (rng.uniform(self.low, self.high, lens) + 1j * rng.uniform(self.low, self.high, lens)).astype(t.numpy)
+            return (rng.uniform(self.low, self.high, lens) + 1j * rng.uniform(self.low, self.high, lens)).astype(
+                t.numpy
+            )
         low = max(self.low, 0.0) if t.lowest >= 0 else self.low
         return np.asarray(rng.uniform(low, self.high, lens)).astype(t.numpy)
 

@@ -67,13 +67,22 @@ def label_encoder(name: str) -> Iterable[Case]:
 @family.cases("linear_regressor")
 def linear_regressor(name: str) -> Iterable[Case]:
     for transform in TRANSFORMS[:2]:
-        op = make(name, coefficients=(0.5, -1.0, 2.0, 0.1, 0.2, 0.3), intercepts=(1.0, -1.0), targets=2, post_transform=transform)
+        op = make(
+            name,
+            coefficients=(0.5, -1.0, 2.0, 0.1, 0.2, 0.3),
+            intercepts=(1.0, -1.0),
+            targets=2,
+            post_transform=transform,
+        )
         yield Case(op, (data(F, 4, 3),), transform.lower(), LAYOUTS[:3])
 
 
 @family.cases("linear_classifier")
 def linear_classifier(name: str) -> Iterable[Case]:
-    weights: dict[str, Any] = {"coefficients": (0.5, -1.0, 2.0, 0.1, 0.2, 0.3, -0.4, 0.5, 0.9), "intercepts": (0.1, 0.2, 0.3)}
+    weights: dict[str, Any] = {
+        "coefficients": (0.5, -1.0, 2.0, 0.1, 0.2, 0.3, -0.4, 0.5, 0.9),
+        "intercepts": (0.1, 0.2, 0.3),
+    }
     for transform in TRANSFORMS:
         op = make(name, models=3, labels_ints=(1, 2, 3), post_transform=transform, **weights)
         yield Case(op, (data(F, 4, 3),), transform.lower(), LAYOUTS[:3])
@@ -86,7 +95,9 @@ def svm_regressor(name: str) -> Iterable[Case]:
     support: dict[str, Any] = {"support_vectors": (0.1, 0.2, 0.3, 0.4, 0.5, 0.6), "n_supports": 3,
                                "coefficients": (1.0, -0.5, 0.25), "rho": (0.1,)}  # fmt: skip
     for kernel in ("LINEAR", "POLY", "RBF", "SIGMOID"):
-        yield Case(make(name, kernel_type=kernel, kernel_params=(0.5, 0.1, 2.0), **support), (data(F, 4, 2),), kernel.lower())
+        yield Case(
+            make(name, kernel_type=kernel, kernel_params=(0.5, 0.1, 2.0), **support), (data(F, 4, 2),), kernel.lower()
+        )
 
 
 @family.cases("svm_classifier")
@@ -94,7 +105,9 @@ def svm_classifier(name: str) -> Iterable[Case]:
     support: dict[str, Any] = {"support_vectors": (0.1, 0.2, 0.3, 0.4, 0.5, 0.6), "vectors_per_class": (1, 2), "rho": (0.1,),
                                "coefficients": (1.0, -0.5, 0.25), "labels_ints": (0, 1)}  # fmt: skip
     for kernel in ("LINEAR", "RBF"):
-        yield Case(make(name, kernel_type=kernel, kernel_params=(0.5, 0.1, 2.0), **support), (data(F, 4, 2),), kernel.lower())
+        yield Case(
+            make(name, kernel_type=kernel, kernel_params=(0.5, 0.1, 2.0), **support), (data(F, 4, 2),), kernel.lower()
+        )
     op = make(name, kernel_type="RBF", kernel_params=(0.5, 0.1, 2.0), prob_a=(0.3,), prob_b=(0.1,), **support)
     yield Case(op, (data(F, 4, 2),), "probabilities")
 

@@ -49,7 +49,9 @@ def loop(name: str) -> Iterable[Case]:
         return [module(program, "body", (("int64", ()), ("bool", ()), ("float32", (2, 3))), body)]
 
     for trips in (0, 1, 4):
-        yield Case(make(name), (given(trips), given(True), data(F, 2, 3, low=-0.1, high=0.1)), f"trips{trips}", modules=modules)
+        yield Case(
+            make(name), (given(trips), given(True), data(F, 2, 3, low=-0.1, high=0.1)), f"trips{trips}", modules=modules
+        )
 
 
 @family.cases("scan")
@@ -81,7 +83,9 @@ def pointwise(name: str) -> Iterable[Case]:
         for dims in ((2, 3, 5), (0, 3), (17, 67)):
             operands = (data(kind, *dims), data(kind, *dims))
             label = "x".join(map(str, dims))
-            yield Case(make(name), operands, label, LAYOUTS[:5] if dims == (2, 3, 5) else LAYOUTS[:1], chain(kind.name, dims))
+            yield Case(
+                make(name), operands, label, LAYOUTS[:5] if dims == (2, 3, 5) else LAYOUTS[:1], chain(kind.name, dims)
+            )
 
 
 def reducing(kind: str, dims: tuple[int, ...]) -> Any:
@@ -127,7 +131,10 @@ def select_module(name: str) -> Iterable[Case]:
         def body(m: Any, a: Any) -> list[Any]:
             return [m.add(make("neg"), a)]
 
-        return [module(program, "first", (("float32", (2, 3)),), body), module(program, "second", (("float32", (4, 3)),), body)]
+        return [
+            module(program, "first", (("float32", (2, 3)),), body),
+            module(program, "second", (("float32", (4, 3)),), body),
+        ]
 
     yield Case(make(name), (data(F, 2, 3),), "", modules=modules)
 

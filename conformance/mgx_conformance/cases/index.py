@@ -16,7 +16,15 @@ __all__ = ["family"]
 
 family = Family("index")
 make = STANDARD.make
-KINDS: tuple[DType, ...] = (dtype.float32, dtype.float16, dtype.int64, dtype.bool_, dtype.uint8, dtype.bfloat16, dtype.string)
+KINDS: tuple[DType, ...] = (
+    dtype.float32,
+    dtype.float16,
+    dtype.int64,
+    dtype.bool_,
+    dtype.uint8,
+    dtype.bfloat16,
+    dtype.string,
+)
 F = dtype.float32
 
 

@@ -25,7 +25,9 @@ def dot(name: str) -> Iterable[Case]:
     for n, kind in enumerate((*FLOATS, dtype.int32, dtype.int8, dtype.int64)):
         low, high = (-1, 1) if kind.kind == "f" else (-3, 3)
 
-        def pair(a: tuple[int, ...], b: tuple[int, ...], t: DType = kind, lo: int = low, hi: int = high) -> tuple[Any, Any]:
+        def pair(
+            a: tuple[int, ...], b: tuple[int, ...], t: DType = kind, lo: int = low, hi: int = high
+        ) -> tuple[Any, Any]:
             return data(t, *a, low=lo, high=hi), data(t, *b, low=lo, high=hi)
 
         yield Case(op, pair((5, 7), (7, 9)), "matrix", LAYOUTS if n < 2 else LAYOUTS[:1])
@@ -161,8 +163,12 @@ def pooling(name: str) -> Iterable[Case]:
             for n, kind in enumerate(kinds):
                 layouts = LAYOUTS if label == "3x3-pad" or (label == "2x2" and n == 0) else LAYOUTS[:1]
                 op = make(name, mode=mode, **attributes)
-                yield Case(op, (data(kind, *dims, low=0.1 if mode == "lpnorm" else -9, high=9),), f"{mode}-{label}", layouts)
-        yield Case(make(name, mode=mode, dyn_global=True), (data(dtype.float32, 2, 3, 5, 4, low=0.1),), f"{mode}-dyn-global")
+                yield Case(
+                    op, (data(kind, *dims, low=0.1 if mode == "lpnorm" else -9, high=9),), f"{mode}-{label}", layouts
+                )
+        yield Case(
+            make(name, mode=mode, dyn_global=True), (data(dtype.float32, 2, 3, 5, 4, low=0.1),), f"{mode}-dyn-global"
+        )
     for label in ("3x3-pad", "ceil"):
         dims, attributes = POOLINGS[label]
         op = make(name, mode="average", count_include_pad=True, **attributes)

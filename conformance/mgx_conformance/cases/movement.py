@@ -183,7 +183,9 @@ def scan_slice(name: str) -> Iterable[Case]:
 @family.cases("pad")
 def pad(name: str) -> Iterable[Case]:
     for mode in ("constant", "reflect", "edge", "wrap"):
-        yield from each(make(name, pads=(1, 0, 2, 1), mode=mode), mode, 4, 5, kinds=KINDS[: 4 if mode == "constant" else 2])
+        yield from each(
+            make(name, pads=(1, 0, 2, 1), mode=mode), mode, 4, 5, kinds=KINDS[: 4 if mode == "constant" else 2]
+        )
     yield from each(make(name, pads=(0, 2, 0, 1), value=1.5), "value", 3, 4, kinds=FLOATS[:2])
     yield from each(make(name, pads=(-1, 0, 1, -2)), "negative", 4, 5, kinds=KINDS[:2])
     yield from each(make(name, pads=(1, 1, 0, 0)), "empty", 0, 2, kinds=KINDS[:1])
@@ -237,7 +239,6 @@ def dynamic_range(name: str) -> Iterable[Case]:
     f = dtype.float32
     yield Case(make(name), (given(0.5, f), given(3.0, f), given(0.5, f)), "")
     yield Case(make(name), (given(3), given(3), given(1)), "empty")
-
 
 
 family.none("names memory of an executable; made and consumed by memory planning", "load", "allocate")

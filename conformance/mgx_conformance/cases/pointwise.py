@@ -160,7 +160,9 @@ def convert(name: str) -> Iterable[Case]:
 def bit_cast(name: str) -> Iterable[Case]:
     for source, target in ((dtype.float32, dtype.int32), (dtype.int32, dtype.float32), (dtype.uint8, dtype.int8),
                            (dtype.float16, dtype.uint16), (dtype.float64, dtype.int64)):  # fmt: skip
-        yield Case(STANDARD.make(name, target_type=target), (data(source, 3, 7, low=0, high=9),), f"to-{target}", LAYOUTS[:4])
+        yield Case(
+            STANDARD.make(name, target_type=target), (data(source, 3, 7, low=0, high=9),), f"to-{target}", LAYOUTS[:4]
+        )
 
 
 @family.cases("identity")

@@ -70,7 +70,9 @@ def quant_dot(name: str) -> Iterable[Case]:
             yield Case(make(name), (x, y, given(2, a), given(3, b)), f"by-{b}-zero-points")
     wide = (data(dtype.int8, 17, 129, low=-128, high=127), data(dtype.int8, 129, 33, low=-128, high=127))
     yield Case(make(name), wide, "full-range")
-    yield Case(make(name), (data(dtype.int8, 2, 3, 4, low=-9, high=9), data(dtype.int8, 2, 4, 5, low=-9, high=9)), "batched")
+    yield Case(
+        make(name), (data(dtype.int8, 2, 3, 4, low=-9, high=9), data(dtype.int8, 2, 4, 5, low=-9, high=9)), "batched"
+    )
     for kind in FP8:
         yield Case(make(name), (data(kind, 4, 7), data(kind, 7, 5)), "fp8")
 

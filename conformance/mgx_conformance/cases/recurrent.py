@@ -17,14 +17,14 @@ __all__ = ["family"]
 family = Family("recurrent")
 make = STANDARD.make
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
-S, B, I, H = 4, 3, 5, 6
+S, B, N, H = 4, 3, 5, 6
 
 
 @family.cases("rnn", "gru", "lstm")
 def layer(name: str) -> Iterable[Case]:
     g = GATES[name]
     for n, kind in enumerate(FLOATS[:3]):
-        x, w, r = data(kind, S, B, I), data(kind, 1, g * H, I), data(kind, 1, g * H, H)
+        x, w, r = data(kind, S, B, N), data(kind, 1, g * H, N), data(kind, 1, g * H, H)
         bias, lengths = data(kind, 1, 2 * g * H), given([4, 2, 3], dtype.int32)
         start = data(kind, 1, B, H)
         states = (start, start) if name == "lstm" else (start,)
@@ -35,9 +35,9 @@ def layer(name: str) -> Iterable[Case]:
         yield Case(make(name, hidden_size=H), (x, w, r, bias, lengths), "lengths")
         yield Case(make(name, hidden_size=H, direction="reverse"), (x, w, r, bias, lengths), "reverse")
         yield Case(make(name, hidden_size=H, clip=0.3), (x, w, r, bias), "clip")
-        both = tuple(data(kind, 2, *d) for d in ((g * H, I), (g * H, H), (2 * g * H,)))
+        both = tuple(data(kind, 2, *d) for d in ((g * H, N), (g * H, H), (2 * g * H,)))
         yield Case(make(name, hidden_size=H, direction="bidirectional"), (x, *both), "bidirectional", LAYOUTS[:3])
-        long = (data(kind, 17, 1, I), w, r, bias)
+        long = (data(kind, 17, 1, N), w, r, bias)
         yield Case(make(name, hidden_size=H), long, "long")
         if name == "gru":
             yield Case(make(name, hidden_size=H, linear_before_reset=True), (x, w, r, bias), "linear-before-reset")
@@ -63,7 +63,7 @@ def states(name: str) -> Iterable[Case]:
 
 @family.cases("rnn_var_sl_shift_sequence")
 def shift(name: str) -> Iterable[Case]:
-    yield Case(make(name), (data(FLOATS[0], S, B, I), STATES[1]), "", LAYOUTS[:3])
+    yield Case(make(name), (data(FLOATS[0], S, B, N), STATES[1]), "", LAYOUTS[:3])
 
 
 def pair() -> tuple[Any, Any]:

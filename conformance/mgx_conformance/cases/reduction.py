@@ -51,7 +51,9 @@ def reduce(name: str) -> Iterable[Case]:
 @family.cases("argmax", "argmin")
 def arg(name: str) -> Iterable[Case]:
     for n, kind in enumerate((*FLOATS, *INTS)):
-        yield Case(make(name, axis=1), (data(kind, 3, 5, 4, low=-9, high=9),), "middle", LAYOUTS if n == 0 else LAYOUTS[:1])
+        yield Case(
+            make(name, axis=1), (data(kind, 3, 5, 4, low=-9, high=9),), "middle", LAYOUTS if n == 0 else LAYOUTS[:1]
+        )
         if n < 2:
             yield Case(make(name, axis=-1), (data(kind, 4, 301, low=-9, high=9),), "last", LAYOUTS[:3])
     ties = given([[1.0, 3.0, 3.0, 1.0], [2.0, 2.0, 2.0, 2.0]], dtype.float32)
@@ -62,7 +64,9 @@ def arg(name: str) -> Iterable[Case]:
 @family.cases("softmax", "logsoftmax", "hardmax")
 def softmax(name: str) -> Iterable[Case]:
     for n, kind in enumerate(FLOATS):
-        yield Case(make(name, axis=-1), (data(kind, 2, 3, 9, low=-4, high=4),), "last", LAYOUTS if n < 2 else LAYOUTS[:1])
+        yield Case(
+            make(name, axis=-1), (data(kind, 2, 3, 9, low=-4, high=4),), "last", LAYOUTS if n < 2 else LAYOUTS[:1]
+        )
         yield Case(make(name, axis=1), (data(kind, 2, 5, 3, low=-4, high=4),), "middle", LAYOUTS[:3])
         yield Case(make(name, axis=0), (data(kind, 7, 4, low=-4, high=4),), "first")
         if n == 0:

@@ -133,4 +133,6 @@ def tf_idf(name: str) -> Iterable[Case]:
 @family.cases("tokenizer")
 def tokenizer(name: str) -> Iterable[Case]:
     yield Case(make(name, mincharnum=1, pad_value="#", separators=(" ",)), (text("a bc", "d"),), "separators")
-    yield Case(make(name, mark=True, mincharnum=2, pad_value="#", tokenexp="[a-z]+"), (text("ab c de", "f"),), "expression")
+    yield Case(
+        make(name, mark=True, mincharnum=2, pad_value="#", tokenexp="[a-z]+"), (text("ab c de", "f"),), "expression"
+    )

@@ -37,7 +37,11 @@ def resize(name: str) -> Iterable[Case]:
     for mode in ("linear", "cubic"):
         op = make(name, mode=mode, antialias=True, scales=(1.0, 1.0, 0.6, 0.5))
         yield Case(op, (data(F, 1, 1, 8, 8),), f"{mode}-antialias")
-    yield Case(make(name, mode="cubic", exclude_outside=True, scales=(1.0, 1.0, 0.8, 1.5)), (data(F, 1, 1, 4, 4),), "cubic-inside")
+    yield Case(
+        make(name, mode="cubic", exclude_outside=True, scales=(1.0, 1.0, 0.8, 1.5)),
+        (data(F, 1, 1, 4, 4),),
+        "cubic-inside",
+    )
     crop: dict[str, Any] = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 7.0}
     op = make(name, mode="linear", sizes=(1, 1, 3, 3), roi=(0.0, 0.0, 0.4, 0.6, 1.0, 1.0, 1.2, 1.7), **crop)
     yield Case(op, (data(F, 1, 1, 4, 4),), "crop")
@@ -50,7 +54,9 @@ def roialign(name: str) -> Iterable[Case]:
     rois, batch = given([[0.5, 0.7, 4.2, 5.1], [1, 1, 3, 2], [-1, 0, 6, 6]], F), given([0, 1, 0])
     for mode in ("avg", "max"):
         for place in ("half_pixel", "output_half_pixel"):
-            op = make(name, mode=mode, coordinate_transformation_mode=place, output_height=3, output_width=2, sampling_ratio=2)
+            op = make(
+                name, mode=mode, coordinate_transformation_mode=place, output_height=3, output_width=2, sampling_ratio=2
+            )
             yield Case(op, (data(F, 2, 3, 7, 6), rois, batch), f"{mode}-{place}".replace("_", "-"), LAYOUTS[:4])
     op = make(name, output_height=2, output_width=2, spatial_scale=0.5)
     yield Case(op, (data(F, 2, 3, 7, 6), rois, batch), "adaptive")

@@ -39,13 +39,17 @@ def arrays(program: Any, feed: dict[str, Any]) -> list[Any]:
 
 
 def same(a: list[Any], b: list[Any]) -> bool:
-    return all(x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True))
+    return all(
+        x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True)
+    )
 
 
 def judge(program: Any, source: Any, feed: dict[str, Any]) -> None:
     module = source.get_main_module()
     wanted = expected(module, [feed[n] for n in module.parameters])
-    for n, (got, value, allowed) in enumerate(zip(arrays(program, feed), wanted.results, wanted.tolerances, strict=True)):
+    for n, (got, value, allowed) in enumerate(
+        zip(arrays(program, feed), wanted.results, wanted.tolerances, strict=True)
+    ):
         why = differs(got, value, allowed)
         assert not why, f"result {n}: {why}"
 

@@ -89,7 +89,9 @@ def normwise(got: Any, wanted: Any) -> str:
     if got.dtype != wanted.dtype or got.shape != wanted.shape:
         return f"{wanted.dtype}{list(wanted.shape)} required, got {got.dtype}{list(got.shape)}"
     if dtype.of(wanted.dtype).kind != "f" or not wanted.size:
-        return "" if np.array_equal(got, wanted) else f"{np.count_nonzero(got != wanted)} of {wanted.size} elements differ"
+        return (
+            "" if np.array_equal(got, wanted) else f"{np.count_nonzero(got != wanted)} of {wanted.size} elements differ"
+        )
     scale = float(np.abs(wanted.astype(np.float64)).max()) or 1.0
     worst = float(np.abs(got.astype(np.float64) - wanted).max()) / scale
     limit = 1024 * dtype.of(wanted.dtype).epsilon

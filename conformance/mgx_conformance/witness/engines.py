@@ -10,7 +10,7 @@ import numpy as np
 
 from ..noise import Expected, expected
 
-__all__ = ["WITNESSES", "Declined", "by_definition", "version"]
+__all__ = ["WITNESSES", "Declined", "by_definition", "of_one_op", "version"]
 
 
 class Declined(Exception):
@@ -19,12 +19,11 @@ class Declined(Exception):
 
 def by_definition(model: Any, inputs: Sequence[Any]) -> tuple[Expected, set[str]]:
     """The results that the ops' own computes give, unoptimised, and the names of the ops that took part."""
+    from mgx_core import Argument
+    from mgx_core.argument import as_value
     from mgx_onnx.backend import plain
     from mgx_onnx.frontend import parse_model
     from mgx_onnx.options import OnnxOptions
-
-    from mgx_core import Argument
-    from mgx_core.argument import as_value
 
     module = parse_model(model, OnnxOptions()).get_main_module()
     with warnings.catch_warnings():
@@ -32,6 +31,13 @@ def by_definition(model: Any, inputs: Sequence[Any]) -> tuple[Expected, set[str]
         found = expected(module, [as_value(i) for i in inputs], samples=2)
     found.results = [plain(Argument.from_value(r)) for r in found.results]
     return found, ops_of(module)
+
+
+def of_one_op(op: Any, inputs: Sequence[Any]) -> Expected:
+    """What an op computes, all its results but those that the witnesses' graphs do not name."""
+    with np.errstate(all="ignore"):
+        result = op.evaluate([np.asarray(i) if isinstance(i, np.generic) else i for i in inputs])
+    return Expected([result[0] if isinstance(result, tuple) else result], [None])
 
 
 def ops_of(module: Any) -> set[str]:

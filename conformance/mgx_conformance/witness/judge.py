@@ -10,7 +10,7 @@ from mgx_core import dtype
 
 from ..accuracy import finite_magnitude
 from ..compare import differs
-from .engines import WITNESSES, Declined, by_definition, version
+from .engines import WITNESSES, Declined, by_definition, of_one_op, version
 from .questions import Question
 
 __all__ = ["Verdict", "verdicts"]
@@ -28,9 +28,12 @@ class Verdict(NamedTuple):
     why: str = ""
 
 
-def verdicts(question: Question) -> list[Verdict]:
-    """What each installed witness says of a question."""
-    wanted, _ = by_definition(question.model, question.inputs)
+def verdicts(question: Question) -> tuple[list[Verdict], set[str]]:
+    """What each installed witness says of a question, and the ops that it is about."""
+    if question.op is None:
+        wanted, ops = by_definition(question.model, question.inputs)
+    else:
+        wanted, ops = of_one_op(question.op, question.inputs), {question.op.name}
     found = []
     for name, run in WITNESSES.items():
         if not version(name):
@@ -42,7 +45,7 @@ def verdicts(question: Question) -> list[Verdict]:
             continue
         why = unlike(wanted.results, results, wanted.tolerances)
         found.append(Verdict(name, "differs" if why else "agrees", why))
-    return found
+    return found, ops
 
 
 def unlike(ours: list[Any], theirs: list[Any], tolerances: list[Any]) -> str:
@@ -79,5 +82,3 @@ def widened(ours: Any, tolerance: Any) -> Any:
     if kind.bits <= 16:
         allowed = allowed + NARROW_STEPS * kind.epsilon * top
     return allowed if tolerance is None else np.maximum(allowed, tolerance)
-
-

@@ -18,32 +18,40 @@ __all__ = ["Question", "questions"]
 
 
 class Question(NamedTuple):
-    """A model and values of its inputs."""
+    """A model and values of its inputs; `op` is set where the model says what one op computes on them."""
 
     name: str
     model: Any
     inputs: Sequence[Any]
+    op: Any = None
 
 
 # Inputs that mean something in particular, where other values would ask for something else or for nothing at all
 KEPT: Final = ("roi", "scale", "loop", "scan", "if_", "range", "resize", "upsample", "nonmax", "image_decoder", "center_crop",
                "optional", "sequence", "dropout", "mel", "window", "affine_grid", "quantize", "dequantize", "cast", "bitcast",
-               "random", "training", "identity", "adam", "adagrad", "momentum", "det", "tree_ensemble", "onehot", "split")  # fmt: skip
+               "random", "training", "identity", "adam", "adagrad", "momentum", "det", "tree_ensemble", "onehot",
+               "split")  # fmt: skip
 RANDOM: Final = ("bernoulli", "training_dropout")
 
 
 @cache
 def questions() -> dict[str, Question]:
     """Every question by name."""
+    from .direct import direct
     from .models import models
 
     found = {}
     for name, test in node_tests().items():
-        if name in out_of_reach() or any(w in name for w in RANDOM) or name.endswith("_expanded") or "_expanded_" in name:
+        if (
+            name in out_of_reach()
+            or any(w in name for w in RANDOM)
+            or name.endswith("_expanded")
+            or "_expanded_" in name
+        ):
             continue
         (inputs, _), *_ = test.data_sets
         found[name] = Question(name, test.model, tuple(refreshed(name, inputs)))
-    for question in models():
+    for question in (*models(), *direct()):
         found[question.name] = question
     return found
 
@@ -57,7 +65,12 @@ def refreshed(name: str, inputs: Sequence[Any]) -> Iterator[Any]:
         value = _normalize_tensor(given)
         if n and any(word in name for word in KEPT):
             yield value
-        elif isinstance(value, np.ndarray) and value.dtype != object and dtype.of(value.dtype).kind == "f" and value.size > 1:
+        elif (
+            isinstance(value, np.ndarray)
+            and value.dtype != object
+            and dtype.of(value.dtype).kind == "f"
+            and value.size > 1
+        ):
             wide = widen(value).astype(np.float64)
             if np.all(np.isfinite(wide)):
                 wide = rng.permutation(wide.reshape(-1)).reshape(wide.shape) * rng.uniform(0.9, 1.0, wide.shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from mgx_core import dtype as dt
 from mgx_core.ir.module import Module
 from mgx_core.kernel import No
@@ -67,14 +68,17 @@ def operands(batch, m, n, d, e, dtype=np.float32, heads_last=True, seed=0):
 
 
 def run(engine, q, k, v, out, body=None, extra=(), chunks=1, **options):
-    kernel = compile_attention(*(shape_of(x) for x in (q, k, v, out)), engine, body, [shape_of(x) for x in extra], **options)
+    kernel = compile_attention(
+        *(shape_of(x) for x in (q, k, v, out)), engine, body, [shape_of(x) for x in extra], **options
+    )
     assert not isinstance(kernel, No), kernel
     run_numpy(kernel, [q, k, v, *extra, out], chunks)
     return kernel
 
 
 @pytest.mark.parametrize(("batch", "m", "n", "d", "e"), [
-    ((1, 2), 5, 7, 3, 4), ((2, 3), 33, 70, 64, 64), ((1, 2), 128, 128, 64, 64), ((1, 1), 200, 300, 40, 72), ((1, 2), 1, 130, 64, 64),
+    ((1, 2), 5, 7, 3, 4), ((2, 3), 33, 70, 64, 64), ((1, 2), 128, 128, 64, 64),
+    ((1, 1), 200, 300, 40, 72), ((1, 2), 1, 130, 64, 64),
     ((1, 2), 2, 5, 16, 16), ((3,), 17, 17, 8, 100), ((), 9, 257, 33, 5), ((2, 2), 400, 129, 20, 20),
 ])  # fmt: skip
 @pytest.mark.parametrize("heads_last", [True, False])
@@ -110,6 +114,17 @@ def test_flags_and_rows_without_keys(engine):
     np.testing.assert_allclose(out, wanted, rtol=2e-5, atol=2e-5)
 
 
+def test_guarded_rows(engine):
+    """Rows that see no key give zeros instead of NaN where that is asked for."""
+    q, k, v = operands((1, 1), 9, 20, 16, 16)
+    flag = np.ones((9, 20), bool)
+    flag[4] = False
+    out = np.ones((1, 1, 9, 16), np.float32)
+    run(engine, q, k, v, out, score([1, 1, 9, 20], 0.25, flag=(9, 20)), [flag], guarded=True)
+    wanted = np.nan_to_num(expected(q, k, v, 0.25, flag=flag))
+    np.testing.assert_allclose(out, wanted, rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize(("m", "n"), [(50, 50), (200, 200), (7, 150), (1, 40)])
 def test_causal(engine, m, n):
     q, k, v = operands((1, 3), m, n, 24, 24)
@@ -136,7 +151,9 @@ def test_narrow_types(engine, dtype):
     out = np.zeros((1, 2, 40, 64), dtype.numpy)
     run(engine, q, k, v, out, score([1, 2, 40, 140], 0.125))
     wide = [x.astype(np.float32) for x in (q, k, v)]
-    np.testing.assert_allclose(out.astype(np.float32), expected(*wide, 0.125), rtol=2 * float(dtype.epsilon), atol=2 * float(dtype.epsilon))
+    np.testing.assert_allclose(
+        out.astype(np.float32), expected(*wide, 0.125), rtol=2 * float(dtype.epsilon), atol=2 * float(dtype.epsilon)
+    )
 
 
 def test_refusals(engine):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
+from mgx_core import dtype as dt
+from mgx_core.scalar import NUMPY, PRIMITIVES
 from mgx_cpu_dnnl.jit.code import Code, V
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.kernel import JitKernel, run_numpy
 from mgx_cpu_dnnl.jit.primitive import MEMORY, apply, from_memory, to_memory
-
-from mgx_core import dtype as dt
-from mgx_core.scalar import NUMPY, PRIMITIVES
 
 AVX2 = "x86-64-v3"
 INTEGERS = (dt.int8, dt.uint8, dt.int16, dt.int32, dt.uint32, dt.int64, dt.uint64)
@@ -49,7 +49,22 @@ def run(engine, name, dtype, arrays, lanes=None):
     return out
 
 
-SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-45, -1e-45, 1e-38, 1.1754944e-38, 3.4028235e38, -3.4028235e38, 0.5]
+SPECIAL = [
+    0.0,
+    -0.0,
+    np.inf,
+    -np.inf,
+    np.nan,
+    1.0,
+    -1.0,
+    1e-45,
+    -1e-45,
+    1e-38,
+    1.1754944e-38,
+    3.4028235e38,
+    -3.4028235e38,
+    0.5,
+]
 
 
 def floats(low, high, n=1 << 15, log=False, seed=0):
@@ -64,14 +79,14 @@ def floats(low, high, n=1 << 15, log=False, seed=0):
 def bits(n=1 << 15, seed=0):
     """Floats of every size and sign."""
     x = np.random.default_rng(seed).integers(0, 1 << 32, n, dtype=np.uint64).astype(np.uint32).view(np.float32)
-    return np.concatenate([x, np.array(SPECIAL + [2.0, 3.0], np.float32)])
+    return np.concatenate([x, np.array([*SPECIAL, 2.0, 3.0], np.float32)])
 
 
 def ulps(out, exact):
     """Distance in units of the last place of the exact result (at least the least denormal's)."""
     with np.errstate(all="ignore"):
         near = exact.astype(np.float32)
-    assert np.array_equal(np.isnan(out), np.isnan(near)), (out[np.isnan(out) != np.isnan(near)])
+    assert np.array_equal(np.isnan(out), np.isnan(near)), out[np.isnan(out) != np.isnan(near)]
     whole = np.isfinite(near)
     edge = ~whole & ~np.isnan(near)
     over = edge & np.isfinite(out)  # the last float before infinity is near enough
@@ -92,23 +107,39 @@ RANGES = {
     "acosh": (1, 100), "atanh": (-1, 1), "sqrt": (0, 100), "rsqrt": (1e-10, 100), "floor": (-100, 100),
     "ceil": (-100, 100), "round": (-100, 100), "trunc": (-100, 100), "abs": (-10, 10), "neg": (-10, 10), "sign": (-10, 10),
 }  # fmt: skip
-ULPS = {"erf": 3, "tanh": 6, "log1p": 3, "rsqrt": 2, "exp": 1.5, "expm1": 2.5, "log": 1.5, "log2": 2, "sinh": 2, "asinh": 2, "acosh": 2, "atanh": 2}
+ULPS = {
+    "erf": 3,
+    "tanh": 6,
+    "log1p": 3,
+    "rsqrt": 2,
+    "exp": 1.5,
+    "expm1": 2.5,
+    "log": 1.5,
+    "log2": 2,
+    "sinh": 2,
+    "asinh": 2,
+    "acosh": 2,
+    "atanh": 2,
+}
 
 
 @pytest.mark.parametrize("name", RANGES)
 def test_unary_float(engine, name):
     low, high = RANGES[name]
-    for x in (floats(low, high, log=name in ("log", "log2")), floats(1e-12, 1, log=True), -floats(1e-12, 1, log=True), bits()):
+    for x in (
+        floats(low, high, log=name in ("log", "log2")),
+        floats(1e-12, 1, log=True),
+        -floats(1e-12, 1, log=True),
+        bits(),
+    ):
         with np.errstate(all="ignore"):
             exact = NUMPY[name](x.astype(np.float64))
         out = run(engine, name, dt.float32, [x])
         assert ulps(out, exact) <= ULPS.get(name, 1.01)
 
 
-@pytest.mark.parametrize("name", ["exp", "log", "erf", "tanh", "sigmoid", "sin", "expm1"])
+@pytest.mark.parametrize("name", ["exp", "log", "erf", "tanh", "sin", "expm1"])
 def test_scalar_form(engine, name):
-    if name == "sigmoid":
-        pytest.skip("no primitive of its own")
     low, high = RANGES[name]
     x = floats(low, high, 1 << 10)
     with np.errstate(all="ignore"):
@@ -118,7 +149,9 @@ def test_scalar_form(engine, name):
 
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "min", "max", "pow", "mod", "fmod"])
 def test_binary_float(engine, name):
-    for seed, (a, b) in enumerate([(floats(-10, 10), floats(-3, 3, seed=1)[::-1].copy()), (bits(), bits(seed=5)[::-1].copy())]):
+    for seed, (a, b) in enumerate(
+        [(floats(-10, 10), floats(-3, 3, seed=1)[::-1].copy()), (bits(), bits(seed=5)[::-1].copy())]
+    ):
         with np.errstate(all="ignore"):
             kind = np.float32 if name in ("mod", "fmod") else np.float64
             exact = NUMPY[name](a.astype(kind), b.astype(kind)).astype(np.float64)
@@ -130,7 +163,9 @@ def test_binary_float(engine, name):
 
 
 def test_pow_cases(engine):
-    values = np.array([0.0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 3, -3, np.inf, -np.inf, np.nan, 1e30, 1e-30, -7.5], np.float32)
+    values = np.array(
+        [0.0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 3, -3, np.inf, -np.inf, np.nan, 1e30, 1e-30, -7.5], np.float32
+    )
     a, b = (x.ravel().copy() for x in np.meshgrid(values, values))
     with np.errstate(all="ignore"):
         exact = np.power(a, b)
@@ -140,7 +175,9 @@ def test_pow_cases(engine):
     assert np.array_equal(np.signbit(out[whole]), np.signbit(exact[whole]))
 
 
-@pytest.mark.parametrize("name", [n for n, (arity, _, _) in PRIMITIVES.items() if not n.startswith(("bitwise", "shift"))])
+@pytest.mark.parametrize(
+    "name", [n for n, (arity, _, _) in PRIMITIVES.items() if not n.startswith(("bitwise", "shift"))]
+)
 def test_float64(engine, name):
     arity = PRIMITIVES[name][0]
     x = [floats(-3, 3, 1 << 8, seed=i).astype(np.float64) for i in range(arity)]
@@ -155,13 +192,33 @@ def test_float64(engine, name):
         np.testing.assert_allclose(out, exact, rtol=1e-14, atol=1e-300)
 
 
-@pytest.mark.parametrize("name", ["lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_xor", "isnan", "isinf", "logical_not", "where"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "eq",
+        "ne",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "isnan",
+        "isinf",
+        "logical_not",
+        "where",
+    ],
+)
 @pytest.mark.parametrize("dtype", [dt.float32, dt.int32, dt.uint8, dt.int64, dt.bool_], ids=str)
 def test_tests(engine, name, dtype):
     if name in ("isnan", "isinf") and not dtype.is_float:
         pytest.skip("floats only")
     r = np.random.default_rng(3)
-    raw = [bits(1 << 8, seed=i) if dtype.is_float else r.integers(0, 3, 256).astype(dtype.numpy) for i in range(PRIMITIVES[name][0])]
+    raw = [
+        bits(1 << 8, seed=i) if dtype.is_float else r.integers(0, 3, 256).astype(dtype.numpy)
+        for i in range(PRIMITIVES[name][0])
+    ]
     if name == "where":
         raw[0] = r.integers(0, 2, raw[1].size).astype(bool)
     with np.errstate(all="ignore"):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from mgx_cpu_dnnl.jit.engine import Engine
-from mgx_cpu_dnnl.jit.kernel import run_numpy
-from mgx_cpu_dnnl.jit.move import compile_gather, compile_pad, compile_pooling, compile_resize
 
 from mgx_core import dtype as dt
 from mgx_core.kernel import No
@@ -15,6 +12,9 @@ from mgx_core.ops.pad import Pad
 from mgx_core.ops.pooling import Pooling
 from mgx_core.ops.resize import Resize
 from mgx_core.shape import Shape
+from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.kernel import run_numpy
+from mgx_cpu_dnnl.jit.move import compile_gather, compile_pad, compile_pooling, compile_resize
 
 
 @pytest.fixture(scope="module", params=["host", "avx2"])
@@ -55,7 +55,9 @@ def both(engine, compile_, op, x, layout, rtol=0.0):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
-@pytest.mark.parametrize("pads", [(0, 0, 1, 2, 0, 0, 3, 1), (0, 1, 0, 0, 1, 2, 0, 0), (0, 0, 0, 5, 0, 0, 0, 4), (0, 0, 0, 0, 0, 0, 0, 0)])
+@pytest.mark.parametrize(
+    "pads", [(0, 0, 1, 2, 0, 0, 3, 1), (0, 1, 0, 0, 1, 2, 0, 0), (0, 0, 0, 5, 0, 0, 0, 4), (0, 0, 0, 0, 0, 0, 0, 0)]
+)
 def test_pad(engine, layout, mode, pads):
     both(engine, compile_pad, Pad(pads=pads, mode=mode, value=1.5), image((2, 5, 6, 7)), layout)
 
@@ -98,7 +100,9 @@ def test_pooling(engine, layout, dtype, op):
 def test_pooling_integers(engine):
     op = Pooling(mode="max", lengths=(3, 3), stride=(2, 2), padding=(1, 1))
     both(engine, compile_pooling, op, image((1, 5, 8, 9), np.int8) - np.int8(50), LAYOUTS[1])
-    refused = compile_pooling(Pooling(mode="lpnorm", lengths=(2,)), Shape("float32", (1, 1, 4)), Shape("float32", (1, 1, 3)), engine)
+    refused = compile_pooling(
+        Pooling(mode="lpnorm", lengths=(2,)), Shape("float32", (1, 1, 4)), Shape("float32", (1, 1, 3)), engine
+    )
     assert isinstance(refused, No)
 
 
@@ -136,4 +140,6 @@ def test_gather_outside(engine, axis, dims, bad):
 def test_gather_refusals(engine):
     shape = Shape("float32", (3, 3))
     assert isinstance(compile_gather(0, shape, Shape("float32", (2,)), Shape("float32", (2, 3)), engine), No)
-    assert isinstance(compile_gather(0, Shape(dt.complex128, (3, 3)), Shape("int64", (2,)), Shape(dt.complex128, (2, 3)), engine), No)
+    assert isinstance(
+        compile_gather(0, Shape(dt.complex128, (3, 3)), Shape("int64", (2,)), Shape(dt.complex128, (2, 3)), engine), No
+    )

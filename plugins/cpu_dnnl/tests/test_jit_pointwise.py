@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mgx_cpu_dnnl.jit.engine import Engine
-from mgx_cpu_dnnl.jit.kernel import run_numpy
-from mgx_cpu_dnnl.jit.pointwise import compile_copy, compile_pointwise
 
 from mgx_core import dtype as dt
 from mgx_core.interpret import Interpreter
@@ -18,6 +15,9 @@ from mgx_core.ops import activation, compare, convert, pointwise
 from mgx_core.ops.broadcast import Broadcast, Multibroadcast
 from mgx_core.ops.reshape import Squeeze, Unsqueeze
 from mgx_core.shape import Shape
+from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.kernel import run_numpy
+from mgx_cpu_dnnl.jit.pointwise import compile_copy, compile_pointwise
 
 ENGINES: dict[str, Engine] = {}
 
@@ -86,7 +86,10 @@ def numbers(dims, dtype=np.float32, seed=0):
     return np.asarray(r.standard_normal(dims)).astype(dtype)
 
 
-@pytest.mark.parametrize("dims", [(), (1,), (7,), (16,), (63,), (64,), (65,), (1000,), (20011,), (3, 5), (2, 3, 4, 5), (5, 9001), (0,), (3, 0, 2)])
+@pytest.mark.parametrize(
+    "dims",
+    [(), (1,), (7,), (16,), (63,), (64,), (65,), (1000,), (20011,), (3, 5), (2, 3, 4, 5), (5, 9001), (0,), (3, 0, 2)],
+)
 @pytest.mark.parametrize("op", [pointwise.Add(), pointwise.Pow()], ids=str)
 def test_extents(engine, dims, op):
     a, b = np.asarray(np.abs(numbers(dims))), np.asarray(numbers(dims, seed=1))
@@ -94,7 +97,11 @@ def test_extents(engine, dims, op):
     check(engine, body, [a, b], chunks=3)
 
 
-@pytest.mark.parametrize("dtype", [dt.float32, dt.float64, dt.float16, dt.bfloat16, dt.int8, dt.uint8, dt.int16, dt.int32, dt.int64, dt.uint64], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [dt.float32, dt.float64, dt.float16, dt.bfloat16, dt.int8, dt.uint8, dt.int16, dt.int32, dt.int64, dt.uint64],
+    ids=str,
+)
 def test_element_types(engine, dtype):
     body = single(pointwise.Add(), Shape(dtype, (5, 67)), Shape(dtype, (5, 67)))
     check(engine, body, [numbers((5, 67), dtype.numpy), numbers((5, 67), dtype.numpy, seed=1)])
@@ -117,12 +124,51 @@ def test_gaps(engine, order):
     check(engine, body, [a, numbers((9, 35))])
 
 
-@pytest.mark.parametrize("source", [dt.float32, dt.float64, dt.float16, dt.bfloat16, dt.int8, dt.uint8, dt.int16, dt.int32, dt.uint32, dt.int64, dt.uint64, dt.bool_], ids=str)
-@pytest.mark.parametrize("target", [dt.float32, dt.float64, dt.float16, dt.bfloat16, dt.int8, dt.uint8, dt.int16, dt.int32, dt.uint32, dt.int64, dt.uint64, dt.bool_], ids=str)
+@pytest.mark.parametrize(
+    "source",
+    [
+        dt.float32,
+        dt.float64,
+        dt.float16,
+        dt.bfloat16,
+        dt.int8,
+        dt.uint8,
+        dt.int16,
+        dt.int32,
+        dt.uint32,
+        dt.int64,
+        dt.uint64,
+        dt.bool_,
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "target",
+    [
+        dt.float32,
+        dt.float64,
+        dt.float16,
+        dt.bfloat16,
+        dt.int8,
+        dt.uint8,
+        dt.int16,
+        dt.int32,
+        dt.uint32,
+        dt.int64,
+        dt.uint64,
+        dt.bool_,
+    ],
+    ids=str,
+)
 def test_convert(engine, source, target):
     r = np.random.default_rng(1)
     if source.is_float:
-        x = np.concatenate([r.uniform(-300, 300, 200), [0.0, -0.0, 1e10, -1e10, 3e30, -3e30, np.inf, -np.inf, np.nan, 65520, 1e-7, -1e-7]])
+        x = np.concatenate(
+            [
+                r.uniform(-300, 300, 200),
+                [0.0, -0.0, 1e10, -1e10, 3e30, -3e30, np.inf, -np.inf, np.nan, 65520, 1e-7, -1e-7],
+            ]
+        )
         with np.errstate(over="ignore"):
             x = x.astype(np.float32).astype(source.numpy)
         if target.kind == "u":
@@ -167,7 +213,9 @@ def test_division_by_a_spread_number(engine):
     y = body.add_parameter("y", Shape("float32", (12, 1)))
     body.add_return([body.add(pointwise.Div(), x, body.add(Multibroadcast(out_lens=(12, 20)), y))])
     d = np.array([1e-45, 1e-39, 1e-38, 1e-30, 1, 3, 1e30, 3e38, np.inf, 0, np.nan, -1e-40], np.float32).reshape(12, 1)
-    x = np.concatenate([numbers((12, 10)), numbers((12, 5)) * np.float32(1e-38), numbers((12, 5)) * np.float32(1e38)], 1)
+    x = np.concatenate(
+        [numbers((12, 10)), numbers((12, 5)) * np.float32(1e-38), numbers((12, 5)) * np.float32(1e38)], 1
+    )
     out = np.empty((12, 20), np.float32)
     run_numpy(compile_pointwise(body, [shape_of(x), shape_of(d)], [shape_of(out)], engine), [x, d, out])
     with np.errstate(all="ignore"):
@@ -206,7 +254,15 @@ def test_one_code_for_all_extents(engine):
 
 
 COMMON = [pointwise.Add(), pointwise.Sub(), pointwise.Mul(), pointwise.Max(), pointwise.Min()]
-UNARY = [pointwise.Neg(), pointwise.Tanh(), activation.Relu(), activation.GeluErf(), pointwise.Abs(), pointwise.Exp(), activation.LeakyRelu(alpha=0.1)]
+UNARY = [
+    pointwise.Neg(),
+    pointwise.Tanh(),
+    activation.Relu(),
+    activation.GeluErf(),
+    pointwise.Abs(),
+    pointwise.Exp(),
+    activation.LeakyRelu(alpha=0.1),
+]
 
 
 @st.composite
@@ -232,7 +288,9 @@ def groups(draw):
             a = body.add(pointwise.Where(), flag, draw(st.sampled_from(values)), draw(st.sampled_from(values)))
         else:
             a = body.add(draw(st.sampled_from(COMMON)), draw(st.sampled_from(values)), draw(st.sampled_from(values)))
-        bound = [body.add(Multibroadcast(out_lens=dims), body.add_literal(np.array([v], np.float32))) for v in (-3.0, 3.0)]
+        bound = [
+            body.add(Multibroadcast(out_lens=dims), body.add_literal(np.array([v], np.float32))) for v in (-3.0, 3.0)
+        ]
         values.append(body.add(pointwise.Clip(), a, *bound))
     count = draw(st.integers(1, 2))
     body.add_return(values[-count:])
@@ -248,7 +306,15 @@ def test_random_groups(group, which, chunks):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.uint8, np.int64, np.float64], ids=lambda d: d.__name__)
-@pytest.mark.parametrize(("order", "to"), [((0, 3, 1, 2), (0, 1, 2, 3)), ((0, 1, 2, 3), (0, 2, 3, 1)), ((3, 2, 1, 0), (0, 1, 2, 3)), ((0, 1, 2, 3), (0, 1, 2, 3))])
+@pytest.mark.parametrize(
+    ("order", "to"),
+    [
+        ((0, 3, 1, 2), (0, 1, 2, 3)),
+        ((0, 1, 2, 3), (0, 2, 3, 1)),
+        ((3, 2, 1, 0), (0, 1, 2, 3)),
+        ((0, 1, 2, 3), (0, 1, 2, 3)),
+    ],
+)
 def test_copies(engine, dtype, order, to):
     x = strided(numbers((2, 19, 7, 21), dtype), order)
     out = strided(np.zeros((2, 19, 7, 21), dtype), to)

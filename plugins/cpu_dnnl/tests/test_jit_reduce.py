@@ -6,10 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mgx_cpu_dnnl.jit.engine import Engine
-from mgx_cpu_dnnl.jit.kernel import run_numpy
-from mgx_cpu_dnnl.jit.norm import compile_op, norm_body
-from mgx_cpu_dnnl.jit.reduce import compile_reduce
 
 from mgx_core import dtype as dt
 from mgx_core.interpret import Interpreter
@@ -18,6 +14,10 @@ from mgx_core.kernel import No
 from mgx_core.ops import activation, norm, pointwise, reduce, softmax
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.shape import Shape
+from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.kernel import run_numpy
+from mgx_cpu_dnnl.jit.norm import compile_op, norm_body
+from mgx_cpu_dnnl.jit.reduce import compile_reduce
 
 ENGINES: dict[str, Engine] = {}
 
@@ -91,12 +91,19 @@ def reducing(op, shape):
     return body
 
 
-OPS = {"sum": reduce.ReduceSum, "mean": reduce.ReduceMean, "max": reduce.ReduceMax, "min": reduce.ReduceMin, "prod": reduce.ReduceProd}
+OPS = {
+    "sum": reduce.ReduceSum,
+    "mean": reduce.ReduceMean,
+    "max": reduce.ReduceMax,
+    "min": reduce.ReduceMin,
+    "prod": reduce.ReduceProd,
+}
 
 
 @pytest.mark.parametrize("name", OPS)
 @pytest.mark.parametrize(("dims", "axes"), [
-    ((9,), (0,)), ((1,), (0,)), ((3, 129), (1,)), ((129, 3), (0,)), ((5, 70), (0,)), ((2, 3, 4, 5), (1, 3)), ((2, 3, 4, 5), (0, 2)),
+    ((9,), (0,)), ((1,), (0,)), ((3, 129), (1,)), ((129, 3), (0,)), ((5, 70), (0,)), ((2, 3, 4, 5), (1, 3)),
+    ((2, 3, 4, 5), (0, 2)),
     ((2, 64, 7, 7), (2, 3)), ((2, 7, 7, 70), (1, 2)), ((3, 0, 4), (1,)), ((0, 4), (1,)), ((4, 1, 6), (1,)), ((100, 3), (1,)),
     ((6, 7, 300), (0, 1, 2)),
 ])  # fmt: skip
@@ -178,8 +185,8 @@ def test_norms(engine, dtype, case):
     if case == "group_last":
         x = strided(x, (0, 2, 3, 1))
     factors = [numbers(inner, dtype.numpy, seed=s) for s in range(1, 2 if case == "rms" else 3)]
-    for given in (factors, []):
-        args = [x, *given]
+    for some in (factors, []):
+        args = [x, *some]
         out = strided(np.zeros(dims, dtype.numpy), (0, 2, 3, 1) if case == "group_last" else range(len(dims)))
         kernel = compile_op(op, [shape_of(a) for a in args], [shape_of(out)], engine)
         assert not isinstance(kernel, No), kernel
@@ -223,7 +230,9 @@ def test_refusals(engine):
     body = Module("wrong")
     x = body.add_parameter("x", Shape("float32", (4, 4)))
     body.add_return([body.add(reduce.ReduceSum(axes=(0,)), x), body.add(reduce.ReduceSum(axes=(1,)), x)])
-    refused = compile_reduce(body, (0,), [Shape("float32", (4, 4))], [Shape("float32", (1, 4)), Shape("float32", (4, 1))], engine)
+    refused = compile_reduce(
+        body, (0,), [Shape("float32", (4, 4))], [Shape("float32", (1, 4)), Shape("float32", (4, 1))], engine
+    )
     assert isinstance(refused, No)
     assert "group over" in refused.why
 
@@ -242,7 +251,9 @@ def groups(draw):
     arrays, values = [], []
     for i in range(draw(st.integers(1, 3))):
         own = dims if i == 0 else tuple(1 if draw(st.integers(0, 2)) == 0 else n for n in dims)
-        array = strided(np.clip(numbers(own, seed=i), -2, 2), draw(st.permutations(range(rank))), draw(st.integers(0, 1)))
+        array = strided(
+            np.clip(numbers(own, seed=i), -2, 2), draw(st.permutations(range(rank))), draw(st.integers(0, 1))
+        )
         arrays.append(array)
         made = body.add_parameter(f"x{i}", Shape("float32", own))
         values.append(made if own == dims else body.add(Multibroadcast(out_lens=dims), made))
@@ -253,7 +264,9 @@ def groups(draw):
             if draw(st.booleans()):
                 a = body.add(draw(st.sampled_from(UNARY)), draw(st.sampled_from(values)))
             else:
-                a = body.add(draw(st.sampled_from(BINARY)), draw(st.sampled_from(values)), draw(st.sampled_from(values)))
+                a = body.add(
+                    draw(st.sampled_from(BINARY)), draw(st.sampled_from(values)), draw(st.sampled_from(values))
+                )
             values.append(body.add(pointwise.Clip(), a, *bounds))
         kind = draw(st.sampled_from([reduce.ReduceMean, reduce.ReduceMax, reduce.ReduceMin, reduce.ReduceSum]))
         total = body.add(kind(axes=axes), values[-1])
@@ -261,7 +274,9 @@ def groups(draw):
             total = body.add(pointwise.Tanh(), total)
         totals.append(total)
         spread = body.add(Multibroadcast(out_lens=dims), total) if total.shape.dims != dims else total
-        values.append(body.add(pointwise.Clip(), body.add(pointwise.Add(), draw(st.sampled_from(values)), spread), *bounds))
+        values.append(
+            body.add(pointwise.Clip(), body.add(pointwise.Add(), draw(st.sampled_from(values)), spread), *bounds)
+        )
     returned = [totals[-1], *([values[-1]] if draw(st.booleans()) else [])]
     body.add_return(returned)
     return body, axes, arrays, {i: draw(st.permutations(range(rank))) for i in range(len(returned))}

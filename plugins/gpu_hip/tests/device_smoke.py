@@ -58,7 +58,10 @@ def launches(device: Device) -> None:
     n = 100
 
     def chain(overlap: bool) -> Any:
-        return [function.bind((64,), (256,), 0, [buffers[i % 2], buffers[1 - i % 2], 1.0, x.size // 4], overlap) for i in range(n)]
+        return [
+            function.bind((64,), (256,), 0, [buffers[i % 2], buffers[1 - i % 2], 1.0, x.size // 4], overlap)
+            for i in range(n)
+        ]
 
     for overlap in (False, True):
         queue = chain(overlap)
@@ -91,8 +94,11 @@ def launches(device: Device) -> None:
         queued = time.perf_counter() - start
         last.record(stream)
         last.wait()
-        print(f"chain of {n}, overlap {overlap}: host {host / n * 1e6:.2f} us a launch; graph {last.since(first) / 20 / n * 1e3:.2f} us "
-              f"a kernel, {queued / 20 * 1e6:.1f} us a graph launch on the host")  # fmt: skip
+        kernel = last.since(first) / 20 / n * 1e3
+        print(
+            f"chain of {n}, overlap {overlap}: host {host / n * 1e6:.2f} us a launch; graph {kernel:.2f} us a kernel,"
+        )
+        print(f"  {queued / 20 * 1e6:.1f} us a graph launch on the host")
     for launch in queue:
         launch.set(2, 2.0)
     with device.capture(stream) as again:
@@ -118,7 +124,7 @@ def launches(device: Device) -> None:
 
 
 def memory(device: Device) -> None:
-    free, total = device.memory()
+    total = device.memory()[1]
     try:
         device.allocate(total + (1 << 30))
         raise AssertionError("more memory than there is")
@@ -132,7 +138,10 @@ def memory(device: Device) -> None:
     pinned, buffer, stream = device.pinned(1 << 28), device.allocate(1 << 28), device.stream()
     view = pinned.array(np.float32, (1 << 26,))
     view[...] = 1
-    for name, copy in (("in", lambda: stream.copy_in(buffer.address, view)), ("out", lambda: stream.copy_out(view, buffer.address))):
+    for name, copy in (
+        ("in", lambda: stream.copy_in(buffer.address, view)),
+        ("out", lambda: stream.copy_out(view, buffer.address)),
+    ):
         copy()
         stream.wait()
         start = time.perf_counter()
@@ -151,7 +160,10 @@ def errors(device: Device) -> None:
     for what, call in (
         ("missing kernel", lambda: module.function("nope", "P")),
         ("no code", lambda: device.load(b"\x7fELF" + bytes(200))),
-        ("too many threads", lambda: module.function("add0", code.codes).launch(device.default_stream, (1,), (2048,), 0, [0, 0, 1.0, 0])),
+        (
+            "too many threads",
+            lambda: module.function("add0", code.codes).launch(device.default_stream, (1,), (2048,), 0, [0, 0, 1.0, 0]),
+        ),
     ):
         try:
             call()

@@ -165,7 +165,9 @@ def _number(plan: _Plan, batch: Sequence[int], m: int, n: int, d: int, e: int, o
 
 
 def _key(plan: _Plan) -> str:
-    words = [f"attention rank={plan.q.rank} rows={plan.rows} causal={plan.causal} turned={plan.turned} even={plan.even}"]
+    words = [
+        f"attention rank={plan.q.rank} rows={plan.rows} causal={plan.causal} turned={plan.turned} even={plan.even}"
+    ]
     words.append(f"guarded={plan.guarded}")
     words.append(" ".join(str(s.dtype) for s in (plan.q, plan.k, plan.v, plan.out)))
     words.append(str((plan.k.strides()[-1] == 1, plan.q.strides()[-1] == 1, KEYS)))
@@ -194,6 +196,11 @@ class _Writer:
     def arg(self, name: str) -> V:
         return self.refs[self.plan.slots[name]]
 
+    def up(self, x: V, k: int) -> V:
+        """x rounded up to a multiple of k."""
+        c = self.c
+        return c.op("mul", c.op("udiv", c.op("add", x, self.number(k - 1)), self.number(k)), self.number(k))
+
     def write(self) -> None:
         c, plan = self.c, self.plan
         buffers = V("%buffers", "ptr", 0)
@@ -203,15 +210,14 @@ class _Writer:
         self.m, self.n, self.d, self.e = (self.arg(w) for w in "mnde")
         chunk = self.arg("chunk")
         scratch = V("%scratch", "ptr", 0)
-        up = lambda x, k: c.op("mul", c.op("udiv", c.op("add", x, self.number(k - 1)), self.number(k)), self.number(k))  # noqa: E731
         parts = [
-            c.op("mul", up(self.d, self.lanes), self.number(KEYS)),
+            c.op("mul", self.up(self.d, self.lanes), self.number(KEYS)),
             self.number(-(-plan.rows * KEYS // 16) * 16),
-            up(chunk, 16),
-            up(chunk, 16),
+            self.up(chunk, 16),
+            self.up(chunk, 16),
             self.number(16),
         ]
-        self.e_wide = up(self.e, 4 * self.lanes)
+        self.e_wide = self.up(self.e, 4 * self.lanes)
         self.turned = scratch
         at = scratch
         starts = []
@@ -306,7 +312,11 @@ class _Writer:
                     c.store(c.gep(target, j, "float"), from_memory(c, raw, plan.k.dtype))
                     return []
 
-                end = c.op("mul", c.op("udiv", c.op("add", here, self.number(self.tile - 1)), self.number(self.tile)), self.number(self.tile))
+                end = c.op(
+                    "mul",
+                    c.op("udiv", c.op("add", here, self.number(self.tile - 1)), self.number(self.tile)),
+                    self.number(self.tile),
+                )
                 c.loop(self.zero, end, n, copy)
                 return []
 
@@ -339,7 +349,11 @@ class _Writer:
             c.loop(self.zero, self.d, n, along)
             return []
 
-        end = c.op("mul", c.op("udiv", c.op("add", here, self.number(self.tile - 1)), self.number(self.tile)), self.number(self.tile))
+        end = c.op(
+            "mul",
+            c.op("udiv", c.op("add", here, self.number(self.tile - 1)), self.number(self.tile)),
+            self.number(self.tile),
+        )
         c.loop(self.zero, end, n, across)
 
     def _group(self, n0: V, here: V, g: V, count: V) -> None:

@@ -113,6 +113,12 @@ class Code:
     def iota(self, elem: str, n: int) -> V:
         return V("<" + ", ".join(f"{elem} {i}" for i in range(n)) + ">", elem, n)
 
+    def offsets(self, step: V, n: int, near: bool = False) -> V:
+        """0, step, 2 step, ..; near: the step is so small that 32 bits hold them all, which gathers like better."""
+        if near:
+            return self.op("mul", self.iota("i32", n), self.splat(self.cast("trunc", step, "i32"), n))
+        return self.op("mul", self.iota("i64", n), self.splat(step, n))
+
     def first(self, count: V, n: int) -> V:
         """The mask of the first `count` (i64) of n lanes."""
         elem = "i32" if n > 8 or not self.wide else "i64"
@@ -165,9 +171,7 @@ class Code:
         pointer = f"v{kind.n}p0" if what == "gather" else "p0"
         name = f"llvm.masked.{what}.{suffix(kind)}.{pointer}"
         self.declared[name] = f"declare {kind.type} @{name}({', '.join(a.type for a in args)})"
-        return self.make(
-            f"call {kind.type} @{name}({', '.join(f'{a.type} {a.ref}' for a in args)})", kind.elem, kind.n
-        )
+        return self.make(f"call {kind.type} @{name}({', '.join(f'{a.type} {a.ref}' for a in args)})", kind.elem, kind.n)
 
     def stack(self, elem: str, count: int) -> V:
         """Stack memory for the whole function, 64-byte aligned (must be asked for before the first loop)."""
@@ -266,9 +270,9 @@ def constant(value: float | int | bool, elem: str, n: int) -> V:
     """A number as a constant of a type, in all lanes."""
     if elem == "float":
         with_single = struct.unpack("f", struct.pack("f", clamp_single(float(value))))[0]
-        text = "0x%016X" % struct.unpack("Q", struct.pack("d", with_single))[0]
+        text = _hexadecimal(with_single)
     elif elem == "double":
-        text = "0x%016X" % struct.unpack("Q", struct.pack("d", float(value)))[0]
+        text = _hexadecimal(float(value))
     elif elem == "i1":
         text = "true" if value else "false"
     else:
@@ -276,6 +280,10 @@ def constant(value: float | int | bool, elem: str, n: int) -> V:
         whole = int(value) & ((1 << bits) - 1)
         text = str(whole - (1 << bits) if whole >> (bits - 1) else whole)
     return V(f"splat ({elem} {text})" if n else text, elem, n)
+
+
+def _hexadecimal(value: float) -> str:
+    return f"0x{struct.unpack('Q', struct.pack('d', value))[0]:016X}"
 
 
 def clamp_single(value: float) -> float:

@@ -48,8 +48,8 @@ class Engine:
     def __init__(
         self, cpu: str | None = None, features: str | None = None, cache: Path | str | None = "", level: int = 2
     ) -> None:
-        import llvmlite
-        import llvmlite.binding as llvm
+        import llvmlite  # type: ignore[import-untyped]
+        import llvmlite.binding as llvm  # type: ignore[import-untyped]
         from llvmlite.binding import orcjit
 
         llvm.initialize_native_target()
@@ -87,7 +87,16 @@ class Engine:
             return all(f"+avx512{x}" in self.features for x in ("f", "bw", "dq", "vl"))
         if self.features:
             return False
-        names = ("skylake-avx512", "cascadelake", "icelake", "sapphirerapids", "znver4", "znver5", "x86-64-v4", "cooperlake")
+        names = (
+            "skylake-avx512",
+            "cascadelake",
+            "icelake",
+            "sapphirerapids",
+            "znver4",
+            "znver5",
+            "x86-64-v4",
+            "cooperlake",
+        )
         return self.cpu.startswith(names)
 
     # making functions

@@ -20,7 +20,13 @@ from .primitive import COST, computed, supported
 
 __all__ = ["Graph", "Node", "Refused", "read"]
 
-REDUCTIONS = {"reduce_sum": "sum", "reduce_mean": "mean", "reduce_max": "max", "reduce_min": "min", "reduce_prod": "prod"}
+REDUCTIONS = {
+    "reduce_sum": "sum",
+    "reduce_mean": "mean",
+    "reduce_max": "max",
+    "reduce_min": "min",
+    "reduce_prod": "prod",
+}
 
 
 class Refused(Exception):
@@ -36,7 +42,9 @@ class Node:
 
     __slots__ = ("args", "axes", "dtype", "extra", "ident", "kind", "level")
 
-    def __init__(self, kind: str, dtype: DType, args: tuple[Node, ...], extra: Any, axes: frozenset[int], level: int) -> None:
+    def __init__(
+        self, kind: str, dtype: DType, args: tuple[Node, ...], extra: Any, axes: frozenset[int], level: int
+    ) -> None:
         self.kind = kind
         self.dtype = dtype
         self.args = args
@@ -65,7 +73,9 @@ class Graph:
         self.outputs: list[Node] = []
         self._known: dict[Any, Node] = {}
 
-    def _node(self, kind: str, dtype: DType, args: tuple[Node, ...], extra: Any, axes: frozenset[int], level: int) -> Node:
+    def _node(
+        self, kind: str, dtype: DType, args: tuple[Node, ...], extra: Any, axes: frozenset[int], level: int
+    ) -> Node:
         key = (kind, dtype.name, tuple(a.ident for a in args), extra, type(extra), axes if kind == "load" else None)
         found = self._known.get(key)
         if found is None:
@@ -105,7 +115,7 @@ class Graph:
 
     def convert(self, x: Node, to: DType) -> Node:
         """x as type `to`; the node's dtype stays narrow only in `extra`."""
-        source = x.dtype if x.kind != "convert" else x.dtype
+        source = x.dtype
         if x.kind == "load" and x.dtype is to:
             return x
         if source is to or (computed(source) is to):
@@ -157,7 +167,9 @@ class _Tree:
 
     __slots__ = ("args", "build", "leaf", "shape")
 
-    def __init__(self, shape: Shape, build: Callable[..., Node], args: tuple[_Tree, ...] = (), leaf: bool = False) -> None:
+    def __init__(
+        self, shape: Shape, build: Callable[..., Node], args: tuple[_Tree, ...] = (), leaf: bool = False
+    ) -> None:
         self.shape = shape
         self.build = build
         self.args = args
@@ -265,7 +277,9 @@ class _Reader:
         rank = len(source.shape.dims)
         axes = {a % rank for a in getattr(ins.op, "axes", ())} or set(range(rank))
         if len(ins.inputs) != 1 or tuple(source.shape.dims) != graph.dims or axes != graph.reduced:
-            raise Refused(f"{ins.op.name} over {sorted(axes)} of {source.shape} in a group over {sorted(graph.reduced)}")
+            raise Refused(
+                f"{ins.op.name} over {sorted(axes)} of {source.shape} in a group over {sorted(graph.reduced)}"
+            )
         kind = REDUCTIONS[ins.op.name]
         dtype = ins.shape.dtype
         if kind == "mean" and not dtype.is_float:

@@ -11,7 +11,20 @@ from typing import Final
 
 from .code import Code, V
 
-__all__ = ["FAST", "erf", "exp", "exp_negative", "expm1", "log", "log1p", "log2", "pow_", "reciprocal", "sigmoid", "tanh"]
+__all__ = [
+    "FAST",
+    "erf",
+    "exp",
+    "exp_negative",
+    "expm1",
+    "log",
+    "log1p",
+    "log2",
+    "pow_",
+    "reciprocal",
+    "sigmoid",
+    "tanh",
+]
 
 LN2_HI: Final = 0.693145751953125  # 17 bits: its products with an exponent are exact
 LN2_LO: Final = 1.428606765330187e-06
@@ -93,7 +106,9 @@ def _scalef(c: Code, p: V, n: V) -> V:
     name = "llvm.x86.avx512.mask.scalef.ps.512"
     kind = p.type
     c.declared[name] = f"declare {kind} @{name}({kind}, {kind}, {kind}, i16, i32 immarg)"
-    return c.make(f"call {kind} @{name}({kind} {p.ref}, {kind} {n.ref}, {kind} zeroinitializer, i16 -1, i32 4)", "float", 16)
+    return c.make(
+        f"call {kind} @{name}({kind} {p.ref}, {kind} {n.ref}, {kind} zeroinitializer, i16 -1, i32 4)", "float", 16
+    )
 
 
 def split(c: Code, x: V) -> tuple[V, V, V]:

@@ -18,8 +18,9 @@ from mgx_core.shape import Shape
 from .code import Code, V
 from .engine import Engine
 from .kernel import JitKernel
+from .primitive import raw_type
 from .space import Args, items
-from .taps import GRAIN, Taps, compile_taps, raw_type
+from .taps import GRAIN, Taps, compile_taps
 
 __all__ = ["compile_gather", "compile_pad", "compile_pooling", "compile_resize"]
 
@@ -31,7 +32,7 @@ def compile_pad(op: Pad, x: Shape, out: Shape, engine: Engine) -> JitKernel | No
         return No("pads that are known only while running")
     taps = {}
     for axis, n in enumerate(x.lens()):
-        begin, end = int(op.pads[axis]), int(op.pads[axis + rank])  # type: ignore[arg-type]
+        begin, end = int(op.pads[axis]), int(op.pads[axis + rank])
         if not begin and not end:
             continue
         if op.mode == "constant":
@@ -55,7 +56,7 @@ def compile_resize(op: Resize, x: Shape, out: Shape, engine: Engine) -> JitKerne
         if op.keep_aspect_ratio_policy == "stretch":
             factors = [wanted[a] / lens[a] if lens[a] else 1.0 for a in axes]
         else:
-            factors = [op.aspect([lens[a] for a in axes], [int(s) for s in op.sizes])] * len(axes)  # type: ignore[arg-type]
+            factors = [op.aspect([lens[a] for a in axes], [int(s) for s in op.sizes])] * len(axes)
     taps = {}
     for axis, factor in zip(axes, factors, strict=True):
         plan = ResizeAxis(lens[axis], wanted[axis], factor, 0.0, 1.0)
@@ -74,10 +75,9 @@ def compile_resize(op: Resize, x: Shape, out: Shape, engine: Engine) -> JitKerne
                 [[int(i) for i in row] for row in rows],
                 [[float(v) for v in matrix[r, row]] for r, row in enumerate(rows)],
             )
-    how = "copy" if op.mode == "nearest" else "sum"
-    if how == "sum" and not x.dtype.is_float:
+    if op.mode != "nearest" and not x.dtype.is_float:
         return No(f"{op.mode} resampling of {x.dtype}")
-    return compile_taps(x, out, taps, how, engine, f"resize {op.mode}")  # type: ignore[arg-type]
+    return compile_taps(x, out, taps, "copy" if op.mode == "nearest" else "sum", engine, f"resize {op.mode}")
 
 
 def compile_pooling(op: Pooling, x: Shape, out: Shape, engine: Engine) -> JitKernel | No:
@@ -91,7 +91,7 @@ def compile_pooling(op: Pooling, x: Shape, out: Shape, engine: Engine) -> JitKer
             x, out, {i + 2: t for i, t in enumerate(whole)}, "sum" if op.mode == "average" else "max", engine, "pooling"
         )
     lengths, stride, dilation = op.numbers(len(spatial))
-    counts = [int(c) for c in op.counts(spatial)]  # type: ignore[arg-type]
+    counts = [int(c) for c in op.counts(spatial)]
     begins, ends, _ = op.around(spatial, counts)
     taps = {}
     for axis, (n, k, s, d, b, e, count) in enumerate(
@@ -252,5 +252,3 @@ def _write_gather(
 
     outer = [row_numbers[0] for row_numbers in numbers[:-1]]
     items(c, outer or [V("1", "i64", 0)], lambda at: row(at if outer else []))
-
-

@@ -72,7 +72,9 @@ def _compile(
     return compile_pointwise(body, given, outputs, engine, name)
 
 
-def _group_norm(op: GroupNorm, inputs: Sequence[Shape | None], outputs: Sequence[Shape], engine: Engine) -> JitKernel | No:
+def _group_norm(
+    op: GroupNorm, inputs: Sequence[Shape | None], outputs: Sequence[Shape], engine: Engine
+) -> JitKernel | No:
     """With the channels split into groups and members, so that nothing has to be reshaped in between."""
     from mgx_core.ops.norm import Parts
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from mgx_core import dtype as dt
 from mgx_core.ir.module import Module
 from mgx_core.kernel import No
 from mgx_core.shape import Shape
@@ -14,12 +13,12 @@ from .code import Code, V
 from .engine import Engine
 from .graph import Graph, Node, Refused, read, walk
 from .kernel import JitKernel
-from .primitive import MEMORY, from_memory, supported, to_memory
+from .primitive import MEMORY, from_memory, raw_type, supported, to_memory
 from .scope import Scope, loop_mode, loop_width
 from .space import Args, Axis, axes_of, items, merged
 from .tile import transposed
 
-__all__ = ["compile_pointwise", "copy_body"]
+__all__ = ["compile_copy", "compile_pointwise"]
 
 BLOCK = 4096  # elements of a long inner axis that make one item
 GRAIN = 24576  # vector-lane operations worth a share of their own
@@ -38,6 +37,7 @@ class Plan:
     nodes: list[Node]
     tile: int | None = None  # the axis along which transposed operands are contiguous
     blocks: bool = False
+    near: bool = True  # steps along the inner axis are small
     step_args: dict[tuple[int, int], int] = field(default_factory=dict)
     extent_args: list[int] = field(default_factory=list)
     mode: int = 1  # what is known of the inner extent, see `loop_mode`
@@ -111,7 +111,13 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], l
     main = len(loads)
     axes.sort(key=lambda a: (-a.steps[main], -max(a.steps, default=0)))
     axes = merged(axes) or [Axis(1, (1,) * len(steps))]
+    if len(axes) > 1 and axes[-1].extent < 8:  # too short for vectors: rather stride along a longer axis
+        longest = max(range(len(axes) - 1), key=lambda i: (min(axes[i].extent, 64), 1 in axes[i].steps, i))
+        if axes[longest].extent >= 16:
+            axes.append(axes.pop(longest))
+            axes = merged(axes)
     plan = Plan(loads, graph.outputs, outputs, len(inputs), axes, Args(), nodes)
+    plan.near = max(map(abs, axes[-1].steps)) < 1 << 24
     plan.tile = _tile_axis(plan)
     plan.blocks = plan.tile is None and axes[-1].extent >= 2 * BLOCK
     plan.extent_args = [plan.args.add(a.extent) for a in axes]
@@ -146,15 +152,14 @@ def _tile_axis(plan: Plan) -> int | None:
 def _key(plan: Plan) -> str:
     """The group's structure as text: equal texts mean equal code."""
     number = {n.ident: i for i, n in enumerate(plan.nodes)}
-    words = [f"pointwise axes={len(plan.axes)} tile={plan.tile} blocks={plan.blocks} mode={plan.mode} buffers={plan.inputs}"]
+    words = [f"pointwise {len(plan.axes)} {plan.tile} {plan.blocks} {plan.near} {plan.mode} {plan.inputs}"]
     for i, n in enumerate(plan.nodes):
         extra = n.extra[0] if n.kind == "load" else n.extra
         words.append(f"{i} {n.kind} {n.dtype} {extra} {[number[a.ident] for a in n.args]}")
     words.append(str([number[r.ident] for r in plan.results]))
     words.append(str([o.dtype.name for o in plan.outputs]))
     count = len(plan.loads) + len(plan.outputs)
-    for i, axis in enumerate(plan.axes):
-        words.append("".join("0" if not s else "1" if s == 1 else "s" for s in axis.steps))
+    words += ["".join("0" if not s else "1" if s == 1 else "s" for s in axis.steps) for axis in plan.axes]
     words.append("".join(plan.kind(o) for o in range(count)))
     words.append(str(sorted(plan.step_args)))
     return "\n".join(words)
@@ -209,7 +214,7 @@ class _Operands:
             raw = c.load(c.gep(base, i, elem), elem, n, mask)
         else:
             at = c.gep(base, c.op("mul", i, step), elem)
-            raw = c.gather(at, c.op("mul", c.iota("i64", n), c.splat(step, n)), elem, mask)
+            raw = c.gather(at, c.offsets(step, n, self.plan.near), elem, mask)
         return from_memory(c, raw, self.dtypes[operand])
 
     def write(self, operand: int, base: V, i: V, x: V, mask: V | None) -> None:
@@ -222,7 +227,7 @@ class _Operands:
             c.store(c.gep(base, i, elem), raw, mask)
         else:
             at = c.gep(base, c.op("mul", i, step), elem)
-            c.scatter(at, c.op("mul", c.iota("i64", x.n), c.splat(step, x.n)), raw, mask)
+            c.scatter(at, c.offsets(step, x.n, self.plan.near), raw, mask)
 
 
 def _write(c: Code, plan: Plan) -> None:
@@ -308,9 +313,7 @@ class _Rows:
         return sum(n.cost for n in self.plan.nodes if self.varies(n))
 
 
-def spread(
-    c: Code, begin: V, end: V, cost: int, step: Callable[[V, int, V | None], None], mode: int
-) -> None:
+def spread(c: Code, begin: V, end: V, cost: int, step: Callable[[V, int, V | None], None], mode: int) -> None:
     """A loop over [begin, end) in vectors: several at once where the work is light, the rest under a mask if there is one."""
     wide = loop_width(cost)
     n = c.lanes
@@ -343,7 +346,8 @@ class _Tiled(_Rows):
         extents = [self.ops.refs[a] for a in plan.extent_args]
         inner = len(extents) - 1
         turned = [k for k in range(len(plan.loads)) if plan.kind(k) == "t"]
-        tiles = {k: c.stack(self.ops.elems[k], n * n) for k in turned}
+        pure = bool(turned) and plan.nodes == plan.results == plan.loads[:1] and len(plan.outputs) == 1
+        tiles = {} if pure else {k: c.stack(self.ops.elems[k], n * n) for k in turned}  # plain copies need no memory
         outer = [i for i in range(inner) if i != plan.tile]
         across = extents[plan.tile]
         count = c.op("udiv", c.op("add", across, V(str(n - 1), "i64", 0)), V(str(n), "i64", 0))
@@ -359,8 +363,8 @@ class _Tiled(_Rows):
             def column(j: V, _: list[V]) -> list[V]:
                 left = c.op("sub", extents[inner], j)
                 mask = c.first(left, n)
-                for k in turned:
-                    self._turn(k, bases[k], row, row_mask, j, left, tiles[k])
+                for k, tile in tiles.items():
+                    self._turn(k, bases[k], row, row_mask, j, left, tile)
 
                 def line(t: V, _: list[V]) -> list[V]:
                     self._line(bases, c.op("add", row, t), t, j, mask, tiles)
@@ -369,9 +373,34 @@ class _Tiled(_Rows):
                 c.loop(zero, rows, 1, line)
                 return []
 
-            c.loop(zero, extents[inner], n, column)
+            begin = zero
+            if pure:
+                whole = c.compare("eq", rows, V(str(n), "i64", 0))
+                begin = c.choose(whole, lambda: self._copy_whole(bases, row, extents[inner]), zero)
+            c.loop(begin, extents[inner], n, column)
 
         items(c, [*(extents[i] for i in outer), count], item)
+
+    def _copy_whole(self, bases: list[V], row: V, end: V) -> V:
+        """Whole tiles of a plain copy, from registers to where they belong; returns the first column left over."""
+        c, plan, n = self.c, self.plan, self.c.lanes
+        assert plan.tile is not None
+        elem = self.ops.elems[0]
+        step = self.ops.step(0, len(plan.axes) - 1)
+        out_step = self.ops.step(1, plan.tile)
+        assert step is not None and out_step is not None
+        source = c.gep(bases[0], row, elem)
+        target = self.ops.moved(1, bases[1], {plan.tile: row})
+
+        def tile(j: V, _: list[V]) -> list[V]:
+            at = c.gep(source, c.op("mul", j, step), elem)
+            lines = [c.load(c.gep(at, c.op("mul", step, V(str(r), "i64", 0)), elem), elem, n) for r in range(n)]
+            to = c.gep(target, j, elem)
+            for r, line in enumerate(transposed(c, lines)):
+                c.store(to if not r else c.gep(to, c.op("mul", out_step, V(str(r), "i64", 0)), elem), line)
+            return []
+
+        return c.loop(V("0", "i64", 0), end, n, tile, ahead=n - 1)[0]
 
     def _turn(self, k: int, base: V, row: V, row_mask: V, j: V, left: V, tile: V) -> None:
         """Write n x n elements of an operand to its tile, so that the inner axis is contiguous."""
@@ -393,9 +422,7 @@ class _Tiled(_Rows):
         c, plan, n = self.c, self.plan, self.c.lanes
         assert plan.tile is not None
         tile_axis = plan.tile
-        starts = [
-            base if o in tiles else self.ops.moved(o, base, {tile_axis: i}) for o, base in enumerate(bases)
-        ]
+        starts = [base if o in tiles else self.ops.moved(o, base, {tile_axis: i}) for o, base in enumerate(bases)]
 
         def load_fixed(node: Node) -> V:
             k = self.number[node.ident]
@@ -419,36 +446,19 @@ class _Tiled(_Rows):
             self.ops.write(k, starts[k], j, value, mask)
 
 
-def copy_body(dtype: dt.DType, dims: Sequence[int]) -> Module:
-    """A body that returns its one parameter."""
-    body = Module("copy")
-    x = body.add_parameter("x", Shape.of(dtype, dims))
-    body.add_return([x])
-    return body
-
-
 def compile_copy(source: Shape, target: Shape, engine: Engine, name: str = "copy") -> JitKernel | No:
     """A kernel that copies between two layouts of the same dims, converting where the element types differ."""
-    if not supported(source.dtype) or not supported(target.dtype):
-        width = source.dtype.size
-        same = {1: dt.uint8, 2: dt.uint16, 4: dt.uint32, 8: dt.uint64}.get(width)
-        if source.dtype is not target.dtype or same is None:
-            return No(f"no copy from {source.dtype} to {target.dtype}")
-        source = Shape(same, source.lens(), source.strides())
-        target = Shape(same, target.lens(), target.strides())
-    graph = Graph(target.lens(), frozenset())
     if source.lens() != target.lens():
         return No(f"copies need equal dims, got {source} and {target}")
+    graph = Graph(target.lens(), frozenset())
+    if source.dtype is target.dtype:  # bits move as they are
+        same = raw_type(source.dtype)
+        if same is None:
+            return No(f"no loop moves {source.dtype}")
+        source = Shape(same, source.lens(), source.strides())
+        target = Shape(same, target.lens(), target.strides())
+    elif not supported(source.dtype) or not supported(target.dtype):
+        return No(f"no copy from {source.dtype} to {target.dtype}")
     node = graph.load(0, source.dtype, source.strides())
-    raw = {"half": dt.uint16, "i16": dt.uint16}.get(MEMORY[source.dtype])
-    if source.dtype is target.dtype and raw is not None:
-        return compile_copy(Shape(raw, source.lens(), source.strides()), Shape(raw, target.lens(), target.strides()),
-                            engine, name) if raw is not source.dtype else _copy(graph, node, source, target, engine, name)  # fmt: skip
-    return _copy(graph, graph.convert(node, target.dtype), source, target, engine, name)
-
-
-def _copy(graph: Graph, node: Node, source: Shape, target: Shape, engine: Engine, name: str) -> JitKernel:
-    graph.outputs = [node]
+    graph.outputs = [graph.convert(node, target.dtype)]
     return build(graph, [source], [target], engine, name)
-
-

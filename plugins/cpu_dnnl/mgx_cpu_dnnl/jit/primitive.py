@@ -13,7 +13,18 @@ from mgx_core.dtype import DType
 from . import math as fast
 from .code import BITS, Code, V
 
-__all__ = ["COST", "MEMORY", "apply", "computed", "convert", "elem_of", "from_memory", "supported", "to_memory"]
+__all__ = [
+    "COST",
+    "MEMORY",
+    "apply",
+    "computed",
+    "convert",
+    "elem_of",
+    "from_memory",
+    "raw_type",
+    "supported",
+    "to_memory",
+]
 
 # element types in memory; bool takes a byte
 MEMORY: Final[dict[DType, str]] = {
@@ -24,14 +35,21 @@ MEMORY: Final[dict[DType, str]] = {
 
 # rough vector instructions a primitive takes, for grains and for what to keep rather than compute again
 COST: Final[dict[str, int]] = {
-    "div": 8, "sqrt": 8, "rsqrt": 16, "exp": 14, "exp_negative": 13, "expm1": 18, "log": 24, "log2": 25, "log1p": 34, "erf": 22, "tanh": 20,
-    "sigmoid": 20, "sin": 50, "cos": 50, "tan": 60, "pow": 110, "mod": 200, "fmod": 200, "sign": 4, "max": 2, "min": 2,
+    "div": 8, "sqrt": 8, "rsqrt": 16, "exp": 14, "exp_negative": 13,
+    "expm1": 18, "log": 24, "log2": 25, "log1p": 34,
+    "erf": 22, "tanh": 20, "sigmoid": 20, "sin": 50, "cos": 50, "tan": 60, "pow": 110,
+    "mod": 200, "fmod": 200, "sign": 4, "max": 2, "min": 2,
 }  # fmt: skip
 COST.update(dict.fromkeys(("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"), 300))
 
 
 def supported(dtype: DType) -> bool:
     return dtype in MEMORY
+
+
+def raw_type(dtype: DType) -> DType | None:
+    """An integer type of the same width, for moving bits."""
+    return {1: dt.uint8, 2: dt.uint16, 4: dt.uint32, 8: dt.uint64}.get(dtype.size)
 
 
 def computed(dtype: DType) -> DType:
@@ -125,7 +143,9 @@ def apply(c: Code, name: str, dtype: DType, args: list[V]) -> V:
     if name == "where":
         condition, a, b = args
         if condition.elem != "i1":
-            condition = c.compare("une" if condition.elem in ("float", "double") else "ne", condition, c.const(0, condition))
+            condition = c.compare(
+                "une" if condition.elem in ("float", "double") else "ne", condition, c.const(0, condition)
+            )
         return c.select(condition, a, b)
     if name.startswith("logical"):
         return _logical(c, name[8:], dtype, args)
@@ -229,7 +249,10 @@ def _libm(c: Code, name: str, *args: V) -> V:
 
 def _lanes(helper: str, function: str, a: V, count: int) -> str:
     names = [f"%x{i}" for i in range(count)]
-    lines = [f"define internal {a.type} @{helper}({', '.join(f'{a.type} {x}' for x in names)}) noinline nounwind {{", "entry:"]
+    lines = [
+        f"define internal {a.type} @{helper}({', '.join(f'{a.type} {x}' for x in names)}) noinline nounwind {{",
+        "entry:",
+    ]
     for i in range(count):
         lines.append(f"  %m{i} = alloca {a.type}, align 64")
         lines.append(f"  store {a.type} %x{i}, ptr %m{i}, align 64")

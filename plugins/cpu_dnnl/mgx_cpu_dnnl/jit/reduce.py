@@ -52,6 +52,7 @@ class Plan:
     extents: list[int] = field(default_factory=list)
     row_count: int = 0  # the arg that holds `count`
     store: list[Node] = field(default_factory=list)  # values kept between passes, as scratch rows in this order
+    near: bool = True  # steps along the axis that vectors run along are small
     mode: int = 0  # what is known of the extent that vectors run along, see `loop_mode`
     width: int = 1  # rows in the lanes of an item
     stride: int = 0  # the arg that holds the scratch elements of one row
@@ -137,16 +138,19 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
     full = []
     for o, node in zip(outputs, graph.outputs, strict=True):
         dims = tuple(o.lens())
-        kept = tuple(1 if i in graph.reduced else n for i, n in enumerate(graph.dims))
-        if dims != graph.dims and dims != kept:
+        small = tuple(1 if i in graph.reduced else n for i, n in enumerate(graph.dims))
+        if dims not in (graph.dims, small):
             return No(f"an output {o} in a group over {list(graph.dims)}")
-        full.append(dims == graph.dims and (dims != kept or not node.axes <= _kept_axes(graph)))
+        full.append(dims == graph.dims and (dims != small or not node.axes <= _kept_axes(graph)))
     steps = [list(n.extra[1]) for n in loads]
     for o, whole in zip(outputs, full, strict=True):
         steps.append([0 if not whole and i in graph.reduced else s for i, s in enumerate(o.strides())])
     axes = axes_of(graph.dims, steps, graph.reduced)
     main = [k for k in range(len(steps)) if _spans(k, loads, full, graph)]
-    weight = lambda a: sorted((a.steps[k] for k in main), reverse=True)  # noqa: E731
+
+    def weight(axis: Axis) -> list[int]:
+        return sorted((axis.steps[k] for k in main), reverse=True)
+
     reduced = merged(sorted((a for a in axes if a.reduced), key=weight, reverse=True))
     kept = merged(sorted((a for a in axes if not a.reduced), key=weight, reverse=True))
     columns = bool(kept) and _columns(kept, reduced, main, engine.lanes)
@@ -162,6 +166,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
                 plan.steps[k, i] = plan.args.add(step)
     plan.width = _width(plan, engine.lanes) if columns else 1
     _choose_kept(plan, plan.width)
+    plan.near = max(map(abs, (kept if columns else plan.reduced)[-1].steps), default=0) < 1 << 24
     if not columns:
         plan.mode = loop_mode(plan.reduced[-1].extent, engine.lanes)
     plan.stride = plan.args.add(_padded(plan.count * plan.width))
@@ -230,9 +235,7 @@ def _choose_kept(plan: Plan, lanes: int) -> None:
 
 def _made_before(plan: Plan, node: Node) -> bool:
     """Whether a reduction of the pass that the node belongs to computes it anyway."""
-    return any(
-        r.kind == "reduce" and r.level - 1 == node.level and node in set(walk(r.args)) for r in plan.nodes
-    )
+    return any(r.kind == "reduce" and r.level - 1 == node.level and node in set(walk(r.args)) for r in plan.nodes)
 
 
 def _moving(plan: Plan) -> set[int]:
@@ -256,10 +259,9 @@ def _key(plan: Plan) -> str:
         words.append(f"{i} {n.kind} {n.dtype} {extra} {[number[a.ident] for a in n.args]}")
     words.append(str([number[r.ident] for r in plan.results]))
     words.append(str([(o.dtype.name, f) for o, f in zip(plan.outputs, plan.full, strict=True)]))
-    for axis in plan.axes:
-        words.append("".join("0" if not s else "1" if s == 1 else "s" for s in axis.steps))
+    words += ["".join("0" if not s else "1" if s == 1 else "s" for s in axis.steps) for axis in plan.axes]
     words.append(str([number[n.ident] for n in plan.store]))
-    words.append(f"{plan.width} {plan.mode}")
+    words.append(f"{plan.width} {plan.mode} {plan.near}")
     return "\n".join(words)
 
 
@@ -332,7 +334,7 @@ class _Writer:
         if step.ref == "1":
             raw = c.load(at, elem, n, mask)
         else:
-            raw = c.gather(at, c.op("mul", c.iota("i64", n), c.splat(step, n)), elem, mask)
+            raw = c.gather(at, c.offsets(step, n, self.plan.near), elem, mask)
         return from_memory(c, raw, self.dtypes[k])
 
     def put(self, k: int, at: V, axis: int, x: V, mask: V | None) -> None:
@@ -344,7 +346,7 @@ class _Writer:
         elif step.ref == "1":
             c.store(at, raw, mask)
         else:
-            c.scatter(at, c.op("mul", c.iota("i64", x.n), c.splat(step, x.n)), raw, mask)
+            c.scatter(at, c.offsets(step, x.n, self.plan.near), raw, mask)
 
     # one item: a row, or neighbouring rows in the lanes
 
@@ -479,7 +481,10 @@ class _Writer:
 
         def along(index: list[V], line: V, wide: list[V], narrow: list[V]) -> tuple[list[V], list[V]]:
             start = c.op("mul", line, inner) if index else None
-            at = lambda i: i if start is None else c.op("add", start, i)  # noqa: E731
+
+            def at(i: V) -> V:
+                return i if start is None else c.op("add", start, i)
+
             begin: V = self.zero
             if both:
 
@@ -518,7 +523,8 @@ class _Writer:
             total = narrow[i] if rest else None
             if both:
                 parts = [
-                    c.shuffle(wide[i], wide[i], range(at, at + n)) if times > 1 else wide[i] for at in range(0, n * times, n)
+                    c.shuffle(wide[i], wide[i], range(at, at + n)) if times > 1 else wide[i]
+                    for at in range(0, n * times, n)
                 ]
                 while len(parts) > 1:
                     parts = [_combine(c, r, a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]

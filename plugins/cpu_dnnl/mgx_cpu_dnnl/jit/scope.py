@@ -29,7 +29,6 @@ def loop_mode(extent: int, lanes: int) -> int:
     return -1 if found == 1 and extent >= 12 * lanes else found
 
 
-
 class Scope:
     """Values of nodes in vectors of `n` lanes (0: scalars).
 

@@ -21,10 +21,10 @@ from mgx_core.shape import Shape
 from .code import Code, V, constant
 from .engine import Engine
 from .kernel import JitKernel
-from .primitive import MEMORY, apply, computed, elem_of, from_memory, supported, to_memory
+from .primitive import MEMORY, apply, computed, elem_of, from_memory, raw_type, supported, to_memory
 from .space import Args, items
 
-__all__ = ["Taps", "compile_taps", "raw_type"]
+__all__ = ["Taps", "compile_taps"]
 
 GRAIN = 24576
 
@@ -59,11 +59,6 @@ class _Plan:
     most: list[int]  # args that hold how many taps its longest list has
     filler_at: int  # the arg with the filler's bits
     key: str = ""
-
-
-def raw_type(dtype: dt.DType) -> dt.DType | None:
-    """An integer type of the same width, for moving bits."""
-    return {1: dt.uint8, 2: dt.uint16, 4: dt.uint32, 8: dt.uint64}.get(dtype.size)
 
 
 def compile_taps(
@@ -111,15 +106,15 @@ def compile_taps(
 def _plan(x: Shape, out: Shape, taps: Mapping[int, Taps], how: str, filler: int) -> _Plan:
     args = Args()
     rows: list[tuple[_Axis, Taps | None]] = []
-    for axis, (n, step, x_step) in enumerate(zip(out.lens(), out.strides(), x.strides(), strict=True)):
-        found = taps.get(axis)
+    for number, (n, step, x_step) in enumerate(zip(out.lens(), out.strides(), x.strides(), strict=True)):
+        found = taps.get(number)
         if found is None:
             if n != 1:
                 rows.append((_Axis(n, step, x_step, -1, 1, False), None))
         else:
-            most = max((len(i) for i in found.indices), default=0)
+            longest = max((len(i) for i in found.indices), default=0)
             scaled = Taps([[i * x_step for i in row] for row in found.indices], found.weights)
-            rows.append((_Axis(n, step, 0, 0, most, found.weights is not None), scaled))
+            rows.append((_Axis(n, step, 0, 0, longest, found.weights is not None), scaled))
     rows.sort(key=lambda r: -r[0].out_step)
     merged: list[tuple[_Axis, Taps | None]] = []
     for axis, found in rows:
@@ -189,7 +184,10 @@ class _Writer:
         self.x = c.load(c.gep(buffers, 0, "ptr"), "ptr", 0)
         self.out = c.load(c.gep(buffers, 1, "ptr"), "ptr", 0)
         args = V("%args", "ptr", 0)
-        fetch = lambda i: c.load(c.gep(args, i, "i64"), "i64", 0)  # noqa: E731
+
+        def fetch(i: int) -> V:
+            return c.load(c.gep(args, i, "i64"), "i64", 0)
+
         self.extents = [fetch(i) for i in plan.extents]
         self.out_steps = [fetch(i) for i in plan.out_steps]
         self.x_steps = [fetch(i) for i in plan.x_steps]

@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
 
 from mgx_core import PluginError
 
-__all__ = ["Converter", "Converters", "STANDARD", "converts"]
+__all__ = ["Arity", "Converter", "Converters", "STANDARD", "arity_of", "converts"]
 
 Converter: TypeAlias = Callable[..., Any]  # (node, *inputs) -> an instruction, or a tuple of them for several outputs
+
+
+class Arity(NamedTuple):
+    """What inputs a converter takes: their names, how many it needs, how many it takes at most, and which may be absent."""
+
+    names: tuple[str, ...]
+    least: int
+    most: int | None
+    optional: frozenset[int]
+
+
+@cache
+def arity_of(converter: Converter) -> Arity:
+    """Read from the converter's signature."""
+    kinds = inspect.Parameter
+    given = list(inspect.signature(converter).parameters.values())[1:]
+    plain = [p for p in given if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+    least = sum(1 for p in plain if p.default is kinds.empty)
+    most = None if any(p.kind is kinds.VAR_POSITIONAL for p in given) else len(plain)
+    stated = ("None", "Any", "Optional")
+    optional = {
+        n for n, p in enumerate(plain) if p.default is not kinds.empty or any(word in str(p.annotation) for word in stated)
+    }
+    return Arity(tuple(p.name for p in plain), least, most, frozenset(optional))
 
 
 class Converters:

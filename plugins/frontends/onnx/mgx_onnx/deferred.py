@@ -179,11 +179,11 @@ def _result_types(parser: GraphParser, node: Node, error: MgxError) -> tuple[Any
     out = []
     for position in range(node.outputs):
         formal = schema.outputs[min(position, len(schema.outputs) - 1)]
-        out.append(_result_type(node, formal.type_str, bound, error))
+        out.append(_result_type(node, schema, formal.type_str, bound, error))
     return tuple(out)
 
 
-def _result_type(node: Node, word: str, bound: dict[str, AnyShape], error: MgxError) -> AnyShape:
+def _result_type(node: Node, schema: Any, word: str, bound: dict[str, AnyShape], error: MgxError) -> AnyShape:
     if node.op_type in ("Cast", "EyeLike", "RandomNormalLike", "RandomUniformLike", "Bernoulli"):
         code = node.attr("to" if node.op_type == "Cast" else "dtype", 0)
         if code:
@@ -193,6 +193,9 @@ def _result_type(node: Node, word: str, bound: dict[str, AnyShape], error: MgxEr
         return Shape.unranked(shape_of(value).dtype)  # type: ignore[union-attr]
     if word in bound:
         return bound[word]
+    allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}.get(word, ())
+    if len(allowed) == 1:
+        (word,) = allowed
     if word.startswith("tensor("):
         from mgx_core import dtype as dt
 
@@ -204,8 +207,15 @@ def _result_type(node: Node, word: str, bound: dict[str, AnyShape], error: MgxEr
     if node.op_type in ("SplitToSequence", "SequenceConstruct"):
         return SequenceShape(next(iter(bound.values())))
     if len(bound) == 1:
-        return next(iter(bound.values()))
+        (only,) = bound.values()
+        if not allowed or not isinstance(only, Shape) or f"tensor({_onnx_word(only)})" in allowed:
+            return only
     raise error
+
+
+def _onnx_word(shape: Shape) -> str:
+    """The element type's name in ONNX's type strings."""
+    return {"float32": "float", "float64": "double"}.get(shape.dtype.name, shape.dtype.name)
 
 
 def _open(shape: AnyShape) -> AnyShape:

@@ -48,7 +48,37 @@ def read_model_bytes(data: bytes) -> onnx.ModelProto:
         raise ParseError(f"not an ONNX model (damaged or truncated): {error}") from None
     if not model.HasField("graph"):
         raise ParseError("not an ONNX model: it has no graph")
+    _check_names(model)
     return model
+
+
+def _check_names(model: onnx.ModelProto) -> None:
+    """Errors: ParseError if a name is not UTF-8 (protobuf hands such strings over as bytes)."""
+    graphs: list[onnx.GraphProto] = [model.graph]
+    nodes: list[onnx.NodeProto] = [n for f in model.functions for n in f.node]
+    words: list[object] = [w for o in model.opset_import for w in (o.domain,)]
+    for f in model.functions:
+        words += [f.name, f.domain, *f.input, *f.output, *f.attribute, *(o.domain for o in f.opset_import)]
+    while graphs or nodes:
+        while graphs:
+            graph = graphs.pop()
+            nodes.extend(graph.node)
+            words.append(graph.name)
+            for info in (*graph.input, *graph.output):
+                words.append(info.name)
+                words += [d.dim_param for d in info.type.tensor_type.shape.dim]
+            words += [t.name for t in graph.initializer] + [s.values.name for s in graph.sparse_initializer]
+        while nodes:
+            node = nodes.pop()
+            words += [node.name, node.op_type, node.domain, node.overload, *node.input, *node.output]
+            for a in node.attribute:
+                words += [a.name, a.ref_attr_name]
+                if a.HasField("g"):
+                    graphs.append(a.g)
+                graphs.extend(a.graphs)
+    for word in words:
+        if not isinstance(word, str):
+            raise ParseError(f"damaged model: the name {word!r} is not UTF-8")
 
 
 def opsets_of(model: onnx.ModelProto) -> Mapping[str, int]:

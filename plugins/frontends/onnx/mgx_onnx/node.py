@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,17 @@ if TYPE_CHECKING:
 __all__ = ["Node"]
 
 _REQUIRED: Any = object()
+LOOSE = {("Cast", "to")}  # a number where opsets below 6 have a name
+
+
+@cache
+def attribute_types(op_type: str, version: int, domain: str) -> Mapping[str, int]:
+    """The types that the standard gives an operator's attributes, as numbers of ONNX's enumeration."""
+    try:
+        schema = onnx.defs.get_schema(op_type, version, domain)
+    except (onnx.defs.SchemaError, TypeError):
+        return {}
+    return {name: int(a.type.value) for name, a in schema.attributes.items()}
 
 
 class Node:
@@ -67,6 +79,9 @@ class Node:
                 raise self.error(f"attribute {name!r} is required")
             return default
         kind = onnx.AttributeProto
+        wanted = attribute_types(self.op_type, self.version, "" if self.domain == "ai.onnx" else self.domain).get(name)
+        if wanted is not None and wanted != a.type and a.type in (kind.FLOAT, kind.INT, kind.FLOATS, kind.INTS):
+            return self._coerced(a, wanted)
         match a.type:
             case kind.FLOAT:
                 return a.f
@@ -94,6 +109,26 @@ class Node:
             case kind.GRAPHS:
                 return list(a.graphs)
         return self._untyped(a, default)
+
+    def _coerced(self, a: onnx.AttributeProto, wanted: int) -> Any:
+        """A number where the standard has another kind of number, or a list of one; exporters are lax about that."""
+        kind = onnx.AttributeProto
+        values: list[Any] = [onnx.helper.get_attribute_value(a)] if a.type in (kind.FLOAT, kind.INT) else list(a.floats or a.ints)
+        if wanted in (kind.INT, kind.INTS) and all(float(v).is_integer() for v in values):
+            values = [int(v) for v in values]
+        elif wanted in (kind.FLOAT, kind.FLOATS):
+            values = [float(v) for v in values]
+        elif wanted in (kind.INT, kind.INTS):
+            raise self.error(f"attribute {a.name!r} must hold integers, got {values}")
+        if wanted in (kind.INTS, kind.FLOATS):
+            return values
+        if wanted in (kind.INT, kind.FLOAT):
+            if len(values) != 1:
+                raise self.error(f"attribute {a.name!r} must be one number, got {values}")
+            return values[0]
+        if (self.op_type, a.name) in LOOSE:
+            return values[0] if len(values) == 1 else values
+        raise self.error(f"attribute {a.name!r} must be of type {kind.AttributeType.Name(wanted)}, got {values}")
 
     def _untyped(self, a: onnx.AttributeProto, default: Any) -> Any:
         """Old exporters leave the type out: take the one field that is filled."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import onnx
@@ -15,7 +16,7 @@ from mgx_core.argument import Array
 from mgx_core.dim import Dim, DynamicDimension, Sym, symbol
 from mgx_core.shape import AnyShape
 
-from .converter import Converters
+from .converter import Converter, Converters, arity_of
 from .functions import function_body, standard_body
 from .known import Known
 from .node import Node
@@ -311,7 +312,7 @@ class GraphParser:
         if converter is None and domain == "" and onnx_lacks(proto.op_type, version):
             converter = self.context.converters.find("com.microsoft", proto.op_type, 1)
         if converter is not None:
-            made = converter(node, *inputs)
+            made = converter(node, *_fitting(node, converter, inputs))
             return tuple(made) if isinstance(made, (tuple, list)) else (made,)
         body = standard_body(node, domain, version, inputs)
         if body is not None:
@@ -367,6 +368,22 @@ class GraphParser:
         return module
 
 
+def _fitting(node: Node, converter: Converter, inputs: list[Instruction | None]) -> list[Instruction | None]:
+    """The inputs as the converter takes them.  Errors: ParseError for too few, too many, or a required one that is absent."""
+    names, least, most, optional = arity_of(converter)
+    given = list(inputs)
+    while most is not None and len(given) > most and given[-1] is None:
+        given.pop()
+    if len(given) < least or (most is not None and len(given) > most):
+        span = f"{least} or more" if most is None else f"{least}" if least == most else f"{least} to {most}"
+        raise node.error(f"takes {span} inputs ({', '.join(names)}), got {len(given)}")
+    for place, (name, value) in enumerate(zip(names, given, strict=False)):
+        if value is None and place not in optional:
+            raise node.error(f"input {place} ({name}) is required, but absent")
+    return given
+
+
+@cache
 def onnx_lacks(name: str, version: int) -> bool:
     """Whether ONNX itself has no operator of this name at this opset."""
     return not onnx.defs.has(name, version, "")

@@ -17,9 +17,11 @@ from .store import KernelCache
 
 __all__ = ["Code", "Source", "build"]
 
+JOBS = 8
+
 
 class Source(Protocol):
-    """A kernel to compile: ``name`` of the kernel in ``text``.  May have ``flags`` and ``nodes`` (names of what it was made from)."""
+    """A kernel to compile: ``name`` of the kernel in ``text``; may have ``flags`` and ``nodes``, what it was made from."""
 
     @property
     def name(self) -> str: ...
@@ -47,8 +49,10 @@ def build(
 ) -> list[Code]:
     """Code for every source, in order.  Equal texts are compiled once.
 
-    jobs: compilations at a time, by default as many as the machine has cores; batch: kernels per translation unit (0: as
-    many as keep every job busy, at most 16; parsing the prelude is most of the work for a small kernel).  Texts that share a unit keep their helpers to themselves, but macros would leak: a text that defines some is compiled alone.
+    jobs: compilations at a time, by default as many as the machine has cores, at most 8 (run-time compilers share locks).
+    batch: kernels per translation unit; 0: as many as keep every job busy, at most 16 (parsing the prelude is most of the
+    work for a small kernel).  Texts that share a unit keep their helpers to themselves, but macros would leak: a text that
+    defines some is compiled alone.
     $MGX_DUMP_KERNELS names a folder that gets every text.
     Errors: CompileError that names the kernel and the nodes it was made from.
     """
@@ -70,7 +74,7 @@ def build(
         else:
             images[key] = found
     if missing:
-        workers = jobs or len(os.sched_getaffinity(0))
+        workers = jobs or min(len(os.sched_getaffinity(0)), JOBS)
         groups = _groups(missing, batch or min(16, -(-len(missing) // workers)))
         with ThreadPoolExecutor(max(1, min(workers, len(groups)))) as pool:
             for made in pool.map(lambda group: _compile(group, arch, compiler, store), groups):
@@ -131,7 +135,9 @@ def _compile(
             image = compiler.compile(source.text, flags, arch)
         except DeviceError as error:
             nodes = getattr(source, "nodes", ())
-            raise error.located(f"kernel {source.name}" + (f" for {', '.join(map(str, nodes))}" if nodes else "")) from None
+            raise error.located(
+                f"kernel {source.name}" + (f" for {', '.join(map(str, nodes))}" if nodes else "")
+            ) from None
         store.put(_key(store, compiler, source.text, flags, arch), image)
         out[source.text, flags] = image
     return out

@@ -51,8 +51,8 @@ def cxx_version() -> str:
 def build(sources: Sequence[Path], name: str, flags: Sequence[str] = ()) -> Path:
     """A shared library of some C++ files, made once and kept in the cache directory."""
     key = hashlib.sha256("\0".join([cxx_version(), *flags]).encode())
-    for folder in {s.parent for s in sources} | {EMULATOR}:
-        for file in sorted(folder.glob("*")):
+    for parent in sorted({s.parent for s in sources} | {EMULATOR}):
+        for file in sorted(parent.glob("*")):
             if file.suffix in (".h", ".cpp"):
                 key.update(file.read_bytes())
     out = cache_directory() / "emulator" / f"{name}-{key.hexdigest()[:20]}.so"
@@ -60,8 +60,21 @@ def build(sources: Sequence[Path], name: str, flags: Sequence[str] = ()) -> Path
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent) as folder:
             made = Path(folder) / name
-            command = [find_cxx(), "-O2", "-std=c++17", "-shared", "-fPIC", "-I", str(EMULATOR), *flags, "-o", str(made)]
-            done = subprocess.run([*command, *map(str, sources), "-ldl", "-lpthread"], capture_output=True, text=True, check=False)
+            command = [
+                find_cxx(),
+                "-O2",
+                "-std=c++17",
+                "-shared",
+                "-fPIC",
+                "-I",
+                str(EMULATOR),
+                *flags,
+                "-o",
+                str(made),
+            ]
+            done = subprocess.run(
+                [*command, *map(str, sources), "-ldl", "-lpthread"], capture_output=True, text=True, check=False
+            )
             if done.returncode:
                 raise DeviceError(f"cannot build the emulated device with {find_cxx()}: {done.stderr[:2000]}")
             os.replace(made, out)
@@ -86,7 +99,18 @@ class HostCompiler:
     def compile(self, text: str, flags: Sequence[str], arch: str) -> bytes:
         """Errors: CompileError with the compiler's log."""
         wave = arch.removeprefix("host")
-        command = [find_cxx(), "-x", "c++", "-O1", "-std=c++17", "-shared", "-fPIC", "-w", *_half_flags(), f"-DWAVE={wave}"]
+        command = [
+            find_cxx(),
+            "-x",
+            "c++",
+            "-O1",
+            "-std=c++17",
+            "-shared",
+            "-fPIC",
+            "-w",
+            *_half_flags(),
+            f"-DWAVE={wave}",
+        ]
         with tempfile.TemporaryDirectory(prefix="mgx-") as folder:
             out = Path(folder) / "k.so"
             done = subprocess.run(

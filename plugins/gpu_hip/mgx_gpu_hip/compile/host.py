@@ -36,7 +36,12 @@ class HostFunction:
         self.parameters = parameters
 
     def launch(
-        self, grid: Sequence[int], block: Sequence[int], shared_bytes: int, args: Sequence[Any], order: str | int | None = None
+        self,
+        grid: Sequence[int],
+        block: Sequence[int],
+        shared_bytes: int,
+        args: Sequence[Any],
+        order: str | int | None = None,
     ) -> None:
         """Run to the end.
 
@@ -50,7 +55,7 @@ class HostFunction:
 
 
 class HostDevice:
-    """An emulated GPU; `wave` lanes wide, running threads in a chosen order (``forward``, ``backward``, ``shuffled`` or a seed)."""
+    """An emulated GPU; `wave` lanes wide, threads run ``forward``, ``backward``, ``shuffled`` or as a seed above 1 says."""
 
     def __init__(self, wave: int = 32, order: str | int = "forward", flags: Sequence[str] = ()) -> None:
         self.wave = wave
@@ -71,7 +76,9 @@ class HostDevice:
         module, function = ctypes.c_size_t(), ctypes.c_size_t()
         buffer = ctypes.create_string_buffer(image, len(image))
         self.library.hostSetDevice(0 if self.wave == 64 else 1)
-        self._check(self.library.hostModuleLoadData(ctypes.byref(module), ctypes.c_size_t(ctypes.addressof(buffer))), name)
+        self._check(
+            self.library.hostModuleLoadData(ctypes.byref(module), ctypes.c_size_t(ctypes.addressof(buffer))), name
+        )
         self._check(self.library.hostModuleGetFunction(ctypes.byref(function), module, name.encode()), name)
         return HostFunction(self, function.value, name, signature(text, name))
 
@@ -110,7 +117,7 @@ class HostDevice:
                     value = address
                 packed.append(ctypes.c_size_t(int(value or 0)))
             pointers = (ctypes.c_void_p * max(len(packed), 1))(*[ctypes.addressof(p) for p in packed])
-            shape = [*(tuple(grid) + (1, 1))[:3], *(tuple(block) + (1, 1))[:3]]
+            shape = [*(*grid, 1, 1)[:3], *(*block, 1, 1)[:3]]
             code = self.library.hostModuleLaunchKernel(
                 ctypes.c_size_t(function.handle),
                 *map(int, shape),

@@ -34,7 +34,9 @@ class OfflineClang:
             zig = [sys.executable, "-m", "ziglang"]
             self.clang, self.lld = [*zig, "clang"], [*zig, "ld.lld"]
         else:
-            raise DeviceError("a clang for AMD GPUs is missing: pip install ziglang, or name one by $MGX_CLANG (and $MGX_LLD)")
+            raise DeviceError(
+                "a clang for AMD GPUs is missing: pip install ziglang, or name one by $MGX_CLANG (and $MGX_LLD)"
+            )
 
     @cached_property
     def version(self) -> str:
@@ -48,7 +50,9 @@ class OfflineClang:
         ]  # fmt: skip
         with tempfile.TemporaryDirectory(prefix="mgx-") as folder:
             bitcode, out = Path(folder) / "k.bc", Path(folder) / "k.hsaco"
-            self._run([*self.clang, *options, *flags, "-c", "-emit-llvm", "-o", str(bitcode), "-"], complete(text), arch)
+            self._run(
+                [*self.clang, *options, *flags, "-c", "-emit-llvm", "-o", str(bitcode), "-"], complete(text), arch
+            )
             link = ["-shared", "--no-undefined", f"-plugin-opt=mcpu={plain}", "-plugin-opt=O3", "--lto-CGO3"]
             self._run([*self.lld, *link, "-o", str(out), str(bitcode)], "", arch)
             return out.read_bytes()

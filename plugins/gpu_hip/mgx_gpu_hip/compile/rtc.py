@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from mgx_core.errors import DeviceError
 
@@ -58,11 +59,11 @@ class Rtc:
         finally:
             self._call("DestroyProgram", ctypes.byref(program))
 
-    def _function(self, name: str) -> ctypes._NamedFuncPointer:
+    def _function(self, name: str) -> Any:
         return getattr(self.library, self.prefix + name)
 
     def _error(self, code: int) -> str:
-        return self._function("GetErrorString")(code).decode()
+        return str(self._function("GetErrorString")(code).decode())
 
     def _call(self, name: str, *args: object) -> None:
         code = self._function(name)(*args)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import threading
 from collections import deque
@@ -71,12 +72,16 @@ _KNOWN = {
 
 def properties_of(arch: str) -> Properties:
     """The properties of a typical device of an architecture, for compiling without one.  Errors: DeviceError if unknown."""
-    plain = arch.split(":", maxsplit=1)[0].removesuffix("a") if arch.startswith("sm_") else arch.split(":", maxsplit=1)[0]
+    plain = (
+        arch.split(":", maxsplit=1)[0].removesuffix("a") if arch.startswith("sm_") else arch.split(":", maxsplit=1)[0]
+    )
     if plain not in _KNOWN:
         raise DeviceError(f"an architecture is one of {', '.join(_KNOWN)}, got {arch!r}")
     units, shared, l2 = _KNOWN[plain]
     wave = 64 if plain.startswith("gfx9") or plain == "host64" else 32
-    return Properties(f"any {plain}", plain, units, wave, shared, min(shared, 49152 if plain.startswith("sm_") else 65536), l2=l2)
+    return Properties(
+        f"any {plain}", plain, units, wave, shared, min(shared, 49152 if plain.startswith("sm_") else 65536), l2=l2
+    )
 
 
 class Device:
@@ -91,7 +96,7 @@ class Device:
         count = driver.devices()
         if not 0 <= index < count:
             raise DeviceError(f"{driver.kind} device {index} asked for, {count} visible")
-        self._device: int = driver.out("device_get", index, type="int")
+        self._device: int = driver.out("device_get", index, type=ctypes.c_int)
         self._context: int = driver.out("context_retain", self._device)
         self._holding = 0
         self._disposals: deque[tuple[str, int]] = deque()
@@ -119,11 +124,10 @@ class Device:
         number = ATTRIBUTES[self.driver.kind].get(name)
         if number is None:
             return default
-        return int(self.driver.out("device_attribute", number, self._device, type="int"))
+        return int(self.driver.out("device_attribute", number, self._device, type=ctypes.c_int))
 
     def _properties(self) -> Properties:
-        ffi = self.driver.ffi
-        buffer = ffi.new("char[256]")
+        buffer = ctypes.create_string_buffer(256)
         self.driver.device_name(buffer, 256, self._device)
         wave = self._attribute("wave")
         static = self._attribute("shared")
@@ -134,27 +138,27 @@ class Device:
         else:
             arch = self._gfx()
         return Properties(
-            name=ffi.string(buffer).decode(),
+            name=buffer.value.decode(),
             arch=arch,
             units=self._attribute("units"),
             wave=wave,
             shared=232448 if arch == "host32" else self._attribute("shared_most", static),
             shared_static=static,
             threads=self._attribute("threads"),
-            memory=int(self.driver.out("device_memory", self._device, type="size_t")),
+            memory=int(self.driver.out("device_memory", self._device)),
             l2=self._attribute("l2"),
         )
 
     def _gfx(self) -> str:
         """The architecture stands somewhere in a structure whose layout changes with the version."""
-        buffer = self.driver.ffi.new("char[8192]")
+        buffer = ctypes.create_string_buffer(8192)
         for name in ("hipGetDevicePropertiesR0600", "hipGetDeviceProperties"):
             function = getattr(self.driver.library, name, None)
             if function is not None:
                 code = function(buffer, self._device)
                 if code:
                     raise self.driver.error(name, code)
-                found = re.search(rb"gfx[0-9a-f]{3,5}", bytes(self.driver.ffi.buffer(buffer)))
+                found = re.search(rb"gfx[0-9a-f]{3,5}", buffer.raw)
                 if found:
                     return found.group().decode()
         raise DeviceError("the HIP runtime does not tell the device's architecture")
@@ -162,9 +166,9 @@ class Device:
     def memory(self) -> tuple[int, int]:
         """(free, total) bytes as the driver sees them."""
         self.activate()
-        sizes = self.driver.ffi.new("size_t[2]")
-        self.driver.memory_info(sizes, sizes + 1)
-        return int(sizes[0]), int(sizes[1])
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.driver.memory_info(ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
 
     # things on the device
 
@@ -182,7 +186,7 @@ class Device:
         return PinnedBuffer(self, size)
 
     def load(self, image: bytes) -> Module:
-        """Code on the device; equal images that are loaded already are shared.  Errors: DeviceError if it is not for this device."""
+        """Code on the device; equal images are loaded once.  Errors: DeviceError if it is for another."""
         with self._lock:
             found = self._modules.get(image)
             if found is None:
@@ -203,7 +207,9 @@ class Device:
             self.default_stream.wait()
         return buffer
 
-    def download(self, array: npt.NDArray[Any], address: int | DeviceBuffer, stream: Stream | None = None) -> npt.NDArray[Any]:
+    def download(
+        self, array: npt.NDArray[Any], address: int | DeviceBuffer, stream: Stream | None = None
+    ) -> npt.NDArray[Any]:
         """Fill a contiguous array from device memory; waits for the stream's earlier work."""
         if not array.flags.c_contiguous:
             raise DeviceError("a contiguous array is required")
@@ -244,7 +250,11 @@ class Device:
             self.dispose(call, handle)
 
     def __repr__(self) -> str:
-        return f"{self.driver.kind}:{self.index} ({self.properties.name})" if hasattr(self, "properties") else self.driver.kind
+        return (
+            f"{self.driver.kind}:{self.index} ({self.properties.name})"
+            if hasattr(self, "properties")
+            else self.driver.kind
+        )
 
 
 class NullDevice:
@@ -266,7 +276,9 @@ class NullDevice:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise DeviceError(f"compiled for {self.arch} without a device: {name} needs one; load the program on such a machine")
+        raise DeviceError(
+            f"compiled for {self.arch} without a device: {name} needs one; load the program on such a machine"
+        )
 
     def __repr__(self) -> str:
         return f"null ({self.arch})"
@@ -282,6 +294,8 @@ def open_device(kind: str = "", index: int = 0) -> Device:
     if not kind:
         found = available()
         if not found:
-            raise DeviceError("no GPU was found: neither libamdhip64 nor libcuda loads and sees a device; the driver 'host' emulates one")
+            raise DeviceError(
+                "no GPU was found: neither libamdhip64 nor libcuda loads and sees a device; the driver 'host' emulates one"
+            )
         kind = found[0]
     return Device(load_driver(kind), index)

@@ -54,21 +54,23 @@ _rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("P
 # in a capsule's destructor the object is half gone: these take its address
 _raw_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
 _raw_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
-_deleter_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_deleter_type: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 # what exported tensors consist of and keep alive, by the address of their structure, until the consumer is done
 _exported: dict[int, tuple[Any, ...]] = {}
 
 
-@_deleter_type
 def _release(address: int) -> None:
     _exported.pop(address, None)
 
 
-@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 def _drop(capsule: int) -> None:
     if _raw_valid(capsule, _NAME):  # nobody took it over
         _exported.pop(_raw_pointer(capsule, _NAME), None)
+
+
+_release_c = _deleter_type(_release)
+_drop_c = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_drop)
 
 
 def make_capsule(
@@ -87,10 +89,10 @@ def make_capsule(
     tensor.code, tensor.bits = _CODES[dtype]
     tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
     tensor.strides = ctypes.cast(steps, ctypes.POINTER(ctypes.c_int64))
-    managed.deleter = ctypes.cast(_release, ctypes.c_void_p).value
+    managed.deleter = ctypes.cast(_release_c, ctypes.c_void_p).value
     where = ctypes.addressof(managed)
     _exported[where] = (managed, shape, steps, owner)
-    return _new(where, _NAME, ctypes.cast(_drop, ctypes.c_void_p))
+    return _new(where, _NAME, ctypes.cast(_drop_c, ctypes.c_void_p))
 
 
 class Lease:
@@ -126,7 +128,9 @@ def take_capsule(capsule: Any) -> Opened:
     tensor = managed.tensor
     dtype = _TYPES.get((tensor.code, tensor.bits))
     if tensor.lanes != 1 or dtype is None:
-        raise ParameterError(f"DLPack type code {tensor.code} of {tensor.bits} bits, {tensor.lanes} lanes, is no element type of mgx")
+        raise ParameterError(
+            f"DLPack type code {tensor.code} of {tensor.bits} bits, {tensor.lanes} lanes, is no element type of mgx"
+        )
     dims = tuple(tensor.shape[i] for i in range(tensor.ndim))
     strides = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else None
     _rename(capsule, _USED)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
-import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
-
-from cffi import FFI
 
 from mgx_core.errors import DeviceError
 
@@ -49,24 +47,8 @@ class Driver:
 
     def __init__(self, kind: str, path: str | None = None) -> None:
         self.kind = kind
-        self.ffi = ffi = FFI()
-        lines = []
-        for call in CALLS:
-            symbol = call.symbol(kind)
-            if symbol.isidentifier():
-                types = ", ".join(C_TYPES[c] for c in call.parameters(kind)) or "void"
-                lines.append(f"int {symbol}({types});")
-        prefix = {"hip": "hip", "cuda": "cu", "host": "host"}[kind]
-        if kind == "cuda":
-            lines.append("int cuGetErrorName(int, const char**); int cuGetErrorString(int, const char**);")
-        else:
-            lines.append(f"const char* {prefix}GetErrorName(int);")
-        if kind == "hip":
-            lines.append("int hipGetDevicePropertiesR0600(void*, int); int hipGetDeviceProperties(void*, int);")
-        lines += [f"const char* {prefix}LastFault(void);", f"void {prefix}SetOrder(int);"]
-        ffi.cdef("\n".join(lines))
-        self.library: Any = self._open([path] if path else candidates(kind))
-        self._prefix = prefix
+        self._prefix = {"hip": "hip", "cuda": "cu", "host": "host"}[kind]
+        self.library = self._open([path] if path else candidates(kind))
         self.missing: list[str] = []
         for call in CALLS:
             symbol = call.symbol(kind)
@@ -75,22 +57,27 @@ class Driver:
                 self.missing.append(symbol if symbol.isidentifier() else call.name)
                 setattr(self, call.name, None if call.name in OPTIONAL else self._absent(symbol))
             else:
+                function.argtypes = [C_TYPES[c] for c in call.parameters(kind)]
                 setattr(self, call.name, self._checked(function, symbol))
-        self.fault: Callable[[], bytes] | None = None
-        report = getattr(self.library, f"{prefix}LastFault", None)
-        if report is not None:
-            self.fault = lambda: ffi.string(report())
-        self._lock = threading.Lock()
+        self._error_name: Any = getattr(self.library, f"{self._prefix}GetErrorName")
+        self._fault: Any = getattr(self.library, f"{self._prefix}LastFault", None)  # emulated devices only
+        if kind == "cuda":
+            self._error_name.argtypes = [ctypes.c_int, ctypes.c_void_p]
+        else:
+            self._error_name.argtypes = [ctypes.c_int]
+            self._error_name.restype = ctypes.c_char_p
+        if self._fault is not None:
+            self._fault.restype = ctypes.c_char_p
         self.init(0)
 
     def __getattr__(self, name: str) -> Any:  # the calls are made in __init__; this only tells type checkers so
         raise AttributeError(name)
 
-    def _open(self, paths: list[str]) -> Any:
+    def _open(self, paths: list[str]) -> ctypes.CDLL:
         tried = []
         for path in paths:
             try:
-                return self.ffi.dlopen(path)
+                return ctypes.CDLL(path)
             except OSError as error:
                 tried.append(f"{path}: {error}" if os.path.exists(path) else path)
         raise DeviceError(f"the {self.kind} driver is not installed: none of {', '.join(tried)} could be loaded")
@@ -113,28 +100,26 @@ class Driver:
         """The error for a code that a call gave."""
         detail = ""
         if self.kind == "cuda":
-            text = self.ffi.new("const char**")
-            name = "unknown error"
-            if not self.library.cuGetErrorName(code, text) and text[0]:
-                name = self.ffi.string(text[0]).decode()
+            text = ctypes.c_char_p()
+            known = self._error_name(code, ctypes.byref(text)) == 0 and text.value
+            name = text.value.decode() if known and text.value else "unknown error"
         else:
-            name = self.ffi.string(getattr(self.library, f"{self._prefix}GetErrorName")(code)).decode()
-            if self.fault is not None:
-                detail = self.fault().decode(errors="replace")
+            name = (self._error_name(code) or b"unknown error").decode()
+            if self._fault is not None:
+                detail = (self._fault() or b"").decode(errors="replace")
         return CallError(symbol, name, code, detail)
 
-    def out(self, name: str, *args: Any, type: str = "uintptr_t", last: bool = False) -> Any:
+    def out(self, name: str, *args: Any, type: Any = ctypes.c_size_t, last: bool = False) -> Any:
         """Make a call whose first (or last) parameter takes the address of a result; the result."""
-        result = self.ffi.new(type + "*")
-        call = getattr(self, name)
+        result = type()
         if last:
-            call(*args, result)
+            getattr(self, name)(*args, ctypes.byref(result))
         else:
-            call(result, *args)
-        return result[0]
+            getattr(self, name)(ctypes.byref(result), *args)
+        return result.value
 
     def devices(self) -> int:
-        return int(self.out("device_count", type="int"))
+        return int(self.out("device_count", type=ctypes.c_int))
 
 
 @cache

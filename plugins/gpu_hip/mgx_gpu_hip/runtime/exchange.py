@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
+
+from mgx_core import Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import DeviceError, ParameterError
 
@@ -46,6 +49,27 @@ class DeviceArray:
     @property
     def address(self) -> int:
         return self.buffer.address + self.offset if self.buffer.address else 0
+
+    # what mgx_core asks of values that lie in a device's memory
+
+    @property
+    def device_shape(self) -> Shape:
+        return Shape(self.dtype, self.dims, self.strides)
+
+    @property
+    def device_address(self) -> int:
+        return self.address
+
+    def to_host(self) -> Any:
+        """A copy in host memory, row-major."""
+        if self.stream is not None:
+            self.stream.wait()
+        span = Shape(self.dtype, self.dims, self.strides).element_space()
+        flat = np.empty(span, self.dtype.numpy)
+        if span:
+            self.buffer.device.download(flat, self.address)
+        steps = [s * self.dtype.size for s in self.strides]
+        return np.ascontiguousarray(np.lib.stride_tricks.as_strided(flat, self.dims, steps)).reshape(self.dims)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -119,7 +143,9 @@ def import_array(device: Device, value: Any, stream: Stream | None = None) -> De
         return _from_dlpack(device, value, stream)
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is None:
-        raise ParameterError(f"a {type(value).__name__} is no device array: it has neither DLPack nor __cuda_array_interface__")
+        raise ParameterError(
+            f"a {type(value).__name__} is no device array: it has neither DLPack nor __cuda_array_interface__"
+        )
     address, _ = interface["data"]
     dtype = dt.of(interface["typestr"])
     dims = tuple(interface["shape"])
@@ -128,7 +154,9 @@ def import_array(device: Device, value: Any, stream: Stream | None = None) -> De
     made_on = interface.get("stream")
     if made_on is not None and stream is not None:
         stream.after(Stream(device, 0 if made_on in (1, 2) else int(made_on)))
-    return DeviceArray(DeviceBuffer(device, address or 0, _span(dims, strides) * dtype.size, value), dtype, dims, strides)
+    return DeviceArray(
+        DeviceBuffer(device, address or 0, _span(dims, strides) * dtype.size, value), dtype, dims, strides
+    )
 
 
 def _span(dims: Sequence[int], strides: Sequence[int]) -> int:

@@ -45,7 +45,9 @@ class CallError(DeviceError):
 
     def __init__(self, call: str, error: str, code: int, detail: str = "") -> None:
         help = advice(code)
-        super().__init__(f"{call}: {error} ({code})" + (f": {detail}" if detail else "") + (f"; {help}" if help else ""))
+        super().__init__(
+            f"{call}: {error} ({code})" + (f": {detail}" if detail else "") + (f"; {help}" if help else "")
+        )
         self.call = call
         self.error = error
         self.code = code

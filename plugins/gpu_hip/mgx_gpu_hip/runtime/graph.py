@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -27,10 +28,7 @@ class Graph:
 
     def nodes(self) -> int:
         """Number of operations."""
-        ffi = self.device.driver.ffi
-        count = ffi.new("size_t*")
-        self.device.driver.graph_nodes(self.handle, 0, count)
-        return int(count[0])
+        return int(self.device.driver.out("graph_nodes", self.handle, 0, last=True))
 
     def instantiate(self) -> GraphExec:
         return GraphExec(self)
@@ -65,9 +63,9 @@ class GraphExec:
         driver = self.device.driver
         try:
             if driver.kind == "cuda":
-                driver.graph_update(self.handle, graph.handle, driver.ffi.new("unsigned char[64]"))
+                driver.graph_update(self.handle, graph.handle, (ctypes.c_ubyte * 64)())
             else:
-                driver.graph_update(self.handle, graph.handle, driver.ffi.new("uintptr_t*"), driver.ffi.new("int*"))
+                driver.graph_update(self.handle, graph.handle, (ctypes.c_size_t * 1)(), (ctypes.c_int * 1)())
         except CallError as error:
             if error.code == UPDATE_FAILED:
                 return False
@@ -99,7 +97,9 @@ class Capture:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         device = self.stream.device
         try:
             handle = device.driver.out("capture_end", self.stream.handle, last=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
+import ctypes
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -63,10 +65,8 @@ class DeviceBuffer:
 
     def __del__(self) -> None:
         if getattr(self, "_pool", None) is not None:
-            try:
+            with contextlib.suppress(DeviceError):  # the device is gone
                 self.free()
-            except DeviceError:
-                pass  # the device is gone
 
     def __repr__(self) -> str:
         return f"{self.size} bytes at {self.address:#x} of {self.device}"
@@ -171,13 +171,14 @@ class PinnedBuffer:
         self.device = device
         self.size = size
         self.address = device.driver.out("host_malloc", max(size, 1), 0)
-        ffi = device.driver.ffi
-        self._view = ffi.buffer(ffi.cast("char*", self.address), size)
+        self._view = (ctypes.c_ubyte * size).from_address(self.address)
 
     def array(self, dtype: Any, lens: tuple[int, ...], offset: int = 0) -> npt.NDArray[Any]:
         """A window as an array; it must not outlive the buffer."""
         count = int(np.prod(lens, dtype=np.int64))
-        return np.frombuffer(self._view, np.uint8, count * np.dtype(dtype).itemsize, offset).view(dtype).reshape(lens)
+        size = count * np.dtype(dtype).itemsize
+        array: npt.NDArray[Any] = np.ctypeslib.as_array(self._view)[offset : offset + size].view(dtype).reshape(lens)
+        return array
 
     def __del__(self) -> None:
         if getattr(self, "address", 0):

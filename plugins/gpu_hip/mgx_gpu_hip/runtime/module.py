@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,7 @@ class Module:
         device.activate()
         self.device = device
         self.handle = 0
-        data = device.driver.ffi.from_buffer(image)
-        self.handle = device.driver.out("module_load", int(device.driver.ffi.cast("uintptr_t", data)))
+        self.handle = device.driver.out("module_load", ctypes.cast(ctypes.c_char_p(image), ctypes.c_void_p).value)
 
     def function(self, name: str, codes: str) -> Function:
         """A kernel; `codes` has a letter of the struct module per parameter, P for addresses.
@@ -62,11 +62,13 @@ class Function:
         """What the compiled kernel uses: most threads of a block, bytes of shared and of spilled memory, registers."""
         numbers = {"threads": 0, "shared": 1, "spilled": 3, "registers": 4}
         out = self.device.driver.out
-        return {key: int(out("function_get", number, self.handle, type="int")) for key, number in numbers.items()}
+        return {
+            key: int(out("function_get", number, self.handle, type=ctypes.c_int)) for key, number in numbers.items()
+        }
 
     def resident(self, threads: int, shared: int = 0) -> int:
         """Blocks that one unit can hold at a time."""
-        return int(self.device.driver.out("occupancy", self.handle, threads, shared, type="int"))
+        return int(self.device.driver.out("occupancy", self.handle, threads, shared, type=ctypes.c_int))
 
     def bind(
         self, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[Any], overlap: bool = False
@@ -74,7 +76,9 @@ class Function:
         """A launch that can be repeated at little cost; `args` are addresses (or device buffers) and numbers."""
         return Launch(self, grid, block, shared, args, overlap)
 
-    def launch(self, stream: Stream, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[Any]) -> None:
+    def launch(
+        self, stream: Stream, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[Any]
+    ) -> None:
         Launch(self, grid, block, shared, args)(stream.handle)
 
     def allow_shared(self, size: int) -> None:
@@ -96,10 +100,16 @@ class Launch:
     of the prelude before it touches memory that other kernels write or read.  Devices without it run in order.
     """
 
-    __slots__ = ("_call", "_config", "_head", "_keep", "_pack", "_params", "_tail", "block", "function", "grid", "shared")
+    __slots__ = ("_call", "_config", "_head", "_pack", "_params", "_tail", "block", "function", "grid", "shared")
 
     def __init__(
-        self, function: Function, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[Any], overlap: bool = False
+        self,
+        function: Function,
+        grid: Sequence[int],
+        block: Sequence[int],
+        shared: int,
+        args: Sequence[Any],
+        overlap: bool = False,
     ) -> None:
         if len(args) != len(function.codes):
             raise ParameterError(f"{function.name} takes {len(function.codes)} arguments, got {len(args)}")
@@ -109,19 +119,15 @@ class Launch:
         self.shared = int(shared)
         function.allow_shared(self.shared)
         driver = function.device.driver
-        ffi = driver.ffi
-        pack = ffi.new("unsigned long long[]", max(len(args), 1))  # 8 bytes per argument
-        base = int(ffi.cast("uintptr_t", pack))
-        params = ffi.new("uintptr_t[]", [base + 8 * i for i in range(len(args))] or [0])
-        self._pack = ffi.buffer(pack)
-        self._keep = pack
-        self._params = params
+        self._pack = (ctypes.c_ulonglong * max(len(args), 1))()  # 8 bytes per argument
+        base = ctypes.addressof(self._pack)
+        self._params = (ctypes.c_size_t * max(len(args), 1))(*[base + 8 * i for i in range(len(args))])
         self._config: Any = None
         if overlap and driver.launch_extended is not None:
             self._config = _Extended(driver, self)
         self._call = driver.launch
         self._head = (function.handle, *self.grid, *self.block, self.shared)
-        self._tail = (int(ffi.cast("uintptr_t", params)), 0)
+        self._tail = (ctypes.addressof(self._params), 0)
         for index, value in enumerate(args):
             self.set(index, value)
 
@@ -151,16 +157,14 @@ class _Extended:
     SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 
     def __init__(self, driver: Any, launch: Launch) -> None:
-        ffi = driver.ffi
         self.driver = driver
         self.function = launch.function.handle
-        self.attribute = ffi.new("unsigned char[]", 72)  # id, padding to 8, a union of 64 bytes
-        struct.pack_into("=IIi", ffi.buffer(self.attribute), 0, self.SERIALIZATION, 0, 1)
-        self.config = ffi.new("unsigned char[]", 56)
-        self.view = ffi.buffer(self.config)
-        struct.pack_into("=7I", self.view, 0, *launch.grid, *launch.block, launch.shared)
-        struct.pack_into("=QI", self.view, 40, int(ffi.cast("uintptr_t", self.attribute)), 1)
+        self.attribute = (ctypes.c_ulonglong * 9)()  # id, padding to 8, a union of 64 bytes
+        struct.pack_into("=IIi", self.attribute, 0, self.SERIALIZATION, 0, 1)
+        self.config = (ctypes.c_ulonglong * 7)()
+        struct.pack_into("=7I", self.config, 0, *launch.grid, *launch.block, launch.shared)
+        struct.pack_into("=QI", self.config, 40, ctypes.addressof(self.attribute), 1)
 
     def __call__(self, stream: int, params: int) -> None:
-        struct.pack_into("=Q", self.view, 32, stream)
+        struct.pack_into("=Q", self.config, 32, stream)
         self.driver.launch_extended(self.config, self.function, params, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING, Any
 
 from .failures import NOT_READY, CallError
@@ -41,7 +42,7 @@ class Event:
 
     def since(self, earlier: Event) -> float:
         """Milliseconds from an earlier event; both must have been made with timing and be reached."""
-        return float(self.device.driver.out("event_elapsed", earlier.handle, self.handle, type="float"))
+        return float(self.device.driver.out("event_elapsed", earlier.handle, self.handle, type=ctypes.c_float))
 
     def __del__(self) -> None:
         handle = getattr(self, "handle", 0)

@@ -6,7 +6,8 @@ s string.  Where the vendors' types differ they stand as ``HIP|CUDA``.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+import ctypes
+from typing import Any, Final, NamedTuple
 
 __all__ = ["ATTRIBUTES", "CALLS", "C_TYPES", "OPTIONAL", "Call"]
 
@@ -28,15 +29,15 @@ class Call(NamedTuple):
         return self.types[1 if kind == "cuda" else 0]
 
 
-C_TYPES: Final = {
-    "p": "uintptr_t",
-    "P": "void*",
-    "z": "size_t",
-    "u": "unsigned",
-    "i": "int",
-    "k": "unsigned long long",
-    "b": "unsigned char",
-    "s": "const char*",
+C_TYPES: Final[dict[str, Any]] = {
+    "p": ctypes.c_size_t,
+    "P": ctypes.c_void_p,
+    "z": ctypes.c_size_t,
+    "u": ctypes.c_uint,
+    "i": ctypes.c_int,
+    "k": ctypes.c_ulonglong,
+    "b": ctypes.c_ubyte,
+    "s": ctypes.c_char_p,
 }
 
 _TABLE: Final = """

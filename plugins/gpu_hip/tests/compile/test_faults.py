@@ -60,7 +60,9 @@ def test_a_shuffle_without_all_lanes(emulated):
 def test_reads_and_writes_past_an_end(emulated):
     text = "KERNEL(64) k(const float* x, float* y, u32 n) { u32 i = threadIdx.x; if (i < n) y[i] = x[i]; }"
     x, y = np.ones(40, np.float32), np.zeros(64, np.float32)
-    with pytest.raises(DeviceError, match=r"thread \(40, 0, 0\): access out of bounds .*byte 160 of an allocation of 160 bytes"):
+    with pytest.raises(
+        DeviceError, match=r"thread \(40, 0, 0\): access out of bounds .*byte 160 of an allocation of 160 bytes"
+    ):
         run(emulated, text, (1,), (64,), [x, y, 41])
     with pytest.raises(DeviceError, match=r"byte 160 of an allocation of 160 bytes"):
         run(emulated, text, (1,), (64,), [y, x, 41])
@@ -81,14 +83,16 @@ def test_writes_before_a_start(emulated):
 
 
 def test_memory_that_was_never_written_is_nan(emulated):
-    text = "KERNEL(64) k(float* y) { SHARED(float, s, [64]); if (threadIdx.x != 9) s[threadIdx.x] = 1; __syncthreads(); y[threadIdx.x] = s[threadIdx.x]; }"
+    text = """KERNEL(64) k(float* y) { SHARED(float, s, [64]); if (threadIdx.x != 9) s[threadIdx.x] = 1;
+      __syncthreads(); y[threadIdx.x] = s[threadIdx.x]; }"""
     y = np.zeros(64, np.float32)
     run(emulated, text, (1,), (64,), [y])
     assert np.isnan(y[9]) and np.isnan(y).sum() == 1
 
 
 def test_shared_memory_does_not_survive_a_block(emulated):
-    text = "KERNEL(64) k(float* y) { SHARED(float, s, [64]); if (blockIdx.x == 0) s[threadIdx.x] = 1; __syncthreads(); y[blockIdx.x * 64 + threadIdx.x] = s[threadIdx.x]; }"
+    text = """KERNEL(64) k(float* y) { SHARED(float, s, [64]); if (blockIdx.x == 0) s[threadIdx.x] = 1;
+      __syncthreads(); y[blockIdx.x * 64 + threadIdx.x] = s[threadIdx.x]; }"""
     y = np.zeros(128, np.float32)
     run(emulated, text, (2,), (64,), [y])
     assert (y[:64] == 1).all() and np.isnan(y[64:]).all()
@@ -97,7 +101,8 @@ def test_shared_memory_does_not_survive_a_block(emulated):
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_shared_arrays_end_where_they_say(emulated, dynamic):
     array = "SHARED_DYNAMIC(float, s)" if dynamic else "SHARED(float, s, [64])"
-    text = f"KERNEL(64) k(float* y, u32 n) {{ {array}; s[threadIdx.x + n] = 1; __syncthreads(); y[threadIdx.x] = s[threadIdx.x + n]; }}"
+    text = f"""KERNEL(64) k(float* y, u32 n) {{ {array}; s[threadIdx.x + n] = 1; __syncthreads();
+      y[threadIdx.x] = s[threadIdx.x + n]; }}"""
     y = np.zeros(64, np.float32)
     run(emulated, text, (1,), (64,), [y, 0], shared=256)
     assert (y == 1).all()
@@ -106,14 +111,15 @@ def test_shared_arrays_end_where_they_say(emulated, dynamic):
 
 
 def test_too_much_shared_memory(emulated):
-    text = "KERNEL(64) k(float* y) { SHARED(float, s, [40000]); SHARED(float, t, [40000]); s[threadIdx.x] = 0; y[threadIdx.x] = t[0]; }"
+    text = """KERNEL(64) k(float* y) { SHARED(float, s, [40000]); SHARED(float, t, [40000]);
+      s[threadIdx.x] = 0; y[threadIdx.x] = t[0]; }"""
     with pytest.raises(DeviceError, match="bytes of shared memory, the device has"):
         run(emulated, text, (1,), (64,), [np.zeros(64, np.float32)])
 
 
 def test_vectors_that_are_not_aligned(emulated):
     text = "KERNEL(64) k(const float* x, float* y) { stv(y, ldv<float, 4>(x + 1)); }"
-    with pytest.raises(DeviceError, match="access of 16 bytes .* is not aligned"):
+    with pytest.raises(DeviceError, match=r"access of 16 bytes .* is not aligned"):
         run(emulated, text, (1,), (64,), [np.zeros(64, np.float32), np.zeros(64, np.float32)])
 
 
@@ -125,9 +131,10 @@ def test_division_by_zero_and_wild_pointers(emulated):
 
 
 def test_a_stack_that_is_too_small(emulated):
-    text = "DEV int deep(int n, volatile int* p) { volatile int a[4096]; a[0] = n; return n ? deep(n - 1, a) + a[0] : p[0]; } KERNEL(64) k(i32* y) { y[0] = deep(100, y); }"
+    text = """DEV int deep(int n, volatile int* p) { volatile int a[4096]; a[0] = n;
+      return n ? deep(n - 1, a) + a[0] : p[0]; } KERNEL(64) k(i32* y) { y[0] = deep(100, y); }"""
     text = text.replace("DEV int", "int")
-    with pytest.raises(DeviceError, match="past the end of the thread's stack|out of bounds"):
+    with pytest.raises(DeviceError, match=r"past the end of the thread's stack|out of bounds"):
         run(emulated, text, (1,), (64,), [np.zeros(1, np.int32)])
 
 

@@ -71,7 +71,10 @@ def test_functions_agree_with_numpy(lanes, rng, flags, dtype):
 def test_fast_functions_are_good_to_a_millionth(lanes, rng):
     kernel = lanes.compile(text("fast", FAST, {"div": None}), "f32")
     x, y = points(rng, np.float32, 20.0)
-    x, y = np.nan_to_num(x, nan=1, posinf=30, neginf=-30), np.where(y == 0, 1, np.nan_to_num(y, nan=1, posinf=3, neginf=-3))
+    x, y = (
+        np.nan_to_num(x, nan=1, posinf=30, neginf=-30),
+        np.where(y == 0, 1, np.nan_to_num(y, nan=1, posinf=3, neginf=-3)),
+    )
     y = y.astype(np.float32)
     out = np.zeros((len(FAST) + 1, 512), np.float32)
     kernel((1,), (512,), 0, [x, y, out, 512])
@@ -105,6 +108,7 @@ def test_integer_functions_follow_the_primitives(lanes, rng, type, dtype):
 
 def test_division_of_the_lowest_integer_by_minus_one_wraps(lanes):
     x, y, out = np.array([-(1 << 31)], np.int32), np.array([-1], np.int32), np.zeros(3, np.int32)
-    source = "KERNEL(64) k(const i32* x, const i32* y, i32* o) { o[0] = m::div(x[0], y[0]); o[1] = m::mod(x[0], y[0]); o[2] = m::fmod(x[0], y[0]); }"
+    source = """KERNEL(64) k(const i32* x, const i32* y, i32* o) { o[0] = m::div(x[0], y[0]);
+      o[1] = m::mod(x[0], y[0]); o[2] = m::fmod(x[0], y[0]); }"""
     lanes.compile(source)((1,), (32,), 0, [x, y, out])
     assert out.tolist() == [-(1 << 31), 0, 0]

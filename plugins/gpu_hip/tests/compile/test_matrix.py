@@ -29,7 +29,7 @@ PRODUCT = """KERNEL(64) k(const {T}* a, const {T}* b, float* c, u32 n, u32 depth
 }}"""
 LOADS = {
     "shared": ("b[(k + e / 16) * n + e % 16]", "frag_load_a_shared(fa, &sa[0][0], 24); frag_load_b_shared(fb, &sb[0][0], 24);"),
-    "shared transposed": ("b[(k + e % 16) * n + e / 16]", "frag_load_a_shared(fa, &sa[0][0], 24); frag_load_bt_shared(fb, &sb[0][0], 24);"),
+    "shared transposed": ("b[(k + e % 16) * n + e / 16]", "frag_load_a_shared(fa, sa[0], 24); frag_load_bt_shared(fb, sb[0], 24);"),
     "any": ("b[(k + e / 16) * n + e % 16]", "frag_load_a(fa, a + k, depth); frag_load_b(fb, b + k * n, n);"),
     "any transposed": ("b[(k + e % 16) * n + e / 16]", "frag_load_a(fa, a + k, depth); frag_load_bt(fb, &sb[0][0], 24);"),
 }  # fmt: skip
@@ -55,9 +55,9 @@ def test_products(unit, rng, type, load):
 
 @pytest.mark.parametrize("type", TYPES)
 def test_sums_become_operands_and_rows_reduce(unit, rng, type):
-    source = """KERNEL(64) k(const {T}* a, const {T}* b, const {T}* d, {T}* e, float* most) {{
-      SHARED({T}, scratch, [256]);
-      frag_a<{T}> fa; frag_b<{T}> fb; frag_c c; frag_fill(c, 0.f);
+    source = f"""KERNEL(64) k(const {type}* a, const {type}* b, const {type}* d, {type}* e, float* most) {{
+      SHARED({type}, scratch, [256]);
+      frag_a<{type}> fa; frag_b<{type}> fb; frag_c c; frag_fill(c, 0.f);
       frag_load_a(fa, a, 16); frag_load_bt(fb, b, 16); frag_mma(c, fa, fb);
       float row[FRAG_ROWS];
       for (u32 s = 0; s < FRAG_ROWS; ++s) row[s] = -m::inf();
@@ -66,7 +66,7 @@ def test_sums_become_operands_and_rows_reduce(unit, rng, type):
       frag_c_to_a(fa, c, scratch);
       frag_load_b(fb, d, 16); frag_fill(c, 1.f); frag_mma(c, fa, fb);
       frag_store(c, e, 16);
-    }}""".format(T=type)
+    }}"""
     dtype = TYPES[type]
     a, b, d = (rng.integers(-2, 3, (16, 16)).astype(dtype) for _ in range(3))
     e, most = np.zeros((16, 16), dtype), np.zeros(16, np.float32)

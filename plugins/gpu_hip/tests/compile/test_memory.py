@@ -12,9 +12,12 @@ TYPES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("type", "count"), [("float", 4), ("float", 2), ("half_t", 8), ("half_t", 2), ("u8", 16), ("u8", 1), ("double", 2)])
+@pytest.mark.parametrize(
+    ("type", "count"), [("float", 4), ("float", 2), ("half_t", 8), ("half_t", 2), ("u8", 16), ("u8", 1), ("double", 2)]
+)
 def test_vectors_move_whole(runner, rng, type, count):
-    source = f"""KERNEL(64) k(const {type}* x, {type}* y) {{ vec<{type}, {count}> v = ldv<{type}, {count}>(x + threadIdx.x * {count});
+    source = f"""KERNEL(64) k(const {type}* x, {type}* y) {{
+      vec<{type}, {count}> v = ldv<{type}, {count}>(x + threadIdx.x * {count});
       for (int i = 0; i < {count} / 2; ++i) {{ {type} t = v.v[i]; v.v[i] = v.v[{count} - 1 - i]; v.v[{count} - 1 - i] = t; }}
       stv(y + threadIdx.x * {count}, v); }}"""
     x = rng.integers(0, 100, (64, count)).astype(TYPES.get(type, np.uint8))
@@ -43,7 +46,9 @@ PIPELINE = """KERNEL(64) k(const float* x, float* y, u32 steps) {
 def test_copies_arrive_when_waited_for_and_zeros_where_invalid(runner, rng):
     x = rng.integers(0, 9, (3, 256)).astype(np.float32)
     y = np.zeros(64, np.float32)
-    runner.compile(PIPELINE.replace("WAIT", "if (s + 1 < steps) async_wait<1>(); else async_wait<0>();"))((1,), (64,), 0, [x, y, 3])
+    runner.compile(PIPELINE.replace("WAIT", "if (s + 1 < steps) async_wait<1>(); else async_wait<0>();"))(
+        (1,), (64,), 0, [x, y, 3]
+    )
     np.testing.assert_array_equal(y, np.roll(x, -64, 1).reshape(3, 64, 4).sum((0, 2)))
 
 
@@ -77,15 +82,16 @@ def test_dot_of_four_bytes(runner, rng):
     x, y, c = (rng.integers(-128, 128, (64, 4)).astype(np.int8) for _ in range(3))
     out = np.zeros(64, np.int32)
     c = c[:, 0].astype(np.int32)
-    runner.compile("KERNEL(64) k(const i32* x, const i32* y, const i32* c, i32* o) { u32 i = threadIdx.x; o[i] = dot4(x[i], y[i], c[i]); }")(
-        (1,), (64,), 0, [x, y, c, out]
-    )
+    runner.compile(
+        "KERNEL(64) k(const i32* x, const i32* y, const i32* c, i32* o) { u32 i = threadIdx.x; o[i] = dot4(x[i], y[i], c[i]); }"
+    )((1,), (64,), 0, [x, y, c, out])
     np.testing.assert_array_equal(out, (x.astype(np.int32) * y).sum(1) + c)
 
 
 def test_indices_cover_grid_and_block(runner):
     source = """KERNEL(1024) k(i32* o) {
-      u32 b = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z), t = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+      u32 b = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z),
+        t = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
       o[b * 64 + t] = (i32)(b * 64 + thread_id()); }"""
     out = np.zeros(2 * 3 * 4 * 64, np.int32)
     runner.compile(source)((2, 3, 4), (8, 4, 2), 0, [out])

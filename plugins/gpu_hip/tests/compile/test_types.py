@@ -41,8 +41,9 @@ def test_floats_round_to_the_nearest_narrow_value(lanes, rng, type):
     every = np.sort(every[np.isfinite(every)])
     halves = (every[1:].astype(np.float64) + every[:-1].astype(np.float64)) / 2
     exponents = rng.uniform(-50, 40, 4000)
-    x = np.concatenate([every, halves, np.nextafter(halves.astype(np.float32), np.float32(1e30)),
-                        rng.choice([-1, 1], 4000) * 2.0**exponents, [0.0, -0.0, np.inf, -np.inf, np.nan]]).astype(np.float32)  # fmt: skip
+    above = np.nextafter(halves.astype(np.float32), np.float32(1e30))
+    spread = rng.choice([-1, 1], 4000) * 2.0**exponents
+    x = np.concatenate([every, halves, above, spread, [0.0, -0.0, np.inf, -np.inf, np.nan]]).astype(np.float32)
     got = converted(lanes, "float", type, x, numpy)
     with np.errstate(all="ignore"):
         want = x.astype(numpy)
@@ -56,10 +57,18 @@ def test_floats_round_to_the_nearest_narrow_value(lanes, rng, type):
 @pytest.mark.parametrize("source", ["float", "double", "half_t", "i32", "i64", "u8", "bool"])
 def test_conversions_follow_the_core(lanes, source, target):
     numpy = np.dtype(NARROW.get(source) or OTHERS[source])
-    values = np.array([0, 1, -1, 2.5, -2.5, 127.5, 128, 300, -300, 70000, 3e9, -3e9, 1e19, -1e19, 1e20, np.inf, -np.inf, np.nan])
+    values = np.array(
+        [0, 1, -1, 2.5, -2.5, 127.5, 128, 300, -300, 70000, 3e9, -3e9, 1e19, -1e19, 1e20, np.inf, -np.inf, np.nan]
+    )
     if numpy.kind in "iu":
         info = np.iinfo(numpy)
-        values = np.array([v for v in (0, 1, -1, 2, 127, 128, 200, 255, 300, -300, 70000, -(1 << 31), 1 << 40) if info.min <= v <= info.max])
+        values = np.array(
+            [
+                v
+                for v in (0, 1, -1, 2, 127, 128, 200, 255, 300, -300, 70000, -(1 << 31), 1 << 40)
+                if info.min <= v <= info.max
+            ]
+        )
     elif numpy.kind == "b":
         values = np.array([0, 1])
     with np.errstate(all="ignore"):

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 ORDERS = ["forward", "backward", "shuffled"]
-TYPES = {"float": np.float32, "double": np.float64, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "half_t": np.float16}
+TYPES = {
+    "float": np.float32,
+    "double": np.float64,
+    "i32": np.int32,
+    "i64": np.int64,
+    "u8": np.uint8,
+    "half_t": np.float16,
+}
 
 
 def data(rng, dtype, n):
@@ -20,7 +27,8 @@ def test_shuffles_move_values_between_lanes(runner, rng, type, order):
     source = f"""KERNEL(256) k(const {type}* x, {type}* y, u32 n) {{
       u32 i = threadIdx.x;
       {type} v = x[i];
-      y[i] = wave_xor(v, 5), y[n + i] = wave_get(v, (lane_id() * 7 + 3) % WAVE), y[2 * n + i] = wave_down(v, 3), y[3 * n + i] = wave_up(v, 2);
+      y[i] = wave_xor(v, 5), y[n + i] = wave_get(v, (lane_id() * 7 + 3) % WAVE),
+        y[2 * n + i] = wave_down(v, 3), y[3 * n + i] = wave_up(v, 2);
     }}"""
     x = data(rng, TYPES[type], n)
     y = np.zeros((4, n), TYPES[type])
@@ -36,7 +44,8 @@ def test_shuffles_move_values_between_lanes(runner, rng, type, order):
 def test_ballots_give_a_bit_a_lane(runner, rng):
     source = """KERNEL(256) k(const i32* x, u64* y, i32* t) { u64 b = wave_ballot(x[threadIdx.x] > 50);
       if (lane_id() == 0) y[wave_id()] = b;
-      t[threadIdx.x] = (i32)bit_count(b) + (wave_any(x[threadIdx.x] == 7) ? 1000 : 0) + (wave_all(x[threadIdx.x] < 100) ? 10000 : 0); }"""
+      t[threadIdx.x] = (i32)bit_count(b) + (wave_any(x[threadIdx.x] == 7) ? 1000 : 0);
+      t[threadIdx.x] += (wave_all(x[threadIdx.x] < 100) ? 10000 : 0); }"""
     x = data(rng, np.int32, 128)
     x[:64] %= 5
     x[3] = 7
@@ -69,7 +78,8 @@ def test_block_reductions(runner, rng, threads, order):
 
 
 def test_reductions_over_part_of_a_wave_and_nan(runner, rng):
-    source = """KERNEL(64) k(const float* x, float* y) { y[threadIdx.x] = wave_reduce<Sum, 8>(x[threadIdx.x]); y[64 + threadIdx.x] = wave_reduce<Max>(x[threadIdx.x]); }"""
+    source = """KERNEL(64) k(const float* x, float* y) { y[threadIdx.x] = wave_reduce<Sum, 8>(x[threadIdx.x]);
+      y[64 + threadIdx.x] = wave_reduce<Max>(x[threadIdx.x]); }"""
     x = data(rng, np.float32, 64)
     y = np.zeros((2, 64), np.float32)
     x[5] = np.nan

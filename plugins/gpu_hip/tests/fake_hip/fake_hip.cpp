@@ -57,6 +57,7 @@ int hiprtcCompileProgram(Program* p, int n, const char** options) {
   for (int i = 0; i < n; ++i) {
     std::string o = options[i];
     if (o == "--offload-arch=gfx90a" || o == "--offload-arch=gfx1100") known = true;
+    if (o == "--offload-arch=gfx1100") flags += " -DFRAG=3";  // its matrix instruction
     if (o.rfind("-D", 0) == 0) flags += " " + o;
   }
   if (!known) return p->log = "error: unknown target", 6;

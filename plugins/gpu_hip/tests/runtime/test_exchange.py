@@ -31,7 +31,7 @@ def test_numpy_reads_our_arrays(device, rng, dtype):
 def test_strides_and_offsets(device):
     x = np.arange(24, dtype=np.float32)
     array = DeviceArray(device.upload(x), dt.float32, (3, 2), (8, 2), offset=4)
-    np.testing.assert_array_equal(np.from_dlpack(array), x[1:].reshape(-1)[: 20].reshape(5, 4)[::2, ::2])
+    np.testing.assert_array_equal(np.from_dlpack(array), x[1:].reshape(-1)[:20].reshape(5, 4)[::2, ::2])
 
 
 def test_the_buffer_lives_as_long_as_a_consumer(device):
@@ -100,7 +100,14 @@ def test_the_cuda_array_interface(fake_driver):
     stream = amd.stream()
     array = DeviceArray(amd.allocate(96), dt.float32, (2, 3), (4, 1), stream=stream)
     interface = array.__cuda_array_interface__
-    assert interface == {"version": 3, "shape": (2, 3), "typestr": "<f4", "data": (array.address, False), "strides": (16, 4), "stream": stream.handle}
+    assert interface == {
+        "version": 3,
+        "shape": (2, 3),
+        "typestr": "<f4",
+        "data": (array.address, False),
+        "strides": (16, 4),
+        "stream": stream.handle,
+    }
     assert is_device_array(array) and not is_device_array(np.ones(3))
 
     class Other:

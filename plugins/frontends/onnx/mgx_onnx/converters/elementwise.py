@@ -29,8 +29,11 @@ BINARY: Final[Mapping[str, str]] = {
 
 
 def operands(n: Node, a: Instruction, b: Instruction) -> list[Instruction]:
-    """Two operands brought to common extents: by numpy's rule, under opset 7 by attributes `broadcast` and `axis`."""
-    if n.version < 7 and n.attr("broadcast", 0) and n.has("axis"):
+    """Two operands brought to common extents: by numpy's rule, or as attributes `broadcast` and `axis` say.
+
+    Only opsets below 7 have these attributes; exporters left them in later models, too.
+    """
+    if n.attr("broadcast", 0) and n.has("axis"):
         dims, rank = b.shape.dims, a.shape.rank
         axis = n.attr("axis")
         axis += rank if axis < 0 else 0

@@ -14,6 +14,18 @@ from ..tensors import dtype_of
 __all__ = ["as_rows", "convolution_attributes", "dequantized", "dynamic_quantize", "integer_product", "requantized"]
 
 
+def block_size(n: Node, x: Instruction, scale: Instruction) -> int:
+    """The attribute, or where it is missing what the extents of x and of its scale say."""
+    stated: int = n.attr("block_size", 0)
+    if stated or not x.shape.ranked or x.shape.rank < 2 or scale.shape.rank != x.shape.rank:
+        return stated
+    (axis,) = n.axes([n.attr("axis", 1)], x.shape.rank)
+    length, blocks = x.shape.dims[axis], scale.shape.dims[axis]
+    if not isinstance(length, int) or not isinstance(blocks, int) or blocks < 1 or length == blocks or length % blocks:
+        return stated
+    return length // blocks if blocks > 1 else stated
+
+
 @converts("QuantizeLinear", since=10)
 @converts("QuantizeLinear", domain="com.microsoft")
 def quantize_linear(n: Node, x: Instruction, scale: Instruction, zero_point: Instruction | None = None) -> Instruction:
@@ -28,7 +40,7 @@ def quantize_linear(n: Node, x: Instruction, scale: Instruction, zero_point: Ins
         scale,
         zero_point,
         axis=n.attr("axis", 1),
-        block_size=n.attr("block_size", 0),
+        block_size=block_size(n, x, scale),
         out_type=out,
         saturate=bool(n.attr("saturate", 1)),
         precision=dtype_of(precision) if precision else None,
@@ -47,7 +59,7 @@ def dequantize_linear(
         scale,
         zero_point,
         axis=n.attr("axis", 1),
-        block_size=n.attr("block_size", 0),
+        block_size=block_size(n, x, scale),
         out_type=dtype_of(stated) if stated else None,
     )
 

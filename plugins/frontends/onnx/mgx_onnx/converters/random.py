@@ -38,6 +38,11 @@ def _numbers(n: Node, op: str, dims: Iterable[Dim], dtype: DType, spread: float,
     return n.convert(x, dtype)
 
 
+def like(x: Instruction) -> DType:
+    """The type of numbers drawn for x: its own, where that is a float type."""
+    return x.shape.dtype if x.shape.dtype.is_float else dt.float32
+
+
 def _dtype(n: Node, default: DType) -> DType:
     return dtype_of(n.attr("dtype")) if n.has("dtype") else default
 
@@ -50,7 +55,7 @@ def random_normal(n: Node) -> Instruction:
 
 @converts("RandomNormalLike")
 def random_normal_like(n: Node, x: Instruction) -> Instruction:
-    dtype, scale, mean = _dtype(n, x.shape.dtype), n.attr("scale", 1.0), n.attr("mean", 0.0)
+    dtype, scale, mean = _dtype(n, like(x)), n.attr("scale", 1.0), n.attr("mean", 0.0)
     return _numbers(n, "random_normal", x.shape.dims, dtype, scale, mean)
 
 
@@ -63,7 +68,7 @@ def random_uniform(n: Node) -> Instruction:
 @converts("RandomUniformLike")
 def random_uniform_like(n: Node, x: Instruction) -> Instruction:
     low, high = n.attr("low", 0.0), n.attr("high", 1.0)
-    return _numbers(n, "random_uniform", x.shape.dims, _dtype(n, x.shape.dtype), high - low, low)
+    return _numbers(n, "random_uniform", x.shape.dims, _dtype(n, like(x)), high - low, low)
 
 
 @converts("Bernoulli", since=15)

@@ -30,7 +30,11 @@ def upsample_7(n: Node, x: Instruction) -> Instruction:
 
 
 @converts("Upsample", since=9)
-def upsample_9(n: Node, x: Instruction, scales: Instruction | None = None) -> Instruction:
+def upsample_9(
+    n: Node, x: Instruction, scales: Instruction | None = None, more: Instruction | None = None
+) -> Instruction:
+    """more: where lax exporters write the inputs of Resize (x, roi, scales)."""
+    scales = more if more is not None else scales
     if scales is None and n.has("scales"):
         return simple(n, x, None, tuple(n.attr("scales")))
     if scales is None:
@@ -82,6 +86,8 @@ def resize_11(
     axes = n.attr("axes", None)
     if axes:
         given["axes"] = n.axes(axes, x.shape.rank)
+    if scales is None and sizes is None and roi is not None and transformation != "tf_crop_and_resize":
+        roi, scales = None, roi  # the inputs of opset 10: x and scales
     if absent(roi) or transformation != "tf_crop_and_resize":
         roi = None
         if transformation == "tf_crop_and_resize":

@@ -17,6 +17,7 @@ from ..converter import converts
 from ..node import Node
 from .movement import bounded, known_ints
 
+MOST_PARTS = 1 << 16  # parts of a Split whose outputs are not all named
 MODES = {"constant": 1, "reflect": 1, "edge": 1, "wrap": 19}
 
 
@@ -119,7 +120,7 @@ def _split(n: Node, x: Instruction, sizes: Instruction | None, listed: list[int]
         listed = list(known)  # type: ignore[arg-type]
     if listed is None:
         parts = outputs if parts is None else parts
-        if parts < 1 or parts < n.outputs:
+        if not max(n.outputs, 1) <= parts <= max(outputs, MOST_PARTS):
             n.fail(f"{parts} parts are asked for, {n.outputs} outputs are named")
         if n.version < 18 and isinstance(length, int) and length % parts:
             n.fail(f"axis {axis} of extent {length} does not split into {parts} equal parts")
@@ -167,6 +168,8 @@ def pad_11(
 ) -> Instruction:
     if pads is None:  # files that keep the form of an older opset
         return pad_2(n, x)
+    if axes is None and value is not None and value.shape.dtype.is_integer and value.shape.dtype is not x.shape.dtype:
+        value, axes = None, value  # lax exporters leave out the gap
     if value is not None and 0 in value.shape.dims:
         value = None
     widths, on = n.dims(pads), known_ints(n, axes)

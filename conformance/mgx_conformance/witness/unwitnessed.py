@@ -1,0 +1,25 @@
+"""Ops that no witness can speak for, and why."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["UNWITNESSED"]
+
+_GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "a group that fusion makes: it means what its module means, and the ops in that are witnessed": (
+        "pointwise", "fused_reduce", "group", "split_fused_reduce", "fused_concat",
+    ),
+    "places or chooses modules; the standard knows no such operator": ("run_on_target", "select_module"),
+    "stands for memory or for a value, and computes nothing": ("allocate", "load", "outline", "unknown", "as_shape"),
+    "draws at random; judged by its distribution": ("random_normal", "random_uniform", "random_seed"),
+    "the standard has no such operator; held to be the adjoint of col2im by a test of the core": ("im2col",),
+    "packing and unpacking are each other's inverse, held so by tests of the core; unpack_int4 is witnessed": (
+        "pack_int4", "pack_fp4", "unpack_fp4",
+    ),
+    "a part of the recurrent layers, which are witnessed as wholes with sequence_lens": (
+        "rnn_var_sl_last_output", "rnn_var_sl_shift_output", "rnn_var_sl_shift_sequence",
+    ),
+}  # fmt: skip
+
+UNWITNESSED: Final[dict[str, str]] = {name: reason for reason, names in _GROUPS.items() for name in names}

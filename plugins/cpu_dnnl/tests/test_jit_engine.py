@@ -1,0 +1,124 @@
+"""The engine: sharing, the cache on disk and its damage, other machines, loops and branches of the IR writer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mgx_core.shape import Shape
+from mgx_cpu_dnnl.jit.code import Code, V, constant
+from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.kernel import JitKernel, run_numpy
+from mgx_cpu_dnnl.jit.pointwise import compile_copy
+
+
+def doubling(c: Code) -> None:
+    base = c.load(c.gep(V("%buffers", "ptr", 0), 0, "ptr"), "ptr", 0)
+
+    def step(i, _):
+        at = c.gep(base, i, "float")
+        x = c.load(at, "float", 0)
+        c.store(at, c.op("fadd", x, x))
+        return []
+
+    c.loop(V("%begin", "i64", 0), V("%end", "i64", 0), 1, step)
+
+
+def doubled(function, n=5):
+    x = np.arange(n, dtype=np.float32)
+    run_numpy(JitKernel("double", function, n, 1, (), 0, 0, 1), [x])
+    return x.tolist()
+
+
+def test_one_function_per_key():
+    engine = Engine(cache=None)
+    first = engine.function("double", doubling)
+    assert engine.function("double", doubling) is first
+    assert engine.function("other", doubling) is not first
+    assert doubled(first) == [0, 2, 4, 6, 8]
+    assert engine.compiled == 2
+
+
+def test_cache_on_disk(tmp_path):
+    engine = Engine(cache=tmp_path)
+    assert doubled(engine.function("double", doubling)) == [0, 2, 4, 6, 8]
+    (entry,) = tmp_path.iterdir()
+    again = Engine(cache=tmp_path)
+    assert doubled(again.function("double", doubling)) == [0, 2, 4, 6, 8]
+    assert (engine.compiled, again.compiled) == (1, 0)
+    for damage in (b"", b"rubbish", entry.read_bytes()[:-1], entry.read_bytes()[:-1] + b"x"):
+        entry.write_bytes(damage)
+        fresh = Engine(cache=tmp_path)
+        assert doubled(fresh.function("double", doubling)) == [0, 2, 4, 6, 8]
+        assert fresh.compiled == 1
+        assert list(tmp_path.iterdir()) == [entry]
+
+
+def test_cache_knows_machines(tmp_path):
+    Engine(cache=tmp_path).function("double", doubling).address  # noqa: B018
+    other = Engine("x86-64-v3", cache=tmp_path)
+    assert doubled(other.function("double", doubling)) == [0, 2, 4, 6, 8]
+    assert other.compiled == 1
+
+
+def test_cache_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path))
+    Engine().function("double", doubling).address  # noqa: B018
+    assert [p.suffix for p in (tmp_path / "jit").iterdir()] == [".o"]
+
+
+def test_unwritable_cache(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert doubled(Engine(cache=blocked / "below").function("double", doubling)) == [0, 2, 4, 6, 8]
+
+
+def test_bad_ir_is_shown():
+    engine = Engine(cache=None)
+    function = engine.function("bad", lambda c: c.emit("%x = nonsense"))
+    with pytest.raises(RuntimeError, match="%x = nonsense"):
+        function.address  # noqa: B018
+
+
+@pytest.mark.parametrize("cpu", [None, "x86-64-v3", "x86-64-v4"])
+def test_lanes_follow_the_machine(cpu):
+    engine = Engine(cpu, cache=None)
+    if cpu is not None:
+        assert engine.lanes == (16 if cpu.endswith("4") else 8)
+    x = np.arange(60, dtype=np.float32).reshape(5, 12)
+    out = np.zeros((5, 12), np.float32)
+    if engine.wide and not Engine(cache=None).wide:
+        pytest.skip("this machine cannot run it")
+    run_numpy(compile_copy(Shape("float32", (5, 12)), Shape("float32", (5, 12)), engine), [x, out])
+    assert np.array_equal(x, out)
+
+
+def test_carried_values_and_branches():
+    """The sum of the even numbers below `end`, by a loop with a branch in it."""
+
+    def build(c: Code) -> None:
+        base = c.load(c.gep(V("%buffers", "ptr", 0), 0, "ptr"), "ptr", 0)
+        zero = V("0", "i64", 0)
+
+        def step(i, carried):
+            even = c.compare("eq", c.op("and", i, V("1", "i64", 0)), zero)
+            return [c.choose(even, lambda: c.op("add", carried[0], i), carried[0])]
+
+        total = c.loop(zero, V("%end", "i64", 0), 1, step, [zero])[1]
+        c.store(base, total)
+        c.when(c.compare("sgt", total, V("10", "i64", 0)), lambda: c.store(c.gep(base, 1, "i64"), V("7", "i64", 0)))
+
+    function = Engine(cache=None).function("evens", build)
+    for n, expected in ((10, [20, 7]), (4, [2, 0])):
+        out = np.zeros(2, np.int64)
+        run_numpy(JitKernel("evens", function, n, 1, (), 0, 0, 1), [out])
+        assert out.tolist() == expected
+
+
+@pytest.mark.parametrize(("value", "elem", "text"), [
+    (1.0, "float", "0x3FF0000000000000"), (1e39, "float", "0x7FF0000000000000"), (True, "i1", "true"),
+    (255, "i8", "-1"), (-1, "i64", "-1"),
+])  # fmt: skip
+def test_constants(value, elem, text):
+    assert constant(value, elem, 0).ref == text
+    assert constant(value, elem, 4).ref == f"splat ({elem} {text})"

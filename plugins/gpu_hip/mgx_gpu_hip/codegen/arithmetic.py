@@ -1,0 +1,133 @@
+"""Single ops that no loop over groups covers: logical reductions, ranges, triangles, neighbouring channels, rotations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgx_core import No
+
+from .elements import Coordinates, carried, each_element, offset_of
+from .expressions import constant
+from .geometry import offset_code
+from .source import DeviceTraits, KernelSource, Tensor, computed, read, stored, written
+
+WIDE = "u64"
+
+__all__ = ["dynamic_range", "eye_like", "logical", "lrn", "rotary", "trilu"]
+
+
+def logical(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+    """reduce_any and reduce_all, a thread a result."""
+    axes = tuple(a % len(x.lens) for a in op.axes) or tuple(range(len(x.lens)))
+    every = op.name == "reduce_all"
+
+    def element(at: Coordinates) -> tuple[list[str], list[str]]:
+        place = [f"r{a}" if a in axes else c for a, c in enumerate(at)]
+        lines = [f"bool found = {'true' if every else 'false'};"]
+        lines += ["  " * n + f"for (u32 r{a} = 0; r{a} < {x.lens[a]}u; ++r{a})" for n, a in enumerate(axes)]
+        test = f"{read(f'p0[{offset_code(place, x.strides, 0, WIDE)}]', x.dtype)} != 0"
+        lines.append("  " * len(axes) + f"found = found {'&&' if every else '||'} {test};")
+        return lines, [written(f"({computed(y.dtype)})found", y.dtype)]
+
+    return each_element(op.name, [x], [y], traits, element, unroll=1)
+
+
+def dynamic_range(op: Any, start: Tensor, limit: Tensor, delta: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
+    if op.length is None:
+        return No("a range of unknown length")
+    kind = computed(y.dtype)
+
+    def element(at: Coordinates) -> tuple[list[str], list[str]]:
+        value = f"{read('p0[0]', start.dtype)} + ({kind})({kind})(i64){at[0]} * {read('p2[0]', delta.dtype)}"
+        return [], [written(f"({kind})({value})", y.dtype)]
+
+    return each_element("dynamic_range", [start, None, delta], [y], traits, element, unroll=1)
+
+
+def eye_like(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+    def element(at: Coordinates) -> tuple[list[str], list[str]]:
+        return [], [written(f"({computed(y.dtype)})((i64){at[1]} - (i64){at[0]} == {op.k})", y.dtype)]
+
+    return each_element("eye_like", [None], [y], traits, element)
+
+
+def trilu(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource:
+    x, k = [*xs, None][:2]
+    assert x is not None
+    x, y = carried(x), carried(ys[0])
+
+    def element(at: Coordinates) -> tuple[list[str], list[str]]:
+        bound = f"{op.k}" if k is None else "(i64)p1[0]"
+        keep = f"(i64){at[-1]} - (i64){at[-2]} {'>=' if op.upper else '<='} {bound}"
+        return [], [f"{keep} ? p0[{offset_of(x, at)}] : ({stored(y.dtype)})0"]
+
+    return each_element("trilu", [x, k], [y], traits, element)
+
+
+def lrn(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+    kind = computed(x.dtype)
+    before, after = (op.size - 1) // 2, op.size // 2
+
+    def element(at: Coordinates) -> tuple[list[str], list[str]]:
+        place = [at[0], "(u32)c", *at[2:]]
+        lines = [
+            f"{kind} power = 0;",
+            f"for (i32 j = -{before}; j <= {after}; ++j) {{",
+            f"  const i32 c = (i32){at[1]} + j;",
+            f"  if ((u32)c >= {x.lens[1]}u) continue;",
+            f"  const {kind} v = {read(f'p0[{offset_of(x, place)}]', x.dtype)};",
+            "  power += v * v;",
+            "}",
+            f"const {kind} base = {constant(op.bias, kind)} + {constant(op.alpha / op.size, kind)} * power;",
+        ]
+        own = read(f"p0[{offset_of(x, at)}]", x.dtype)
+        return lines, [written(f"{own} / m::pow(base, {constant(op.beta, kind)})", y.dtype)]
+
+    return each_element("lrn", [x], [y], traits, element, unroll=4)
+
+
+def rotary(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource | No:
+    """rotary_embedding and gqa_rotary_embedding: x [b, h, s, d], pairs turned by angles of their position."""
+    y = ys[0]
+    if op.name == "rotary_embedding":
+        x, cos, sin, positions = [*xs, None][:4]
+        lengths = None
+        ids = (1, 2)
+    else:
+        x, lengths, cos, sin = xs
+        positions, ids = None, (2, 3)
+    assert x is not None and cos is not None and sin is not None
+    half = cos.lens[-1]
+    kind = computed(x.dtype)
+    s = x.lens[2]
+
+    def element(at: Coordinates) -> tuple[list[str], list[str]]:
+        b, h, row, e = at
+        if op.interleaved:
+            lines = [f"const u32 pair = {e} / 2u, other = {e} ^ 1u;", f"const bool second = {e} & 1u;"]
+        else:
+            lines = [
+                f"const bool second = {e} >= {half}u;",
+                f"const u32 pair = second ? {e} - {half}u : {e}, other = second ? {e} - {half}u : {e} + {half}u;",
+            ]
+        if lengths is not None:
+            lines.append(f"const i64 total = (i64)p1[{offset_of(lengths, [b])}] + 1;")
+            lines.append(f"const i64 at = m::min((total > {s} ? total - {s} : (i64)0) + (i64){row}, (i64){cos.lens[0] - 1});")
+        elif positions is not None and len(positions.lens) == 1:
+            lines.append(f"const i64 at = wrapped((i64)p3[0] + (i64){row}, {cos.lens[0]});")
+        elif positions is not None:
+            lines.append(f"const i64 at = wrapped((i64)p3[{offset_of(positions, [b, row])}], {cos.lens[0]});")
+        angle = [b, row, "pair"] if len(cos.lens) == 3 else ["(u32)at", "pair"]
+        mine = read(f"p0[{offset_of(x, at)}]", x.dtype)
+        theirs = read(f"p0[{offset_of(x, [b, h, row, 'other'])}]", x.dtype)
+        lines += [
+            f"{kind} v = {mine};",
+            f"if ({e} < {2 * half}u) {{",
+            f"  const {kind} o = {theirs}, c = {read(f'p{ids[0]}[{offset_of(cos, angle)}]', cos.dtype)}, "
+            f"z = {read(f'p{ids[1]}[{offset_of(sin, angle)}]', sin.dtype)};",
+            "  v = second ? z * o + c * v : c * v - z * o;",
+            "}",
+        ]
+        return lines, [written("v", y.dtype)]
+
+    return each_element(op.name, xs, [y], traits, element)

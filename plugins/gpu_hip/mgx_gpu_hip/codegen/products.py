@@ -1,0 +1,145 @@
+"""Matrix products without a library: tiles on matrix units for 16-bit floats, fused multiply-adds for the rest."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from mgx_core import No
+from mgx_core import dtype as dt
+
+from .elements import pointers
+from .geometry import aligned, ceil_div, decompose, offset_code
+from .pointwise import kernel
+from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, computed, finish, read, stored, written
+
+__all__ = ["product"]
+
+TILE = 64
+
+
+def product(op: Any, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
+    m, n, k = y.lens[-2], y.lens[-1], a.lens[-1]
+    flops = 2 * y.elements * k
+    if y.elements == 0:
+        return finish("product", "", [], [a, b], [y])
+    narrow = a.dtype in (dt.float16, dt.bfloat16)
+    batch = y.lens[:-2]
+    setup, names = decompose("blockIdx.z", batch, "c")
+    bases = [offset_code(names, t.strides[:-2], 0, "u64") for t in (a, b, y)]
+    if math.prod(batch) > 65535:
+        return No("more than 65535 products in one batch")
+    ta, ty = stored(a.dtype), stored(y.dtype)
+    head = [
+        f"const u32 row0 = blockIdx.y * {TILE}u, col0 = blockIdx.x * {TILE}u;",
+        *setup,
+        f"const {ta}* const a = p0 + ({bases[0]});",
+        f"const {ta}* const b = p1 + ({bases[1]});",
+        f"{ty}* const y = q0 + ({bases[2]});",
+    ]
+    threads = 4 * traits.wave if narrow else 256
+    depth = 32 if narrow else 16
+    lines = [*head, *(_matrix(a, b, y, threads, depth) if narrow else _scalar(a, b, y, threads, depth))]
+    parameters, buffers = pointers([a, b], [y])
+    grid = (ceil_div(n, TILE), ceil_div(m, TILE), math.prod(batch))
+    text = kernel(NAME, parameters, lines, threads)
+    return finish("product", text, [KernelLaunch(NAME, grid, (threads, 1, 1), tuple(buffers))], [a, b], [y], flops=flops)
+
+
+def _tile(t: Tensor, name: str, target: str, rows: int, columns: int, ld: int, first: tuple[str, str], threads: int) -> list[str]:
+    """Part of the matrix `name` to shared memory as [rows][ld], zeros beyond its extents."""
+    kind, step = stored(t.dtype), 16 // t.dtype.size
+    high, wide = t.lens[-2:]
+    inside = f"{first[0]} + r < {high}u && {first[1]} + c < {wide}u"
+    if aligned(t, t.strides, 0, step) and wide % step == 0 and columns % step == 0 and ld % step == 0:
+        return [
+            f"for (u32 x = threadIdx.x; x < {rows * columns // step}u; x += {threads}u) {{",
+            f"  const u32 r = x / {columns // step}u, c = x % {columns // step}u * {step}u;",
+            f"  async_copy16(&{target}[r * {ld} + c], {name} + (u64)({first[0]} + r) * {t.strides[-2]}u + {first[1]} + c, {inside});",
+            "}",
+        ]
+    across = t.strides[-1] != 1
+    pair = (f"x % {rows}u", f"x / {rows}u") if across else (f"x / {columns}u", f"x % {columns}u")
+    zero = f"convert<{kind}>(0.f)"
+    return [
+        f"for (u32 x = threadIdx.x; x < {rows * columns}u; x += {threads}u) {{",
+        f"  const u32 r = {pair[0]}, c = {pair[1]};",
+        f"  {target}[r * {ld} + c] = {inside} ? "
+        f"{name}[(u64)({first[0]} + r) * {t.strides[-2]}u + (u64)({first[1]} + c) * {t.strides[-1]}u] : {zero};",
+        "}",
+    ]
+
+
+def _matrix(a: Tensor, b: Tensor, y: Tensor, threads: int, depth: int) -> list[str]:
+    """Four waves, each 32 x 32 of the tile."""
+    t = stored(a.dtype)
+    m, n, k = y.lens[-2], y.lens[-1], a.lens[-1]
+    la, lb = depth + 8, TILE + 8
+    sm, sn = y.strides[-2:]
+    return [
+        "const u32 wave = threadIdx.x / WAVE, wr = wave / 2 * 32, wc = wave % 2 * 32;",
+        f"SHARED({t}, as, [{TILE * la}]);",
+        f"SHARED({t}, bs, [{depth * lb}]);",
+        "frag_c acc[2][2];",
+        "UNROLL for (int i = 0; i < 2; ++i)",
+        "  UNROLL for (int j = 0; j < 2; ++j) frag_fill(acc[i][j], 0.f);",
+        f"for (u32 k0 = 0; k0 < {k}u; k0 += {depth}u) {{",
+        "  __syncthreads();",
+        *("  " + x for x in _tile(a, "a", "as", TILE, depth, la, ("row0", "k0"), threads)),
+        *("  " + x for x in _tile(b, "b", "bs", depth, TILE, lb, ("k0", "col0"), threads)),
+        "  async_commit();",
+        "  async_wait<0>();",
+        "  __syncthreads();",
+        f"  UNROLL for (int d = 0; d < {depth}; d += 16) {{",
+        f"    frag_a<{t}> fa[2];",
+        f"    frag_b<{t}> fb[2];",
+        f"    UNROLL for (int i = 0; i < 2; ++i) frag_load_a_shared(fa[i], as + (wr + i * 16) * {la} + d, {la});",
+        f"    UNROLL for (int j = 0; j < 2; ++j) frag_load_b_shared(fb[j], bs + d * {lb} + wc + j * 16, {lb});",
+        "    UNROLL for (int i = 0; i < 2; ++i)",
+        "      UNROLL for (int j = 0; j < 2; ++j) frag_mma(acc[i][j], fa[i], fb[j]);",
+        "  }",
+        "}",
+        "UNROLL for (int i = 0; i < 2; ++i)",
+        "  UNROLL for (int j = 0; j < 2; ++j)",
+        "    UNROLL for (int e = 0; e < FRAG_C; ++e) {",
+        "      const u32 row = row0 + wr + i * 16 + frag_row(e), col = col0 + wc + j * 16 + frag_col(e);",
+        f"      if (row < {m}u && col < {n}u) y[(u64)row * {sm}u + (u64)col * {sn}u] = {written('acc[i][j].x[e]', y.dtype)};",
+        "    }",
+    ]
+
+
+def _scalar(a: Tensor, b: Tensor, y: Tensor, threads: int, depth: int) -> list[str]:
+    """16 x 16 threads, each 4 x 4 of the tile."""
+    t, kind = stored(a.dtype), computed(a.dtype)
+    m, n, k = y.lens[-2], y.lens[-1], a.lens[-1]
+    step = 16 // a.dtype.size
+    la, lb = depth + step, TILE + step
+    sm, sn = y.strides[-2:]
+    wide = {"i8": "i32", "i16": "i32", "u8": "u32", "u16": "u32"}.get(kind, kind)
+    return [
+        "const u32 tx = threadIdx.x % 16u, ty = threadIdx.x / 16u;",
+        f"SHARED({t}, as, [{TILE * la}]);",
+        f"SHARED({t}, bs, [{depth * lb}]);",
+        f"{wide} acc[4][4] = {{}};",
+        f"for (u32 k0 = 0; k0 < {k}u; k0 += {depth}u) {{",
+        "  __syncthreads();",
+        *("  " + x for x in _tile(a, "a", "as", TILE, depth, la, ("row0", "k0"), threads)),
+        *("  " + x for x in _tile(b, "b", "bs", depth, TILE, lb, ("k0", "col0"), threads)),
+        "  async_commit();",
+        "  async_wait<0>();",
+        "  __syncthreads();",
+        f"  UNROLL for (int d = 0; d < {depth}; ++d) {{",
+        f"    {wide} av[4], bv[4];",
+        f"    UNROLL for (int i = 0; i < 4; ++i) av[i] = ({wide}){read(f'as[(ty + i * 16) * {la} + d]', a.dtype)};",
+        f"    UNROLL for (int j = 0; j < 4; ++j) bv[j] = ({wide}){read(f'bs[d * {lb} + tx + j * 16]', b.dtype)};",
+        "    UNROLL for (int i = 0; i < 4; ++i)",
+        "      UNROLL for (int j = 0; j < 4; ++j) acc[i][j] += av[i] * bv[j];",
+        "  }",
+        "}",
+        "UNROLL for (int i = 0; i < 4; ++i)",
+        "  UNROLL for (int j = 0; j < 4; ++j) {",
+        "    const u32 row = row0 + ty + i * 16, col = col0 + tx + j * 16;",
+        f"    if (row < {m}u && col < {n}u) y[(u64)row * {sm}u + (u64)col * {sn}u] = "
+        f"{written(f'({computed(y.dtype)})acc[i][j]', y.dtype)};",
+        "  }",
+    ]

@@ -1,0 +1,53 @@
+"""The context of the gpu target: one device, its traits for code generation, its vendor's libraries."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from .codegen.source import DeviceTraits
+from .library.vendor import Libraries
+from .runtime import Device, open_device
+
+if TYPE_CHECKING:
+    from .target import GpuTarget
+
+__all__ = ["GpuContext"]
+
+
+class GpuContext:
+    """A device to compile for and run on.
+
+    kind: ``cuda``, ``hip``, ``host`` (emulated), or empty for the first real one; device_id: which of them.
+    """
+
+    def __init__(self, target: GpuTarget, kind: str = "", device_id: int = 0) -> None:
+        self.target = target
+        self.kind = kind
+        self.device_id = device_id
+
+    @cached_property
+    def device(self) -> Device:
+        """The device, opened when first needed.  Errors: DeviceError if there is none."""
+        return open_device(self.kind, self.device_id)
+
+    @cached_property
+    def traits(self) -> DeviceTraits:
+        p = self.device.properties
+        return DeviceTraits(
+            wave=p.wave, max_threads=p.threads, shared_bytes=p.shared_static, sm_count=p.units, arch=p.arch, vendor=p.vendor
+        )
+
+    @cached_property
+    def libraries(self) -> Libraries | None:
+        """The vendor's libraries; None on the emulated device."""
+        return None if self.device.kind == "host" else Libraries(self.device.kind)
+
+    def finish(self) -> None:
+        self.device.default_stream.wait()
+
+    def __repr__(self) -> str:
+        return f"context of target 'gpu' ({self.kind or 'any'} device {self.device_id})"
+
+    def __getstate__(self) -> Any:
+        raise TypeError("contexts hold devices and cannot be stored")

@@ -1,0 +1,254 @@
+"""Puts a device program together: values, launches of kernels and of library plans, the memory they need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Instruction, Launch, Module, No, Operation, Shape, TupleShape, UnsupportedError
+from mgx_core.argument import Array
+from mgx_core.dtype import DType
+
+from .codegen.source import KernelSource
+from .codegen.table import generate
+from .context import GpuContext
+from .values import Buffer, Value
+
+__all__ = ["Declined", "Emitter", "HostStep", "KernelStep", "LibraryStep"]
+
+
+class Declined(Exception):
+    """A plan finds, with concrete shapes at hand, that it cannot do the op after all; the text says why."""
+
+
+@dataclass(eq=False)
+class KernelStep:
+    """One generated kernel (one or several launches) on its operands."""
+
+    source: KernelSource
+    inputs: list[Value | None]
+    outputs: list[Value]
+    scratch: list[Buffer]
+    nodes: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @property
+    def reads(self) -> list[Buffer]:
+        return [v.buffer for v in self.inputs if v is not None]
+
+    @property
+    def writes(self) -> list[Buffer]:
+        return [v.buffer for v in self.outputs] + self.scratch
+
+
+@dataclass(eq=False)
+class LibraryStep:
+    """One library plan; operands by the names that its launch takes."""
+
+    plan: Any
+    operands: dict[str, Value]
+    result: str
+    workspace: Buffer | None
+    nodes: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return str(self.plan.name)
+
+    @property
+    def reads(self) -> list[Buffer]:
+        return [v.buffer for k, v in self.operands.items() if k != self.result]
+
+    @property
+    def writes(self) -> list[Buffer]:
+        return [self.operands[self.result].buffer, *([self.workspace] if self.workspace else [])]
+
+
+@dataclass(eq=False)
+class HostStep:
+    """An op by its own definition on the host: operands are copied there and results back; such programs are not captured."""
+
+    op: Operation
+    modules: Sequence[Module]
+    inputs: list[Value | None]
+    outputs: list[Value]
+    nodes: tuple[str, ...]
+    why: str
+
+    @property
+    def name(self) -> str:
+        return f"host {self.op.name}"
+
+    @property
+    def reads(self) -> list[Buffer]:
+        return [v.buffer for v in self.inputs if v is not None]
+
+    @property
+    def writes(self) -> list[Buffer]:
+        return [v.buffer for v in self.outputs]
+
+
+AnyStep = KernelStep | LibraryStep | HostStep
+
+
+@dataclass
+class Emitter:
+    """Collects steps in order for one device."""
+
+    context: GpuContext
+    steps: list[AnyStep] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+    sources: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    packs: dict[Any, Value] = field(default_factory=dict)
+    _literals: dict[Any, Value] = field(default_factory=dict)
+
+    # buffers and values
+
+    def allocate(self, dtype: DType, lens: Sequence[int], strides: Sequence[int] | None = None) -> Value:
+        """A new value in the arena, row-major unless `strides` say otherwise."""
+        shape = Shape(dtype, lens, strides)
+        return Value(shape, self.scratch(max(shape.element_space() * dtype.size, 1)))
+
+    def scratch(self, size: int) -> Buffer:
+        buffer = Buffer("arena", size)
+        self.buffers.append(buffer)
+        return buffer
+
+    def literal(self, array: Array) -> Value:
+        """A constant, copied to the device once."""
+        array = np.ascontiguousarray(array).reshape(array.shape)
+        key = (array.__array_interface__["data"][0] if array.size else id(array), str(array.dtype), array.shape)
+        found = self._literals.get(key)
+        if found is None:
+            buffer = Buffer("literal", array.nbytes, array=array)
+            self.buffers.append(buffer)
+            found = self._literals[key] = Value(Shape(array.dtype, array.shape), buffer)
+        return found
+
+    def constant(self, value: Value) -> Array | None:
+        """The array of a literal value, views of one included."""
+        array = value.buffer.array
+        if value.buffer.kind != "literal" or array is None:
+            return None
+        size = array.dtype.itemsize
+        flat = array.reshape(-1)[value.offset :]
+        return np.lib.stride_tricks.as_strided(flat, value.lens, [s * size for s in value.strides], writeable=False)
+
+    def packed(self, value: Value, strides: Sequence[int]) -> Value:
+        """A constant laid out by dense strides, made once now; anything else is copied while running."""
+        array = self.constant(value)
+        if array is None:
+            return self.copy(value, strides)
+        order = tuple(sorted(range(len(strides)), key=lambda a: -strides[a]))
+        key = (id(value.buffer), value.offset, tuple(value.lens), tuple(value.strides), order)
+        found = self.packs.get(key)
+        if found is None:
+            turned = np.ascontiguousarray(array.transpose(order))
+            made = self.literal(turned)
+            found = self.packs[key] = Value(Shape(value.shape.dtype, value.lens, strides), made.buffer)
+        return found
+
+    # instructions
+
+    def emit(self, ins: Instruction, env: Mapping[Instruction, Any]) -> Any:
+        """An instruction's steps; its inputs' values are looked up in `env`."""
+        from .plans import emit_op
+
+        if ins.is_literal:
+            return self.literal(ins.get_literal().to_numpy())
+        args = [self.value_of(i, env) for i in ins.inputs]
+        op = ins.op.of if isinstance(ins.op, Launch) else ins.op
+        before, self.sources = self.sources, ins.sources or self.sources
+        marks = len(self.steps), len(self.buffers)
+        try:
+            if isinstance(ins.op, Launch) and ins.op.place == "host":
+                return self.host(op, ins.modules, args, "; ".join(getattr(ins.op.kernel, "reasons", ())))
+            return emit_op(self, op, ins.modules, args, ins)
+        except Declined as why:
+            del self.steps[marks[0] :]
+            del self.buffers[marks[1] :]
+            there = set(map(id, self.buffers))
+            self._literals = {k: v for k, v in self._literals.items() if id(v.buffer) in there}
+            self.packs = {k: v for k, v in self.packs.items() if id(v.buffer) in there}
+            self.note(f"{op.name}: {why}")
+            return self.apart(op, ins.modules, args, str(why))
+        finally:
+            self.sources = before
+
+    def value_of(self, ins: Instruction, env: Mapping[Instruction, Any]) -> Any:
+        if ins.is_absent:
+            return None
+        if ins.literal is not None and ins not in env:
+            return self.literal(ins.literal.to_numpy())
+        return env[ins]
+
+    def apart(self, op: Operation, modules: Sequence[Module], args: Sequence[Any], why: str) -> Any:
+        """A declined op: a group member by member, a composite by its parts, anything else on the host."""
+        if op.name in ("group", "pointwise", "fused_reduce") and len(modules) == 1:
+            body = modules[0]
+            members = [i for i in body if not (i.is_param or i.is_return)]
+            if len(members) > 1 or members[0].op.name != op.name:
+                env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
+                for ins in members:
+                    env[ins] = self.emit(ins, env)
+                results = [env[o] for o in body.outputs]
+                return results[0] if len(results) == 1 else tuple(results)
+        return self.host(op, modules, args, why)
+
+    def note(self, text: str) -> None:
+        """Keep a refusal for the report."""
+        self.notes.append(f"{', '.join(self.sources)}: {text}" if self.sources else text)
+
+    # steps
+
+    def kernel(self, op: Operation, modules: Sequence[Module], inputs: Sequence[Value | None], outputs: Sequence[Value]) -> None:
+        """A generated kernel.  Errors: Declined with the generator's reason."""
+        source = generate(
+            op, [None if v is None else v.tensor for v in inputs], [v.tensor for v in outputs], self.context.traits, modules
+        )
+        if isinstance(source, No):
+            raise Declined(source.why)
+        if source.extents:
+            raise Declined("its extents depend on data")
+        scratch = [self.scratch(size) for size in source.scratch]
+        self.steps.append(KernelStep(source, list(inputs), list(outputs), scratch, self.sources))
+
+    def library(self, plan: Any, result: str, **operands: Value) -> None:
+        workspace = self.scratch(plan.workspace) if plan.workspace else None
+        self.steps.append(LibraryStep(plan, operands, result, workspace, self.sources))
+
+    def copy(self, value: Value, strides: Sequence[int] | None = None) -> Value:
+        """A copy that lies row-major, or by `strides`."""
+        out = self.allocate(value.shape.dtype, value.lens, strides)
+        self.copy_into(value, out)
+        return out
+
+    def copy_into(self, source: Value, target: Value) -> None:
+        from mgx_core.ops.movement import Contiguous
+
+        if source.shape.elements():
+            self.kernel(Contiguous(), (), [source], [target])
+
+    def row_major(self, value: Value) -> Value:
+        """The value without gaps in row-major order: itself or a copy."""
+        wanted = Shape(value.shape.dtype, value.lens)
+        same = all(n == 1 or a == b for n, a, b in zip(value.lens, value.strides, wanted.strides(), strict=True))
+        return Value(wanted, value.buffer, value.offset) if same else self.copy(value)
+
+    def host(self, op: Operation, modules: Sequence[Module], args: Sequence[Any], why: str) -> Any:
+        """The op's own definition on the host, as a visible step."""
+        flat = [None if a is None else self.row_major(a) for a in args]
+        result = op.result([None if a is None else Shape(a.shape.dtype, a.lens) for a in flat], modules)
+        items = result.items if isinstance(result, TupleShape) else (result,)
+        if any(not isinstance(r, Shape) or r.dynamic() for r in items):
+            raise UnsupportedError(f"{op!r} on the host gives {result}, whose extents are known only while running")
+        outputs = [self.allocate(r.dtype, r.lens()) for r in items]  # type: ignore[union-attr]
+        self.steps.append(HostStep(op, modules, flat, outputs, self.sources, why or "no plan takes it"))
+        return outputs[0] if not isinstance(result, TupleShape) else tuple(outputs)

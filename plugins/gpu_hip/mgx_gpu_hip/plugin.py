@@ -1,0 +1,20 @@
+"""What this package offers to mgx."""
+
+from __future__ import annotations
+
+from mgx_core.plugins import Lazy, hookimpl
+
+mgx_interface = 1
+
+
+@hookimpl
+def targets() -> list[Lazy]:
+    return [
+        Lazy(
+            "gpu",
+            "mgx_gpu_hip.target:GpuTarget",
+            "AMD and NVIDIA GPUs: HIP C++ kernels and vendor libraries, replayed as one graph",
+            rank=20,
+            available="mgx_gpu_hip.runtime:available",
+        )
+    ]

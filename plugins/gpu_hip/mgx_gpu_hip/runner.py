@@ -1,0 +1,302 @@
+"""Running a lowered module on a device: memory, bound launches, one captured graph per set of addresses."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from threading import RLock
+from typing import Any
+
+import numpy as np
+
+from mgx_core import CompileOptions, Instruction, Module, Shape, TupleShape, UnsupportedError
+from mgx_core.interpret import Interpreter
+from mgx_core.memory import ALIGNMENT, place
+
+from .codegen.source import Buffer as KernelBuffer
+from .compile.build import build
+from .context import GpuContext
+from .emitter import Emitter, HostStep, KernelStep, LibraryStep
+from .runtime import DeviceArray
+from .values import Buffer, Value
+
+__all__ = ["GpuRunner"]
+
+CODES = {"u32": "I", "i32": "i", "u64": "Q", "i64": "q", "float": "f"}  # letters of the struct module
+
+GRAPHS = 8  # sets of caller's addresses whose graphs are kept
+DEVICE_ALIGNMENT = 256
+
+
+class GpuRunner:
+    """A lowered module ready to run; one run at a time, since its arena is one."""
+
+    def __init__(self, module: Module, context: GpuContext, options: CompileOptions) -> None:
+        self.module = module
+        self.context = context
+        self.device = context.device
+        self.offload_copy = options.offload_copy
+        self.emitter = Emitter(context)
+        self.parameters = list(module.parameters.values())
+        self.lock = RLock()
+        self.interpreted = not all(map(_fixed, module)) or any(getattr(i.op, "control", False) for i in module)
+        if self.interpreted:
+            return  # control flow, or extents that depend on data: op by op on the host
+        self.outputs = _emit(self.emitter, module)
+        self.hosted = [s for s in self.emitter.steps if isinstance(s, HostStep)]
+        self._allocate()
+        self._load()
+        self._graphs: OrderedDict[tuple[int, ...], Any] = OrderedDict()
+
+    # putting together
+
+    def _allocate(self) -> None:
+        steps = self.emitter.steps
+        for n, step in enumerate(steps):
+            for b in (*step.reads, *step.writes):
+                b.first = n if b.first < 0 else b.first
+                b.last = n
+        arena = [b for b in self.emitter.buffers if b.kind == "arena" and b.first >= 0]
+        for b in arena:
+            b.bytes = -(-b.bytes // DEVICE_ALIGNMENT) * DEVICE_ALIGNMENT
+        size, self.lower_bound = place(arena, len(steps) + 1)
+        self.arena_bytes = size
+        self.device.activate()
+        self.arena = self.device.allocate(max(size, ALIGNMENT))
+        self.addresses: dict[int, int] = {id(b): self.arena.address + b.offset for b in arena}
+        self.weights = []
+        for b in self.emitter.buffers:
+            if b.kind == "literal" and b.first >= 0 and b.array is not None:
+                uploaded = self.device.upload(b.array.reshape(-1).view(np.uint8) if b.array.size else np.zeros(16, np.uint8))
+                self.weights.append(uploaded)
+                self.addresses[id(b)] = uploaded.address
+        self.staging = {}
+        for b in self.emitter.buffers:
+            if b.kind in ("input", "output") and (b.first >= 0 or b.kind == "output"):
+                held = self.device.allocate(max(b.bytes, 16))
+                self.staging[b.kind, b.index] = held
+                self.addresses[id(b)] = held.address
+
+    def _load(self) -> None:
+        kernels = [s for s in self.emitter.steps if isinstance(s, KernelStep) and s.source.launches]
+        codes = build([_Named(s) for s in kernels], self.device.arch)
+        self.functions: dict[int, dict[str, Any]] = {}
+        for step, code in zip(kernels, codes, strict=True):
+            module = self.device.load(code.image)
+            self.functions[id(step)] = {
+                la.entry: module.function(la.entry, _codes(la.args)) for la in step.source.launches
+            }
+
+    def _bound(self, addresses: Mapping[int, int]) -> list[Callable[[int], None] | HostStep]:
+        """Every step as something to call with a stream."""
+        calls: list[Callable[[int], None] | HostStep] = []
+        for step in self.emitter.steps:
+            if isinstance(step, HostStep):
+                calls.append(step)
+            elif isinstance(step, LibraryStep):
+                calls.append(_library_call(step, addresses))
+            else:
+                calls += self._kernel_calls(step, addresses)
+        return calls
+
+    def _kernel_calls(self, step: KernelStep, addresses: Mapping[int, int]) -> list[Any]:
+        calls: list[Any] = []
+        for index in step.source.zeroed:
+            where, size = addresses[id(step.scratch[index])], step.scratch[index].bytes
+            calls.append(lambda stream, a=where, n=size: self.device.stream(stream).fill(a, 0, n))
+        for la in step.source.launches:
+            args: list[Any] = []
+            for arg in la.args:
+                if isinstance(arg, KernelBuffer):
+                    if arg.kind == "scratch":
+                        args.append(addresses[id(step.scratch[arg.index])])
+                    else:
+                        value = (step.inputs if arg.kind == "input" else step.outputs)[arg.index]
+                        args.append(0 if value is None else addresses[id(value.buffer)] + value.byte_offset)
+                else:
+                    args.append(arg.value)
+            calls.append(self.functions[id(step)][la.entry].bind(la.grid, la.block, la.shared_bytes, args))
+        return calls
+
+    # running
+
+    def run(self, args: Sequence[Any]) -> list[Any]:
+        if self.interpreted:
+            return self._interpret(args)
+        with self.lock:
+            self.device.activate()
+            stream = self.device.default_stream
+            given, kept = self._inputs(args, stream)
+            self._execute(given, {}, stream)
+            results = []
+            for n, out in enumerate(self.outputs):
+                held = self.staging["output", n]
+                if self.offload_copy:
+                    array = np.empty(out.lens, out.shape.dtype.numpy)
+                    if array.size:
+                        stream.copy_out(array, held.address)
+                    results.append(array)
+                else:
+                    fresh = self.device.allocate(max(out.buffer.bytes, 16))
+                    stream.copy(fresh.address, held.address, out.buffer.bytes)
+                    results.append(DeviceArray(fresh, out.shape.dtype, out.lens))
+            stream.wait()
+            del kept
+            return results
+
+    def run_async(self, args: Sequence[Any], stream: int, places: Mapping[int, Any]) -> list[Any]:
+        """Enqueue on the caller's stream; results lie in the caller's places, or in memory that the next run writes again."""
+        if self.interpreted or self.hosted:
+            return self.run(args)
+        with self.lock:
+            self.device.activate()
+            caller = self.device.stream(stream) if stream else self.device.default_stream
+            given, kept = self._inputs(args, caller)
+            self._kept = kept
+            self._execute(given, {n: p.address for n, p in places.items()}, caller)
+            return [
+                places.get(n) or DeviceArray(self.staging["output", n], o.shape.dtype, o.lens, stream=caller)
+                for n, o in enumerate(self.outputs)
+            ]
+
+    def _inputs(self, args: Sequence[Any], stream: Any) -> tuple[dict[int, int], list[Any]]:
+        """Addresses of the inputs that lie on the device as they should; the others are copied to our own memory."""
+        given: dict[int, int] = {}
+        kept: list[Any] = []
+        for b in self.emitter.buffers:
+            if b.kind != "input" or b.first < 0:
+                continue
+            value = args[b.index]
+            if isinstance(value, DeviceArray):
+                plain = Shape(value.dtype, value.dims).strides()
+                if list(value.strides) != plain:
+                    raise UnsupportedError("device inputs must lie row-major without gaps")
+                if value.address % 16 == 0:
+                    given[b.index] = value.address
+                else:
+                    stream.copy(self.staging["input", b.index].address, value.address, b.bytes)
+                kept.append(value)
+            elif value.size:
+                array = np.ascontiguousarray(value)
+                kept.append(array)
+                stream.copy_in(self.staging["input", b.index].address, array)
+        return given, kept
+
+    def _execute(self, given: Mapping[int, int], places: Mapping[int, int], stream: Any) -> None:
+        key = tuple((*((n, a) for n, a in sorted(given.items())), *((-1 - n, a) for n, a in sorted(places.items()))))
+        found = self._graphs.get(key)  # type: ignore[arg-type]
+        if found is None:
+            found = self._record(given, places)
+            self._graphs[key] = found  # type: ignore[index]
+            while len(self._graphs) > GRAPHS:
+                self._graphs.popitem(last=False)
+        graph, calls = found
+        if graph is not None:
+            graph.launch(stream.handle)
+            return
+        for call in calls:
+            if isinstance(call, HostStep):
+                self._on_host(call, stream)
+            else:
+                call(stream.handle)
+
+    def _record(self, given: Mapping[int, int], places: Mapping[int, int]) -> tuple[Any, list[Any]]:
+        addresses = dict(self.addresses)
+        for b in self.emitter.buffers:
+            if b.kind == "input" and b.index in given:
+                addresses[id(b)] = given[b.index]
+            if b.kind == "output" and b.index in places:
+                addresses[id(b)] = places[b.index]
+        calls = self._bound(addresses)
+        if self.hosted or not calls:
+            return None, calls
+        own = self.device.stream()
+        for call in calls:  # once without capture: libraries set themselves up
+            call(own.handle)  # type: ignore[operator]
+        own.wait()
+        with self.device.capture(own) as captured:
+            for call in calls:
+                call(own.handle)  # type: ignore[operator]
+        return captured.graph.instantiate(), calls
+
+    def _on_host(self, step: HostStep, stream: Any) -> None:
+        stream.wait()
+        values: list[Any] = []
+        for v in step.inputs:
+            if v is None:
+                values.append(None)
+                continue
+            array = np.empty(v.lens, v.shape.dtype.numpy)
+            if array.size:
+                self.device.download(array, self.addresses[id(v.buffer)] + v.byte_offset)
+            values.append(array)
+        found = step.op.evaluate(values, step.modules, Interpreter().run)
+        for v, result in zip(step.outputs, found if isinstance(found, tuple) else (found,), strict=True):
+            array = np.ascontiguousarray(result)
+            if array.size:
+                stream.copy_in(self.addresses[id(v.buffer)] + v.byte_offset, array)
+                stream.wait()
+
+    def _interpret(self, args: Sequence[Any]) -> list[Any]:
+        values = [a.to_host() if hasattr(a, "to_host") else a for a in args]
+        return Interpreter().run(self.module, values)
+
+
+class _Named:
+    """A kernel step as the compiler's driver wants sources."""
+
+    def __init__(self, step: KernelStep) -> None:
+        self.name = step.source.name
+        self.text = step.source.text
+        self.nodes = step.nodes
+
+
+def _codes(args: Sequence[Any]) -> str:
+    return "".join("P" if isinstance(a, KernelBuffer) else CODES[a.ctype] for a in args)
+
+
+def _library_call(step: LibraryStep, addresses: Mapping[int, int]) -> Callable[[int], None]:
+    operands = {k: addresses[id(v.buffer)] + v.byte_offset for k, v in step.operands.items()}
+    workspace = None if step.workspace is None else addresses[id(step.workspace)]
+    if "d" in operands:
+        a, b, d = operands.pop("a"), operands.pop("b"), operands.pop("d")
+        return lambda stream: step.plan.launch(stream, a, b, d, workspace=workspace, **operands)
+    return lambda stream: step.plan.launch(stream, workspace=workspace, **operands)
+
+
+def _fixed(ins: Instruction) -> bool:
+    if ins.is_return or ins.is_absent:
+        return True
+    items = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
+    return all(isinstance(s, Shape) and not s.dynamic() and s.dtype.kind not in "sc" for s in items)
+
+
+def _emit(e: Emitter, module: Module) -> list[Value]:
+    env: dict[Instruction, Any] = {}
+    for index, p in enumerate(module.parameters.values()):
+        shape = p.shape
+        buffer = Buffer("input", shape.elements() * shape.dtype.size, index=index)
+        e.buffers.append(buffer)
+        env[p] = Value(Shape.of(shape.dtype, shape.dims), buffer)
+    for ins in module:
+        if not (ins.is_param or ins.is_return or ins.is_absent or ins.is_literal):
+            env[ins] = e.emit(ins, env)
+    return [_output(e, e.value_of(o, env), n) for n, o in enumerate(module.outputs)]
+
+
+def _output(e: Emitter, value: Value, index: int) -> Value:
+    """A result in memory of its own, row-major."""
+    buffer = value.buffer
+    plain = Shape(value.shape.dtype, value.lens)
+    size = max(plain.elements() * plain.dtype.size, 1)
+    dense = all(n == 1 or a == b for n, a, b in zip(value.lens, value.strides, plain.strides(), strict=True))
+    if buffer.kind == "arena" and dense and value.offset == 0 and buffer.bytes == size:
+        buffer.kind, buffer.index = "output", index
+        return Value(plain, buffer)
+    made = Buffer("output", size, index=index)
+    e.buffers.append(made)
+    out = Value(plain, made)
+    e.copy_into(value, out)
+    return out
+
+

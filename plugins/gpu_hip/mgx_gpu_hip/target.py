@@ -1,0 +1,59 @@
+"""The gpu target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mgx_core import CompileOptions, Kernels, Module, Pass
+from mgx_core.memory import MemoryPlan
+from mgx_core.passes.expand_composites import ExpandComposites
+
+from .context import GpuContext
+from .plans import PLANS
+from .runtime import DeviceArray, import_array, is_device_array
+
+__all__ = ["GpuTarget"]
+
+EXPANDED = frozenset({"layernorm", "rmsnorm", "groupnorm", "instancenorm"})
+
+
+class GpuTarget:
+    """HIP C++ kernels and vendor libraries on one GPU, a program replayed as one graph.
+
+    kind: ``cuda``, ``hip``, ``host`` (emulated on the processor, for tests), or empty for the first real device.
+    """
+
+    name = "gpu"
+
+    def __init__(self, kind: str = "", device_id: int = 0) -> None:
+        self.kind = kind
+        self.device_id = device_id
+
+    def get_context(self) -> GpuContext:
+        return GpuContext(self, self.kind, self.device_id)
+
+    def kernels(self, context: Any) -> Kernels:
+        return PLANS
+
+    def passes(self, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
+        return (ExpandComposites(EXPANDED),) if stage == "legalize" else ()
+
+    def runner(self, module: Module, plan: MemoryPlan, context: GpuContext, options: CompileOptions) -> Any:
+        from .runner import GpuRunner
+
+        return GpuRunner(module, context, options)
+
+    def accept(self, given: Any, context: GpuContext) -> Any:
+        """A device array of this or another library as it is; None for host memory."""
+        if isinstance(given, DeviceArray):
+            return given
+        value = getattr(given, "value", None)
+        if isinstance(value, DeviceArray):
+            return value
+        if is_device_array(given):
+            return import_array(context.device, given)
+        return None
+
+    def __repr__(self) -> str:
+        return "target 'gpu'"

@@ -1,0 +1,234 @@
+"""Random pointwise and reduction groups with random layouts, against the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from codegen_check import channels_last, run, same, tensor, traits, values
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mgx_core import Instruction, Module, Shape
+from mgx_core import dtype as dt
+from mgx_core.interpret import Interpreter
+from mgx_core.ops.activation import Relu, Sigmoid
+from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.control import FusedReduce, PointwiseGroup
+from mgx_core.ops.convert import Convert
+from mgx_core.ops.pointwise import Abs, Add, Exp, Max, Mul, Neg, Sub, Tanh
+from mgx_core.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceSum
+from mgx_gpu_hip.codegen.source import KernelSource, Tensor
+from mgx_gpu_hip.codegen.table import generate
+
+WAVES = (32, 64)
+UNARY = (Relu, Abs, Neg, Tanh, Sigmoid)
+BINARY = (Add, Mul, Sub, Max)
+
+
+def layout(draw: Any, lens: Sequence[int]) -> tuple[int, ...]:
+    """Row-major, permuted, or with gaps."""
+    order = draw(st.permutations(range(len(lens))))
+    gap = draw(st.sampled_from([0, 0, 1, 8]))
+    strides, step = [0] * len(lens), 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step = step * max(lens[axis], 1) + gap
+    return tuple(strides)
+
+
+def checked(module: Module, op: Any, inputs: list[Tensor], outputs: list[Tensor], wave: int, terms: int = 1, sm: int = 4) -> KernelSource:
+    rng = np.random.default_rng(1)
+    arrays = [values(rng, x.dtype, x.lens) for x in inputs]
+    wanted = Interpreter().run(module, arrays)
+    source = generate(op, inputs, outputs, traits(wave, sm), [module])
+    got = run(source, arrays, inputs, outputs, wave)
+    loose = max(x.dtype.epsilon for x in (*inputs, *outputs)) * 8
+    for a, b in zip(got, wanted, strict=True):
+        same([a], [b], terms, tolerance=None if a.dtype.kind != "f" else max(loose, 2.0**-23 * (terms + 32)))
+    assert isinstance(source, KernelSource)
+    return source
+
+
+@st.composite
+def pointwise_case(draw: Any) -> tuple[Module, list[Tensor], list[Tensor]]:
+    rank = draw(st.integers(1, 4))
+    dims = tuple(draw(st.sampled_from([1, 2, 3, 5, 8, 16, 33, 40])) for _ in range(rank))
+    if np.prod(dims) > 20000:
+        dims = dims[:2]
+    of = dt.of(draw(st.sampled_from(["float32", "float16", "bfloat16", "int32"])))
+    module = Module("pointwise_0")
+    inputs: list[Tensor] = []
+    live: list[Instruction] = []
+    for n in range(draw(st.integers(1, 3))):
+        lens = tuple(1 if draw(st.integers(0, 3)) == 0 else d for d in dims)
+        x = module.add_parameter(f"x{n}", Shape.of(of, lens))
+        inputs.append(Tensor(of, lens, layout(draw, lens)))
+        live.append(x if lens == dims else module.add(Multibroadcast(out_lens=dims), x))
+    if not any(x.shape.dims == dims and x.is_param for x in live):
+        x = module.add_parameter("full", Shape.of(of, dims))
+        inputs.append(Tensor(of, dims, layout(draw, dims)))
+        live.append(x)
+    for _ in range(draw(st.integers(1, 5))):
+        if draw(st.booleans()):
+            unary = draw(st.sampled_from(UNARY if of.is_float else (Relu, Abs, Neg)))
+            live.append(module.add(unary(), draw(st.sampled_from(live))))
+        else:
+            pair = [draw(st.sampled_from(live)) for _ in range(2)]
+            live.append(module.add(draw(st.sampled_from(BINARY))(), *pair))
+    results = [live[-1]]
+    members = [i for i in live if not i.is_param and i.op.name != "multibroadcast"]
+    if len(members) > 1 and draw(st.booleans()):
+        results.append(members[0])
+    module.add_return(results)
+    strides = layout(draw, dims)
+    return module, inputs, [Tensor(of, dims, strides) for _ in results]
+
+
+@pytest.mark.parametrize("wave", WAVES)
+@given(case=pointwise_case())
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+def test_random_pointwise(wave: int, case: tuple[Module, list[Tensor], list[Tensor]]) -> None:
+    module, inputs, outputs = case
+    checked(module, PointwiseGroup(), inputs, outputs, wave)
+
+
+@st.composite
+def reduce_case(draw: Any) -> tuple[Module, tuple[int, ...], list[Tensor], list[Tensor], int]:
+    rank = draw(st.integers(1, 4))
+    dims = tuple(draw(st.sampled_from([1, 2, 3, 7, 8, 24, 40, 130])) for _ in range(rank))
+    if np.prod(dims) > 20000:
+        dims = dims[:2]
+    rank = len(dims)
+    axes = tuple(sorted(draw(st.sets(st.integers(0, rank - 1), min_size=1))))
+    of = dt.of(draw(st.sampled_from(["float32", "float16"])))
+    module = Module("fused_reduce_0")
+    inputs = [Tensor(of, dims, layout(draw, dims))]
+    x = module.add_parameter("x0", Shape.of(of, dims))
+    if of is not dt.float32:
+        x = module.add(Convert(target_type=dt.float32), x)
+    lens = tuple(1 if draw(st.booleans()) else d for d in dims)
+    scale = module.add_parameter("x1", Shape.of(dt.float32, lens))
+    inputs.append(Tensor(dt.float32, lens, layout(draw, lens)))
+    wide = module.add(Multibroadcast(out_lens=dims), scale)
+    at = module.add(Mul(), x, wide)
+    outputs: list[Instruction] = []
+    for _ in range(draw(st.integers(1, 3))):
+        reduce = draw(st.sampled_from([ReduceMean, ReduceMax, ReduceMin, ReduceSum]))
+        total = module.add(reduce(axes=axes), at)
+        if draw(st.booleans()):
+            total = module.add(Tanh(), total)
+            outputs.append(total)
+        at = module.add(Sub(), at, module.add(Multibroadcast(out_lens=dims), total))
+        if draw(st.booleans()):
+            at = module.add(Exp(), module.add(Neg(), module.add(Abs(), at)))
+    if draw(st.booleans()) or not outputs:
+        outputs.append(module.add(Relu(), at))
+    module.add_return(outputs)
+    made = [Tensor(o.shape.dtype, tuple(o.shape.lens()), layout(draw, o.shape.lens())) for o in outputs]
+    return module, axes, inputs, made, int(np.prod([dims[a] for a in axes]))
+
+
+@pytest.mark.parametrize("wave", WAVES)
+@given(case=reduce_case())
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+def test_random_reductions(wave: int, case: Any) -> None:
+    module, axes, inputs, outputs, terms = case
+    checked(module, FusedReduce(axes=axes), inputs, outputs, wave, terms * 4)
+
+
+def normalised(lens: tuple[int, ...], axes: tuple[int, ...]) -> Module:
+    """x less its mean, over the root of its mean square, by hand."""
+    from mgx_core.ops.pointwise import Rsqrt
+
+    module = Module("norm")
+    x = module.add_parameter("x", Shape.of(dt.float32, lens))
+
+    def wide(v: Instruction) -> Instruction:
+        return module.add(Multibroadcast(out_lens=lens), v)
+
+    centred = module.add(Sub(), x, wide(module.add(ReduceMean(axes=axes), x)))
+    power = module.add(ReduceMean(axes=axes), module.add(Mul(), centred, centred))
+    least = module.add(Multibroadcast(out_lens=tuple(power.shape.lens())), module.add_literal(np.float32(1e-5)))
+    module.add_return([module.add(Mul(), centred, wide(module.add(Rsqrt(), module.add(Add(), power, least))))])
+    return module
+
+
+@pytest.mark.parametrize("wave", WAVES)
+@pytest.mark.parametrize(
+    ("lens", "axes", "strides", "launches"),
+    [
+        ((600, 40), (1,), None, 1),  # several rows a wave
+        ((6, 768), (1,), None, 1),  # a wave or a block a row, in registers
+        ((3, 9000), (1,), None, 1),  # read again
+        ((1, 40000), (1,), None, 3),  # split over blocks
+        ((2, 40, 60), (1,), None, 1),  # across memory
+        ((1, 16, 50, 50), (2, 3), channels_last((1, 16, 50, 50)), 3),  # across memory, split
+    ],
+)
+def test_ways_to_reduce(lens: tuple[int, ...], axes: tuple[int, ...], strides: Any, launches: int, wave: int) -> None:
+    x = tensor("float32", lens, strides)
+    sm = 64 if launches > 1 else 2
+    source = checked(normalised(lens, axes), FusedReduce(axes=axes), [x], [x], wave, terms=64, sm=sm)
+    assert len(source.launches) == launches
+
+
+def test_whole_vectors_are_read() -> None:
+    module = Module("add")
+    a, b = (module.add_parameter(n, Shape.of(dt.float16, (64, 512))) for n in "ab")
+    module.add_return([module.add(Add(), a, b)])
+    x = tensor("float16", (64, 512))
+    source = checked(module, PointwiseGroup(), [x, x], [x], 32, sm=1)
+    assert "ldv<half_t, 8>" in source.text and "stv<half_t, 8>" in source.text
+    odd = x._replace(align=2)
+    assert "ldv" not in checked(module, PointwiseGroup(), [odd, odd], [odd], 32, sm=1).text
+
+
+def test_transposed_inputs_go_through_shared_memory() -> None:
+    module = Module("add")
+    a, b = (module.add_parameter(n, Shape.of(dt.float32, (70, 90))) for n in "ab")
+    module.add_return([module.add(Add(), a, b)])
+    x = tensor("float32", (70, 90))
+    source = checked(module, PointwiseGroup(), [x, tensor("float32", (70, 90), (1, 70))], [x], 32)
+    assert "SHARED(float, tile1" in source.text
+
+
+def test_empty_tensors_need_no_launch() -> None:
+    module = Module("relu")
+    module.add_return([module.add(Relu(), module.add_parameter("x", Shape.of(dt.float32, (3, 0))))])
+    x = tensor("float32", (3, 0))
+    assert checked(module, PointwiseGroup(), [x], [x], 32).launches == ()
+
+
+def test_reductions_of_nothing() -> None:
+    for reduce, value in ((ReduceSum, 0.0), (ReduceMax, -np.inf), (ReduceMin, np.inf)):
+        x, y = tensor("float32", (4, 0)), tensor("float32", (4, 1))
+        got = run(generate(reduce(axes=(1,)), [x], [y], traits()), [np.zeros((4, 0), np.float32)], [x], [y])
+        assert (got[0] == value).all()
+
+
+def test_equal_work_is_equal_text() -> None:
+    def made(lens: tuple[int, ...]) -> KernelSource:
+        module = Module("relu")
+        module.add_return([module.add(Relu(), module.add_parameter("x", Shape.of(dt.float32, lens)))])
+        found = generate(PointwiseGroup(), [tensor("float32", lens)], [tensor("float32", lens)], traits(), [module])
+        assert isinstance(found, KernelSource)
+        return found
+
+    assert made((64, 128, 4)).name == made((32, 1024)).name  # the same flat loop over another count
+
+
+def test_views_that_move_members_are_refused() -> None:
+    from mgx_core.ops.reshape import Squeeze, Unsqueeze
+
+    module = Module("odd")
+    x = module.add_parameter("x", Shape.of(dt.float32, (4, 4)))
+    total = module.add(ReduceSum(axes=(1,)), x)  # [4, 1], looked at as [1, 4]
+    turned = module.add(Unsqueeze(axes=(0,)), module.add(Squeeze(axes=(1,)), total))
+    module.add_return([module.add(Sub(), x, module.add(Multibroadcast(out_lens=(4, 4)), turned))])
+    t = tensor("float32", (4, 4))
+    assert "another position" in str(generate(FusedReduce(axes=(1,)), [t], [t], traits(), [module]))
+
+

@@ -1,0 +1,242 @@
+"""Rules that recognise activations: text before, text after, and the same numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+TURNS = [
+    (
+        "gelu-from-erf",
+        """\
+  %x = @param["x"] -> float32[n]
+  %r = @literal(1.4142135) -> float32[]
+  %h = @literal(0.5) -> float32[]
+  %o = @literal(1.0) -> float32[]
+  %1 = multibroadcast[out_lens=[n]](%r)
+  %2 = div(%x, %1)
+  %3 = erf(%2)
+  %4 = multibroadcast[out_lens=[n]](%o)
+  %5 = add(%3, %4)
+  %6 = mul(%x, %5)
+  %7 = multibroadcast[out_lens=[n]](%h)
+  %8 = mul(%6, %7)
+  @return(%8)""",
+        """\
+  %x = @param["x"] -> float32[n]
+  %1 = gelu_erf(%x) -> float32[n]
+  @return(%1)""",
+    ),
+    (
+        "gelu-from-tanh",
+        """\
+  %x = @param["x"] -> float32[2]
+  %three = @literal(3.0, 3.0) -> float32[2]
+  %a = @literal(0.044715) -> float32[]
+  %s = @literal(0.7978846) -> float32[]
+  %o = @literal(1.0) -> float32[]
+  %h = @literal(0.5) -> float32[]
+  %p = @literal(3.0) -> float32[]
+  %t = multibroadcast[out_lens=[2]](%p)
+  %1 = pow(%x, %t)
+  %2 = multibroadcast[out_lens=[2]](%a)
+  %3 = mul(%1, %2)
+  %4 = add(%x, %3)
+  %5 = multibroadcast[out_lens=[2]](%s)
+  %6 = mul(%4, %5)
+  %7 = tanh(%6)
+  %8 = multibroadcast[out_lens=[2]](%o)
+  %9 = add(%7, %8)
+  %10 = multibroadcast[out_lens=[2]](%h)
+  %11 = mul(%x, %10)
+  %12 = mul(%11, %9)
+  @return(%12)""",
+        """\
+  %x = @param["x"] -> float32[2]
+  %1 = gelu_tanh(%x) -> float32[2]
+  @return(%1)""",
+    ),
+    (
+        "swish-from-sigmoid",
+        """\
+  %x = @param["x"] -> float32[2]
+  %s = @literal(1.5) -> float32[]
+  %1 = sigmoid(%x)
+  %2 = mul(%1, %x)
+  %3 = multibroadcast[out_lens=[2]](%s)
+  %4 = mul(%x, %3)
+  %5 = sigmoid(%4)
+  %6 = mul(%x, %5)
+  @return(%2, %6)""",
+        """\
+  %x = @param["x"] -> float32[2]
+  %1 = swish[alpha=1.0](%x) -> float32[2]
+  %2 = quick_gelu[alpha=1.5](%x) -> float32[2]
+  @return(%1, %2)""",
+    ),
+    (
+        "sigmoid-from-exp",
+        """\
+  %x = @param["x"] -> float32[2]
+  %o = @literal(1.0) -> float32[]
+  %1 = neg(%x)
+  %2 = exp(%1)
+  %3 = multibroadcast[out_lens=[2]](%o)
+  %4 = add(%3, %2)
+  %5 = div(%3, %4)
+  %6 = recip(%4)
+  @return(%5, %6)""",
+        """\
+  %x = @param["x"] -> float32[2]
+  %1 = sigmoid(%x) -> float32[2]
+  %2 = sigmoid(%x) -> float32[2]
+  @return(%1, %2)""",
+    ),
+    (
+        "softplus-from-exp",
+        """\
+  %x = @param["x"] -> float32[2]
+  %o = @literal(1.0) -> float32[]
+  %2 = exp(%x)
+  %3 = multibroadcast[out_lens=[2]](%o)
+  %4 = add(%3, %2)
+  %5 = log(%4)
+  @return(%5)""",
+        """\
+  %x = @param["x"] -> float32[2]
+  %1 = softplus(%x) -> float32[2]
+  @return(%1)""",
+    ),
+    (
+        "mish-from-tanh",
+        """\
+  %x = @param["x"] -> float32[2]
+  %2 = softplus(%x)
+  %3 = tanh(%2)
+  %5 = mul(%3, %x)
+  @return(%5)""",
+        """\
+  %x = @param["x"] -> float32[2]
+  %1 = mish(%x) -> float32[2]
+  @return(%1)""",
+    ),
+    (
+        "hard-sigmoid-from-clip",
+        """\
+  %x = @param["x"] -> float32[2]
+  %a = @literal(3.0) -> float32[]
+  %z = @literal(0.0) -> float32[]
+  %s = @literal(6.0) -> float32[]
+  %1 = multibroadcast[out_lens=[2]](%a)
+  %2 = multibroadcast[out_lens=[2]](%z)
+  %3 = multibroadcast[out_lens=[2]](%s)
+  %4 = add(%x, %1)
+  %5 = clip(%4, %2, %3)
+  %6 = div(%5, %3)
+  @return(%6)""",
+        """\
+  %x = @param["x"] -> float32[2]
+  %1 = hard_sigmoid[alpha=0.16666666666666666, beta=0.5](%x) -> float32[2]
+  @return(%1)""",
+    ),
+    (
+        "hard-swish-from-hard-sigmoid",
+        """\
+  %x = @param["x"] -> float32[2]
+  %1 = hard_sigmoid[alpha=0.16666667, beta=0.5](%x)
+  %2 = mul(%x, %1)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[2]
+  %1 = hard_swish(%x) -> float32[2]
+  @return(%1)""",
+    ),
+    (
+        "leaky-relu-from-max",
+        """\
+  %x = @param["x"] -> float32[2]
+  %a = @literal(0.25) -> float32[]
+  %1 = multibroadcast[out_lens=[2]](%a)
+  %2 = mul(%x, %1)
+  %3 = max(%2, %x)
+  @return(%3)""",
+        """\
+  %x = @param["x"] -> float32[2]
+  %1 = leaky_relu[alpha=0.25](%x) -> float32[2]
+  @return(%1)""",
+    ),
+    (
+        "leaky-relu-from-where",
+        """\
+  %x = @param["x"] -> float32[2]
+  %a = @literal(0.25) -> float32[]
+  %z = @literal(0.0, 0.0) -> float32[2]
+  %y = @literal(0.0) -> float32[]
+  %0 = multibroadcast[out_lens=[2]](%y)
+  %1 = multibroadcast[out_lens=[2]](%a)
+  %2 = mul(%x, %1)
+  %3 = greater(%x, %0)
+  %4 = where(%3, %x, %2)
+  @return(%4)""",
+        """\
+  %x = @param["x"] -> float32[2]
+  %1 = leaky_relu[alpha=0.25](%x) -> float32[2]
+  @return(%1)""",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "before", "after"), TURNS)
+def test_turns(rule_turns, name, before, after):
+    rule_turns(name, before, after)
+
+
+REFUSES = [
+    (
+        "gelu-from-erf",
+        """\
+  %x = @param["x"] -> float32[]
+  %h = @literal(0.5) -> float32[]
+  %o = @literal(1.0) -> float32[]
+  %3 = erf(%x)
+  %5 = add(%3, %o)
+  %6 = mul(%x, %5)
+  %8 = mul(%6, %h)
+  @return(%8)""",
+        "the argument of erf is not x / sqrt(2)",
+    ),
+    (
+        "sigmoid-from-exp",
+        """\
+  %x = @param["x"] -> float32[]
+  %o = @literal(1.0) -> float32[]
+  %2 = exp(%x)
+  %4 = add(%o, %2)
+  %6 = recip(%4)
+  @return(%6)""",
+        "the exponent is not negated",
+    ),
+    (
+        "leaky-relu-from-max",
+        """\
+  %x = @param["x"] -> float32[]
+  %a = @literal(2.0) -> float32[]
+  %2 = mul(%x, %a)
+  %3 = max(%2, %x)
+  @return(%3)""",
+        "the slope is not a constant between 0 and 1",
+    ),
+    (
+        "hard-swish-from-hard-sigmoid",
+        """\
+  %x = @param["x"] -> float32[2]
+  %1 = hard_sigmoid(%x)
+  %2 = mul(%x, %1)
+  @return(%2)""",
+        "the slope and offset are not 1/6 and 1/2",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "before", "why"), REFUSES)
+def test_refuses(rule_refuses, name, before, why):
+    rule_refuses(name, before, why)

@@ -1,0 +1,321 @@
+"""Rules on products: text before, text after, and the same numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+TURNS = [
+    (
+        "factor-into-convolution",
+        """\
+  %x = @param["x"] -> float32[1, 2, 2, 2]
+  %w = @literal(1.0, 2.0, 3.0, 4.0) -> float32[2, 2, 1, 1]
+  %s = @literal(10.0, 100.0) -> float32[2]
+  %m = broadcast[axis=1, out_lens=[1, 2, 2, 2]](%s)
+  %1 = convolution(%x, %w)
+  %2 = mul(%m, %1)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[1, 2, 2, 2]
+  %1 = @literal(10.0, 20.0, 300.0, 400.0) -> float32[2, 2, 1, 1]
+  %2 = convolution[padding=[], stride=[], dilation=[], group=1, padding_mode="default"](%x, %1) -> float32[1, 2, 2, 2]
+  @return(%2)""",
+    ),
+    (
+        "input-factor-into-convolution",
+        """\
+  %x = @param["x"] -> float32[1, 4, 2, 2]
+  %w = @literal(1.0, 2.0, 3.0, 4.0) -> float32[2, 2, 1, 1]
+  %s = @literal(1.0, 10.0, 100.0, 1000.0) -> float32[4, 1, 1]
+  %m = multibroadcast[out_lens=[1, 4, 2, 2]](%s)
+  %1 = mul(%x, %m)
+  %2 = convolution[padding=[1, 1], group=2](%1, %w)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[1, 4, 2, 2]
+  %1 = @literal(1.0, 20.0, 300.0, 4000.0) -> float32[2, 2, 1, 1]
+  %2 = convolution[padding=[1, 1], stride=[], dilation=[], group=2, padding_mode="default"](%x, %1) -> float32[1, 2, 4, 4]
+  @return(%2)""",
+    ),
+    (
+        "input-term-out-of-convolution",
+        """\
+  %x = @param["x"] -> float32[1, 2, 2, 2]
+  %w = @literal(1.0, 2.0, 3.0, 4.0) -> float32[2, 2, 1, 1]
+  %s = @literal(10.0, 100.0) -> float32[2, 1, 1]
+  %m = multibroadcast[out_lens=[1, 2, 2, 2]](%s)
+  %1 = add(%x, %m)
+  %2 = convolution(%1, %w)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[1, 2, 2, 2]
+  %1 = @literal(1.0, 2.0, 3.0, 4.0) -> float32[2, 2, 1, 1]
+  %2 = convolution[padding=[], stride=[], dilation=[], group=1, padding_mode="default"](%x, %1) -> float32[1, 2, 2, 2]
+  %3 = @literal(210.0, 430.0) -> float32[2, 1, 1]
+  %4 = multibroadcast[out_lens=[1, 2, 2, 2]](%3) -> float32[1, 2, 2, 2]
+  %5 = add(%2, %4) -> float32[1, 2, 2, 2]
+  @return(%5)""",
+    ),
+    (
+        "factor-into-dot",
+        """\
+  %x = @param["x"] -> float32[2, 3, 2]
+  %w = @literal(1.0, 2.0, 3.0, 4.0) -> float32[2, 2]
+  %ww = multibroadcast[out_lens=[2, 2, 2]](%w)
+  %s = @literal(10.0, 100.0) -> float32[2]
+  %m = multibroadcast[out_lens=[2, 3, 2]](%s)
+  %1 = dot(%x, %ww)
+  %2 = mul(%1, %m)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[2, 3, 2]
+  %1 = @literal(10.0, 200.0, 30.0, 400.0) -> float32[2, 2]
+  %2 = multibroadcast[out_lens=[2, 2, 2]](%1) -> float32[2, 2, 2]
+  %3 = dot(%x, %2) -> float32[2, 3, 2]
+  @return(%3)""",
+    ),
+    (
+        "input-factor-into-dot",
+        """\
+  %x = @param["x"] -> float32[3, 2]
+  %w = @literal(1.0, 2.0, 3.0, 4.0) -> float32[2, 2]
+  %s = @literal(10.0, 100.0) -> float32[2]
+  %m = multibroadcast[out_lens=[3, 2]](%s)
+  %1 = mul(%x, %m)
+  %2 = dot(%1, %w)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[3, 2]
+  %1 = @literal(10.0, 20.0, 300.0, 400.0) -> float32[2, 2]
+  %2 = dot(%x, %1) -> float32[3, 2]
+  @return(%2)""",
+    ),
+    (
+        "input-term-out-of-dot",
+        """\
+  %x = @param["x"] -> float32[3, 2]
+  %w = @literal(1.0, 2.0, 3.0, 4.0) -> float32[2, 2]
+  %s = @literal(10.0, 100.0) -> float32[2]
+  %m = multibroadcast[out_lens=[3, 2]](%s)
+  %1 = add(%x, %m)
+  %2 = dot(%1, %w)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[3, 2]
+  %1 = @literal(1.0, 2.0, 3.0, 4.0) -> float32[2, 2]
+  %2 = dot(%x, %1) -> float32[3, 2]
+  %3 = @literal(310.0, 420.0) -> float32[2]
+  %4 = multibroadcast[out_lens=[3, 2]](%3) -> float32[3, 2]
+  %5 = add(%2, %4) -> float32[3, 2]
+  @return(%5)""",
+    ),
+    (
+        "scale-out-of-dot",
+        """\
+  %x = @param["x"] -> float32[3, 2]
+  %y = @param["y"] -> float32[2, 4]
+  %s = @literal(0.25) -> float32[]
+  %m = multibroadcast[out_lens=[3, 2]](%s)
+  %1 = mul(%x, %m)
+  %2 = dot(%1, %y)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[3, 2]
+  %y = @param["y"] -> float32[2, 4]
+  %1 = @literal(0.25) -> float32[]
+  %2 = dot(%x, %y) -> float32[3, 4]
+  %3 = multibroadcast[out_lens=[3, 4]](%1) -> float32[3, 4]
+  %4 = mul(%2, %3) -> float32[3, 4]
+  @return(%4)""",
+    ),
+    (
+        "dot-of-transposes",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %y = @param["y"] -> float32[4, 2]
+  %1 = transpose[permutation=[1, 0]](%x)
+  %2 = transpose[permutation=[1, 0]](%y)
+  %3 = dot(%1, %2)
+  %4 = transpose[permutation=[1, 0]](%3)
+  @return(%4)""",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %y = @param["y"] -> float32[4, 2]
+  %1 = dot(%y, %x) -> float32[4, 3]
+  @return(%1)""",
+    ),
+    (
+        "dot-of-repeated",
+        """\
+  %x = @param["x"] -> float32[3, 2]
+  %y = @param["y"] -> float32[1, 2, 4]
+  %1 = multibroadcast[out_lens=[5, 3, 2]](%x)
+  %2 = multibroadcast[out_lens=[5, 2, 4]](%y)
+  %3 = dot(%1, %2)
+  @return(%3)""",
+        """\
+  %x = @param["x"] -> float32[3, 2]
+  %y = @param["y"] -> float32[1, 2, 4]
+  %1 = multibroadcast[out_lens=[1, 3, 2]](%x) -> float32[1, 3, 2]
+  %2 = dot(%1, %y) -> float32[1, 3, 4]
+  %3 = multibroadcast[out_lens=[5, 3, 4]](%2) -> float32[5, 3, 4]
+  @return(%3)""",
+    ),
+    (
+        "slice-of-product",
+        """\
+  %x = @param["x"] -> float32[3, 2]
+  %y = @param["y"] -> float32[2, 4]
+  %1 = dot(%x, %y)
+  %2 = slice[axes=[1], starts=[1], ends=[3]](%1)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[3, 2]
+  %y = @param["y"] -> float32[2, 4]
+  %1 = slice[axes=[1], starts=[1], ends=[3], steps=[]](%y) -> float32[2, 2]
+  %2 = dot(%x, %1) -> float32[3, 2]
+  @return(%2)""",
+    ),
+    (
+        "slice-of-product",
+        """\
+  %x = @param["x"] -> float32[1, 2, 2, 2]
+  %w = @literal(1.0, 2.0, 3.0, 4.0, 5.0, 6.0) -> float32[3, 2, 1, 1]
+  %1 = convolution(%x, %w)
+  %2 = slice[axes=[1], starts=[1], ends=[2]](%1)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[1, 2, 2, 2]
+  %1 = @literal(3.0, 4.0) -> float32[1, 2, 1, 1]
+  %2 = convolution[padding=[], stride=[], dilation=[], group=1, padding_mode="default"](%x, %1) -> float32[1, 1, 2, 2]
+  @return(%2)""",
+    ),
+    (
+        "slice-before-epilogue",
+        """\
+  %x = @param["x"] -> float32[3, 2]
+  %y = @param["y"] -> float32[2, 4]
+  %c = @literal(1.0, 2.0, 3.0, 4.0) -> float32[4]
+  %b = multibroadcast[out_lens=[3, 4]](%c)
+  %1 = dot(%x, %y)
+  %2 = add(%1, %b)
+  %3 = slice[axes=[1], starts=[1], ends=[3]](%2)
+  @return(%3)""",
+        """\
+  %x = @param["x"] -> float32[3, 2]
+  %y = @param["y"] -> float32[2, 4]
+  %1 = dot(%x, %y) -> float32[3, 4]
+  %2 = slice[axes=[1], starts=[1], ends=[3], steps=[]](%1) -> float32[3, 2]
+  %3 = @literal(2.0, 3.0, 2.0, 3.0, 2.0, 3.0) -> float32[3, 2]
+  %4 = add(%2, %3) -> float32[3, 2]
+  @return(%4)""",
+    ),
+    (
+        "slice-of-repeated",
+        """\
+  %x = @param["x"] -> float32[1, 4]
+  %1 = multibroadcast[out_lens=[3, 2, 4]](%x)
+  %2 = slice[axes=[0, 2], starts=[1, 1], ends=[2, 4], steps=[1, 2]](%1)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[1, 4]
+  %1 = slice[axes=[1], starts=[1], ends=[4], steps=[2]](%x) -> float32[1, 2]
+  %2 = multibroadcast[out_lens=[1, 2, 2]](%1) -> float32[1, 2, 2]
+  @return(%2)""",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "before", "after"), TURNS)
+def test_turns(rule_turns, name, before, after):
+    rule_turns(name, before, after)
+
+
+REFUSES = [
+    (
+        "factor-into-convolution",
+        """\
+  %x = @param["x"] -> float32[1, 2, 2, 2]
+  %w = @literal(1.0, 2.0, 3.0, 4.0) -> float32[2, 2, 1, 1]
+  %s = @literal(10.0, 100.0) -> float32[2]
+  %m = multibroadcast[out_lens=[1, 2, 2, 2]](%s)
+  %1 = convolution(%x, %w)
+  %2 = mul(%1, %m)
+  @return(%2)""",
+        "the factor differs within a channel",
+    ),
+    (
+        "factor-into-convolution",
+        """\
+  %x = @param["x"] -> float32[1, 1, 1]
+  %w = @literal(1e+30) -> float32[1, 1, 1]
+  %m = @literal(1e+30) -> float32[1, 1, 1]
+  %1 = convolution(%x, %w)
+  %2 = mul(%1, %m)
+  @return(%2)""",
+        "the weights would overflow",
+    ),
+    (
+        "input-term-out-of-convolution",
+        """\
+  %x = @param["x"] -> float32[1, 2, 2, 2]
+  %w = @literal(1.0, 2.0, 3.0, 4.0) -> float32[2, 2, 1, 1]
+  %s = @literal(10.0) -> float32[]
+  %m = multibroadcast[out_lens=[1, 2, 2, 2]](%s)
+  %1 = add(%x, %m)
+  %2 = convolution[padding=[1, 1]](%1, %w)
+  @return(%2)""",
+        "the padding is not part of the sum",
+    ),
+    (
+        "input-term-out-of-dot",
+        """\
+  %x = @param["x"] -> float32[3, 2]
+  %w = @literal(1.0, 2.0, 3.0, 4.0) -> float32[2, 2]
+  %s = @literal(10.0) -> float32[]
+  %m = multibroadcast[out_lens=[3, 2]](%s)
+  %0 = relu(%x)
+  %1 = add(%0, %m)
+  %2 = dot(%1, %w)
+  @return(%2)""",
+        "the sum ends the work that makes x: nothing would be saved",
+    ),
+    (
+        "scale-out-of-dot",
+        """\
+  %x = @param["x"] -> int32[3, 2]
+  %y = @param["y"] -> int32[2, 4]
+  %s = @literal(2) -> int32[]
+  %m = multibroadcast[out_lens=[3, 2]](%s)
+  %1 = mul(%x, %m)
+  %2 = dot(%1, %y)
+  @return(%2)""",
+        "int32 products may overflow in another order",
+    ),
+    (
+        "slice-of-product",
+        """\
+  %x = @param["x"] -> float32[3, 2]
+  %y = @param["y"] -> float32[2, 4]
+  %1 = dot(%x, %y)
+  %2 = slice[axes=[1], starts=[1], ends=[3]](%1)
+  @return(%1, %2)""",
+        "other parts of the product are read too",
+    ),
+    (
+        "dot-of-transposes",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %y = @param["y"] -> float32[2, 4]
+  %1 = transpose[permutation=[1, 0]](%x)
+  %3 = dot(%1, %y)
+  %4 = transpose[permutation=[1, 0]](%3)
+  @return(%4)""",
+        "an operand is not transposed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "before", "why"), REFUSES)
+def test_refuses(rule_refuses, name, before, why):
+    rule_refuses(name, before, why)

@@ -1,0 +1,202 @@
+"""Rules on extents: text before, text after, and the same numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+TURNS = [
+    (
+        "literal-from-extents",
+        """\
+  %x = @param["x"] -> float32[n, 3, 4]
+  %i = @literal(2, 1) -> int64[2]
+  %1 = dimensions_of(%x)
+  %2 = gather[axis=0](%1, %i)
+  %3 = add(%2, %i)
+  %4 = slice[axes=[0], starts=[1], ends=[2]](%1)
+  %5 = concat[axis=0](%3, %4)
+  @return(%5)""",
+        """\
+  %x = @param["x"] -> float32[n, 3, 4]
+  %1 = @literal(6, 4, 3) -> int64[3]
+  @return(%1)""",
+    ),
+    (
+        "static-reshape",
+        """\
+  %x = @param["x"] -> float32[n, 3, 4]
+  %i = @literal(12) -> int64[1]
+  %1 = dimensions_of[start=0, end=1](%x)
+  %2 = concat[axis=0](%1, %i)
+  %3 = reshape(%x, %2)
+  @return(%3)""",
+        """\
+  %x = @param["x"] -> float32[n, 3, 4]
+  %1 = reshape[dims=[n, 12], allowzero=false](%x) -> float32[n, 12]
+  @return(%1)""",
+    ),
+    (
+        "static-axes",
+        """\
+  %x = @param["x"] -> float32[2, 1, 4]
+  %i = @literal(-2) -> int64[1]
+  %1 = squeeze(%x, %i)
+  %2 = unsqueeze(%1, %i)
+  %3 = reduce_sum(%2, %i)
+  @return(%3)""",
+        """\
+  %x = @param["x"] -> float32[2, 1, 4]
+  %1 = squeeze[axes=[1]](%x) -> float32[2, 4]
+  %2 = unsqueeze[axes=[1]](%1) -> float32[2, 1, 4]
+  %3 = reduce_sum[axes=[1], noop_with_empty_axes=false](%2) -> float32[2, 1, 4]
+  @return(%3)""",
+    ),
+    (
+        "static-broadcast",
+        """\
+  %x = @param["x"] -> float32[3, 1]
+  %y = @param["y"] -> float32[n, 3, 4]
+  %d = @literal(2, 3, 4) -> int64[3]
+  %1 = multibroadcast(%x, %y)
+  %2 = broadcast_with_dims(%x, %d)
+  @return(%1, %2)""",
+        """\
+  %x = @param["x"] -> float32[3, 1]
+  %y = @param["y"] -> float32[n, 3, 4]
+  %1 = multibroadcast[out_lens=[n, 3, 4]](%x) -> float32[n, 3, 4]
+  %2 = multibroadcast[out_lens=[2, 3, 4]](%x) -> float32[2, 3, 4]
+  @return(%1, %2)""",
+    ),
+    (
+        "static-slice",
+        """\
+  %x = @param["x"] -> float32[n, 5]
+  %s = @literal(1) -> int64[1]
+  %e = @literal(9223372036854775807) -> int64[1]
+  %a = @literal(-1) -> int64[1]
+  %1 = slice(%x, %s, %e, %a)
+  @return(%1)""",
+        """\
+  %x = @param["x"] -> float32[n, 5]
+  %1 = slice[axes=[1], starts=[1], ends=[5], steps=[]](%x) -> float32[n, 4]
+  @return(%1)""",
+    ),
+    (
+        "static-tile",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %r = @literal(2, 1) -> int64[2]
+  %1 = tile(%x, %r)
+  @return(%1)""",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %1 = tile[repeats=[2, 1]](%x) -> float32[4, 3]
+  @return(%1)""",
+    ),
+    (
+        "drop-single-tile",
+        """\
+  %x = @param["x"] -> float32[1, 3]
+  %1 = tile[repeats=[1, 1]](%x)
+  %2 = tile[repeats=[4, 1]](%1)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[1, 3]
+  %1 = multibroadcast[out_lens=[4, 3]](%x) -> float32[4, 3]
+  @return(%1)""",
+    ),
+    (
+        "static-pad",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %p = @literal(1, 2) -> int64[2]
+  %v = @literal(1.5) -> float32[]
+  %a = @literal(-1) -> int64[1]
+  %1 = pad(%x, %p, %v, %a)
+  @return(%1)""",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %1 = pad[pads=[0, 1, 0, 2], mode="constant", value=1.5](%x) -> float32[2, 6]
+  @return(%1)""",
+    ),
+    (
+        "static-resize",
+        """\
+  %x = @param["x"] -> float32[1, 1, 2, 2]
+  %s = @literal(1.0, 1.0, 2.0, 2.0) -> float32[4]
+  %1 = resize(%x, %s)
+  @return(%1)""",
+        """\
+  %x = @param["x"] -> float32[1, 1, 2, 2]
+  %1 = resize[scales=[1.0, 1.0, 2.0, 2.0], sizes=[], nearest_mode="floor", mode="nearest", coordinate_transformation_mode="half_pixel", cubic_coeff_a=-0.75, exclude_outside=false, extrapolation_value=0.0, antialias=false, roi=[], axes=[], keep_aspect_ratio_policy="stretch"](%x) -> float32[1, 1, 4, 4]
+  @return(%1)""",
+    ),
+    (
+        "slice-from-split",
+        """\
+  %x = @param["x"] -> float32[2, 5]
+  %s = @literal(2, 3) -> int64[2]
+  %1 = split[axis=1, count=2](%x, %s)
+  %2 = get_tuple_elem[index=1](%1)
+  %3 = neg(%2)
+  @return(%3)""",
+        """\
+  %x = @param["x"] -> float32[2, 5]
+  %1 = slice[axes=[1], starts=[2], ends=[5], steps=[]](%x) -> float32[2, 3]
+  %2 = neg(%1) -> float32[2, 3]
+  @return(%2)""",
+    ),
+    (
+        "broadcast-from-fill",
+        """\
+  %x = @param["x"] -> float32[n, 5]
+  %s = @literal(2.0) -> float32[1]
+  %1 = fill(%s, %x)
+  @return(%1)""",
+        """\
+  %x = @param["x"] -> float32[n, 5]
+  %1 = @literal(2.0) -> float32[1]
+  %2 = multibroadcast[out_lens=[n, 5]](%1) -> float32[n, 5]
+  @return(%2)""",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "before", "after"), TURNS)
+def test_turns(rule_turns, name, before, after):
+    rule_turns(name, before, after)
+
+
+REFUSES = [
+    (
+        "literal-from-extents",
+        """\
+  %x = @param["x"] -> float32[n, 3, 4]
+  %1 = dimensions_of(%x)
+  @return(%1)""",
+        "an extent is not known before running",
+    ),
+    (
+        "static-reshape",
+        """\
+  %x = @param["x"] -> float32[n, 3, 4]
+  %d = @param["d"] -> int64[2]
+  %1 = reshape(%x, %d)
+  @return(%1)""",
+        "dims are not known before running",
+    ),
+    (
+        "static-slice",
+        """\
+  %x = @param["x"] -> float32[n, 3, 4]
+  %d = @param["d"] -> int64[2]
+  %1 = slice(%x, %d, %d)
+  @return(%1)""",
+        "a bound is not known before running",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "before", "why"), REFUSES)
+def test_refuses(rule_refuses, name, before, why):
+    rule_refuses(name, before, why)
