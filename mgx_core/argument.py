@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from . import dtype as dt
 from .errors import ParameterError, ShapeError
+from .room import require_room
 from .shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
 
 __all__ = [
@@ -266,18 +267,29 @@ def create_argument(shape: Shape, values: Sequence[Any]) -> Argument:
     if len(values) != shape.elements():
         raise ShapeError(f"{len(values)} values given for {shape}")
     flat = np.asarray(values, dtype=object if shape.dtype.kind == "s" else None)
-    return Argument(_laid_out(flat.astype(shape.dtype.numpy).reshape(shape.lens()), shape), shape)
+    return Argument(_laid_out(_elements(flat, shape).reshape(shape.lens()), shape), shape)
 
 
 def fill_argument(shape: Shape, value: Any) -> Argument:
     """A tensor of the given shape, every element `value`."""
-    return Argument(_laid_out(np.full(shape.lens(), value).astype(shape.dtype.numpy), shape), shape)
+    require_room(shape.lens(), shape.dtype.size, "the argument")
+    one = _elements(np.asarray(value, dtype=object if shape.dtype.kind == "s" else None), shape)
+    return Argument(_laid_out(np.full(shape.lens(), one), shape), shape)
+
+
+def _elements(values: Array, shape: Shape) -> Array:
+    """Values in the element type of `shape`."""
+    try:
+        return values.astype(shape.dtype.numpy)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ParameterError(f"{shape} cannot hold the values given: {error}") from None
 
 
 def generate_argument(shape: Shape, seed: int = 0) -> Argument:
     """A tensor of the given shape with reproducible random values: floats in [-1, 1), small integers, booleans."""
     rng = np.random.default_rng(seed)
     lens = shape.lens()
+    require_room(lens, shape.dtype.size, "the argument")
     if shape.dtype.kind == "b":
         array: Array = rng.integers(0, 2, lens).astype(np.bool_)
     elif shape.dtype.is_integer:

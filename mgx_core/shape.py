@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -50,6 +51,8 @@ class Shape:
         if dyn_dims is not None:
             ranges = [DynamicDimension.of(d) for d in dyn_dims]
             lens = ranges
+        if lens is not None and not isinstance(lens, Iterable):
+            raise ShapeError(f"lens must be a list of extents, got {lens!r}")
         dims = tuple(d if isinstance(d, Sym) else _extent(d, i) for i, d in enumerate((1,) if lens is None else lens))
         self._set(dt.of(type), dims, None)
         if permutation is not None:
@@ -58,7 +61,10 @@ class Shape:
             packed = row_major(tuple(self.lens()[axis] for axis in permutation))
             strides = [packed[list(permutation).index(axis)] for axis in range(len(dims))]
         if strides is not None:
-            steps = tuple(int(s) for s in strides)
+            try:
+                steps = tuple(operator.index(s) for s in strides)
+            except TypeError:
+                raise ShapeError(f"strides must be ints, got {strides!r}") from None
             if len(steps) != len(dims):
                 raise ShapeError(f"{len(steps)} strides given for {len(dims)} extents")
             if self.dynamic() or steps != row_major(self.lens()):

@@ -175,6 +175,16 @@ def test_arguments_of_a_given_layout():
         create_argument(shape, [1, 2])
 
 
+def test_arguments_that_cannot_be():
+    huge = Shape("int8", [1 << 45])
+    for make in (lambda: fill_argument(huge, 1), lambda: generate_argument(huge)):
+        with pytest.raises(DeviceError, match="would take 35184372088832 bytes"):
+            make()
+    for make in (lambda s: fill_argument(s, "a"), lambda s: create_argument(s, ["a", "b"])):
+        with pytest.raises(ParameterError, match="cannot hold the values given"):
+            make(Shape("float", [2]))
+
+
 def test_memory_of_the_caller():
     store = (ctypes.c_float * 6)(*range(6))
     address = ctypes.addressof(store)
@@ -184,8 +194,9 @@ def test_memory_of_the_caller():
     assert got.tolist()[1] == 9
     assert got.data_ptr() == address
     assert argument_from_pointer(Shape("float", [0]), 0).tolist() == []
-    with pytest.raises(ParameterError, match="address of the first element"):
-        argument_from_pointer(Shape("float", [1]), 0)
+    for wrong in (0, -8):
+        with pytest.raises(ParameterError, match="address of the first element"):
+            argument_from_pointer(Shape("float", [1]), wrong)
     with pytest.raises(ParameterError, match="strings"):
         argument_from_pointer(Shape("string", [1]), address)
 

@@ -97,6 +97,8 @@ def test_narrow_types_take_a_byte_on_the_host():
         (("floot", [2]), "'floot' is no element type"),
         (("float", [2, 3], [1]), "1 strides given for 2 extents"),
         (("float", [1 << 30, 1 << 30]), "more than any tensor may"),
+        (("float", 3), "must be a list of extents, got 3"),
+        (("float", [2], ["a"]), "strides must be ints"),
     ],
 )
 def test_bad_shapes(arguments, message):
@@ -176,3 +178,11 @@ def test_composite_types():
 )
 def test_matching_values_to_declarations(declared, actual, fits):
     assert matches(declared, actual) is fits
+
+
+def test_names_of_migraphx():
+    assert Shape.type_t.float_type is dt.float32
+    assert Shape(type=Shape.type_t.bf16_type, lens=[2]) == Shape("bfloat16", [2])
+    assert {f"{t.alias}_type" for t in dt.ALL} == set(vars(Shape.type_t))
+    ranged = Shape("float", dyn_dims=[Shape.dynamic_dimension(1, 4, {2}), Shape.dynamic_dimension(3, 3)])
+    assert [(d.min, d.max, set(d.optimals)) for d in ranged.dyn_dims()] == [(1, 4, {2}), (3, 3, set())]

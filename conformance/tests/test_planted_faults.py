@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 
-import hypothesis  # noqa: F401  (imported before pytester restores the modules it found)
-import numpy as np  # noqa: F401
 import pytest
 
-import mgx_core  # noqa: F401
-
 pytest_plugins = ["pytester"]
+
+# pytester forgets every module that its runs import; native ones do not survive being imported twice
+for _module in (
+    "hypothesis",
+    "numpy",
+    "onnx",
+    "mgx_core",
+    "mgx_conformance.graphs",
+    "mgx_conformance.networks",
+    "mgx_onnx.parser",
+):
+    importlib.import_module(_module)
 
 
 @pytest.fixture

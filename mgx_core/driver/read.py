@@ -30,7 +30,7 @@ def command(as_json: bool, why: str | None, **given: Any) -> None:
       mgx-driver read model.onnx -O -g -o model.dot         optimised, for graphviz
       mgx-driver read model.onnx --input-dim @x 1 3 64 64   with another input size
       mgx-driver read model.onnx -p fold-constants          one pass applied
-      mgx-driver read model.onnx --why relu-out-of-mul      why a rewriting rule did not fire
+      mgx-driver read model.onnx --why gelu-from-erf        why a rewriting rule did not fire
       mgx-driver read model.onnx -o model.mxr               saved; --binary, --json, --text choose the form
     """
     program = Source.of(given).program()

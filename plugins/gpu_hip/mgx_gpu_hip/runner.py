@@ -258,9 +258,6 @@ def _codes(args: Sequence[Any]) -> str:
 def _library_call(step: LibraryStep, addresses: Mapping[int, int]) -> Callable[[int], None]:
     operands = {k: addresses[id(v.buffer)] + v.byte_offset for k, v in step.operands.items()}
     workspace = None if step.workspace is None else addresses[id(step.workspace)]
-    if "d" in operands:
-        a, b, d = operands.pop("a"), operands.pop("b"), operands.pop("d")
-        return lambda stream: step.plan.launch(stream, a, b, d, workspace=workspace, **operands)
     return lambda stream: step.plan.launch(stream, workspace=workspace, **operands)
 
 

@@ -71,6 +71,7 @@ def parse_model(
 
     deferring: put nodes off whose ranks are not known yet; without it they raise UnrankedError.
     """
+    options.check_inputs([i.name for i in model.graph.input])
     main = Module("main")
     context = ModelContext(opsets_of(model), functions_of(model), options, all_converters(), DataFolder(folder))
     context.names["main"] = 1

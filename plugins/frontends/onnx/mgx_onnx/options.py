@@ -46,6 +46,9 @@ class OnnxOptions:
     def __post_init__(self) -> None:
         if self.default_dim_value and self.default_dyn_dim_value is not None:
             raise ParameterError("default_dim_value and default_dyn_dim_value exclude each other")
+        for name in ("dim_params", "map_input_dims", "map_dyn_input_dims"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise ParameterError(f"{name} must be a mapping by name, got {getattr(self, name)!r}")
         both = set(self.map_input_dims) & set(self.map_dyn_input_dims)
         if both:
             raise ParameterError(f"input {sorted(both)[0]!r} stands in both map_input_dims and map_dyn_input_dims")
@@ -54,6 +57,13 @@ class OnnxOptions:
                 DynamicDimension.of(value)
             except (TypeError, KeyError, IndexError, ValueError):
                 raise ParameterError(f"dim_params[{name!r}] must be an int or a range, got {value!r}") from None
+
+    def check_inputs(self, names: Sequence[str]) -> None:
+        """Errors: ParameterError if extents are given for an input that the model lacks."""
+        for option in ("map_input_dims", "map_dyn_input_dims"):
+            for name in getattr(self, option):
+                if name not in names:
+                    raise ParameterError(f"{option}: there is no input {name!r}; there are {', '.join(map(repr, names))}")
 
     @classmethod
     def of(cls, **given: Any) -> OnnxOptions:

@@ -324,7 +324,7 @@ class GraphParser:
             made = node.add("unknown", *inputs, op=node.op_type)
             return [made] * max(node.outputs, 1)
         raise UnsupportedError(
-            f"node {node.name!r}: no converter for operator {domain or 'ai.onnx'}::{node.op_type} (opset {version}); "
+            f"no converter for operator {domain or 'ai.onnx'}::{node.op_type} (opset {version}); "
             "a package adds one through the plugin hook `converters`, or the model brings it as a local function"
         )
 
@@ -391,15 +391,13 @@ def onnx_lacks(name: str, version: int) -> bool:
 
 def _reads(node: NodeProto) -> Iterable[str]:
     """Names that a node reads, those that its sub-graphs take from outside included."""
-    stack = [node]
-    while stack:
-        at = stack.pop()
-        yield from (i for i in at.input if i)
-        for a in at.attribute:
-            graphs = [a.g] if a.type == AttributeProto.GRAPH else list(a.graphs)
-            for graph in graphs:
-                stack.extend(graph.node)
-                yield from (o.name for o in graph.output)
+    yield from (i for i in node.input if i)
+    for a in node.attribute:
+        for graph in [a.g] if a.type == AttributeProto.GRAPH else a.graphs:
+            own = {i.name for i in graph.input} | {i.name for i in graph.initializer}
+            own.update(name for inner in graph.node for name in inner.output)
+            read = [name for inner in graph.node for name in _reads(inner)] + [o.name for o in graph.output]
+            yield from (name for name in read if name not in own)
 
 
 def _word(text: str) -> str:
