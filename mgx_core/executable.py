@@ -21,6 +21,7 @@ from .ir.module import Module
 from .memory import MemoryPlan, fits_in_memory, plan_memory
 from .options import CompileOptions
 from .passes.lower import Lower, Placement
+from .passes.settle_extents import SettleExtents
 from .pipeline import PassRecord, Pipeline, Stage
 from .room import limited
 from .shape import AnyShape, Shape, TupleShape, matches
@@ -171,7 +172,7 @@ class Executable:
         module = self.module.clone(parameters=given)
         lower = Lower(kernels_of(self.target, self.context), self.context)
         stages = (
-            Stage("lower", (lower, *passes_of(self.target, "lower", self.context, self.options)), lowered),
+            Stage("lower", (SettleExtents(), lower, *passes_of(self.target, "lower", self.context, self.options)), lowered),
             Stage("plan", tuple(passes_of(self.target, "plan", self.context, self.options))),
         )
         pipeline = Pipeline(stages, self.options.validate, frozenset(self.options.disable_passes))

@@ -353,7 +353,7 @@ def op(name: str) -> Callable[[O], O]:
 
 
 def _annotations(cls: type) -> dict[str, Any]:
-    own = cls.__dict__.get("__annotations__")  # noqa: RUF063: the class's own, as strings, unevaluated
+    own = cls.__dict__.get("__annotations__")  # noqa: RUF063
     if own is None:  # Python 3.14 evaluates annotations lazily
         try:
             import annotationlib  # type: ignore[import-not-found,unused-ignore]

@@ -276,9 +276,7 @@ def _same(args: list[Any], like: np.dtype[Any]) -> list[Any]:
         like = array.dtype
     elif like.kind not in "fc" and any(isinstance(a, float) for a in args):
         like = np.dtype(np.float32)
-    return [
-        a if isinstance(a, (np.ndarray, np.generic, bool)) else np.asarray(a).astype(like) for a in args
-    ]
+    return [a if isinstance(a, (np.ndarray, np.generic, bool)) else np.asarray(a).astype(like) for a in args]
 
 
 def widen(x: Array) -> Array:

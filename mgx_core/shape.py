@@ -133,7 +133,9 @@ class Shape:
     def type_size(self) -> int:
         return self.dtype.size
 
+    @property
     def numpy_dtype(self) -> np.dtype[Any]:
+        """The numpy dtype in which host arrays hold the elements."""
         return self.dtype.numpy
 
     def ndim(self) -> int:

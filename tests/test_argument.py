@@ -16,7 +16,7 @@ from mgx_core.argument import (
     generate_argument,
     shape_of,
 )
-from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.errors import DeviceError, ParameterError, ShapeError
 from mgx_core.shape import OptionalShape, SequenceShape, Shape, TupleShape
 
 FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)

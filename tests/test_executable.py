@@ -130,7 +130,7 @@ def test_several_threads():
         ({"x": (np.zeros((2, 3), np.float32),)}, "got "),
         ({"x": [[1, 2, 3], [4, 5]]}, "got a nested list of unequal lengths"),
         ({"x": [["a", "b", "c"]]}, "got <U1 values"),
-        ({"x": object()}, "object is no tensor"),
+        ({"x": object()}, r"parameter 'x' must be float32\[n, 3\] with n in 1..8: object is no tensor"),
     ],
 )
 def test_wrong_parameters(given, message):
@@ -282,6 +282,20 @@ def test_a_failed_compile_leaves_the_program_as_it_was():
         program.compile(Broken(), validate=True)
     assert not program.is_compiled()
     assert program.text() == text
+
+
+def test_a_program_that_reads_what_is_not_there_is_refused():
+    cyclic = mgx.parse_program(FIXED)
+    main = cyclic.get_main_module()
+    broadcast, add, relu = [i for i in main if i.name in ("multibroadcast", "add", "relu")]
+    main.set_inputs(add, [relu, broadcast])
+    with pytest.raises(ParameterError, match=r"module 'main': add\(.*\).* reads relu\(.*\).*, which comes after it"):
+        cyclic.compile(Host())
+    stranger = mgx.Program()
+    taken = mgx.Program().get_main_module().add_parameter("x", Shape("float", [2]))
+    stranger.get_main_module().add(mgx.op("relu"), taken)
+    with pytest.raises(ParameterError, match="which is in no module around it"):
+        stranger.compile(Host())
 
 
 def test_lowering_that_leaves_an_op_is_an_error():

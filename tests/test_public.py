@@ -45,6 +45,17 @@ def test_three_names_are_classes_and_not_the_modules_of_that_name():
     assert mgx.shape is mgx.Shape
 
 
+def test_attributes_by_the_names_of_migraphx():
+    assert mgx.op("pooling", mode=mgx.op.pooling_mode.max, lengths=[2, 2]) == mgx.op(
+        "pooling", mode="max", lengths=[2, 2]
+    )
+    for mode in ("average", "max", "lpnorm"):
+        assert mgx.op("pooling", mode=getattr(mgx.op.pooling_mode, mode), lengths=[2]).values()["mode"] == mode
+    for direction in ("forward", "reverse", "bidirectional"):
+        made = mgx.op("lstm", hidden_size=4, direction=getattr(mgx.op.rnn_direction, direction))
+        assert made.values()["direction"] == direction
+
+
 def test_errors_form_one_tree():
     errors = [getattr(mgx, n) for n in NAMES if n.endswith("Error")]
     assert len(errors) == 10

@@ -134,7 +134,11 @@ def static_reshape(i: Instruction, b: Builder) -> Instruction | No | None:
     if found is None or found[0] is None:
         return No("dims are not known before running")
     made = settled(i, b, i.op.replace(dims=found[0]), i.inputs[0])
-    if isinstance(made, Instruction) and made.shape.ranked and any(isinstance(d, int) and d < 0 for d in made.shape.dims):
+    if (
+        isinstance(made, Instruction)
+        and made.shape.ranked
+        and any(isinstance(d, int) and d < 0 for d in made.shape.dims)
+    ):
         return No("dims are not known before running")
     return made
 
@@ -262,10 +266,16 @@ def static_resize(i: Instruction, b: Builder) -> Instruction | No | None:
     if len(i.inputs) < 2 or any(not x.is_absent for x in i.inputs[3:]):
         return None
     op: Resize = i.op  # type: ignore[assignment]
-    scales, sizes = (x if n < len(i.inputs) and not x.is_absent else None for n, x in ((1, i.inputs[1]), (2, i.inputs[-1])))
+    scales, sizes = (
+        x if n < len(i.inputs) and not x.is_absent else None for n, x in ((1, i.inputs[1]), (2, i.inputs[-1]))
+    )
     if sizes is not None and len(i.inputs) > 2:
         found = extents(sizes)
-        return No("sizes are not known before running") if found is None else settled(i, b, op.replace(sizes=found), i.inputs[0])
+        return (
+            No("sizes are not known before running")
+            if found is None
+            else settled(i, b, op.replace(sizes=found), i.inputs[0])
+        )
     if scales is None or scales.literal is None:
         return No("scales are not known before running")
     values = tuple(float(v) for v in np.asarray(scales.literal.value).reshape(-1))

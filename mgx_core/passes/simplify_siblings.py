@@ -64,7 +64,12 @@ class JoinConvolutions:
     def _join(self, module: Module, shared: Instruction) -> bool:
         groups: dict[object, list[Instruction]] = {}
         for user in shared.users:
-            if isinstance(user.op, Convolution) and user.inputs[0] is shared and user.parent is module and user.op.group == 1:
+            if (
+                isinstance(user.op, Convolution)
+                and user.inputs[0] is shared
+                and user.parent is module
+                and user.op.group == 1
+            ):
                 w = user.inputs[1]
                 if w.literal is not None and w is not shared:
                     groups.setdefault((user.op, w.shape.dims[1:]), []).append(user)
@@ -129,7 +134,9 @@ class JoinGathers:
             groups: dict[object, list[Instruction]] = {}
             for ins in inner:
                 table = ins.inputs[0] if isinstance(ins.op, Gather) else None
-                if table is None or table.literal is None or ins.op.axis % table.shape.rank or not ins.inputs[1].is_param:  # type: ignore[attr-defined]
+                if table is None or table.literal is None or not ins.inputs[1].is_param:
+                    continue
+                if ins.op.axis % table.shape.rank:  # type: ignore[attr-defined]
                     continue
                 key = (table.shape.dtype, table.shape.dims[1:], ins.inputs[1].shape.dtype)
                 groups.setdefault(key, []).append(ins)

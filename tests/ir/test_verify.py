@@ -10,7 +10,7 @@ from mgx_core.ir.builtin import Undefined
 from mgx_core.ir.instruction import Instruction
 from mgx_core.ir.module import Module
 from mgx_core.ir.parser import parse_module
-from mgx_core.ir.verify import verify
+from mgx_core.ir.verify import misplaced, verify
 from mgx_core.ops import STANDARD
 from mgx_core.shape import Shape
 
@@ -37,6 +37,7 @@ def module() -> Module:
 
 def test_a_good_module(module):
     assert verify(module) == []
+    assert misplaced(module) is None
 
 
 def test_inputs_come_first(module):

@@ -158,6 +158,8 @@ def emit_product(e: Emitter, a: Value, b: Value, steps: Any = (), operands: dict
     plan = e.context.libraries.gemm(problem)
     if isinstance(plan, No):
         raise Declined(plan.why)
+    if a.shape.dtype is dt.float32 and plan.choice.get("library") == "cudnn":
+        raise Declined("cuDNN computes float32 products with shortened operands")
     e.library(plan, "d", a=a, b=b, d=out, **operands)
     return out
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mgx_core import CompileOptions, Instruction, Module, Shape, TupleShape, UnsupportedError
-from mgx_core.interpret import Interpreter
+from mgx_core.interpret import Interpreter, bind_symbols, reads
 from mgx_core.memory import ALIGNMENT, place
 
 from .codegen.source import Buffer as KernelBuffer
@@ -39,10 +39,14 @@ class GpuRunner:
         self.emitter = Emitter(context)
         self.parameters = list(module.parameters.values())
         self.lock = RLock()
-        self.interpreted = not all(map(_fixed, module)) or any(getattr(i.op, "control", False) for i in module)
-        if self.interpreted:
-            return  # control flow, or extents that depend on data: op by op on the host
-        self.outputs = _emit(self.emitter, module)
+        static = _static_part(module)
+        self.rest = [i for i in module if i not in static and not (i.is_param or i.is_literal or i.is_return or i.is_absent)]
+        wanted = dict.fromkeys(o for o in module.outputs if o in static)
+        for ins in self.rest:  # control flow, and what has extents that depend on data: op by op on the host
+            wanted.update(dict.fromkeys(r for r in reads(ins) if r in static))
+        self.wanted = list(wanted)
+        self.whole = not self.rest and list(module.outputs) == self.wanted
+        self.outputs = _emit(self.emitter, module, static, self.wanted)
         self.hosted = [s for s in self.emitter.steps if isinstance(s, HostStep)]
         self._allocate()
         self._load()
@@ -121,8 +125,11 @@ class GpuRunner:
     # running
 
     def run(self, args: Sequence[Any]) -> list[Any]:
-        if self.interpreted:
-            return self._interpret(args)
+        if not self.whole:
+            return self._run_mixed(args)
+        return self._run_device(args, self.offload_copy)
+
+    def _run_device(self, args: Sequence[Any], offload_copy: bool) -> list[Any]:
         with self.lock:
             self.device.activate()
             stream = self.device.default_stream
@@ -131,7 +138,7 @@ class GpuRunner:
             results = []
             for n, out in enumerate(self.outputs):
                 held = self.staging["output", n]
-                if self.offload_copy:
+                if offload_copy:
                     array = np.empty(out.lens, out.shape.dtype.numpy)
                     if array.size:
                         stream.copy_out(array, held.address)
@@ -146,7 +153,7 @@ class GpuRunner:
 
     def run_async(self, args: Sequence[Any], stream: int, places: Mapping[int, Any]) -> list[Any]:
         """Enqueue on the caller's stream; results lie in the caller's places, or in memory that the next run writes again."""
-        if self.interpreted or self.hosted:
+        if not self.whole or self.hosted:
             return self.run(args)
         with self.lock:
             self.device.activate()
@@ -237,9 +244,23 @@ class GpuRunner:
                 stream.copy_in(self.addresses[id(v.buffer)] + v.byte_offset, array)
                 stream.wait()
 
-    def _interpret(self, args: Sequence[Any]) -> list[Any]:
-        values = [a.to_host() if hasattr(a, "to_host") else a for a in args]
-        return Interpreter().run(self.module, values)
+    def _run_mixed(self, args: Sequence[Any]) -> list[Any]:
+        values: dict[Instruction, Any] = {}
+        known: dict[str, int] = {}
+        for p, a in zip(self.parameters, args, strict=True):
+            values[p] = a.to_host() if hasattr(a, "to_host") else a
+            bind_symbols(p.result, values[p], known)
+        if self.outputs:
+            values |= dict(zip(self.wanted, self._run_device(args, True), strict=True))
+        for ins in self.module:
+            if ins.literal is not None:
+                values[ins] = ins.literal.value
+        interpreter = Interpreter()
+        for ins in self.rest:
+            values[ins] = interpreter.step(ins, values, known)
+            if ins.result.dynamic():
+                bind_symbols(ins.result, values[ins], known)
+        return [values[o] for o in self.module.outputs]
 
 
 class _Named:
@@ -268,17 +289,32 @@ def _fixed(ins: Instruction) -> bool:
     return all(isinstance(s, Shape) and not s.dynamic() and s.dtype.kind not in "sc" for s in items)
 
 
-def _emit(e: Emitter, module: Module) -> list[Value]:
+def _static_part(module: Module) -> set[Instruction]:
+    """Instructions with fixed extents whose needs are all fixed too, control flow excepted."""
+    found: set[Instruction] = set()
+    for ins in module:
+        if ins.is_return or ins.is_param or ins.is_absent or ins.is_literal:
+            continue
+        if getattr(ins.op, "control", False) or not _fixed(ins):
+            continue
+        if all(i in found or i.is_absent or ((i.is_param or i.is_literal) and _fixed(i)) for i in reads(ins)):
+            found.add(ins)
+    return found
+
+
+def _emit(e: Emitter, module: Module, static: set[Instruction], wanted: Sequence[Instruction]) -> list[Value]:
     env: dict[Instruction, Any] = {}
     for index, p in enumerate(module.parameters.values()):
+        if not _fixed(p):
+            continue
         shape = p.shape
         buffer = Buffer("input", shape.elements() * shape.dtype.size, index=index)
         e.buffers.append(buffer)
         env[p] = Value(Shape.of(shape.dtype, shape.dims), buffer)
     for ins in module:
-        if not (ins.is_param or ins.is_return or ins.is_absent or ins.is_literal):
+        if ins in static:
             env[ins] = e.emit(ins, env)
-    return [_output(e, e.value_of(o, env), n) for n, o in enumerate(module.outputs)]
+    return [_output(e, e.value_of(o, env), n) for n, o in enumerate(wanted)]
 
 
 def _output(e: Emitter, value: Value, index: int) -> Value:

@@ -58,8 +58,6 @@ def measured(path: Path, feed: dict[str, np.ndarray], wanted: list[np.ndarray], 
             difference = np.abs(got.astype(np.float64) - right.astype(np.float64)).max()
             error = max(error, float(difference / (np.abs(right).max() + 1e-9)))
     runner = program.executable.instances()[-1].runner
-    if runner.interpreted:
-        return f"compile {took:.2f} s, err {error:.1e}, interpreted on the host"
     device = runner.device
     stream = device.default_stream
     (graph, _), *_ = runner._graphs.values()
@@ -73,7 +71,7 @@ def measured(path: Path, feed: dict[str, np.ndarray], wanted: list[np.ndarray], 
             end.record(stream)
             end.wait()
             times.append(end.since(begin) / 20)
-    hosted = [f"{s.op.name} ({s.why[:80]})" for s in runner.hosted]
+    hosted = [f"{s.op.name} ({s.why[:80]})" for s in runner.hosted] + [repr(i.op) for i in runner.rest]
     shown = f"{np.median(times):.3f} ms" if times else "not captured"
     return (
         f"compile+first run {took:.2f} s, {shown}, err {error:.1e}, {len(runner.emitter.steps)} steps, "

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from codegen_check import channels_last, run, same, tensor, traits, values
+from mgx_gpu_hip.codegen.trial import channels_last, run, same, tensor, traits, values
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import onnx
 
-from mgx_core import MgxError, Module, ParseError, Program
+from mgx_core import DeviceError, MgxError, Module, ParseError, Program
 from mgx_core.argument import Array
 from mgx_core.plugins import manager
 
 from .converter import Converters
+from .functions import expanded_nodes
 from .model import functions_of, opsets_of, read_model, read_model_bytes
 from .options import OnnxOptions
 from .parser import GraphParser, ModelContext
@@ -77,9 +78,13 @@ def parse_model(
     context.names["main"] = 1
     context.deferring = deferring
     try:
+        there = expanded_nodes(model.graph.node, context.functions, options.limit_nodes, options.limit_depth)
+        context.budget = min(options.limit_nodes, 100_000 + 16 * there)  # bodies of loops are parsed more than once
         outputs = GraphParser(context, main).parse_graph(model.graph, weights=weights or {})
     except RecursionError:
         raise ParseError("the model nests too deeply") from None
+    except MemoryError as error:
+        raise DeviceError(f"not enough memory while parsing: {error}") from None
     except MgxError:
         if options.print_program_on_error:
             print(main)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from mgx_core.shape import AnyShape
 from .node import Node
 from .tensors import onnx_type
 
-__all__ = ["Body", "function_body", "standard_body", "type_proto"]
+__all__ = ["Body", "expanded_nodes", "function_body", "standard_body", "type_proto"]
 
 
 @dataclass
@@ -43,6 +43,45 @@ def function_body(function: FunctionProto, call: NodeProto, opsets: Mapping[str,
     own = {o.domain if o.domain != "ai.onnx" else "": o.version for o in function.opset_import}
     nodes = [_with_attributes(n, values) for n in function.node]
     return Body(nodes, dict(zip(function.input, names, strict=True)), list(function.output), {**opsets, **own}, local)
+
+
+def expanded_nodes(
+    nodes: Iterable[NodeProto],
+    functions: Mapping[tuple[str, str, str], FunctionProto],
+    limit_nodes: int,
+    limit_depth: int,
+) -> int:
+    """How many nodes there are once all local functions are inlined; counted, not expanded.
+
+    Errors: ParseError for more than `limit_nodes`, for calls deeper than `limit_depth`, for functions that call themselves.
+    """
+    counts: dict[tuple[str, str, str], int] = {}
+    open_calls: set[tuple[str, str, str]] = set()
+
+    def count(inside: Iterable[NodeProto], depth: int) -> int:
+        if depth > limit_depth:
+            raise ParseError(f"sub-graphs and functions nest deeper than {limit_depth} (option limit_depth)")
+        total = 0
+        for node in inside:
+            key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type, node.overload)
+            total += called(key, depth) if key in functions else 1
+            for a in node.attribute:
+                for graph in [a.g] if a.type == AttributeProto.GRAPH else a.graphs:
+                    total += count(graph.node, depth + 1)
+            if total > limit_nodes:
+                raise ParseError(f"the model has more than {limit_nodes} nodes after inlining (option limit_nodes)")
+        return total
+
+    def called(key: tuple[str, str, str], depth: int) -> int:
+        if key not in counts:
+            if key in open_calls:
+                raise ParseError(f"function {key[0]}::{key[1]} calls itself")
+            open_calls.add(key)
+            counts[key] = count(functions[key].node, depth + 1)
+            open_calls.discard(key)
+        return counts[key]
+
+    return count(nodes, 0)
 
 
 def _with_attributes(node: NodeProto, values: Mapping[str, AttributeProto]) -> NodeProto:

@@ -174,7 +174,9 @@ class Node:
 
     # building
 
-    def add(self, op: Operation | str, *inputs: Instruction | None, modules: Sequence[Module] = (), **attributes: Any) -> Instruction:
+    def add(
+        self, op: Operation | str, /, *inputs: Instruction | None, modules: Sequence[Module] = (), **attributes: Any
+    ) -> Instruction:
         """An instruction; None stands for an absent input.  An op may be named, with attributes as keywords."""
         if isinstance(op, str):
             op = make_op(op, **attributes)

@@ -63,7 +63,9 @@ class OnnxOptions:
         for option in ("map_input_dims", "map_dyn_input_dims"):
             for name in getattr(self, option):
                 if name not in names:
-                    raise ParameterError(f"{option}: there is no input {name!r}; there are {', '.join(map(repr, names))}")
+                    raise ParameterError(
+                        f"{option}: there is no input {name!r}; there are {', '.join(map(repr, names))}"
+                    )
 
     @classmethod
     def of(cls, **given: Any) -> OnnxOptions:

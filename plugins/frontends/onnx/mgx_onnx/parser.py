@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto
 
-from mgx_core import Argument, Instruction, MgxError, Module, ParseError, UnrankedError, UnsupportedError
+from mgx_core import Argument, DeviceError, Instruction, MgxError, Module, ParseError, UnrankedError, UnsupportedError
 from mgx_core.argument import Array
 from mgx_core.dim import Dim, DynamicDimension, Sym, symbol
 from mgx_core.shape import AnyShape
@@ -39,6 +39,7 @@ class ModelContext:
     folder: DataFolder
     known: Known = field(default_factory=Known)
     nodes: int = 0
+    budget: int = 1 << 60
     deferring: bool = True
     names: dict[str, int] = field(default_factory=dict)
 
@@ -265,8 +266,11 @@ class GraphParser:
         """One node: converted, or expanded through a function, or put off until its ranks are known."""
         context = self.context
         context.nodes += 1
-        if context.nodes > self.options.limit_nodes:
-            raise ParseError(f"the model has more than {self.options.limit_nodes} nodes after inlining (option limit_nodes)")
+        if context.nodes > context.budget:
+            raise ParseError(
+                f"the model has more than {context.budget} nodes after inlining, loops' bodies counted as often as they are "
+                "parsed (option limit_nodes)"
+            )
         domain = "" if proto.domain in DEFAULT else proto.domain
         version = self.opsets.get(domain, 1)
         node = Node(self, proto, version)
@@ -282,6 +286,8 @@ class GraphParser:
             results = defer(self, node, error)
         except MgxError as error:
             raise error.located(repr(node)) from None
+        except MemoryError as error:
+            raise DeviceError(f"not enough memory while parsing: {error}").located(repr(node)) from None
         except RecursionError:
             raise ParseError("the model nests too deeply").located(repr(node)) from None
         except (IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError, ZeroDivisionError, AssertionError) as e:

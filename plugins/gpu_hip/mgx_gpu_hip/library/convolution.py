@@ -15,7 +15,7 @@ from mgx_core.kernel import No
 
 from .cudnn import Cudnn, CudnnPlan, notes_for
 from .cudnn_graph import Convolve, Graph
-from .epilogue import Epilogue, check, residual_first, words
+from .epilogue import Epilogue, check, residual_first, split, words
 
 __all__ = ["ConvProblem", "conv_graph", "plan_conv", "plans_conv"]
 
@@ -74,6 +74,10 @@ class ConvProblem:
         )
 
     @property
+    def is_depthwise(self) -> bool:
+        return self.groups == self.dims[1] == self.filters
+
+    @property
     def out_dims(self) -> tuple[int, ...]:
         return (self.dims[0], self.filters, *self.image)
 
@@ -99,6 +103,17 @@ def channels_last(dims: tuple[int, ...], pitch: int) -> tuple[int, ...]:
     return (step, 1, *reversed(strides))
 
 
+def is_ready_made(steps: Epilogue) -> bool:
+    """Whether cuDNN has compiled engines for the steps: [residual], bias, [activation without parameters]."""
+    parts = split(steps)
+    if parts is None:
+        return False
+    bias, residual, activation = parts
+    if not bias and (residual or activation is not None):
+        return False
+    return activation is None or (activation.kind in ("relu", "sigmoid", "tanh", "elu") and str(activation) == activation.kind)
+
+
 def conv_graph(p: ConvProblem) -> Graph | No:
     """The operation graph: the convolution and a pointwise node for each step; the last one writes y."""
     if any(before != after for before, after in p.pads):
@@ -116,6 +131,12 @@ def conv_graph(p: ConvProblem) -> Graph | No:
         Convolve(x, w, at, p.stride, p.dilation, tuple(before for before, _ in p.pads), compute)
     )
     steps = residual_first(p.epilogue)
+    if p.is_depthwise and steps:
+        # the ready-made engines for convolution, bias and activation take 6 to 20 times as long here as one compiled for the
+        # graph, and an extra node makes it a graph that they do not know
+        at = graph.pointwise("identity", at)
+    elif p.dtype in (dtype.float32, dtype.float64) and not p.tf32 and not is_ready_made(steps):
+        return No(f"cuDNN has no fast engine for {p}: in full precision only bias, residual with bias, and one plain activation")
     for number, step in enumerate(steps):
         last = y if number == len(steps) - 1 else None
         if step == "bias":

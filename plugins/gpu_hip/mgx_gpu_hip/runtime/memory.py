@@ -6,6 +6,7 @@ import bisect
 import contextlib
 import ctypes
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,7 +86,8 @@ class Pool:
         self.kept = 0  # of these, bytes that are free for reuse
         self._free: list[tuple[int, int]] = []  # (size, address), sorted
         self._pending: list[tuple[list[Event], int, int]] = []
-        self._lock = threading.RLock()
+        self._returned: deque[tuple[list[Event], int, int]] = deque()
+        self._lock = threading.Lock()
 
     def allocate(self, size: int) -> DeviceBuffer:
         """Errors: OutOfMemoryError, after everything kept was given back to the driver."""
@@ -115,49 +117,54 @@ class Pool:
                 if last:
                     free, total = self.device.memory()
                     raise OutOfMemoryError(size, free, total, self.held, error.error) from None
-                self.trim()
+                self._empty()
             else:
                 self.held += block
                 return address
         raise AssertionError
 
     def give_back(self, address: int, block: int, streams: list[Stream]) -> None:
-        with self._lock:
-            if streams:
-                self._pending.append(([Event(self.device).record(s) for s in streams], block, address))
-            else:
-                self._keep(block, address)
-
-    def _keep(self, block: int, address: int) -> None:
-        if self.exact:
-            self.held -= block
-            self.device.dispose("free", address, loud=True)
-        else:
-            bisect.insort(self._free, (block, address))
-            self.kept += block
+        """Take back a buffer's memory; called from anywhere, even by the garbage collector in the middle of `allocate`."""
+        self._returned.append(([Event(self.device).record(s) for s in streams], block, address))
+        if self._lock.acquire(blocking=False):
+            try:
+                self._reclaim()
+            finally:
+                self._lock.release()
 
     def _reclaim(self, wait: bool = False) -> None:
+        """Make what was returned and is no longer in use available; the lock is held."""
+        while self._returned:
+            self._pending.append(self._returned.popleft())
         if self._pending:
             waiting, self._pending = self._pending, []
             for events, block, address in waiting:
                 if wait:
                     for event in events:
                         event.wait()
-                if wait or all(event.done() for event in events):
-                    self._keep(block, address)
-                else:
+                if not wait and not all(event.done() for event in events):
                     self._pending.append((events, block, address))
+                elif self.exact:
+                    self.held -= block
+                    self.device.dispose("free", address, loud=True)
+                else:
+                    bisect.insort(self._free, (block, address))
+                    self.kept += block
 
     def trim(self) -> int:
         """Give all unused memory back to the driver; the number of bytes."""
         with self._lock:
-            self._reclaim(wait=True)
-            blocks, self._free = self._free, []
-            for block, address in blocks:
-                self.device.dispose("free", address)
-                self.held -= block
-                self.kept -= block
-            return sum(block for block, _ in blocks)
+            return self._empty()
+
+    def _empty(self) -> int:
+        self._reclaim(wait=True)
+        blocks, self._free = self._free, []
+        size = sum(block for block, _ in blocks)
+        for _, address in blocks:
+            self.device.dispose("free", address)
+        self.held -= size
+        self.kept -= size
+        return size
 
 
 class PinnedBuffer:

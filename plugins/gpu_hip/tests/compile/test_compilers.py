@@ -40,10 +40,11 @@ GEMM = """template <class T> DEV void tile(const T* a, const T* b, T* c, u32 n, 
 KERNEL(64) gemm_half(const half_t* a, const half_t* b, half_t* c, u32 n, u32 k) { tile(a, b, c, n, k); }
 KERNEL(64) gemm_bf16(const bf16_t* a, const bf16_t* b, bf16_t* c, u32 n, u32 k) { tile(a, b, c, n, k); }"""
 EVERY_FUNCTION = """template <class F> DEV void each(F* y, F a, F b) {
-  F r[] = {m::exp(a), m::exp2(a), m::log(a), m::log2(a), m::expm1(a), m::log1p(a), m::sin(a), m::cos(a), m::tan(a),
-           m::asin(a), m::acos(a), m::atan(a), m::sinh(a), m::cosh(a), m::tanh(a), m::asinh(a), m::acosh(a), m::atanh(a), m::erf(a),
-           m::pow(a, b), m::mod(a, b), m::fmod(a, b), m::min(a, b), m::max(a, b), m::sign(a), m::floor(a), m::ceil(a), m::round(a), m::trunc(a), m::sqrt(a),
-           m::rsqrt(a), m::abs(a), m::fma(a, b, a), m::copysign(a, b), m::div(a, b), (F)m::isnan(a), (F)m::isinf(b)};
+  F r[] = {m::exp(a), m::exp2(a), m::log(a), m::log2(a), m::expm1(a), m::log1p(a), m::sin(a), m::cos(a),
+           m::tan(a), m::asin(a), m::acos(a), m::atan(a), m::sinh(a), m::cosh(a), m::tanh(a), m::asinh(a),
+           m::acosh(a), m::atanh(a), m::erf(a), m::pow(a, b), m::mod(a, b), m::fmod(a, b), m::min(a, b),
+           m::max(a, b), m::sign(a), m::floor(a), m::ceil(a), m::round(a), m::trunc(a), m::sqrt(a), m::rsqrt(a),
+           m::abs(a), m::fma(a, b, a), m::copysign(a, b), m::div(a, b), (F)m::isnan(a), (F)m::isinf(b)};
   for (int i = 0; i < sizeof r / sizeof *r; ++i) y[i] = r[i];
 }
 KERNEL(256) functions(float* f, double* d, i64* q) {

@@ -28,10 +28,13 @@ PRODUCT = """KERNEL(64) k(const {T}* a, const {T}* b, float* c, u32 n, u32 depth
   for (u32 i = 0; i < FRAG_C; ++i) c[frag_row(i) * n + frag_col(i)] = sum.x[i];
 }}"""
 LOADS = {
-    "shared": ("b[(k + e / 16) * n + e % 16]", "frag_load_a_shared(fa, &sa[0][0], 24); frag_load_b_shared(fb, &sb[0][0], 24);"),
-    "shared transposed": ("b[(k + e % 16) * n + e / 16]", "frag_load_a_shared(fa, sa[0], 24); frag_load_bt_shared(fb, sb[0], 24);"),
+    "shared": ("b[(k + e / 16) * n + e % 16]", "frag_load_a_shared(fa, sa[0], 24); frag_load_b_shared(fb, sb[0], 24);"),
+    "shared transposed": (
+        "b[(k + e % 16) * n + e / 16]",
+        "frag_load_a_shared(fa, sa[0], 24); frag_load_bt_shared(fb, sb[0], 24);",
+    ),
     "any": ("b[(k + e / 16) * n + e % 16]", "frag_load_a(fa, a + k, depth); frag_load_b(fb, b + k * n, n);"),
-    "any transposed": ("b[(k + e % 16) * n + e / 16]", "frag_load_a(fa, a + k, depth); frag_load_bt(fb, &sb[0][0], 24);"),
+    "any transposed": ("b[(k + e % 16) * n + e / 16]", "frag_load_a(fa, a + k, depth); frag_load_bt(fb, sb[0], 24);"),
 }  # fmt: skip
 
 

@@ -11,7 +11,8 @@ from mgx_core.errors import DeviceError, ParameterError
 from mgx_gpu_hip.compile.build import build
 from mgx_gpu_hip.compile.compiler import compiler_for
 from mgx_gpu_hip.compile.rtc import Hiprtc
-from mgx_gpu_hip.runtime import NullDevice, OutOfMemoryError, open_device
+from mgx_gpu_hip.runtime import Driver, NullDevice, OutOfMemoryError, open_device
+from mgx_gpu_hip.runtime.driver import candidates
 from mgx_gpu_hip.runtime.failures import CallError
 
 TEXT = """KERNEL(256) axpy(const float* x, float* y, float a, u32 n) {
@@ -225,6 +226,15 @@ def test_devices_that_are_not_there(device):
         type(device)(device.driver, 7)
     with pytest.raises(DeviceError, match="a driver is one of hip, cuda, host"):
         open_device("metal")
+
+
+def test_the_library_can_be_named(monkeypatch):
+    monkeypatch.setenv("MGX_HIP_LIBRARY", "/nowhere/libamdhip64.so")
+    assert candidates("hip") == ["/nowhere/libamdhip64.so"]
+    with pytest.raises(
+        DeviceError, match=r"the hip driver is not installed: none of /nowhere/libamdhip64.so could be loaded"
+    ):
+        Driver("hip")
 
 
 def test_the_null_device_knows_its_architecture_and_runs_nothing():

@@ -1,0 +1,36 @@
+"""Turn questions about extents into constants once the extents are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..ir.module import Module, nested
+from ..shape import Shape
+from .fold_constants import FoldConstants
+
+__all__ = ["SettleExtents"]
+
+
+@dataclass(frozen=True)
+class SettleExtents:
+    """Replaces `dimensions_of` fixed shapes by literals and evaluates what follows from them: an instance's first pass."""
+
+    name: str = "settle-extents"
+
+    def apply(self, module: Module) -> bool:
+        changed = False
+        for inner in list(nested(module)):
+            for ins in inner:
+                shape = ins.inputs[0].result if ins.op.name == "dimensions_of" else None
+                if not isinstance(shape, Shape) or shape.dynamic():
+                    continue
+                settled = inner.add_literal(np.asarray(ins.op.evaluate([np.broadcast_to(np.int8(0), shape.lens())])))
+                inner.move(settled, ins)
+                inner.replace(ins, settled)
+                changed = True
+        if changed:
+            FoldConstants().apply(module)
+            module.sweep()
+        return changed

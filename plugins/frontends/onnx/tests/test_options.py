@@ -1,0 +1,106 @@
+"""Parse options: what they do to a model's inputs, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import mgx_core as mgx
+
+
+def model(*dims, nodes=None) -> bytes:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)
+    y = helper.make_empty_tensor_value_info("y")
+    graph = helper.make_graph(nodes or [helper.make_node("Relu", ["x"], ["y"], name="act")], "g", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8).SerializeToString()
+
+
+def dims(data: bytes, **options) -> list:
+    return list(mgx.parse_onnx_buffer(data, **options).get_parameter_shapes()[0])
+
+
+def test_open_dimensions_stay_symbols():
+    assert [str(d) for d in dims(model("n", 4, "m"))] == ["n", "4", "m"]
+
+
+@pytest.mark.parametrize("given", [mgx.DynamicDimension(1, 8, {4}), {"min": 1, "max": 8, "optimals": [4]}])
+def test_symbols_get_values_and_ranges(given):
+    assert dims(model("n", 4), dim_params={"n": 3}) == [3, 4]
+    (x,) = mgx.parse_onnx_buffer(model("n", 4), dim_params={"n": given}).get_parameter_shapes().values()
+    assert (x.dyn_dims()[0].min, x.dyn_dims()[0].max, set(x.dyn_dims()[0].optimals)) == (1, 8, {4})
+    assert str(x[0]) == "n"
+
+
+def test_defaults_for_open_dimensions():
+    assert dims(model("n", 4), default_dim_value=2) == [2, 4]
+    (x,) = mgx.parse_onnx_buffer(model("n", 4), default_dyn_dim_value=[1, 6]).get_parameter_shapes().values()
+    assert [(d.min, d.max) for d in x.dyn_dims()] == [(1, 6), (4, 4)]
+
+
+def test_whole_inputs():
+    assert dims(model("n", 4), map_input_dims={"x": [5, 6]}) == [5, 6]
+    (x,) = mgx.parse_onnx_buffer(model("n", 4), map_dyn_input_dims={"x": [[1, 2], 4]}).get_parameter_shapes().values()
+    assert [(d.min, d.max) for d in x.dyn_dims()] == [(1, 2), (4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"map_input_dim": {}}, "no ONNX parse option 'map_input_dim'; did you mean 'map_input_dims'"),
+        ({"map_input_dims": {"z": [1]}}, "map_input_dims: there is no input 'z'; there are 'x'"),
+        ({"map_dyn_input_dims": {"z": [1]}}, "map_dyn_input_dims: there is no input 'z'"),
+        ({"map_input_dims": 3}, "map_input_dims must be a mapping by name, got 3"),
+        ({"dim_params": ["n"]}, "dim_params must be a mapping by name"),
+        ({"dim_params": {"n": "a"}}, r"dim_params\['n'\] must be an int or a range, got 'a'"),
+        ({"map_input_dims": {"x": [1]}, "map_dyn_input_dims": {"x": [1]}}, "'x' stands in both"),
+        ({"default_dim_value": 1, "default_dyn_dim_value": [1, 2]}, "exclude each other"),
+        ({"map_input_dims": {"x": [-2]}}, "input 'x': an extent must not be negative, got -2"),
+    ],
+)
+def test_refused_options(options, message):
+    with pytest.raises(mgx.MgxError, match=message):
+        mgx.parse_onnx_buffer(model("n", 4), **options)
+
+
+def test_unknown_operators():
+    data = model(2, nodes=[helper.make_node("Nope", ["x"], ["y"], name="odd")])
+    with pytest.raises(
+        mgx.UnsupportedError, match=r"node 'odd' .*operator ai.onnx::Nope \(opset 18\); a package adds one"
+    ):
+        mgx.parse_onnx_buffer(data)
+    kept = mgx.parse_onnx_buffer(data, skip_unknown_operators=True)
+    assert [i.name for i in kept.get_main_module()] == ["@param", "unknown", "@return"]
+
+
+def test_a_cycle_is_named():
+    nodes = [
+        helper.make_node("Add", ["x", "b"], ["a"], name="first"),
+        helper.make_node("Relu", ["a"], ["b"], name="second"),
+    ]
+    with pytest.raises(mgx.ParseError, match="the graph has a cycle through node 'first'"):
+        mgx.parse_onnx_buffer(model(2, nodes=[*nodes, helper.make_node("Relu", ["b"], ["y"])]))
+
+
+def test_names_inside_a_branch_may_repeat_those_outside():
+    def branch(op_type: str) -> onnx.GraphProto:
+        return helper.make_graph(
+            [helper.make_node(op_type, ["x"], ["y"])], op_type, [], [helper.make_empty_tensor_value_info("y")]
+        )
+
+    graph = helper.make_graph(
+        [helper.make_node("If", ["c"], ["y"], then_branch=branch("Abs"), else_branch=branch("Neg"))],
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [2]),
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+        ],
+        [helper.make_empty_tensor_value_info("y")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    program = mgx.parse_onnx_buffer(made.SerializeToString())
+    program.compile(mgx.get_target("ref"))
+    x = np.float32([-1, 2])
+    for taken, expected in ((True, [1, 2]), (False, [1, -2])):
+        assert program.run({"x": x, "c": np.array(taken)})[0].tolist() == expected

@@ -1,0 +1,106 @@
+"""Attention kernels against the op's own compute, and from the groups that the fusion makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mgx_core import Module, No, Shape
+from mgx_core import dtype as dt
+from mgx_core.interpret import Interpreter
+from mgx_core.ops.attention import Attention
+from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.linear import Dot
+from mgx_core.ops.movement import Transpose
+from mgx_core.ops.pointwise import Add, Mul
+from mgx_core.ops.reshape import Reshape
+from mgx_core.ops.softmax import Softmax
+from mgx_core.passes.fuse_attention import FuseAttention
+from mgx_core.shape import row_major
+from mgx_gpu_hip.codegen.source import KernelSource
+from mgx_gpu_hip.codegen.table import generate
+from mgx_gpu_hip.codegen.trial import run, same, tensor, traits, values
+
+LIMITS = {"float16": 5e-3, "bfloat16": 4e-2, "float32": 2e-5}
+SIZES = {
+    "grouped": (2, 4, 2, 37, 70, 32, 32),
+    "odd": (1, 2, 1, 20, 33, 24, 40),
+    "wide": (1, 1, 1, 20, 70, 128, 128),
+    "one query": (2, 4, 1, 1, 300, 64, 64),
+    "few queries": (1, 2, 2, 3, 77, 32, 32),
+}
+
+
+def beside(b: int, h: int, s: int, d: int) -> tuple[int, int, int, int]:
+    """Strides of [b, h, s, d] in memory as [b, s, h, d]."""
+    return s * h * d, d, h * d, 1
+
+
+@pytest.mark.parametrize("wave", (32, 64))
+@pytest.mark.parametrize("of", LIMITS)
+@pytest.mark.parametrize("size", SIZES)
+def test_attention(size: str, of: str, wave: int) -> None:
+    b, h, g, s, t, d, e = SIZES[size]
+    rng = np.random.default_rng(3)
+    kind = dt.of(of)
+    q, k, v = (values(rng, kind, n) for n in ((b, h, s, d), (b, g, t, d), (b, g, t, e)))
+    some = rng.random((s, t)) < 0.7
+    some[0] = False  # a query without keys
+    cases: list[tuple[dict[str, Any], Any]] = [
+        ({}, None),
+        (dict(causal=True, offset=t - s), values(rng, kind, (b, 1, s, t))),
+        (dict(softcap=2.0, left_window_size=9), some),
+    ]
+    for attributes, mask in cases:
+        arrays = [q, k, v, *([] if mask is None else [mask])]
+        ins = [tensor(of, q.shape, beside(*q.shape)), tensor(of, k.shape), tensor(of, v.shape, beside(*v.shape))]
+        ins += [] if mask is None else [tensor(mask.dtype, mask.shape)]
+        outs = [tensor(of, (b, h, s, e), beside(b, h, s, e))]
+        op = Attention(**attributes)
+        got = run(generate(op, ins, outs, traits(wave)), arrays, ins, outs, wave)
+        same(got, op.compute(*arrays), tolerance=LIMITS[of])
+
+
+@pytest.mark.parametrize("of", ("float16", "float32"))
+def test_fused_group(of: str) -> None:
+    b, h, s, d = 2, 3, 40, 32
+    kind = dt.of(of)
+    module = Module("main")
+    q, k, v = (module.add_parameter(n, Shape.of(kind, (b, s, h * d))) for n in "qkv")
+    mask = module.add_parameter("mask", Shape.of(kind, (b, 1, 1, s)))
+
+    def heads(x: Any, order: tuple[int, ...]) -> Any:
+        return module.add(Transpose(permutation=order), module.add(Reshape(dims=(b, s, h, d)), x))
+
+    wide = Multibroadcast(out_lens=(b, h, s, s))
+    scores = module.add(Dot(), heads(q, (0, 2, 1, 3)), heads(k, (0, 2, 3, 1)))
+    scale = module.add(wide, module.add_literal(np.asarray(0.177, kind.numpy)))
+    scores = module.add(Add(), module.add(Mul(), scores, scale), module.add(wide, mask))
+    out = module.add(Dot(), module.add(Softmax(axis=-1), scores), heads(v, (0, 2, 1, 3)))
+    module.add_return([module.add(Reshape(dims=(b, s, h * d)), module.add(Transpose(permutation=(0, 2, 1, 3)), out))])
+    rng = np.random.default_rng(5)
+    arrays = [values(rng, kind, (b, s, h * d)) for _ in range(3)] + [values(rng, kind, (b, 1, 1, s))]
+    wanted = Interpreter().run(module, arrays)
+    assert FuseAttention().apply(module)
+    group = next(i for i in module if i.op.name == "group")
+    known = dict(zip(module.parameters.values(), arrays, strict=True))
+    Interpreter(lambda ins, value: known.__setitem__(ins, value)).run(module, arrays)
+    packed = row_major((b, s, h, d))
+    ins = []
+    for i in group.inputs:
+        order = getattr(i.op, "permutation", ())
+        ins.append(tensor(of, i.shape.lens(), [packed[a] for a in order] if order else None))
+    outs = [tensor(of, (b, s, h * d))]
+    source = generate(group.op, ins, outs, traits(), group.modules)
+    assert isinstance(source, KernelSource) and len(source.launches) == 1
+    same(run(source, [known[i] for i in group.inputs], ins, outs), wanted, tolerance=LIMITS[of])
+
+
+def test_refusals_say_why() -> None:
+    x = tensor("float64", (1, 1, 4, 8))
+    assert "float64" in str(generate(Attention(), [x, x, x], [x], traits()))
+    y = tensor("float32", (1, 1, 4, 8))
+    sink = [y, y, y, None, None, None, tensor("float32", (1,))]
+    assert isinstance(generate(Attention(), sink, [y], traits()), No)

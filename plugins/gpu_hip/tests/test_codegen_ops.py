@@ -1,0 +1,362 @@
+"""Generated kernels of single ops, against their reference compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mgx_core import No, Operation
+from mgx_core import dtype as dt
+from mgx_core.ops.concat import Concat
+from mgx_core.ops.convolution import Convolution, ConvolutionBackwards
+from mgx_core.ops.fill import DynamicRange, EyeLike
+from mgx_core.ops.index import Gather, GatherElements, Gathernd, Onehot, Trilu
+from mgx_core.ops.kv_cache import ConcatPastPresent
+from mgx_core.ops.linear import Dot
+from mgx_core.ops.movement import Contiguous, Reverse, ReverseSequence, Transpose
+from mgx_core.ops.nms import Nonmaxsuppression
+from mgx_core.ops.norm import InstanceNorm, LayerNorm, Lrn, RmsNorm
+from mgx_core.ops.pad import FixedPad, Pad
+from mgx_core.ops.pooling import MaxPoolIndices, Pooling
+from mgx_core.ops.random import RandomNormal, RandomUniform
+from mgx_core.ops.recurrent import Gru, Lstm, Rnn
+from mgx_core.ops.reduce import Argmax, Argmin, ReduceAll, ReduceAny
+from mgx_core.ops.resize import Resize
+from mgx_core.ops.rotary import GqaRotaryEmbedding, RotaryEmbedding
+from mgx_core.ops.scan import PrefixScanProd, PrefixScanSum
+from mgx_core.ops.scatter import (
+    ScatterAdd,
+    ScatterMax,
+    ScatterMin,
+    ScatterMul,
+    ScatterndAdd,
+    ScatterndMax,
+    ScatterndNone,
+    ScatterNone,
+    TensorScatter,
+)
+from mgx_core.ops.select import Compress, Nonzero
+from mgx_core.ops.slice import ScanSlice, Slice
+from mgx_core.ops.softmax import Logsoftmax, Softmax
+from mgx_core.ops.topk import Topk
+from mgx_gpu_hip.codegen.source import KernelSource, Tensor
+from mgx_gpu_hip.codegen.table import generate
+from mgx_gpu_hip.codegen.trial import channels_last, run, same, tensor, traits, values
+
+Array = np.ndarray[Any, Any]
+FLOATS = ("float32", "float16")
+ALL = ("float32", "float16", "int8", "int64")
+waves = pytest.mark.parametrize("wave", (32, 64))
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+def some(of: str, *lens: int) -> Array:
+    return values(rng(), dt.of(of), lens)
+
+
+def check(
+    op: Operation,
+    arrays: Sequence[Array | None],
+    wave: int = 32,
+    layouts: dict[int, Any] | None = None,
+    out: Any = None,
+    terms: int = 64,
+    tolerance: float | None = None,
+) -> KernelSource:
+    """The generated kernel gives what `compute` gives."""
+    layouts = layouts or {}
+    ins = [None if a is None else tensor(a.dtype, a.shape, layouts.get(i)) for i, a in enumerate(arrays)]
+    wanted = op.evaluate(arrays)
+    results = [np.asarray(w) for w in (wanted if isinstance(wanted, tuple) else (wanted,))]
+    outs = [tensor(w.dtype, w.shape, out(w.shape) if out else None) for w in results]
+    source = generate(op, ins, outs, traits(wave))
+    same(run(source, arrays, ins, outs, wave), results, terms, tolerance)
+    assert isinstance(source, KernelSource)
+    return source
+
+
+def loose(of: str) -> float:
+    return 1e-5 if of == "float32" else 1e-2
+
+
+# moving ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("of", ALL)
+def test_copies_and_windows(of: str) -> None:
+    x = some(of, 2, 40, 6, 10)
+    last = channels_last(x.shape)
+    check(Contiguous(), [x], out=channels_last)
+    check(Contiguous(), [x], layouts={0: last})
+    check(Transpose(permutation=(2, 0, 3, 1)), [x])
+    check(Slice(axes=(1, 3), starts=(3, -1), ends=(30, -9999), steps=(2, -3)), [x])
+    check(Slice(axes=(1,), starts=(3,), ends=(30,)), [x], layouts={0: last}, out=channels_last)
+    check(Reverse(axes=(1, 3)), [x])
+    check(FixedPad(output_lens=(2, 43, 6, 12)), [x])
+
+
+@pytest.mark.parametrize("mode", ("constant", "reflect", "edge", "wrap"))
+def test_pad(mode: str) -> None:
+    x = some("float16", 2, 40, 6, 10)
+    check(Pad(pads=(0, 1, 2, 3, 1, -2, 3, 4), mode=mode, value=3.0), [x])  # type: ignore[arg-type]
+    check(Pad(pads=(0, 0, 2, 3, 0, 0, 0, 1), mode=mode), [x], layouts={0: channels_last(x.shape)}, out=channels_last)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("axis", range(4))
+@pytest.mark.parametrize("layout", (None, channels_last))
+def test_concat_is_one_launch(axis: int, layout: Any) -> None:
+    lens = [[n if i == axis else d for i, d in enumerate((2, 16, 6, 8))] for n in (16, 8, 3, 0)]
+    xs = [some("float16", *n) for n in lens]
+    layouts = {i: layout(x.shape) for i, x in enumerate(xs)} if layout else None
+    assert len(check(Concat(axis=axis), xs, layouts=layouts, out=layout).launches) == 1
+
+
+@pytest.mark.parametrize("of", ("float16", "int64"))
+def test_gathers(of: str) -> None:
+    x = some(of, 5, 12, 16)
+    r = rng()
+    for axis, n in enumerate(x.shape):
+        check(Gather(axis=axis), [x, r.integers(-n, n, (3, 4))])
+        check(GatherElements(axis=axis), [x, r.integers(-n, n, (4, 4, 4)).astype(np.int32)])
+    for b, k in ((0, 1), (0, 3), (1, 2)):
+        at = np.stack([r.integers(-x.shape[b + j], x.shape[b + j], (5, 3)) for j in range(k)], -1)
+        check(Gathernd(batch_dims=b), [x, at])
+    check(Onehot(axis=1, depth=7), [r.integers(-7, 7, (4, 5)), None, some(of, 2)])
+    check(ReverseSequence(batch_axis=1, time_axis=0), [x, r.integers(0, 6, 12)])
+    check(ScanSlice(axis=1, direction=1), [x, np.array([3])])
+    check(Trilu(k=1), [x])
+    check(Trilu(upper=False), [x, np.array(-1)])
+
+
+def test_indices_out_of_range_do_not_leave_the_tensor() -> None:
+    x, at = some("float32", 5, 8), np.array([4, 99, -99])
+    ins, outs = [tensor("float32", x.shape), tensor("int64", (3,))], [tensor("float32", (3, 8))]
+    got = run(generate(Gather(axis=0), ins, outs, traits()), [x, at], ins, outs)
+    assert np.isin(got[0], x).all()  # the emulated device would have refused an address outside
+
+
+@pytest.mark.parametrize("of", FLOATS)
+def test_scatters(of: str) -> None:
+    r, data = rng(), some(of, 5, 6, 7)
+    at = np.stack([r.permutation(6)[:3] for _ in range(4)])[:, :, None] + np.zeros((1, 1, 7), int)
+    for op in (ScatterNone, ScatterAdd, ScatterMul, ScatterMin, ScatterMax):
+        check(op(axis=1), [data, at - 6 * (at % 2), some(of, 4, 3, 7)])
+    rows = np.stack([r.permutation(5)[:4], r.permutation(5)[:4]], -1)
+    for nd in (ScatterndNone, ScatterndAdd, ScatterndMax):
+        check(nd(), [data, rows, some(of, 4, 7)])
+    check(ScatterNone(axis=0, skip_out_of_bounds=True), [some(of, 5, 3), np.array([[7, 1, 2]]), some(of, 1, 3)])
+    check(TensorScatter(axis=-2), [some(of, 2, 3, 12, 8), some(of, 2, 3, 4, 8), np.array([3, 0])])
+    check(ConcatPastPresent(), [some(of, 2, 3, 4, 8), np.array([9, 2], np.int32), some(of, 2, 3, 12, 8)])
+
+
+# windows -----------------------------------------------------------------------------------------------------------------
+
+POOLS = [
+    dict(lengths=(3, 3), stride=(2, 2), padding=(1, 1)),
+    dict(lengths=(3, 2), stride=(2, 2), padding=(0, 1, 1, 0), ceil_mode=True, dilations=(1, 2), lp_order=3),
+    dict(lengths=(2, 2), stride=(2, 2), padding_mode="same_upper"),
+    dict(lengths=(13, 15)),
+    dict(dyn_global=True),
+    dict(lengths=(3, 3), stride=(3, 3), ceil_mode=True, padding=(1, 1), count_include_pad=True),
+]
+
+
+@pytest.mark.parametrize("of", FLOATS)
+@pytest.mark.parametrize("mode", ("max", "average", "lpnorm"))
+def test_pooling(of: str, mode: str) -> None:
+    x = some(of, 2, 24, 13, 15)
+    for attributes in POOLS:
+        op = Pooling(mode=mode, **attributes)  # type: ignore[arg-type]
+        check(op, [x], terms=256, tolerance=None if of == "float32" else 5e-3)
+        check(op, [x], 64, {0: channels_last(x.shape)}, channels_last, 256, None if of == "float32" else 5e-3)
+    for order in (0, 1):
+        check(MaxPoolIndices(lengths=(3, 3), stride=(2, 2), padding=(1, 1), storage_order=order), [x])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("of", FLOATS)
+@pytest.mark.parametrize("group", (1, 2, 8))
+def test_convolutions(of: str, group: int) -> None:
+    x, w = some(of, 2, 8, 6, 7), some(of, 8, 8 // group, 3, 3)
+    op = Convolution(group=group, padding=(1, 1), stride=(2, 1), dilation=(1, 2))
+    check(op, [x, w], tolerance=loose(of))
+    check(op, [x, w], 64, {0: channels_last(x.shape)}, channels_last, tolerance=loose(of))
+    back = ConvolutionBackwards(group=group, padding=(1, 1), stride=(2, 1), output_padding=(1, 0))
+    check(back, [x, some(of, 8, 3, 3, 3)], tolerance=loose(of))
+
+
+def test_depthwise_reads_vectors() -> None:
+    x, w = some("float16", 2, 16, 9, 9), some("float16", 16, 1, 3, 3)
+    op = Convolution(group=16, padding=(1, 1))
+    ins = [tensor("float16", x.shape, channels_last(x.shape)), tensor("float16", w.shape, (1, 1, 48, 16))]
+    outs = [tensor("float16", x.shape, channels_last(x.shape))]
+    source = generate(op, ins, outs, traits(sm_count=1))
+    same(run(source, [x, w], ins, outs), op.compute(x, w), tolerance=1e-2)
+    assert isinstance(source, KernelSource) and source.text.count("ldv<half_t") == 2
+
+
+@pytest.mark.parametrize("mode", ("nearest", "linear", "cubic"))
+@pytest.mark.parametrize("where", ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"))
+def test_resize(mode: str, where: str) -> None:
+    attributes: Any = dict(mode=mode, coordinate_transformation_mode=where)
+    for of in FLOATS:
+        x = some(of, 2, 8, 6, 7)
+        check(Resize(sizes=(2, 8, 9, 15), **attributes), [x], 64)
+        check(Resize(scales=(1.0, 1.0, 2.0, 0.6), **attributes), [x], 32, {0: channels_last(x.shape)}, channels_last)
+        check(Resize(sizes=(2, 8, 3, 4), antialias=mode != "nearest", **attributes), [x])
+
+
+# orders, scans, choices ----------------------------------------------------------------------------------------------------
+
+
+@waves
+@pytest.mark.parametrize("of", ("float32", "float16", "int8"))
+def test_extremes_and_orders(of: str, wave: int) -> None:
+    x = some(of, 3, 200, 5)
+    if of != "int8":
+        x[0, 3, 0] = np.nan
+    for op in (Argmax, Argmin):
+        for axis in range(3):
+            check(op(axis=axis, select_last_index=axis == 1), [x], wave)
+        check(op(axis=1), [some(of, 2, 3000)], wave)
+    for largest in (True, False):
+        check(Topk(k=3, axis=1, largest=largest), [x], wave)
+        check(Topk(k=5, largest=largest), [some(of, 2, 2000)], wave)
+        check(Topk(k=70, largest=largest), [some(of, 2, 300)], wave)
+
+
+@waves
+def test_scans(wave: int) -> None:
+    for of in ("float32", "float16", "int64"):
+        x, ones = some(of, 3, 700, 2), np.ones((3, 70, 2)).astype(dt.of(of).numpy)
+        for exclusive in (False, True):
+            for reverse in (False, True):
+                attributes = dict(exclusive=exclusive, reverse=reverse)
+                for axis in (0, 1):
+                    check(PrefixScanSum(axis=axis, **attributes), [x], wave)
+                    check(PrefixScanProd(axis=axis, **attributes), [ones * 1], wave)
+                check(PrefixScanSum(axis=1, **attributes), [np.ascontiguousarray(x[:, :, 0])], wave)
+
+
+@waves
+def test_results_of_unknown_extent(wave: int) -> None:
+    x = some("float32", 30, 40)
+    x[rng().random(x.shape) < 0.6] = 0
+    ins, outs = [tensor("float32", x.shape)], [tensor("int64", (2, 1200)), tensor("int64", (1,))]
+    source = generate(Nonzero(), ins, outs, traits(wave))
+    found, count = run(source, [x], ins, outs, wave)
+    assert isinstance(source, KernelSource) and source.extents == ((0, 1, 1),)
+    np.testing.assert_array_equal(found[:, : count[0]], Nonzero().compute(x))
+    for axis, m in ((None, 1100), (0, 30), (1, 40)):
+        condition = rng().random(m) < 0.3
+        op = Compress(axis=axis)
+        wanted = op.compute(x, condition)
+        ins = [tensor("float32", x.shape), tensor("bool", (m,))]
+        outs = [tensor("float32", (m,) if axis is None else (30, 40)), tensor("int64", (1,))]
+        got, count = run(generate(op, ins, outs, traits(wave)), [x, condition], ins, outs, wave)
+        assert count[0] == condition.sum()
+        np.testing.assert_array_equal(np.take(got, range(count[0]), axis or 0), wanted)
+
+
+@waves
+@pytest.mark.parametrize("centre", (False, True))
+def test_box_choice(centre: bool, wave: int) -> None:
+    r = rng()
+    boxes, scores = r.random((2, 50, 4)).astype(np.float32), r.random((2, 3, 50)).astype(np.float32)
+    arrays = [boxes, scores, np.array(7), np.array(0.4, np.float32), np.array(0.2, np.float32)]
+    op = Nonmaxsuppression(center_point_box=centre)
+    wanted = op.compute(*arrays)
+    ins = [tensor(a.dtype, a.shape) for a in arrays]
+    outs = [tensor("int64", (300, 3)), tensor("int64", (1,))]
+    got, count = run(generate(op, ins, outs, traits(wave)), arrays, ins, outs, wave)
+    assert count[0] == len(wanted)
+    np.testing.assert_array_equal(got[: len(wanted)], wanted)
+
+
+# products, layers ------------------------------------------------------------------------------------------------------------
+
+
+@waves
+@pytest.mark.parametrize("of", ("float32", "float16", "bfloat16", "int32"))
+def test_products(of: str, wave: int) -> None:
+    limit = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 5e-2}.get(of)
+    check(Dot(), [some(of, 2, 70, 50), some(of, 2, 50, 90)], wave, tolerance=limit)
+    check(Dot(), [some(of, 65, 64), some(of, 64, 72)], wave, {1: (1, 64)}, tolerance=limit)
+    check(Dot(), [some(of, 3, 64), some(of, 64, 128)], wave, tolerance=limit)
+
+
+@waves
+@pytest.mark.parametrize("direction", ("forward", "reverse", "bidirectional"))
+def test_recurrent_layers(direction: Any, wave: int) -> None:
+    n, s, b, i, h = 1 + (direction == "bidirectional"), 5, 3, 4, 6
+    lens = np.array([5, 2, 3], np.int32)
+    for of in FLOATS:
+        limit = loose(of)
+
+        def part(*dims: int, of: str = of) -> Array:
+            return (some(of, *dims) * dt.of(of).numpy.type(0.5)).astype(dt.of(of).numpy)
+
+        w, r = part(n, 4 * h, i), part(n, 4 * h, h)
+        full = [part(s, b, i), w, r, part(n, 8 * h), lens, part(n, b, h), part(n, b, h), part(n, 3 * h)]
+        source = check(Lstm(hidden_size=h, direction=direction), full, wave, tolerance=limit)
+        assert len(source.launches) == s
+        check(Lstm(hidden_size=h, direction=direction, input_forget=True, clip=0.5), full[:3], wave, tolerance=limit)
+        gru = [part(s, b, i), part(n, 3 * h, i), part(n, 3 * h, h), part(n, 6 * h), None, part(n, b, h)]
+        check(Gru(hidden_size=h, direction=direction, linear_before_reset=True), gru, wave, tolerance=limit)
+        rnn = [part(s, b, i), part(n, h, i), part(n, h, h), part(n, 2 * h), lens]
+        check(Rnn(hidden_size=h, direction=direction), rnn, wave, tolerance=limit)
+
+
+@waves
+@pytest.mark.parametrize("of", FLOATS)
+def test_composites_become_one_kernel(of: str, wave: int) -> None:
+    x = some(of, 4, 33, 8)
+    for op in (Softmax(axis=1), Softmax(axis=-1), Logsoftmax(axis=1)):
+        assert len(check(op, [x], wave).launches) == 1
+    check(LayerNorm(), [x, some(of, 8), some(of, 8)], wave)
+    check(RmsNorm(), [x, some(of, 8)], wave)
+    check(InstanceNorm(), [x, some(of, 33), some(of, 33)], wave)
+    check(Lrn(size=3), [x], wave)
+    for any_all in (ReduceAny, ReduceAll):
+        check(any_all(axes=(1,)), [x > 0], wave)
+
+
+@pytest.mark.parametrize("interleaved", (False, True))
+def test_rotations(interleaved: bool) -> None:
+    for of in FLOATS:
+        x, cos, sin = some(of, 2, 3, 5, 12), some(of, 20, 4), some(of, 20, 4)[::-1].copy()
+        op = RotaryEmbedding(interleaved=interleaved)
+        check(op, [x, cos, sin, rng().integers(0, 20, (2, 5))])
+        check(op, [x, cos, sin, np.array([3])])
+        check(op, [x, some(of, 2, 5, 6), some(of, 2, 5, 6)])
+        check(GqaRotaryEmbedding(interleaved=interleaved), [x, np.array([9, 3], np.int32), cos, sin])
+
+
+def test_constants() -> None:
+    check(DynamicRange(length=9), [np.array(2), np.array(20), np.array(2)])
+    check(EyeLike(k=1), [some("float32", 4, 6)])
+
+
+def test_random_numbers_have_their_distribution() -> None:
+    y = tensor("float32", (40, 100))
+    for op, mean, deviation in ((RandomUniform(), 0.5, 12**-0.5), (RandomNormal(), 0.0, 1.0)):
+        ins: list[Tensor | None] = [tensor("int64", (1,)), y]
+        arrays = [np.array([5]), np.zeros((40, 100), np.float32)]
+        first = run(generate(op, ins, [y], traits()), arrays, ins, [y])[0]
+        assert abs(first.mean() - mean) < 0.06 and abs(first.std() - deviation) < 0.05
+        other = run(generate(op, ins, [y], traits()), [np.array([6]), arrays[1]], ins, [y])[0]
+        assert (first != other).mean() > 0.99
+        np.testing.assert_array_equal(first, run(generate(op, ins, [y], traits()), arrays, ins, [y])[0])
+
+
+def test_what_has_no_kernel_says_why() -> None:
+    x = Tensor(dt.float8_e4m3fn, (4, 4), (4, 1))
+    found = generate(Softmax(), [x], [x], traits())
+    assert isinstance(found, No) and "float8_e4m3fn" in found.why
+    topk = generate(Topk(), [tensor("float32", (4,)), tensor("int64", (1,))], [tensor("float32", (1,)), tensor("int64", (1,))], traits())
+    assert isinstance(topk, No) and "while running" in topk.why
