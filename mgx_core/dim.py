@@ -66,12 +66,13 @@ class Symbol:
 class _Call:
     """An integer function that is no polynomial: floordiv, mod, max, min, or broadcast (the one that is not 1)."""
 
-    __slots__ = ("_hash", "args", "function")
+    __slots__ = ("_hash", "_text", "args", "function")
 
     def __init__(self, function: str, args: tuple[Dim, ...]) -> None:
         self.function = function
         self.args = args
         self._hash = hash((function, args))
+        self._text = ""  # made when first asked for: terms are sorted by text
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Call) and (self.function, self.args) == (other.function, other.args)
@@ -80,10 +81,13 @@ class _Call:
         return self._hash
 
     def __repr__(self) -> str:
-        if self.function in _INFIX:
-            left, right = (f"({a})" if isinstance(a, Sym) and not a.is_atom else str(a) for a in self.args)
-            return f"({left}{_INFIX[self.function]}{right})"
-        return f"{self.function}({', '.join(map(str, self.args))})"
+        if not self._text:
+            if self.function in _INFIX:
+                left, right = (f"({a})" if isinstance(a, Sym) and not a.is_atom else str(a) for a in self.args)
+                self._text = f"({left}{_INFIX[self.function]}{right})"
+            else:
+                self._text = f"{self.function}({', '.join(map(str, self.args))})"
+        return self._text
 
 
 _INFIX: Final = {"floordiv": "//", "mod": "%"}
@@ -94,11 +98,12 @@ Monomial: TypeAlias = "tuple[Atom, ...]"  # sorted by text, repeated for powers;
 class Sym:
     """A symbolic extent: the canonical polynomial ``sum(coefficient * product(atoms))``; never constant."""
 
-    __slots__ = ("_hash", "terms")
+    __slots__ = ("_hash", "_text", "terms")
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
         self.terms = terms
         self._hash = hash(terms)
+        self._text = ""
 
     @property
     def is_atom(self) -> bool:
@@ -132,13 +137,16 @@ class Sym:
         raise ShapeError(f"the symbolic extent {self} has no value before running")
 
     def __repr__(self) -> str:
+        if self._text:
+            return self._text
         parts = []
         for atoms, coefficient in self.terms:
             factors = [str(a) for a in atoms]
             if coefficient != 1 or not factors:
                 factors.insert(0, str(coefficient))
             parts.append("*".join(factors).replace("-1*", "-", 1) if coefficient == -1 else "*".join(factors))
-        return "+".join(parts).replace("+-", "-")
+        self._text = "+".join(parts).replace("+-", "-")
+        return self._text
 
     def __add__(self, other: Dim) -> Dim:
         return _sum((self, other))
@@ -189,6 +197,8 @@ def _from_terms(terms: Mapping[Monomial, int]) -> Dim:
         return 0
     if len(kept) == 1 and () in kept:
         return kept[()]
+    if len(kept) == 1:
+        return Sym(tuple(kept.items()))
     return Sym(tuple(sorted(kept.items(), key=lambda t: (not t[0], repr(t[0])))))
 
 

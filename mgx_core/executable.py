@@ -172,7 +172,9 @@ class Executable:
         module = self.module.clone(parameters=given)
         lower = Lower(kernels_of(self.target, self.context), self.context)
         stages = (
-            Stage("lower", (SettleExtents(), lower, *passes_of(self.target, "lower", self.context, self.options)), lowered),
+            Stage(
+                "lower", (SettleExtents(), lower, *passes_of(self.target, "lower", self.context, self.options)), lowered
+            ),
             Stage("plan", tuple(passes_of(self.target, "plan", self.context, self.options))),
         )
         pipeline = Pipeline(stages, self.options.validate, frozenset(self.options.disable_passes))

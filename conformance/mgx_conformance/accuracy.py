@@ -20,7 +20,7 @@ from mgx_core import Operation, Pointwise, dtype, scalar
 from mgx_core.argument import shape_of
 from mgx_core.errors import MgxError
 
-__all__ = ["EXACT", "growth", "is_exact", "local_error", "tolerance", "unit"]
+__all__ = ["EXACT", "LINEAR", "growth", "internal_spread", "is_exact", "local_error", "tolerance", "unit"]
 
 FUNCTION_ULPS: Final = 4.0  # what the libraries of the field promise for a transcendental function
 SAMPLES: Final = 4
@@ -445,6 +445,21 @@ def _spread(
         for i, (b, s) in enumerate(zip(base, sample or base, strict=True)):
             spreads[i] = np.maximum(spreads[i], deviation(b, s)) if np.shape(b) == np.shape(s) else spreads[i] + np.inf
     return [s if np.shape(s) == np.shape(o) else None for s, o in zip(spreads, outs, strict=True)]
+
+
+def internal_spread(op: Operation, xs: Sequence[Any], rng: np.random.Generator) -> Any:
+    """How far a scalar expression's results lie apart for roundings inside it; None for other ops and single primitives."""
+    if not isinstance(op, Pointwise) or ulps(type(op)) == 0:
+        return None
+    base = _pointwise_sample(op, xs, None)
+    if base is None:
+        return None
+    spread = np.zeros(np.shape(base[0]))
+    for _ in range(2):
+        sample = _pointwise_sample(op, xs, rng)
+        assert sample is not None
+        spread = np.maximum(spread, deviation(base[0], sample[0]))
+    return np.where(np.isfinite(spread), SAFETY * spread, 0.0)
 
 
 def deviation(a: Any, b: Any) -> Any:

@@ -12,26 +12,67 @@ from typing import Any, Final
 
 import numpy as np
 
-from mgx_core import dtype
+from mgx_core import Builder, MgxError, Operation, dtype
+from mgx_core.argument import shape_of
 from mgx_core.interpret import Interpreter
 from mgx_core.ir.instruction import Instruction
 from mgx_core.ir.module import Module
 from mgx_core.scalar import widen
 
-from .accuracy import SAFETY, deviation, finite_magnitude, local_error, rounding, smallest
+from .accuracy import SAFETY, deviation, finite_magnitude, internal_spread, local_error, rounding, smallest
 from .compare import flat
 
-__all__ = ["Expected", "expected"]
+__all__ = ["Expected", "decomposed", "expected", "spread_of_parts"]
 
 SAMPLES: Final = 4
 
 
-class Noisy(Interpreter):
-    """An interpreter whose results are each off by a random part of their rounding error."""
+def decomposed(op: Operation, args: Sequence[Any]) -> Module | None:
+    """A module of the present arguments that consists of an op's parts; None if the op does not take itself apart."""
+    if getattr(op, "decompose", None) is None or op.takes_modules:
+        return None
+    module = Module()
+    inputs = [
+        module.add_absent() if a is None else module.add_parameter(f"x{n}", shape_of(a)) for n, a in enumerate(args)
+    ]
+    whole = module.add(op, *inputs)
+    module.add_return([whole])
+    try:
+        parts = op.decompose(Builder(module, whole), *(None if i.is_absent else i for i in inputs))
+    except MgxError:
+        return None
+    if parts is None:
+        return None
+    module.replace(whole, parts)
+    module.sweep()
+    return module
 
-    def __init__(self, rng: np.random.Generator) -> None:
+
+def spread_of_parts(op: Operation, args: Sequence[Any], result: Any, rng: np.random.Generator) -> Any:
+    """How far results lie apart when an op is run as its parts, each rounded; None if it does not take itself apart."""
+    module = decomposed(op, args)
+    if module is None or not isinstance(result, np.ndarray):
+        return None
+    given = [a for a in args if a is not None]
+    spread = np.zeros(result.shape)
+    for _ in range(SAMPLES):
+        (sample,) = Noisy(rng, parts=False).run(module, given)
+        if np.shape(sample) != result.shape:
+            return None
+        spread = np.maximum(spread, deviation(result, sample))
+    return spread
+
+
+class Noisy(Interpreter):
+    """An interpreter whose results are each off by a random part of their rounding error.
+
+    parts: whether half of the ops that can be taken apart are.
+    """
+
+    def __init__(self, rng: np.random.Generator, parts: bool = True) -> None:
         super().__init__()
         self.rng = rng
+        self.parts = parts
 
     def step(self, ins: Instruction, values: dict[Instruction, Any], known: dict[str, int]) -> Any:
         value = super().step(ins, values, known)
@@ -39,7 +80,12 @@ class Noisy(Interpreter):
             return value  # their modules are interpreted by this interpreter too
         op = ins.op.substitute(known) if known else ins.op
         args = [None if i.is_absent else values[i] for i in ins.inputs]
-        moved = [self._moved(v, local_error(op, args, v)) for v in flat(value)]
+        if self.parts and isinstance(value, np.ndarray) and self.rng.random() < 0.5:
+            module = decomposed(op, args)
+            if module is not None:
+                (sample,) = Noisy(self.rng, parts=False).run(module, [a for a in args if a is not None])
+                return sample if np.shape(sample) == value.shape and sample.dtype == value.dtype else value
+        moved = [self._moved(v, error_of(op, args, v, self.rng)) for v in flat(value)]
         return tuple(moved) if isinstance(value, tuple) else moved[0]
 
     def _moved(self, value: Any, error: Any) -> Any:
@@ -48,6 +94,13 @@ class Noisy(Interpreter):
         wide = widen(value)
         with np.errstate(all="ignore"):
             return (wide + error * self.rng.uniform(-1, 1, wide.shape)).astype(value.dtype)
+
+
+def error_of(op: Operation, args: Sequence[Any], value: Any, rng: np.random.Generator) -> Any:
+    """What one op may add: its own rounding, and for scalar expressions what happens inside them."""
+    error = local_error(op, args, value)
+    inside = None if error is None else internal_spread(op, args, rng)
+    return error if inside is None or np.shape(inside) != np.shape(error) else error + inside
 
 
 class Expected:

@@ -16,11 +16,12 @@ from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.movement import Transpose
 from mgx_core.ops.slice import Slice
 
-from .accuracy import tolerance
+from .accuracy import SAFETY, tolerance
 from .cases.case import Case, Operand
 from .claims import false_claims, watched
 from .compare import differs
 from .guard import Guarded
+from .noise import expected, spread_of_parts
 
 __all__ = ["NotApplicable", "Trial", "applies", "attempt"]
 
@@ -147,7 +148,7 @@ def attempt(case: Case, layout: str, target: Any, options: dict[str, Any] | None
         return trial
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", RuntimeWarning)
-        wanted = Interpreter().run(trial.program.get_main_module(), [trial.feeds[n] for n in trial.feeds])
+        wanted, allowed = by_definition(case, trial)
         with watched(type(case.op)) as evaluated:
             got = [a.value for a in trial.program.run(fed)]
         for name, guard in guards.items():
@@ -159,15 +160,29 @@ def attempt(case: Case, layout: str, target: Any, options: dict[str, Any] | None
         if case.judge is not None:
             case.judge(got, trial.operands)
         else:
-            steering = {
-                n for n, o in enumerate(case.operands) if o is not None and not (isinstance(o, Operand) and o.moves)
-            }
-            allowed = tolerance(case.op, trial.operands, wanted, case.rng(), steering)
             for n, (a, b, t) in enumerate(zip(got, wanted, allowed, strict=True)):
                 why = differs(a, b, t)
                 assert not why, f"result {n} of {case.op!r}: {why}"
     trial.placed = placements(trial.program)
     return trial
+
+
+def by_definition(case: Case, trial: Trial) -> tuple[list[Any], list[Any]]:
+    """A case's results by definition, and by how much each may differ."""
+    module, values = trial.program.get_main_module(), list(trial.feeds.values())
+    if case.modules is not None:
+        whole = expected(module, values)
+        return whole.results, whole.tolerances
+    wanted = Interpreter().run(module, values)
+    if case.judge is not None:
+        return wanted, [None] * len(wanted)
+    steering = {n for n, o in enumerate(case.operands) if o is not None and not (isinstance(o, Operand) and o.moves)}
+    allowed = tolerance(case.op, trial.operands, wanted, case.rng(), steering)
+    if len(wanted) == 1 and allowed[0] is not None:
+        parts = spread_of_parts(case.op, trial.operands, wanted[0], case.rng())
+        if parts is not None:
+            allowed[0] = allowed[0] + SAFETY * parts
+    return wanted, allowed
 
 
 def _must_refuse(trial: Trial, fed: dict[str, Any], case: Case) -> None:

@@ -70,12 +70,8 @@ def quantized(program: Program, given: Mapping[str, Any], data: Callable[[], Map
     wanted = [n for n in QUANTIZE if given[n]]
     if not wanted:
         return program
-    try:
-        from importlib import import_module
+    from .. import quantize
 
-        quantize: Any = import_module("mgx_core.quantize")
-    except ModuleNotFoundError:
-        quantize = None
     copy = program.clone()
     for name in wanted:
         function = getattr(quantize, f"quantize_{name}", None)

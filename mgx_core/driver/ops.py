@@ -55,7 +55,7 @@ def command(as_json: bool, name: str | None, list_: bool) -> None:
 
 def describe(op: type[Operation] | None) -> dict[str, Any]:
     """An op for people and machines: name, signature, attributes with defaults, docstring, scalar expression."""
-    from ..operation import MISSING, show
+    from ..attributes import MISSING, show
     from ..scalar import text
 
     assert op is not None

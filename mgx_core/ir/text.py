@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
+from ..attributes import show
 from ..dim import UNBOUNDED, Dim, Sym, Symbol, substitute, symbol, symbols_of
-from ..operation import show
 from ..shape import OptionalShape, SequenceShape, Shape, TupleShape
 from .builtin import Param
 from .instruction import Instruction

@@ -150,6 +150,7 @@ Term: TypeAlias = "tuple[Instruction, list[Label]]"
 
 
 def wanted(operands: Sequence[Term], output: Sequence[Label]) -> set[Label]:
+    """Labels that are still needed: those of the operands left, and of the output."""
     return {label for _, term in operands for label in term} | set(output)
 
 

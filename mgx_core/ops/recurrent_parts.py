@@ -197,6 +197,7 @@ def rnn_parts(
     lens: Instruction | None = None,
     initial_h: Instruction | None = None,
 ) -> Instruction | None:
+    """What `rnn` gives by default, written out in simpler ops; None if its steps cannot be counted."""
     to = x.shape.dtype
     x, w, r, bias, initial_h = _widened(b, x, w, r, bias, initial_h)
 
@@ -223,6 +224,7 @@ def gru_parts(
     lens: Instruction | None = None,
     initial_h: Instruction | None = None,
 ) -> Instruction | None:
+    """What `gru` gives by default, written out in simpler ops; None if its steps cannot be counted."""
     to = x.shape.dtype
     x, w, r, bias, initial_h = _widened(b, x, w, r, bias, initial_h)
     h = layer.hidden_size

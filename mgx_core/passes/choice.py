@@ -26,7 +26,12 @@ FUSIONS: Final[dict[str, tuple[str, ...]]] = {
     "gemm_pointwise": ("epilogue-dot",),
     "dot_add_relu": ("epilogue-dot",),
     "conv_bn": ("factor-into-convolution", "factor-into-sum"),
-    "softmax": ("softmax-from-quotient", "softmax-from-plain-quotient", "logsoftmax-from-log", "logsoftmax-from-difference"),
+    "softmax": (
+        "softmax-from-quotient",
+        "softmax-from-plain-quotient",
+        "logsoftmax-from-log",
+        "logsoftmax-from-difference",
+    ),
     "layernorm": ("layernorm-from-parts", "layernorm-from-batch-form", "bias-into-norm"),
     "rmsnorm": ("rmsnorm-from-parts",),
     "gelu": ("gelu-from-erf", "gelu-from-tanh"),

@@ -37,7 +37,11 @@ class FoldConstants:
         if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or ins.op.random or ins.op.effect:
             return False
         sources = [through_views(i) for i in ins.inputs]
-        if is_view(ins) or not all(i.is_literal or i.is_absent for i in sources) or any(captures(m) for m in ins.modules):
+        if (
+            is_view(ins)
+            or not all(i.is_literal or i.is_absent for i in sources)
+            or any(captures(m) for m in ins.modules)
+        ):
             return False
         if not isinstance(ins.result, Shape) or ins.modules or not hasattr(ins.op, "compute"):
             return False

@@ -191,5 +191,9 @@ class _Fusion:
                 outline(self.module, cluster.members, PointwiseGroup, self.names.fresh("pointwise"), following)
         elif following is not None:
             outline(
-                self.module, cluster.members, lambda: FusedReduce(axes=axes), self.names.fresh("fused_reduce"), following
+                self.module,
+                cluster.members,
+                lambda: FusedReduce(axes=axes),
+                self.names.fresh("fused_reduce"),
+                following,
             )

@@ -121,12 +121,12 @@ def _only_inside(user: Instruction, inside: set[Instruction], module: Module) ->
     return False
 
 
-def _move_views(module: Module, view: Instruction, before: Instruction) -> None:
+def _move_views(module: Module, view: Instruction, before: Instruction | None) -> None:
     """Bring a view, and views of it, behind the instruction that it now reads."""
     module.move(view, before)
     for user in view.users:
         if is_view(user) and user.parent is module:
-            _move_views(module, user, before)
+            _move_views(module, user, view._next)
 
 
 def _drop_views(module: Module, ins: Instruction) -> None:

@@ -25,7 +25,11 @@ def compute_in_wider_type(i: Instruction, b: Builder) -> Instruction | No | None
     wide, narrow = i.shape.dtype, work.shape.dtype
     if not isinstance(work.op, Pointwise) or isinstance(work.op, Convert) or not (wide.is_float and narrow.is_float):
         return None
-    if wide.bits <= narrow.bits or not holds_all(wide, narrow) or not any(isinstance(x.op, Convert) for x in work.inputs):
+    if (
+        wide.bits <= narrow.bits
+        or not holds_all(wide, narrow)
+        or not any(isinstance(x.op, Convert) for x in work.inputs)
+    ):
         return None
     if len(work.users) > 1:
         return No("the narrow result is read elsewhere too")

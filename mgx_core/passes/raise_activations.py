@@ -56,6 +56,7 @@ def one_plus(ins: Instruction, name: str) -> Instruction | None:
 
 
 def close(a: float, b: float) -> bool:
+    """Whether a constant of a model is the one of the formula, however it was rounded."""
     return math.isclose(a, b, rel_tol=1e-3)
 
 

@@ -21,6 +21,7 @@ NORMS: Final = Rules("raise-norms")
 
 
 def reduced_axes(ins: Instruction) -> tuple[int, ...]:
+    """The axes that a reduction reduces; none given means all."""
     rank = ins.inputs[0].shape.rank
     return tuple(sorted(ins.op.axes)) or tuple(range(rank))  # type: ignore[attr-defined]
 
@@ -43,7 +44,9 @@ def less_maximum(ins: Instruction) -> tuple[Instruction, tuple[int, ...]] | None
     return None if top is None else (ins.inputs[0], reduced_axes(top))
 
 
-def _softmax(i: Instruction, b: Builder, powers: Instruction, total: Instruction, shifted: bool) -> Instruction | No | None:
+def _softmax(
+    i: Instruction, b: Builder, powers: Instruction, total: Instruction, shifted: bool
+) -> Instruction | No | None:
     if not isinstance(powers.op, Exp):
         return None
     below = repeated(total, ReduceSum, powers)
@@ -222,7 +225,11 @@ def rmsnorm_from_parts(i: Instruction, b: Builder) -> Instruction | No | None:
     """x / sqrt(mean(x * x) + eps) -> rmsnorm(x), over trailing axes."""
     for x, divisor in (i.inputs,) if isinstance(i.op, Div) else (i.inputs, i.inputs[::-1]):
         under = root(divisor) if isinstance(i.op, Div) else inverse_root(divisor)
-        if under is None or squared(under.mean.inputs[0]) is not x or isinstance(x.op, Sub) and centred(x) is not None:
+        if (
+            under is None
+            or squared(under.mean.inputs[0]) is not x
+            or (isinstance(x.op, Sub) and centred(x) is not None)
+        ):
             continue
         axes = reduced_axes(under.mean)
         if not _trailing(axes, i.shape.rank) or not i.shape.dtype.is_float:
@@ -266,7 +273,7 @@ def scale_into_norm(i: Instruction, b: Builder) -> Instruction | No | None:
 def bias_into_norm(i: Instruction, b: Builder) -> Instruction | No | None:
     """layernorm(x, scale) + bias -> layernorm(x, scale, bias)."""
     for norm, term in (i.inputs, i.inputs[::-1]):
-        if isinstance(norm.op, LayerNorm) and 2 <= len(norm.inputs) and all(x.is_absent for x in norm.inputs[2:]):
+        if isinstance(norm.op, LayerNorm) and len(norm.inputs) >= 2 and all(x.is_absent for x in norm.inputs[2:]):
             if len(norm.users) > 1:
                 return No("the norm is read elsewhere too")
             bias = _factor(term, norm.op.axis % i.shape.rank, b)

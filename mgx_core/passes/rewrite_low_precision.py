@@ -24,12 +24,10 @@ def scale_before_square(i: Instruction, b: Builder) -> Instruction | No | None:
     at = 0 if isinstance(i.op, Div) or uniform(i.inputs[0]) is None else 1
     power, other = i.inputs[at], i.inputs[1 - at]
     c = uniform(other)
-    if isinstance(power.op, Pow) and uniform(power.inputs[1]) == 2:
-        x = power.inputs[0]
-    elif isinstance(power.op, Mul) and power.inputs[0] is power.inputs[1]:
-        x = power.inputs[0]
-    else:
+    squared = isinstance(power.op, Pow) and uniform(power.inputs[1]) == 2
+    if not squared and not (isinstance(power.op, Mul) and power.inputs[0] is power.inputs[1]):
         return None
+    x = power.inputs[0]
     if c is None or not (c > 1 if isinstance(i.op, Div) else 0 < c < 1):
         return No("the other operand is not a constant that makes it smaller")
     if len(power.users) > 1:

@@ -22,7 +22,10 @@ def whole(i: Instruction) -> bool:
         return True
     image = i.inputs[0].shape.dims[2:]
     return (
-        op.lengths == image and not any(op.padding) and op.padding_mode == "default" and all(d == 1 for d in i.shape.dims[2:])
+        op.lengths == image
+        and not any(op.padding)
+        and op.padding_mode == "default"
+        and all(d == 1 for d in i.shape.dims[2:])
     )
 
 

@@ -247,7 +247,9 @@ def dot_of_repeated(i: Instruction, b: Builder) -> Instruction | No | None:
     parts = []
     for v in (x, y):
         dims = (*wide, *v.shape.dims[-2:])
-        parts.append(v.inputs[0] if v.inputs[0].shape.dims == dims else b.add(Multibroadcast(out_lens=dims), v.inputs[0]))
+        parts.append(
+            v.inputs[0] if v.inputs[0].shape.dims == dims else b.add(Multibroadcast(out_lens=dims), v.inputs[0])
+        )
     return b.add(Multibroadcast(out_lens=i.shape.dims), b.add(Dot(), *parts))
 
 

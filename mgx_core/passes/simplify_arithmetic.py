@@ -367,7 +367,9 @@ def _by_reciprocal(i: Instruction, b: Builder) -> Instruction | No | None:
     with np.errstate(all="ignore"):
         reciprocal = np.asarray(convert(1 / np.asarray(c, np.float64), i.shape.dtype))
         least = float(np.abs(reciprocal.astype(np.float64)).min()) if reciprocal.size else 1.0
-    smallest = {16: 6.2e-5 if i.shape.dtype.name == "float16" else 1.2e-38, 32: 1.2e-38, 64: 2.3e-308}[i.shape.dtype.bits]
+    smallest = {16: 6.2e-5 if i.shape.dtype.name == "float16" else 1.2e-38, 32: 1.2e-38, 64: 2.3e-308}[
+        i.shape.dtype.bits
+    ]
     if not finite(reciprocal) or least < smallest:
         return No("1 / c is not a normal number of the type")
     return b.add(Mul(), i.inputs[0], spread(b, reciprocal, i.shape.dims, i))

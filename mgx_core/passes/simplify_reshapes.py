@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 import numpy as np
@@ -16,11 +17,11 @@ from ..ops.concat import Concat
 from ..ops.index import Gather
 from ..ops.movement import Contiguous, Transpose
 from ..ops.reduce import Reduce, ReduceMax, ReduceMin
-from ..ops.reshape import Flatten, Reshape, ReshapeLazy, Squeeze, Unsqueeze
+from ..ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
 from ..rewrite import ROUNDING, Builder, Rules
 from ..shape import Shape
 from .constants import aligned, is_constant
-from .view_chain import ViewChain, cost
+from .view_chain import ViewChain, cost, regrouping
 
 __all__ = ["RESHAPES"]
 
@@ -45,35 +46,57 @@ def join_views(i: Instruction, b: Builder) -> Instruction | No | None:
     x = i.inputs[0]
     if x.result == i.result and not isinstance(i.op, Transpose):
         return x
-    inner = links(x)
-    if not inner and isinstance(i.op, (Multibroadcast, Broadcast, Squeeze, Unsqueeze)):
-        return None
+    if not links(x):
+        return _alone(i, b)
     chain = [i]
-    while len(chain) < 8 and links(x) and (len(x.users) == 1 or isinstance(x.op, FREE)) and not isinstance(i.op, ReshapeLazy):
+    while len(chain) < 8 and links(x) and (len(x.users) == 1 or isinstance(x.op, FREE)):
         chain.append(x)
         x = x.inputs[0]
+    if x.literal is not None and isinstance(i.op, (Multibroadcast, Broadcast, Squeeze, Unsqueeze)):
+        return None  # constants are looked at through these wherever they are read
     while chain:
         source = chain[-1].inputs[0]
-        made = _joined(source, chain)
-        if made is not None and cost(made) < cost([c.op for c in chain]):
-            for op in made:
-                source = b.add(op, source)
-            return source
+        if isinstance(source.result, Shape) and source.result.ranked:
+            made = shortest(source.result.dims, tuple((c.op, c.shape.dims) for c in reversed(chain)))
+            if made is not None:
+                for op in made:
+                    source = b.add(op, source)
+                return source
         chain.pop()
     return None
 
 
-def _joined(source: Instruction, chain: list[Instruction]) -> list[Operation] | None:
-    if not isinstance(source.result, Shape) or not source.result.ranked:
+def _alone(i: Instruction, b: Builder) -> Instruction | None:
+    """One view on something that is none: a flatten is a reshape, a transpose that moves only units too."""
+    x = i.inputs[0]
+    if not isinstance(x.result, Shape) or not x.result.ranked:
         return None
-    dims = source.result.dims
-    if any(d == 0 for d in dims):
+    if isinstance(i.op, Flatten):
+        return b.add(regrouping(x.shape.dims, i.shape.dims)[0], x)
+    if isinstance(i.op, Transpose):
+        dims = x.shape.dims
+        moved = [p for p in _order(i) if dims[p] != 1]
+        if moved == sorted(moved):
+            return x if x.result == i.result else b.add(regrouping(dims, i.shape.dims)[0], x)
+    return None
+
+
+@functools.lru_cache(4096)
+def shortest(
+    dims: tuple[Dim, ...], chain: tuple[tuple[Operation, tuple[Dim, ...]], ...]
+) -> tuple[Operation, ...] | None:
+    """Fewer or cheaper ops with the effect of a chain of views (each with its result's extents); None if there are none.
+
+    Kept, because the layers of a model repeat their chains.
+    """
+    if any(d == 0 for lens in (dims, *(lens for _, lens in chain)) for d in lens):
         return None
     views = ViewChain(dims)
-    for link in reversed(chain):
-        if any(d == 0 for d in link.shape.dims) or not views.follow(link.op, link.shape.dims):
+    for op, lens in chain:
+        if not views.follow(op, lens):
             return None
-    return views.ops()
+    made = views.ops()
+    return tuple(made) if cost(made) < cost([op for op, _ in chain]) else None
 
 
 # below pointwise ops --------------------------------------------------------------------------------------------------
@@ -89,7 +112,8 @@ def reduced(ins: Instruction) -> bool:
     return any(isinstance(u.op, Reduce) or u.op.name in ALONG for u in ins.users)
 
 
-def literal_like(b: Builder, ins: Instruction, value: object) -> Instruction:
+def literal_of(b: Builder, value: object) -> Instruction:
+    """A literal of an array that may be a view."""
     return b.literal(Argument.from_value(np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)))  # type: ignore[arg-type]
 
 
@@ -124,7 +148,7 @@ def transpose_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | 
         if value is None:
             return No("a constant cannot be transposed")
         whole = value.reshape((1,) * (rank - value.ndim) + value.shape)
-        made = literal_like(b, x, whole.transpose(back) if value.size > 1 else value.reshape(()))
+        made = literal_of(b, whole.transpose(back) if value.size > 1 else value.reshape(()))
         operands.append(made if made.shape.dims == dims else b.add(Multibroadcast(out_lens=dims), made))
     return b.add(Transpose(permutation=order), b.add(i.op, *operands))
 
@@ -165,9 +189,7 @@ def reshape_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | No
     return b.add(Reshape(dims=i.shape.dims, allowzero=True), made)
 
 
-def _reshaped_constant(
-    b: Builder, x: Instruction, old: tuple[Dim, ...], new: tuple[Dim, ...]
-) -> Instruction | None:
+def _reshaped_constant(b: Builder, x: Instruction, old: tuple[Dim, ...], new: tuple[Dim, ...]) -> Instruction | None:
     """A constant for extents `old` as one for `new`: one number, one for each place of a last axis that stays, or all."""
     value = aligned(x)
     if value is None:
@@ -180,7 +202,7 @@ def _reshaped_constant(
         value = value.reshape(-1)
     else:
         return None
-    made = literal_like(b, x, value)
+    made = literal_of(b, value)
     return made if made.shape.dims == new else b.add(Multibroadcast(out_lens=new), made)
 
 
@@ -274,7 +296,11 @@ def reshape_below_reduction(i: Instruction, b: Builder) -> Instruction | No | No
         return None
     shaped, axes = found
     x = shaped.inputs[0]
-    if not isinstance(x.result, Shape) or not x.result.ranked or any(d == 0 for d in (*x.shape.dims, *shaped.shape.dims)):
+    if (
+        not isinstance(x.result, Shape)
+        or not x.result.ranked
+        or any(d == 0 for d in (*x.shape.dims, *shaped.shape.dims))
+    ):
         return None
     views = ViewChain(x.shape.dims)
     if not views.follow(shaped.op, shaped.shape.dims):
@@ -329,8 +355,7 @@ def broadcast_below_concat(i: Instruction, b: Builder) -> Instruction | No | Non
         return None
     if any(x.shape.dims[at] != w.shape.dims[axis] for x, w in zip(inner, i.inputs, strict=True)):
         return None
-    if any(x.shape.dims[:at] != inner[0].shape.dims[:at] or x.shape.dims[at + 1 :] != inner[0].shape.dims[at + 1 :] for x in inner):
+    around = {(x.shape.dims[:at], x.shape.dims[at + 1 :]) for x in inner}
+    if len(around) > 1:
         return No("the operands repeat over different axes")
     return b.add(Multibroadcast(out_lens=i.shape.dims), b.add(Concat(axis=at), *inner))
-
-

@@ -36,7 +36,12 @@ def ranges(ins: Instruction) -> dict[int, Range] | None:
     out: dict[int, Range] = {}
     for axis, start, end, step in zip(axes, op.starts, op.ends, steps, strict=True):
         axis = axis + len(dims) if axis < 0 else axis
-        if step < 1 or not compare(start, ">=", 0) or not compare(end, "<=", dims[axis]) or not compare(start, "<=", end):
+        if (
+            step < 1
+            or not compare(start, ">=", 0)
+            or not compare(end, "<=", dims[axis])
+            or not compare(start, "<=", end)
+        ):
             return None
         out[axis] = (start, end, step)
     return out
@@ -49,7 +54,9 @@ def cut(b: Builder, x: Instruction, wanted: dict[int, Range]) -> Instruction:
     if not real:
         return x
     starts, ends, steps = zip(*real.values(), strict=True)
-    return b.add(Slice(axes=tuple(real), starts=starts, ends=ends, steps=steps if any(s != 1 for s in steps) else ()), x)
+    return b.add(
+        Slice(axes=tuple(real), starts=starts, ends=ends, steps=steps if any(s != 1 for s in steps) else ()), x
+    )
 
 
 # slices ---------------------------------------------------------------------------------------------------------------
@@ -157,7 +164,9 @@ def work_before_slices(i: Instruction, b: Builder) -> Instruction | No | None:
     done = b.add(i.op, x)
     assert i.parent is not None
     i.parent.move(done, x._next)
-    made = {other.users[0]: i.parent.add(other.op, done, before=other.users[0]) for other in x.users if other is not done}
+    made = {
+        other.users[0]: i.parent.add(other.op, done, before=other.users[0]) for other in x.users if other is not done
+    }
     for reader, part in made.items():
         part.sources = reader.sources
         if reader is not i:
@@ -188,7 +197,11 @@ def join_concats(i: Instruction, b: Builder) -> Instruction | No | None:
     for x in i.inputs:
         same = isinstance(x.op, Concat) and x.op.axis % i.shape.rank == axis
         flat.extend(x.inputs if same and len(x.users) == 1 else (x,))
-    return b.add(i.op, *flat) if len(flat) > len(i.inputs) else No("the inner one has another axis, or is read elsewhere too")
+    return (
+        b.add(i.op, *flat)
+        if len(flat) > len(i.inputs)
+        else No("the inner one has another axis, or is read elsewhere too")
+    )
 
 
 @SLICES.on(Concat)

@@ -21,6 +21,7 @@ ALIGNMENT: Final = 64
 
 
 def aligned(offset: int) -> int:
+    """The next offset at which a literal may lie."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 

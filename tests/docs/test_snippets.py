@@ -84,8 +84,17 @@ def test_page(name, place):
     assert ran > 5
 
 
+def test_readme(place):
+    (place / "examples").symlink_to(DOCS.parent / "examples")
+    namespace = {"__name__": "README"}
+    for kind, _, code, _ in blocks(DOCS.parent / "README.md"):
+        assert kind == "python"
+        exec(code, namespace)
+    assert namespace["probabilities"].shape.lens() == [3, 10]
+
+
 def test_every_link_leads_somewhere():
-    for page in DOCS.glob("*.md"):
+    for page in (*DOCS.glob("*.md"), *DOCS.parent.glob("*.md")):
         for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
             if "://" not in target:
-                assert (DOCS / target).exists(), f"{page.name}: {target}"
+                assert (page.parent / target).exists(), f"{page.name}: {target}"

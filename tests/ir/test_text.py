@@ -278,7 +278,7 @@ SAMPLES = {
 
 def constructible(cls: type[Operation]) -> Operation | None:
     """The op with its defaults; attributes without one get a sample of their kind."""
-    from mgx_core.operation import MISSING
+    from mgx_core.attributes import MISSING
 
     given = {}
     for field in cls.fields:

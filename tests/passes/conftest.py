@@ -78,7 +78,9 @@ class Applied:
         return self.module.text().split("module main\n", 1)[1]
 
     def compare(self, exact: bool) -> None:
-        narrow = any(i.shape.dtype.is_float and i.shape.dtype.bits < 32 for i in self.before if hasattr(i.result, "dtype"))
+        narrow = any(
+            i.shape.dtype.is_float and i.shape.dtype.bits < 32 for i in self.before if hasattr(i.result, "dtype")
+        )
         for seed in range(3):
             given = values(self.before, seed, 2 + seed)
             with np.errstate(all="ignore"):

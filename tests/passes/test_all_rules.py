@@ -75,7 +75,9 @@ class Maker:
     def step(self) -> None:
         x = self.one()
         draw, add, rank = self.draw, self.main.add, x.shape.rank
-        kind = draw(st.sampled_from(["unary", "binary", "number", "number", "view", "view", "reduce", "slice", "concat", "dot"]))
+        kind = draw(
+            st.sampled_from(["unary", "binary", "number", "number", "view", "view", "reduce", "slice", "concat", "dot"])
+        )
         match kind:
             case "unary":
                 made = add(make(draw(st.sampled_from(UNARY))), x)
@@ -101,14 +103,20 @@ class Maker:
                 axis = draw(st.sampled_from(fixed))
                 cut = draw(st.integers(1, x.shape.dims[axis] - 1))
                 start = draw(st.booleans())
-                op = make("slice", axes=(axis,), starts=(0 if start else cut,), ends=(cut if start else x.shape.dims[axis],))
+                op = make(
+                    "slice", axes=(axis,), starts=(0 if start else cut,), ends=(cut if start else x.shape.dims[axis],)
+                )
                 made = add(op, x)
             case "concat":
                 if not rank:
                     return
                 axis = draw(st.integers(0, rank - 1))
                 off = x.shape.dims[:axis], x.shape.dims[axis + 1 :]
-                others = [y for y in self.pool if y.shape.rank == rank and (y.shape.dims[:axis], y.shape.dims[axis + 1 :]) == off]
+                others = [
+                    y
+                    for y in self.pool
+                    if y.shape.rank == rank and (y.shape.dims[:axis], y.shape.dims[axis + 1 :]) == off
+                ]
                 made = add(make("concat", axis=axis), x, draw(st.sampled_from(others)))
             case _:
                 if rank != 2 or not isinstance(x.shape.dims[1], int) or x.shape.dims[1] > 64:
@@ -183,16 +191,10 @@ def test_exact_rules_change_nothing_in_random_programs(module):
 @given(programs(dtype="double"))
 def test_all_rules_keep_the_numbers_of_random_programs(module):
     before = run(module)
-    rewriter = Rewriter(RULES.within(ROUNDING))
-    rewriter.apply(module)
+    Rewriter(RULES.within(ROUNDING)).apply(module)
     module.sweep()
     assert verify(module) == []
-    if not rewriter.fired.keys() & ILL:
-        close(before, run(module), exact=False)
-    assert not Rewriter(RULES.within(ROUNDING)).apply(module) or True
-
-
-ILL: set[str] = set()
+    close(before, run(module), exact=False)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

@@ -59,7 +59,7 @@ module main
 
 
 def test_an_open_condition_stays():
-    text = BRANCHES.format("true").replace('%c = @literal(true) -> bool[]', '%c = @param["c"] -> bool[]')
+    text = BRANCHES.format("true").replace("%c = @literal(true) -> bool[]", '%c = @param["c"] -> bool[]')
     module = parse_module(text, STANDARD)
     assert not InlineBranches().apply(module)
 

@@ -26,7 +26,9 @@ def two_convolutions(bias: bool = True) -> Module:
         at = main.add(make("convolution", padding=[1, 1]), x, w, sources=[f"conv{m}"])
         if bias:
             c = main.add_literal(random.normal(size=(m, 1, 1)).astype(np.float32))
-            at = main.add(make("add"), at, main.add(make("multibroadcast", out_lens=at.shape.dims), c), sources=[f"bias{m}"])
+            at = main.add(
+                make("add"), at, main.add(make("multibroadcast", out_lens=at.shape.dims), c), sources=[f"bias{m}"]
+            )
         ends.append(main.add(make("relu"), at, sources=[f"relu{m}"]))
     main.add_return(ends)
     return main

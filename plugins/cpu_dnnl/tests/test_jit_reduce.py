@@ -214,16 +214,42 @@ def test_several_outputs(engine):
     check(engine, body, (1,), [numbers((6, 50))], chunks=2)
 
 
-def test_same_result_for_any_share(engine):
-    x = numbers((1, 100003))
-    outs = []
+CUT = [
+    ((1, 300007), (0, 1)), ((700, 1024), (0, 1)), ((3, 90000), (1,)), ((2, 70, 60, 33), (1, 2, 3)), ((1, 90, 90, 64), (1, 2)),
+    ((100, 90, 20), (0, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dims", "axes"), CUT)
+@pytest.mark.parametrize("name", ["sum", "mean", "max"])
+def test_long_rows_are_cut(engine, dims, axes, name):
+    """Pieces of long rows run by themselves; the result is the same for any share of the work."""
+    x = numbers(dims)
+    body = reducing(OPS[name](axes=axes), Shape("float32", dims))
+    expected = OPS[name](axes=axes).compute(x.astype(np.float64))
+    results = []
     for chunks in (1, 2, 5):
-        out = np.empty((1, 1), np.float32)
-        body = reducing(reduce.ReduceSum(axes=(0, 1)), Shape("float32", x.shape))
-        run_numpy(compile_reduce(body, (0, 1), [shape_of(x)], [shape_of(out)], engine), [x, out], chunks)
-        outs.append(out.item())
-    assert len(set(outs)) == 1
-    assert abs(outs[0] - x.astype(np.float64).sum()) < 0.05
+        out = np.zeros(expected.shape, np.float32)
+        kernel = compile_reduce(body, axes, [shape_of(x)], [shape_of(out)], engine)
+        assert len(kernel.after) == 1
+        run_numpy(kernel, [x, out], chunks)
+        results.append(out)
+    assert np.array_equal(results[0], results[1])
+    assert np.array_equal(results[0], results[2])
+    np.testing.assert_allclose(results[0], expected, rtol=1e-5, atol=3e-3 if name == "sum" else 1e-6)
+
+
+def test_cut_rows_with_work_around(engine):
+    """The root mean square of a difference from a row value, and a maximum, in one cut group."""
+    body = Module("around")
+    x = body.add_parameter("x", Shape("float32", (2, 100000)))
+    y = body.add_parameter("y", Shape("float32", (2, 1)))
+    d = body.add(pointwise.Sub(), x, body.add(Multibroadcast(out_lens=(2, 100000)), y))
+    mean = body.add(reduce.ReduceMean(axes=(1,)), body.add(pointwise.Mul(), d, d))
+    top = body.add(reduce.ReduceMax(axes=(1,)), d)
+    body.add_return([body.add(pointwise.Sqrt(), mean), body.add(pointwise.Add(), top, y)])
+    kernel = check(engine, body, (1,), [numbers((2, 100000)), numbers((2, 1), seed=3)], chunks=3, tolerance=1e-5)
+    assert kernel.after
 
 
 def test_refusals(engine):

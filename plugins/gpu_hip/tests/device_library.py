@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
+
+from mgx_core import dtype
+from mgx_core.kernel import No
 from mgx_gpu_hip.library import (
     Activation,
     AttentionProblem,
@@ -25,9 +28,6 @@ from mgx_gpu_hip.library import (
     Matrix,
     fastest,
 )
-
-from mgx_core import dtype
-from mgx_core.kernel import No
 
 RELU, RELU6 = Activation("relu"), Activation("relu", high=6.0)
 GELU, GELU_TANH, SWISH = Activation("gelu_erf"), Activation("gelu_tanh"), Activation("swish")
@@ -44,7 +44,7 @@ def gemms() -> Iterator[GemmProblem]:
             yield packed(rows, 768, 768, of, epilogue=("bias",))
             yield packed(rows, 2304, 768, of, epilogue=("bias",))
             yield packed(rows, 768, 768, of, epilogue=("bias", "residual"))
-            if of is HALF:
+            if of is HALF and batch == 1:
                 yield packed(rows, 3072, 768, of, epilogue=("bias", GELU))
             yield packed(rows, 3072, 768, of, epilogue=("bias", GELU_TANH))
             yield packed(rows, 768, 3072, of, epilogue=("bias", "residual"))
@@ -54,6 +54,7 @@ def gemms() -> Iterator[GemmProblem]:
             yield packed(128, 128, 64, of, batch=12 * batch, b_transposed=True, alpha=0.125)
             yield packed(128, 64, 128, of, batch=12 * batch)
     yield packed(128, 50257, 768, HALF, b_transposed=True)
+    yield packed(128, 50264, 768, HALF, b_transposed=True)  # five times as fast as 50257
 
 
 def odd_gemms() -> Iterator[GemmProblem]:
@@ -90,9 +91,10 @@ def convolutions() -> Iterator[ConvProblem]:
                     yield conv(b, 2 * width, 2 * size, 4 * width, 1, 2, epilogue=("bias",), **more)
             yield conv(b, 96, 112, 96, 3, 2, 96, epilogue=("bias", RELU6), **more)  # MobileNet v2
             yield conv(b, 144, 56, 144, 3, 1, 144, epilogue=("bias", RELU6), **more)
-            yield conv(b, 24, 56, 144, 1, epilogue=("bias", RELU6), **more)
+            clipped = ("bias", RELU6) if of is HALF else ("bias",)
+            yield conv(b, 24, 56, 144, 1, epilogue=clipped, **more)
             yield conv(b, 144, 56, 24, 1, epilogue=("bias", "residual"), **more)
-            yield conv(b, 320, 7, 1280, 1, epilogue=("bias", RELU6), **more)
+            yield conv(b, 320, 7, 1280, 1, epilogue=clipped, **more)
             yield conv(b, 192, 17, 192, (1, 7), epilogue=br, **more)  # Inception v3
             yield conv(b, 192, 17, 192, (7, 1), epilogue=br, **more)
             yield conv(b, 288, 35, 384, 3, 2, pad=0, epilogue=br, **more)
@@ -104,9 +106,12 @@ def odd_convolutions() -> Iterator[ConvProblem]:
     for of in (HALF, SINGLE, BRAIN):
         yield conv(2, 16, 14, 24, 3, epilogue=(), dtype=of)
         yield conv(2, 16, 14, 24, 3, epilogue=("bias",), dtype=of)
-        yield conv(2, 16, 14, 16, 1, epilogue=("residual",), dtype=of)
-        yield conv(2, 16, 14, 24, 3, epilogue=("bias", SWISH, "residual"), dtype=of)
-        yield conv(2, 16, 14, 24, 3, epilogue=("bias", GELU), dtype=of)
+        if of is not BRAIN:
+            yield conv(2, 16, 14, 16, 3, 2, 16, epilogue=("bias", "residual", SWISH), dtype=of)
+        if of is not SINGLE:
+            yield conv(2, 16, 14, 16, 1, epilogue=("residual",), dtype=of)
+            yield conv(2, 16, 14, 24, 3, epilogue=("bias", SWISH, "residual"), dtype=of)
+            yield conv(2, 16, 14, 24, 3, epilogue=("bias", GELU), dtype=of)
         yield conv(2, 16, 14, 24, 3, 2, 4, epilogue=("bias", RELU), dtype=of)
         yield conv(2, 16, 14, 24, 3, epilogue=("bias", RELU), dtype=of, x_pitch=40, y_pitch=64)
         yield ConvProblem((2, 16, 15, 17), 24, (3, 3), (1, 1), (2, 2), ((2, 2), (2, 2)), epilogue=("bias",), dtype=of)
@@ -330,9 +335,13 @@ class Runner:
         return made(p)  # type: ignore[operator,no-any-return]
 
     def plans(self, p: Any, count: int) -> list[LibraryPlan] | No:
+        """Plans that need no compilation; where there are none, a few that do."""
         x = self.libraries
-        made = {GemmProblem: x.gemms, ConvProblem: x.convolutions, AttentionProblem: x.attentions}[type(p)]
-        return made(p, count)  # type: ignore[operator,no-any-return]
+        if isinstance(p, AttentionProblem):
+            return x.attentions(p, count)
+        made = x.gemms if isinstance(p, GemmProblem) else x.convolutions
+        ready = made(p, count, compiled=False)  # type: ignore[operator]
+        return made(p, 3) if isinstance(ready, No) else ready  # type: ignore[operator,no-any-return]
 
     def launcher(self, plan: LibraryPlan, case: Case) -> Callable[[], None]:
         import torch

@@ -38,7 +38,7 @@ def beside(b: int, h: int, s: int, d: int) -> tuple[int, int, int, int]:
     return s * h * d, d, h * d, 1
 
 
-@pytest.mark.parametrize("wave", (32, 64))
+@pytest.mark.parametrize("wave", [32, 64])
 @pytest.mark.parametrize("of", LIMITS)
 @pytest.mark.parametrize("size", SIZES)
 def test_attention(size: str, of: str, wave: int) -> None:
@@ -63,7 +63,7 @@ def test_attention(size: str, of: str, wave: int) -> None:
         same(got, op.compute(*arrays), tolerance=LIMITS[of])
 
 
-@pytest.mark.parametrize("of", ("float16", "float32"))
+@pytest.mark.parametrize("of", ["float16", "float32"])
 def test_fused_group(of: str) -> None:
     b, h, s, d = 2, 3, 40, 32
     kind = dt.of(of)

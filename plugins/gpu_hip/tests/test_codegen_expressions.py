@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mgx_gpu_hip.codegen.trial import run, same, tensor, traits
 
 from mgx_core import dtype as dt
 from mgx_core.operation import Pointwise, op
@@ -14,6 +13,7 @@ from mgx_core.ops.convert import Convert
 from mgx_core.scalar import PRIMITIVES, Call, Input, call, x0
 from mgx_gpu_hip.codegen.expressions import HIP
 from mgx_gpu_hip.codegen.table import generate
+from mgx_gpu_hip.codegen.trial import run, same, tensor, traits
 
 FLOAT_ONLY = {
     "sqrt", "rsqrt", "exp", "log", "log2", "expm1", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
@@ -75,7 +75,10 @@ def test_primitive(name: str) -> None:
         if of.kind not in kinds(name) or (name == "neg" and of.kind == "u"):
             continue
         if name in ("mod", "fmod") and of.kind == "f":
-            arrays = [np.array([5.5, -5.5, 5.5, -5.5, 0, 4]).astype(of.numpy), np.array([3, 3, -3, -3, 2, 2]).astype(of.numpy)]
+            arrays = [
+                np.array([5.5, -5.5, 5.5, -5.5, 0, 4]).astype(of.numpy),
+                np.array([3, 3, -3, -3, 2, 2]).astype(of.numpy),
+            ]
         elif name == "pow" and of.kind != "f":
             arrays = [np.array([2, 3, 1, 5, 7]).astype(of.numpy), np.array([3, 2, 9, 0, 1]).astype(of.numpy)]
         else:
@@ -86,7 +89,11 @@ def test_primitive(name: str) -> None:
         wanted = made.compute(*arrays)
         ins = [tensor(of, a.shape) for a in arrays]
         outs = [tensor(dt.of(wanted.dtype), wanted.shape)]
-        same(run(generate(made, ins, outs, traits()), arrays, ins, outs), wanted, tolerance=None if of.bits >= 32 else 2 * of.epsilon)
+        same(
+            run(generate(made, ins, outs, traits()), arrays, ins, outs),
+            wanted,
+            tolerance=None if of.bits >= 32 else 2 * of.epsilon,
+        )
 
 
 @pytest.mark.parametrize("source", TYPES)

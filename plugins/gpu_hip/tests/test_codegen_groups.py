@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mgx_gpu_hip.codegen.trial import channels_last, run, same, tensor, traits, values
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from mgx_core.ops.pointwise import Abs, Add, Exp, Max, Mul, Neg, Sub, Tanh
 from mgx_core.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceSum
 from mgx_gpu_hip.codegen.source import KernelSource, Tensor
 from mgx_gpu_hip.codegen.table import generate
+from mgx_gpu_hip.codegen.trial import channels_last, run, same, tensor, traits, values
 
 WAVES = (32, 64)
 UNARY = (Relu, Abs, Neg, Tanh, Sigmoid)
@@ -39,7 +39,9 @@ def layout(draw: Any, lens: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def checked(module: Module, op: Any, inputs: list[Tensor], outputs: list[Tensor], wave: int, terms: int = 1, sm: int = 4) -> KernelSource:
+def checked(
+    module: Module, op: Any, inputs: list[Tensor], outputs: list[Tensor], wave: int, terms: int = 1, sm: int = 4
+) -> KernelSource:
     rng = np.random.default_rng(1)
     arrays = [values(rng, x.dtype, x.lens) for x in inputs]
     wanted = Interpreter().run(module, arrays)
@@ -230,5 +232,3 @@ def test_views_that_move_members_are_refused() -> None:
     module.add_return([module.add(Sub(), x, module.add(Multibroadcast(out_lens=(4, 4)), turned))])
     t = tensor("float32", (4, 4))
     assert "another position" in str(generate(FusedReduce(axes=(1,)), [t], [t], traits(), [module]))
-
-

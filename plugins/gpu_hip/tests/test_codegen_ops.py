@@ -49,7 +49,7 @@ from mgx_gpu_hip.codegen.trial import channels_last, run, same, tensor, traits, 
 Array = np.ndarray[Any, Any]
 FLOATS = ("float32", "float16")
 ALL = ("float32", "float16", "int8", "int64")
-waves = pytest.mark.parametrize("wave", (32, 64))
+waves = pytest.mark.parametrize("wave", [32, 64])
 
 
 def rng() -> np.random.Generator:
@@ -101,7 +101,7 @@ def test_copies_and_windows(of: str) -> None:
     check(FixedPad(output_lens=(2, 43, 6, 12)), [x])
 
 
-@pytest.mark.parametrize("mode", ("constant", "reflect", "edge", "wrap"))
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
 def test_pad(mode: str) -> None:
     x = some("float16", 2, 40, 6, 10)
     check(Pad(pads=(0, 1, 2, 3, 1, -2, 3, 4), mode=mode, value=3.0), [x])  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ def test_pad(mode: str) -> None:
 
 
 @pytest.mark.parametrize("axis", range(4))
-@pytest.mark.parametrize("layout", (None, channels_last))
+@pytest.mark.parametrize("layout", [None, channels_last])
 def test_concat_is_one_launch(axis: int, layout: Any) -> None:
     lens = [[n if i == axis else d for i, d in enumerate((2, 16, 6, 8))] for n in (16, 8, 3, 0)]
     xs = [some("float16", *n) for n in lens]
@@ -117,7 +117,7 @@ def test_concat_is_one_launch(axis: int, layout: Any) -> None:
     assert len(check(Concat(axis=axis), xs, layouts=layouts, out=layout).launches) == 1
 
 
-@pytest.mark.parametrize("of", ("float16", "int64"))
+@pytest.mark.parametrize("of", ["float16", "int64"])
 def test_gathers(of: str) -> None:
     x = some(of, 5, 12, 16)
     r = rng()
@@ -168,7 +168,7 @@ POOLS = [
 
 
 @pytest.mark.parametrize("of", FLOATS)
-@pytest.mark.parametrize("mode", ("max", "average", "lpnorm"))
+@pytest.mark.parametrize("mode", ["max", "average", "lpnorm"])
 def test_pooling(of: str, mode: str) -> None:
     x = some(of, 2, 24, 13, 15)
     for attributes in POOLS:
@@ -180,7 +180,7 @@ def test_pooling(of: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("of", FLOATS)
-@pytest.mark.parametrize("group", (1, 2, 8))
+@pytest.mark.parametrize("group", [1, 2, 8])
 def test_convolutions(of: str, group: int) -> None:
     x, w = some(of, 2, 8, 6, 7), some(of, 8, 8 // group, 3, 3)
     op = Convolution(group=group, padding=(1, 1), stride=(2, 1), dilation=(1, 2))
@@ -200,8 +200,8 @@ def test_depthwise_reads_vectors() -> None:
     assert isinstance(source, KernelSource) and source.text.count("ldv<half_t") == 2
 
 
-@pytest.mark.parametrize("mode", ("nearest", "linear", "cubic"))
-@pytest.mark.parametrize("where", ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"))
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("where", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])
 def test_resize(mode: str, where: str) -> None:
     attributes: Any = dict(mode=mode, coordinate_transformation_mode=where)
     for of in FLOATS:
@@ -215,7 +215,7 @@ def test_resize(mode: str, where: str) -> None:
 
 
 @waves
-@pytest.mark.parametrize("of", ("float32", "float16", "int8"))
+@pytest.mark.parametrize("of", ["float32", "float16", "int8"])
 def test_extremes_and_orders(of: str, wave: int) -> None:
     x = some(of, 3, 200, 5)
     if of != "int8":
@@ -264,7 +264,7 @@ def test_results_of_unknown_extent(wave: int) -> None:
 
 
 @waves
-@pytest.mark.parametrize("centre", (False, True))
+@pytest.mark.parametrize("centre", [False, True])
 def test_box_choice(centre: bool, wave: int) -> None:
     r = rng()
     boxes, scores = r.random((2, 50, 4)).astype(np.float32), r.random((2, 3, 50)).astype(np.float32)
@@ -282,7 +282,7 @@ def test_box_choice(centre: bool, wave: int) -> None:
 
 
 @waves
-@pytest.mark.parametrize("of", ("float32", "float16", "bfloat16", "int32"))
+@pytest.mark.parametrize("of", ["float32", "float16", "bfloat16", "int32"])
 def test_products(of: str, wave: int) -> None:
     limit = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 5e-2}.get(of)
     check(Dot(), [some(of, 2, 70, 50), some(of, 2, 50, 90)], wave, tolerance=limit)
@@ -291,7 +291,7 @@ def test_products(of: str, wave: int) -> None:
 
 
 @waves
-@pytest.mark.parametrize("direction", ("forward", "reverse", "bidirectional"))
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 def test_recurrent_layers(direction: Any, wave: int) -> None:
     n, s, b, i, h = 1 + (direction == "bidirectional"), 5, 3, 4, 6
     lens = np.array([5, 2, 3], np.int32)
@@ -326,7 +326,7 @@ def test_composites_become_one_kernel(of: str, wave: int) -> None:
         check(any_all(axes=(1,)), [x > 0], wave)
 
 
-@pytest.mark.parametrize("interleaved", (False, True))
+@pytest.mark.parametrize("interleaved", [False, True])
 def test_rotations(interleaved: bool) -> None:
     for of in FLOATS:
         x, cos, sin = some(of, 2, 3, 5, 12), some(of, 20, 4), some(of, 20, 4)[::-1].copy()
@@ -358,5 +358,10 @@ def test_what_has_no_kernel_says_why() -> None:
     x = Tensor(dt.float8_e4m3fn, (4, 4), (4, 1))
     found = generate(Softmax(), [x], [x], traits())
     assert isinstance(found, No) and "float8_e4m3fn" in found.why
-    topk = generate(Topk(), [tensor("float32", (4,)), tensor("int64", (1,))], [tensor("float32", (1,)), tensor("int64", (1,))], traits())
+    topk = generate(
+        Topk(),
+        [tensor("float32", (4,)), tensor("int64", (1,))],
+        [tensor("float32", (1,)), tensor("int64", (1,))],
+        traits(),
+    )
     assert isinstance(topk, No) and "while running" in topk.why

@@ -6,13 +6,13 @@ import ctypes
 from typing import Any
 
 import pytest
-from mgx_gpu_hip.library import Activation, GemmProblem, Matrix
-from mgx_gpu_hip.library.blas_tables import CUBLASLT, HIPBLASLT, BlasTable
-from mgx_gpu_hip.library.gemm import Blas
 
 from mgx_core import dtype
 from mgx_core.errors import DeviceError, ParameterError
 from mgx_core.kernel import No
+from mgx_gpu_hip.library import Activation, GemmProblem, Matrix
+from mgx_gpu_hip.library.blas_tables import CUBLASLT, HIPBLASLT, BlasTable
+from mgx_gpu_hip.library.gemm import Blas
 
 RELU = Activation("relu")
 
@@ -78,11 +78,11 @@ class FakeBlas:
     def do_MatmulPreferenceCreate(self, pointer: Any) -> None:
         self.give(pointer, "preference")
 
-    def set(self, handle: Any, attribute: int, value: Any, size: int) -> None:
+    def put(self, handle: Any, attribute: int, value: Any, size: int) -> None:
         assert ctypes.sizeof(value.contents) == size
         self.attributes[handle.value][attribute] = value.contents.value
 
-    do_MatmulDescSetAttribute = do_MatrixLayoutSetAttribute = do_MatmulPreferenceSetAttribute = set
+    do_MatmulDescSetAttribute = do_MatrixLayoutSetAttribute = do_MatmulPreferenceSetAttribute = put
 
     def do_MatmulAlgoGetHeuristic(
         self, handle: Any, desc: Any, a: Any, b: Any, c: Any, d: Any, preference: Any, count: int, results: Any, found: Any
@@ -152,12 +152,12 @@ def test_a_batch_with_shared_b_becomes_rows() -> None:
 
 def test_a_residual_is_c_with_beta_one() -> None:
     fake, blas = made()
-    plan = blas.plan(
-        GemmProblem(
-            8, 16, 32, Matrix(dtype.float32, 40), Matrix(dtype.float32, 16), Matrix(dtype.float32, 24),
-            residual=Matrix(dtype.float32, 20), epilogue=("residual", "bias"), compute="tf32",
-        )  # fmt: skip
-    )
+    single = dtype.float32
+    problem = GemmProblem(
+        8, 16, 32, Matrix(single, 40), Matrix(single, 16), Matrix(single, 24), residual=Matrix(single, 20),
+        epilogue=("residual", "bias"), compute="tf32",
+    )  # fmt: skip
+    plan = blas.plan(problem)
     assert not isinstance(plan, No)
     plan.launch(0, a=1, b=2, d=3, residual=4, bias=5)
     product = fake.products[0]
@@ -199,7 +199,8 @@ def test_plans_carry_workspace_and_a_choice_that_needs_no_search() -> None:
 
 def test_the_preference_says_space_and_alignment() -> None:
     fake, blas = made()
-    blas.plan(GemmProblem(8, 8, 8, Matrix(dtype.float16, 8, align=16), Matrix(dtype.float16, 8, align=32), Matrix(dtype.float16, 8)))
+    half = dtype.float16
+    blas.plan(GemmProblem(8, 8, 8, Matrix(half, 8, align=16), Matrix(half, 8, align=32), Matrix(half, 8)))
     assert fake.preferences == [{1: 32 << 20, 5: 32, 6: 16, 7: 256, 8: 256}]
     fake, blas = made(HIPBLASLT)
     blas.plan(GemmProblem.packed(8, 8, 8))
@@ -220,6 +221,15 @@ def test_what_the_library_lacks_is_refused(epilogue: Any, word: str) -> None:
     _, blas = made()
     answer = blas.plan(GemmProblem.packed(8, 8, 8, epilogue=epilogue))
     assert isinstance(answer, No) and word in answer.why
+
+
+def test_odd_rows_with_gaps_are_refused() -> None:
+    _, blas = made()
+    half, single = Matrix(dtype.float16, 8), Matrix(dtype.float32, 8)
+    answer = blas.plan(GemmProblem(8, 7, 8, half, half, Matrix(dtype.float16, 8)))
+    assert isinstance(answer, No) and "odd length" in answer.why
+    assert not isinstance(blas.plan(GemmProblem(8, 7, 8, half, half, Matrix(dtype.float16, 7))), No)
+    assert not isinstance(blas.plan(GemmProblem(8, 7, 8, single, single, single)), No)
 
 
 def test_hipblaslt_has_swish() -> None:

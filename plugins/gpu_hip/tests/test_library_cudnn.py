@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+
+from mgx_core import dtype
+from mgx_core.errors import DeviceError, ParameterError, UnsupportedError
+from mgx_core.kernel import No
 from mgx_gpu_hip.library import Activation, AttentionProblem, ConvProblem, GemmProblem, Libraries, fastest
 from mgx_gpu_hip.library.attention import attention_graph, plan_attention
 from mgx_gpu_hip.library.convolution import channels_last, conv_graph, plan_conv, plans_conv
@@ -12,10 +17,6 @@ from mgx_gpu_hip.library.cudnn import EXACT, NARROW, Cudnn, CudnnPlan, notes_for
 from mgx_gpu_hip.library.cudnn_gemm import gemm_graph
 from mgx_gpu_hip.library.cudnn_graph import Convolve, Graph, MatMul, Pointwise, Reduce
 from mgx_gpu_hip.library.cudnn_tables import Attr, Kind, Note
-
-from mgx_core import dtype
-from mgx_core.errors import DeviceError, ParameterError, UnsupportedError
-from mgx_core.kernel import No
 
 RELU = Activation("relu")
 CONV = ConvProblem((1, 8, 6, 6), 16, (3, 3), pads=((1, 1), (1, 1)), epilogue=("bias", RELU))
@@ -27,6 +28,7 @@ class FakeCudnn:
     def __init__(self, engines: tuple[tuple[Note, ...], ...] = ((), ()), broken: tuple[int, ...] = (), space: int = 0) -> None:
         self.engines = engines
         self.broken = broken
+        self.compiling: tuple[int, ...] = ()
         self.space = space
         self.kinds: dict[int, Kind] = {}
         self.values: dict[int, dict[Attr, list[Any]]] = {}
@@ -85,6 +87,8 @@ class FakeCudnn:
         elif of is Attr.ENGINE_NUMERICAL_NOTE:
             given = self.engines[self.engine[d.value]]
             array[: len(given)] = list(map(int, given))
+        elif of is Attr.ENGINE_BEHAVIOR_NOTE:
+            given = [0] if self.engine[d.value] in self.compiling else []
         elif of is Attr.PLAN_WORKSPACE_SIZE:
             given = [0]
             array[0] = self.space
@@ -183,8 +187,9 @@ def test_parameters_of_activations() -> None:
     fake = FakeCudnn()
     steps = (Activation("relu", high=6.0, slope=0.1), Activation("elu", alpha=2.0), Activation("swish"))
     plan_conv(Cudnn(fake), ConvProblem((1, 8, 6, 6), 8, (1, 1), epilogue=steps))
-    relu, elu, swish = fake.of(Kind.POINTWISE)
-    assert relu[Attr.POINTWISE_RELU_UPPER_CLIP] == [6.0] and relu[Attr.POINTWISE_RELU_LOWER_CLIP_SLOPE] == [0.1]
+    relu, least, elu, swish = fake.of(Kind.POINTWISE)
+    assert (relu[Attr.POINTWISE_MODE], relu[Attr.POINTWISE_RELU_LOWER_CLIP_SLOPE]) == ([100], [0.1])
+    assert least[Attr.POINTWISE_MODE] == [2]  # the upper clip is a node of its own, with a number
     assert (elu[Attr.POINTWISE_MODE], elu[Attr.POINTWISE_ELU_ALPHA]) == ([103], [2.0])
     assert (swish[Attr.POINTWISE_MODE], swish[Attr.POINTWISE_SWISH_BETA]) == ([106], [1.0])
 
@@ -194,7 +199,7 @@ def test_engines_that_round_operands_are_not_taken_for_float32() -> None:
     assert notes_for(dtype.float16) is NARROW
     fake = FakeCudnn(engines=((Note.TENSOR_CORE,), (Note.WINOGRAD,)))
     cudnn = Cudnn(fake)
-    half, single = plan_conv(cudnn, CONV), plan_conv(cudnn, ConvProblem((1, 8, 6, 6), 8, (1, 1), dtype=dtype.float32))
+    half, single = plan_conv(cudnn, CONV), plan_conv(cudnn, replace(CONV, dtype=dtype.float32))
     assert isinstance(half, CudnnPlan) and isinstance(single, CudnnPlan)
     assert (half.saved, single.saved) == ("engine 0", "engine 1")
 
@@ -210,9 +215,42 @@ def test_an_engine_that_fails_gives_way_to_the_next() -> None:
 
 
 def test_several_plans_differ() -> None:
-    plans = plans_conv(Cudnn(FakeCudnn(engines=((), (), ()))), CONV, 8)
+    fake = FakeCudnn(engines=((), (), ()))
+    fake.compiling = (1,)
+    plans = plans_conv(Cudnn(fake), CONV, 8)
     assert not isinstance(plans, No)
-    assert [plan.saved for plan in plans] == ["engine 0", "engine 1", "engine 2"]
+    assert [(plan.saved, plan.compiled) for plan in plans] == [("engine 0", False), ("engine 1", True), ("engine 2", False)]
+    ready = plans_conv(Cudnn(fake), CONV, 8, compiled=False)
+    assert not isinstance(ready, No)
+    assert [plan.saved for plan in ready] == ["engine 0", "engine 2"]
+
+
+def test_full_precision_takes_only_what_the_library_has_ready() -> None:
+    for epilogue in ((), ("bias",), ("residual", "bias", RELU), ("bias", "residual"), ("bias", Activation("tanh"))):
+        assert isinstance(conv_graph(replace(CONV, dtype=dtype.float32, epilogue=epilogue)), Graph)
+    for epilogue in (("residual",), (RELU,), ("bias", Activation("relu", high=6.0)), ("bias", RELU, "residual")):
+        answer = conv_graph(replace(CONV, dtype=dtype.float32, epilogue=epilogue))
+        assert isinstance(answer, No) and "full precision" in answer.why
+        assert isinstance(conv_graph(replace(CONV, dtype=dtype.float32, epilogue=epilogue, tf32=True)), Graph)
+
+
+def test_depthwise_graphs_keep_away_from_the_slow_ready_made_engines() -> None:
+    depthwise = ConvProblem((1, 8, 6, 6), 8, (3, 3), groups=8, epilogue=("bias", RELU), dtype=dtype.float32)
+    assert [n.mode for n in nodes(conv_graph(depthwise))[1:]] == ["identity", "add", "relu"]
+    clipped = replace(depthwise, epilogue=("bias", Activation("relu", high=6.0)))
+    assert [n.mode for n in nodes(conv_graph(clipped))[1:]] == ["add", "relu", "min"]
+    assert len(nodes(conv_graph(replace(depthwise, epilogue=())))) == 1
+
+
+def test_large_products_are_not_fused_by_cudnn_unmeasured() -> None:
+    libraries = Libraries("cuda", device={"deviceVer": 900}, loaded={"cudnn": Cudnn(FakeCudnn())})
+    gelu = (Activation("gelu_erf"),)
+    large = GemmProblem.packed(4096, 3072, 768, epilogue=gelu)
+    answer = libraries.gemm(large)
+    assert isinstance(answer, No) and "result is large" in answer.why
+    plans = libraries.gemms(large)
+    assert not isinstance(plans, No) and isinstance(libraries.gemm(large, plans[0].choice), CudnnPlan)
+    assert isinstance(libraries.gemms(large, compiled=False), No)
 
 
 def test_launch_packs_addresses_and_numbers() -> None:
@@ -232,7 +270,7 @@ def test_launch_packs_addresses_and_numbers() -> None:
     assert pack[Attr.PACK_WORKSPACE] == [80]
     assert fake.streams == [5] and len(fake.executed) == 2
     fake.status["execute"] = 5000
-    with pytest.raises(DeviceError, match="cudnnBackendExecute .*CUDNN_STATUS_5000"):
+    with pytest.raises(DeviceError, match=r"cudnnBackendExecute \(.*\): CUDNN_STATUS_5000"):
         plan.launch(0x5, x=16, w=32, y=48, bias=64, workspace=80)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from mgx_gpu_hip.library import Activation, ConvProblem
-from mgx_gpu_hip.library.miopen import MIOpen, MIOpenPlan, activation_mode
 
 from mgx_core import dtype
 from mgx_core.errors import DeviceError, ParameterError
 from mgx_core.kernel import No
+from mgx_gpu_hip.library import Activation, ConvProblem
+from mgx_gpu_hip.library.miopen import MIOpen, MIOpenPlan, activation_mode
 
 RELU = Activation("relu")
 

@@ -251,4 +251,4 @@ def _write_gather(
         c.loop(begin, extent, n, masked)
 
     outer = [row_numbers[0] for row_numbers in numbers[:-1]]
-    items(c, outer or [V("1", "i64", 0)], lambda at: row(at if outer else []))
+    items(c, outer or [V("1", "i64", 0)], lambda at, _: row(at if outer else []))

@@ -268,16 +268,16 @@ class _Rows:
                 self.row([], begin, end)
                 return
 
-            def item(index: list[V]) -> None:
+            def item(index: list[V], _: V) -> None:
                 begin = c.op("mul", index[-1], block)
                 end = c.intrinsic("smin", c.op("add", begin, block), extents[-1])
                 self.row(index[:-1], begin, end)
 
             items(c, [*extents[:-1], count], item)
         elif inner == 0:
-            items(c, [V("1", "i64", 0)], lambda _: self.row([], V("0", "i64", 0), extents[-1]))
+            items(c, [V("1", "i64", 0)], lambda *_: self.row([], V("0", "i64", 0), extents[-1]))
         else:
-            items(c, extents[:-1], lambda index: self.row(index, V("0", "i64", 0), extents[-1]))
+            items(c, extents[:-1], lambda index, _: self.row(index, V("0", "i64", 0), extents[-1]))
 
     def row(self, index: list[V], begin: V, end: V) -> None:
         """All of one inner axis."""
@@ -353,7 +353,7 @@ class _Tiled(_Rows):
         count = c.op("udiv", c.op("add", across, V(str(n - 1), "i64", 0)), V(str(n), "i64", 0))
         zero = V("0", "i64", 0)
 
-        def item(index: list[V]) -> None:
+        def item(index: list[V], _: V) -> None:
             at = dict(zip(outer, index[:-1], strict=True))
             bases = [self.ops.moved(o, base, at) for o, base in enumerate(self.ops.bases)]
             row = c.op("mul", index[-1], V(str(n), "i64", 0))

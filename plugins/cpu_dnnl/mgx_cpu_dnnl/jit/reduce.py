@@ -8,27 +8,26 @@ Reductions that need one another run in passes over the row; dear values are kep
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mgx_core import dtype as dt
-from mgx_core.dtype import DType
 from mgx_core.ir.module import Module
 from mgx_core.kernel import No
 from mgx_core.shape import Shape
 
-from .code import BITS, Code, V, constant
+from .code import BITS
 from .engine import Engine
 from .graph import Graph, Node, Refused, read, walk
 from .kernel import JitKernel
-from .primitive import MEMORY, apply, computed, elem_of, from_memory, supported, to_memory
-from .scope import Scope, loop_mode, loop_width
+from .primitive import elem_of, supported
+from .scope import loop_mode
 from .simplify import simplify
-from .space import Args, Axis, axes_of, items, merged
+from .space import Args, Axis, axes_of, merged
 
 __all__ = ["compile_reduce"]
 
 GRAIN = 24576
+PIECE = 1 << 14  # elements of a piece of a long row
 DEAR = 10  # vector instructions from which a value is kept for the next pass
 MOST_KEPT = 1 << 18  # bytes of scratch a row may take; longer rows compute again
 
@@ -55,6 +54,10 @@ class Plan:
     near: bool = True  # steps along the axis that vectors run along are small
     mode: int = 0  # what is known of the extent that vectors run along, see `loop_mode`
     width: int = 1  # rows in the lanes of an item
+    pieces: int = 0  # pieces that few long rows are cut into, each an item (0: rows are not cut)
+    piece: int = (
+        0  # the arg that holds the extent of a piece along the first reduced axis; the number of pieces follows
+    )
     stride: int = 0  # the arg that holds the scratch elements of one row
     key: str = ""
 
@@ -98,21 +101,28 @@ def _space(body: Module, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> l
 
 
 def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine, name: str) -> JitKernel | No:
+    from .reduce_loops import write
+
     plan = make_plan(graph, inputs, outputs, engine)
     if isinstance(plan, No):
         return plan
     rows = math.prod(a.extent for a in plan.kept)
     cost = max(1, sum(n.cost + 1 for n in plan.nodes))
     lanes = plan.width
-    if plan.columns:
-        inner = plan.kept[-1].extent
-        work = rows // inner * -(-inner // lanes) if rows else 0
-    else:
-        work = rows
+    work = _work(plan)
     row = plan.count * lanes
-    code = engine.function(plan.key, lambda c: _Writer(c, plan).write())
+    code = engine.function(
+        f"{plan.key} {'first' if plan.pieces else 'whole'}", lambda c: write(c, plan, int(plan.pieces > 0))
+    )
     moved = sum(i.element_space() * i.dtype.size for i in inputs) + sum(o.elements() * o.dtype.size for o in outputs)
     wide = max((BITS[elem_of(n.dtype)] for n in plan.store), default=0) // 8
+    after: tuple[JitKernel, ...] = ()
+    if plan.pieces:
+        last = engine.function(f"{plan.key} last", lambda c: write(c, plan, 2))
+        args = tuple(plan.args.values)
+        after = (JitKernel(f"{name} join", last, work, 1 << 20, args, 0, len(inputs), len(outputs)),)
+        slots = sum(n.kind == "reduce" for n in plan.nodes) * work * plan.pieces * plan.width
+        work, row = work * plan.pieces, row // plan.pieces
     return JitKernel(
         name=name,
         code=code,
@@ -124,7 +134,9 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
         outputs=len(outputs),
         flops=rows * plan.count * cost,
         bytes=moved,
-        inplace=True,
+        inplace=not plan.pieces,
+        after=after,
+        workspace_bytes=8 * slots if after else 0,
     )
 
 
@@ -170,8 +182,37 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
     if not columns:
         plan.mode = loop_mode(plan.reduced[-1].extent, engine.lanes)
     plan.stride = plan.args.add(_padded(plan.count * plan.width))
+    _cut(plan, engine.lanes)
     plan.key = _key(plan)
     return plan
+
+
+def _cut(plan: Plan, lanes: int) -> None:
+    """Cut few long rows into pieces by their extents alone, so that the result does not depend on the threads."""
+    rows = _work(plan)
+    long = plan.count * plan.width >= 4 * PIECE
+    simple = not any(plan.full) and all(n.level <= 1 for n in plan.nodes if n.kind == "reduce")
+    if not long or not 0 < rows < 4 or not simple or plan.store:
+        return
+    extent = plan.reduced[0].extent
+    step = -(-extent // min(64, plan.count * plan.width // PIECE))
+    if len(plan.reduced) == 1:
+        step = -(-step // (4 * lanes)) * 4 * lanes
+    plan.pieces = -(-extent // step)
+    if plan.pieces < 2:
+        plan.pieces = 0
+        return
+    plan.piece = plan.args.add(step)
+    plan.args.add(plan.pieces)
+
+
+def _work(plan: Plan) -> int:
+    """Items when rows are not cut."""
+    rows = math.prod(a.extent for a in plan.kept)
+    if not plan.columns or not rows:
+        return rows
+    inner = plan.kept[-1].extent
+    return rows // inner * -(-inner // plan.width)
 
 
 def _kept_axes(graph: Graph) -> frozenset[int]:
@@ -205,14 +246,14 @@ def _width(plan: Plan, lanes: int) -> int:
 
 def _choose_kept(plan: Plan, lanes: int) -> None:
     """Values that one pass makes at some cost and a later one reads again."""
-    moving = _moving(plan)
+    varying = moving(plan)
     last = max((n.level for n in plan.nodes), default=0)
     used: dict[int, int] = {}
     for node in plan.nodes:
         at = last if node in plan.results else 0
         if node.kind == "reduce":
             at = node.level - 1
-        elif node.ident in moving:
+        elif node.ident in varying:
             at = node.level
         for a in node.args:
             used[a.ident] = max(used.get(a.ident, 0), at, used.get(node.ident, 0) if node.kind != "reduce" else 0)
@@ -222,7 +263,7 @@ def _choose_kept(plan: Plan, lanes: int) -> None:
                 used[a.ident] = max(used.get(a.ident, 0), used.get(node.ident, 0), last if node in plan.results else 0)
     price: dict[int, int] = {}
     for node in plan.nodes:
-        if node.ident not in moving or node.kind == "reduce":
+        if node.ident not in varying or node.kind == "reduce":
             continue
         price[node.ident] = node.cost + sum(price.get(a.ident, 0) for a in node.args)
         later = used.get(node.ident, 0) > node.level or (node in plan.results and last > node.level)
@@ -238,17 +279,17 @@ def _made_before(plan: Plan, node: Node) -> bool:
     return any(r.kind == "reduce" and r.level - 1 == node.level and node in set(walk(r.args)) for r in plan.nodes)
 
 
-def _moving(plan: Plan) -> set[int]:
+def moving(plan: Plan) -> set[int]:
     """Nodes that vary along the reduced axes."""
-    moving: set[int] = set()
+    found: set[int] = set()
     offset = len(plan.kept)
     for k, node in enumerate(plan.loads):
         if any(plan.axes[offset + i].steps[k] for i in range(len(plan.reduced))):
-            moving.add(node.ident)
+            found.add(node.ident)
     for node in plan.nodes:
-        if node.kind != "reduce" and any(a.ident in moving for a in node.args):
-            moving.add(node.ident)
-    return moving
+        if node.kind != "reduce" and any(a.ident in found for a in node.args):
+            found.add(node.ident)
+    return found
 
 
 def _key(plan: Plan) -> str:
@@ -261,333 +302,5 @@ def _key(plan: Plan) -> str:
     words.append(str([(o.dtype.name, f) for o, f in zip(plan.outputs, plan.full, strict=True)]))
     words += ["".join("0" if not s else "1" if s == 1 else "s" for s in axis.steps) for axis in plan.axes]
     words.append(str([number[n.ident] for n in plan.store]))
-    words.append(f"{plan.width} {plan.mode} {plan.near}")
+    words.append(f"{plan.width} {plan.mode} {plan.near} {plan.pieces > 0}")
     return "\n".join(words)
-
-
-# code ------------------------------------------------------------------------------------------------------------------
-
-
-class _Writer:
-    def __init__(self, c: Code, plan: Plan) -> None:
-        self.c = c
-        self.plan = plan
-        self.moving = _moving(plan)
-        self.number = {n.ident: i for i, n in enumerate(plan.loads)}
-        self.dtypes = [n.dtype for n in plan.loads] + [o.dtype for o in plan.outputs]
-        self.elems = [MEMORY[d] for d in self.dtypes]
-        self.levels = max((n.level for n in plan.nodes), default=0)
-        self.kept_rank = len(plan.kept)
-
-    def varies(self, node: Node) -> bool:
-        return node.ident in self.moving
-
-    def write(self) -> None:
-        c, plan = self.c, self.plan
-        buffers = V("%buffers", "ptr", 0)
-        numbers = [n.extra[0] for n in plan.loads] + [plan.inputs + i for i in range(len(plan.outputs))]
-        self.bases = [c.load(c.gep(buffers, k, "ptr"), "ptr", 0) for k in numbers]
-        self.refs = plan.args.load(c)
-        self.extents = [self.refs[a] for a in plan.extents]
-        self.count = self.refs[plan.row_count]
-        zero, one = V("0", "i64", 0), V("1", "i64", 0)
-        self.zero = zero
-        kept = self.extents[: self.kept_rank]
-        self.width = plan.width if plan.columns else 0
-        if not plan.columns:
-            items(c, kept or [one], lambda index: self.item(index if kept else [], None, None))
-            return
-        width = V(str(self.width), "i64", 0)
-        inner = kept[-1]
-        blocks = c.op("udiv", c.op("add", inner, V(str(self.width - 1), "i64", 0)), width)
-
-        def block(index: list[V]) -> None:
-            first = c.op("mul", index[-1], width)
-            self.item(index[:-1], first, c.first(c.op("sub", inner, first), self.width))
-
-        items(c, [*kept[:-1], blocks], block)
-
-    # addresses
-
-    def step(self, k: int, axis: int) -> V | None:
-        step = self.plan.axes[axis].steps[k]
-        if not step:
-            return None
-        return V("1", "i64", 0) if step == 1 else self.refs[self.plan.steps[k, axis]]
-
-    def moved(self, k: int, base: V, index: dict[int, V]) -> V:
-        c = self.c
-        total: V | None = None
-        for axis, i in index.items():
-            step = self.step(k, axis)
-            if step is not None:
-                part = i if step.ref == "1" else c.op("mul", i, step)
-                total = part if total is None else c.op("add", total, part)
-        return base if total is None else c.gep(base, total, self.elems[k])
-
-    def fetch(self, k: int, at: V, axis: int, n: int, mask: V | None) -> V:
-        """n lanes of an operand from an address, along an axis."""
-        c, elem = self.c, self.elems[k]
-        step = self.step(k, axis)
-        if step is None or not n:
-            return c.splat(from_memory(c, c.load(at, elem, 0), self.dtypes[k]), n)
-        if step.ref == "1":
-            raw = c.load(at, elem, n, mask)
-        else:
-            raw = c.gather(at, c.offsets(step, n, self.plan.near), elem, mask)
-        return from_memory(c, raw, self.dtypes[k])
-
-    def put(self, k: int, at: V, axis: int, x: V, mask: V | None) -> None:
-        c = self.c
-        step = self.step(k, axis)
-        raw = to_memory(c, x, self.dtypes[k])
-        if not x.n or step is None:
-            c.store(at, c.splat(raw, 0) if x.n else raw)
-        elif step.ref == "1":
-            c.store(at, raw, mask)
-        else:
-            c.scatter(at, c.offsets(step, x.n, self.plan.near), raw, mask)
-
-    # one item: a row, or neighbouring rows in the lanes
-
-    def item(self, index: list[V], first: V | None, mask: V | None) -> None:
-        c, plan = self.c, self.plan
-        at = dict(enumerate(index))
-        if first is not None:
-            at[self.kept_rank - 1] = first
-        self.bases_here = [self.moved(k, base, at) for k, base in enumerate(self.bases)]
-        self.mask = mask
-        across = self.kept_rank - 1
-
-        def load_row(node: Node) -> V:
-            k = self.number[node.ident]
-            return self.fetch(k, self.bases_here[k], across, self.width, mask)
-
-        self.row = Scope(c, self.width, load_row)
-        for level in range(self.levels):
-            here = [n for n in plan.nodes if n.kind == "reduce" and n.level == level + 1]
-            self._pass(level, here, [], [])
-        fulls = [i for i, f in enumerate(plan.full) if f]
-        rest = [i for i, f in enumerate(plan.full) if not f]
-        for i in rest:
-            k = len(plan.loads) + i
-            self.put(k, self.bases_here[k], across, self.row.value(plan.results[i]), mask)
-        if fulls:
-            self._pass(self.levels, [], fulls, [plan.results[i] for i in fulls])
-
-    def _needed(self, level: int, roots: Sequence[Node]) -> list[Node]:
-        """Nodes that a pass computes itself: not what is kept, or reduced already."""
-        ready = {n.ident for n in self.plan.store if n.level < level}
-        seen: set[int] = set()
-        out: list[Node] = []
-
-        def visit(node: Node) -> None:
-            if node.ident in seen:
-                return
-            seen.add(node.ident)
-            if node.kind != "reduce" and node.ident not in ready:
-                for a in node.args:
-                    visit(a)
-            out.append(node)
-
-        for root in roots:
-            visit(root)
-        return out
-
-    def _pass(self, level: int, reduces: list[Node], outputs: list[int], results: list[Node]) -> None:
-        """One walk over the row: accumulates reductions, or writes outputs."""
-        c, plan = self.c, self.plan
-        ready = {n.ident: i for i, n in enumerate(plan.store) if n.level < level}
-        roots = [r.args[0] for r in reduces] + results
-        needed = self._needed(level, roots)
-        self.row.prepare([n for n in needed if n.ident not in ready], self.varies)
-        for root in roots:
-            if not self.varies(root) and root.kind != "const":
-                self.row.value(root)
-        keep = [(i, n) for i, n in enumerate(plan.store) if n.level == level and n in needed]
-        cost = sum(n.cost for n in needed if self.varies(n) and n.ident not in ready)
-
-        def visit(index: list[V], line: V, n: int, mask: V | None, carried: list[V]) -> list[V]:
-            """Work on one vector; index: along the reduced axes; line: number in the row, for scratch."""
-            position = {self.kept_rank + a: i for a, i in enumerate(index)}
-            inner = self.kept_rank - 1 if plan.columns else self.kept_rank + len(plan.reduced) - 1
-
-            def load(node: Node) -> V:
-                slot = ready.get(node.ident)
-                if slot is not None:
-                    return c.load(self._slot(slot, node, line), elem_of(node.dtype), n)
-                k = self.number[node.ident]
-                return self.fetch(k, self.moved(k, self.bases_here[k], position), inner, n, mask)
-
-            scope = _Kept(c, n, load, self.row, ready)
-            values = [scope.value(r.args[0]) for r in reduces]
-            written = [scope.value(r) for r in results]
-            for slot, node in keep:
-                c.store(self._slot(slot, node, line), scope.value(node))
-            for o, value in zip(outputs, written, strict=True):
-                k = len(plan.loads) + o
-                self.put(k, self.moved(k, self.bases_here[k], position), inner, value, mask)
-            out = []
-            for r, value, acc in zip(reduces, values, carried, strict=True):
-                value = _taken(c, r, value)
-                if mask is not None and not plan.columns:
-                    value = c.select(mask, value, _identity(r, value.n))
-                out.append(_combine(c, r, acc, value))
-            return out
-
-        if plan.columns:
-            totals = self._walk_columns(visit, [_identity(r, self.width) for r in reduces])
-        else:
-            totals = self._walk_row(visit, reduces, cost)
-        for r, total in zip(reduces, totals, strict=True):
-            self.row.set(r, self._finished(r, total))
-
-    def _slot(self, slot: int, node: Node, line: V) -> V:
-        """The address in scratch of a kept value."""
-        c = self.c
-        base = V("%scratch", "ptr", 0)
-        start = c.op("mul", self.refs[self.plan.stride], V(str(slot), "i64", 0))
-        wide = max(BITS[elem_of(n.dtype)] for n in self.plan.store)
-        base = c.gep(base, start, f"i{wide}")
-        return c.gep(base, line, elem_of(node.dtype))
-
-    def _walk_columns(self, visit: Callable[..., list[V]], start: list[V]) -> list[V]:
-        """Over every index of the reduced axes, lanes across rows."""
-        c = self.c
-        extents = self.extents[self.kept_rank :]
-        width = V(str(self.width), "i64", 0)
-
-        def nest(axis: int, index: list[V], line: V, carried: list[V]) -> list[V]:
-            def step(i: V, inside: list[V]) -> list[V]:
-                number = c.op("add", c.op("mul", line, extents[axis]), i)
-                if axis + 1 < len(extents):
-                    return nest(axis + 1, [*index, i], number, inside)
-                return visit([*index, i], c.op("mul", number, width), self.width, self.mask, inside)
-
-            return c.loop(self.zero, extents[axis], 1, step, carried)[1:]
-
-        return nest(0, [], self.zero, start)
-
-    def _walk_row(self, visit: Callable[..., list[V]], reduces: list[Node], cost: int) -> list[V]:
-        """Along the row in vectors, several at once where the work is light; lanes are combined at the end."""
-        c = self.c
-        extents = self.extents[self.kept_rank :]
-        n = c.lanes
-        times = loop_width(cost)
-        whole_lanes = self.plan.mode % n == 0
-        both = times > 1 or (not whole_lanes and (self.plan.mode < 0 or not c.wide))
-        rest = not (both and self.plan.mode % (n * times) == 0)  # else nothing is left for single vectors
-        inner = extents[-1]
-
-        def along(index: list[V], line: V, wide: list[V], narrow: list[V]) -> tuple[list[V], list[V]]:
-            start = c.op("mul", line, inner) if index else None
-
-            def at(i: V) -> V:
-                return i if start is None else c.op("add", start, i)
-
-            begin: V = self.zero
-            if both:
-
-                def whole(i: V, carried: list[V]) -> list[V]:
-                    return visit([*index, i], at(i), n * times, None, carried)
-
-                done = c.loop(self.zero, inner, n * times, whole, wide, ahead=n * times - 1)
-                begin, wide = done[0], done[1:]
-
-            def masked(i: V, carried: list[V]) -> list[V]:
-                mask = None if whole_lanes else c.first(c.op("sub", inner, i), n)
-                return visit([*index, i], at(i), n, mask, carried)
-
-            if rest:
-                narrow = c.loop(begin, inner, n, masked, narrow)[1:]
-            return wide, narrow
-
-        def nest(axis: int, index: list[V], line: V, wide: list[V], narrow: list[V]) -> tuple[list[V], list[V]]:
-            if axis + 1 == len(extents):
-                return along(index, line, wide, narrow)
-            split = len(wide)
-
-            def step(i: V, carried: list[V]) -> list[V]:
-                number = c.op("add", c.op("mul", line, extents[axis]), i)
-                a, b = nest(axis + 1, [*index, i], number, carried[:split], carried[split:])
-                return [*a, *b]
-
-            done = c.loop(self.zero, extents[axis], 1, step, [*wide, *narrow])[1:]
-            return done[:split], done[split:]
-
-        wide = [_identity(r, n * times) for r in reduces] if both else []
-        narrow = [_identity(r, n) for r in reduces] if rest else []
-        wide, narrow = nest(0, [], self.zero, wide, narrow)
-        out = []
-        for i, r in enumerate(reduces):
-            total = narrow[i] if rest else None
-            if both:
-                parts = [
-                    c.shuffle(wide[i], wide[i], range(at, at + n)) if times > 1 else wide[i]
-                    for at in range(0, n * times, n)
-                ]
-                while len(parts) > 1:
-                    parts = [_combine(c, r, a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-                total = parts[0] if total is None else _combine(c, r, total, parts[0])
-            assert total is not None
-            out.append(_across(c, r, total))
-        return out
-
-    def _finished(self, r: Node, total: V) -> V:
-        c = self.c
-        if r.extra == "mean":
-            count = self.count
-            number = c.cast("sitofp", count, total.elem)
-            total = c.op("fdiv", total, c.splat(number, total.n) if total.n else number)
-        if r.dtype is dt.bool_:
-            total = c.compare("ne", total, c.const(0, total))
-        return total
-
-
-class _Kept(Scope):
-    """A scope where some nodes come from scratch."""
-
-    def __init__(self, c: Code, n: int, load: Callable[[Node], V], outer: Scope, ready: dict[int, int]) -> None:
-        super().__init__(c, n, load, outer)
-        self.ready = ready
-
-    def _make(self, node: Node) -> V:
-        return self.load(node) if node.ident in self.ready else super()._make(node)
-
-
-def _taken(c: Code, r: Node, value: V) -> V:
-    """An operand as it is accumulated: bool as bytes."""
-    return c.cast("zext", value, "i8") if value.elem == "i1" else value
-
-
-def _identity(r: Node, n: int) -> V:
-    elem = "i8" if r.dtype is dt.bool_ else elem_of(r.dtype)
-    dtype: DType = r.dtype
-    match r.extra:
-        case "sum" | "total" | "mean":
-            return constant(0, elem, n)
-        case "prod":
-            return constant(1, elem, n)
-        case "max" | "top":
-            return constant(-math.inf if dtype.is_float else dtype.lowest, elem, n)
-    return constant(math.inf if dtype.is_float else dtype.highest, elem, n)
-
-
-def _combine(c: Code, r: Node, a: V, b: V) -> V:
-    dtype = dt.uint8 if r.dtype is dt.bool_ else computed(r.dtype)
-    if r.extra == "top":
-        return c.select(c.compare("ogt", a, b), a, b)
-    name = {"sum": "add", "total": "add", "mean": "add", "prod": "mul"}.get(r.extra, r.extra)
-    return apply(c, name, dtype, [a, b])
-
-
-def _across(c: Code, r: Node, total: V) -> V:
-    """All lanes combined into a scalar."""
-    n = total.n
-    while n > 1:
-        half = n // 2
-        low = c.shuffle(total, total, range(half))
-        high = c.shuffle(total, total, range(half, n))
-        total = _combine(c, r, low, high)
-        n = half
-    return c.make(f"extractelement {total.type} {total.ref}, i32 0", total.elem, 0)

@@ -56,8 +56,8 @@ class Args:
         return [c.load(c.gep(args, i, "i64"), "i64", 0) for i in range(len(self.values))]
 
 
-def items(c: Code, extents: Sequence[V], body: Callable[[list[V]], None]) -> None:
-    """The loop over work items [begin, end): `body` gets the indices along each extent, the last runs fastest."""
+def items(c: Code, extents: Sequence[V], body: Callable[[list[V], V], None]) -> None:
+    """The loop over work items: `body` gets the indices along each extent (the last runs fastest) and the item's number."""
     begin, end = V("%begin", "i64", 0), V("%end", "i64", 0)
     zero, one = V("0", "i64", 0), V("1", "i64", 0)
     first: list[V] = []
@@ -68,8 +68,8 @@ def items(c: Code, extents: Sequence[V], body: Callable[[list[V]], None]) -> Non
     if extents:
         first.insert(0, rest)
 
-    def step(_: V, index: list[V]) -> list[V]:
-        body(list(index))
+    def step(number: V, index: list[V]) -> list[V]:
+        body(list(index), number)
         out: list[V] = []
         carry = one
         for at, extent in zip(reversed(index), reversed(extents), strict=True):

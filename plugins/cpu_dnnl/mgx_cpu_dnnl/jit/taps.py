@@ -197,7 +197,7 @@ class _Writer:
         if plan.how == "copy":
             self.filler = filler if self.out_elem == "i64" else c.cast("trunc", filler, self.out_elem)
         outer = self.extents[:-1]
-        items(c, outer or [V("1", "i64", 0)], lambda index: self.row(index if outer else []))
+        items(c, outer or [V("1", "i64", 0)], lambda index, _: self.row(index if outer else []))
 
     def row(self, index: list[V]) -> None:
         c, plan = self.c, self.plan

@@ -32,7 +32,9 @@ def logical(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource
     return each_element(op.name, [x], [y], traits, element, unroll=1)
 
 
-def dynamic_range(op: Any, start: Tensor, limit: Tensor, delta: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
+def dynamic_range(
+    op: Any, start: Tensor, limit: Tensor, delta: Tensor, y: Tensor, traits: DeviceTraits
+) -> KernelSource | No:
     if op.length is None:
         return No("a range of unknown length")
     kind = computed(y.dtype)
@@ -112,7 +114,9 @@ def rotary(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTra
             ]
         if lengths is not None:
             lines.append(f"const i64 total = (i64)p1[{offset_of(lengths, [b])}] + 1;")
-            lines.append(f"const i64 at = m::min((total > {s} ? total - {s} : (i64)0) + (i64){row}, (i64){cos.lens[0] - 1});")
+            lines.append(
+                f"const i64 at = m::min((total > {s} ? total - {s} : (i64)0) + (i64){row}, (i64){cos.lens[0] - 1});"
+            )
         elif positions is not None and len(positions.lens) == 1:
             lines.append(f"const i64 at = wrapped((i64)p3[0] + (i64){row}, {cos.lens[0]});")
         elif positions is not None:

@@ -96,7 +96,8 @@ def _copy_tile(p: Pattern, tensor: Tensor, strides: Sequence[int], target: str, 
         f"for (u32 x = threadIdx.x; x < {rows * columns}u; x += {threads}u) {{",
         f"  const u32 r = {pair[0]}, c = {pair[1]};",
         f"  const bool in = {first} + r < {limit}u && c < {real}u;",
-        f"  {target}[r * {ld} + c] = in ? {source}[(u64)({first} + r) * {strides[-2]}u + (u64)c * {strides[-1]}u] : convert<{t}>(0.f);",
+        f"  {target}[r * {ld} + c] = in ? "
+        f"{source}[(u64)({first} + r) * {strides[-2]}u + (u64)c * {strides[-1]}u] : convert<{t}>(0.f);",
         "}",
     ]
 
@@ -130,7 +131,9 @@ def _tiles(p: Pattern, traits: DeviceTraits) -> KernelSource:
     ]
     limit = f"{p.t}u"
     if p.causal_offset is not None:
-        lines.append(f"const i64 seen = (i64)first + {QUERIES + p.causal_offset};  // keys that any of the queries attends")
+        lines.append(
+            f"const i64 seen = (i64)first + {QUERIES + p.causal_offset};  // keys that any of the queries attends"
+        )
         lines.append(f"const u32 last = seen < 0 ? 0u : seen < {p.t} ? (u32)seen : {p.t}u;")
         limit = "last"
     loop = [
@@ -230,16 +233,31 @@ def _floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         f"SHARED(float, asked, [{queries * ld}]);",
         f"SHARED(float, keys, [{room}]);  // then the values",
         f"SHARED(float, weights, [{queries * (keys + 1)}]);",
-        *_copy_tile(p, p.tensor(p.q), [*p.q.strides[:-1], p.q.strides[-1]], "asked", "q", queries, p.d, "first", p.s, p.d, ld, 256),
+        *_copy_tile(
+            p,
+            p.tensor(p.q),
+            [*p.q.strides[:-1], p.q.strides[-1]],
+            "asked",
+            "q",
+            queries,
+            p.d,
+            "first",
+            p.s,
+            p.d,
+            ld,
+            256,
+        ),
         f"float acc[{rows}][{out}], top[{rows}], sum[{rows}];",
         f"UNROLL for (int r = 0; r < {rows}; ++r) {{",
-        f"  top[r] = (float)-m::inf(); sum[r] = 0.f;",
+        "  top[r] = (float)-m::inf(); sum[r] = 0.f;",
         f"  UNROLL for (int c = 0; c < {out}; ++c) acc[r][c] = 0.f;",
         "}",
     ]
     limit = f"{p.t}u"
     if p.causal_offset is not None:
-        lines.append(f"const i64 seen = (i64)first + {queries + p.causal_offset};  // keys that any of the queries attends")
+        lines.append(
+            f"const i64 seen = (i64)first + {queries + p.causal_offset};  // keys that any of the queries attends"
+        )
         lines.append(f"const u32 last = seen < 0 ? 0u : seen < {p.t} ? (u32)seen : {p.t}u;")
         limit = "last"
     loop = [
@@ -378,7 +396,9 @@ def _decode(p: Pattern, traits: DeviceTraits) -> KernelSource:
         if total > 65535:
             lines = [line.replace("blockIdx.x", "0u").replace("blockIdx.y", "blockIdx.x") for line in lines]
             launch = KernelLaunch(NAME, (total, 1, 1), (threads, 1, 1), tuple(buffers))
-        return finish("attention", kernel(NAME, parameters, lines, threads), [launch], p.inputs, [p.out], flops=_flops(p))
+        return finish(
+            "attention", kernel(NAME, parameters, lines, threads), [launch], p.inputs, [p.out], flops=_flops(p)
+        )
     lines += [
         f"  const u32 slot = blockIdx.y * {splits}u + blockIdx.x;",
         f"  parts[(u64)slot * {p.d + 2}u + c] = value;",
@@ -410,6 +430,6 @@ def _decode(p: Pattern, traits: DeviceTraits) -> KernelSource:
         KernelLaunch(f"{NAME}_parts", (splits, total, 1), (threads, 1, 1), (*buffers, parts)),
         KernelLaunch(NAME, (total, 1, 1), (64, 1, 1), (Buffer("output", 0), parts)),
     ]
-    return finish("attention", text, launches, p.inputs, [p.out], scratch=[4 * total * splits * (p.d + 2)], flops=_flops(p))
-
-
+    return finish(
+        "attention", text, launches, p.inputs, [p.out], scratch=[4 * total * splits * (p.d + 2)], flops=_flops(p)
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
 from mgx_core import Instruction, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import UnsupportedError
@@ -16,7 +17,7 @@ from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.pointwise import Add, Div, Mul, Tanh, Where
 from mgx_core.ops.reshape import regroup
 
-from .bodies import VIEWS, Access, Body, Source, _through
+from .bodies import VIEWS, Access, Body, Source, _through, flat
 from .evaluate import Evaluator
 from .expressions import Lines, Value
 from .geometry import offset_code
@@ -84,7 +85,9 @@ class Pattern:
                 return Value("s", "float")
             at = offset_code(names, source.strides, source.offset, "u64")
             code = f"p{self.score_index[source.index]}[{at}]"
-            return element_value(source, self.score_inputs, lines.let(_stored(self.score_inputs[source.index]), code), lines)
+            return element_value(
+                source, self.score_inputs, lines.let(_stored(self.score_inputs[source.index]), code), lines
+            )
 
         value = Evaluator(self.score, lines, leaf).value(self.score.outputs[0])
         return lines.lines, value.code
@@ -98,6 +101,7 @@ def _stored(x: Tensor) -> str:
 
 def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern | No:
     """The pattern of an `attention` group's module."""
+    module = flat(module)
     softmax = next((i for i in module if i.op.name == "softmax"), None)
     dots = [i for i in module if i.op.name == "dot"]
     if softmax is None or len(dots) != 2:
@@ -106,7 +110,7 @@ def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern
     places = {p: n for n, p in enumerate(module.parameters.values())}
 
     def read(ins: Instruction, order: tuple[int, int]) -> Access:
-        chain = []
+        chain: list[Any] = []
         while ins.op.name in VIEWS:
             chain.insert(0, ins.op)
             ins = ins.inputs[0]
@@ -158,7 +162,7 @@ def _way_out(module: Module, second: Instruction, out: Tensor) -> tuple[int, ...
     for ins in chain:
         before = tuple(ins.inputs[0].shape.lens())
         if ins.op.name == "transpose":
-            order = ins.op._axes(len(before))  # type: ignore[attr-defined]
+            order = ins.op._axes(len(before))
             strides = [0] * len(before)
             for n, axis in enumerate(order):
                 strides[axis] = shape.strides()[n]
@@ -275,5 +279,3 @@ def from_op(op: Any, inputs: Sequence[Tensor | None], out: Tensor) -> Pattern | 
             conditions.append(f"(i64)col <= start + (i64)row + {op.right_window_size}")
     pattern.keep = " && ".join(conditions)
     return pattern
-
-

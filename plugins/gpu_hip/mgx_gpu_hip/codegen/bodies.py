@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from mgx_core import Instruction, Module, Shape
 from mgx_core.errors import UnsupportedError
@@ -13,9 +14,11 @@ from mgx_core.shape import row_major
 from .expressions import Value, literal_value
 from .source import Tensor, supported
 
-__all__ = ["Access", "Body", "Source", "single"]
+__all__ = ["Access", "Body", "Source", "flat", "single"]
 
-VIEWS = frozenset({"multibroadcast", "broadcast", "squeeze", "unsqueeze", "reshape", "transpose", "identity", "contiguous"})
+VIEWS = frozenset(
+    {"multibroadcast", "broadcast", "squeeze", "unsqueeze", "reshape", "transpose", "identity", "contiguous"}
+)
 REDUCTIONS = frozenset({"reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"})
 
 
@@ -28,7 +31,7 @@ class Access:
     offset: int = 0
 
 
-Source = Access | Instruction | Value  # an element of memory, another member's value, a constant
+Source: TypeAlias = "Access | Instruction | Value"  # an element of memory, another member's value, a constant
 
 
 @dataclass
@@ -206,11 +209,38 @@ def _lens(shape: object) -> tuple[int, ...]:
     return tuple(shape.lens())
 
 
+def flat(module: Module) -> Module:
+    """A copy in which groups inside the module are replaced by what they hold."""
+    if not any(i.modules for i in module):
+        return module
+    made = Module(module.name)
+    went: dict[Instruction, Instruction | list[Instruction]] = {}
+
+    def one(ins: Instruction) -> Instruction:
+        found = went[ins]
+        return found if isinstance(found, Instruction) else found[0]
+
+    for ins in module:
+        if ins.is_param:
+            went[ins] = made.add_parameter(ins.op.label, ins.result)  # type: ignore[attr-defined]
+        elif ins.is_literal and ins.literal is not None:
+            went[ins] = made.add_literal(ins.literal)
+        elif ins.is_absent:
+            went[ins] = made.add_absent()
+        elif ins.is_return:
+            made.add_return([one(i) for i in ins.inputs])
+        elif ins.op.name == "get_tuple_elem" and isinstance(went[ins.inputs[0]], list):
+            went[ins] = went[ins.inputs[0]][ins.op.index]  # type: ignore[attr-defined,index]
+        elif len(ins.modules) == 1 and ins.op.name in ("group", "pointwise", "fused_reduce"):
+            went[ins] = made.inline(flat(ins.modules[0]), [one(i) for i in ins.inputs])
+        else:
+            went[ins] = made.add(ins.op, *(one(i) for i in ins.inputs), modules=ins.modules)
+    return made
+
+
 def single(op: Operation, inputs: Sequence[Tensor]) -> Module:
     """A module that applies one op to its parameters."""
     module = Module(op.name)
     given = [module.add_parameter(f"x{i}", Shape.of(x.dtype, x.lens)) for i, x in enumerate(inputs)]
     module.add_return([module.add(op, *given)])
     return module
-
-

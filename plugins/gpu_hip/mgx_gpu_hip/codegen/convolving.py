@@ -12,7 +12,19 @@ from .elements import Coordinates, each_element, offset_of, pointers
 from .geometry import Reader, ceil_div, decompose, index_type, memory_order, offset_code, store_code
 from .moving import inner_axis, straight
 from .pointwise import kernel, threads_of
-from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Number, Tensor, computed, finish, read, stored, written
+from .source import (
+    NAME,
+    DeviceTraits,
+    KernelLaunch,
+    KernelSource,
+    Number,
+    Tensor,
+    computed,
+    finish,
+    read,
+    stored,
+    written,
+)
 
 __all__ = ["backwards", "convolution"]
 
@@ -79,7 +91,9 @@ def _depthwise(
         lines.append("  " * (i + 1) + f"const i32 s{i} = b{i} + j{i} * {d};")
         lines.append("  " * (i + 1) + f"if ((u32)s{i} >= {x.lens[2 + i]}u) continue;")
     place = offset_code([f"({index})s{i}" for i in range(rank)], x.strides[2:], 0, index)
-    wplace = offset_code([*(f"(u32)j{i}" for i in range(rank)), names[-1]], [*w.strides[2:], w.strides[0]], 0, "u32", width)
+    wplace = offset_code(
+        [*(f"(u32)j{i}" for i in range(rank)), names[-1]], [*w.strides[2:], w.strides[0]], 0, "u32", width
+    )
     pad = "  " * rank
     inner = Reader(x, [*x.strides[:1], *x.strides[2:], 1], 0, width).lines("a", "x0", place)
     inner += weights.lines("f", "p1", wplace)
@@ -115,7 +129,8 @@ def backwards(op: Any, x: Tensor, w: Tensor, y: Tensor, traits: DeviceTraits) ->
             lines += [
                 "  " * i + f"for (i32 j{i} = 0; j{i} < {w.lens[2 + i]}; ++j{i}) {{",
                 "  " * (i + 1) + f"const i32 t{i} = (i32){at[2 + i]} + {begins[i]} - j{i} * {dilation[i]};",
-                "  " * (i + 1) + f"if (t{i} < 0 || t{i} % {stride[i]} || t{i} / {stride[i]} >= {x.lens[2 + i]}) continue;",
+                "  " * (i + 1)
+                + f"if (t{i} < 0 || t{i} % {stride[i]} || t{i} / {stride[i]} >= {x.lens[2 + i]}) continue;",
                 "  " * (i + 1) + f"const u32 s{i} = (u32)t{i} / {stride[i]}u;",
             ]
         xs = offset_of(x, [at[0], f"(group * {inner}u + c)", *(f"s{i}" for i in range(rank))])

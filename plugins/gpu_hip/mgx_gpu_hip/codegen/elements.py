@@ -111,10 +111,15 @@ def each_element(
         y = first
         lines += found.lines
         if width > 1:
-            load = f"{'ldv' if width * y.dtype.size <= 16 else 'load_many'}<{stored(y.dtype)}, {width}>({found.pointer})"
+            load = (
+                f"{'ldv' if width * y.dtype.size <= 16 else 'load_many'}<{stored(y.dtype)}, {width}>({found.pointer})"
+            )
             lines.append(f"vec<{stored(y.dtype)}, {width}> out0;")
             if found.condition:
-                lines += [f"if ({found.condition}) out0 = {load};", f"else UNROLL for (int k = 0; k < {width}; ++k) out0.v[k] = {found.fill};"]
+                lines += [
+                    f"if ({found.condition}) out0 = {load};",
+                    f"else UNROLL for (int k = 0; k < {width}; ++k) out0.v[k] = {found.fill};",
+                ]
             else:
                 lines.append(f"out0 = {load};")
             lines.append(f"{store_code(y, width)}(q0 + ({places[0]}), out0);")

@@ -304,5 +304,3 @@ def literal_value(array: Any, of: DType) -> Value:
     number = widen(np.asarray(array)).reshape(-1)[0].item()
     kind = computed(of)
     return Value(constant(number, kind), kind, number=number)
-
-

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 
 from .source import Tensor, stored
 
-__all__ = ["Loop", "Reader", "ceil_div", "decompose", "index_type", "merge", "offset_code", "power_of_two", "vector_width"]
+__all__ = [
+    "Loop",
+    "Reader",
+    "ceil_div",
+    "decompose",
+    "index_type",
+    "merge",
+    "offset_code",
+    "power_of_two",
+    "vector_width",
+]
 
 
 def ceil_div(a: int, b: int) -> int:

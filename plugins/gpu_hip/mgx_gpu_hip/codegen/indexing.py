@@ -76,7 +76,9 @@ def gathernd(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTrait
     return _moved("gathernd", [x, indices], y, traits, found, width)
 
 
-def onehot(op: Any, indices: Tensor, values: Tensor, y: Tensor, traits: DeviceTraits, values_at: int = 1) -> KernelSource:
+def onehot(
+    op: Any, indices: Tensor, values: Tensor, y: Tensor, traits: DeviceTraits, values_at: int = 1
+) -> KernelSource:
     values, y = carried(values), carried(y)
     axis = normalize(op.axis, len(y.lens))
     n = y.lens[axis]
@@ -98,7 +100,10 @@ def scan_slice(op: Any, x: Tensor, index: Tensor, y: Tensor, traits: DeviceTrait
 
     def found(at: Coordinates) -> Moved:
         position = f"{n - 1} - (i64)p1[0]" if op.direction else "(i64)p1[0]"
-        return Moved([f"const u32 g = (u32)wrapped({position}, {n});"], f"p0 + ({offset_of(x, [*at[:axis], 'g', *at[axis + 1 :]])})")
+        return Moved(
+            [f"const u32 g = (u32)wrapped({position}, {n});"],
+            f"p0 + ({offset_of(x, [*at[:axis], 'g', *at[axis + 1 :]])})",
+        )
 
     inner = inner_axis(y)
     return _moved("scan_slice", [x, index], y, traits, found, straight(x, inner) if inner not in (axis, -1) else 1)
@@ -116,4 +121,6 @@ def reverse_sequence(op: Any, x: Tensor, lengths: Tensor, y: Tensor, traits: Dev
         return Moved(lines, f"p0 + ({offset_of(x, ['g' if a == time else c for a, c in enumerate(at)])})")
 
     inner = inner_axis(y)
-    return _moved("reverse_sequence", [x, lengths], y, traits, found, 1 if inner in (batch, time, -1) else straight(x, inner))
+    return _moved(
+        "reverse_sequence", [x, lengths], y, traits, found, 1 if inner in (batch, time, -1) else straight(x, inner)
+    )

@@ -122,7 +122,9 @@ def pad(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
     """Borders of known widths, in any mode."""
     rank = len(x.lens)
     begins = [int(p) for p in op.pads[:rank]] if op.name == "pad" else [0] * rank
-    ends = [int(p) for p in op.pads[rank:]] if op.name == "pad" else [m - n for n, m in zip(x.lens, y.lens, strict=True)]
+    ends = (
+        [int(p) for p in op.pads[rank:]] if op.name == "pad" else [m - n for n, m in zip(x.lens, y.lens, strict=True)]
+    )
     mode = op.mode if op.name == "pad" else "constant"
     fill = bits(op.value if op.name == "pad" else 0.0, x.dtype) if mode == "constant" else "0"
     x, y = carried(x), carried(y)
@@ -192,7 +194,7 @@ def concat(op: Any, xs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> Ke
     kind = f"vec<{t}, {width}>" if width > 1 else t
     lines = ["const u32 i = blockIdx.x * blockDim.x + threadIdx.x;", "if (i >= n) return;", *setup, f"{kind} v;"]
     begin = 0
-    for n, (x, end) in enumerate(zip(xs, ends, strict=True)):
+    for n, end in enumerate(ends):
         if end == begin:
             continue
         own = f"({names[joined]} - {begin // scale}u)" if begin else names[joined]
@@ -210,5 +212,3 @@ def concat(op: Any, xs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> Ke
     text = kernel(NAME, [*parameters, "u32 n"], lines, threads)
     launch = KernelLaunch(NAME, (ceil_div(count, threads), 1, 1), (threads, 1, 1), (*buffers, Number("u32", count)))
     return finish(f"concat_{len(xs)}", text, [launch], xs, [y])
-
-

@@ -115,9 +115,7 @@ def _linear(plan: _Plan, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
     head = [f"const u32 i = blockIdx.x * blockDim.x + threadIdx.x;  // {width} neighbour{'s' * (width > 1)} each"]
     head += ["if (i >= n) return;", *setup]
     fast: list[str] = []
-    readers = [
-        Reader(plan.inputs[a.index], s, a.offset, width) for a, s in zip(plan.accesses, reads, strict=True)
-    ]
+    readers = [Reader(plan.inputs[a.index], s, a.offset, width) for a, s in zip(plan.accesses, reads, strict=True)]
     call: list[str] = []
     for n, (access, reader) in enumerate(zip(plan.accesses, readers, strict=True)):
         at = offset_code(names, reader.strides, reader.offset, index, width)
@@ -180,11 +178,7 @@ def _tile_axis(plan: _Plan) -> int | None:
     dims = plan.loop.dims
     if len(dims) < 2 or dims[-1] < LEAST_TILE or any(s[-1] != 1 for s in plan.write_strides):
         return None
-    axes = {
-        s.index(1)
-        for s in plan.read_strides
-        if s[-1] > 1 and 1 in s and dims[s.index(1)] >= LEAST_TILE
-    }
+    axes = {s.index(1) for s in plan.read_strides if s[-1] > 1 and 1 in s and dims[s.index(1)] >= LEAST_TILE}
     return axes.pop() if len(axes) == 1 else None
 
 

@@ -75,9 +75,7 @@ class _Windows:
         ):
             low, high = (-b, n + e) if padding else (0, n)
             lines.append(f"i32 n{i} = 0;")
-            lines.append(
-                f"for (i32 j = 0; j < {k}; ++j) n{i} += b{i} + j * {d} >= {low} && b{i} + j * {d} < {high};"
-            )
+            lines.append(f"for (i32 j = 0; j < {k}; ++j) n{i} += b{i} + j * {d} >= {low} && b{i} + j * {d} < {high};")
         return lines, "(float)(" + " * ".join(f"m::max(n{i}, 1)" for i in range(self.rank)) + ")"
 
 

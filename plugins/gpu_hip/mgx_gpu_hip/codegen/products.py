@@ -43,10 +43,14 @@ def product(op: Any, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> K
     parameters, buffers = pointers([a, b], [y])
     grid = (ceil_div(n, TILE), ceil_div(m, TILE), math.prod(batch))
     text = kernel(NAME, parameters, lines, threads)
-    return finish("product", text, [KernelLaunch(NAME, grid, (threads, 1, 1), tuple(buffers))], [a, b], [y], flops=flops)
+    return finish(
+        "product", text, [KernelLaunch(NAME, grid, (threads, 1, 1), tuple(buffers))], [a, b], [y], flops=flops
+    )
 
 
-def _tile(t: Tensor, name: str, target: str, rows: int, columns: int, ld: int, first: tuple[str, str], threads: int) -> list[str]:
+def _tile(
+    t: Tensor, name: str, target: str, rows: int, columns: int, ld: int, first: tuple[str, str], threads: int
+) -> list[str]:
     """Part of the matrix `name` to shared memory as [rows][ld], zeros beyond its extents."""
     kind, step = stored(t.dtype), 16 // t.dtype.size
     high, wide = t.lens[-2:]
@@ -55,7 +59,8 @@ def _tile(t: Tensor, name: str, target: str, rows: int, columns: int, ld: int, f
         return [
             f"for (u32 x = threadIdx.x; x < {rows * columns // step}u; x += {threads}u) {{",
             f"  const u32 r = x / {columns // step}u, c = x % {columns // step}u * {step}u;",
-            f"  async_copy16(&{target}[r * {ld} + c], {name} + (u64)({first[0]} + r) * {t.strides[-2]}u + {first[1]} + c, {inside});",
+            f"  async_copy16(&{target}[r * {ld} + c], "
+            f"{name} + (u64)({first[0]} + r) * {t.strides[-2]}u + {first[1]} + c, {inside});",
             "}",
         ]
     across = t.strides[-1] != 1

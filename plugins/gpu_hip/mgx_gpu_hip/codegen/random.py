@@ -45,7 +45,9 @@ def random(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTra
             lines.append(f"const u64 v = {'x' if span == (1 << 64) - 1 else f'x % {span + 1}ull'};")
         else:
             unit = y.dtype.epsilon
-            lines.append(f"const double v = m::floor(@NAME@_unit(x) / {constant(unit, 'double')}) * {constant(unit, 'double')};")
+            lines.append(
+                f"const double v = m::floor(@NAME@_unit(x) / {constant(unit, 'double')}) * {constant(unit, 'double')};"
+            )
         value = f"({stored(y.dtype)})v" if y.dtype.is_integer or y.dtype.bits >= 32 else written("(float)v", y.dtype)
         return lines, [value]
 

@@ -148,5 +148,3 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
     if not (s and b):
         return No("a recurrent layer without steps")
     return finish(op.name, text, launches, given, ys, scratch=[4 * 3 * directions * b * h], flops=flops)
-
-

@@ -13,7 +13,7 @@ from .evaluate import Evaluator
 from .expressions import Lines, Value, store_value
 from .geometry import Reader, ceil_div, decompose, offset_code, preferred_width, store_code, vector_width
 from .pointwise import kernel
-from .reductions import Plan, element_value
+from .reductions import Plan, Reduction, element_value
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, computed, finish, stored
 
 __all__ = ["columns_kernel"]
@@ -104,7 +104,7 @@ def _kernel(plan: Plan, shape: _Shape, passes: range, name: str) -> tuple[str, K
                 return element_value(source, plan.inputs, element(n), lines_)
             for r in plan.reductions:
                 if source is r.ins:
-                    return Value(f"{r.name}[k]" if width > 1 else f"{r.name}[0]", computed(r.ins.shape.dtype))
+                    return Value(f"{r.name}[k]" if width > 1 else f"{r.name}[0]", r.kind)
             return None
 
         return Evaluator(plan.body, lines_, leaf)
@@ -115,7 +115,7 @@ def _kernel(plan: Plan, shape: _Shape, passes: range, name: str) -> tuple[str, K
                 kind = computed(r.ins.shape.dtype)
                 done += [
                     f"{kind} {r.name}[{width}];",
-                    f"for (int k = 0; k < {width}; ++k) {{",
+                    f"UNROLL for (int k = 0; k < {width}; ++k) {{",
                     f"  {r.ctype} sum = {r.identity};",
                     f"  for (u32 i = 0; i < {shape.splits}u; ++i) "
                     + r.combine("sum", f"part{r.number}[i * {plan.rows}u + g * {width}u + k]"),
@@ -132,7 +132,10 @@ def _kernel(plan: Plan, shape: _Shape, passes: range, name: str) -> tuple[str, K
         if not taken and not stores:
             continue
         for r in taken:
-            done += [f"{r.ctype} acc{r.number}[{width}];", f"for (int k = 0; k < {width}; ++k) acc{r.number}[k] = {r.identity};"]
+            done += [
+                f"{r.ctype} acc{r.number}[{width}];",
+                f"UNROLL for (int k = 0; k < {width}; ++k) acc{r.number}[k] = {r.identity};",
+            ]
         bases |= set(reads)
         done += _loop(plan, shape, reads, values.lines.lines, taken, stores, split)
         for r in taken:
@@ -142,7 +145,11 @@ def _kernel(plan: Plan, shape: _Shape, passes: range, name: str) -> tuple[str, K
         values = evaluator([])
         codes = [store_value(values.value(plan.body.outputs[n]), plan.outputs[n].dtype) for n in row_outputs]
         first = "threadIdx.y == 0 && live" + (" && blockIdx.y == 0" if split else "")
-        done += [f"if ({first})", f"  UNROLL for (int k = 0; k < {width}; ++k) {{", *(f"    {x}" for x in values.lines.lines)]
+        done += [
+            f"if ({first})",
+            f"  UNROLL for (int k = 0; k < {width}; ++k) {{",
+            *(f"    {x}" for x in values.lines.lines),
+        ]
         for n, code in zip(row_outputs, codes, strict=True):
             strides = plan.kept_strides(plan.output(n))
             at_ = offset_code(names, strides, 0, plan.index, width)
@@ -180,7 +187,13 @@ def _reader(plan: Plan, n: int, width: int) -> Reader:
 
 
 def _loop(
-    plan: Plan, shape: _Shape, reads: list[int], element: list[str], taken: dict, stores: dict[int, str], split: bool
+    plan: Plan,
+    shape: _Shape,
+    reads: list[int],
+    element: list[str],
+    taken: dict[Reduction, str],
+    stores: dict[int, str],
+    split: bool,
 ) -> list[str]:
     width = shape.width
     setup, names = decompose("at", plan.reduced.dims, "d")
@@ -221,7 +234,9 @@ def _down(plan: Plan, shape: _Shape, number: int, split: bool) -> list[str]:
         f"  UNROLL for (int i = 1; i < {shape.down}; ++i) {r.combine('sum', f'{lds}[i][threadIdx.x * {width} + k]')}",
     ]
     if split:
-        lines.append(f"  if (threadIdx.y == 0 && live) part{number}[blockIdx.y * {plan.rows}u + g * {width}u + k] = sum;")
+        lines.append(
+            f"  if (threadIdx.y == 0 && live) part{number}[blockIdx.y * {plan.rows}u + g * {width}u + k] = sum;"
+        )
     else:
         lines.append(f"  {r.name}[k] = {r.result('sum', plan.length)};")
     return [line for line in lines if line] + ["}"]

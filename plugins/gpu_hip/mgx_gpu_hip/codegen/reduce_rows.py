@@ -133,7 +133,7 @@ class _Writer:
             return element_value(source, plan.inputs, f"r{n}", self.row_lines)
         for r in plan.reductions:
             if source is r.ins:
-                return Value(r.name, computed(r.ins.shape.dtype))
+                return Value(r.name, r.kind)
         return None
 
     # one pass
@@ -269,7 +269,9 @@ class _Writer:
         self._restart()
         seen: dict[Source, int] = {}
         passes = [self._pass(at, seen) for at in range(plan.last + 1)]
-        row_stores = {n: store_value(self.rows.value(plan.body.outputs[n]), plan.outputs[n].dtype) for n in plan.row_outputs}
+        row_stores = {
+            n: store_value(self.rows.value(plan.body.outputs[n]), plan.outputs[n].dtype) for n in plan.row_outputs
+        }
         tail = self.row_lines.lines[self.flushed :]
         block = shape.threads > self.traits.wave
         if block:
@@ -343,16 +345,23 @@ class _Writer:
         only_rows = final and not done.stores
         if only_rows:
             threads, grid = 64, (ceil_div(plan.rows, 64), 1, 1)
-            lines = ["const u32 row = blockIdx.x * 64u + threadIdx.x, lane = 0, part = 0;", f"if (row >= {plan.rows}u) return;"]
+            lines = [
+                "const u32 row = blockIdx.x * 64u + threadIdx.x, lane = 0, part = 0;",
+                f"if (row >= {plan.rows}u) return;",
+            ]
         else:
             threads, grid = shape.threads, (plan.rows, splits, 1)
-            lines = ["const u32 row = blockIdx.x, lane = threadIdx.x, part = blockIdx.y;  // a block for each part of a row"]
+            lines = [
+                "const u32 row = blockIdx.x, lane = threadIdx.x, part = blockIdx.y;  // a block for each part of a row"
+            ]
         lines += self.row_setup([done], "row", [*done.stores, *row_stores])
         lines += earlier_results(plan, at, splits, "row", [""])
         lines += done.row
         if not only_rows and (done.values or done.stores):
             lines += [f"{r.ctype} acc{r.number} = {r.identity};" for r in done.values]
-            lines.append(f"const u32 low = part * {share}u, high = low + {share}u < {groups}u ? low + {share}u : {groups}u;")
+            lines.append(
+                f"const u32 low = part * {share}u, high = low + {share}u < {groups}u ? low + {share}u : {groups}u;"
+            )
             lines += self.loop(done, ("low", "high"))
         for r in done.values:
             lines += [
@@ -405,4 +414,3 @@ def _ctype(source: Source, inputs: list[Tensor]) -> str:
         return computed(inputs[source.index].dtype)
     assert isinstance(source, Instruction)
     return computed(source.shape.dtype)
-

@@ -41,12 +41,21 @@ class Reduction:
         return f"s{self.number}"
 
     @property
+    def kind(self) -> str:
+        """The C type of the result."""
+        return computed(self.ins.shape.dtype)
+
+    @property
     def identity(self) -> str:
         return f"{self.op}::id<{self.ctype}>()"
 
     def combine(self, a: str, b: str) -> str:
         """Statement that takes `b` into the accumulator `a`."""
-        return f"{a} = {self.op}::f({a}, ({self.ctype}){b});" if self.ctype not in FLOATS else f"{a} = {self.op}::f({a}, {b});"
+        return (
+            f"{a} = {self.op}::f({a}, ({self.ctype}){b});"
+            if self.ctype not in FLOATS
+            else f"{a} = {self.op}::f({a}, {b});"
+        )
 
     def result(self, code: str, count: int) -> str:
         """The accumulated value as the op's result."""
@@ -109,12 +118,14 @@ class Plan:
 
     def full_outputs(self, at: int) -> list[int]:
         """Outputs with an element for each element of a row that can be written in pass `at`."""
-        return [n for n in range(len(self.outputs)) if not self.is_row_output(n) and self.body.after(self.body.outputs[n]) == at]
+        return [
+            n
+            for n in range(len(self.outputs))
+            if not self.is_row_output(n) and self.body.after(self.body.outputs[n]) == at
+        ]
 
     def is_row_output(self, n: int) -> bool:
-        return self.body.is_row(self.body.outputs[n]) and all(
-            self.body.output_dims[n][a] == 1 for a in self.body.axes
-        )
+        return self.body.is_row(self.body.outputs[n]) and all(self.body.output_dims[n][a] == 1 for a in self.body.axes)
 
     @property
     def row_outputs(self) -> list[int]:
@@ -152,5 +163,3 @@ def element_value(access: Access, inputs: Sequence[Tensor], code: str, lines: Li
     if value == code:
         return Value(lines.let(computed(of), code), computed(of))
     return Value(lines.let("float", value), "float", code, of)
-
-

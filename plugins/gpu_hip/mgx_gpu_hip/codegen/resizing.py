@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from mgx_core import No
 from mgx_core.ops.resize import Axis
 
@@ -19,7 +20,9 @@ MOST_TAPS = 16  # neighbours of one axis
 
 
 def _table(kind: str, name: str, numbers: Any) -> str:
-    cells = ", ".join(str(int(v)) if kind == "i32" else constant(float(v), kind) for v in np.asarray(numbers).reshape(-1))
+    cells = ", ".join(
+        str(int(v)) if kind == "i32" else constant(float(v), kind) for v in np.asarray(numbers).reshape(-1)
+    )
     return f"static __device__ const {kind} {NAME}_{name}[] = {{{cells}}};\n"
 
 
@@ -92,5 +95,3 @@ def resize(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource 
 
     flops = y.elements * int(np.prod([*taps.values(), 2]))
     return each_element("resize", [x], [y], traits, element, before=before, unroll=4, flops=flops)
-
-

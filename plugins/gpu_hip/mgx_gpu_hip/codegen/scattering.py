@@ -25,7 +25,12 @@ def _copy(x: Tensor, y: Tensor, traits: DeviceTraits) -> tuple[str, KernelLaunch
     total = x.elements
     threads = threads_of(total, traits)
     at = [offset_code(names, t.strides, 0, "u64") for t in (x, y)]
-    lines = ["const u32 i = blockIdx.x * blockDim.x + threadIdx.x;", f"if (i >= {total}u) return;", *setup, f"q0[{at[1]}] = p0[{at[0]}];"]
+    lines = [
+        "const u32 i = blockIdx.x * blockDim.x + threadIdx.x;",
+        f"if (i >= {total}u) return;",
+        *setup,
+        f"q0[{at[1]}] = p0[{at[0]}];",
+    ]
     t = stored(x.dtype)
     text = kernel(f"{NAME}_copy", [f"const {t}* RESTRICT p0", f"{t}* RESTRICT q0"], lines, threads)
     launch = KernelLaunch(
@@ -49,7 +54,13 @@ def _written(
         setup, _ = decompose("i", over, "c")
         threads = threads_of(total, traits)
         put = f"q0[{place}] = {value};" if reduction == "none" else f"atomic_{reduction}(&q0[{place}], {value});"
-        lines = ["const u32 i = blockIdx.x * blockDim.x + threadIdx.x;", f"if (i >= {total}u) return;", *setup, *body, put]
+        lines = [
+            "const u32 i = blockIdx.x * blockDim.x + threadIdx.x;",
+            f"if (i >= {total}u) return;",
+            *setup,
+            *body,
+            put,
+        ]
         names, buffers = pointers(xs, [y])
         text += kernel(NAME, names, lines, threads)
         launches.append(KernelLaunch(NAME, (ceil_div(total, threads), 1, 1), (threads, 1, 1), tuple(buffers)))
@@ -64,7 +75,9 @@ def _prepared(op: Any, xs: list[Tensor], y: Tensor, which: tuple[int, ...]) -> t
     return xs, y
 
 
-def scatter(op: Any, data: Tensor, indices: Tensor, updates: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
+def scatter(
+    op: Any, data: Tensor, indices: Tensor, updates: Tensor, y: Tensor, traits: DeviceTraits
+) -> KernelSource | No:
     """scatter_*: of several updates for one place any may stay."""
     ready = _prepared(op, [data, indices, updates], y, (0, 2))
     if isinstance(ready, No):
@@ -82,7 +95,9 @@ def scatter(op: Any, data: Tensor, indices: Tensor, updates: Tensor, y: Tensor, 
     return _written(op.name, [data, indices, updates], y, indices.lens, body, op.reduction, value, place, traits)
 
 
-def scatternd(op: Any, data: Tensor, indices: Tensor, updates: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
+def scatternd(
+    op: Any, data: Tensor, indices: Tensor, updates: Tensor, y: Tensor, traits: DeviceTraits
+) -> KernelSource | No:
     ready = _prepared(op, [data, indices, updates], y, (0, 2))
     if isinstance(ready, No):
         return ready
@@ -108,13 +123,19 @@ def tensor_scatter(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: D
     at = [f"c{a}" for a in range(len(update.lens))]
     base = "0" if start is None else f"(i64)p2[c0 * {start.strides[0]}u]"
     body = [f"const i64 g = {base} + (i64)c{axis};"]
-    body.append(f"const u32 t = (u32)m::mod(g, (i64){n});" if op.mode == "circular" else f"const u32 t = (u32)wrapped(g, {n});")
+    body.append(
+        f"const u32 t = (u32)m::mod(g, (i64){n});" if op.mode == "circular" else f"const u32 t = (u32)wrapped(g, {n});"
+    )
     place = offset_of(y, ["t" if a == axis else c for a, c in enumerate(at)])
     given = [carried(cache), carried(update), *([] if start is None else [start])]
-    return _written("tensor_scatter", given, y, update.lens, body, "none", f"p1[{offset_of(update, at)}]", place, traits)
+    return _written(
+        "tensor_scatter", given, y, update.lens, body, "none", f"p1[{offset_of(update, at)}]", place, traits
+    )
 
 
-def concat_past_present(op: Any, present: Tensor, seqlens: Tensor, past: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+def concat_past_present(
+    op: Any, present: Tensor, seqlens: Tensor, past: Tensor, y: Tensor, traits: DeviceTraits
+) -> KernelSource:
     """New keys or values behind those of a cache: one launch that picks each row's source."""
     from .elements import each_element
 
@@ -128,7 +149,11 @@ def concat_past_present(op: Any, present: Tensor, seqlens: Tensor, past: Tensor,
             f"const bool fresh = row >= 0 && row < {s};",
         ]
         new = f"p0[{offset_of(x, [at[0], at[1], '(u32)row', at[3]])}]"
-        kept = f"p2[{offset_of(old, at)}]" if c >= y.lens[2] else f"({at[2]} < {c}u ? p2[{offset_of(old, at)}] : ({stored(y.dtype)})0)"
+        kept = (
+            f"p2[{offset_of(old, at)}]"
+            if c >= y.lens[2]
+            else f"({at[2]} < {c}u ? p2[{offset_of(old, at)}] : ({stored(y.dtype)})0)"
+        )
         return lines, [f"fresh ? {new} : {kept}"]
 
     return each_element("concat_past_present", [x, seqlens, old], [y], traits, element)

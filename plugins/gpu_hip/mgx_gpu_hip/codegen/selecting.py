@@ -93,7 +93,12 @@ def nonzero(op: Any, x: Tensor, y: Tensor, count: Tensor, traits: DeviceTraits) 
     blocks = ceil_div(total, BLOCK)
     t = stored(x.dtype)
     text = _counting(condition, total, [f"const {t}* RESTRICT p0"], traits)
-    text += kernel(NAME, [f"const {t}* RESTRICT p0", "i64* RESTRICT q0", "const u32* starts"], _place(condition, total, traits, write), BLOCK)
+    text += kernel(
+        NAME,
+        [f"const {t}* RESTRICT p0", "i64* RESTRICT q0", "const u32* starts"],
+        _place(condition, total, traits, write),
+        BLOCK,
+    )
     launches = [
         KernelLaunch(f"{NAME}_count", (blocks, 1, 1), (BLOCK, 1, 1), (Buffer("input", 0), starts)),
         KernelLaunch(f"{NAME}_sum", (1, 1, 1), (BLOCK, 1, 1), (starts, counted)),
@@ -109,7 +114,12 @@ def compress(op: Any, x: Tensor, condition: Tensor, y: Tensor, count: Tensor, tr
     axis = 0 if op.axis is None else normalize(op.axis, len(x.lens))
     test = [f"hit = p0[i * {condition.strides[0]}u];"]
     text = _counting(test, total, ["const bool* RESTRICT p0"], traits)
-    text += kernel(f"{NAME}_list", ["const bool* RESTRICT p0", "const u32* starts", "u32* kept"], _place(test, total, traits, ["kept[at] = i;"]), BLOCK)
+    text += kernel(
+        f"{NAME}_list",
+        ["const bool* RESTRICT p0", "const u32* starts", "u32* kept"],
+        _place(test, total, traits, ["kept[at] = i;"]),
+        BLOCK,
+    )
     elements = y.elements
     setup, names = decompose("i", y.lens, "c")
     threads = threads_of(elements, traits)
@@ -129,14 +139,21 @@ def compress(op: Any, x: Tensor, condition: Tensor, y: Tensor, count: Tensor, tr
         f"q0[{offset_code(names, y.strides, 0, 'u64')}] = p1[{source}];",
     ]
     t = stored(x.dtype)
-    text += kernel(NAME, [f"const {t}* RESTRICT p1", f"{t}* RESTRICT q0", "const u32* kept", "const i64* count"], lines, threads)
+    text += kernel(
+        NAME, [f"const {t}* RESTRICT p1", f"{t}* RESTRICT q0", "const u32* kept", "const i64* count"], lines, threads
+    )
     starts, kept, counted = Buffer("scratch", 0), Buffer("scratch", 1), Buffer("output", 1)
     blocks = ceil_div(total, BLOCK)
     launches = [
         KernelLaunch(f"{NAME}_count", (blocks, 1, 1), (BLOCK, 1, 1), (Buffer("input", 1), starts)),
         KernelLaunch(f"{NAME}_sum", (1, 1, 1), (BLOCK, 1, 1), (starts, counted)),
         KernelLaunch(f"{NAME}_list", (blocks, 1, 1), (BLOCK, 1, 1), (Buffer("input", 1), starts, kept)),
-        KernelLaunch(NAME, (ceil_div(elements, threads), 1, 1), (threads, 1, 1), (Buffer("input", 0), Buffer("output", 0), kept, counted)),
+        KernelLaunch(
+            NAME,
+            (ceil_div(elements, threads), 1, 1),
+            (threads, 1, 1),
+            (Buffer("input", 0), Buffer("output", 0), kept, counted),
+        ),
     ]
     return finish(
         "compress", text, launches, [x, condition], [y, count], scratch=[4 * max(blocks, 1), 4 * max(total, 1)],
@@ -144,11 +161,12 @@ def compress(op: Any, x: Tensor, condition: Tensor, y: Tensor, count: Tensor, tr
     )  # fmt: skip
 
 
-def nonmaxsuppression(op: Any, xs: list[Tensor | None], y: Tensor, count: Tensor, traits: DeviceTraits) -> KernelSource:
+def nonmaxsuppression(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource:
     """A block for each batch entry and class picks boxes one by one; a last one writes them in order.
 
-    y int64 [at most all scores, 3]; count int64 [1].
+    ys: int64 [at most all scores, 3], and int64 [1], how many are written.
     """
+    y, count = ys
     boxes, scores, most, overlap, least = [*xs, *[None] * 5][:5]
     assert boxes is not None and scores is not None
     b, c, n = scores.lens
@@ -160,7 +178,10 @@ def nonmaxsuppression(op: Any, xs: list[Tensor | None], y: Tensor, count: Tensor
 
     centre = op.center_point_box
     corners = (
-        ["const float x = {0}, y = {1}, w = {2} / 2, h = {3} / 2;", "{n}[0] = x - w; {n}[1] = y - h; {n}[2] = x + w; {n}[3] = y + h;"]
+        [
+            "const float x = {0}, y = {1}, w = {2} / 2, h = {3} / 2;",
+            "{n}[0] = x - w; {n}[1] = y - h; {n}[2] = x + w; {n}[3] = y + h;",
+        ]
         if centre
         else ["const float x = {0}, y = {1}, w = {2}, h = {3};",
               "{n}[0] = m::min(x, w); {n}[1] = m::min(y, h); {n}[2] = m::max(x, w); {n}[3] = m::max(y, h);"]
@@ -194,7 +215,7 @@ def nonmaxsuppression(op: Any, xs: list[Tensor | None], y: Tensor, count: Tensor
         "  UNROLL for (int m = WAVE / 2; m; m >>= 1) {",
         "    const float s = wave_xor(top, m);",
         "    const i32 w = wave_xor(win, m);",
-        "    if (w >= 0 && (win < 0 || s > top || (s == top && w < win) || (top != top && (s == s || w < win)))) { top = s; win = w; }",
+        f"    if ({NAME}_before(s, w, top, win)) {{ top = s; win = w; }}",
         "  }",
         "  __syncthreads();",
         "  if (lane_id() == 0) { tops[wave_id()] = top; wins[wave_id()] = win; }",
@@ -203,7 +224,7 @@ def nonmaxsuppression(op: Any, xs: list[Tensor | None], y: Tensor, count: Tensor
         f"  for (int i = 1; i < {waves}; ++i) {{",
         "    const float s = tops[i];",
         "    const i32 w = wins[i];",
-        "    if (w >= 0 && (win < 0 || s > top || (s == top && w < win) || (top != top && (s == s || w < win)))) { top = s; win = w; }",
+        f"    if ({NAME}_before(s, w, top, win)) {{ top = s; win = w; }}",
         "  }",
         "  if (win < 0) break;",
         "  if (threadIdx.x == 0) mine[found] = (u32)win;",
@@ -226,7 +247,11 @@ def nonmaxsuppression(op: Any, xs: list[Tensor | None], y: Tensor, count: Tensor
         "if (threadIdx.x == 0) counts[blockIdx.x] = (u32)found;",
     ]
     names, buffers = pointers(given, [])
-    text = kernel(f"{NAME}_pick", [*names, "bool* gone", "u32* picked", "u32* counts"], lines, BLOCK)
+    text = f"""DEV bool {NAME}_before(float s, i32 w, float top, i32 win) {{  // whether box w is to be picked before box win
+  return w >= 0 && (win < 0 || s > top || (s == top && w < win) || (top != top && (s == s || w < win)));
+}}
+"""
+    text += kernel(f"{NAME}_pick", [*names, "bool* gone", "u32* picked", "u32* counts"], lines, BLOCK)
     join = [
         "u32 start = 0;",
         "for (u32 g = 0; g < blockIdx.x; ++g) start += counts[g];",
@@ -248,5 +273,3 @@ def nonmaxsuppression(op: Any, xs: list[Tensor | None], y: Tensor, count: Tensor
         "nonmaxsuppression", text, launches, given, [y, count],
         scratch=[max(b * c * n, 1), max(4 * b * c * n, 1), max(4 * b * c, 1)], extents=[(0, 0, 1)],
     )  # fmt: skip
-
-

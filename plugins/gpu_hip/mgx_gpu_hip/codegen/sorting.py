@@ -54,7 +54,9 @@ def extreme(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource
     block = n >= 2048 and rows < traits.sm_count * 8
     threads = 256
     lanes = threads if block else traits.wave
-    base = offset_code([c for a, c in enumerate(names) if a != axis], [s for a, s in enumerate(x.strides) if a != axis], 0, "u64")
+    base = offset_code(
+        [c for a, c in enumerate(names) if a != axis], [s for a, s in enumerate(x.strides) if a != axis], 0, "u64"
+    )
     lines = [
         f"const u32 lane = threadIdx.x % {lanes}u, row = blockIdx.x * {threads // lanes}u + threadIdx.x / {lanes}u;",
         *([] if block else [f"if (row >= {rows}u) return;"]),

@@ -14,7 +14,18 @@ from mgx_core.dtype import DType
 
 from .snippets import needed
 
-__all__ = ["Arg", "Buffer", "DeviceTraits", "KernelLaunch", "KernelSource", "Number", "Tensor", "entry_word", "finish", "tensors"]
+__all__ = [
+    "Arg",
+    "Buffer",
+    "DeviceTraits",
+    "KernelLaunch",
+    "KernelSource",
+    "Number",
+    "Tensor",
+    "entry_word",
+    "finish",
+    "tensors",
+]
 
 NAME: Final = "@NAME@"  # stands for the kernel's name until the text is complete and can be hashed
 
@@ -73,7 +84,7 @@ class Buffer(NamedTuple):
     """A kernel argument that is the address of an input, an output or scratch memory."""
 
     kind: Literal["input", "output", "scratch"]
-    index: int
+    index: int  # type: ignore[assignment]
 
 
 class Number(NamedTuple):

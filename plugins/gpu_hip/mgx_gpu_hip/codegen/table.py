@@ -12,8 +12,21 @@ from mgx_core.operation import Operation, Pointwise
 from mgx_core.rewrite import Builder
 from mgx_core.shape import row_major
 
-from . import arithmetic, convolving, indexing, moving, pooling, products, random, recurrent, resizing, scanning, scattering
-from . import selecting, sorting
+from . import (
+    arithmetic,
+    convolving,
+    indexing,
+    moving,
+    pooling,
+    products,
+    random,
+    recurrent,
+    resizing,
+    scanning,
+    scattering,
+    selecting,
+    sorting,
+)
 from .attention import attention_kernel
 from .attention_pattern import from_group, from_op
 from .bodies import REDUCTIONS, single
@@ -159,6 +172,11 @@ def _computed(function: Callable[..., Answer]) -> Generator:
     return checked
 
 
+def _spread(function: Callable[..., Answer]) -> Generator:
+    """An op with as many inputs as the generator takes, each given."""
+    return _computed(lambda op, xs, ys, traits: function(op, *xs, *ys, traits))
+
+
 def _attention(op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits) -> Answer:
     if any(x is not None and x.dtype is dt.float64 for x in xs):
         return No("attention in float64")
@@ -181,7 +199,7 @@ _TABLE: Final[dict[str, Generator]] = {
     "reverse_sequence": _static(2, indexing.reverse_sequence),
     "onehot": _computed(lambda op, xs, ys, traits: indexing.onehot(op, xs[0], xs[2], ys[0], traits, 2)),
     "pooling": _computed(lambda op, xs, ys, traits: pooling.pooling(op, xs[0], ys[0], traits)),
-    "max_pool_indices": _computed(lambda op, xs, ys, traits: pooling.max_pool_indices(op, xs[0], *ys, traits)),
+    "max_pool_indices": _spread(pooling.max_pool_indices),
     "argmax": _computed(lambda op, xs, ys, traits: sorting.extreme(op, xs[0], ys[0], traits)),
     "argmin": _computed(lambda op, xs, ys, traits: sorting.extreme(op, xs[0], ys[0], traits)),
     "topk": _computed(lambda op, xs, ys, traits: _static(1, sorting.topk)(op, xs, ys, traits)),
@@ -192,12 +210,12 @@ _TABLE: Final[dict[str, Generator]] = {
     **{f"scatternd_{r}": _static(3, scattering.scatternd) for r in ("none", "add", "mul", "min", "max")},
     "tensor_scatter": _carrying(scattering.tensor_scatter),
     "concat_past_present": _static(3, scattering.concat_past_present),
-    "nonzero": _computed(lambda op, xs, ys, traits: selecting.nonzero(op, xs[0], *ys, traits)),
+    "nonzero": _spread(selecting.nonzero),
     "compress": _static(2, selecting.compress),
-    "nonmaxsuppression": _computed(lambda op, xs, ys, traits: selecting.nonmaxsuppression(op, xs, *ys, traits)),
-    "convolution": _computed(lambda op, xs, ys, traits: convolving.convolution(op, *xs, *ys, traits)),
-    "convolution_backwards": _computed(lambda op, xs, ys, traits: convolving.backwards(op, *xs, *ys, traits)),
-    "dot": _computed(lambda op, xs, ys, traits: products.product(op, *xs, *ys, traits)),
+    "nonmaxsuppression": _computed(selecting.nonmaxsuppression),
+    "convolution": _spread(convolving.convolution),
+    "convolution_backwards": _spread(convolving.backwards),
+    "dot": _spread(products.product),
     "rnn": _computed(recurrent.recurrent),
     "gru": _computed(recurrent.recurrent),
     "lstm": _computed(recurrent.recurrent),
@@ -205,7 +223,7 @@ _TABLE: Final[dict[str, Generator]] = {
     "random_normal": _computed(random.random),
     "reduce_any": _computed(lambda op, xs, ys, traits: _static(1, arithmetic.logical)(op, xs, ys, traits)),
     "reduce_all": _computed(lambda op, xs, ys, traits: _static(1, arithmetic.logical)(op, xs, ys, traits)),
-    "dynamic_range": _computed(lambda op, xs, ys, traits: arithmetic.dynamic_range(op, *xs, *ys, traits)),
+    "dynamic_range": _spread(arithmetic.dynamic_range),
     "eye_like": _computed(lambda op, xs, ys, traits: arithmetic.eye_like(op, xs[0], ys[0], traits)),
     "trilu": _carrying(arithmetic.trilu),
     "lrn": _computed(lambda op, xs, ys, traits: arithmetic.lrn(op, xs[0], ys[0], traits)),

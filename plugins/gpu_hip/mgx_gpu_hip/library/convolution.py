@@ -131,11 +131,12 @@ def conv_graph(p: ConvProblem) -> Graph | No:
         Convolve(x, w, at, p.stride, p.dilation, tuple(before for before, _ in p.pads), compute)
     )
     steps = residual_first(p.epilogue)
-    if p.is_depthwise and steps:
-        # the ready-made engines for convolution, bias and activation take 6 to 20 times as long here as one compiled for the
-        # graph, and an extra node makes it a graph that they do not know
-        at = graph.pointwise("identity", at)
-    elif p.dtype in (dtype.float32, dtype.float64) and not p.tf32 and not is_ready_made(steps):
+    if p.is_depthwise:
+        if steps and is_ready_made(steps):
+            # the ready-made engines for convolution, bias and activation take 6 to 14 times as long here as one compiled for
+            # the graph, and an extra node makes it a graph that they do not know
+            at = graph.pointwise("identity", at)
+    elif p.dtype in (dtype.float32, dtype.float64) and not p.tf32 and steps and not is_ready_made(steps):
         return No(f"cuDNN has no fast engine for {p}: in full precision only bias, residual with bias, and one plain activation")
     for number, step in enumerate(steps):
         last = y if number == len(steps) - 1 else None
@@ -161,7 +162,9 @@ def plan_conv(cudnn: Cudnn, p: ConvProblem, choice: Mapping[str, Any] | None = N
     return graph if isinstance(graph, No) else cudnn.plan(f"cudnn conv {p}", graph, notes_for(p.dtype, p.tf32), choice)
 
 
-def plans_conv(cudnn: Cudnn, p: ConvProblem, count: int = 8) -> list[CudnnPlan] | No:
-    """Several plans to time against each other."""
+def plans_conv(cudnn: Cudnn, p: ConvProblem, count: int = 8, compiled: bool = True) -> list[CudnnPlan] | No:
+    """Several plans to time against each other; compiled: also of engines that compile kernels for the graph."""
     graph = conv_graph(p)
-    return graph if isinstance(graph, No) else cudnn.plans(f"cudnn conv {p}", graph, notes_for(p.dtype, p.tf32), count)
+    if isinstance(graph, No):
+        return graph
+    return cudnn.plans(f"cudnn conv {p}", graph, notes_for(p.dtype, p.tf32), count, compiled)

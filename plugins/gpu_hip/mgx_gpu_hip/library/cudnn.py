@@ -1,7 +1,7 @@
 """cuDNN's backend API: descriptors, engines and plans of operation graphs.
 
-Without a GPU a description of one (`device`, what `Cudnn.describe_device` gives) is enough to search and compile plans; only
-launching them needs the device.
+Without a GPU a description of one (`device`, what `Cudnn.describe_device` gives) is enough to search plans and to build those
+whose kernels come with the library; engines that compile kernels need the driver, and launching needs the device.
 """
 
 from __future__ import annotations
@@ -323,11 +323,16 @@ class Cudnn:
             last = plan
         return last
 
-    def plans(self, name: str, graph: Graph, banned: frozenset[Note], count: int = 8) -> list[CudnnPlan] | No:
-        """At most `count` plans, the best guess first, from every heuristic; for timing."""
+    def plans(
+        self, name: str, graph: Graph, banned: frozenset[Note], count: int = 8, compiled: bool = True
+    ) -> list[CudnnPlan] | No:
+        """At most `count` plans, the best guess first, from every heuristic; for timing.
+
+        compiled: also engines that compile kernels for the graph, a fraction of a second each.
+        """
         found: list[CudnnPlan] = []
         last = No(f"{name}: no engine")
-        for plan in self.search(name, graph, banned, (Heuristic.A, Heuristic.B, Heuristic.FALLBACK)):
+        for plan in self.search(name, graph, banned, (Heuristic.A, Heuristic.B, Heuristic.FALLBACK), compiled):
             if isinstance(plan, No):
                 last = plan
             elif all(plan.saved != other.saved for other in found):
@@ -338,7 +343,7 @@ class Cudnn:
 
     def search(
         self, name: str, graph: Graph, banned: frozenset[Note],
-        modes: Sequence[Heuristic] = (Heuristic.A, Heuristic.FALLBACK),
+        modes: Sequence[Heuristic] = (Heuristic.A, Heuristic.FALLBACK), compiled: bool = True,
     ) -> Iterator[CudnnPlan | No]:  # fmt: skip
         """Plans as they are found, with a refusal for each engine that fails and one at the end."""
         try:
@@ -347,6 +352,9 @@ class Cudnn:
             yield No(f"{name}: {error}")
             return
         for config, _, behavior in self.configurations(operations, banned, modes):
+            compiles = Behavior.RUNTIME_COMPILATION in behavior
+            if compiles and not compiled:
+                continue
             descriptor = Descriptor(self, Kind.PLAN)
             if self.handle is not None:
                 descriptor.set(Attr.PLAN_HANDLE, Type.HANDLE, self.handle.value)
@@ -357,7 +365,7 @@ class Cudnn:
             if status:
                 yield No(f"{name}: cudnnBackendFinalize(PLAN): {self._describe(status)} ({status}){self.last_words()}")
                 continue
-            plan = CudnnPlan(self, name, graph, descriptor, Behavior.RUNTIME_COMPILATION in behavior)
+            plan = CudnnPlan(self, name, graph, descriptor, compiles)
             if plan.workspace > self.max_workspace:
                 yield No(f"{name}: an engine needs a workspace of {plan.workspace} bytes, allowed are {self.max_workspace}")
                 continue
