@@ -3,9 +3,9 @@
 python benchmarks/scaling.py [--sizes 5000,10000,20000] [--programs blocks,skips,shared] [--plan] [--passes] [--json FILE]
 
 `blocks` is a chain of blocks as models have them: products with bias and activation, residual sums, normalisations, views, slices
-put together again, reductions, and constants to fold; `skips` has nothing to simplify and half of its values alive at once; `shared` is one
-long chain on elements whose links all read one value.  `optimise` is normalize to fuse; with --plan also lowering (every op on the
-host) and the memory plan.
+put together again, reductions, and constants to fold; `skips` has nothing to simplify and half of its values alive at once;
+`shared` is one long chain on elements whose links all read one value.  `optimise` is normalize to fuse; with --plan also lowering
+(every op on the host) and the memory plan.
 """
 
 from __future__ import annotations

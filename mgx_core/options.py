@@ -24,7 +24,7 @@ class CompileOptions:
     between parse and lower; aggressiveness: 0 none, 1 exact rewriting, 2 also what may change rounding; fusion_rules: rules on
     or off by name; disable_passes: passes to leave out by name; validate: check every stage's invariant after each pass;
     threads: 0 for all that the process may use; instances: how many shape instances an executable keeps;
-    limit_bytes: the most bytes that one value may take (0: what this machine has).
+    limit_bytes: the most bytes that one value may take (0: half of what this machine has).
     """
 
     offload_copy: bool = True

@@ -22,7 +22,7 @@ _limit: ContextVar[int] = ContextVar("limit_bytes", default=0)
 
 @contextlib.contextmanager
 def limited(limit_bytes: int) -> Iterator[None]:
-    """Inside, no value may take more than so many bytes (0: than this machine has)."""
+    """Inside, no value may take more than so many bytes (0: than half of what this machine has)."""
     token = _limit.set(limit_bytes)
     try:
         yield
@@ -51,8 +51,8 @@ def machine_memory() -> int:
 
 
 def room() -> int:
-    """The most bytes that one value may take here."""
-    return _limit.get() or machine_memory()
+    """The most bytes that one value may take here: as stated, or half of what there is, since whoever makes one reads another."""
+    return _limit.get() or machine_memory() // 2
 
 
 def _free() -> int:

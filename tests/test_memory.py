@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -184,3 +185,17 @@ def test_programs_that_no_memory_holds_are_refused(monkeypatch):
     monkeypatch.setattr(memory, "machine_memory", lambda: 4096)
     with pytest.raises(DeviceError, match="needs 8064 bytes for its values at once; this machine has 4096"):
         fits_in_memory(plan, module)
+
+
+def test_many_buffers_lie_where_few_would(monkeypatch):
+    random = np.random.default_rng(3)
+    for _ in range(60):
+        spans = [(int(f), int(f + n), 64 * int(b)) for f, n, b in random.integers(0, (30, 9, 9), (40, 3))]
+        both = []
+        for few in (1 << 20, 0):
+            monkeypatch.setattr(memory, "FEW", few)
+            buffers = [memory.Buffer(None, b, f, n) for f, n, b in spans if b]
+            peak, bound = memory.place(buffers, 50)
+            assert peak >= bound
+            both.append((peak, [b.offset for b in buffers]))
+        assert both[0] == both[1]

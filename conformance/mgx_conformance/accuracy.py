@@ -200,7 +200,8 @@ def smallest(kind: dtype.DType) -> float:
         return tiny
     import ml_dtypes
 
-    info = ml_dtypes.finfo(kind.numpy)
+    finfo: Any = ml_dtypes.finfo
+    info = finfo(kind.numpy)
     return max(tiny, float(info.smallest_subnormal))
 
 
@@ -209,21 +210,21 @@ def growth(terms: int) -> float:
     return 1.0 + min(float(terms), CONFIDENCE * math.sqrt(max(terms, 1)))
 
 
-def is_exact(op: Operation) -> bool:
+def is_exact(op: Any) -> bool:
     """Whether no result of the op is ever rounded."""
     if isinstance(op, Pointwise):
-        return op.name != "convert" and ulps(type(op)) == 0
+        return op.name != "convert" and ulps(op.__class__) == 0
     if op.name == "pooling":
-        return op.mode == "max"  # type: ignore[attr-defined,no-any-return]
+        return op.mode == "max"
     if op.name == "resize":
-        return op.mode == "nearest"  # type: ignore[attr-defined,no-any-return]
+        return op.mode == "nearest"
     if op.name == "grid_sample":
         return False
     return op.name in EXACT
 
 
 @cache
-def ulps(cls: type[Pointwise]) -> float:
+def ulps(cls: Any) -> float:
     """The sum of the errors of a scalar expression's primitives, in units of their results."""
     total = 0.0
 
@@ -300,7 +301,7 @@ LINEAR: Final[Mapping[str, tuple[tuple[int, ...], Callable[..., int]]]] = {
 # composites: the longest sum (or product) inside ---------------------------------------------------------------------------
 
 
-def terms_of(op: Operation, xs: Sequence[Any]) -> int:
+def terms_of(op: Any, xs: Sequence[Any]) -> int:
     """An upper bound of the number of roundings that follow one another on the way to one result."""
     sizes = [x.shape for x in xs if isinstance(x, np.ndarray) and x.size]
     if not sizes:
@@ -308,13 +309,13 @@ def terms_of(op: Operation, xs: Sequence[Any]) -> int:
     first = sizes[0]
     match op.name:
         case "softmax" | "logsoftmax":
-            return int(first[op.axis]) if first else 1  # type: ignore[attr-defined]
+            return int(first[op.axis]) if first else 1
         case "layernorm" | "rmsnorm":
-            return int(np.prod(first[op.axis :]))  # type: ignore[attr-defined]
+            return int(np.prod(first[op.axis :]))
         case "groupnorm" | "instancenorm" | "det" | "inverse":
             return int(np.prod(first[1:]))
         case "rnn" | "gru" | "lstm":
-            return int(first[0]) * (int(first[-1]) + int(op.hidden_size))  # type: ignore[attr-defined]
+            return int(first[0]) * (int(first[-1]) + int(op.hidden_size))
     return int(sum(sum(s) for s in sizes))
 
 
@@ -342,7 +343,7 @@ def summed(op: Operation, xs: Sequence[Any], out: Any) -> Any:
     the sum of squares.
     """
     known = LINEAR.get(op.name)
-    if known is None or (op.name == "pooling" and op.mode != "average"):  # type: ignore[attr-defined]
+    if known is None or (op.name == "pooling" and op.mode != "average"):
         return None
     operands, count = known
     n = count(op, xs, out)
@@ -390,7 +391,7 @@ def local_error(op: Operation, xs: Sequence[Any], out: Any) -> Any:
     u, size = unit(kind), finite_magnitude(out)
     error = rounding(kind) * size + smallest(kind)
     if isinstance(op, Pointwise):
-        return error + ulps(type(op)) * u * size
+        return error + ulps(op.__class__) * u * size
     sums = summed(op, xs, out)
     if sums is not None:
         return error + u * sums
@@ -428,7 +429,7 @@ def _spread(
     op: Operation, xs: Sequence[Any], outs: Sequence[Any], rng: np.random.Generator, steering: Collection[int]
 ) -> list[Any]:
     """The largest deviation of each result when roundings are drawn at random; None where nothing could be drawn."""
-    if op.name in LINEAR and not (op.name == "pooling" and op.mode != "average"):  # type: ignore[attr-defined]
+    if op.name in LINEAR and not (op.name == "pooling" and op.mode != "average"):
         return [None] * len(outs)
 
     def draw(source: np.random.Generator | None) -> list[Any] | None:
@@ -449,7 +450,7 @@ def _spread(
 
 def internal_spread(op: Operation, xs: Sequence[Any], rng: np.random.Generator) -> Any:
     """How far a scalar expression's results lie apart for roundings inside it; None for other ops and single primitives."""
-    if not isinstance(op, Pointwise) or ulps(type(op)) == 0:
+    if not isinstance(op, Pointwise) or ulps(op.__class__) == 0:
         return None
     base = _pointwise_sample(op, xs, None)
     if base is None:
@@ -480,7 +481,7 @@ def _pointwise_sample(op: Operation, xs: Sequence[Any], rng: np.random.Generator
     assert isinstance(op, Pointwise)
     floats = [dtype.of(x.dtype) for x in xs if isinstance(x, np.ndarray) and x.dtype != object]
     floats = [t for t in floats if t.kind in "fc"]
-    if not floats or ulps(type(op)) == 0:
+    if not floats or ulps(op.__class__) == 0:
         return None
     u = max(map(unit, floats))
     wide = [widened(x) for x in xs]

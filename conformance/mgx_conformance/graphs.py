@@ -292,6 +292,6 @@ def sketches(draw: Any, theme: Theme) -> Sketch:
     g.main.add_return(list(dict.fromkeys(results)))
     feeds = []
     for n in (1, 3, 8) if theme.symbolic else (0,):
-        shapes = g.program.get_parameter_shapes()
+        shapes: dict[str, Any] = dict(g.program.get_parameter_shapes())
         feeds.append({k: random_values(g.rng, s.dtype, s.substitute({"n": n}).lens()) for k, s in shapes.items()})
     return Sketch(g.program, feeds)

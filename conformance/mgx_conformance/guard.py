@@ -16,9 +16,10 @@ class Guarded:
     """A copy of an array in the middle of a larger buffer; strings are kept as they are."""
 
     def __init__(self, array: Any) -> None:
-        self.original = array
+        self.buffer: Any = None
+        self.before: Any = None
         if not isinstance(array, np.ndarray) or array.dtype == object:
-            self.array, self.buffer, self.before = array, None, None
+            self.array = array
             return
         low, space = _span(array)
         self.buffer = np.full(space + 2 * MARGIN + 64, PATTERN, np.uint8)

@@ -119,7 +119,7 @@ def expected(module: Module, args: Sequence[Any], seed: int = 0, samples: int = 
     """What a module must give for some values of its parameters in order."""
     with np.errstate(all="ignore"):
         results = Interpreter().run(module, args)
-        spreads = [np.zeros(np.shape(r)) if isinstance(r, np.ndarray) else None for r in results]
+        spreads: list[Any] = [np.zeros(np.shape(r)) if isinstance(r, np.ndarray) else None for r in results]
         for n in range(samples):
             sample = Noisy(np.random.default_rng((seed, n))).run(module, args)
             for i, (a, b) in enumerate(zip(results, sample, strict=True)):

@@ -59,5 +59,5 @@ def passing_through() -> Program:
 def values(program: Program, seed: int, rows: int = 4) -> dict[str, Any]:
     """Random values of a program's parameters."""
     rng = np.random.default_rng(seed)
-    shapes = program.get_parameter_shapes()
+    shapes: dict[str, Any] = dict(program.get_parameter_shapes())
     return {n: rng.standard_normal(s.substitute({"rows": rows}).lens()).astype(np.float32) for n, s in shapes.items()}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..argument import Argument
 from ..errors import ShapeError
 from ..operation import Operation
-from ..shape import AnyShape, Shape
+from ..shape import MAX_BYTES, AnyShape, Shape
 from .builtin import Literal, Param, Return, Undefined
 
 if TYPE_CHECKING:
@@ -125,4 +125,13 @@ class Instruction:
 
 def infer_shape(op: Operation, inputs: Sequence[Instruction], modules: Sequence[Any] = ()) -> AnyShape:
     """The result's shape by the op's own rule (absent inputs count as None)."""
-    return op.result([None if i.is_absent else i.result for i in inputs], modules)
+    found = op.result([None if i.is_absent else i.result for i in inputs], modules)
+    if type(found) is Shape and found.ranked:
+        count = 1
+        for d in found.dims:
+            if d.__class__ is not int:
+                return found
+            count *= d
+        if count * found.dtype.size > MAX_BYTES:
+            raise ShapeError(f"{op!r} would give {found}: {count * found.dtype.size} bytes, more than any tensor may take")
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from ..room import require_bytes
 from ..shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
 
 __all__ = ["FusedReduce", "GetTupleElem", "Group", "If", "Loop", "PointwiseGroup", "Scan", "join"]
+
+
+MOST_EMPTY: Final = 1 << 20  # slices that take no memory, and so could be any number
 
 
 @op("get_tuple_elem")
@@ -225,6 +228,8 @@ class Scan(Operation):
             cut.append(moved[::-1] if backwards else moved)
         if len({len(c) for c in cut}) > 1:
             raise ShapeError(f"scanned inputs must have one length, got {[len(c) for c in cut]}")
+        if cut and len(cut[0]) > MOST_EMPTY and not any(c.size for c in cut):
+            raise ShapeError(f"a scan over {len(cut[0])} slices without elements is refused")
         shapes = body.output_shapes()[self.states :]
         rows: list[list[Array]] = [[] for _ in shapes]
         kept = 0

@@ -15,6 +15,7 @@ from ..argument import Array
 from ..dim import broadcast, fresh, may_equal
 from ..errors import ParameterError, ShapeError
 from ..operation import Operation, op
+from ..room import require_room
 from ..shape import Shape, TupleShape
 from .regex import compile_pattern
 
@@ -38,6 +39,8 @@ class StringConcat(Operation):
         return x.with_dims([*a[:lead], *(broadcast(m, n) for m, n in zip(a[lead:], b, strict=True))])
 
     def compute(self, x: Array, y: Array) -> Array:
+        longest = (max(map(len, v.reshape(-1).tolist()), default=0) for v in (x, y))
+        require_room((sum(longest), *np.broadcast_shapes(x.shape, y.shape)), 1)
         return np.asarray(np.add(x, y, dtype=object), dtype=object)
 
 

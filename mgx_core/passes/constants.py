@@ -25,6 +25,8 @@ def scalar_of(ins: Instruction) -> float | None:
     source = through_views(ins)
     if source.literal is None or source.shape.elements() != 1 or not source.shape.dtype.is_number:
         return None
+    if source.shape.dtype.kind == "c":
+        return None
     return float(np.asarray(source.literal.value).reshape(()))
 
 

@@ -26,21 +26,24 @@ from .constants import is_constant, scalar_of
 __all__ = ["ACTIVATIONS", "scalar_of"]
 
 ACTIVATIONS: Final = Rules("raise-activations")
+DEEPEST: Final = 6  # products of products that a formula has
 
 
-def factors(ins: Instruction, root: bool = True) -> tuple[float, list[Instruction]]:
-    """A product flattened: its constant, and what is multiplied (through products that nothing else reads)."""
+def factors(ins: Instruction, depth: int = 0) -> tuple[float, list[Instruction]]:
+    """A product flattened: its constant, and what is multiplied (through a few products that nothing else reads)."""
     value = scalar_of(ins)
     if value is not None:
         return value, []
-    if ins.op.name == "mul" and (root or len(ins.users) == 1):
-        c, left = factors(ins.inputs[0], False)
-        d, right = factors(ins.inputs[1], False)
+    if depth > DEEPEST or (depth and len(ins.users) != 1):
+        return 1.0, [ins]
+    if ins.op.name == "mul":
+        c, left = factors(ins.inputs[0], depth + 1)
+        d, right = factors(ins.inputs[1], depth + 1)
         return c * d, left + right
-    if ins.op.name == "div" and (root or len(ins.users) == 1):
+    if ins.op.name == "div":
         divisor = scalar_of(ins.inputs[1])
         if divisor:
-            c, left = factors(ins.inputs[0], False)
+            c, left = factors(ins.inputs[0], depth + 1)
             return c / divisor, left
     return 1.0, [ins]
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..argument import Argument, Array
 from ..dim import Dim
+from ..dtype import float32
 from ..ir.instruction import Instruction
 from ..kernel import No
 from ..operation import Pointwise
@@ -195,7 +196,7 @@ def scale_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None:
                 continue
             if len(mul.users) > 1:
                 return No("the scaled operand is read elsewhere too")
-            if not i.shape.dtype.is_float:
+            if not i.shape.dtype.is_float or i.shape.dtype.highest < float32.highest / 2:
                 return No(f"{i.shape.dtype} products may overflow in another order")
             operands = list(i.inputs)
             operands[side] = mul.inputs[1 - at]

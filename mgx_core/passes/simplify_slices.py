@@ -196,7 +196,7 @@ def join_concats(i: Instruction, b: Builder) -> Instruction | No | None:
     flat: list[Instruction] = []
     for x in i.inputs:
         same = isinstance(x.op, Concat) and x.op.axis % i.shape.rank == axis
-        flat.extend(x.inputs if same and len(x.users) == 1 else (x,))
+        flat.extend(x.inputs if same and len(x.users) == 1 and i.inputs.count(x) == 1 else (x,))
     return (
         b.add(i.op, *flat)
         if len(flat) > len(i.inputs)

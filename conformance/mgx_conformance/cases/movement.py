@@ -23,7 +23,7 @@ def each(op: object, label: str, *dims: int, kinds: tuple[DType, ...] = KINDS[:5
     """One case a type: data, bytes and bits of all widths move alike."""
     for n, kind in enumerate(kinds):
         x = data(kind, *dims, low=0 if kind.kind == "u" or kind.bits < 8 else -3, high=3 if kind.bits >= 8 else 1)
-        yield Case(op, (x,), label, LAYOUTS if n == 0 else LAYOUTS[:1])  # type: ignore[arg-type]
+        yield Case(op, (x,), label, LAYOUTS if n == 0 else LAYOUTS[:1])
 
 
 @family.cases("transpose", "layout")

@@ -130,7 +130,7 @@ def test_save_and_load(compiled: bool, format: str, mgx_target: Any, tmp_path: P
     assert same(arrays(loaded, feed), arrays(reference, feed))
 
 
-WRONG = {
+WRONG: dict[str, tuple[Any, str]] = {
     "missing": (lambda f: {k: v for k, v in f.items() if k != "scale"}, "scale"),
     "unknown": (lambda f: f | {"extra": f["x"]}, "extra"),
     "dtype": (lambda f: f | {"x": f["x"].astype(np.float64)}, "x"),
@@ -219,7 +219,7 @@ def test_outputs_own_memory(mgx_target: Any) -> None:
 
 def test_symbolic(mgx_target: Any) -> None:
     """One compilation serves every extent in its bounds; a shape that was seen is not compiled again."""
-    source = symbolic()
+    source: Any = symbolic()
     source.compile(mgx_target)
     for rows in (1, 2, 3, 17, 64, 2):
         judge(source, symbolic(), values(source, rows, rows))
@@ -231,7 +231,7 @@ def test_symbolic(mgx_target: Any) -> None:
 
 
 def test_instances_bounded(mgx_target: Any) -> None:
-    source = symbolic()
+    source: Any = symbolic()
     source.compile(mgx_target, instances=3)
     for rows in range(1, 9):
         arrays(source, values(source, rows, rows))

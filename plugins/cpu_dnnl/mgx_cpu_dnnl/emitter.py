@@ -35,6 +35,7 @@ class Step:
     flops: int = 0
     bytes: int = 0
     host: str = ""  # why it runs on the host, if it does
+    instruction: Instruction | None = None  # of the lowered module, that it was made for
 
 
 class Trial:
@@ -59,6 +60,7 @@ class Emitter:
     steps: list[Step] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
     sources: tuple[str, ...] = ()
+    current: Instruction | None = None
     notes: list[str] = field(default_factory=list)
     packs: dict[Any, Value] = field(default_factory=dict)
     _literals: dict[Any, Value] = field(default_factory=dict)
@@ -216,7 +218,9 @@ class Emitter:
         bytes: int = 0,
         host: str = "",
     ) -> None:
-        self.steps.append(Step(name, list(reads), list(writes), install, self.sources, flops, bytes, host))
+        self.steps.append(
+            Step(name, list(reads), list(writes), install, self.sources, flops, bytes, host, self.current)
+        )
 
     def primitive(
         self, name: str, made: Any, bound: Mapping[int, Value], flops: int = 0, writes_to: Collection[int] = ()

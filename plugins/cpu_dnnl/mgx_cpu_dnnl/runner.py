@@ -57,10 +57,10 @@ class CpuRunner:
         values: dict[Instruction, Any] = dict(zip(self.parameters, args, strict=True))
         values |= dict(zip(self.wanted, results, strict=True))
         if self.rest:
-            self._run_rest(values)
+            self._run_rest(values, observe)
         return [self._value(o, values) for o in self.module.outputs]
 
-    def _run_rest(self, values: dict[Instruction, Any]) -> None:
+    def _run_rest(self, values: dict[Instruction, Any], observe: Observer | None) -> None:
         interpreter = Interpreter()
         known: dict[str, int] = {}
         for p in self.parameters:
@@ -72,6 +72,8 @@ class CpuRunner:
             values[ins] = value = interpreter.step(ins, values, known)
             if ins.result.dynamic():
                 bind_symbols(ins.result, value, known)
+            if observe is not None:
+                observe(ins, value)
 
     @staticmethod
     def _value(ins: Instruction, values: dict[Instruction, Any]) -> Any:
@@ -118,6 +120,7 @@ def _emit(e: Emitter, module: Module, static: set[Instruction], wanted: Sequence
     for ins in module:
         if ins not in static:
             continue
+        e.current = ins
         result = e.emit(ins, env)
         env[ins] = result
         uses = sum(1 for u in ins.users if u in static) + (FOREVER if ins in kept else 0)

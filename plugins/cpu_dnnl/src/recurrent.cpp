@@ -9,6 +9,9 @@ namespace py = pybind11;
 
 namespace mgx {
 
+void lstm_loop_avx2(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch);
+void lstm_loop_avx512(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch);
+
 namespace {
 
 using Descs = std::vector<MemoryDesc>;
@@ -71,6 +74,11 @@ std::shared_ptr<Primitive> simple(const std::string &kind, const MemoryDesc &src
 
 void bind_recurrent(py::module_ &module) {
     auto none = py::none();
+    // the address of the LSTM loop for this processor, and the units that it does together
+    module.def("lstm_loop", [] {
+        const bool wide = __builtin_cpu_supports("avx512f");
+        return std::make_pair(reinterpret_cast<size_t>(wide ? &lstm_loop_avx512 : &lstm_loop_avx2), wide ? 32 : 16);
+    });
     module.def("lstm", &lstm, py::arg("src"), py::arg("weights_layer"), py::arg("weights_iter"), py::arg("dst"),
             py::kw_only(), py::arg("bias") = none, py::arg("src_iter") = none, py::arg("src_iter_c") = none,
             py::arg("dst_iter") = none, py::arg("dst_iter_c") = none, py::arg("peephole") = none,

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from mgx_cpu_dnnl import native_library
 
 from mgx_core.errors import DeviceError
+from mgx_cpu_dnnl import native_library
 
 
 def test_the_library_of_the_wheel_is_found() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from mgx_cpu_dnnl.native_library import native
 
 from mgx_core.errors import DeviceError, ParameterError, UnsupportedError
+from mgx_cpu_dnnl.native_library import native
 
 n = native()
 MD = n.MemoryDesc

@@ -11,9 +11,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from mgx_cpu_dnnl.native_library import native
 
 from mgx_core.errors import DeviceError, ParameterError, ShapeError
+from mgx_cpu_dnnl.native_library import native
 
 n = native()
 MD = n.MemoryDesc

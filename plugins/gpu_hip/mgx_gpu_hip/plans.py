@@ -115,7 +115,7 @@ def output_like(e: Emitter, dtype: Any, lens: Sequence[int], args: Sequence[Valu
             continue
         if all(n == 1 for n in a.lens):
             continue
-        real = sorted((i for i in range(rank) if a.lens[i] != 1), key=lambda i: -steps[i])  # noqa: B023
+        real = sorted((i for i in range(rank) if a.lens[i] != 1), key=lambda i: -steps[i])
         for axis in range(rank):
             if a.lens[axis] == 1:
                 real.insert(real.index(axis - 1) + 1 if axis - 1 in real else 0, axis)

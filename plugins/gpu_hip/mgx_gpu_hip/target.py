@@ -8,6 +8,8 @@ from typing import Any
 from mgx_core import CompileOptions, Kernels, Module, Pass
 from mgx_core.memory import MemoryPlan
 from mgx_core.passes.expand_composites import ExpandComposites
+from mgx_core.passes.fold_constants import FoldConstants
+from mgx_core.passes.merge_common import MergeCommon
 
 from .context import GpuContext
 from .plans import PLANS
@@ -37,7 +39,7 @@ class GpuTarget:
         return PLANS
 
     def passes(self, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
-        return (ExpandComposites(EXPANDED),) if stage == "legalize" else ()
+        return (ExpandComposites(EXPANDED), FoldConstants(), MergeCommon()) if stage == "legalize" else ()
 
     def runner(self, module: Module, plan: MemoryPlan, context: GpuContext, options: CompileOptions) -> Any:
         from .runner import GpuRunner

@@ -70,7 +70,7 @@ def odd_gemms() -> Iterator[GemmProblem]:
     )  # fmt: skip
 
 
-def conv(batch: int, c: int, size: int, filters: int, k: Any, stride: int = 1, groups: int = 1, pad: Any = None, **more: Any) -> ConvProblem:  # noqa: E501
+def conv(batch: int, c: int, size: int, filters: int, k: Any, stride: int = 1, groups: int = 1, pad: Any = None, **more: Any) -> ConvProblem:
     kernel = (k, k) if isinstance(k, int) else k
     pads = tuple((n // 2, n // 2) for n in kernel) if pad is None else ((pad, pad),) * 2
     return ConvProblem((batch, c, size, size), filters, kernel, (stride, stride), pads=pads, groups=groups, **more)
@@ -212,7 +212,7 @@ def gemm_case(p: GemmProblem) -> Case:
         up = (lambda x: None if x is None else x.double()) if wide else (lambda x: x)
         x, y = up(av), up(bv)
         if p.batch == 1 and bias is not None and p.alpha == 1:
-            return finish(torch.nn.functional.linear(x[0], y[0].T, up(bias)), p.epilogue[1:], None, None if residual is None else up(residual)[0])[None]  # noqa: E501
+            return finish(torch.nn.functional.linear(x[0], y[0].T, up(bias)), p.epilogue[1:], None, None if residual is None else up(residual)[0])[None]
         z = torch.matmul(x, y)
         return finish(z * p.alpha if p.alpha != 1 else z, p.epilogue, up(bias), up(residual))
 

@@ -14,8 +14,9 @@ from mgx_core.ir.module import Module
 from mgx_core.kernel import No
 from mgx_core.shape import Shape
 
+from .body import Refused, read
 from .engine import Engine
-from .graph import Graph, Node, Refused, read, walk
+from .graph import Graph, Node, walk
 from .kernel import JitKernel
 from .space import Args
 

@@ -1,36 +1,18 @@
-"""A group's body as a graph of primitives over one iteration space, with every view resolved into strides."""
+"""Graphs of primitives over one iteration space: what loops are written from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from mgx_core import dtype as dt
 from mgx_core.dtype import DType
-from mgx_core.ir.instruction import Instruction
-from mgx_core.ir.module import Module
-from mgx_core.kernel import No
-from mgx_core.operation import Pointwise
-from mgx_core.scalar import Attr, Call, Cast, Const, Expr, Input, fold
-from mgx_core.shape import Shape
 
-from .primitive import COST, computed, supported
+from .primitive import COST, computed
 
-__all__ = ["Graph", "Node", "Refused", "read"]
-
-REDUCTIONS = {
-    "reduce_sum": "sum",
-    "reduce_mean": "mean",
-    "reduce_max": "max",
-    "reduce_min": "min",
-    "reduce_prod": "prod",
-}
-
-
-class Refused(Exception):
-    """The body holds something that loops are not made for; the text says what."""
+__all__ = ["Graph", "Node", "number", "walk"]
 
 
 class Node:
@@ -73,7 +55,7 @@ class Graph:
         self.outputs: list[Node] = []
         self._known: dict[Any, Node] = {}
 
-    def _node(
+    def node(
         self, kind: str, dtype: DType, args: tuple[Node, ...], extra: Any, axes: frozenset[int], level: int
     ) -> Node:
         key = (kind, dtype.name, tuple(a.ident for a in args), extra, type(extra), axes if kind == "load" else None)
@@ -86,10 +68,10 @@ class Graph:
     def load(self, param: int, dtype: DType, strides: Sequence[int]) -> Node:
         steps = tuple(0 if n == 1 else s for n, s in zip(self.dims, strides, strict=True))
         axes = frozenset(i for i, s in enumerate(steps) if s)
-        return self._node("load", dtype, (), (param, steps), axes, 0)
+        return self.node("load", dtype, (), (param, steps), axes, 0)
 
     def const(self, value: Any, dtype: DType) -> Node:
-        return self._node("const", dtype, (), repr(value), frozenset(), 0)
+        return self.node("const", dtype, (), repr(value), frozenset(), 0)
 
     def prim(self, name: str, dtype: DType, args: tuple[Node, ...]) -> Node:
         axes = frozenset[int]().union(*(a.axes for a in args))
@@ -97,7 +79,7 @@ class Graph:
             simpler = self._division(args)
             if simpler is not None:
                 return simpler
-        return self._node("prim", dtype, args, name, axes, max((a.level for a in args), default=0))
+        return self.node("prim", dtype, args, name, axes, max((a.level for a in args), default=0))
 
     def _division(self, args: tuple[Node, ...]) -> Node | None:
         """1 / (1 + exp(-x)) as one primitive."""
@@ -121,16 +103,16 @@ class Graph:
         if source is to or (computed(source) is to):
             return x
         if x.kind == "const":
-            number: Any = _number(x)
+            value: Any = number(x)
             with np.errstate(all="ignore"):
                 from mgx_core.scalar import convert
 
-                made = convert(np.asarray(number, computed(source).numpy), to)
+                made = convert(np.asarray(value, computed(source).numpy), to)
             return self.const(made.astype(computed(to).numpy).item(), computed(to))
-        return self._node("convert", computed(to), (x,), to.name, x.axes, x.level)
+        return self.node("convert", computed(to), (x,), to.name, x.axes, x.level)
 
     def reduce(self, kind: str, x: Node, dtype: DType) -> Node:
-        return self._node("reduce", computed(dtype), (x,), kind, x.axes - self.reduced, x.level + 1)
+        return self.node("reduce", computed(dtype), (x,), kind, x.axes - self.reduced, x.level + 1)
 
     def reached(self) -> list[Node]:
         """Every node that the outputs need, operands first."""
@@ -147,7 +129,7 @@ class Graph:
         return list(order.values())
 
 
-def _number(node: Node) -> Any:
+def number(node: Node) -> Any:
     text = node.extra
     return {"True": True, "False": False}[text] if text in ("True", "False") else _parse(text)
 
@@ -157,218 +139,6 @@ def _parse(text: str) -> Any:
         return int(text)
     except ValueError:
         return float(text)
-
-
-class _Tree:
-    """A value of the body before it is placed in the iteration space: how to make its node, and its strided leaves.
-
-    Views are pushed down to the leaves; a reduction is a leaf whose strides name the axes that it follows.
-    """
-
-    __slots__ = ("args", "build", "leaf", "shape")
-
-    def __init__(
-        self, shape: Shape, build: Callable[..., Node], args: tuple[_Tree, ...] = (), leaf: bool = False
-    ) -> None:
-        self.shape = shape
-        self.build = build
-        self.args = args
-        self.leaf = leaf
-
-
-def read(body: Module, inputs: Sequence[Shape], dims: Sequence[int], axes: Sequence[int] = ()) -> Graph:
-    """The graph of a body whose parameters have the given strided shapes.  Errors: Refused with the reason."""
-    return _Reader(body, inputs, dims, axes).run()
-
-
-class _Reader:
-    def __init__(self, body: Module, inputs: Sequence[Shape], dims: Sequence[int], axes: Sequence[int]) -> None:
-        self.inputs = inputs
-        self.graph = Graph(dims, frozenset(axes))
-        self.body = body
-        self.kept = tuple(1 if i in self.graph.reduced else n for i, n in enumerate(dims))
-        self.held: dict[Instruction, _Tree] = {}
-        self.placed: dict[tuple[int, int], Node] = {}
-        self.trees: list[_Tree] = []  # keeps ids of trees from being used again
-
-    def run(self) -> Graph:
-        parameters = list(self.body.parameters.values())
-        if len(parameters) != len(self.inputs):
-            raise Refused(f"the body takes {len(parameters)} values, shapes are given for {len(self.inputs)}")
-        body = self.body
-        if any(p.shape.dims != x.dims for p, x in zip(parameters, self.inputs, strict=True)):
-            fresh = {p.op.label: x.as_standard() for p, x in zip(parameters, self.inputs, strict=True)}  # type: ignore[attr-defined]
-            body = body.clone(parameters=fresh)
-        at = 0
-        for ins in body:
-            if ins.is_param:
-                self.held[ins] = self._leaf(at, self.inputs[at])
-                at += 1
-            elif not ins.is_return and not ins.is_absent:
-                self.held[ins] = self._tree(ins)
-        self.graph.outputs = [self._place(self.held[o]) for o in body.outputs]
-        return self.graph
-
-    def _keep(self, tree: _Tree) -> _Tree:
-        self.trees.append(tree)
-        return tree
-
-    def _leaf(self, param: int, shape: Shape) -> _Tree:
-        if not supported(shape.dtype):
-            raise Refused(f"loops do not compute with {shape.dtype}")
-
-        def build(tree: _Tree) -> Node:
-            lens, steps = tree.shape.lens(), tree.shape.strides()
-            if tree.shape.elements() == 1:
-                lens = steps = [1] * len(self.graph.dims)
-            return self.graph.load(param, shape.dtype, [0 if n == 1 else s for n, s in zip(lens, steps, strict=True)])
-
-        return self._keep(_Tree(shape, build, leaf=True))
-
-    def _tree(self, ins: Instruction) -> _Tree:
-        op = ins.op
-        if ins.literal is not None:
-            return self._literal(ins)
-        if isinstance(op, Pointwise):
-            return self._pointwise(ins)
-        if op.name in REDUCTIONS:
-            return self._reduction(ins)
-        if op.name == "identity":
-            return self.held[ins.inputs[0]]
-        if getattr(op, "view", None) is not None and len(ins.inputs) == 1:
-            return self._viewed(self.held[ins.inputs[0]], op)
-        raise Refused(f"{op.name} is no pointwise op, reduction or view")
-
-    def _literal(self, ins: Instruction) -> _Tree:
-        value = np.asarray(ins.literal.value) if ins.literal is not None else np.asarray(0)
-        if value.size != 1 or not supported(ins.shape.dtype):
-            raise Refused(f"a literal {ins.shape} in the body")
-        dtype = ins.shape.dtype
-        number = value.reshape(()).astype(computed(dtype).numpy).item()
-        return self._keep(_Tree(ins.shape, lambda tree: self.graph.const(number, computed(dtype)), leaf=True))
-
-    def _viewed(self, tree: _Tree, op: Any) -> _Tree:
-        if tree.leaf:
-            found = op.view(tree.shape)
-            if found is None:
-                raise Refused(f"{op.name} of {tree.shape} is no view")
-            offset, shape = found
-            if offset:
-                raise Refused(f"{op.name} cuts into an input")
-            return self._keep(_Tree(shape, tree.build, leaf=True))
-        return self._keep(_Tree(op.infer(tree.shape), tree.build, tuple(self._viewed(a, op) for a in tree.args)))
-
-    def _pointwise(self, ins: Instruction) -> _Tree:
-        args = tuple(self.held[i] for i in ins.inputs)
-        result = ins.shape
-        if not supported(result.dtype) or any(not supported(i.shape.dtype) for i in ins.inputs):
-            raise Refused(f"loops do not compute {ins.op.name} of {ins.inputs[0].shape.dtype} to {result.dtype}")
-        op: Any = ins.op
-        stored = [i.shape.dtype for i in ins.inputs]
-
-        def build(*nodes: Node) -> Node:
-            return _expression(self.graph, type(op).scalar, nodes, stored, op, result.dtype)
-
-        return self._keep(_Tree(Shape.of(result.dtype, result.dims), build, args))
-
-    def _reduction(self, ins: Instruction) -> _Tree:
-        graph = self.graph
-        source = ins.inputs[0]
-        rank = len(source.shape.dims)
-        axes = {a % rank for a in getattr(ins.op, "axes", ())} or set(range(rank))
-        if len(ins.inputs) != 1 or tuple(source.shape.dims) != graph.dims or axes != graph.reduced:
-            raise Refused(
-                f"{ins.op.name} over {sorted(axes)} of {source.shape} in a group over {sorted(graph.reduced)}"
-            )
-        kind = REDUCTIONS[ins.op.name]
-        dtype = ins.shape.dtype
-        if kind == "mean" and not dtype.is_float:
-            raise Refused("means of integers")
-        node = graph.reduce(kind, self._place(self.held[source]), dtype)
-        codes = Shape(dtype, self.kept, [i + 1 for i in range(rank)]) if rank else Shape(dtype, ())
-
-        def fixed(tree: _Tree) -> Node:
-            for axis, (n, step) in enumerate(zip(tree.shape.lens(), tree.shape.strides(), strict=True)):
-                if n != 1 and step not in (0, axis + 1):
-                    raise Refused("a reduction's result is used along another axis")
-            return node
-
-        return self._keep(_Tree(codes, fixed, leaf=True))
-
-    def _place(self, tree: _Tree) -> Node:
-        """The node of a value whose dims are the iteration space's, or those of the reductions."""
-        found = self.placed.get((id(tree), 0))
-        if found is not None:
-            return found
-        dims = tuple(tree.shape.dims)
-        if dims not in (self.graph.dims, self.kept) and not (tree.leaf and tree.shape.elements() == 1 and not dims):
-            raise Refused(f"a value of dims {list(dims)} in a group over {list(self.graph.dims)}")
-        node = tree.build(tree) if tree.leaf else tree.build(*(self._place(a) for a in tree.args))
-        self.placed[(id(tree), 0)] = node
-        return node
-
-
-def _expression(
-    graph: Graph, expr: Expr, nodes: Sequence[Node], stored: Sequence[DType], attributes: Any, result: DType
-) -> Node:
-    """One op's expression, by the rules of `mgx_core.scalar.evaluate`: numbers take the type of what they meet."""
-    like = computed(stored[0]) if stored else dt.float32
-
-    def leaf(e: Expr) -> Any:
-        match e:
-            case Input(index=index):
-                return nodes[index]
-            case Const(value=value):
-                return value
-            case Attr(name=name):
-                return getattr(attributes, name)
-        raise TypeError(e)
-
-    def as_node(value: Any, dtype: DType) -> Node:
-        if isinstance(value, Node):
-            return value
-        return graph.const(np.asarray(value).astype(dtype.numpy).item(), dtype)
-
-    def node(e: Call, args: list[Any]) -> Any:
-        if not any(isinstance(a, Node) for a in args):
-            from mgx_core.scalar import NUMPY, _same
-
-            given = 1 if e.primitive == "where" else 0
-            with np.errstate(all="ignore"):
-                value = NUMPY[e.primitive](*args[:given], *_same(args[given:], like.numpy))
-            return graph.const(np.asarray(value).item(), dt.of(np.asarray(value).dtype))
-        choices = args[1:] if e.primitive == "where" else args
-        known = next((a for a in reversed(choices) if isinstance(a, Node)), None)
-        if known is not None:
-            kind = computed(known.dtype)
-        else:
-            kind = dt.float32 if not like.is_float and any(isinstance(a, float) for a in choices) else like
-        operands = tuple(as_node(a, kind) for a in choices)
-        if e.primitive == "where":
-            condition = args[0] if isinstance(args[0], Node) else graph.const(bool(args[0]), dt.bool_)
-            return graph.prim("where", kind, (condition, *operands))
-        if PRIMITIVE_IS_BOOL(e.primitive):
-            return graph._node(
-                "prim", dt.bool_, operands, e.primitive, frozenset[int]().union(*(o.axes for o in operands)),
-                max(o.level for o in operands),
-            )  # fmt: skip
-        return graph.prim(e.primitive, kind, operands)
-
-    def cast(e: Cast, value: Any) -> Any:
-        to = getattr(attributes, e.to) if isinstance(e.to, str) else e.to
-        if not supported(to):
-            raise Refused(f"loops do not compute with {to}")
-        return graph.convert(as_node(value, like), to)
-
-    made = fold(expr, leaf, node, cast)
-    out = as_node(made, computed(result))
-    return out if computed(out.dtype) is computed(result) else graph.convert(out, result)
-
-
-def PRIMITIVE_IS_BOOL(name: str) -> bool:
-    from mgx_core.scalar import PRIMITIVES
-
-    return PRIMITIVES[name][1]
 
 
 def walk(nodes: Sequence[Node]) -> Iterator[Node]:
@@ -385,7 +155,3 @@ def walk(nodes: Sequence[Node]) -> Iterator[Node]:
 
     for node in nodes:
         yield from visit(node)
-
-
-def refused(error: Refused) -> No:
-    return No(str(error))

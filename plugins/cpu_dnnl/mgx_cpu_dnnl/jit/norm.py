@@ -12,8 +12,8 @@ from mgx_core.operation import Operation, Pointwise
 from mgx_core.ops.norm import GroupNorm
 from mgx_core.shape import Shape
 
+from .body import REDUCTIONS
 from .engine import Engine
-from .graph import REDUCTIONS
 from .kernel import JitKernel
 from .pointwise import compile_pointwise
 from .reduce import compile_reduce

@@ -15,9 +15,10 @@ from mgx_core.ir.module import Module
 from mgx_core.kernel import No
 from mgx_core.shape import Shape
 
+from .body import Refused, read
 from .code import BITS
 from .engine import Engine
-from .graph import Graph, Node, Refused, read, walk
+from .graph import Graph, Node, walk
 from .kernel import JitKernel
 from .primitive import elem_of, supported
 from .scope import loop_mode

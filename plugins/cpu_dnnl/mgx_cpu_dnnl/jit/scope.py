@@ -9,7 +9,7 @@ from mgx_core import dtype as dt
 
 from . import primitive
 from .code import Code, V
-from .graph import Node
+from .graph import Node, number
 from .primitive import computed, elem_of
 
 __all__ = ["Scope", "loop_mode", "loop_width"]
@@ -99,9 +99,8 @@ class Scope:
         match node.kind:
             case "const":
                 from .code import constant
-                from .graph import _number
 
-                return constant(_number(node), elem_of(node.dtype), self.n)
+                return constant(number(node), elem_of(node.dtype), self.n)
             case "load":
                 return self.load(node)
             case "convert":
@@ -120,9 +119,7 @@ class Scope:
     def _quick_division(self, node: Node) -> V | None:
         c, (a, b) = self.c, node.args
         if b.kind == "const":
-            from .graph import _number
-
-            by = float(_number(b))
+            by = float(number(b))
             x = self.value(a)
             if by != 0 and math.isfinite(by) and 1e-30 < abs(by) < 1e30 and (self.n or math.frexp(by)[0] == 0.5):
                 return c.op("fmul", x, c.const(1.0 / by, x))

@@ -34,7 +34,7 @@ def simplify(graph: Graph) -> None:
         if extra == node.extra and all(a is b for a, b in zip(args, node.args, strict=True)):
             went[node.ident] = node
         else:
-            went[node.ident] = graph._node(node.kind, node.dtype, args, extra, node.axes, node.level)
+            went[node.ident] = graph.node(node.kind, node.dtype, args, extra, node.axes, node.level)
     graph.outputs = [went[o.ident] for o in graph.outputs]
 
 

@@ -13,7 +13,8 @@ from ..kernel import CpuKernel, Emit
 __all__ = ["FLOATS", "NUMBERS", "offer", "only"]
 
 FLOATS = frozenset({dt.float32, dt.bfloat16})
-NUMBERS = frozenset({dt.float32, dt.float64, dt.bfloat16, dt.float16, dt.int8, dt.uint8, dt.int16, dt.uint16, dt.int32, dt.uint32, dt.int64, dt.uint64, dt.bool_})  # fmt: skip
+INTEGERS = frozenset({dt.int8, dt.uint8, dt.int16, dt.uint16, dt.int32, dt.uint32, dt.int64, dt.uint64})
+NUMBERS = FLOATS | INTEGERS | {dt.float64, dt.float16, dt.bool_}
 
 Check = Callable[[Any, Sequence[Any], Sequence[Any]], "No | None"]
 

@@ -171,6 +171,8 @@ def _result_types(parser: GraphParser, node: Node, error: MgxError) -> tuple[Any
         raise error from None
     bound: dict[str, AnyShape] = {}
     formals = list(schema.inputs)
+    if (not formals and node.proto.input) or (not schema.outputs and node.outputs):
+        raise error from None
     for position, name in enumerate(node.proto.input):
         formal = formals[min(position, len(formals) - 1)]
         found = parser.find(name) if name else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,10 @@ from mgx_core.interpret import Interpreter
 __all__ = ["Known"]
 
 SMALL = 1 << 12  # elements of a value that is worth knowing as extents
-MOVES = {"gather", "slice", "concat", "reshape", "squeeze", "unsqueeze", "transpose", "multibroadcast", "identity", "contiguous", "flatten", "step", "reverse", "broadcast", "scalar", "get_tuple_elem", "split"}  # fmt: skip
+MOVES = {
+    "gather", "slice", "concat", "reshape", "squeeze", "unsqueeze", "transpose", "multibroadcast", "identity", "contiguous",
+    "flatten", "step", "reverse", "broadcast", "scalar", "get_tuple_elem", "split",
+}  # fmt: skip
 
 
 def _each(function: Callable[..., Any], count: int) -> Callable[..., Any]:
@@ -60,22 +63,23 @@ class Known:
         if ins.literal is not None:
             value = ins.literal.value
             return value if isinstance(value, np.ndarray) else None
-        if ins in self._constants:
-            return self._constants[ins]
+        if ins not in self._constants:
+            _settle(ins, self._constants, _foldable_inputs, self._find_constant)
+        return self._constants[ins]
+
+    def _find_constant(self, ins: Instruction) -> Array | None:
         found = self._evaluate(ins)
         if found is None and isinstance(ins.result, Shape) and ins.result.dtype.is_integer:
             extents = self.extents(ins)
             if extents is not None and not any(isinstance(d, Sym) for d in extents.reshape(-1)):
-                found = extents.astype(ins.result.dtype.numpy)
-        self._constants[ins] = found
+                try:
+                    found = extents.astype(ins.result.dtype.numpy)
+                except (OverflowError, TypeError, ValueError):
+                    return None
         return found
 
     def _evaluate(self, ins: Instruction) -> Array | None:
-        if ins.is_param or ins.modules or ins.op.random or ins.op.effect or not hasattr(ins.op, "compute"):
-            return None
-        if not isinstance(ins.result, Shape) or not ins.result.ranked or ins.result.dynamic() or not ins.inputs:
-            return None
-        if ins.result.elements() > SMALL:
+        if not _foldable(ins):
             return None
         args = []
         for i in ins.inputs:
@@ -95,7 +99,7 @@ class Known:
     def extents(self, ins: Instruction) -> Array | None:
         """The value of a small integer instruction as an object array of extents (or booleans, inside conditions)."""
         if ins not in self._extents:
-            self._extents[ins] = self._find_extents(ins)
+            _settle(ins, self._extents, _extent_inputs, self._find_extents)
         return self._extents[ins]
 
     def _find_extents(self, ins: Instruction) -> Array | None:
@@ -132,6 +136,47 @@ class Known:
             return np.asarray(ins.op.evaluate(args), dtype=object).reshape(shape.lens())
         except (MgxError, LookupError, TypeError, ValueError, IndexError):
             return None
+
+
+def _settle(
+    ins: Instruction,
+    known: dict[Instruction, Array | None],
+    inputs: Callable[[Instruction], Iterable[Instruction]],
+    find: Callable[[Instruction], Array | None],
+) -> None:
+    """Find what is known of `ins`, after all that it depends on, however long the chain."""
+    stack = [ins]
+    while stack:
+        at = stack[-1]
+        if at not in known:
+            missing = [i for i in inputs(at) if i not in known and i.literal is None]
+            if missing:
+                stack += missing
+                continue
+            known[at] = find(at)
+        stack.pop()
+
+
+def _foldable(ins: Instruction) -> bool:
+    """Whether its value may be worth knowing, if those of its inputs are known."""
+    if ins.is_param or ins.modules or ins.op.random or ins.op.effect or not hasattr(ins.op, "compute"):
+        return False
+    if not isinstance(ins.result, Shape) or not ins.result.ranked or ins.result.dynamic() or not ins.inputs:
+        return False
+    return ins.result.elements() <= SMALL
+
+
+def _foldable_inputs(ins: Instruction) -> list[Instruction]:
+    return [i for i in ins.inputs if not i.is_absent] if _foldable(ins) else []
+
+
+def _extent_inputs(ins: Instruction) -> list[Instruction]:
+    shape = ins.result
+    if not isinstance(shape, Shape) or not shape.ranked or shape.dynamic() or shape.elements() > SMALL:
+        return []
+    if ins.is_param or not (ins.op.name in MOVES or ins.op.name in ARITHMETIC or ins.op.name in ("convert", "reduce_prod")):
+        return []
+    return [i for i in ins.inputs if not i.is_absent]
 
 
 def _vector(dims: Any) -> Array:

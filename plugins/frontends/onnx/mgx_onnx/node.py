@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -80,7 +81,7 @@ class Node:
             return default
         kind = onnx.AttributeProto
         wanted = attribute_types(self.op_type, self.version, "" if self.domain == "ai.onnx" else self.domain).get(name)
-        if wanted is not None and wanted != a.type and a.type in (kind.FLOAT, kind.INT, kind.FLOATS, kind.INTS):
+        if wanted is not None and wanted != a.type and a.type and (self.op_type, name) not in LOOSE:
             return self._coerced(a, wanted)
         match a.type:
             case kind.FLOAT:
@@ -113,22 +114,27 @@ class Node:
     def _coerced(self, a: onnx.AttributeProto, wanted: int) -> Any:
         """A number where the standard has another kind of number, or a list of one; exporters are lax about that."""
         kind = onnx.AttributeProto
-        values: list[Any] = [onnx.helper.get_attribute_value(a)] if a.type in (kind.FLOAT, kind.INT) else list(a.floats or a.ints)
-        if wanted in (kind.INT, kind.INTS) and all(float(v).is_integer() for v in values):
+        numbers, one, many = (kind.FLOAT, kind.INT, kind.FLOATS, kind.INTS), (kind.FLOAT, kind.INT), (kind.FLOATS, kind.INTS)
+        if a.type not in numbers or wanted not in numbers:
+            if {a.type, wanted} == {kind.STRING, kind.STRINGS}:
+                words = [self._decoded(w, a.name) for w in (a.strings or [a.s])]
+                if wanted == kind.STRINGS or len(words) == 1:
+                    return words if wanted == kind.STRINGS else words[0]
+            names = kind.AttributeType
+            got = names.Name(a.type) if a.type in names.values() else a.type
+            raise self.error(f"attribute {a.name!r} must be of type {names.Name(wanted)}, got {got}")
+        values: list[Any] = [a.f if a.type == kind.FLOAT else a.i] if a.type in one else list(a.floats or a.ints)
+        if wanted in (kind.INT, kind.INTS):
+            if not all(math.isfinite(v) and float(v).is_integer() for v in values):
+                raise self.error(f"attribute {a.name!r} must hold integers, got {values}")
             values = [int(v) for v in values]
-        elif wanted in (kind.FLOAT, kind.FLOATS):
+        else:
             values = [float(v) for v in values]
-        elif wanted in (kind.INT, kind.INTS):
-            raise self.error(f"attribute {a.name!r} must hold integers, got {values}")
-        if wanted in (kind.INTS, kind.FLOATS):
+        if wanted in many:
             return values
-        if wanted in (kind.INT, kind.FLOAT):
-            if len(values) != 1:
-                raise self.error(f"attribute {a.name!r} must be one number, got {values}")
-            return values[0]
-        if (self.op_type, a.name) in LOOSE:
-            return values[0] if len(values) == 1 else values
-        raise self.error(f"attribute {a.name!r} must be of type {kind.AttributeType.Name(wanted)}, got {values}")
+        if len(values) != 1:
+            raise self.error(f"attribute {a.name!r} must be one number, got {values}")
+        return values[0]
 
     def _untyped(self, a: onnx.AttributeProto, default: Any) -> Any:
         """Old exporters leave the type out: take the one field that is filled."""

@@ -26,6 +26,8 @@ from .tensors import DataFolder, shape_of_type, sparse_array, tensor_array
 __all__ = ["GraphParser", "ModelContext"]
 
 DEFAULT = ("", "ai.onnx")
+# what converters run into where a node is not as the standard says
+MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass
@@ -281,16 +283,14 @@ class GraphParser:
             if not context.deferring:
                 raise error.located(repr(node)) from None
             self._roll_back(mark)
-            from .deferred import defer
-
-            results = defer(self, node, error)
+            results = self._defer(node, error)
         except MgxError as error:
             raise error.located(repr(node)) from None
         except MemoryError as error:
             raise DeviceError(f"not enough memory while parsing: {error}").located(repr(node)) from None
         except RecursionError:
             raise ParseError("the model nests too deeply").located(repr(node)) from None
-        except (IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError, ZeroDivisionError, AssertionError) as e:
+        except MALFORMED as e:
             raise ParseError(f"malformed node: {type(e).__name__}: {e}").located(repr(node)) from e
         if len(results) < node.outputs:
             raise node.error(f"gives {len(results)} outputs, {node.outputs} are named")
@@ -299,6 +299,17 @@ class GraphParser:
                 if name in self.scope:
                     raise node.error(f"output {name!r} is defined already")
                 self.scope[name] = result
+
+    def _defer(self, node: Node, error: UnrankedError) -> Sequence[Instruction | None]:
+        """The node, put off until its ranks are known."""
+        from .deferred import defer
+
+        try:
+            return defer(self, node, error)
+        except MgxError as refused:
+            raise refused.located(repr(node)) from None
+        except (LookupError, TypeError, ValueError, AttributeError) as e:
+            raise ParseError(f"malformed node: {type(e).__name__}: {e}").located(repr(node)) from e
 
     def _roll_back(self, mark: Instruction | None) -> None:
         """Take back what a converter built before it gave up."""

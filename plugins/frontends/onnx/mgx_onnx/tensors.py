@@ -60,10 +60,14 @@ class DataFolder:
             raise ParseError(f"external data {location!r} needs a folder: parse from a file, or give external_data_path")
         if os.path.isabs(location) or "\x00" in location or ".." in Path(location).parts or "\\" in location:
             raise ParseError(f"external data {location!r} leads outside the model's folder")
-        file = (self.path / location).resolve()
+        try:
+            file = (self.path / location).resolve()
+            found = file.is_file()
+        except (OSError, RuntimeError, ValueError) as error:  # loops of links, names that no file system has
+            raise ParseError(f"external data {location[:100]!r} cannot be read: {type(error).__name__}") from None
         if not file.is_relative_to(self.path):
             raise ParseError(f"external data {location!r} leads outside the model's folder")
-        if not file.is_file():
+        if not found:
             raise ParseError(f"external data {location!r} is not a file in the model's folder")
         try:
             offset = int(entry.get("offset", "0"))

@@ -16,8 +16,6 @@ from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tens
 
 __all__ = ["attention_kernel"]
 
-QUERIES = 64  # a block's queries on matrix units: 16 for each of four waves
-
 
 def attention_kernel(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     types = {p.tensor(a).dtype for a in (p.q, p.k, p.v)} | {p.out.dtype}
@@ -57,10 +55,16 @@ def _batch_setup(p: Pattern, index: str) -> list[str]:
     ]
 
 
-def _logit(p: Pattern, product: str) -> list[str]:
-    """Statements that set `product` (code of an lvalue) to the logit; -inf for keys that do not count."""
+def _logit(p: Pattern, product: str, rows: int = 0, keys: int = 0) -> list[str]:
+    """Statements that set `product` (code of an lvalue) to the logit; -inf for keys that do not count.
+
+    rows, keys: sizes of the tiles that cover queries and keys; where they fit, nothing needs to be left out.
+    """
     lines, code = p.logits()
-    inside = " && ".join(x for x in (f"col < {p.t}u", f"row < {p.s}u", p.keep) if x)
+    edges = [f"col < {p.t}u"] * (not keys or p.t % keys != 0) + [f"row < {p.s}u"] * (not rows or p.s % rows != 0)
+    inside = " && ".join(x for x in (*edges, p.keep) if x)
+    if not inside:
+        return [f"const float s = {product};", *lines, f"{product} = {code};"]
     return [
         "float z = (float)-m::inf();",
         f"if ({inside}) {{",
@@ -78,16 +82,20 @@ def _copy_tile(p: Pattern, tensor: Tensor, strides: Sequence[int], target: str, 
     t = stored(tensor.dtype)
     step = 16 // tensor.dtype.size
     if aligned(tensor, [*strides[:-1], strides[-1]], 0, step) and real % step == 0 and columns % step == 0:
-        return [
+        head = [
             f"for (u32 x = threadIdx.x; x < {rows * columns // step}u; x += {threads}u) {{",
             f"  const u32 r = x / {columns // step}u, c = x % {columns // step}u * {step}u;",
             f"  const bool in = {first} + r < {limit}u && c < {real}u;",
+        ]
+        place = f"{source} + (u64)({first} + r) * {strides[-2]}u + c"
+        if ld % step == 0:
+            return [*head, f"  async_copy16(&{target}[r * {ld} + c], {place}, in);", "}"]
+        return [
+            *head,
             f"  vec<{t}, {step}> w;",
-            f"  if (in) w = ldv<{t}, {step}>({source} + (u64)({first} + r) * {strides[-2]}u + c);",
+            f"  if (in) w = ldv<{t}, {step}>({place});",
             f"  else UNROLL for (int i = 0; i < {step}; ++i) w.v[i] = convert<{t}>(0.f);",
-            f"  stv<{t}, {step}>(&{target}[r * {ld} + c], w);"
-            if ld % step == 0
-            else f"  UNROLL for (int i = 0; i < {step}; ++i) {target}[r * {ld} + c + i] = w.v[i];",
+            f"  UNROLL for (int i = 0; i < {step}; ++i) {target}[r * {ld} + c + i] = w.v[i];",
             "}",
         ]
     across = strides[-1] != 1 and strides[-2] == 1  # keys lie along memory
@@ -105,25 +113,35 @@ def _copy_tile(p: Pattern, tensor: Tensor, strides: Sequence[int], target: str, 
 # matrix units ------------------------------------------------------------------------------------------------------------
 
 
-def _tiles(p: Pattern, traits: DeviceTraits) -> KernelSource:
+def _tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     t = stored(p.out.dtype)
     d, e = ceil_div(p.d, 16) * 16, ceil_div(p.e, 16) * 16
     keys = 64 if max(d, e) <= 128 else 32
     waves = 4
+    while waves > 1 and ceil_div(p.s, 16 * waves) * _heads(p) < traits.sm_count:
+        waves //= 2
+    queries = 16 * waves
     threads = waves * traits.wave
     ldk, ldv = d + 8, e + 8
-    room = max(keys, QUERIES) * ldk  # the queries pass through the keys' memory
+    buffers = 2 if (2 * keys * ldk + keys * ldv + waves * 256) * 2 <= min(traits.shared_bytes, 48 * 1024) else 1
+    room = max(keys, queries) * ldk  # the queries pass through the keys' memory
     nk, nd, ne = keys // 16, d // 16, e // 16
+
+    def load_keys(first: str, target: str) -> list[str]:
+        return _copy_tile(p, p.tensor(p.k), p.k.strides, target, "k", keys, p.d, first, p.t, d, ldk, threads)
+
     lines = [
-        f"const u32 first = blockIdx.x * {QUERIES}u, wave = threadIdx.x / WAVE;  // 16 queries a wave",
+        f"const u32 first = blockIdx.x * {queries}u, wave = threadIdx.x / WAVE;  // 16 queries a wave",
         *_batch_setup(p, "blockIdx.y"),
-        f"SHARED({t}, keys, [{room}]);",
+        f"SHARED({t}, keys, [{buffers}][{room}]);",
         f"SHARED({t}, values, [{keys * ldv}]);",
         f"SHARED({t}, scratch, [{waves}][256]);",
-        *_copy_tile(p, p.tensor(p.q), p.q.strides, "keys", "q", QUERIES, p.d, "first", p.s, d, ldk, threads),
+        *_copy_tile(p, p.tensor(p.q), p.q.strides, "keys[0]", "q", queries, p.d, "first", p.s, d, ldk, threads),
+        "async_commit();",
+        "async_wait<0>();",
         "__syncthreads();",
         f"frag_a<{t}> qf[{nd}];",
-        f"UNROLL for (int i = 0; i < {nd}; ++i) frag_load_a_shared(qf[i], keys + wave * 16 * {ldk} + i * 16, {ldk});",
+        f"UNROLL for (int i = 0; i < {nd}; ++i) frag_load_a_shared(qf[i], keys[0] + wave * 16 * {ldk} + i * 16, {ldk});",
         f"frag_c of[{ne}];",
         f"UNROLL for (int i = 0; i < {ne}; ++i) frag_fill(of[i], 0.f);",
         "float top[FRAG_ROWS], sum[FRAG_ROWS];",
@@ -131,27 +149,43 @@ def _tiles(p: Pattern, traits: DeviceTraits) -> KernelSource:
     ]
     limit = f"{p.t}u"
     if p.causal_offset is not None:
-        lines.append(
-            f"const i64 seen = (i64)first + {QUERIES + p.causal_offset};  // keys that any of the queries attends"
-        )
-        lines.append(f"const u32 last = seen < 0 ? 0u : seen < {p.t} ? (u32)seen : {p.t}u;")
+        lines += [
+            f"const i64 seen = (i64)first + {queries + p.causal_offset};  // keys that any of the queries attends",
+            f"const u32 last = seen < 0 ? 0u : seen < {p.t} ? (u32)seen : {p.t}u;",
+        ]
         limit = "last"
+    values = _copy_tile(p, p.tensor(p.v), p.v.strides, "values", "v", keys, p.e, "key", p.t, e, ldv, threads)
+    if buffers == 2:  # the next keys are on their way while these are used
+        lines += ["__syncthreads();", *load_keys("0u", "keys[0]"), "async_commit();"]
+        fetch = [
+            *values,
+            "async_commit();",
+            f"if (key + {keys}u < {limit}) {{",
+            *(f"  {x}" for x in load_keys(f"key + {keys}u", f"keys[(key / {keys}u + 1) % 2]")),
+            "}",
+            "async_commit();",
+            "async_wait<2>();",
+        ]
+        now, arrived = f"keys[key / {keys}u % 2]", "async_wait<1>();"
+    else:
+        fetch = [*load_keys("key", "keys[0]"), "async_commit();", *values, "async_commit();", "async_wait<1>();"]
+        now, arrived = "keys[0]", "async_wait<0>();"
     loop = [
+        "__syncthreads();  // what was read before may be overwritten",
+        *fetch,
         "__syncthreads();",
-        *_copy_tile(p, p.tensor(p.k), p.k.strides, "keys", "k", keys, p.d, "key", p.t, d, ldk, threads),
-        *_copy_tile(p, p.tensor(p.v), p.v.strides, "values", "v", keys, p.e, "key", p.t, e, ldv, threads),
-        "__syncthreads();",
+        f"const {t}* const these = {now};",
         f"frag_c sf[{nk}];",
         f"UNROLL for (int n = 0; n < {nk}; ++n) {{",
         "  frag_fill(sf[n], 0.f);",
         f"  UNROLL for (int i = 0; i < {nd}; ++i) {{",
         f"    frag_b<{t}> kf;",
-        f"    frag_load_bt_shared(kf, keys + n * 16 * {ldk} + i * 16, {ldk});",
+        f"    frag_load_bt_shared(kf, these + n * 16 * {ldk} + i * 16, {ldk});",
         "    frag_mma(sf[n], qf[i], kf);",
         "  }",
         "  UNROLL for (int i = 0; i < FRAG_C; ++i) {",
         "    const u32 row = first + wave * 16 + frag_row(i), col = key + n * 16 + frag_col(i);",
-        *(f"    {line}" for line in _logit(p, "sf[n].x[i]")),
+        *(f"    {line}" for line in _logit(p, "sf[n].x[i]", queries, keys)),
         "  }",
         "}",
         "float now[FRAG_ROWS], part[FRAG_ROWS];",
@@ -166,6 +200,8 @@ def _tiles(p: Pattern, traits: DeviceTraits) -> KernelSource:
         f"  UNROLL for (int j = 0; j < {ne}; ++j)",
         "    UNROLL for (int i = 0; i < FRAG_C; ++i) if (frag_slot(i) == (u32)r) of[j].x[i] *= less;",
         "}",
+        arrived,
+        "__syncthreads();",
         f"UNROLL for (int n = 0; n < {nk}; ++n) {{",
         "  UNROLL for (int i = 0; i < FRAG_C; ++i) {",
         "    sf[n].x[i] = fast::exp(sf[n].x[i] - now[frag_slot(i)]);",
@@ -183,31 +219,34 @@ def _tiles(p: Pattern, traits: DeviceTraits) -> KernelSource:
     ]
     empty = "0.f" if p.zero else "m::nan()"
     row, column = p.o[-2], p.o[-1]
+    result = f"(total > 0.f ? of[j].x[i] * share : {empty})"
     lines += [
         f"for (u32 key = 0; key < {limit}; key += {keys}u) {{",
         *(f"  {line}" for line in loop),
         "}",
         "UNROLL for (int i = 0; i < FRAG_C; ++i) {",
         "  const u32 row = first + wave * 16 + frag_row(i);",
-        "  const float total = sum[frag_slot(i)];",
+        "  const float total = sum[frag_slot(i)], share = 1.f / total;",
         f"  if (row < {p.s}u)",
         f"    UNROLL for (int j = 0; j < {ne}; ++j) {{",
         "      const u32 c = j * 16 + frag_col(i);",
-        f"      if (c < {p.e}u) o[(u64)row * {row}u + (u64)c * {column}u] = "
-        f"{written(f'(total > 0.f ? of[j].x[i] / total : {empty})', p.out.dtype)};",
+        f"      if (c < {p.e}u) o[(u64)row * {row}u + (u64)c * {column}u] = {written(result, p.out.dtype)};",
         "    }",
         "}",
     ]
-    return _finished(p, lines, (ceil_div(p.s, QUERIES), _heads(p), 1), threads)
+    blocks = 4 if waves == 4 and max(d, e) <= 64 else 0
+    return _finished(p, lines, (ceil_div(p.s, queries), _heads(p), 1), threads, blocks)
 
 
-def _finished(p: Pattern, lines: list[str], grid: tuple[int, int, int], threads: int) -> KernelSource | No:
+def _finished(
+    p: Pattern, lines: list[str], grid: tuple[int, int, int], threads: int, blocks: int = 0
+) -> KernelSource | No:
     if grid[1] > 65535:  # more heads than the grid's second axis takes
         lines = [line.replace("blockIdx.y", "blockIdx.x").replace("@x", "blockIdx.y") for line in
                  (line.replace("blockIdx.x", "@x") for line in lines)]  # fmt: skip
         grid = (grid[1], grid[0], 1)
     parameters, buffers = pointers(p.inputs, [p.out])
-    text = kernel(NAME, parameters, lines, threads)
+    text = kernel(NAME, parameters, lines, threads, blocks)
     launch = KernelLaunch(NAME, grid, (threads, 1, 1), tuple(buffers))
     return finish("attention", text, [launch], p.inputs, [p.out], flops=_flops(p))
 
@@ -216,37 +255,28 @@ def _finished(p: Pattern, lines: list[str], grid: tuple[int, int, int], threads:
 
 
 def _floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
-    """Blocks of queries against blocks of 32 keys, 256 threads as 16 x 16, each with a few rows and columns."""
+    """Blocks of queries against blocks of keys, 256 threads as 16 x 16, each with a few rows and columns.
+
+    Operands come from shared memory four neighbours at a time where head sizes allow.
+    """
     queries, keys = (64, 32) if max(p.d, p.e) <= 64 else (32, 32)
-    wide = max(p.d, p.e)
-    if wide > 128:
+    if max(p.d, p.e) > 128:
         queries, keys = 16, 16
     rows, columns = queries // 16, keys // 16
+    by_four, wide = p.d % 4 == 0, p.e % 64 == 0
     out = ceil_div(p.e, 16)
-    ld = p.d + 1
-    room = keys * max(ld, p.e + 1)
-    if (queries * ld + room + queries * (keys + 1)) * 4 > traits.shared_bytes:
-        return No(f"attention over heads of {wide} floats needs more shared memory than there is")
+    ld, lv, lw = (p.d + 4 if by_four else p.d + 1), p.e + 4 - p.e % 4, keys + 4
+    room = keys * max(ld, lv)
+    if (queries * ld + room + queries * lw) * 4 > min(traits.shared_bytes, 48 * 1024):
+        return No(f"attention over heads of {max(p.d, p.e)} floats needs more shared memory than there is")
+    arrived = ["async_commit();", "async_wait<0>();", "__syncthreads();"]
     lines = [
         f"const u32 first = blockIdx.x * {queries}u, tx = threadIdx.x % 16u, ty = threadIdx.x / 16u;",
         *_batch_setup(p, "blockIdx.y"),
         f"SHARED(float, asked, [{queries * ld}]);",
         f"SHARED(float, keys, [{room}]);  // then the values",
-        f"SHARED(float, weights, [{queries * (keys + 1)}]);",
-        *_copy_tile(
-            p,
-            p.tensor(p.q),
-            [*p.q.strides[:-1], p.q.strides[-1]],
-            "asked",
-            "q",
-            queries,
-            p.d,
-            "first",
-            p.s,
-            p.d,
-            ld,
-            256,
-        ),
+        f"SHARED(float, weights, [{queries * lw}]);",
+        *_copy_tile(p, p.tensor(p.q), p.q.strides, "asked", "q", queries, p.d, "first", p.s, p.d, ld, 256),
         f"float acc[{rows}][{out}], top[{rows}], sum[{rows}];",
         f"UNROLL for (int r = 0; r < {rows}; ++r) {{",
         "  top[r] = (float)-m::inf(); sum[r] = 0.f;",
@@ -255,31 +285,70 @@ def _floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     ]
     limit = f"{p.t}u"
     if p.causal_offset is not None:
-        lines.append(
-            f"const i64 seen = (i64)first + {queries + p.causal_offset};  // keys that any of the queries attends"
-        )
-        lines.append(f"const u32 last = seen < 0 ? 0u : seen < {p.t} ? (u32)seen : {p.t}u;")
+        lines += [
+            f"const i64 seen = (i64)first + {queries + p.causal_offset};  // keys that any of the queries attends",
+            f"const u32 last = seen < 0 ? 0u : seen < {p.t} ? (u32)seen : {p.t}u;",
+        ]
         limit = "last"
+    step = 4 if by_four else 1
+    lane = ".v[x]" if by_four else ""
+    own = "vec<float, 4>" if by_four else "float"
+
+    def fetch(place: str) -> str:
+        return f"ldv<float, 4>({place})" if by_four else f"*({place})"
+
+    products = [
+        f"for (u32 i = 0; i < {p.d}u; i += {step}) {{",
+        f"  {own} b[{columns}];",
+        f"  UNROLL for (int c = 0; c < {columns}; ++c) b[c] = {fetch(f'keys + (c * 16 + tx) * {ld} + i')};",
+        f"  UNROLL for (int r = 0; r < {rows}; ++r) {{",
+        f"    const {own} a = {fetch(f'asked + (ty * {rows} + r) * {ld} + i')};",
+        f"    UNROLL for (int c = 0; c < {columns}; ++c)",
+        f"      UNROLL for (int x = 0; x < {step}; ++x) sf[r][c] = m::fma(a{lane}, b[c]{lane}, sf[r][c]);",
+        "  }",
+        "}",
+    ]
+    if wide:
+        sums = [
+            f"for (u32 i = 0; i < {keys}u; i += 4) {{",
+            f"  vec<float, 4> a[{rows}];",
+            f"  UNROLL for (int r = 0; r < {rows}; ++r) a[r] = ldv<float, 4>(weights + (ty * {rows} + r) * {lw} + i);",
+            "  UNROLL for (int x = 0; x < 4; ++x)",
+            f"    UNROLL for (int j = 0; j < {p.e // 64}; ++j) {{",
+            f"      const vec<float, 4> b = ldv<float, 4>(keys + (i + x) * {lv} + j * 64 + tx * 4);",
+            f"      UNROLL for (int r = 0; r < {rows}; ++r)",
+            "        UNROLL for (int c = 0; c < 4; ++c) acc[r][j * 4 + c] = m::fma(a[r].v[x], b.v[c], acc[r][j * 4 + c]);",
+            "    }",
+            "}",
+        ]
+        column = "c / 4 * 64 + tx * 4 + c % 4"
+    else:
+        column = "c * 16 + tx"
+        guarded = f"keys[i * {lv} + {column}]"
+        guarded = guarded if out * 16 == p.e else f"{column} < {p.e}u ? {guarded} : 0.f"
+        sums = [
+            f"for (u32 i = 0; i < {keys}u; ++i) {{",
+            f"  float b[{out}];",
+            f"  UNROLL for (int c = 0; c < {out}; ++c) b[c] = {guarded};",
+            f"  UNROLL for (int r = 0; r < {rows}; ++r) {{",
+            f"    const float a = weights[(ty * {rows} + r) * {lw} + i];",
+            f"    UNROLL for (int c = 0; c < {out}; ++c) acc[r][c] = m::fma(a, b[c], acc[r][c]);",
+            "  }",
+            "}",
+        ]
     loop = [
         "__syncthreads();",
         *_copy_tile(p, p.tensor(p.k), p.k.strides, "keys", "k", keys, p.d, "key", p.t, p.d, ld, 256),
-        "__syncthreads();",
+        *arrived,
         f"float sf[{rows}][{columns}] = {{}};",
-        f"for (u32 i = 0; i < {p.d}u; ++i) {{",
-        f"  float b[{columns}];",
-        f"  UNROLL for (int c = 0; c < {columns}; ++c) b[c] = keys[(c * 16 + tx) * {ld} + i];",
-        f"  UNROLL for (int r = 0; r < {rows}; ++r) {{",
-        f"    const float a = asked[(ty * {rows} + r) * {ld} + i];",
-        f"    UNROLL for (int c = 0; c < {columns}; ++c) sf[r][c] = m::fma(a, b[c], sf[r][c]);",
-        "  }",
-        "}",
+        *products,
         "__syncthreads();",
-        *_copy_tile(p, p.tensor(p.v), p.v.strides, "keys", "v", keys, p.e, "key", p.t, p.e, p.e + 1, 256),
+        *_copy_tile(p, p.tensor(p.v), p.v.strides, "keys", "v", keys, p.e, "key", p.t, p.e, lv, 256),
         f"UNROLL for (int r = 0; r < {rows}; ++r) {{",
         "  float now = top[r], part = 0.f;",
         f"  UNROLL for (int c = 0; c < {columns}; ++c) {{",
         f"    const u32 row = first + ty * {rows} + r, col = key + c * 16 + tx;",
-        *(f"    {line}" for line in _logit(p, "sf[r][c]")),
+        *(f"    {line}" for line in _logit(p, "sf[r][c]", queries, keys)),
         "    now = m::max(now, sf[r][c]);",
         "  }",
         "  now = wave_reduce<Max, 16>(now);",
@@ -288,20 +357,13 @@ def _floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         f"  UNROLL for (int c = 0; c < {columns}; ++c) {{",
         "    const float w = m::exp(sf[r][c] - base);",
         "    part += w;",
-        f"    weights[(ty * {rows} + r) * {keys + 1} + c * 16 + tx] = w;",
+        f"    weights[(ty * {rows} + r) * {lw} + c * 16 + tx] = w;",
         "  }",
         "  sum[r] = sum[r] * less + wave_reduce<Sum, 16>(part);",
         f"  UNROLL for (int c = 0; c < {out}; ++c) acc[r][c] *= less;",
         "}",
-        "__syncthreads();",
-        f"for (u32 i = 0; i < {keys}u; ++i) {{",
-        f"  float b[{out}];",
-        f"  UNROLL for (int c = 0; c < {out}; ++c) b[c] = {_guarded(p.e, out)};",
-        f"  UNROLL for (int r = 0; r < {rows}; ++r) {{",
-        f"    const float a = weights[(ty * {rows} + r) * {keys + 1} + i];",
-        f"    UNROLL for (int c = 0; c < {out}; ++c) acc[r][c] = m::fma(a, b[c], acc[r][c]);",
-        "  }",
-        "}",
+        *arrived,
+        *sums,
     ]
     empty = "0.f" if p.zero else "m::nan()"
     lines += [
@@ -312,16 +374,11 @@ def _floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         f"  const u32 row = first + ty * {rows} + r;",
         f"  if (row < {p.s}u)",
         f"    UNROLL for (int c = 0; c < {out}; ++c)",
-        f"      if (c * 16 + tx < {p.e}u) o[(u64)row * {p.o[-2]}u + (u64)(c * 16 + tx) * {p.o[-1]}u] = "
+        f"      if ({column} < {p.e}u) o[(u64)row * {p.o[-2]}u + (u64)({column}) * {p.o[-1]}u] = "
         f"sum[r] > 0.f ? acc[r][c] / sum[r] : {empty};",
         "}",
     ]
     return _finished(p, lines, (ceil_div(p.s, queries), _heads(p), 1), 256)
-
-
-def _guarded(e: int, out: int) -> str:
-    value = f"keys[i * {e + 1} + c * 16 + tx]"
-    return value if out * 16 == e else f"c * 16 + tx < {e}u ? {value} : 0.f"
 
 
 # few queries ---------------------------------------------------------------------------------------------------------------

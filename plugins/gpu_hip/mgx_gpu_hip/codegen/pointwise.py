@@ -164,10 +164,10 @@ def _product(dims: Sequence[int]) -> int:
     return out
 
 
-def kernel(name: str, parameters: Sequence[str], lines: Sequence[str], threads: int) -> str:
-    """A kernel of one function."""
+def kernel(name: str, parameters: Sequence[str], lines: Sequence[str], threads: int, blocks: int = 0) -> str:
+    """A kernel of one function; `blocks`: how many a multiprocessor should hold at least."""
     body = "".join(f"  {line}\n" for line in lines)
-    return f"KERNEL({threads}) {name}({', '.join(parameters)}) {{\n{body}}}\n"
+    return f"KERNEL({threads}{f', {blocks}' if blocks else ''}) {name}({', '.join(parameters)}) {{\n{body}}}\n"
 
 
 # shared tiles ------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Convolutions with their epilogues by cuDNN, channels last."""
+"""Convolutions with their epilogues by cuDNN, channels last or first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mgx_core.errors import ParameterError
 from mgx_core.kernel import No
 
 from .cudnn import Cudnn, CudnnPlan, notes_for
-from .cudnn_graph import Convolve, Graph
+from .cudnn_graph import Convolve, Graph, packed
 from .epilogue import Epilogue, check, residual_first, split, words
 
 __all__ = ["ConvProblem", "conv_graph", "plan_conv", "plans_conv"]
@@ -22,7 +22,7 @@ __all__ = ["ConvProblem", "conv_graph", "plan_conv", "plans_conv"]
 
 @dataclass(frozen=True)
 class ConvProblem:
-    """y = epilogue(x correlated with w), channels last in memory.
+    """y = epilogue(x correlated with w), channels last in memory, or first (`first`: x, w, y, residual row-major).
 
     dims: (batch, channels, *image) of x, in memory [batch, *image, channels]; filters: number of output channels; kernel:
     extents of w, in memory [filters, *kernel, channels / groups]; pads: before and after each image axis; bias [filters];
@@ -47,6 +47,7 @@ class ConvProblem:
     y_pitch: int = 0
     residual_pitch: int = 0
     align: int = 16
+    first: bool = False
 
     def __post_init__(self) -> None:
         check(self.epilogue)
@@ -91,7 +92,12 @@ class ConvProblem:
 
         details = "" if set(self.stride) == {1} else f" /{joined(self.stride)}"
         details += "" if self.groups == 1 else f" g{self.groups}"
+        details += " first" if self.first else ""
         return f"{joined(self.dims)} -> {self.filters} k{joined(self.kernel)}{details} {self.dtype.name}{words(self.epilogue)}"
+
+    def strides(self, dims: tuple[int, ...], pitch: int = 0) -> tuple[int, ...]:
+        """How a tensor of this problem lies."""
+        return packed(dims) if self.first else channels_last(dims, pitch)
 
 
 def channels_last(dims: tuple[int, ...], pitch: int) -> tuple[int, ...]:
@@ -121,12 +127,12 @@ def conv_graph(p: ConvProblem) -> Graph | No:
     compute = dtype.float64 if p.dtype is dtype.float64 else dtype.float32
     graph = Graph(compute=compute)
     align = p.align
-    x = graph.operand("x", p.dims, channels_last(p.dims, p.x_pitch), p.dtype, align)
+    x = graph.operand("x", p.dims, p.strides(p.dims, p.x_pitch), p.dtype, align)
     w_dims = (p.filters, p.dims[1] // p.groups, *p.kernel)
-    w = graph.operand("w", w_dims, channels_last(w_dims, 0), p.dtype, align)
-    y = graph.operand("y", p.out_dims, channels_last(p.out_dims, p.y_pitch), p.out_dtype or p.dtype, align)
+    w = graph.operand("w", w_dims, p.strides(w_dims), p.dtype, align)
+    y = graph.operand("y", p.out_dims, p.strides(p.out_dims, p.y_pitch), p.out_dtype or p.dtype, align)
     # where steps follow, their sums stay in the compute type until y is written
-    at = y if not p.epilogue else graph.tensor(p.out_dims, channels_last(p.out_dims, 0), compute, virtual=True)
+    at = y if not p.epilogue else graph.tensor(p.out_dims, p.strides(p.out_dims), compute, virtual=True)
     graph.nodes.append(
         Convolve(x, w, at, p.stride, p.dilation, tuple(before for before, _ in p.pads), compute)
     )
@@ -145,7 +151,7 @@ def conv_graph(p: ConvProblem) -> Graph | No:
             bias = graph.operand("bias", dims, channels_last(dims, 0), p.bias_dtype or p.dtype, align)
             at = graph.pointwise("add", at, bias, y=last)
         elif step == "residual":
-            strides = channels_last(p.out_dims, p.residual_pitch)
+            strides = p.strides(p.out_dims, p.residual_pitch)
             at = graph.pointwise("add", at, graph.operand("residual", p.out_dims, strides, p.dtype, align), y=last)
         else:
             assert not isinstance(step, str)

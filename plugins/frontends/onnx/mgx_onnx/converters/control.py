@@ -146,6 +146,7 @@ def scan_8(n: Node, lengths: Instruction | None, *inputs: Instruction) -> Any:
         initial = [s.result for s in own[:states]]
         slices: list[AnyShape] = [x.shape.with_dims(x.shape.dims[1:]) for x in own[states:]]
         body = carried(n, initial, lambda shapes, s=slices: n.parse_subgraph(graph, "body", [*shapes, *s]), 0)
-        op = _op("scan", states=states, input_axes=[0] * count, input_directions=directions, output_axes=[0] * rows, output_directions=[0] * rows)
+        along = {"output_axes": [0] * rows, "output_directions": [0] * rows}
+        op = _op("scan", states=states, input_axes=[0] * count, input_directions=directions, **along)
         outputs.append([n.unsqueeze(i, [0]) for i in n.items(n.add(op, *own, modules=[body]))])
     return tuple(n.add("concat", *parts, axis=0) for parts in zip(*outputs, strict=True))

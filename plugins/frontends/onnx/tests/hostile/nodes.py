@@ -41,7 +41,7 @@ attribute("perm is short", "refuse", "Transpose", X, perm=[0])
 attribute("perm has a million entries", "refuse", "Transpose", X, perm=list(range(1_000_000)))
 attribute("perm is negative", "either", "Transpose", X, perm=[-1, 0])
 for name, values in {
-    "kernel_shape": [[0, 0], [-1, 1], [BIG, BIG], [1 << 31, 1], [5, 5], [1], []], "strides": [[0, 0], [-1, -1], [BIG, 1]],
+    "kernel_shape": [[0, 0], [-1, 1], [BIG, BIG], [1 << 31, 1], [5, 5], [1]], "strides": [[0, 0], [-1, -1], [BIG, 1]],
     "dilations": [[0, 1], [-2, 1], [BIG, BIG]], "pads": [[0], [-9, 0, 0, 0], [1 << 40] * 4, [BIG] * 4, [LOW] * 4],
     "group": [0, -1, 3, BIG], "auto_pad": ["SOME", "\x00", "a" * 100_000],
 }.items():  # fmt: skip
