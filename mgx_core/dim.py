@@ -315,6 +315,7 @@ def minimum(a: Dim, b: Dim) -> Dim:
 
 
 def _pick(function: str, a: Dim, b: Dim, a_wins: Callable[[int], bool]) -> Dim:
+    a, b = sorted((a, b), key=lambda d: (isinstance(d, Sym), repr(d)))  # one form, whichever came first, also for a tie
     lo, hi = bounds(a - b)
     if a_wins(lo) and a_wins(hi):
         return a

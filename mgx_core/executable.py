@@ -183,6 +183,8 @@ class Executable:
         with limited(self.options.limit_bytes):
             fits_in_memory(plan, module)
         runner = runner_of(self.target, module, plan, self.context, self.options)
+        for moved in getattr(runner, "on_host", list)():
+            _correct(lower.placements, moved)
         return Instance(module, plan, runner, lower.placements, pipeline.records)
 
     # looking
@@ -218,6 +220,16 @@ class Executable:
 
             instance.runner.run(values, observe)
         return list(timings.values())
+
+
+def _correct(placements: list[Placement], moved: Placement) -> None:
+    """Put right what lowering believed: an op that its target's plan declined for these shapes ran on the host after all."""
+    for n, p in enumerate(placements):
+        if p.place != "host" and p.op == moved.op and p.sources == moved.sources:
+            placements[n] = moved
+            return
+    if not any(p.place == "host" and p.op == moved.op and p.sources == moved.sources for p in placements):
+        placements.append(moved)
 
 
 def as_parameter(name: str, given: Any, shape: AnyShape) -> Value:

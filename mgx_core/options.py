@@ -21,8 +21,10 @@ class CompileOptions:
     a result within a few units in the last place; exhaustive_tune: time every plan on the device; target: another architecture
     to compile for (``gfx1100``); use_fp16: compute floats in 16 bits; use_nhwc: channels-last convolutions; memory_reuse: share
     the memory of values that are not alive together; aggressive_memory: also trade time for memory; optimize: run the passes
-    between parse and lower; aggressiveness: 0 none, 1 exact rewriting, 2 also what may change rounding; fusion_rules: rules on
-    or off by name; disable_passes: passes to leave out by name; validate: check every stage's invariant after each pass;
+    between parse and lower; aggressiveness: 0 no rewriting, 1 what keeps results equal (with fast_math also but for rounding),
+    2 also what changes rounding (with fast_math also results outside a function's range); fusion_rules: rules and fusions on or
+    off by name, as `mgx_core.passes.choice.FUSIONS` lists them (``{"conv_bias_relu": False}``); disable_passes: passes to
+    leave out by name; validate: check every stage's invariant after each pass;
     threads: 0 for all that the process may use; instances: how many shape instances an executable keeps;
     limit_bytes: the most bytes that one value may take (0: half of what this machine has).
     """

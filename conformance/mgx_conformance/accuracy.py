@@ -215,9 +215,9 @@ def is_exact(op: Any) -> bool:
     if isinstance(op, Pointwise):
         return op.name != "convert" and ulps(op.__class__) == 0
     if op.name == "pooling":
-        return op.mode == "max"
+        return bool(op.mode == "max")
     if op.name == "resize":
-        return op.mode == "nearest"
+        return bool(op.mode == "nearest")
     if op.name == "grid_sample":
         return False
     return op.name in EXACT
@@ -258,7 +258,7 @@ def _transposed_window(op: Any, xs: Sequence[Any], out: Any) -> int:
 
 
 def _reduced(op: Any, xs: Sequence[Any], out: Any) -> int:
-    return max(1, xs[0].size // max(np.asarray(out).size, 1))
+    return int(max(1, xs[0].size // max(np.asarray(out).size, 1)))
 
 
 def _scanned(op: Any, xs: Sequence[Any], out: Any) -> int:
@@ -266,7 +266,7 @@ def _scanned(op: Any, xs: Sequence[Any], out: Any) -> int:
 
 
 def _einsum(op: Any, xs: Sequence[Any], out: Any) -> int:
-    return max(1, max(x.size for x in xs) * 8)
+    return int(max(1, max(x.size for x in xs) * 8))
 
 
 def _all_of(op: Any, xs: Sequence[Any], out: Any) -> int:

@@ -322,9 +322,17 @@ class Module:
 
         outer: where values of enclosing modules went in their copies.  Literals are shared.
         """
+        return self._copied(_Substitution(values), {} if outer is None else outer, name, parameters)
+
+    def _copied(
+        self,
+        by: _Substitution,
+        went: dict[Instruction, Instruction],
+        name: str | None = None,
+        parameters: Mapping[str, AnyShape] | None = None,
+    ) -> Module:
         copy = Module(name or self.name)
-        symbols: dict[str, Dim] = dict(values or {})
-        went: dict[Instruction, Instruction] = {} if outer is None else outer
+        symbols = by.symbols
         for ins in self:
             inputs = tuple(went.get(i, i) for i in ins.inputs)
             if ins.is_literal:
@@ -333,16 +341,21 @@ class Module:
                 given = (parameters or {}).get(ins.op.label)
                 shape = ins.result.substitute(symbols) if given is None else given
                 learn_symbols(ins.result, shape, symbols)
+                by.exact = by.exact and (given is None or ins.result.substitute(symbols) == given)
                 made = Instruction(Param(label=ins.op.label, shape=shape), shape, sources=ins.sources)
             else:
-                modules = tuple(m.clone(symbols, went) for m in ins.modules)
-                op = ins.op.substitute(symbols) if symbols else ins.op
+                modules = tuple(m._copied(by, went) for m in ins.modules)
+                op = by.op(ins.op) if symbols else ins.op
                 made = Instruction(op, ins.result, inputs, modules, None, ins.sources)
                 if symbols or parameters:
-                    made.result = (
-                        TupleShape(i.result for i in inputs) if ins.is_return else infer_shape(op, inputs, modules)
-                    )
-                    learn_symbols(ins.result, made.result, symbols)
+                    known = None if ins.is_return else by.shape(ins.result)
+                    if known is not None:
+                        made.result = known
+                    else:
+                        made.result = (
+                            TupleShape(i.result for i in inputs) if ins.is_return else infer_shape(op, inputs, modules)
+                        )
+                        learn_symbols(ins.result, made.result, symbols)
             went[ins] = copy._insert_last(made)
         return copy
 
@@ -395,6 +408,42 @@ class Module:
 
     def __repr__(self) -> str:
         return self.text()
+
+
+class _Substitution:
+    """Extents for symbols while a module is copied, and what ops and shapes became with them.
+
+    exact: whether the parameters' shapes are those declared with the symbols replaced, so that a result whose symbols are all
+    known need not be inferred again.
+    """
+
+    def __init__(self, values: Mapping[str, Dim] | None) -> None:
+        self.symbols: dict[str, Dim] = dict(values or {})
+        self.exact = True
+        self._shapes: dict[Shape, Shape] = {}
+        self._ops: dict[Operation, Operation] = {}
+        self._known = len(self.symbols)
+
+    def op(self, op: Operation) -> Operation:
+        if self._known != len(self.symbols):
+            self._known = len(self.symbols)
+            self._ops.clear()
+        found = self._ops.get(op)
+        if found is None:
+            found = self._ops[op] = op.substitute(self.symbols)
+        return found
+
+    def shape(self, shape: AnyShape) -> Shape | None:
+        """The shape without symbols, if that follows."""
+        if not self.exact or not isinstance(shape, Shape):
+            return None
+        found = self._shapes.get(shape)
+        if found is None:
+            found = shape.substitute(self.symbols)
+            if found.dynamic():
+                return None
+            self._shapes[shape] = found
+        return found
 
 
 def _parameters(module: Module) -> dict[str, Instruction]:

@@ -45,7 +45,10 @@ class Stored(NamedTuple):
 
 def msgpack_chunks(metadata: Any, literals: LiteralWriter) -> Iterator[Any]:
     """The file piece by piece."""
-    packed = msgpack.packb(metadata, use_bin_type=True, unicode_errors="surrogatepass")
+    try:
+        packed = msgpack.packb(metadata, use_bin_type=True, unicode_errors="surrogatepass")
+    except (OverflowError, ValueError) as error:
+        raise StoreError(f"the program holds something that has no stored form: {error}") from None
     start = aligned(_HEADER.size + len(packed))
     yield _HEADER.pack(MAGIC, FORMAT, 0, len(packed), start, literals.bytes, _digest(packed))
     yield packed

@@ -269,6 +269,7 @@ def concat(sources: Sequence[MemoryDesc], axis: int, dst: MemoryDesc | None = No
 def lrn(
     src: MemoryDesc, dst: MemoryDesc, size: int, alpha: float, beta: float, k: float, across_channels: bool = True
 ) -> Primitive: ...
+def lstm_loop() -> tuple[int, int]: ...
 def lstm(
     src: MemoryDesc,
     weights_layer: MemoryDesc,

@@ -13,6 +13,7 @@ from mgx_core import Instruction, Launch, Module, No, Operation, Shape, TupleSha
 from mgx_core.argument import Array
 from mgx_core.dtype import DType
 
+from .chains import Chain
 from .kernel import CpuKernel, Declined, Results
 from .packing import pack
 from .values import Buffer, Value
@@ -61,6 +62,7 @@ class Emitter:
     buffers: list[Buffer] = field(default_factory=list)
     sources: tuple[str, ...] = ()
     current: Instruction | None = None
+    chains: dict[Instruction, Chain] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     packs: dict[Any, Value] = field(default_factory=dict)
     _literals: dict[Any, Value] = field(default_factory=dict)

@@ -7,7 +7,9 @@ from typing import Any
 
 from mgx_core import Instruction, Module, Shape, TupleShape
 from mgx_core.interpret import Interpreter, Observer, bind_symbols, reads
+from mgx_core.passes.lower import Placement
 
+from .chains import chains_of
 from .emitter import Emitter
 from .native_library import native
 from .native_program import build
@@ -79,6 +81,21 @@ class CpuRunner:
     def _value(ins: Instruction, values: dict[Instruction, Any]) -> Any:
         return values[ins] if ins.literal is None else ins.literal.value
 
+    def on_host(self) -> list[Placement]:
+        """What runs by its own definition after all: ops that every plan declined for these shapes, and ops whose result's
+        extents depend on data."""
+        found = []
+        for step in self.emitter.steps:
+            if step.host:
+                ins = step.instruction
+                op = step.name.removeprefix("host ") if ins is None else repr(getattr(ins.op, "of", ins.op))
+                found.append(Placement(op, step.sources, "host", step.name, (step.host,)))
+        for ins in self.rest:
+            if ins.result.dynamic() and not getattr(ins.op, "control", False):
+                op = repr(getattr(ins.op, "of", ins.op))
+                found.append(Placement(op, ins.sources, "host", "reference", ("its extents depend on data",)))
+        return found
+
     def time(self, args: Sequence[Any], runs: int, warmup: int) -> Any:
         """Times of each native step."""
         from .timing import timings
@@ -117,6 +134,7 @@ def _emit(e: Emitter, module: Module, static: set[Instruction], wanted: Sequence
             e.buffers.append(buffer)
             env[p] = Value(Shape.of(shape.dtype, shape.dims), buffer)
     kept = set(wanted)
+    e.chains = chains_of(module, static)
     for ins in module:
         if ins not in static:
             continue

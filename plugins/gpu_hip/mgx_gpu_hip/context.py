@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .codegen.source import DeviceTraits
 from .library.vendor import Libraries
 from .runtime import Device, open_device
+from .tuning import Tuner
 
 if TYPE_CHECKING:
     from .target import GpuTarget
@@ -42,6 +43,11 @@ class GpuContext:
     def libraries(self) -> Libraries | None:
         """The vendor's libraries; None on the emulated device."""
         return None if self.device.kind == "host" else Libraries(self.device.kind)
+
+    @cached_property
+    def tuner(self) -> Tuner | None:
+        """What times library plans; None where there is nothing to time."""
+        return None if self.device.kind == "host" or self.libraries is None else Tuner(self.device, self.libraries)
 
     def finish(self) -> None:
         self.device.default_stream.wait()

@@ -12,6 +12,7 @@ import numpy as np
 from mgx_core import CompileOptions, Instruction, Module, Shape, TupleShape, UnsupportedError
 from mgx_core.interpret import Interpreter, bind_symbols, reads
 from mgx_core.memory import ALIGNMENT, place
+from mgx_core.passes.lower import Placement
 
 from .codegen.source import Buffer as KernelBuffer
 from .compile.build import build
@@ -51,6 +52,15 @@ class GpuRunner:
         self._allocate()
         self._load()
         self._graphs: OrderedDict[tuple[int, ...], Any] = OrderedDict()
+
+    def on_host(self) -> list[Placement]:
+        """What runs by its own definition on the host after all."""
+        found = [Placement(repr(s.op), s.nodes, "host", s.name, (s.why,)) for s in self.hosted]
+        for ins in self.rest:
+            if not getattr(ins.op, "control", False):
+                op = repr(getattr(ins.op, "of", ins.op))
+                found.append(Placement(op, ins.sources, "host", "reference", ("its extents depend on data",)))
+        return found
 
     # putting together
 

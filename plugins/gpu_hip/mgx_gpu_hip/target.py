@@ -9,11 +9,12 @@ from mgx_core import CompileOptions, Kernels, Module, Pass
 from mgx_core.memory import MemoryPlan
 from mgx_core.passes.expand_composites import ExpandComposites
 from mgx_core.passes.fold_constants import FoldConstants
-from mgx_core.passes.merge_common import MergeCommon
+from mgx_core.passes.rewrite_rules import Rewrite
 
 from .context import GpuContext
 from .plans import PLANS
 from .runtime import DeviceArray, import_array, is_device_array
+from .scores import SCORES
 
 __all__ = ["GpuTarget"]
 
@@ -39,7 +40,7 @@ class GpuTarget:
         return PLANS
 
     def passes(self, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
-        return (ExpandComposites(EXPANDED), FoldConstants(), MergeCommon()) if stage == "legalize" else ()
+        return (ExpandComposites(EXPANDED), Rewrite(SCORES), FoldConstants()) if stage == "legalize" else ()
 
     def runner(self, module: Module, plan: MemoryPlan, context: GpuContext, options: CompileOptions) -> Any:
         from .runner import GpuRunner

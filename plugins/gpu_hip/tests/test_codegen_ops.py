@@ -197,7 +197,7 @@ def test_depthwise_reads_vectors() -> None:
     outs = [tensor("float16", x.shape, channels_last(x.shape))]
     source = generate(op, ins, outs, traits(sm_count=1))
     same(run(source, [x, w], ins, outs), op.compute(x, w), tolerance=1e-2)
-    assert isinstance(source, KernelSource) and source.text.count("ldv<half_t") == 2
+    assert isinstance(source, KernelSource) and "ldv<half_t, 8>(p1" in source.text
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
@@ -304,7 +304,7 @@ def test_recurrent_layers(direction: Any, wave: int) -> None:
         w, r = part(n, 4 * h, i), part(n, 4 * h, h)
         full = [part(s, b, i), w, r, part(n, 8 * h), lens, part(n, b, h), part(n, b, h), part(n, 3 * h)]
         source = check(Lstm(hidden_size=h, direction=direction), full, wave, tolerance=limit)
-        assert len(source.launches) == s
+        assert len(source.launches) == s + 1  # the inputs of all steps first
         check(Lstm(hidden_size=h, direction=direction, input_forget=True, clip=0.5), full[:3], wave, tolerance=limit)
         gru = [part(s, b, i), part(n, 3 * h, i), part(n, 3 * h, h), part(n, 6 * h), None, part(n, b, h)]
         check(Gru(hidden_size=h, direction=direction, linear_before_reset=True), gru, wave, tolerance=limit)

@@ -31,7 +31,7 @@ def test_a_sample(tmp_path: Path) -> None:
     """Every level, an eighth of the cases."""
     levels = run(tmp_path, "--mgx-sample", "8", "--mgx-examples", "8")
     assert set(levels) == {"hygiene", "ops", "graphs", "onnx", "models", "contract", "cost"}
-    assert not any(counts["fail"] or counts["expected"] for counts in levels.values())
+    assert not any(counts["fail"] for counts in levels.values())
     assert levels["ops"]["pass"] > 600
     assert levels["onnx"]["pass"] > 150
 

@@ -135,10 +135,10 @@ def _epilogue(e: Emitter, tail: Instruction, anchor: Instruction, env: dict[Inst
     }
     bound: list[tuple[Link, Value | None]] = []
     residual: Value | None = None
-    for link in links:
+    for link in _flat(links, inner):
         operand = None
         if link.operand is not None:
-            operand = _resolved(e, link.operand, inner)
+            operand = _resolved(e, link.operand, inner) or _computed(e, link.operand, inner)
             if operand is None or operand.shape.dtype not in NAMES:
                 return No("an operand of the epilogue is computed inside the group")
             if residual is None and link.algorithm == "add" and e.may_overwrite(operand, result.dtype):
@@ -161,3 +161,42 @@ def _resolved(e: Emitter, ins: Instruction, env: dict[Instruction, Value]) -> Va
         return None
     found = view(source.shape)
     return None if found is None else source.seen_as(*found)
+
+
+def _flat(links: Sequence[Link], env: dict[Instruction, Value]) -> list[Link]:
+    """A sum of two that is added as two additions."""
+    flat: list[Link] = []
+    for link in links:
+        at = link.operand
+        if at is not None and link.algorithm == "add" and at not in env and at.op.name == "add":
+            if all(_viewed(i, env) and i.shape.dims == at.shape.dims for i in at.inputs):
+                flat += [Link("binary", "add", operand=i) for i in at.inputs]
+                continue
+        flat.append(link)
+    return flat
+
+
+def _viewed(ins: Instruction, env: dict[Instruction, Value]) -> bool:
+    return ins in env or ins.is_literal or (hasattr(ins.op, "view") and len(ins.inputs) == 1 and _viewed(ins.inputs[0], env))
+
+
+def _computed(e: Emitter, ins: Instruction, env: dict[Instruction, Value]) -> Value | None:
+    """What the group computes beside its anchor, as steps before it; None where that needs the anchor."""
+    if ins in env:
+        return env[ins]
+    if ins.is_param:
+        return None
+    found = _resolved(e, ins, env)
+    if found is not None:
+        return found
+    for i in ins.inputs:
+        value = _computed(e, i, env)
+        if value is None:
+            return None
+        env[i] = value
+    made = e.emit(ins, env)
+    if not isinstance(made, Value):
+        return None
+    made.buffer.readers += 1
+    env[ins] = made
+    return made

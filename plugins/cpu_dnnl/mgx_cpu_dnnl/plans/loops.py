@@ -11,6 +11,7 @@ from mgx_core.ops.softmax import Logsoftmax, Softmax
 from mgx_core.passes.fuse_elementwise import REDUCTIONS
 from mgx_core.shape import AnyShape
 
+from ..alike import alike
 from ..emitter import Emitter
 from ..kernel import Declined, Results
 from ..layout import same_order
@@ -46,8 +47,14 @@ def emit_loop(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Val
 
     given = [a for a in args if a is not None]
     outputs = [output_like(e, o.shape.dtype, o.shape.lens(), given) for o in modules[0].outputs]
-    kernel = compile_pointwise(
-        modules[0], [a.shape for a in given], [o.shape for o in outputs], e.engine, e.label("loop")
+    inputs, results, name = [a.shape for a in given], [o.shape for o in outputs], e.label("loop")
+    kernel = alike(
+        e.engine,
+        name,
+        modules[0],
+        None,
+        [*inputs, *results],
+        lambda: compile_pointwise(modules[0], inputs, results, e.engine, name),
     )
     if isinstance(kernel, No):
         raise Declined(kernel.why)
@@ -61,8 +68,14 @@ def emit_reduce(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[V
 
     given = [a for a in args if a is not None]
     outputs = [output_like(e, o.shape.dtype, o.shape.lens(), given) for o in modules[0].outputs]
-    kernel = compile_reduce(
-        modules[0], op.axes, [a.shape for a in given], [o.shape for o in outputs], e.engine, e.label("reduce")
+    inputs, results, name = [a.shape for a in given], [o.shape for o in outputs], e.label("reduce")
+    kernel = alike(
+        e.engine,
+        name,
+        modules[0],
+        op.axes,
+        [*inputs, *results],
+        lambda: compile_reduce(modules[0], op.axes, inputs, results, e.engine, name),
     )
     if isinstance(kernel, No):
         raise Declined(kernel.why)

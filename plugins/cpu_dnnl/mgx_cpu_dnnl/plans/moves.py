@@ -16,7 +16,7 @@ from mgx_core.shape import AnyShape
 from ..emitter import Emitter
 from ..kernel import Declined, Results
 from ..layout import same_order
-from ..values import Buffer, Value
+from ..values import Buffer, Value, packed_strides
 from .offer import NUMBERS, offer, only
 
 __all__ = ["PLANS"]
@@ -27,25 +27,41 @@ PLANS = Kernels("cpu")
 @offer(PLANS, Concat, when=only(NUMBERS), name="copy")
 def emit_concat(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     given = [a for a in args if a is not None]
-    rank = len(given[0].lens)
-    axis = op.axis % rank
-    lens = list(given[0].lens)
+    axis = op.axis % len(given[0].lens)
+    chain = None if e.current is None or len(given) != len(e.current.inputs) else e.chains.get(e.current)
+    if chain is None:
+        out = _beside(e, given, axis, sum(a.lens[axis] for a in given))
+        _fill(e, given, out, axis, 0)
+        return out
+    if chain.storage is None:
+        chain.storage = _beside(e, given, axis, chain.longest.shape.lens()[axis])
+        chain.storage.buffer.readers = 1 << 30  # the others of the chain still come
+    out = chain.storage
+    _fill(e, given, out, axis, chain.filled)
+    chain.filled = max(chain.filled, len(given))
+    lens = list(out.lens)
     lens[axis] = sum(a.lens[axis] for a in given)
+    return out.seen_as(0, Shape(out.shape.dtype, lens, out.strides))
+
+
+def _beside(e: Emitter, given: Sequence[Value], axis: int, total: int) -> Value:
+    """Memory for the operands beside each other, in the axis order of the largest."""
     largest = max(given, key=lambda a: a.shape.elements())
-    order = sorted(range(rank), key=lambda a: (-same_order(largest)[a], a))
-    strides = [0] * rank
-    step = 1
-    for a in reversed(order):
-        strides[a] = step
-        step *= lens[a]
-    out = e.allocate(given[0].shape.dtype, lens, strides)
+    rank = len(largest.lens)
+    lens = list(largest.lens)
+    lens[axis] = total
+    order = same_order(largest)
+    strides = packed_strides(lens, sorted(range(rank), key=lambda a: (-order[a], a)))
+    return e.allocate(largest.shape.dtype, lens, strides)
+
+
+def _fill(e: Emitter, given: Sequence[Value], out: Value, axis: int, done: int) -> None:
     start = 0
-    for a in given:
-        part = Value(Shape(a.shape.dtype, a.lens, strides), out.buffer, out.offset + start * strides[axis])
-        if a.shape.elements():
-            e.copy_into(a, part)
+    for n, a in enumerate(given):
+        if n >= done and a.shape.elements():
+            place = Shape(a.shape.dtype, a.lens, out.strides)
+            e.copy_into(a, out.seen_as(start * out.strides[axis], place))
         start += a.lens[axis]
-    return out
 
 
 def by_integers(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:

@@ -18,6 +18,7 @@ from ..kernel import Declined, Results
 from ..layout import descriptor
 from ..native_library import native
 from ..values import Value
+from .lstm_loop import FEW, emit_lstm_loop
 from .offer import offer
 
 __all__ = ["PLANS"]
@@ -56,6 +57,9 @@ def emit_lstm(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Val
     biases = None if bias is None else e.constant(bias)
     if weights[0] is None or weights[1] is None or (bias is not None and biases is None):
         raise Declined("weights that are no constants")
+    if batch <= FEW:
+        states_and_cell = [None if v is None else e.row_major(v) for v in (first_h, first_c)]
+        return emit_lstm_loop(e, op, e.row_major(x), weights[0], weights[1], biases, *states_and_cell)
     layer, recurrent = (_regated(a, ways, hidden) for a in weights if a is not None)
     summed = np.zeros((ways, 4 * hidden), np.float32)
     if biases is not None:

@@ -33,7 +33,9 @@ def arity_of(converter: Converter) -> Arity:
     most = None if any(p.kind is kinds.VAR_POSITIONAL for p in given) else len(plain)
     stated = ("None", "Any", "Optional")
     optional = {
-        n for n, p in enumerate(plain) if p.default is not kinds.empty or any(word in str(p.annotation) for word in stated)
+        n
+        for n, p in enumerate(plain)
+        if p.default is not kinds.empty or any(word in str(p.annotation) for word in stated)
     }
     return Arity(tuple(p.name for p in plain), least, most, frozenset(optional))
 

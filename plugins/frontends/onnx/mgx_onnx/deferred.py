@@ -57,7 +57,9 @@ class Deferred(Operation):
         shapes = tuple(_actual(declared, x) for declared, x in zip(_declared(self.model), xs, strict=True))
         try:
             module, args = _module(self.model, shapes), xs
-        except UnrankedError:  # knowing the ranks is not enough: the values of its small operands decide the result's rank
+        except (
+            UnrankedError
+        ):  # knowing the ranks is not enough: the values of its small operands decide the result's rank
             module, args = _module_for_values(self.model, shapes, xs)
         return tuple(Interpreter().run(module, args))
 
@@ -123,7 +125,9 @@ def _module_for_values(data: bytes, shapes: tuple[AnyShape, ...], xs: Sequence[V
     left = []
     for info, x in zip(model.graph.input, xs, strict=True):
         if isinstance(x, np.ndarray) and x.size <= 4096 and x.dtype.kind in "iub":
-            model.graph.initializer.append(onnx.numpy_helper.from_array(np.ascontiguousarray(x).reshape(x.shape), info.name))
+            model.graph.initializer.append(
+                onnx.numpy_helper.from_array(np.ascontiguousarray(x).reshape(x.shape), info.name)
+            )
         else:
             left.append(x)
     return parse_model(model, OnnxOptions(), deferring=False).get_main_module(), left

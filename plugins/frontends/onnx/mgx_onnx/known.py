@@ -174,7 +174,9 @@ def _extent_inputs(ins: Instruction) -> list[Instruction]:
     shape = ins.result
     if not isinstance(shape, Shape) or not shape.ranked or shape.dynamic() or shape.elements() > SMALL:
         return []
-    if ins.is_param or not (ins.op.name in MOVES or ins.op.name in ARITHMETIC or ins.op.name in ("convert", "reduce_prod")):
+    if ins.is_param or not (
+        ins.op.name in MOVES or ins.op.name in ARITHMETIC or ins.op.name in ("convert", "reduce_prod")
+    ):
         return []
     return [i for i in ins.inputs if not i.is_absent]
 

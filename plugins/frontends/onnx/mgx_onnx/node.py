@@ -114,7 +114,11 @@ class Node:
     def _coerced(self, a: onnx.AttributeProto, wanted: int) -> Any:
         """A number where the standard has another kind of number, or a list of one; exporters are lax about that."""
         kind = onnx.AttributeProto
-        numbers, one, many = (kind.FLOAT, kind.INT, kind.FLOATS, kind.INTS), (kind.FLOAT, kind.INT), (kind.FLOATS, kind.INTS)
+        numbers, one, many = (
+            (kind.FLOAT, kind.INT, kind.FLOATS, kind.INTS),
+            (kind.FLOAT, kind.INT),
+            (kind.FLOATS, kind.INTS),
+        )
         if a.type not in numbers or wanted not in numbers:
             if {a.type, wanted} == {kind.STRING, kind.STRINGS}:
                 words = [self._decoded(w, a.name) for w in (a.strings or [a.s])]
@@ -267,5 +271,3 @@ class Node:
     def parse_subgraph(self, graph: onnx.GraphProto, name: str, inputs: Sequence[Any] = ()) -> Module:
         """A sub-graph as a module whose parameters have the shapes `inputs`."""
         return self.parser.subgraph(self, graph, name, inputs)
-
-

@@ -80,7 +80,9 @@ class GraphParser:
         self.depth: int = 0 if outer is None else outer.depth + 1
         self._absent: Instruction | None = None
         if self.depth > context.options.limit_depth:
-            raise ParseError(f"sub-graphs and functions nest deeper than {context.options.limit_depth} (option limit_depth)")
+            raise ParseError(
+                f"sub-graphs and functions nest deeper than {context.options.limit_depth} (option limit_depth)"
+            )
 
     @property
     def options(self) -> OnnxOptions:

@@ -57,7 +57,9 @@ class DataFolder:
         if not location:
             raise ParseError("external data without a location")
         if self.path is None:
-            raise ParseError(f"external data {location!r} needs a folder: parse from a file, or give external_data_path")
+            raise ParseError(
+                f"external data {location!r} needs a folder: parse from a file, or give external_data_path"
+            )
         if os.path.isabs(location) or "\x00" in location or ".." in Path(location).parts or "\\" in location:
             raise ParseError(f"external data {location!r} leads outside the model's folder")
         try:
@@ -75,7 +77,9 @@ class DataFolder:
         except ValueError:
             raise ParseError(f"external data {location!r}: offset and length must be integers") from None
         if offset < 0 or length != size:
-            raise ParseError(f"external data {location!r}: {size} bytes are required, offset {offset} and length {length} given")
+            raise ParseError(
+                f"external data {location!r}: {size} bytes are required, offset {offset} and length {length} given"
+            )
         if size == 0:
             return np.zeros(0, np.uint8)
         if file not in self._maps:

@@ -91,7 +91,11 @@ def _value(shape: AnyShape) -> Any:
         case OptionalShape():
             return _value(shape.element)
         case Shape():
-            dims = [d if isinstance(d, int) else min(max(2, bounds(d)[0]), bounds(d)[1]) for d in shape.dims] if shape.ranked else [2]
+            dims = (
+                [d if isinstance(d, int) else min(max(2, bounds(d)[0]), bounds(d)[1]) for d in shape.dims]
+                if shape.ranked
+                else [2]
+            )
             if np.prod([float(d or 1) for d in dims]) > 1 << 22:
                 raise mgx.ParameterError(f"no test feeds {shape}")
             count = int(np.prod(dims))

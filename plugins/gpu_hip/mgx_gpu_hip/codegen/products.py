@@ -13,22 +13,32 @@ from .geometry import aligned, ceil_div, decompose, offset_code
 from .pointwise import kernel
 from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, computed, finish, read, stored, written
 
-__all__ = ["product"]
+__all__ = ["product", "product_text"]
 
 TILE = 64
 
 
 def product(op: Any, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
-    m, n, k = y.lens[-2], y.lens[-1], a.lens[-1]
-    flops = 2 * y.elements * k
     if y.elements == 0:
         return finish("product", "", [], [a, b], [y])
-    narrow = a.dtype in (dt.float16, dt.bfloat16)
+    if math.prod(y.lens[:-2]) > 65535:
+        return No("more than 65535 products in one batch")
+    text, grid, threads = product_text(NAME, a, b, y, traits)
+    _, buffers = pointers([a, b], [y])
+    flops = 2 * y.elements * a.lens[-1]
+    return finish(
+        "product", text, [KernelLaunch(NAME, grid, (threads, 1, 1), tuple(buffers))], [a, b], [y], flops=flops
+    )
+
+
+def product_text(
+    name: str, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits
+) -> tuple[str, tuple[int, int, int], int]:
+    """A kernel ``name(p0, p1, q0)`` for y = a b, with its grid and threads; y may be wider than the operands."""
+    m, n = y.lens[-2:]
     batch = y.lens[:-2]
     setup, names = decompose("blockIdx.z", batch, "c")
     bases = [offset_code(names, t.strides[:-2], 0, "u64") for t in (a, b, y)]
-    if math.prod(batch) > 65535:
-        return No("more than 65535 products in one batch")
     ta, ty = stored(a.dtype), stored(y.dtype)
     head = [
         f"const u32 row0 = blockIdx.y * {TILE}u, col0 = blockIdx.x * {TILE}u;",
@@ -37,15 +47,12 @@ def product(op: Any, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> K
         f"const {ta}* const b = p1 + ({bases[1]});",
         f"{ty}* const y = q0 + ({bases[2]});",
     ]
+    narrow = a.dtype in (dt.float16, dt.bfloat16)
     threads = 4 * traits.wave if narrow else 256
     depth = 32 if narrow else 16
     lines = [*head, *(_matrix(a, b, y, threads, depth) if narrow else _scalar(a, b, y, threads, depth))]
-    parameters, buffers = pointers([a, b], [y])
-    grid = (ceil_div(n, TILE), ceil_div(m, TILE), math.prod(batch))
-    text = kernel(NAME, parameters, lines, threads)
-    return finish(
-        "product", text, [KernelLaunch(NAME, grid, (threads, 1, 1), tuple(buffers))], [a, b], [y], flops=flops
-    )
+    parameters, _ = pointers([a, b], [y])
+    return kernel(name, parameters, lines, threads), (ceil_div(n, TILE), ceil_div(m, TILE), math.prod(batch)), threads
 
 
 def _tile(

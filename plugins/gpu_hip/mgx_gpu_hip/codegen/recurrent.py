@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from mgx_core import No
+from mgx_core import dtype as dt
 from mgx_core.ops.activation_table import ACTIVATIONS
 
 from .elements import pointers
 from .expressions import constant
 from .geometry import ceil_div
 from .pointwise import kernel
+from .products import product_text
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Number, Tensor, finish, read, written
 
 __all__ = ["recurrent"]
@@ -59,6 +61,10 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
         return No("gru with the reset before the product needs two launches a step")
     s, b, i = x.lens
     h, directions, gates = op.hidden_size, op.directions, op.gates
+    if not (s and b):
+        return No("a recurrent layer without steps")
+    if x.strides[0] != b * x.strides[1]:
+        return No("steps and sequences of x are not evenly spaced in memory")
     if s > MOST_STEPS:
         return No(f"more than {MOST_STEPS} steps")
     given = [x, w, r, bias, lens, h0, c0, peephole]
@@ -84,16 +90,14 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
     lines += [
         f"const float* const before = states + (u64)(step % 2) * {directions * b * h}u + (u64)(d * {b}u + n) * {h}u;",
         f"float* const after = states + (u64)((step + 1) % 2) * {directions * b * h}u + (u64)(d * {b}u + n) * {h}u;",
-        f"float in[{gates}] = {{}}, back[{gates}] = {{}};",
-        f"for (u32 k = lane; k < {i}u; k += WAVE) {{",
-        f"  const float v = {at(x, 0, 't', 'n', 'k')};",
-        f"  UNROLL for (int g = 0; g < {gates}; ++g) in[g] += v * {at(w, 1, 'd', f'g * {h} + j', 'k')};",
-        "}",
+        f"float in[{gates}], back[{gates}] = {{}};",
+        f"const float* const own_inputs = inputs + ((u64)d * {s * b}u + t * {b}u + n) * {gates * h}u + j;",
+        f"UNROLL for (int g = 0; g < {gates}; ++g) in[g] = own_inputs[g * {h}];",
         f"for (u32 k = lane; k < {h}u; k += WAVE) {{",
         f"  const float v = step ? before[k] : {at(h0, 5, 'd', 'n', 'k') if h0 else '0.f'};",
         f"  UNROLL for (int g = 0; g < {gates}; ++g) back[g] += v * {at(r, 2, 'd', f'g * {h} + j', 'k')};",
         "}",
-        f"UNROLL for (int g = 0; g < {gates}; ++g) {{ in[g] = wave_reduce<Sum>(in[g]); back[g] = wave_reduce<Sum>(back[g]); }}",
+        f"UNROLL for (int g = 0; g < {gates}; ++g) back[g] = wave_reduce<Sum>(back[g]);",
     ]
     if bias is not None:
         lines += [
@@ -138,13 +142,27 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
     lines.append("}")
     names, buffers = pointers(given, ys)
     threads = 256
-    text = functions + kernel(NAME, [*names, "float* states", "u32 step"], lines, threads)
+    text = functions + kernel(NAME, [*names, "float* states", "const float* inputs", "u32 step"], lines, threads)
     grid = ceil_div(directions * b * h, threads // traits.wave)
-    launches = [
-        KernelLaunch(NAME, (grid, 1, 1), (threads, 1, 1), (*buffers, Buffer("scratch", 0), Number("u32", step)))
-        for step in range(s)
+    # the products of all steps with w come first, in one launch
+    rows = Tensor(x.dtype, (directions, s * b, i), (0, x.strides[1], x.strides[2]), x.align)
+    turned = Tensor(w.dtype, (directions, i, gates * h), (w.strides[0], w.strides[2], w.strides[1]), w.align)
+    gathered = Tensor(dt.float32, (directions, s * b, gates * h), (s * b * gates * h, gates * h, 1))
+    product, tiles, workers = product_text(f"{NAME}_inputs", rows, turned, gathered, traits)
+    text += product
+    first = (Buffer("input", 0), Buffer("input", 1), Buffer("scratch", 1))
+    launches = [KernelLaunch(f"{NAME}_inputs", tiles, (workers, 1, 1), first)]
+    state = (Buffer("scratch", 0), Buffer("scratch", 1))
+    launches += [
+        KernelLaunch(NAME, (grid, 1, 1), (threads, 1, 1), (*buffers, *state, Number("u32", step))) for step in range(s)
     ]
     flops = 2 * s * directions * b * h * gates * (i + h)
-    if not (s and b):
-        return No("a recurrent layer without steps")
-    return finish(op.name, text, launches, given, ys, scratch=[4 * 3 * directions * b * h], flops=flops)
+    return finish(
+        op.name,
+        text,
+        launches,
+        given,
+        ys,
+        scratch=[4 * 3 * directions * b * h, 4 * directions * s * b * gates * h],
+        flops=flops,
+    )

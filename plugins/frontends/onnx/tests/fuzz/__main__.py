@@ -44,7 +44,11 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
 
 def key(found: dict[str, Any]) -> str:
     where = found["error"].rpartition(" at ")
-    return f"{found['outcome']} {where[0].partition(':')[0]} {where[2]}" if where[1] else found["outcome"] + re.sub(r"[\d.]+", "", found["error"])
+    return (
+        f"{found['outcome']} {where[0].partition(':')[0]} {where[2]}"
+        if where[1]
+        else found["outcome"] + re.sub(r"[\d.]+", "", found["error"])
+    )
 
 
 def main() -> int:
@@ -86,7 +90,9 @@ def main() -> int:
         while time.monotonic() < until and case < options.cases:
             found = worker.ask({**request, "case": case})
             outcomes[found["outcome"]] += 1
-            if found["outcome"] == "refused" and re.search("cannot be computed from these|not of the required kinds|malformed node", found["error"]):
+            if found["outcome"] == "refused" and re.search(
+                "cannot be computed from these|not of the required kinds|malformed node", found["error"]
+            ):
                 soft[re.sub(r"[\d.]+", "N", found["error"])[:160]] += 1
             slowest = max(slowest, (found["seconds"], case))
             if found["outcome"] not in ("ran", "refused"):
@@ -95,7 +101,9 @@ def main() -> int:
                 if len(cases) == 1:
                     print(f"case {case}: {found['outcome']}: {found['error']}", flush=True)
                     if options.keep:
-                        (Path(options.keep) / f"{options.random}_{case}.onnx").write_bytes(mutant({**request, "case": case}))
+                        (Path(options.keep) / f"{options.random}_{case}.onnx").write_bytes(
+                            mutant({**request, "case": case})
+                        )
             case += 1
     print(f"{case} cases: {dict(outcomes)}; slowest {slowest[0]:.1f} s (case {slowest[1]}); {len(findings)} findings")
     for name, cases in findings.items():

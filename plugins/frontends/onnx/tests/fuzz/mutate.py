@@ -12,7 +12,25 @@ from onnx import AttributeProto, TensorProto
 
 __all__ = ["damaged", "mutated"]
 
-INTS = [0, 1, -1, 2, 3, 7, -2, 64, 255, 1 << 16, -(1 << 31), (1 << 31) - 1, 1 << 31, 1 << 40, (1 << 62), -(1 << 63), (1 << 63) - 1]
+INTS = [
+    0,
+    1,
+    -1,
+    2,
+    3,
+    7,
+    -2,
+    64,
+    255,
+    1 << 16,
+    -(1 << 31),
+    (1 << 31) - 1,
+    1 << 31,
+    1 << 40,
+    (1 << 62),
+    -(1 << 63),
+    (1 << 63) - 1,
+]
 FLOATS = [0.0, -0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, 3.4e38, float("inf"), float("-inf"), float("nan"), 2.5]
 WORDS = ["", "x", "y", "nearest", "linear", "cubic", "SAME_UPPER", "VALID", "reverse", "bidirectional", "ij->ji", "...i,...i->...", "%s%n", "\x00", "é", "a" * 5000, "../x"]  # fmt: skip
 DOMAINS = ["", "ai.onnx", "ai.onnx.ml", "com.microsoft", "own", "nowhere", "ai.onnx.preview.training"]
@@ -233,7 +251,9 @@ def change_initializers(model: Any, rng: random.Random, donor: Any) -> None:
     tensor = model.graph.initializer[at]
     match rng.randrange(3):
         case 0:
-            info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type or 1, list(tensor.dims) if rng.random() < 0.6 else None)
+            info = onnx.helper.make_tensor_value_info(
+                tensor.name, tensor.data_type or 1, list(tensor.dims) if rng.random() < 0.6 else None
+            )
             model.graph.input.add().CopyFrom(info)
             del model.graph.initializer[at]
         case 1:
@@ -271,7 +291,12 @@ def wrap(model: Any, rng: random.Random, donor: Any) -> None:
     inner = onnx.GraphProto()
     inner.CopyFrom(model.graph)
     model.graph.node.add().CopyFrom(
-        onnx.helper.make_node(rng.choice(("If", "Loop", "Scan", "SequenceMap")), names(model.graph)[:2], ["wrapped"], **{rng.choice(("body", "then_branch")): inner})
+        onnx.helper.make_node(
+            rng.choice(("If", "Loop", "Scan", "SequenceMap")),
+            names(model.graph)[:2],
+            ["wrapped"],
+            **{rng.choice(("body", "then_branch")): inner},
+        )
     )
 
 

@@ -34,7 +34,9 @@ def ints(name: str, *values: int) -> onnx.TensorProto:
     return numpy_helper.from_array(np.array(values, np.int64), name)
 
 
-def model(nodes: list[Any], inputs: list[Any], outputs: list[str], weights: list[Any] = [], **more: Any) -> onnx.ModelProto:  # noqa: B006
+def model(
+    nodes: list[Any], inputs: list[Any], outputs: list[str], weights: list[Any] = [], **more: Any
+) -> onnx.ModelProto:  # noqa: B006
     graph = h.make_graph(nodes, "g", inputs, [h.make_empty_tensor_value_info(o) for o in outputs], weights)
     imports = [h.make_opsetid("", 19), h.make_opsetid("com.microsoft", 1), h.make_opsetid("own", 1)]
     return h.make_model(graph, opset_imports=imports, ir_version=9, **more)
@@ -59,7 +61,9 @@ def built_in() -> list[onnx.ModelProto]:
         "own", "Twice", ["u"], ["v"], [n("Mul", ["u", "u"], ["w"]), n("LeakyRelu", ["w"], ["v"])],
         [h.make_opsetid("", 19)], [],
     )  # fmt: skip
-    function.node[1].attribute.append(onnx.AttributeProto(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="alpha"))
+    function.node[1].attribute.append(
+        onnx.AttributeProto(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="alpha")
+    )
     function.attribute.append("alpha")
     return [
         model(

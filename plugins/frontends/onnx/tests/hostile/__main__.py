@@ -1,6 +1,7 @@
 """Try the corpus: ``python hostile [--match WORD] [--slow] [--json FILE]``; exit code 1 if a model is not answered as it must be.
 
-Every model is parsed, compiled for ref and run in a process with 4 GB of address space and 5 seconds.  Good answers: a refusal by
+Every model is parsed, compiled for ref and run in a process with 4 GB of address space and 5 seconds of
+processor time.  Good answers: a refusal by
 an exception of mgx's tree, or for legal oddities results (and the program's text parses back to the same text).
 """
 
@@ -26,8 +27,6 @@ import weights  # noqa: E402, F401
 from case import CASES  # noqa: E402
 from confined import Confined  # noqa: E402
 
-BUILT = 60.0  # seconds in which the slowest model of the corpus is built
-
 
 def work(request: dict[str, Any]) -> dict[str, Any]:
     """Answers of the worker: a case is built first, so that only what mgx does is timed."""
@@ -37,9 +36,9 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as folder:
         trial = CASES[request["name"]].trial(Path(folder))
-        start = time.perf_counter()
+        start = time.process_time()
         found = attempt(trial.model, trial.feeds, again=True, **trial.options)
-        found["took"] = time.perf_counter() - start
+        found["took"] = time.process_time() - start
         if found["outcome"] == "ran" and trial.wanted is not None:
             found["result"] = str(found["result"])
     return found
@@ -67,19 +66,22 @@ def main() -> int:
     ask.add_argument("-v", action="store_true", help="print good answers, too")
     options = ask.parse_args()
     answers: dict[str, Any] = {}
-    with Confined(Path(__file__), "work", seconds=options.seconds + 5) as worker:
+    with Confined(Path(__file__), "work") as worker:
         for case in CASES.values():
             if (case.slow and not options.slow) or not re.search(options.match, case.name):
                 continue
             seconds = options.seconds * (6 if case.slow else 1)
-            worker.seconds = seconds + 5
+            worker.seconds = 4 * seconds + 10  # the machine may have other things to do
             found = worker.ask({"name": case.name})
             bad = wrong(case.expect, found, seconds)
             answers[case.name] = {**found, "expect": case.expect, "wrong": bad}
             if bad:
                 print(f"WRONG {case.name} (expected: {case.expect}): {bad[:500]}", flush=True)
             elif options.v:
-                print(f"{found['outcome']:8} {found['took']:.2f} {case.name}: {str(found.get('error', found.get('result')))[:200]}", flush=True)
+                print(
+                    f"{found['outcome']:8} {found['took']:.2f} {case.name}: {str(found.get('error', found.get('result')))[:200]}",
+                    flush=True,
+                )
     counts = collections.Counter(a["outcome"] for a in answers.values())
     print(f"{len(answers)} models: {dict(counts)}; {sum(bool(a['wrong']) for a in answers.values())} wrong")
     if options.json:

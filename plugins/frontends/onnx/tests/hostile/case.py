@@ -65,30 +65,53 @@ def i64(name: str, *values: int) -> onnx.TensorProto:
     return array(name, list(values), np.int64)
 
 
-def graph(nodes: Any, inputs: Any = (), outputs: Sequence[str] = ("y",), weights: Any = (), name: str = "g") -> onnx.GraphProto:
-    return h.make_graph(list(nodes), name, list(inputs), [h.make_empty_tensor_value_info(o) for o in outputs], list(weights))
+def graph(
+    nodes: Any, inputs: Any = (), outputs: Sequence[str] = ("y",), weights: Any = (), name: str = "g"
+) -> onnx.GraphProto:
+    return h.make_graph(
+        list(nodes), name, list(inputs), [h.make_empty_tensor_value_info(o) for o in outputs], list(weights)
+    )
 
 
 def model(
-    nodes: Any, inputs: Any = (), outputs: Sequence[str] = ("y",), weights: Any = (), opset: int = 20, functions: Any = ()
+    nodes: Any,
+    inputs: Any = (),
+    outputs: Sequence[str] = ("y",),
+    weights: Any = (),
+    opset: int = 20,
+    functions: Any = (),
 ) -> onnx.ModelProto:
     imports = [h.make_opsetid(d, v) for d, v in (("", opset), ("ai.onnx.ml", 3), ("com.microsoft", 1), ("own", 1))]
-    return h.make_model(graph(nodes, inputs, outputs, weights), opset_imports=imports, ir_version=10, functions=list(functions))
+    return h.make_model(
+        graph(nodes, inputs, outputs, weights), opset_imports=imports, ir_version=10, functions=list(functions)
+    )
 
 
-def one(op: str, *inputs: Any, opset: int = 20, outputs: int = 1, fixed: Sequence[int] = (), domain: str = "", **attributes: Any) -> Trial:
+def one(
+    op: str,
+    *inputs: Any,
+    opset: int = 20,
+    outputs: int = 1,
+    fixed: Sequence[int] = (),
+    domain: str = "",
+    **attributes: Any,
+) -> Trial:
     """One node on these arrays (None: absent), which are fed, or initializers at the places `fixed`."""
     names = [f"i{k}" if x is not None else "" for k, x in enumerate(inputs)]
     results = [f"o{k}" for k in range(outputs)]
     node = h.make_node(op, names, results, domain=domain, **attributes)
     arrays = {n: np.asarray(x) for n, x in zip(names, inputs, strict=True) if n}
-    late = {n: a for k, (n, a) in enumerate((n, arrays.get(n)) for n in names) if n and k not in fixed and a is not None}
+    late = {
+        n: a for k, (n, a) in enumerate((n, arrays.get(n)) for n in names) if n and k not in fixed and a is not None
+    }
     weights = [numpy_helper.from_array(arrays[names[k]], names[k]) for k in fixed if k < len(names) and names[k]]
     infos = [info(n, a.shape, h.np_dtype_to_tensor_dtype(a.dtype)) for n, a in late.items()]
     return Trial(model([node], infos, results, weights, opset).SerializeToString(), late)
 
 
-def given(op: str, *inputs: Any, wanted: Any = None, **more: Any) -> tuple[Callable[[Path], Trial], Callable[[Path], Trial]]:
+def given(
+    op: str, *inputs: Any, wanted: Any = None, **more: Any
+) -> tuple[Callable[[Path], Trial], Callable[[Path], Trial]]:
     """The same node twice: all but the first operand known while parsing, and all known only while running."""
 
     def build(fixed: Sequence[int]) -> Callable[[Path], Trial]:
@@ -102,7 +125,9 @@ def given(op: str, *inputs: Any, wanted: Any = None, **more: Any) -> tuple[Calla
     return build(range(1, len(inputs)) if len(inputs) > 1 else range(1)), build(())
 
 
-def chain(count: int, step: Callable[[str, str, int], onnx.NodeProto], dims: Any = (2, 3), weights: Any = ()) -> onnx.ModelProto:
+def chain(
+    count: int, step: Callable[[str, str, int], onnx.NodeProto], dims: Any = (2, 3), weights: Any = ()
+) -> onnx.ModelProto:
     """`count` nodes one after the other."""
     nodes = [step(f"t{k}" if k else "x", f"t{k + 1}", k) for k in range(count)]
     return model(nodes, [info("x", dims)], [f"t{count}"], weights)

@@ -10,7 +10,9 @@ from onnx import TensorProto as T
 from onnx import helper as h
 
 n = h.make_node
-GOOD = model([n("Add", ["x", "w"], ["a"]), n("Relu", ["a"], ["y"])], [info("x")], ["y"], [array("w", [[1.0, 2, 3]], "float32")])
+GOOD = model(
+    [n("Add", ["x", "w"], ["a"]), n("Relu", ["a"], ["y"])], [info("x")], ["y"], [array("w", [[1.0, 2, 3]], "float32")]
+)
 DATA = GOOD.SerializeToString()
 
 # bytes
@@ -51,7 +53,11 @@ add("structure", "output defined twice", model([n("Relu", ["x"], ["y"]), n("Neg"
 add("structure", "output shadows an input", model([n("Relu", ["x"], ["x"])], [x], ["x"]))
 add("structure", "output twice in a node", model([n("Split", ["x"], ["y", "y"], axis=0, num_outputs=2)], [x]))
 add("structure", "two inputs of a name", model([n("Relu", ["x"], ["y"])], [x, info("x", (4,))]))
-add("structure", "two initializers of a name", model([n("Relu", ["w"], ["y"])], [], ["y"], [array("w", 1.0), array("w", 2.0)]))
+add(
+    "structure",
+    "two initializers of a name",
+    model([n("Relu", ["w"], ["y"])], [], ["y"], [array("w", 1.0), array("w", 2.0)]),
+)
 add("structure", "initializer without a name", model([n("Relu", ["x"], ["y"])], [x], ["y"], [array("", 1.0)]))
 add("structure", "nobody defines an input", model([n("Relu", ["z"], ["y"])], [x]))
 add("structure", "nobody defines an output", model([n("Relu", ["x"], ["y"])], [x], ["z"]))

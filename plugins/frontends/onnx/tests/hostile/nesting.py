@@ -16,7 +16,9 @@ x, c, k, i = info("x"), info("c", (), T.BOOL), info("k", (), T.BOOL), info("i", 
 TRUE = array("t", True)
 
 
-def loop(step: list, trips: Any = None, cond: str = "t", inputs: Any = None, outputs: Any = ("k2", "s2"), state: Any = (2, 3)) -> onnx.ModelProto:
+def loop(
+    step: list, trips: Any = None, cond: str = "t", inputs: Any = None, outputs: Any = ("k2", "s2"), state: Any = (2, 3)
+) -> onnx.ModelProto:
     body = graph(step, [i, k, info("s", state)] if inputs is None else inputs, outputs, name="body")
     weights = [TRUE] if trips is None else [TRUE, array("m", trips)]
     return model([n("Loop", ["" if trips is None else "m", cond, "x"], ["y"], body=body)], [x], ["y"], weights)
@@ -30,16 +32,64 @@ add("control", "loop of no trips", loop([keep, same], 0), "run")
 add("control", "loop of words", loop([keep, n("Cast", ["s"], ["s2"], to=T.STRING)], 3))
 add("control", "loop whose state changes type", loop([keep, n("Cast", ["s"], ["s2"], to=T.INT32)], 3))
 add("control", "loop whose condition is a number", loop([n("Cast", ["k"], ["k2"], to=T.FLOAT), same], 3), "either")
-add("control", "loop whose condition is a tensor", loop([n("Concat", ["k1", "k1"], ["k2"], axis=0), n("Unsqueeze", ["k", "z"], ["k1"]), n("Constant", [], ["z"], value_ints=[0]), same], 3))
-add("control", "loop body takes too little", loop([n("Identity", ["t"], ["k2"]), n("Relu", ["x"], ["s2"])], 3, inputs=[i]))
+add(
+    "control",
+    "loop whose condition is a tensor",
+    loop(
+        [
+            n("Concat", ["k1", "k1"], ["k2"], axis=0),
+            n("Unsqueeze", ["k", "z"], ["k1"]),
+            n("Constant", [], ["z"], value_ints=[0]),
+            same,
+        ],
+        3,
+    ),
+)
+add(
+    "control",
+    "loop body takes too little",
+    loop([n("Identity", ["t"], ["k2"]), n("Relu", ["x"], ["s2"])], 3, inputs=[i]),
+)
 add("control", "loop body takes too much", loop([keep, same], 3, inputs=[i, k, info("s"), info("q")]))
 add("control", "loop body gives too little", loop([keep], 3, outputs=["k2"]))
 add("control", "loop body reads what nobody defines", loop([keep, n("Add", ["s", "nobody"], ["s2"])], 3))
-inner = graph([n("Identity", ["k_"], ["k2_"]), n("Relu", ["s_"], ["s2_"])], [info("i_", (), T.INT64), info("k_", (), T.BOOL), info("s_")], ["k2_", "s2_"], name="inner")
+inner = graph(
+    [n("Identity", ["k_"], ["k2_"]), n("Relu", ["s_"], ["s2_"])],
+    [info("i_", (), T.INT64), info("k_", (), T.BOOL), info("s_")],
+    ["k2_", "s2_"],
+    name="inner",
+)
 add("control", "loop without end in a loop without end", loop([keep, n("Loop", ["", "k", "s"], ["s2"], body=inner)]))
-add("control", "Scan of different lengths", model([n("Scan", ["x", "x2"], ["y"], body=graph([n("Add", ["a", "b"], ["z"])], [info("a", (3,)), info("b", (3,))], ["z"]), num_scan_inputs=2)], [x, info("x2", (5, 3))]))
-for scan in ({"num_scan_inputs": 0}, {"num_scan_inputs": 9}, {"num_scan_inputs": -1}, {"num_scan_inputs": 1, "scan_input_axes": [7]}, {"num_scan_inputs": 1, "scan_input_directions": [2]}, {"num_scan_inputs": 1, "scan_output_axes": [9]}, {"num_scan_inputs": 1, "scan_input_axes": [0, 0]}):
-    add("control", f"Scan {scan}", model([n("Scan", ["x"], ["y"], body=graph([n("Relu", ["a"], ["z"])], [info("a", (3,))], ["z"]), **scan)], [x]))
+add(
+    "control",
+    "Scan of different lengths",
+    model(
+        [
+            n(
+                "Scan",
+                ["x", "x2"],
+                ["y"],
+                body=graph([n("Add", ["a", "b"], ["z"])], [info("a", (3,)), info("b", (3,))], ["z"]),
+                num_scan_inputs=2,
+            )
+        ],
+        [x, info("x2", (5, 3))],
+    ),
+)
+for scan in (
+    {"num_scan_inputs": 0},
+    {"num_scan_inputs": 9},
+    {"num_scan_inputs": -1},
+    {"num_scan_inputs": 1, "scan_input_axes": [7]},
+    {"num_scan_inputs": 1, "scan_input_directions": [2]},
+    {"num_scan_inputs": 1, "scan_output_axes": [9]},
+    {"num_scan_inputs": 1, "scan_input_axes": [0, 0]},
+):
+    add(
+        "control",
+        f"Scan {scan}",
+        model([n("Scan", ["x"], ["y"], body=graph([n("Relu", ["a"], ["z"])], [info("a", (3,))], ["z"]), **scan)], [x]),
+    )
 
 
 def either(then: Any, other: Any, inputs: Any = (x, c)) -> onnx.ModelProto:
@@ -48,7 +98,11 @@ def either(then: Any, other: Any, inputs: Any = (x, c)) -> onnx.ModelProto:
 
 good = graph([n("Relu", ["x"], ["z"])], [], ["z"], name="good")
 add("control", "If", either(good, good), "run")
-add("control", "If with branches of other lengths", either(good, graph([n("Split", ["x"], ["a", "b"], axis=0, num_outputs=2)], [], ["a", "b"])))
+add(
+    "control",
+    "If with branches of other lengths",
+    either(good, graph([n("Split", ["x"], ["a", "b"], axis=0, num_outputs=2)], [], ["a", "b"])),
+)
 add("control", "If with branches of other types", either(good, graph([n("Cast", ["x"], ["a"], to=T.INT8)], [], ["a"])))
 add("control", "If on a float", either(good, good, [x, info("c", ())]))
 add("control", "If on two values", either(good, good, [x, info("c", (2,), T.BOOL)]))
@@ -66,7 +120,12 @@ def nested(depth: int, step: Any) -> onnx.ModelProto:
     return either(at, good)
 
 
-add("depth", "If 10 deep", nested(10, lambda g, d: n("If", ["c"], ["z"], then_branch=g, else_branch=g if d < 3 else good)), "run")
+add(
+    "depth",
+    "If 10 deep",
+    nested(10, lambda g, d: n("If", ["c"], ["z"], then_branch=g, else_branch=g if d < 3 else good)),
+    "run",
+)
 add("depth", "If 30 deep", nested(30, lambda g, d: n("If", ["c"], ["z"], then_branch=g, else_branch=good)), "run")
 add("depth", "If 2^25", nested(25, lambda g, d: n("If", ["c"], ["z"], then_branch=g, else_branch=good)), "run")
 
@@ -95,7 +154,11 @@ def looped(depth: int) -> onnx.ModelProto:
     """Loops in loops whose states grow, so that each body is parsed more than once."""
     at = [n("Concat", [f"s{depth}", f"s{depth}"], [f"r{depth}"], axis=0)]
     for d in range(depth, 0, -1):
-        body = graph([*at, n("Identity", [f"k{d}"], [f"kk{d}"])], [info(f"i{d}", (), T.INT64), info(f"k{d}", (), T.BOOL), info(f"s{d}", ["n"])], [f"kk{d}", f"r{d}"])
+        body = graph(
+            [*at, n("Identity", [f"k{d}"], [f"kk{d}"])],
+            [info(f"i{d}", (), T.INT64), info(f"k{d}", (), T.BOOL), info(f"s{d}", ["n"])],
+            [f"kk{d}", f"r{d}"],
+        )
         at = [n("Loop", ["m", "", f"s{d - 1}"], [f"r{d - 1}"], body=body)]
     return model(at, [info("s0", (1,))], ["r0"], [array("m", 1)])
 
@@ -119,34 +182,91 @@ for word, step in steps.items():
 
 def extents(count: int) -> onnx.ModelProto:
     """Arithmetic on an extent that only the last node needs."""
-    nodes = [n("Shape", ["x"], ["t0"])] + [n("Add", [f"t{m}", "zero"], [f"t{m + 1}"]) for m in range(count)] + [n("Reshape", ["x", f"t{count}"], ["y"])]
+    nodes = (
+        [n("Shape", ["x"], ["t0"])]
+        + [n("Add", [f"t{m}", "zero"], [f"t{m + 1}"]) for m in range(count)]
+        + [n("Reshape", ["x", f"t{count}"], ["y"])]
+    )
     return model(nodes, [info("x", ["n", 3])], ["y"], [i64("zero", 0)])
 
 
 def constants(count: int) -> onnx.ModelProto:
-    nodes = [n("Add", [f"t{m}" if m else "x0", "zero"], [f"t{m + 1}"]) for m in range(count)] + [n("Reshape", ["x", f"t{count}"], ["y"])]
+    nodes = [n("Add", [f"t{m}" if m else "x0", "zero"], [f"t{m + 1}"]) for m in range(count)] + [
+        n("Reshape", ["x", f"t{count}"], ["y"])
+    ]
     return model(nodes, [x], ["y"], [i64("zero", 0), i64("x0", 3, 2)])
 
 
 for count in (2000, LONG):
     add("length", f"{count} steps of extents", lambda folder, m=count: extents(m), "run", slow=count == LONG)
     add("length", f"{count} steps of constants", lambda folder, m=count: constants(m), "run", slow=count == LONG)
-    add("length", f"{count} inputs", lambda folder, m=count: model([n("Relu", ["x0"], ["y"])], [info(f"x{a}", (1,)) for a in range(m)]), "run", slow=count == LONG)
-    add("length", f"{count} outputs", lambda folder, m=count: model([n("Relu", ["x"], [f"y{a}"]) for a in range(m)], [x], [f"y{a}" for a in range(m)]), "run", slow=count == LONG)
-    add("length", f"{count} initializers", lambda folder, m=count: model([n("Sum", [f"w{a}" for a in range(m)], ["y"])], [], ["y"], [array(f"w{a}", [1.0]) for a in range(m)]), "run", slow=count == LONG)
-    add("length", f"{count} operands", lambda folder, m=count: model([n("Concat", ["x"] * m, ["y"], axis=0)], [x]), "run", slow=count == LONG)
-    add("length", f"{count} nodes backwards", lambda folder, m=count: model([n("Relu", [f"t{a}"], [f"t{a + 1}"]) for a in reversed(range(m))], [info("t0")], [f"t{m}"]), "run", slow=count == LONG)
+    add(
+        "length",
+        f"{count} inputs",
+        lambda folder, m=count: model([n("Relu", ["x0"], ["y"])], [info(f"x{a}", (1,)) for a in range(m)]),
+        "run",
+        slow=count == LONG,
+    )
+    add(
+        "length",
+        f"{count} outputs",
+        lambda folder, m=count: model(
+            [n("Relu", ["x"], [f"y{a}"]) for a in range(m)], [x], [f"y{a}" for a in range(m)]
+        ),
+        "run",
+        slow=count == LONG,
+    )
+    add(
+        "length",
+        f"{count} initializers",
+        lambda folder, m=count: model(
+            [n("Sum", [f"w{a}" for a in range(m)], ["y"])], [], ["y"], [array(f"w{a}", [1.0]) for a in range(m)]
+        ),
+        "run",
+        slow=count == LONG,
+    )
+    add(
+        "length",
+        f"{count} operands",
+        lambda folder, m=count: model([n("Concat", ["x"] * m, ["y"], axis=0)], [x]),
+        "run",
+        slow=count == LONG,
+    )
+    add(
+        "length",
+        f"{count} nodes backwards",
+        lambda folder, m=count: model(
+            [n("Relu", [f"t{a}"], [f"t{a + 1}"]) for a in reversed(range(m))], [info("t0")], [f"t{m}"]
+        ),
+        "run",
+        slow=count == LONG,
+    )
 wide = onnx.TypeProto()
 wide.tensor_type.elem_type = 1
 for _ in range(40):
     outer = onnx.TypeProto()
     outer.sequence_type.elem_type.CopyFrom(wide)
     wide = outer
-add("depth", "sequences of sequences, 40 deep", model([n("Identity", ["x"], ["y"])], [onnx.ValueInfoProto(name="x", type=wide)]), "either")
+add(
+    "depth",
+    "sequences of sequences, 40 deep",
+    model([n("Identity", ["x"], ["y"])], [onnx.ValueInfoProto(name="x", type=wide)]),
+    "either",
+)
 
 
-def function(name: str, nodes: Any, inputs: Any = ("a",), outputs: Any = ("b",), attributes: Any = (), domain: str = "own") -> onnx.FunctionProto:
-    return h.make_function(domain, name, list(inputs), list(outputs), list(nodes), [h.make_opsetid("", 20), h.make_opsetid("own", 1)], list(attributes))
+def function(
+    name: str, nodes: Any, inputs: Any = ("a",), outputs: Any = ("b",), attributes: Any = (), domain: str = "own"
+) -> onnx.FunctionProto:
+    return h.make_function(
+        domain,
+        name,
+        list(inputs),
+        list(outputs),
+        list(nodes),
+        [h.make_opsetid("", 20), h.make_opsetid("own", 1)],
+        list(attributes),
+    )
 
 
 def call(name: str, a: str = "x", b: str = "y", **more: Any) -> onnx.NodeProto:
@@ -160,34 +280,118 @@ def calling(*functions: Any, node: Any = None) -> onnx.ModelProto:
 add("functions", "good", calling(function("F", [n("Relu", ["a"], ["b"])])), "run")
 add("functions", "calls itself", calling(function("F", [call("F", "a", "b")])))
 add("functions", "call each other", calling(function("F", [call("G", "a", "b")]), function("G", [call("F", "a", "b")])))
-add("functions", "calls itself in a branch", calling(function("F", [n("If", ["t"], ["b"], then_branch=graph([call("F", "a", "z")], [], ["z"]), else_branch=graph([n("Relu", ["a"], ["z"])], [], ["z"])), n("Constant", [], ["t"], value=array("v", False))])))
-doubling = [function(f"F{m or ''}", [call(f"F{m + 1}", "a", "c"), call(f"F{m + 1}", "c", "b")]) for m in range(35)] + [function("F35", [n("Relu", ["a"], ["b"])])]
+add(
+    "functions",
+    "calls itself in a branch",
+    calling(
+        function(
+            "F",
+            [
+                n(
+                    "If",
+                    ["t"],
+                    ["b"],
+                    then_branch=graph([call("F", "a", "z")], [], ["z"]),
+                    else_branch=graph([n("Relu", ["a"], ["z"])], [], ["z"]),
+                ),
+                n("Constant", [], ["t"], value=array("v", False)),
+            ],
+        )
+    ),
+)
+doubling = [function(f"F{m or ''}", [call(f"F{m + 1}", "a", "c"), call(f"F{m + 1}", "c", "b")]) for m in range(35)] + [
+    function("F35", [n("Relu", ["a"], ["b"])])
+]
 add("functions", "2^35 nodes", calling(*doubling))
-wider = [function(f"F{m or ''}", [call(f"F{m + 1}", f"c{a}" if a else "a", f"c{a + 1}" if a < 99 else "b") for a in range(100)]) for m in range(5)] + [function("F5", [n("Relu", ["a"], ["b"])])]
+wider = [
+    function(
+        f"F{m or ''}", [call(f"F{m + 1}", f"c{a}" if a else "a", f"c{a + 1}" if a < 99 else "b") for a in range(100)]
+    )
+    for m in range(5)
+] + [function("F5", [n("Relu", ["a"], ["b"])])]
 add("functions", "100^5 nodes", calling(*wider))
-add("functions", "2,000 deep", calling(*[function(f"F{m or ''}", [call(f"F{m + 1}", "a", "b")]) for m in range(2000)], function("F2000", [n("Relu", ["a"], ["b"])])))
+add(
+    "functions",
+    "2,000 deep",
+    calling(
+        *[function(f"F{m or ''}", [call(f"F{m + 1}", "a", "b")]) for m in range(2000)],
+        function("F2000", [n("Relu", ["a"], ["b"])]),
+    ),
+)
 add("functions", "of an unknown operator", calling(function("F", [n("Frob", ["a"], ["b"])])))
-add("functions", "too many arguments", calling(function("F", [n("Relu", ["a"], ["b"])]), node=n("F", ["x", "x"], ["y"], domain="own")))
-add("functions", "too many results", calling(function("F", [n("Relu", ["a"], ["b"])]), node=n("F", ["x"], ["y", "z"], domain="own")))
+add(
+    "functions",
+    "too many arguments",
+    calling(function("F", [n("Relu", ["a"], ["b"])]), node=n("F", ["x", "x"], ["y"], domain="own")),
+)
+add(
+    "functions",
+    "too many results",
+    calling(function("F", [n("Relu", ["a"], ["b"])]), node=n("F", ["x"], ["y", "z"], domain="own")),
+)
 add("functions", "too few arguments", calling(function("F", [n("Add", ["a", "q"], ["b"])], ["a", "q"])))
 add("functions", "result that nobody defines", calling(function("F", [n("Relu", ["a"], ["c"])])))
 add("functions", "reads its caller's names", calling(function("F", [n("Add", ["a", "x"], ["b"])])))
-add("functions", "two of a name", calling(function("F", [n("Relu", ["a"], ["b"])]), function("F", [n("Neg", ["a"], ["b"])])))
+add(
+    "functions",
+    "two of a name",
+    calling(function("F", [n("Relu", ["a"], ["b"])]), function("F", [n("Neg", ["a"], ["b"])])),
+)
 add("functions", "a cycle inside", calling(function("F", [n("Add", ["a", "c"], ["b"]), n("Relu", ["b"], ["c"])])))
 referring = n("LeakyRelu", ["a"], ["b"])
 referring.attribute.append(onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=1))
 add("functions", "attribute that is not given", calling(function("F", [referring], attributes=["slope"])), "either")
-add("functions", "attribute of another type", calling(function("F", [referring], attributes=["slope"]), node=call("F", slope="steep")))
-add("functions", "in place of an operator", model([n("Relu", ["x"], ["y"])], [x], functions=[function("Relu", [n("Neg", ["a"], ["b"])], domain="")]), "run")
-add("functions", "without opsets", calling(onnx.FunctionProto(name="F", domain="own", input=["a"], output=["b"], node=[n("Relu", ["a"], ["b"])])), "either")
-add("functions", "of opset 10^9", calling(onnx.FunctionProto(name="F", domain="own", input=["a"], output=["b"], node=[n("Relu", ["a"], ["b"])], opset_import=[h.make_opsetid("", 10**9)])), "either")
+add(
+    "functions",
+    "attribute of another type",
+    calling(function("F", [referring], attributes=["slope"]), node=call("F", slope="steep")),
+)
+add(
+    "functions",
+    "in place of an operator",
+    model([n("Relu", ["x"], ["y"])], [x], functions=[function("Relu", [n("Neg", ["a"], ["b"])], domain="")]),
+    "run",
+)
+add(
+    "functions",
+    "without opsets",
+    calling(onnx.FunctionProto(name="F", domain="own", input=["a"], output=["b"], node=[n("Relu", ["a"], ["b"])])),
+    "either",
+)
+add(
+    "functions",
+    "of opset 10^9",
+    calling(
+        onnx.FunctionProto(
+            name="F",
+            domain="own",
+            input=["a"],
+            output=["b"],
+            node=[n("Relu", ["a"], ["b"])],
+            opset_import=[h.make_opsetid("", 10**9)],
+        )
+    ),
+    "either",
+)
 
 for number, word in enumerate([
     "__import__('os').system('touch /tmp/was_run')", "'; import os; os.abort() #", '"""', "a\nb", "a\x00b", "$(reboot)", "`id`", "{0.__class__}", "%s%n%x",
     "a" * 100_000, "\u202e\u200b", "main", "@return", "%1", "]) -> float32[1]", "-1", "../../x", "null", "None", "\\", "a b", "\U0001f600",
 ]):  # fmt: skip
-    add("names", f"tensor {number}", model([n("Relu", [word], [word + "!"], name=word)], [info(word)], [word + "!"]), "run")
-    add("names", f"dimension {number}", lambda folder, w=word: Trial(model([n("Relu", ["x"], ["y"])], [info("x", [w, 3])]).SerializeToString(), {"x": X}), "run")
+    add(
+        "names",
+        f"tensor {number}",
+        model([n("Relu", [word], [word + "!"], name=word)], [info(word)], [word + "!"]),
+        "run",
+    )
+    add(
+        "names",
+        f"dimension {number}",
+        lambda folder, w=word: Trial(
+            model([n("Relu", ["x"], ["y"])], [info("x", [w, 3])]).SerializeToString(), {"x": X}
+        ),
+        "run",
+    )
     add("names", f"operator {number}", model([n(word, ["x"], ["y"])], [x]))
     add("names", f"attribute {number}", model([n("Relu", ["x"], ["y"], **{word: 1})], [x]), "either")
 add("names", "tensor without a name", model([n("Relu", [""], ["y"])], [info("")]), "refuse")

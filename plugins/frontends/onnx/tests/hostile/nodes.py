@@ -47,7 +47,14 @@ for name, values in {
 }.items():  # fmt: skip
     for value in values:
         word = str(value)[:40]
-        attribute(f"Conv {name} {word}", "either" if value == [] or word.startswith("[" + str(BIG) + ", 1") else "refuse", "Conv", IMAGE, W, **{name: value})
+        attribute(
+            f"Conv {name} {word}",
+            "either" if value == [] or word.startswith("[" + str(BIG) + ", 1") else "refuse",
+            "Conv",
+            IMAGE,
+            W,
+            **{name: value},
+        )
         if name != "group":
             more = {name: value} if name == "kernel_shape" else {name: value, "kernel_shape": [2, 2]}
             early = "either" if word.startswith("[" + str(BIG) + ", 1") else "refuse"
@@ -56,8 +63,28 @@ for name, values in {
 for to in (0, 99, -1, BIG):
     attribute(f"Cast to {to}", "refuse", "Cast", X, to=to)
 attribute("Cast to nothing", "refuse", "Cast", X)
-for text in ("", "ij", "ij->", "ij,jk", "iij->k", "i.j->i", "ij->ijk", "->->", "é->é", "%s", "ij->i" * 1000, "a" * 100_000 + "->", "...i...->i"):
-    attribute(f"Einsum {text[:20]!r} {len(text)}", "either" if text in ("ij", "ij->", "") else "refuse", "Einsum", X, equation=text)
+for text in (
+    "",
+    "ij",
+    "ij->",
+    "ij,jk",
+    "iij->k",
+    "i.j->i",
+    "ij->ijk",
+    "->->",
+    "é->é",
+    "%s",
+    "ij->i" * 1000,
+    "a" * 100_000 + "->",
+    "...i...->i",
+):
+    attribute(
+        f"Einsum {text[:20]!r} {len(text)}",
+        "either" if text in ("ij", "ij->", "") else "refuse",
+        "Einsum",
+        X,
+        equation=text,
+    )
 attribute("DepthToSpace by 0", "refuse", "DepthToSpace", IMAGE, blocksize=0)
 attribute("DepthToSpace by too much", "refuse", "DepthToSpace", IMAGE, blocksize=1 << 40)
 for parts in (0, -1, (1 << 31) - 1, BIG):
@@ -67,21 +94,58 @@ attribute("LRN of negative size", "refuse", "LRN", IMAGE, size=-3)
 attribute("epsilon is no number", "either", "LayerNormalization", X, X[0], epsilon=float("nan"))
 attribute("alpha is infinite", "run", "LeakyRelu", X, alpha=float("inf"))
 attribute("Resize mode", "refuse", "Resize", IMAGE, None, np.ones(4, np.float32), mode="sharp")
-attribute("Resize transformation", "refuse", "Resize", IMAGE, None, np.ones(4, np.float32), coordinate_transformation_mode="sideways")
+attribute(
+    "Resize transformation",
+    "refuse",
+    "Resize",
+    IMAGE,
+    None,
+    np.ones(4, np.float32),
+    coordinate_transformation_mode="sideways",
+)
 for hidden in (-1, 0, 3, 1 << 40):
-    attribute(f"LSTM of {hidden}", "either" if hidden == 0 else "refuse", "LSTM", np.ones((2, 1, 2), np.float32), np.ones((1, 4, 2), np.float32), np.ones((1, 4, 1), np.float32), hidden_size=hidden)
-attribute("LSTM activations", "refuse", "LSTM", np.ones((2, 1, 2), np.float32), np.ones((1, 4, 2), np.float32), np.ones((1, 4, 1), np.float32), hidden_size=1, activations=["tanh", "frob", "tanh"])
+    attribute(
+        f"LSTM of {hidden}",
+        "either" if hidden == 0 else "refuse",
+        "LSTM",
+        np.ones((2, 1, 2), np.float32),
+        np.ones((1, 4, 2), np.float32),
+        np.ones((1, 4, 1), np.float32),
+        hidden_size=hidden,
+    )
+attribute(
+    "LSTM activations",
+    "refuse",
+    "LSTM",
+    np.ones((2, 1, 2), np.float32),
+    np.ones((1, 4, 2), np.float32),
+    np.ones((1, 4, 1), np.float32),
+    hidden_size=1,
+    activations=["tanh", "frob", "tanh"],
+)
 attribute("no UTF-8", "refuse", "Softmax", X, axis=b"\xff\xfe")
-for name, field in (("no type", {}), ("type of a graph", {"type": 5}), ("type of nothing", {"type": 14}), ("reference outside a function", {"ref_attr_name": "a", "type": 2})):
+for name, field in (
+    ("no type", {}),
+    ("type of a graph", {"type": 5}),
+    ("type of nothing", {"type": 14}),
+    ("reference outside a function", {"ref_attr_name": "a", "type": 2}),
+):
     node = n("Softmax", ["x"], ["y"])
     node.attribute.append(onnx.AttributeProto(name="axis", **field))
     add("attributes", name, model([node], [info("x")]), "either")
 node = n("Softmax", ["x"], ["y"], axis=0)
 node.attribute.append(h.make_attribute("axis", 1))
 add("attributes", "given twice", model([node], [info("x")]), "either")
-add("attributes", "20,000 of them", model([n("Relu", ["x"], ["y"], **{f"a{k}": k for k in range(20_000)})], [info("x")]), "either")
+add(
+    "attributes",
+    "20,000 of them",
+    model([n("Relu", ["x"], ["y"], **{f"a{k}": k for k in range(20_000)})], [info("x")]),
+    "either",
+)
 add("attributes", "If without branches", model([n("If", ["c"], ["y"])], [info("c", (), T.BOOL)]))
-add("attributes", "If of numbers", model([n("If", ["c"], ["y"], then_branch=1, else_branch=2)], [info("c", (), T.BOOL)]))
+add(
+    "attributes", "If of numbers", model([n("If", ["c"], ["y"], then_branch=1, else_branch=2)], [info("c", (), T.BOOL)])
+)
 add("attributes", "Constant without a value", model([n("Constant", [], ["y"])]))
 add("attributes", "Constant with two values", model([n("Constant", [], ["y"], value_int=1, value_float=2.0)]), "either")
 
@@ -95,11 +159,38 @@ add("shapes", "MatMul", lambda folder: one("MatMul", X, X))
 add("shapes", "Add", lambda folder: one("Add", X, X[:, :2]))
 add("shapes", "Concat", lambda folder: one("Concat", X, X[:, :2], axis=0))
 add("shapes", "Gemm", lambda folder: one("Gemm", X, X))
-add("shapes", "fed with other extents", lambda folder: Trial(model([n("Relu", ["x"], ["y"])], [info("x")]).SerializeToString(), {"x": np.ones((3, 2), np.float32)}))
-add("shapes", "fed with another type", lambda folder: Trial(model([n("Relu", ["x"], ["y"])], [info("x")]).SerializeToString(), {"x": np.ones((2, 3), np.float64)}))
-add("shapes", "fed with another name", lambda folder: Trial(model([n("Relu", ["x"], ["y"])], [info("x")]).SerializeToString(), {"z": X}))
-add("shapes", "fed with nothing", lambda folder: Trial(model([n("Relu", ["x"], ["y"])], [info("x")]).SerializeToString(), {}))
-add("shapes", "one symbol, two extents", lambda folder: Trial(model([n("Add", ["a", "b"], ["y"])], [info("a", ["n"]), info("b", ["n"])]).SerializeToString(), {"a": X[0], "b": X[0, :2]}))
+add(
+    "shapes",
+    "fed with other extents",
+    lambda folder: Trial(
+        model([n("Relu", ["x"], ["y"])], [info("x")]).SerializeToString(), {"x": np.ones((3, 2), np.float32)}
+    ),
+)
+add(
+    "shapes",
+    "fed with another type",
+    lambda folder: Trial(
+        model([n("Relu", ["x"], ["y"])], [info("x")]).SerializeToString(), {"x": np.ones((2, 3), np.float64)}
+    ),
+)
+add(
+    "shapes",
+    "fed with another name",
+    lambda folder: Trial(model([n("Relu", ["x"], ["y"])], [info("x")]).SerializeToString(), {"z": X}),
+)
+add(
+    "shapes",
+    "fed with nothing",
+    lambda folder: Trial(model([n("Relu", ["x"], ["y"])], [info("x")]).SerializeToString(), {}),
+)
+add(
+    "shapes",
+    "one symbol, two extents",
+    lambda folder: Trial(
+        model([n("Add", ["a", "b"], ["y"])], [info("a", ["n"]), info("b", ["n"])]).SerializeToString(),
+        {"a": X[0], "b": X[0, :2]},
+    ),
+)
 both("shapes", "Unsqueeze to rank 70", "Unsqueeze", X, np.arange(68))
 both("shapes", "Unsqueeze twice the same", "Unsqueeze", X, np.array([0, 0]))
 both("shapes", "Squeeze what is no 1", "Squeeze", X, np.array([0]))
@@ -127,12 +218,31 @@ both("indices", "MaxUnpool", "MaxUnpool", IMAGE[:, :, :1, :1], np.array([[[[99]]
 both("indices", "RoiAlign batch", "RoiAlign", IMAGE, np.array([[0, 0, 1, 1]], np.float32), np.array([5]))
 both("indices", "GatherND too deep", "GatherND", X, np.zeros((1, 5), np.int64))
 both("indices", "Compress more", "Compress", X, np.ones(9, bool), axis=0, expect="either")
-both("indices", "LSTM lengths", "LSTM", np.ones((2, 1, 2), np.float32), np.ones((1, 4, 2), np.float32), np.ones((1, 4, 1), np.float32), np.ones((1, 8), np.float32), np.array([9], np.int32), hidden_size=1)
+both(
+    "indices",
+    "LSTM lengths",
+    "LSTM",
+    np.ones((2, 1, 2), np.float32),
+    np.ones((1, 4, 2), np.float32),
+    np.ones((1, 4, 1), np.float32),
+    np.ones((1, 8), np.float32),
+    np.array([9], np.int32),
+    hidden_size=1,
+)
 both("indices", "DFT axis", "DFT", np.ones((1, 4, 1), np.float32), np.array(4), np.array(9))
 sequence = [n("SequenceConstruct", ["x", "x"], ["s"]), n("SequenceAt", ["s", "k"], ["y"])]
 for at in (2, -3, BIG):
     add("indices", f"SequenceAt {at}", model(sequence, [info("x")], ["y"], [array("k", at)]))
-add("indices", "SequenceErase", model([sequence[0], n("SequenceErase", ["s", "k"], ["t"]), n("SequenceLength", ["t"], ["y"])], [info("x")], ["y"], [array("k", 5)]))
+add(
+    "indices",
+    "SequenceErase",
+    model(
+        [sequence[0], n("SequenceErase", ["s", "k"], ["t"]), n("SequenceLength", ["t"], ["y"])],
+        [info("x")],
+        ["y"],
+        [array("k", 5)],
+    ),
+)
 both("indices", "nothing to gather from", "Gather", np.zeros((0, 3), np.float32), np.array([0]))
 
 # integers
@@ -143,21 +253,63 @@ for dtype in (np.int8, np.int16, np.int32, np.int64):
         both("integers", f"{op} {dtype.__name__} by 0", op, lowest, np.array([0, 0], dtype), expect="either")
     for op in ("Abs", "Neg"):
         add("integers", f"{op} {dtype.__name__} lowest", lambda folder, o=op, v=lowest: one(o, v), "run")
-    both("integers", f"Pow {dtype.__name__}", "Pow", np.array([2, 0, -1], dtype), np.array([100, -1, -100], dtype), expect="either")
+    both(
+        "integers",
+        f"Pow {dtype.__name__}",
+        "Pow",
+        np.array([2, 0, -1], dtype),
+        np.array([100, -1, -100], dtype),
+        expect="either",
+    )
 both("integers", "Mod by 0, floats", "Mod", X, np.zeros((2, 3), np.float32), fmod=1, expect="run")
 for bits in (8, 31, 32, 64, 200):
     for way in ("LEFT", "RIGHT"):
-        both("integers", f"shift {way} {bits}", "BitShift", np.array([255], np.uint8), np.array([bits], np.uint8), direction=way, expect="run")
+        both(
+            "integers",
+            f"shift {way} {bits}",
+            "BitShift",
+            np.array([255], np.uint8),
+            np.array([bits], np.uint8),
+            direction=way,
+            expect="run",
+        )
 for a, b, s in ((0, 5, 0), (0, BIG, 1), (LOW, BIG, 1), (BIG, LOW, -1), (0, 10, -1)):
-    both("integers", f"Range {a} {b} {s}", "Range", np.array(a), np.array(b), np.array(s), expect="run" if b == 10 else "refuse")
+    both(
+        "integers",
+        f"Range {a} {b} {s}",
+        "Range",
+        np.array(a),
+        np.array(b),
+        np.array(s),
+        expect="run" if b == 10 else "refuse",
+    )
 both("integers", "Range of no numbers", "Range", np.float32("nan"), np.float32(5), np.float32(1))
 both("integers", "Range to infinity", "Range", np.float32(0), np.float32("inf"), np.float32(1))
 both("integers", "Range by next to nothing", "Range", np.float32(0), np.float32(1), np.float32(1e-30))
 for to in (T.INT8, T.INT32, T.INT64, T.UINT8, T.BOOL, T.FLOAT16, T.FLOAT8E4M3FN, T.INT4):
-    add("integers", f"what is no number to {to}", lambda folder, t=to: one("Cast", np.array([np.nan, np.inf, -np.inf, 1e30], np.float32), to=t), "run")
+    add(
+        "integers",
+        f"what is no number to {to}",
+        lambda folder, t=to: one("Cast", np.array([np.nan, np.inf, -np.inf, 1e30], np.float32), to=t),
+        "run",
+    )
 add("integers", "words to numbers", lambda folder: one("Cast", np.array(["1", "x", "", "1e999"], object), to=T.INT32))
 both("integers", "ReduceProd overflows", "ReduceProd", np.full(100, BIG), expect="run")
-add("integers", "extents overflow", model([n("Shape", ["x"], ["d"]), n("Mul", ["d", "k"], ["e"]), n("Mul", ["e", "e"], ["f"]), n("Expand", ["x", "f"], ["y"])], [info("x", ["n", "m"])], ["y"], [i64("k", BIG, 3)]))
+add(
+    "integers",
+    "extents overflow",
+    model(
+        [
+            n("Shape", ["x"], ["d"]),
+            n("Mul", ["d", "k"], ["e"]),
+            n("Mul", ["e", "e"], ["f"]),
+            n("Expand", ["x", "f"], ["y"]),
+        ],
+        [info("x", ["n", "m"])],
+        ["y"],
+        [i64("k", BIG, 3)],
+    ),
+)
 
 # no elements
 E = np.zeros((0, 3), np.float32)
@@ -174,7 +326,19 @@ for op, inputs, more, expect in [
     ("Pad", [E, np.array([1, 0, 1, 0])], {"mode": "edge"}, "refuse"), ("Expand", [E, np.array([4, 1, 1])], {}, "run"),
     ("DequantizeLinear", [E.astype(np.int8), np.float32(2)], {}, "run"), ("LSTM", [np.zeros((0, 1, 2), np.float32), np.ones((1, 4, 2), np.float32), np.ones((1, 4, 1), np.float32)], {"hidden_size": 1}, "run"),
 ]:  # fmt: skip
-    both("empty", f"{op} {[np.shape(i) if np.ndim(i) > 1 else str(i) for i in inputs]} {more}", op, *inputs, expect=expect, **more)
+    both(
+        "empty",
+        f"{op} {[np.shape(i) if np.ndim(i) > 1 else str(i) for i in inputs]} {more}",
+        op,
+        *inputs,
+        expect=expect,
+        **more,
+    )
 body = graph([n("Identity", ["a"], ["b"])], [info("a", (0,))], ["b"], name="body")
-long = model([n("Scan", ["x"], ["y"], body=body, num_scan_inputs=1)], [], ["y"], [onnx.TensorProto(name="x", data_type=1, dims=[1 << 40, 0], raw_data=b"")])
+long = model(
+    [n("Scan", ["x"], ["y"], body=body, num_scan_inputs=1)],
+    [],
+    ["y"],
+    [onnx.TensorProto(name="x", data_type=1, dims=[1 << 40, 0], raw_data=b"")],
+)
 add("empty", "Scan over 2^40 slices of nothing", long)

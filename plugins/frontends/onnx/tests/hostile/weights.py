@@ -47,7 +47,14 @@ weight("complex halved", data_type=T.COMPLEX64, float_data=[1.0, 2.0, 3.0])
 weight("segment", "either", raw_data=bytes(8), segment=onnx.TensorProto.Segment(begin=0, end=1 << 60))
 
 
-def external(name: str, expect: str = "refuse", where: str = "initializer", buffer: bool = False, prepare: Any = None, **entries: str) -> None:
+def external(
+    name: str,
+    expect: str = "refuse",
+    where: str = "initializer",
+    buffer: bool = False,
+    prepare: Any = None,
+    **entries: str,
+) -> None:
     def build(folder: Path) -> Trial:
         inside = folder / "model"
         inside.mkdir()
@@ -66,7 +73,9 @@ def external(name: str, expect: str = "refuse", where: str = "initializer", buff
             made = model([n("Identity", ["w"], ["y"])])
             made.graph.sparse_initializer.add(values=tensor, indices=i64("j", 0, 1), dims=[4])
         else:
-            branch = h.make_graph([n("Identity", ["w"], ["z"])], "b", [], [h.make_empty_tensor_value_info("z")], [tensor])
+            branch = h.make_graph(
+                [n("Identity", ["w"], ["z"])], "b", [], [h.make_empty_tensor_value_info("z")], [tensor]
+            )
             made = model([n("If", ["c"], ["y"], then_branch=branch, else_branch=branch)], [info("c", (), T.BOOL)])
         if buffer:
             return Trial(made.SerializeToString())
@@ -108,7 +117,9 @@ external("without a folder", buffer=True, location="data.bin")
 external("unaligned", "run", location="data.bin", offset="3")
 
 
-def sparse(name: str, indices: Any, dims: list[int], expect: str = "refuse", values: int = 2, dtype: Any = np.int64) -> None:
+def sparse(
+    name: str, indices: Any, dims: list[int], expect: str = "refuse", values: int = 2, dtype: Any = np.int64
+) -> None:
     made = model([n("Identity", ["w"], ["y"])])
     put = made.graph.sparse_initializer.add(values=array("w", np.ones(values, np.float32)), dims=dims)
     put.indices.CopyFrom(array("i", np.asarray(indices, dtype)))

@@ -1,0 +1,9 @@
+"""Reports: what compiling did, as a page, a picture of memory, text, and a trace."""
+
+from __future__ import annotations
+
+from .html import report_html
+from .memory_picture import memory_svg, memory_text
+from .trace import chrome_trace
+
+__all__ = ["chrome_trace", "memory_svg", "memory_text", "report_html"]

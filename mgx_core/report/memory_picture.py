@@ -1,0 +1,148 @@
+"""A memory plan as text and as a picture: time across, bytes up, one rectangle for each buffer."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+from ..ir.module import Module
+from ..memory import Buffer, MemoryPlan
+from .style import VARIABLES
+from .words import escaped, operation, shortened, size_text, title
+
+__all__ = ["alive_bytes", "memory_svg", "memory_text"]
+
+WIDTH, HEIGHT = 1160, 420
+LEFT, RIGHT, TOP, BOTTOM = 84, 16, 34, 40
+
+
+def alive_bytes(plan: MemoryPlan, steps: int) -> list[int]:
+    """Bytes that are alive at each position."""
+    change = [0] * (steps + 1)
+    for b in plan.buffers:
+        change[b.first] += b.bytes
+        change[b.last + 1] -= b.bytes
+    out, now = [], 0
+    for c in change[:steps]:
+        now += c
+        out.append(now)
+    return out
+
+
+def ratio_text(plan: MemoryPlan) -> str:
+    return f"{plan.peak / plan.lower_bound:.3f}" if plan.lower_bound else "1.000"
+
+
+def at_peak(plan: MemoryPlan, steps: int) -> tuple[int, list[Buffer]]:
+    """The position with most bytes alive, and what is alive there, largest first."""
+    alive = alive_bytes(plan, steps)
+    when = max(range(len(alive)), key=alive.__getitem__, default=0)
+    return when, sorted((b for b in plan.buffers if b.first <= when <= b.last), key=lambda b: -b.bytes)
+
+
+def memory_text(plan: MemoryPlan, module: Module, largest: int = 12) -> str:
+    """Peak, lower bound, their ratio, and the largest buffers that are alive at the peak."""
+    steps = list(module)
+    when, there = at_peak(plan, len(steps))
+    lines = [
+        f"arena peak   {plan.peak} bytes ({size_text(plan.peak)})",
+        f"lower bound  {plan.lower_bound} bytes ({size_text(plan.lower_bound)})",
+        f"ratio        {ratio_text(plan)}",
+        f"without reuse {sum(b.bytes for b in plan.buffers)} bytes in {len(plan.buffers)} buffers",
+    ]
+    if plan.dynamic:
+        lines.append(f"{len(plan.dynamic)} values get memory of their own while running, for their sizes are not known before")
+    if there:
+        lines.append(f"at position {when} of {len(steps)}, {title(steps[when])}, most bytes are alive; the largest buffers:")
+        lines += [
+            f"  {size_text(b.bytes):>10}  at {b.offset:<10}  positions {b.first}-{b.last}  {_about(b)}" for b in there[:largest]
+        ]
+        if len(there) > largest:
+            rest = sum(b.bytes for b in there[largest:])
+            lines.append(f"  {size_text(rest):>10}  in {len(there) - largest} more")
+    return "\n".join(lines)
+
+
+def _about(buffer: Buffer) -> str:
+    ins = buffer.owner
+    views = len(buffer.members) - 1
+    return (
+        f"{title(ins)} -> {ins.result}"
+        + (f" from {', '.join(ins.sources)}" if ins.sources else "")
+        + (f" ({views} view{'s' if views > 1 else ''} of it)" if views > 0 else "")
+    )
+
+
+def memory_svg(plan: MemoryPlan, module: Module, standalone: bool = True) -> str:
+    """The plan as SVG; `standalone` brings its own colours, otherwise those of the page around it hold."""
+    steps = list(module)
+    count = max(1, len(steps))
+    top = max(plan.peak, plan.lower_bound, 1)
+    across = (WIDTH - LEFT - RIGHT) / count
+    up = (HEIGHT - TOP - BOTTOM) / (top * 1.04)
+
+    def x(step: float) -> float:
+        return LEFT + step * across
+
+    def y(byte: float) -> float:
+        return HEIGHT - BOTTOM - byte * up
+
+    out = [
+        f'<svg class="memory" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-label="memory plan: peak {plan.peak} bytes, lower bound {plan.lower_bound} bytes">'
+    ]
+    if standalone:
+        out.append(f'<style>{VARIABLES}{PICTURE}</style><rect width="{WIDTH}" height="{HEIGHT}" style="fill:var(--card)"/>')
+    for part in range(5):
+        at = top * part / 4
+        out.append(f'<path class="grid" d="M{LEFT} {y(at):.1f}H{WIDTH - RIGHT}"/>')
+        out.append(f'<text class="tick" x="{LEFT - 8}" y="{y(at) + 4:.1f}" text-anchor="end">{size_text(at)}</text>')
+    for part in range(0, 9 if count >= 8 else 2):
+        at = count * part / (8 if count >= 8 else 1)
+        out.append(f'<text class="tick" x="{x(at):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{at:.0f}</text>')
+    out.append(f'<text class="tick" x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">position in execution order</text>')
+    out += [_rectangle(b, x, y) for b in sorted(plan.buffers, key=lambda b: b.first)]
+    alive = alive_bytes(plan, len(steps))
+    if alive:
+        line = "".join(f"{'M' if n == 0 else 'V'}{'' if n else f'{x(0):.1f} '}{y(v):.1f}H{x(n + 1):.1f}" for n, v in enumerate(alive))
+        out.append(f'<path class="alive" d="{line}"><title>bytes alive</title></path>')
+    out.append(f'<path class="peak" d="M{LEFT} {y(plan.peak):.1f}H{WIDTH - RIGHT}"/>')
+    out.append(f'<path class="bound" d="M{LEFT} {y(plan.lower_bound):.1f}H{WIDTH - RIGHT}"/>')
+    out.append(
+        f'<text class="legend" x="{LEFT}" y="18"><tspan class="lp">\u2501 arena peak {size_text(plan.peak)}</tspan>'
+        f'<tspan dx="22" class="lb">\u254d lower bound {size_text(plan.lower_bound)}</tspan>'
+        f'<tspan dx="22" class="la">\u2501 bytes alive</tspan><tspan dx="22">ratio {ratio_text(plan)}, '
+        f"{len(plan.buffers)} buffers</tspan></text>"
+    )
+    return "\n".join([*out, "</svg>"])
+
+
+def _rectangle(b: Buffer, x: Callable[[float], float], y: Callable[[float], float]) -> str:
+    left, width = x(b.first), x(b.last + 1) - x(b.first)
+    low, high = y(b.offset), y(b.offset + b.bytes)
+    name = operation(b.owner).name
+    hue = zlib.crc32(name.encode()) % 12 * 30
+    tip = f"{_about(b)}\n{size_text(b.bytes)} ({b.bytes} bytes) at {b.offset}\npositions {b.first} to {b.last}"
+    text = ""
+    room = int(width / 6.4)
+    if low - high > 13 and room >= 6:
+        text = f'<text x="{left + 4:.1f}" y="{(low + high) / 2 + 4:.1f}">{escaped(shortened(title(b.owner), room - 1))}</text>'
+    return (
+        f'<g class="buffer"><rect x="{left:.1f}" y="{high:.1f}" width="{max(width, 0.6):.1f}" height="{max(low - high, 0.6):.1f}" '
+        f'style="--h:{hue}"/>{text}<title>{escaped(tip)}</title></g>'
+    )
+
+
+PICTURE = """
+svg.memory{font:12px var(--sans);display:block;width:100%;height:auto}
+svg.memory .grid{stroke:var(--line);stroke-width:1;fill:none}
+svg.memory .tick,svg.memory .legend{fill:var(--soft)}
+svg.memory .buffer rect{fill:hsl(var(--h) 55% var(--fill));stroke:hsl(var(--h) 45% var(--edge));stroke-width:.6}
+svg.memory .buffer:hover rect{fill:var(--accent)}
+svg.memory .buffer text{fill:var(--text);font:11px var(--mono);pointer-events:none}
+svg.memory .peak{stroke:var(--bad);stroke-width:1.6;fill:none}
+svg.memory .bound{stroke:var(--good);stroke-width:1.6;stroke-dasharray:6 4;fill:none}
+svg.memory .alive{stroke:var(--text);stroke-width:1.2;fill:none;opacity:.75;pointer-events:none}
+svg.memory .lp{fill:var(--bad)}svg.memory .lb{fill:var(--good)}svg.memory .la{fill:var(--text)}
+"""
+

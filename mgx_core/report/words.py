@@ -1,0 +1,85 @@
+"""How reports write names, sizes, times and text that came from a model."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+from ..ir.builtin import Param
+from ..ir.instruction import Instruction
+from ..kernel import Launch
+from ..operation import Operation
+
+__all__ = ["attributes_text", "escaped", "kind", "operation", "shortened", "size_text", "time_text", "title", "value_names"]
+
+# prefixes of op names -> the colour class that pictures give them
+KINDS = (
+    ("product", ("dot", "quant_dot", "convolution", "quant_convolution", "conv", "gemm", "deconvolution", "einsum")),
+    ("group", ("pointwise", "group", "fused", "attention")),
+    ("reduce", ("reduce", "softmax", "logsoftmax", "layernorm", "layer_norm", "pooling", "argm", "norm", "group_norm", "topk")),
+    ("move", ("reshape", "transpose", "slice", "concat", "pad", "gather", "broadcast", "multibroadcast", "squeeze", "unsqueeze",
+              "flatten", "step", "scatter", "contiguous", "resize", "get_tuple", "expand", "split", "convert", "identity")),
+    ("control", ("if", "loop", "scan", "select_module")),
+)  # fmt: skip
+
+
+def escaped(text: object) -> str:
+    """Text that is safe in HTML and in quoted attributes; control characters are shown as escapes."""
+    clean = "".join(c if c >= " " or c in "\n\t" else f"\\x{ord(c):02x}" for c in str(text))
+    return html.escape(clean.encode("utf-8", "backslashreplace").decode(), quote=True)
+
+
+def shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "\u2026"
+
+
+def size_text(count: float) -> str:
+    """Bytes with a binary unit."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024 or unit == "GiB":
+            break
+        count /= 1024
+    return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+
+
+def time_text(seconds: float) -> str:
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} \u00b5s"
+
+
+def operation(ins: Instruction) -> Operation:
+    """The op that an instruction computes: for a launch the one that it stands for."""
+    return ins.op.of if isinstance(ins.op, Launch) else ins.op
+
+
+def title(ins: Instruction) -> str:
+    """An instruction's short name: the op, a group's tag, a parameter's label."""
+    op = operation(ins)
+    if isinstance(op, Param):
+        return op.label
+    tag = getattr(op, "tag", "")
+    return str(tag) if tag else op.name
+
+
+def attributes_text(op: Operation) -> str:
+    """The attributes that differ from their defaults."""
+    given: dict[str, Any] = {f.name: getattr(op, f.name) for f in op.fields}
+    return ", ".join(f"{f.name}={given[f.name]}" for f in op.fields if given[f.name] != f.default)
+
+
+def kind(ins: Instruction) -> str:
+    """The colour class of an instruction: ``param``, ``literal``, ``return``, or a family of ops."""
+    if ins.is_param or ins.is_return:
+        return "edge"
+    if ins.is_literal or ins.is_absent:
+        return "literal"
+    name = operation(ins).name
+    return next((k for k, prefixes in KINDS if name.startswith(prefixes)), "plain")
+
+
+def value_names(instructions: list[Instruction], prefix: str = "") -> dict[Instruction, str]:
+    """Short printed names, parameters by their label and the others by number."""
+    return {
+        ins: ins.op.label if isinstance(ins.op, Param) else f"%{prefix}{n}" for n, ins in enumerate(instructions)
+    }

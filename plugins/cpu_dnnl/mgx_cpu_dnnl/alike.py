@@ -1,0 +1,58 @@
+"""Loops for groups that are alike: the layers of a network repeat the same few, so each is read and planned once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from threading import Lock
+from typing import Any, Final
+
+from mgx_core import Instruction, Module, No, Shape
+
+__all__ = ["alike", "signature"]
+
+KEPT: Final = 2048
+_kernels: OrderedDict[Hashable, Any] = OrderedDict()
+_lock = Lock()
+
+
+def signature(body: Module) -> Hashable | None:
+    """What two bodies have in common that compute the same; None where constants are more than single numbers."""
+    at: dict[Instruction, int] = {}
+    parts: list[Hashable] = []
+    for n, ins in enumerate(body):
+        at[ins] = n
+        if ins.modules:
+            return None
+        literal: Hashable = None
+        if ins.literal is not None:
+            value = ins.literal.to_numpy()
+            if value.size != 1:
+                return None
+            literal = value.tobytes()
+        if any(i not in at for i in ins.inputs):
+            return None
+        parts.append((None if ins.is_param else ins.op, tuple(at[i] for i in ins.inputs), ins.result, literal))
+    return tuple(parts)
+
+
+def alike(
+    engine: Any, name: str, body: Module, about: Hashable, shapes: Sequence[Shape], make: Callable[[], Any]
+) -> Any:
+    """The kernel that `make` gives, or the one that it gave before for a body and shapes that are alike."""
+    parts = signature(body)
+    if parts is None:
+        return make()
+    key = (id(engine), parts, about, tuple((s.dtype, s.dims, tuple(s.strides())) for s in shapes))
+    with _lock:
+        found = _kernels.get(key)
+        if found is not None:
+            _kernels.move_to_end(key)
+    if found is None:
+        found = make()
+        with _lock:
+            _kernels[key] = found
+            while len(_kernels) > KEPT:
+                _kernels.popitem(last=False)
+    return found if isinstance(found, No) else replace(found, name=name)

@@ -1,0 +1,76 @@
+"""Windows of an image laid out as the rows of a matrix, so that a convolution is a product."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .elements import carried, pointers
+from .geometry import ceil_div
+from .pointwise import kernel
+from .source import NAME, KernelLaunch, KernelSource, Tensor, finish, stored
+
+__all__ = ["Windows", "unfold"]
+
+THREADS = 256
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of `kernel` over an image with two axes.
+
+    image: extents of the output's axes; before: padding before each axis; channels_inside: whether a row runs over
+    [kh, kw, c] instead of [c, kh, kw]; width: elements of a row, zeros behind the window's own.
+    """
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    before: tuple[int, int]
+    image: tuple[int, int]
+    channels_inside: bool
+    width: int
+
+
+def unfold(x: Tensor, y: Tensor, w: Windows) -> KernelSource:
+    """x [n, c, h, w] of any strides to y [n * image, width], row-major."""
+    x, y = carried(x), carried(y)
+    n, c, high, wide = x.lens
+    kh, kw = w.kernel
+    size = 16 // x.dtype.size
+    step = math.gcd(size, c) if w.channels_inside and x.strides[1] == 1 else 1
+    while step > 1 and (_misaligned(x, step) or w.width % step or y.align % (step * y.dtype.size)):
+        step //= 2
+    t = stored(x.dtype)
+    groups = w.width // step
+    total = n * w.image[0] * w.image[1] * groups
+    if w.channels_inside:
+        split = [f"const u32 c = k % {c}u, t = k / {c}u, j1 = t % {kw}u, j0 = t / {kw}u;"]
+    else:
+        split = [f"const u32 j1 = k % {kw}u, t = k / {kw}u, j0 = t % {kh}u, c = t / {kh}u;"]
+    s = x.strides
+    lines = [
+        "const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x;",
+        f"if (at >= {total}ull) return;",
+        f"const u32 k = (u32)(at % {groups}u) * {step}u, row = (u32)(at / {groups}u);",
+        f"const u32 i1 = row % {w.image[1]}u, r = row / {w.image[1]}u, i0 = r % {w.image[0]}u, n = r / {w.image[0]}u;",
+        *split,
+        *(
+            f"const i32 s{a} = (i32)(i{a} * {w.stride[a]}u + j{a} * {w.dilation[a]}u) - {w.before[a]};"
+            for a in (0, 1)
+        ),
+        f"const bool in = k < {kh * kw * c}u && (u32)s0 < {high}u && (u32)s1 < {wide}u;",
+        f"vec<{t}, {step}> v;",
+        f"if (in) v = ldv<{t}, {step}>(p0 + (u64)n * {s[0]}u + (u64)c * {s[1]}u + (u64)s0 * {s[2]}u + (u64)s1 * {s[3]}u);",
+        f"else UNROLL for (int i = 0; i < {step}; ++i) v.v[i] = 0;",
+        f"stv<{t}, {step}>(q0 + (u64)row * {w.width}u + k, v);",
+    ]
+    parameters, buffers = pointers([x], [y])
+    launch = KernelLaunch(NAME, (ceil_div(total, THREADS), 1, 1), (THREADS, 1, 1), tuple(buffers))
+    return finish("unfold", kernel(NAME, parameters, lines, THREADS), [launch], [x], [y])
+
+
+def _misaligned(x: Tensor, step: int) -> bool:
+    others: Sequence[int] = (x.strides[0], x.strides[2], x.strides[3])
+    return x.align % (step * x.dtype.size) != 0 or any(v % step for v in others)

@@ -1,0 +1,198 @@
+"""Library plans timed on the device for the problem at hand, and the winners kept on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from pathlib import Path
+from threading import RLock
+from typing import Any, NamedTuple
+
+from mgx_core import No
+from mgx_core.errors import DeviceError, ParameterError
+
+from .compile.gxx import cache_directory
+from .library.attention import AttentionProblem
+from .library.convolution import ConvProblem
+from .library.gemm import GemmProblem, Matrix
+from .library.vendor import Libraries
+from .runtime import Device
+
+__all__ = ["Timed", "Tuner"]
+
+FORMAT = 1
+LAUNCHES = 5
+
+
+class Timed(NamedTuple):
+    """A plan and the microseconds that a launch takes."""
+
+    plan: Any
+    us: float
+
+
+class Tuner:
+    """Asks libraries for several plans of a problem and keeps the fastest.
+
+    folder: by default ``tuning`` in ``$MGX_CACHE_DIR`` or the user's cache directory; choices are kept by device.
+    """
+
+    def __init__(self, device: Device, libraries: Libraries, folder: Path | None = None) -> None:
+        self.device = device
+        self.libraries = libraries
+        name = re.sub(r"\W+", "-", f"{device.properties.name}-{device.arch}").strip("-")
+        self.path = (folder or cache_directory() / "tuning") / f"{name}.json"
+        self.lock = RLock()
+        self.found: dict[Any, Timed | No] = {}
+        self.saved: dict[str, Any] = self._read()
+        self.changed = False
+
+    def gemm(self, p: GemmProblem) -> Timed | No:
+        """The fastest plan of a product."""
+        sizes = {"a": _space(p.a, p.m, p.k, p.batch), "b": _space(p.b, p.k, p.n, p.batch), "d": _space(p.d, p.m, p.n, p.batch)}
+        if p.residual is not None:
+            sizes["residual"] = _space(p.residual, p.m, p.n, p.batch)
+        if "bias" in p.epilogue:
+            sizes["bias"] = 8 * p.n
+        many = lambda: self.libraries.gemms(p, 6, False)  # noqa: E731
+        return self._best(p, lambda choice: self.libraries.gemm(p, choice), many, sizes)
+
+    def convolution(self, p: ConvProblem) -> Timed | No:
+        """The fastest plan of a convolution."""
+        size = p.dtype.size
+        sizes = {
+            "x": size * prod(p.dims),
+            "w": size * p.filters * (p.dims[1] // p.groups) * prod(p.kernel),
+            "y": size * prod(p.out_dims),
+        }
+        if "residual" in p.epilogue:
+            sizes["residual"] = sizes["y"]
+        if "bias" in p.epilogue:
+            sizes["bias"] = 8 * p.filters
+        many = lambda: self.libraries.convolutions(p, 8, False)  # noqa: E731
+        return self._best(p, lambda choice: self.libraries.convolution(p, choice), many, sizes)
+
+    def attention(self, p: AttentionProblem) -> Timed | No:
+        """The library's own choice, timed."""
+        size = p.dtype.size
+        sizes = {
+            "q": size * _reach((p.batch, p.heads, p.queries, p.size), p.q),
+            "k": size * _reach((p.batch, p.groups, p.keys, p.size), p.k),
+            "v": size * _reach((p.batch, p.groups, p.keys, p.out_size), p.v),
+            "o": size * _reach((p.batch, p.heads, p.queries, p.out_size), p.o),
+        }
+        if p.bias is not None:
+            sizes["bias"] = 4 * prod(p.bias)
+        return self._best(p, lambda choice: self.libraries.attention(p, choice), lambda: No(""), sizes)
+
+    def save(self) -> None:
+        """Write new choices to disk; a cache that cannot be written is no error."""
+        with self.lock:
+            if not self.changed:
+                return
+            self.saved = {**self._read(), **self.saved}
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                with tempfile.NamedTemporaryFile("w", dir=self.path.parent, delete=False) as file:
+                    json.dump({"format": FORMAT, "choices": self.saved}, file)
+                os.replace(file.name, self.path)
+            except OSError:
+                return
+            self.changed = False
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.path.read_text())
+            return dict(found["choices"]) if found["format"] == FORMAT else {}
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+
+    def _best(
+        self,
+        problem: Any,
+        one: Callable[[Mapping[str, Any] | None], Any],
+        many: Callable[[], Sequence[Any] | No],
+        sizes: Mapping[str, int],
+    ) -> Timed | No:
+        with self.lock:
+            known = self.found.get(problem)
+            if known is None:
+                known = self._restored(repr(problem), one) or self._measured(repr(problem), one, many, sizes)
+                self.found[problem] = known
+            return known
+
+    def _restored(self, key: str, one: Callable[[Mapping[str, Any] | None], Any]) -> Timed | None:
+        kept = self.saved.get(key)
+        if kept is None:
+            return None
+        plan = one(kept["choice"])
+        if isinstance(plan, No) or plan.choice.get("version") != kept["choice"].get("version"):
+            return None
+        return Timed(plan, float(kept["us"]))
+
+    def _measured(
+        self,
+        key: str,
+        one: Callable[[Mapping[str, Any] | None], Any],
+        many: Callable[[], Sequence[Any] | No],
+        sizes: Mapping[str, int],
+    ) -> Timed | No:
+        plans = many()
+        if isinstance(plans, No) or not plans:
+            single = one(None)
+            if isinstance(single, No):
+                return single
+            plans = [single]
+        self.device.activate()
+        stream = self.device.stream()
+        held = {name: self.device.allocate(max(size, 256)) for name, size in sizes.items()}
+        for name, buffer in held.items():
+            stream.fill(buffer.address, 0, max(sizes[name], 256))
+        space = max(plan.workspace for plan in plans)
+        workspace = self.device.allocate(space) if space else None
+        addresses = {name: buffer.address for name, buffer in held.items()}
+        best: Timed | None = None
+        for plan in plans:
+            try:
+                us = self._time(plan, stream, addresses, None if workspace is None else workspace.address)
+            except (DeviceError, ParameterError):
+                continue
+            if best is None or us < best.us * 0.98:  # the library's order decides between equals
+                best = Timed(plan, us)
+        stream.wait()
+        if best is None:
+            return No(f"none of {len(plans)} plans could be launched for {key}")
+        self.saved[key] = {"choice": best.plan.choice, "us": best.us}
+        self.changed = True
+        return best
+
+    def _time(self, plan: Any, stream: Any, addresses: Mapping[str, int], workspace: int | None) -> float:
+        """Microseconds of a launch among others, replayed from a graph so that the host does not count."""
+        plan.launch(stream.handle, workspace=workspace, **addresses)
+        stream.wait()
+        with self.device.capture(stream) as captured:
+            for _ in range(LAUNCHES):
+                plan.launch(stream.handle, workspace=workspace, **addresses)
+        graph = captured.graph.instantiate()
+        graph.launch(stream.handle)
+        times = []
+        for _ in range(2):
+            before, after = self.device.event(timing=True), self.device.event(timing=True)
+            before.record(stream)
+            graph.launch(stream.handle)
+            after.record(stream)
+            after.wait()
+            times.append(after.since(before))
+        return min(times) * 1000 / LAUNCHES
+
+
+def _space(x: Matrix, rows: int, columns: int, batch: int) -> int:
+    return x.dtype.size * (x.batch_stride * (batch - 1) + x.ld * (columns if x.transposed else rows))
+
+
+def _reach(dims: Sequence[int], strides: Sequence[int]) -> int:
+    return 1 + sum((n - 1) * s for n, s in zip(dims, strides, strict=True))

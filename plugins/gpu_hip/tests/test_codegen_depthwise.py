@@ -1,0 +1,90 @@
+"""Depthwise convolutions with their epilogues in one kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mgx_core import Module, Shape
+from mgx_core import dtype as dt
+from mgx_core.interpret import Interpreter
+from mgx_core.ops.broadcast import Broadcast, Multibroadcast
+from mgx_core.ops.control import Group, PointwiseGroup
+from mgx_core.ops.convolution import Convolution
+from mgx_core.ops.pointwise import Add, Clip
+from mgx_gpu_hip.codegen.source import KernelSource
+from mgx_gpu_hip.codegen.table import generate
+from mgx_gpu_hip.codegen.trial import channels_last, run, same, tensor, traits, values
+
+LIMITS = {"float32": 1e-5, "float16": 1e-2}
+
+
+@pytest.mark.parametrize("of", LIMITS)
+@pytest.mark.parametrize("sm", [1, 400])  # strips of neighbours, or one output a thread
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        dict(padding=(1, 1)),
+        dict(padding=(1, 1), stride=(2, 2)),
+        dict(padding=(2, 0), dilation=(2, 1), stride=(1, 2)),
+        dict(padding_mode="same_upper", stride=(2, 1)),
+        dict(),
+    ],
+)
+def test_alone(of: str, sm: int, attributes: dict[str, Any]) -> None:
+    rng = np.random.default_rng(2)
+    kind = dt.of(of)
+    for k, lens in ((3, (2, 16, 9, 11)), (5, (1, 24, 17, 13))):
+        x, w = values(rng, kind, lens), values(rng, kind, (lens[1], 1, k, k))
+        op = Convolution(group=lens[1], **attributes)
+        wanted = op.compute(x, w)
+        c = lens[1]
+        for strides in (None, (1, 1, k * c, c)):
+            ins = [tensor(of, lens, channels_last(lens)), tensor(of, w.shape, strides)]
+            outs = [tensor(of, wanted.shape, channels_last(wanted.shape))]
+            source = generate(op, ins, outs, traits(sm_count=sm))
+            assert isinstance(source, KernelSource) and source.name.startswith("convolution_depthwise")
+            same(run(source, [x, w], ins, outs), wanted, tolerance=LIMITS[of])
+
+
+@pytest.mark.parametrize("wave", [32, 64])
+@pytest.mark.parametrize("of", LIMITS)
+def test_with_bias_activation_and_residual(of: str, wave: int) -> None:
+    kind, lens = dt.of(of), (2, 16, 10, 14)
+    inner = Module("pointwise_0")
+    sums = inner.add_parameter("x0", Shape.of(kind, lens))
+    bias = inner.add(Broadcast(axis=1, out_lens=lens), inner.add_parameter("x1", Shape.of(kind, (16,))))
+    low, high = (inner.add(Multibroadcast(out_lens=lens), inner.add_literal(kind.numpy.type(v))) for v in (0, 6))
+    other = inner.add_parameter("x2", Shape.of(kind, lens))
+    inner.add_return([inner.add(Add(), inner.add(Clip(), inner.add(Add(), sums, bias), low, high), other)])
+    body = Module("convolution_0")
+    x, w, b, r = (
+        body.add_parameter(n, Shape.of(kind, dims))
+        for n, dims in (("x", lens), ("w", (16, 1, 3, 3)), ("b", (16,)), ("r", lens))
+    )
+    conv = body.add(Convolution(group=16, padding=(1, 1)), x, w)
+    body.add_return([body.add(PointwiseGroup(), conv, b, r, modules=[inner])])
+    rng = np.random.default_rng(4)
+    arrays = [values(rng, kind, p.shape.lens()) for p in body.parameters.values()]
+    wanted = Interpreter().run(body, arrays)
+    ins = [
+        tensor(of, lens, channels_last(lens)),
+        tensor(of, (16, 1, 3, 3), (1, 1, 48, 16)),
+        tensor(of, (16,)),
+        tensor(of, lens, channels_last(lens)),
+    ]
+    outs = [tensor(of, lens, channels_last(lens))]
+    source = generate(Group(tag="convolution"), ins, outs, traits(wave, 1), [body])
+    assert isinstance(source, KernelSource) and len(source.launches) == 1
+    same(run(source, arrays, ins, outs, wave), wanted, tolerance=LIMITS[of])
+
+
+def test_refusals_say_why() -> None:
+    x, w = tensor("float32", (1, 8, 5, 5)), tensor("float32", (8, 1, 3, 3))
+    body = Module("convolution_0")
+    p = [body.add_parameter(n, Shape.of(dt.float32, t.lens)) for n, t in (("x", x), ("w", w))]
+    body.add_return([body.add(Convolution(group=8), *p)])
+    y = tensor("float32", (1, 8, 3, 3))
+    assert "channels-last" in str(generate(Group(tag="convolution"), [x, w], [y], traits(), [body]))
