@@ -145,6 +145,15 @@ class Program:
 
         save(self, path, format)
 
+    def report(self, path: Any = None, name: str = "") -> str:
+        """What compiling did as one HTML page: passes, launches, memory, the graph; written to `path` if one is given.
+
+        A program that is not compiled shows its graph and the memory that it would take.
+        """
+        from .report import report_html
+
+        return report_html(self, path, name)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Program):
             return NotImplemented

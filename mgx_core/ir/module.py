@@ -339,9 +339,12 @@ class Module:
                 made = Instruction(ins.op, ins.result, literal=ins.literal, sources=ins.sources)
             elif isinstance(ins.op, Param):
                 given = (parameters or {}).get(ins.op.label)
-                shape = ins.result.substitute(symbols) if given is None else given
-                learn_symbols(ins.result, shape, symbols)
-                by.exact = by.exact and (given is None or ins.result.substitute(symbols) == given)
+                if given is None:
+                    shape = by.shape(ins.result) or ins.result.substitute(symbols)
+                else:
+                    shape = given
+                    learn_symbols(ins.result, shape, symbols)
+                    by.exact = by.exact and ins.result.substitute(symbols) == given
                 made = Instruction(Param(label=ins.op.label, shape=shape), shape, sources=ins.sources)
             else:
                 modules = tuple(m._copied(by, went) for m in ins.modules)

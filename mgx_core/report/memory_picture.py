@@ -51,11 +51,16 @@ def memory_text(plan: MemoryPlan, module: Module, largest: int = 12) -> str:
         f"without reuse {sum(b.bytes for b in plan.buffers)} bytes in {len(plan.buffers)} buffers",
     ]
     if plan.dynamic:
-        lines.append(f"{len(plan.dynamic)} values get memory of their own while running, for their sizes are not known before")
+        lines.append(
+            f"{len(plan.dynamic)} values get memory of their own while running, for their sizes are not known before"
+        )
     if there:
-        lines.append(f"at position {when} of {len(steps)}, {title(steps[when])}, most bytes are alive; the largest buffers:")
+        lines.append(
+            f"at position {when} of {len(steps)}, {title(steps[when])}, most bytes are alive; the largest buffers:"
+        )
         lines += [
-            f"  {size_text(b.bytes):>10}  at {b.offset:<10}  positions {b.first}-{b.last}  {_about(b)}" for b in there[:largest]
+            f"  {size_text(b.bytes):>10}  at {b.offset:<10}  positions {b.first}-{b.last}  {_about(b)}"
+            for b in there[:largest]
         ]
         if len(there) > largest:
             rest = sum(b.bytes for b in there[largest:])
@@ -92,19 +97,28 @@ def memory_svg(plan: MemoryPlan, module: Module, standalone: bool = True) -> str
         f'aria-label="memory plan: peak {plan.peak} bytes, lower bound {plan.lower_bound} bytes">'
     ]
     if standalone:
-        out.append(f'<style>{VARIABLES}{PICTURE}</style><rect width="{WIDTH}" height="{HEIGHT}" style="fill:var(--card)"/>')
+        out.append(
+            f'<style>{VARIABLES}{PICTURE}</style><rect width="{WIDTH}" height="{HEIGHT}" style="fill:var(--card)"/>'
+        )
     for part in range(5):
         at = top * part / 4
         out.append(f'<path class="grid" d="M{LEFT} {y(at):.1f}H{WIDTH - RIGHT}"/>')
         out.append(f'<text class="tick" x="{LEFT - 8}" y="{y(at) + 4:.1f}" text-anchor="end">{size_text(at)}</text>')
     for part in range(0, 9 if count >= 8 else 2):
         at = count * part / (8 if count >= 8 else 1)
-        out.append(f'<text class="tick" x="{x(at):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{at:.0f}</text>')
-    out.append(f'<text class="tick" x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">position in execution order</text>')
+        out.append(
+            f'<text class="tick" x="{x(at):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{at:.0f}</text>'
+        )
+    out.append(
+        f'<text class="tick" x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">position in execution order</text>'
+    )
     out += [_rectangle(b, x, y) for b in sorted(plan.buffers, key=lambda b: b.first)]
     alive = alive_bytes(plan, len(steps))
     if alive:
-        line = "".join(f"{'M' if n == 0 else 'V'}{'' if n else f'{x(0):.1f} '}{y(v):.1f}H{x(n + 1):.1f}" for n, v in enumerate(alive))
+        line = "".join(
+            f"{'M' if n == 0 else 'V'}{'' if n else f'{x(0):.1f} '}{y(v):.1f}H{x(n + 1):.1f}"
+            for n, v in enumerate(alive)
+        )
         out.append(f'<path class="alive" d="{line}"><title>bytes alive</title></path>')
     out.append(f'<path class="peak" d="M{LEFT} {y(plan.peak):.1f}H{WIDTH - RIGHT}"/>')
     out.append(f'<path class="bound" d="M{LEFT} {y(plan.lower_bound):.1f}H{WIDTH - RIGHT}"/>')
@@ -145,4 +159,3 @@ svg.memory .bound{stroke:var(--good);stroke-width:1.6;stroke-dasharray:6 4;fill:
 svg.memory .alive{stroke:var(--text);stroke-width:1.2;fill:none;opacity:.75;pointer-events:none}
 svg.memory .lp{fill:var(--bad)}svg.memory .lb{fill:var(--good)}svg.memory .la{fill:var(--text)}
 """
-

@@ -10,7 +10,17 @@ from ..ir.instruction import Instruction
 from ..kernel import Launch
 from ..operation import Operation
 
-__all__ = ["attributes_text", "escaped", "kind", "operation", "shortened", "size_text", "time_text", "title", "value_names"]
+__all__ = [
+    "attributes_text",
+    "escaped",
+    "kind",
+    "operation",
+    "shortened",
+    "size_text",
+    "time_text",
+    "title",
+    "value_names",
+]
 
 # prefixes of op names -> the colour class that pictures give them
 KINDS = (
@@ -80,6 +90,4 @@ def kind(ins: Instruction) -> str:
 
 def value_names(instructions: list[Instruction], prefix: str = "") -> dict[Instruction, str]:
     """Short printed names, parameters by their label and the others by number."""
-    return {
-        ins: ins.op.label if isinstance(ins.op, Param) else f"%{prefix}{n}" for n, ins in enumerate(instructions)
-    }
+    return {ins: ins.op.label if isinstance(ins.op, Param) else f"%{prefix}{n}" for n, ins in enumerate(instructions)}

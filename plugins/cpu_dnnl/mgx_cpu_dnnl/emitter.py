@@ -15,7 +15,7 @@ from mgx_core.dtype import DType
 
 from .chains import Chain
 from .kernel import CpuKernel, Declined, Results
-from .packing import pack
+from .packing import contiguous, pack
 from .values import Buffer, Value
 
 __all__ = ["Emitter", "Step", "Trial"]
@@ -96,7 +96,8 @@ class Emitter:
     def literal(self, array: Array, owner: Any = None) -> Value:
         """A constant; the array (or `owner`) is kept alive with the program."""
         if not array.flags.c_contiguous:
-            array = array.copy(order="C")
+            owner = contiguous(array)
+            array = owner.array
         key = (array.__array_interface__["data"][0] if array.size else id(array), str(array.dtype), array.shape)
         found = self._literals.get(key)
         if found is None:

@@ -172,15 +172,19 @@ class Emitter:
                 return self.host(op, ins.modules, args, "; ".join(getattr(ins.op.kernel, "reasons", ())))
             return emit_op(self, op, ins.modules, args, ins)
         except Declined as why:
-            del self.steps[marks[0] :]
-            del self.buffers[marks[1] :]
-            there = set(map(id, self.buffers))
-            self._literals = {k: v for k, v in self._literals.items() if id(v.buffer) in there}
-            self.packs = {k: v for k, v in self.packs.items() if id(v.buffer) in there}
+            self.withdraw(*marks)
             self.note(f"{op.name}: {why}")
             return self.apart(op, ins.modules, args, str(why))
         finally:
             self.sources = before
+
+    def withdraw(self, steps: int, buffers: int) -> None:
+        """Take back all but the first steps and buffers."""
+        del self.steps[steps:]
+        del self.buffers[buffers:]
+        there = set(map(id, self.buffers))
+        self._literals = {k: v for k, v in self._literals.items() if id(v.buffer) in there}
+        self.packs = {k: v for k, v in self.packs.items() if id(v.buffer) in there}
 
     def value_of(self, ins: Instruction, env: Mapping[Instruction, Any]) -> Any:
         if ins.is_absent:

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any, Final
+
+import numpy as np
 
 from mgx_core import Instruction, Module, No, Shape
 from mgx_core import dtype as dt
+from mgx_core.ops.pad import Pad
 from mgx_core.ops.window import explicit_padding, per_axis
 
 from .codegen.table import generate
-from .emitter import Declined, Emitter
+from .codegen.unfolding import Windows, unfold
+from .emitter import Declined, Emitter, KernelStep
 from .epilogue_links import Link, read_chain
 from .library.convolution import ConvProblem
 from .library.epilogue import Activation
 from .library.gemm import GemmProblem, Matrix
+from .tuning import Timed
 from .values import Value, channels_last
 
 __all__ = ["emit_attention", "emit_convolution", "emit_group", "emit_product"]
 
 FLOATS = (dt.float32, dt.float16, dt.bfloat16)
+MOST_UNFOLDED: Final = 512 << 20  # bytes of windows laid out as a matrix
 
 
 def emit_group(e: Emitter, body: Module, args: Sequence[Any]) -> Any:
@@ -30,54 +38,114 @@ def emit_group(e: Emitter, body: Module, args: Sequence[Any]) -> Any:
     parts = [i for i in body if not (i.is_param or i.is_return)]
     tail = parts[-1]
     anchor = next(i for i in parts if i.op.name in ("dot", "convolution", "convolution_backwards"))
-    if tail.op.name != "pointwise" or anchor not in tail.inputs:
+    joint = next((i for i in tail.inputs if _leads_to(i, anchor)), None)
+    if tail.op.name != "pointwise" or joint is None or (joint is not anchor and anchor.op.name != "dot"):
         raise Declined("something stands between the anchor and its epilogue")
+    skipped = {anchor, joint}
+    at = joint
+    while at is not anchor:
+        at = at.inputs[0]
+        skipped.add(at)
     for ins in parts[:-1]:
-        if ins is not anchor:
+        if ins not in skipped:
             env[ins] = e.emit(ins, env)
-    epilogue = _read(e, tail, anchor, env)
+    epilogue = _read(e, tail, anchor, joint, env)
     if isinstance(epilogue, No):
         raise Declined(epilogue.why)
-    steps, operands = epilogue
     left, right = (e.value_of(i, env) for i in anchor.inputs)
     if anchor.op.name == "dot":
-        return emit_product(e, left, right, steps, operands)
+        made = emit_product(e, left, right, epilogue)
+        return made if joint is anchor else Value(Shape(made.shape.dtype, joint.shape.lens()), made.buffer, made.offset)
     if anchor.op.name == "convolution":
-        return emit_convolution(e, anchor.op, left, right, steps, operands)
+        return emit_convolution(e, anchor.op, left, right, epilogue)
     raise Declined(f"no library plan for {anchor.op.name}")
 
 
-def _read(e: Emitter, tail: Instruction, anchor: Instruction, env: dict[Instruction, Any]) -> Any:
-    """The epilogue as the libraries say it, and its operands by name."""
+def _leads_to(ins: Instruction, anchor: Instruction) -> bool:
+    while ins is not anchor and ins.op.name in ("reshape", "squeeze", "unsqueeze") and len(ins.inputs) == 1:
+        ins = ins.inputs[0]
+    return ins is anchor
+
+
+@dataclass
+class Steps:
+    """An epilogue as the libraries say it, its operands by name, and what the product is multiplied by first."""
+
+    steps: list[Any] = field(default_factory=list)
+    operands: dict[str, Value] = field(default_factory=dict)
+    alpha: float = 1.0
+
+
+def _read(e: Emitter, tail: Instruction, anchor: Instruction, joint: Instruction, env: dict[Instruction, Any]) -> Steps | No:
     body = tail.modules[0]
     if len(body.outputs) != 1 or body.outputs[0].shape.dtype is not anchor.shape.dtype:
         return No("the group gives another type, or several results")
     parameters = list(body.parameters.values())
-    at = tail.inputs.index(anchor)
-    links = read_chain(body, parameters[at], anchor.shape.dtype)
+    links = read_chain(body, parameters[tail.inputs.index(joint)], anchor.shape.dtype)
     if isinstance(links, No):
         return links
-    inner = {p: env[i] if i in env else e.value_of(i, env) for p, i in zip(parameters, tail.inputs, strict=True) if i is not anchor}
-    steps: list[Any] = []
-    operands: dict[str, Value] = {}
+    inner = {p: env[i] if i in env else e.value_of(i, env) for p, i in zip(parameters, tail.inputs, strict=True) if i is not joint}
+    found = Steps()
     for link in links:
         if link.kind == "eltwise":
+            if link.algorithm == "linear" and link.beta == 0 and not found.steps and anchor.op.name == "dot":
+                found.alpha *= link.alpha
+                continue
             step = _activation(link)
             if step is None:
                 return No(f"no activation {link.algorithm}")
-            steps.append(step)
+            found.steps.append(step)
             continue
         if link.algorithm != "add" or link.operand is None:
             return No(f"{link.algorithm} of an operand")
-        operand = _resolved(e, link.operand, inner)
-        if operand is None:
-            return No("an operand of the epilogue is computed inside the group")
-        name = "bias" if _is_bias(operand, anchor) else "residual"
-        if name in operands or (name == "residual" and any(s == 0 and n != 1 for n, s in zip(operand.lens, operand.strides, strict=True))):
-            return No("the epilogue adds more than one bias and one residual")
-        operands[name] = operand
-        steps.append(name)
-    return tuple(steps), operands
+        for term in _terms(link.operand, inner):
+            operand = _resolved(e, term, inner)
+            if operand is None:
+                return No("an operand of the epilogue is computed inside the group")
+            refused = _add(e, found, operand, anchor)
+            if refused is not None:
+                return refused
+    return found
+
+
+def _terms(ins: Instruction, env: dict[Instruction, Any]) -> list[Instruction]:
+    """What a sum inside the group adds."""
+    if ins in env or ins.op.name != "add":
+        return [ins]
+    return [t for i in ins.inputs for t in _terms(i, env)]
+
+
+def _add(e: Emitter, found: Steps, operand: Value, anchor: Instruction) -> No | None:
+    """Another summand; two constant biases become one."""
+    lens = anchor.shape.lens()
+    if operand.lens[-1] != lens[-1]:
+        return No("an operand of the epilogue has other columns than the product")
+    if not _is_bias(operand, anchor):
+        name = "residual"
+        if any(s == 0 and n != 1 for n, s in zip(operand.lens, operand.strides, strict=True)):
+            return No("the epilogue adds something that is repeated")
+        if operand.lens != lens:
+            operand = Value(Shape(operand.shape.dtype, lens), e.row_major(operand).buffer, e.row_major(operand).offset)
+    else:
+        name = "bias"
+        mine, other = e.constant(operand), found.operands.get("bias")
+        theirs = None if other is None else e.constant(other)
+        if mine is not None and theirs is not None and other is not None and found.steps[-1] in ("bias", "residual"):
+            axis = 1 if anchor.op.name == "convolution" else -1
+            total = _along(mine, axis).astype(np.float32) + _along(theirs, axis).astype(np.float32)
+            made = e.literal(total.astype(mine.dtype))
+            found.operands["bias"] = Value(other.shape, made.buffer)
+            return None
+    if name in found.operands:
+        return No("the epilogue adds more than one bias and one residual")
+    found.operands[name] = operand
+    found.steps.append(name)
+    return None
+
+
+def _along(array: Any, axis: int) -> Any:
+    """The values along the one axis on which an array varies."""
+    return np.moveaxis(array, axis, -1).reshape(-1, array.shape[axis])[0]
 
 
 def _activation(link: Link) -> Activation | None:
@@ -118,9 +186,10 @@ def _resolved(e: Emitter, ins: Instruction, env: dict[Instruction, Any]) -> Valu
     return None if source is None or seen is None else source.seen_as(*seen)
 
 
-def emit_product(e: Emitter, a: Value, b: Value, steps: Any = (), operands: dict[str, Value] | None = None) -> Value:
+def emit_product(e: Emitter, a: Value, b: Value, epilogue: Steps | None = None) -> Value:
     """a [.., m, k] times b [.., k, n], row-major."""
-    operands = operands or {}
+    epilogue = epilogue or Steps()
+    operands = dict(epilogue.operands)
     if a.shape.dtype not in FLOATS or a.shape.dtype is not b.shape.dtype:
         raise Declined(f"a product of {a.shape.dtype} and {b.shape.dtype}")
     lens = [*a.lens[:-1], b.lens[-1]]
@@ -130,10 +199,7 @@ def emit_product(e: Emitter, a: Value, b: Value, steps: Any = (), operands: dict
     batch = a.lens[:-2]
     a_matrix, a = _matrix(e, a, batch)
     b_matrix, b = _matrix(e, b, batch)
-    out = e.allocate(a.shape.dtype, lens)
-    count = 1
-    for x in batch:
-        count *= x
+    count = prod(batch)
     residual = operands.get("residual")
     r_matrix = None
     if residual is not None:
@@ -151,17 +217,34 @@ def emit_product(e: Emitter, a: Value, b: Value, steps: Any = (), operands: dict
         d=Matrix(a.shape.dtype, n, batch_stride=m * n if count > 1 else 0, align=16),
         batch=count,
         residual=r_matrix,
-        epilogue=tuple(steps),
-        bias_dtype=a.shape.dtype if "bias" in steps else None,
+        epilogue=tuple(epilogue.steps),
+        alpha=epilogue.alpha,
+        bias_dtype=a.shape.dtype if "bias" in epilogue.steps else None,
     )
-    assert e.context.libraries is not None
-    plan = e.context.libraries.gemm(problem)
-    if isinstance(plan, No):
-        raise Declined(plan.why)
-    if a.shape.dtype is dt.float32 and plan.choice.get("library") == "cudnn":
-        raise Declined("cuDNN computes float32 products with shortened operands")
-    e.library(plan, "d", a=a, b=b, d=out, **operands)
+    found = _timed_product(e, problem)
+    if isinstance(found, No):
+        raise Declined(found.why)
+    out = e.allocate(a.shape.dtype, lens)
+    e.library(found.plan, "d", a=a, b=b, d=out, **operands)
     return out
+
+
+def _timed_product(e: Emitter, problem: GemmProblem) -> Timed | No:
+    tuner, libraries = e.context.tuner, e.context.libraries
+    assert libraries is not None
+    plan: Any = No("")
+    if tuner is not None:
+        found = tuner.gemm(problem)
+        if isinstance(found, No):
+            return found
+        plan, us = found
+    else:
+        plan, us = libraries.gemm(problem), 0.0
+        if isinstance(plan, No):
+            return plan
+    if problem.a.dtype is dt.float32 and plan.choice.get("library") == "cudnn":
+        return No("cuDNN computes float32 products with shortened operands")
+    return Timed(plan, us)
 
 
 def _matrix(e: Emitter, x: Value, batch: list[int]) -> tuple[Matrix, Value]:
@@ -201,11 +284,9 @@ def _batch_stride(lens: list[int], strides: list[int]) -> int | None:
     return step
 
 
-def emit_convolution(
-    e: Emitter, op: Any, x: Value, w: Value, steps: Any = (), operands: dict[str, Value] | None = None
-) -> Value:
-    """x [n, c, ..] with weights [o, c / group, ..], channels last in and out."""
-    operands = dict(operands or {})
+def emit_convolution(e: Emitter, op: Any, x: Value, w: Value, epilogue: Steps | None = None) -> Value:
+    """x [n, c, ..] with weights [o, c / group, ..], channels last out; the fastest of convolution and product."""
+    epilogue = epilogue or Steps()
     dtype = x.shape.dtype
     if dtype not in FLOATS or w.shape.dtype is not dtype:
         raise Declined(f"a convolution of {dtype} and {w.shape.dtype}")
@@ -215,14 +296,9 @@ def emit_convolution(
     strides = per_axis(op.stride, len(window), "stride")
     dilations = per_axis(op.dilation, len(window), "dilation")
     begin, end = explicit_padding(x.lens[2:], window, strides, dilations, op.padding, op.padding_mode)
-    result = op.infer(Shape(dtype, x.lens), Shape(dtype, w.lens))
-    lens = result.lens()
+    lens = op.infer(Shape(dtype, x.lens), Shape(dtype, w.lens)).lens()
     if 0 in lens or 0 in x.lens:
         raise Declined("an extent is 0")
-    x = _channels_last(e, x)
-    packed = e.packed(w, channels_last(w.lens))
-    if "residual" in operands:
-        operands["residual"] = _channels_last(e, operands["residual"])
     flat = len(window) == 1
     problem = ConvProblem(
         dims=(*x.lens[:2], 1, x.lens[2]) if flat else tuple(x.lens),
@@ -233,15 +309,129 @@ def emit_convolution(
         pads=((0, 0), (begin[0], end[0])) if flat else tuple(zip(begin, end, strict=True)),
         groups=op.group,
         dtype=dtype,
-        epilogue=tuple(steps),
-        bias_dtype=dtype if "bias" in steps else None,
+        epilogue=tuple(epilogue.steps),
+        bias_dtype=dtype if "bias" in epilogue.steps else None,
     )
-    assert e.context.libraries is not None
-    plan = e.context.libraries.convolution(problem)
-    if isinstance(plan, No):
-        raise Declined(plan.why)
+    if problem.is_depthwise and dtype is dt.float32:
+        raise Declined("cuDNN has no fast depthwise engine in full precision")
+    route = _route(e, problem, x, w)
+    if isinstance(route, No):
+        raise Declined(route.why)
+    operands = dict(epilogue.operands)
+    if "residual" in operands:
+        operands["residual"] = _channels_last(e, operands["residual"])
     out = e.allocate(dtype, lens, channels_last(lens))
-    e.library(plan, "y", x=x, w=packed, y=out, **operands)
+    if route.windows is not None:
+        rows, width = problem.dims[0] * prod(problem.image), route.windows.width
+        matrix = e.allocate(dtype, (rows, width))
+        image = _with_two_axes(x) if flat else x
+        source = unfold(image.tensor, matrix.tensor, route.windows)
+        e.steps.append(KernelStep(source, [image], [matrix], [], e.sources))
+        e.library(route.plan, "d", a=matrix, b=_unfolded_weights(e, w, route.windows), d=out, **operands)
+    elif route.product:
+        e.library(route.plan, "d", a=_channels_last(e, x), b=e.packed(w, channels_last(w.lens)), d=out, **operands)
+    else:
+        wide = route.channels - x.lens[1]
+        given = _more_channels(e, x, wide) if wide else _channels_last(e, x)
+        weights = _more_channels(e, w, wide) if wide else w
+        e.library(route.plan, "y", x=given, w=e.packed(weights, channels_last(weights.lens)), y=out, **operands)
+    return out
+
+
+@dataclass
+class Route:
+    """How a convolution runs: a convolution over `channels`, a product, or a product of unfolded windows."""
+
+    plan: Any
+    us: float
+    channels: int = 0
+    product: bool = False
+    windows: Windows | None = None
+
+
+def _route(e: Emitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
+    """The fastest way, by measured times and an estimate for what runs besides."""
+    tuner, libraries = e.context.tuner, e.context.libraries
+    assert libraries is not None
+    constant = e.constant(w) is not None
+    if tuner is None:
+        plan = libraries.convolution(p)
+        return plan if isinstance(plan, No) else Route(plan, 0.0, p.dims[1])
+    routes: list[Route] = []
+    refused: No | None = None
+    few = p.groups == 1 and p.dims[1] % 8 and p.dims[1] < 8 and p.dtype is not dt.float32 and constant
+    for channels in (p.dims[1], 4, 8) if few else (p.dims[1],):
+        if channels < p.dims[1]:
+            continue
+        timed = tuner.convolution(replace(p, dims=(p.dims[0], channels, *p.dims[2:])))
+        if isinstance(timed, No):
+            refused = timed
+        else:
+            routes.append(Route(timed.plan, timed.us, channels))
+    plain = set(p.kernel) == set(p.stride) == {1} and not any(map(any, p.pads))
+    if p.groups == 1 and constant:
+        image = prod(p.image) * p.dims[0]
+        length = p.dims[1] * prod(p.kernel)
+        width = length if plain else -(-length // 8) * 8
+        apart = p.kernel == p.stride and p.dims[1] % 8
+        if plain or ((p.dtype is dt.float32 or few or apart) and image * width * p.dtype.size <= MOST_UNFOLDED):
+            windows = None
+            cost = 0.0
+            if not plain:
+                inside = x.strides[1] == 1 and x.lens[1] > 1
+                windows = Windows(p.kernel, p.stride, p.dilation, (p.pads[0][0], p.pads[1][0]), p.image, inside, width)  # type: ignore[arg-type]
+                vectors = inside and p.dims[1] * p.dtype.size % 16 == 0
+                cost = 2.0 + image * width * p.dtype.size / (2.5e6 if vectors else 1e6)
+            product = _timed_product(e, _as_product(p, image, width))
+            if not isinstance(product, No):
+                routes.append(Route(product.plan, product.us + cost, product=plain, windows=windows))
+    if not routes:
+        return refused or No("no library takes the convolution")
+    return min(routes, key=lambda r: r.us)
+
+
+def _as_product(p: ConvProblem, rows: int, width: int) -> GemmProblem:
+    residual = "residual" in p.epilogue
+    d = Matrix(p.dtype, p.filters, align=16)
+    return GemmProblem(
+        rows, p.filters, width, a=Matrix(p.dtype, width, align=16), b=Matrix(p.dtype, width, True, align=16), d=d,
+        residual=d if residual else None, epilogue=p.epilogue, bias_dtype=p.bias_dtype,
+    )  # fmt: skip
+
+
+def _with_two_axes(x: Value) -> Value:
+    n, c, length = x.lens
+    a, b, s = x.strides
+    return Value(Shape(x.shape.dtype, (n, c, 1, length), (a, b, length * s, s)), x.buffer, x.offset)
+
+
+def _unfolded_weights(e: Emitter, w: Value, windows: Windows) -> Value:
+    """Weights as rows of a window's elements each, zeros behind them; made once."""
+    key = ("unfolded", id(w.buffer), w.offset, tuple(w.lens), windows.channels_inside, windows.width)
+    found = e.packs.get(key)
+    if found is None:
+        array = e.constant(w)
+        assert array is not None
+        turned = np.moveaxis(array, 1, -1) if windows.channels_inside else array
+        rows = turned.reshape(array.shape[0], -1)
+        made = np.zeros((rows.shape[0], windows.width), array.dtype)
+        made[:, : rows.shape[1]] = rows
+        found = e.packs[key] = e.literal(made)
+    return found
+
+
+def _more_channels(e: Emitter, x: Value, more: int) -> Value:
+    """x with zeros for more channels, channels last."""
+    lens = [x.lens[0], x.lens[1] + more, *x.lens[2:]]
+    array = e.constant(x)
+    if array is not None:
+        key = ("channels", id(x.buffer), x.offset, tuple(x.lens), more)
+        if key not in e.packs:
+            e.packs[key] = e.literal(np.pad(array, [(0, 0), (0, more)] + [(0, 0)] * (array.ndim - 2)))
+        return e.packs[key]
+    out = e.allocate(x.shape.dtype, lens, channels_last(lens))
+    rank = len(lens)
+    e.kernel(Pad(pads=(0,) * (rank + 1) + (more,) + (0,) * (rank - 2)), (), [x], [out])
     return out
 
 

@@ -63,10 +63,13 @@ def emit_op(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any],
         if tag == "attention":
             return emit_attention(e, op, modules, args, ins)
         raise Declined(f"groups of kind {tag!r} run member by member")
-    if op.name == "dot" and e.context.libraries is not None:
-        return emit_product(e, args[0], args[1])
-    if op.name == "convolution" and e.context.libraries is not None:
-        return emit_convolution(e, op, args[0], args[1])
+    if op.name in ("dot", "convolution") and e.context.libraries is not None:
+        marks = len(e.steps), len(e.buffers)
+        try:
+            return emit_product(e, *args) if op.name == "dot" else emit_convolution(e, op, *args)
+        except Declined as why:
+            e.withdraw(*marks)
+            e.note(f"{op.name}: {why}; generated")
     return _generated(e, op, modules, args)
 
 

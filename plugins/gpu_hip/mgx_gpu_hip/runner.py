@@ -48,6 +48,8 @@ class GpuRunner:
         self.wanted = list(wanted)
         self.whole = not self.rest and list(module.outputs) == self.wanted
         self.outputs = _emit(self.emitter, module, static, self.wanted)
+        if context.tuner is not None:
+            context.tuner.save()
         self.hosted = [s for s in self.emitter.steps if isinstance(s, HostStep)]
         self._allocate()
         self._load()

@@ -14,7 +14,7 @@ from mgx_core.shape import row_major
 from .expressions import Value, literal_value
 from .source import Tensor, supported
 
-__all__ = ["Access", "Body", "Source", "flat", "single"]
+__all__ = ["Access", "Body", "Joined", "Source", "flat", "single"]
 
 VIEWS = frozenset(
     {"multibroadcast", "broadcast", "squeeze", "unsqueeze", "reshape", "transpose", "identity", "contiguous"}
@@ -31,7 +31,15 @@ class Access:
     offset: int = 0
 
 
-Source: TypeAlias = "Access | Instruction | Value"  # an element of memory, another member's value, a constant
+@dataclass(frozen=True)
+class Joined:
+    """Parts one after the other along `axis` of the domain: where each ends, and its read."""
+
+    axis: int
+    parts: tuple[tuple[int, Access], ...]
+
+
+Source: TypeAlias = "Access | Joined | Instruction | Value"  # an element of memory, another member's value, a constant
 
 
 @dataclass
@@ -69,6 +77,11 @@ class Body:
         found = [s for m in self.members for s in self.operands[m] if isinstance(s, Access)]
         found += [s for s in self.outputs if isinstance(s, Access)]
         return list(dict.fromkeys(found))
+
+    @property
+    def joins(self) -> list[Joined]:
+        """The different joined reads, in order."""
+        return list(dict.fromkeys(s for m in self.members for s in self.operands[m] if isinstance(s, Joined)))
 
     def is_row(self, source: Source) -> bool:
         """Whether a value is one for a whole row."""
@@ -110,6 +123,8 @@ class _Reader:
         self.row_dims = tuple(1 if n in self.body.axes else d for n, d in enumerate(dims))
         for ins in module:
             if ins in self.places or ins.is_literal or ins.is_return or ins.is_absent or ins.op.name in VIEWS:
+                continue
+            if ins.op.name == "concat":
                 continue
             if ins not in members:
                 raise UnsupportedError(f"a loop does not run {ins.op.name}")
@@ -163,11 +178,25 @@ class _Reader:
             strides = [0 if n == 1 else s for n, s in zip(shape.lens(), shape.strides(), strict=True)]
             return Access(self.places[ins], tuple(strides), offset)
         own = _lens(ins.result)
+        if ins.op.name == "concat" and not chain and dims == self.body.dims and not self.body.axes:
+            return self._joined(ins)
         if isinstance(ins.op, Pointwise) and not self._fits(own):
             return self._repeated(ins, dims, chain)
         if chain:
             self._same_place(chain, own, dims)
         return ins
+
+    def _joined(self, ins: Instruction) -> Joined:
+        axis = ins.op.axis % len(self.body.dims)
+        parts: list[tuple[int, Access]] = []
+        end = 0
+        for part in ins.inputs:
+            read = self._source(part, _lens(part.result))
+            if not isinstance(read, Access):
+                raise UnsupportedError("a part of a concatenation is no input")
+            end += _lens(part.result)[axis]
+            parts.append((end, read))
+        return Joined(axis, tuple(parts))
 
     def _repeated(self, ins: Instruction, dims: tuple[int, ...], chain: list[Operation]) -> Source:
         """A pointwise op on fewer elements than the domain has, done again wherever its result is looked at."""
@@ -222,7 +251,7 @@ def flat(module: Module) -> Module:
 
     for ins in module:
         if ins.is_param:
-            went[ins] = made.add_parameter(ins.op.label, ins.result)  # type: ignore[attr-defined]
+            went[ins] = made.add_parameter(ins.op.label, ins.result)
         elif ins.is_literal and ins.literal is not None:
             went[ins] = made.add_literal(ins.literal)
         elif ins.is_absent:
@@ -230,7 +259,7 @@ def flat(module: Module) -> Module:
         elif ins.is_return:
             made.add_return([one(i) for i in ins.inputs])
         elif ins.op.name == "get_tuple_elem" and isinstance(went[ins.inputs[0]], list):
-            went[ins] = went[ins.inputs[0]][ins.op.index]  # type: ignore[attr-defined,index]
+            went[ins] = went[ins.inputs[0]][ins.op.index]
         elif len(ins.modules) == 1 and ins.op.name in ("group", "pointwise", "fused_reduce"):
             went[ins] = made.inline(flat(ins.modules[0]), [one(i) for i in ins.inputs])
         else:

@@ -63,7 +63,7 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
     h, directions, gates = op.hidden_size, op.directions, op.gates
     if not (s and b):
         return No("a recurrent layer without steps")
-    if x.strides[0] != b * x.strides[1]:
+    if b > 1 and x.strides[0] != b * x.strides[1]:
         return No("steps and sequences of x are not evenly spaced in memory")
     if s > MOST_STEPS:
         return No(f"more than {MOST_STEPS} steps")
@@ -145,7 +145,7 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
     text = functions + kernel(NAME, [*names, "float* states", "const float* inputs", "u32 step"], lines, threads)
     grid = ceil_div(directions * b * h, threads // traits.wave)
     # the products of all steps with w come first, in one launch
-    rows = Tensor(x.dtype, (directions, s * b, i), (0, x.strides[1], x.strides[2]), x.align)
+    rows = Tensor(x.dtype, (directions, s * b, i), (0, x.strides[1 if b > 1 else 0], x.strides[2]), x.align)
     turned = Tensor(w.dtype, (directions, i, gates * h), (w.strides[0], w.strides[2], w.strides[1]), w.align)
     gathered = Tensor(dt.float32, (directions, s * b, gates * h), (s * b * gates * h, gates * h, 1))
     product, tiles, workers = product_text(f"{NAME}_inputs", rows, turned, gathered, traits)

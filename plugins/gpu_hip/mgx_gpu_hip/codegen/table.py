@@ -29,7 +29,7 @@ from . import (
 )
 from .attention import attention_kernel
 from .attention_pattern import from_group, from_op
-from .bodies import REDUCTIONS, single
+from .bodies import REDUCTIONS, flat, single
 from .depthwise import depthwise_group
 from .elements import carried
 from .pointwise import pointwise
@@ -88,6 +88,8 @@ def _generate(op: Operation, xs: Inputs, ys: list[Tensor], traits: DeviceTraits,
     if name == "group" and getattr(op, "tag", "") == "attention":
         pattern = from_group(modules[0], present, ys[0])
         return pattern if isinstance(pattern, No) else attention_kernel(pattern, traits)
+    if name == "group" and getattr(op, "tag", "") == "concat":
+        return pointwise(flat(modules[0]), present, ys, traits)
     if name == "group" and getattr(op, "tag", "") == "convolution":
         return depthwise_group(modules[0], present, ys[0], traits)
     if name in _TABLE:

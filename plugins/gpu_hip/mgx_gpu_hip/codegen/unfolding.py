@@ -56,10 +56,7 @@ def unfold(x: Tensor, y: Tensor, w: Windows) -> KernelSource:
         f"const u32 k = (u32)(at % {groups}u) * {step}u, row = (u32)(at / {groups}u);",
         f"const u32 i1 = row % {w.image[1]}u, r = row / {w.image[1]}u, i0 = r % {w.image[0]}u, n = r / {w.image[0]}u;",
         *split,
-        *(
-            f"const i32 s{a} = (i32)(i{a} * {w.stride[a]}u + j{a} * {w.dilation[a]}u) - {w.before[a]};"
-            for a in (0, 1)
-        ),
+        *(f"const i32 s{a} = (i32)(i{a} * {w.stride[a]}u + j{a} * {w.dilation[a]}u) - {w.before[a]};" for a in (0, 1)),
         f"const bool in = k < {kh * kw * c}u && (u32)s0 < {high}u && (u32)s1 < {wide}u;",
         f"vec<{t}, {step}> v;",
         f"if (in) v = ldv<{t}, {step}>(p0 + (u64)n * {s[0]}u + (u64)c * {s[1]}u + (u64)s0 * {s[2]}u + (u64)s1 * {s[3]}u);",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,8 @@ def ints(name: str, *values: int) -> onnx.TensorProto:
 
 
 def model(
-    nodes: list[Any], inputs: list[Any], outputs: list[str], weights: list[Any] = [], **more: Any
-) -> onnx.ModelProto:  # noqa: B006
+    nodes: list[Any], inputs: list[Any], outputs: list[str], weights: Sequence[Any] = (), **more: Any
+) -> onnx.ModelProto:
     graph = h.make_graph(nodes, "g", inputs, [h.make_empty_tensor_value_info(o) for o in outputs], weights)
     imports = [h.make_opsetid("", 19), h.make_opsetid("com.microsoft", 1), h.make_opsetid("own", 1)]
     return h.make_model(graph, opset_imports=imports, ir_version=9, **more)

@@ -1,0 +1,71 @@
+"""Bar charts as inline SVG: time and instruction counts of passes, launches by operation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..pipeline import PassRecord
+from .words import escaped, shortened, time_text
+
+__all__ = ["Bar", "bars_svg", "passes_svg"]
+
+WIDTH, ROW = 1160, 24
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One row: a name, how long the bar is, its class, what stands behind it, and the tooltip."""
+
+    name: str
+    length: float
+    style: str
+    text: str
+    tip: str = ""
+
+
+def bars_svg(bars: Sequence[Bar], label: str, name_width: int = 210, width: int = WIDTH, text_width: int = 250) -> str:
+    """Rows of bars; a row whose length is negative is a heading."""
+    most = max((b.length for b in bars), default=0.0) or 1.0
+    room = width - name_width - text_width
+    height = len(bars) * ROW + 4
+    out = [
+        f'<svg class="bars" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{escaped(label)}">'
+    ]
+    for n, bar in enumerate(bars):
+        y = n * ROW
+        tip = f"<title>{escaped(bar.tip)}</title>" if bar.tip else ""
+        if bar.length < 0:
+            out.append(
+                f'<text class="h" x="0" y="{y + 17}">{escaped(bar.name)}</text>'
+                f'<text class="s" x="{name_width + room + 12}" y="{y + 17}">{escaped(bar.text)}</text>'
+            )
+            continue
+        filled = max(bar.length / most * room, 1.5 if bar.length else 0)
+        out.append(
+            f'<g>{tip}<text x="14" y="{y + 16}">{escaped(shortened(bar.name, (name_width - 20) // 7))}</text>'
+            f'<rect class="track" x="{name_width}" y="{y + 6}" width="{room}" height="12" rx="3"/>'
+            f'<rect class="{bar.style}" x="{name_width}" y="{y + 6}" width="{filled:.1f}" height="12" rx="3"/>'
+            f'<text class="s" x="{name_width + room + 12}" y="{y + 16}">{escaped(bar.text)}</text></g>'
+        )
+    return "\n".join([*out, "</svg>"])
+
+
+def passes_svg(records: Sequence[PassRecord]) -> str:
+    """Each pass in its stage: seconds as a bar, instructions before and after in figures."""
+    bars: list[Bar] = []
+    totals: Counter[str] = Counter()
+    for r in records:
+        totals[r.stage] += r.seconds  # type: ignore[assignment]
+    stage = ""
+    for r in records:
+        if r.stage != stage:
+            stage = r.stage
+            bars.append(Bar(stage, -1, "", time_text(totals[stage])))
+        difference = r.after - r.before
+        counts = f"{r.before} \u2192 {r.after}" + (f" ({difference:+d})" if difference else "")
+        style = "bar" if r.changed else "quiet"
+        changed = "changed the program" if r.changed else "found nothing to do"
+        bars.append(Bar(r.name, r.seconds, style, f"{time_text(r.seconds)}   {counts}", f"{r.name}: {changed}"))
+    return bars_svg(bars, "time of each pass")

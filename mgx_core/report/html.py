@@ -1,0 +1,201 @@
+"""What compiling did, as one HTML page that brings all it needs along."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..ir.instruction import Instruction
+from ..ir.module import Module, nested
+from ..kernel import Launch
+from ..memory import plan_memory
+from ..pipeline import size
+from .charts import Bar, bars_svg, passes_svg
+from .layers import FEW, drawn, layers_svg
+from .memory_picture import PICTURE, memory_svg, ratio_text
+from .style import PAGE, SCRIPT, VARIABLES
+from .tables import instruction_table, launch_table, option_table, plugin_table
+from .words import escaped, kind, operation, size_text, time_text, title
+
+if TYPE_CHECKING:
+    from ..executable import Instance
+    from ..program import Program
+
+__all__ = ["report_html"]
+
+
+def report_html(
+    program: Program, path: str | os.PathLike[str] | None = None, name: str = "", instance: Instance | None = None
+) -> str:
+    """The page for a program, compiled or not; written to `path` if one is given.
+
+    name: what the page calls the model; instance: which set of input shapes to show (default: the last one made).
+    """
+    text = _Page(program, name or program.graph.main.name, instance).text()
+    if path is not None:
+        Path(path).write_text(text, encoding="utf-8")
+    return text
+
+
+class _Page:
+    def __init__(self, program: Program, name: str, instance: Instance | None) -> None:
+        executable = program.executable
+        made = executable.instances() if executable is not None and instance is None else []
+        self.program = program
+        self.name = name
+        self.executable = executable
+        self.instance = instance if instance is not None else made[-1] if made else None
+        self.before = program.graph.main
+        self.after = None if executable is None else executable.module
+        self.records = [] if executable is None else [*executable.records]
+        if self.instance is not None:
+            self.records += self.instance.records
+        self.shown: Module = self.instance.module if self.instance is not None else self.after or self.before
+        self.plan = self.instance.plan if self.instance is not None else plan_memory(self.shown)
+        self.launches = [i for m in nested(self.shown) for i in m if isinstance(i.op, Launch) and not _is_view(i)]
+
+    def text(self) -> str:
+        parts = [
+            ("stages", "Stages", self.stages()),
+            ("launches", "Launches", self.launched()),
+            ("memory", "Memory", self.memory()),
+            ("graph", "Graph", self.graphs()),
+            ("settings", "Settings", self.settings()),
+        ]
+        parts = [p for p in parts if p[2]]
+        links = "".join(f'<a href="#{id}">{heading}</a>' for id, heading, _ in parts)
+        body = "".join(f'<section id="{id}"><h2>{heading}</h2>{content}</section>' for id, heading, content in parts)
+        target = "not compiled" if self.executable is None else f"compiled for {self.executable.target.name}"
+        return (
+            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width,initial-scale=1">'
+            f"<title>{escaped(self.name)} \u2013 mgx report</title>"
+            f"<style>{VARIABLES}{PAGE}{PICTURE}</style></head><body><main>"
+            f"<header><h1>{escaped(self.name)}</h1><p>{escaped(target)}</p>"
+            '<button id="theme" type="button">Light / dark</button></header>'
+            f'<div class="facts">{self.facts()}</div><nav>{links}</nav>{body}</main><script>{SCRIPT}</script></body></html>\n'
+        )
+
+    def facts(self) -> str:
+        before = _operations(self.before)
+        facts = [("operations in the model", str(before), f"{size(self.before)} instructions with constants")]
+        if self.after is not None:
+            after = _operations(self.after, inside=False)
+            facts.append(
+                ("operations after fusion", str(after), f"{after / before:.0%} of the model's" if before else "")
+            )
+        if self.instance is not None:
+            host = sum(1 for i in self.launches if _place(i) == "host")
+            facts.append(("launches", str(len(self.launches)), f"{host} on the host" if host else "none on the host"))
+        if self.records:
+            slowest = max(self.records, key=lambda r: r.seconds)
+            seconds = sum(r.seconds for r in self.records)
+            facts.append(("compile time", time_text(seconds), f"most in {slowest.name}: {time_text(slowest.seconds)}"))
+        facts.append(("memory for values", size_text(self.plan.peak), f"{ratio_text(self.plan)} of the lower bound"))
+        literals = {id(i.literal): i for m in nested(self.shown) for i in m if i.literal is not None}
+        weights = sum(getattr(i.literal.value, "nbytes", 0) for i in literals.values() if i.literal is not None)
+        facts.append(("constants", size_text(weights), f"{len(literals)} tensors"))
+        return "".join(
+            f'<div class="fact"><span>{escaped(what)}</span><b>{escaped(value)}</b><i>{escaped(more)}</i></div>'
+            for what, value, more in facts
+        )
+
+    def stages(self) -> str:
+        if not self.records:
+            return ""
+        note = "Time of each pass, and instructions before and after it. Grey bars found nothing to do."
+        return f'<p class="note">{note}</p>{passes_svg(self.records)}'
+
+    def launched(self) -> str:
+        if self.executable is None:
+            return ""
+        if self.instance is None:
+            return '<p class="note">Input shapes are symbolic and none were run yet, so no kernels are chosen.</p>'
+        target = self.executable.target.name
+        host = [i for i in self.launches if _place(i) == "host"]
+        where = (
+            f"{len(self.launches) - len(host)} launches on {escaped(target)}, "
+            f"{len(host)} on the host because the target declined them."
+            if host
+            else f"All {len(self.launches)} launches on {escaped(target)}."
+        )
+        return (
+            f'<p class="note">{where}</p>{_by_operation(self.launches)}<h3>Kernels and where they come from</h3>'
+            + launch_table(self.launches, self.instance.placements, target)
+        )
+
+    def memory(self) -> str:
+        plan = self.plan
+        if not plan.buffers:
+            return '<p class="note">No value lies in the arena.</p>' + self._dynamic()
+        total = sum(b.bytes for b in plan.buffers)
+        note = (
+            f"Each rectangle is a buffer: across, the time it is alive; up, where it lies in the arena. The arena takes "
+            f"{size_text(plan.peak)} ({plan.peak} bytes); no plan could take less than {size_text(plan.lower_bound)}; without sharing, "
+            f"buffers would take {size_text(total)}."
+        )
+        stage = "" if self.instance is not None else " Planned for the program as it is, before kernels are chosen."
+        return f'<p class="note">{note}{stage}</p>{memory_svg(plan, self.shown, standalone=False)}{self._dynamic()}'
+
+    def _dynamic(self) -> str:
+        count = len(self.plan.dynamic)
+        return (
+            f'<p class="note">{count} values have extents known only while running and get memory then.</p>'
+            if count
+            else ""
+        )
+
+    def graphs(self) -> str:
+        if self.after is None:
+            return _graph(self.before, "before", True)
+        groups = [i for i in self.after if i.modules]
+        tags = Counter(title(i) for i in groups)
+        fused = ", ".join(f"{n} {escaped(t)}" for t, n in tags.most_common(8))
+        note = f'<p class="note">{len(groups)} groups: {fused}.</p>' if groups else ""
+        return (
+            f"<h3>After fusion</h3>{note}{_graph(self.after, 'after', True)}"
+            f"<details><summary>Before: the model as it was read, {_operations(self.before)} operations</summary>"
+            f"{_graph(self.before, 'before', False)}</details>"
+        )
+
+    def settings(self) -> str:
+        options = option_table(None if self.executable is None else self.executable.options)
+        heading = "Options" if self.executable is not None else "Options (defaults)"
+        return (
+            f'<div class="two"><div><h3>{heading}</h3>{options}</div><div><h3>Plugins</h3>{plugin_table()}</div></div>'
+        )
+
+
+def _place(ins: Instruction) -> str:
+    return ins.op.place if isinstance(ins.op, Launch) else ""
+
+
+def _is_view(ins: Instruction) -> bool:
+    """Whether a launch does nothing but name an item of a tuple."""
+    return operation(ins).name == "get_tuple_elem"
+
+
+def _operations(module: Module, inside: bool = True) -> int:
+    modules = nested(module) if inside else [module]
+    return sum(1 for m in modules for i in m if not (i.is_param or i.is_literal or i.is_return or i.is_absent))
+
+
+def _by_operation(launches: Sequence[Instruction], most: int = 16) -> str:
+    counts: Counter[str] = Counter(title(i) for i in launches)
+    kinds = {title(i): kind(i) for i in launches}
+    bars = [Bar(n, float(c), kinds[n], str(c), f"{c} launches of {n}") for n, c in counts.most_common(most)]
+    rest = sum(counts.values()) - sum(int(b.length) for b in bars)
+    if rest:
+        bars.append(Bar("others", float(rest), "quiet", str(rest), f"{len(counts) - most} more operations"))
+    return bars_svg(bars, "launches by operation", text_width=70)
+
+
+def _graph(module: Module, id: str, opened: bool) -> str:
+    listing, anchors = instruction_table(module, id)
+    if len(drawn(module)) > FEW:
+        return listing
+    picture = f'<div class="graph">{layers_svg(module, anchors)}</div>'
+    return f"{picture}<details{' open' if opened and len(drawn(module)) < 40 else ''}><summary>As a table</summary>{listing}</details>"

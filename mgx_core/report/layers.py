@@ -1,0 +1,178 @@
+"""A small graph drawn in layers: every value below what it reads, long lines routed between the boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ..ir.instruction import Instruction
+from ..ir.module import Module, captures
+from ..kernel import Launch
+from .words import attributes_text, escaped, kind, operation, shortened, title
+
+__all__ = ["FEW", "drawn", "layers_svg"]
+
+FEW: Final = 160  # boxes that still make a readable picture
+BOX, GAP, DOWN, LETTER = 38, 18, 30, 7.3
+
+
+class _Box:
+    """A place in a layer: an instruction, or a bend (None) of a line that passes through."""
+
+    __slots__ = ("above", "below", "ins", "layer", "width", "x")
+
+    def __init__(self, ins: Instruction | None, layer: int, width: float) -> None:
+        self.ins = ins
+        self.layer = layer
+        self.width = width
+        self.x = 0.0
+        self.above: list[_Box] = []
+        self.below: list[_Box] = []
+
+
+def drawn(module: Module) -> list[Instruction]:
+    """What a picture shows: everything but constants and absent inputs."""
+    return [i for i in module if not (i.is_literal or i.is_absent)]
+
+
+def layers_svg(module: Module, anchors: Mapping[Instruction, str]) -> str:
+    """The module as SVG; boxes are links to `anchors` (element ids of the page)."""
+    shown = drawn(module)
+    rows, lines = _layered(shown)
+    _order(rows)
+    _spread(rows)
+    left = min((b.x - b.width / 2 for row in rows for b in row), default=0.0) - 12
+    right = max((b.x + b.width / 2 for row in rows for b in row), default=100.0) + 12
+    height = len(rows) * (BOX + DOWN) - DOWN + 24
+    out = [
+        f'<svg class="layers" xmlns="http://www.w3.org/2000/svg" width="{right - left:.0f}" height="{height}" '
+        f'viewBox="{left:.0f} -12 {right - left:.0f} {height}" role="img" aria-label="graph of {len(shown)} instructions">',
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6" orient="auto">'
+        '<path d="M0 0L8 4L0 8z"/></marker></defs>',
+    ]
+    out += [_line(points) for points in lines]
+    out += [_box(b, anchors) for row in rows for b in row if b.ins is not None]
+    return "\n".join([*out, "</svg>"])
+
+
+def _reads(ins: Instruction) -> list[Instruction]:
+    return list(dict.fromkeys([*ins.inputs, *(c for m in ins.modules for c in captures(m))]))
+
+
+def _layered(shown: Sequence[Instruction]) -> tuple[list[list[_Box]], list[list[_Box]]]:
+    depth: dict[Instruction, int] = {}
+    for ins in shown:
+        depth[ins] = max((depth[i] + 1 for i in _reads(ins) if i in depth), default=0)
+    for ins in reversed(shown):  # what reads nothing sits right above its first reader
+        if not any(i in depth for i in _reads(ins)):
+            depth[ins] = max(0, min((depth[u] for u in ins.users if u in depth), default=1) - 1)
+    rows: list[list[_Box]] = [[] for _ in range(max(depth.values(), default=0) + 1)]
+    boxes: dict[Instruction, _Box] = {}
+    lines: list[list[_Box]] = []
+    for ins in shown:
+        box = boxes[ins] = _Box(ins, depth[ins], max(64.0, LETTER * max(len(w) for w in _words(ins)) + 18))
+        rows[box.layer].append(box)
+    for ins in shown:
+        for read in _reads(ins):
+            if read not in boxes:
+                continue
+            points = [boxes[read]]
+            for layer in range(depth[read] + 1, depth[ins]):
+                points.append(_Box(None, layer, 10.0))
+                rows[layer].append(points[-1])
+            points.append(boxes[ins])
+            for upper, lower in zip(points, points[1:], strict=False):
+                upper.below.append(lower)
+                lower.above.append(upper)
+            lines.append(points)
+    return rows, lines
+
+
+def _order(rows: Sequence[list[_Box]]) -> None:
+    """Fewer crossings: each box near the middle of its neighbours in the layer before, down and up a few times."""
+    for sweep in range(6):
+        down = sweep % 2 == 0
+        for row in rows if down else reversed(rows):
+            for n, box in enumerate(row):
+                near = box.above if down else box.below
+                box.x = sum(b.x for b in near) / len(near) if near else float(n)
+            row.sort(key=lambda b: b.x)
+            for n, box in enumerate(row):
+                box.x = float(n)
+
+
+def _spread(rows: Sequence[list[_Box]]) -> None:
+    """Coordinates: boxes do not overlap and stand under what they read."""
+    for row in rows:
+        _settle(row, [0.0] * len(row))
+    for sweep in range(12):
+        down = sweep % 2 == 0
+        for row in rows if down else reversed(rows):
+            wanted = []
+            for box in row:
+                near = (box.above if down else box.below) or [box]
+                wanted.append(sum(b.x for b in near) / len(near))
+            _settle(row, wanted)
+
+
+def _settle(row: Sequence[_Box], wanted: Sequence[float]) -> None:
+    edge = float("-inf")
+    for box, at in zip(row, wanted, strict=True):
+        box.x = max(at, edge + box.width / 2)
+        edge = box.x + box.width / 2 + GAP
+    moved = sum(w - b.x for w, b in zip(wanted, row, strict=True)) / max(1, len(row))
+    for box in row:
+        box.x += moved
+
+
+def _top(box: _Box) -> float:
+    return box.layer * (BOX + DOWN)
+
+
+def _line(points: Sequence[_Box]) -> str:
+    first = points[0]
+    text = f"M{first.x:.1f} {_top(first) + BOX:.1f}"
+    at, low = first.x, _top(first) + BOX
+    for box in points[1:]:
+        high = _top(box) - (2 if box.ins is not None else 0)
+        middle = (low + high) / 2
+        text += f"C{at:.1f} {middle:.1f} {box.x:.1f} {middle:.1f} {box.x:.1f} {high:.1f}"
+        at, low = box.x, high
+        if box.ins is None:
+            low = _top(box) + BOX
+            text += f"V{low:.1f}"
+    return f'<path d="{text}" marker-end="url(#tip)"/>'
+
+
+def _words(ins: Instruction) -> tuple[str, str]:
+    """The two lines in a box: what it is; the members of a group, or the result's shape."""
+    if ins.is_return:
+        return "results", f"{len(ins.inputs)} value{'s' if len(ins.inputs) != 1 else ''}"
+    below = str(ins.result)
+    if ins.modules and not getattr(operation(ins), "control", False):
+        below = " \u00b7 ".join(
+            title(i) for m in ins.modules for i in m if not (i.is_param or i.is_literal or i.is_return)
+        )
+    return shortened(title(ins), 26), shortened(below, 30)
+
+
+def _box(box: _Box, anchors: Mapping[Instruction, str]) -> str:
+    ins = box.ins
+    assert ins is not None
+    upper, lower = _words(ins)
+    y = _top(box)
+    hosted = isinstance(ins.op, Launch) and ins.op.place == "host"
+    about = [operation(ins).name, attributes_text(operation(ins)), str(ins.result)]
+    if isinstance(ins.op, Launch):
+        about.append(f"kernel {ins.op.kernel.name}, on {'the host' if hosted else 'the target'}")
+    if ins.sources:
+        about.append(f"from {', '.join(ins.sources)}")
+    body = (
+        f'<rect x="{box.x - box.width / 2:.1f}" y="{y}" width="{box.width:.1f}" height="{BOX}" rx="7"/>'
+        f'<text x="{box.x:.1f}" y="{y + 16}">{escaped(upper)}</text>'
+        f'<text class="sub" x="{box.x:.1f}" y="{y + 30}">{escaped(lower)}</text>'
+        f"<title>{escaped(chr(10).join(a for a in about if a))}</title>"
+    )
+    link = anchors.get(ins)
+    inside = f'<a href="#{escaped(link)}">{body}</a>' if link else body
+    return f'<g class="{kind(ins)}{" host" if hosted else ""}">{inside}</g>'

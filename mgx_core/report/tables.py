@@ -1,0 +1,136 @@
+"""Tables of the page: instructions, launches, options, plugins."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ..ir.instruction import Instruction
+from ..ir.module import Module
+from ..kernel import Launch
+from ..options import CompileOptions
+from ..passes.lower import Placement
+from ..plugins import manager
+from .words import attributes_text, escaped, kind, operation, shortened, title, value_names
+
+__all__ = ["ROWS", "instruction_table", "launch_table", "option_table", "plugin_table", "refusals"]
+
+ROWS: Final = 4000  # the most rows of one table: more make a page that no browser likes
+
+
+def table(columns: Sequence[str], rows: Sequence[str], id: str = "", numbers: Sequence[int] = ()) -> str:
+    head = "".join(f"<th{' class=n' if n in numbers else ''}>{escaped(c)}</th>" for n, c in enumerate(columns))
+    name = f' id="{id}"' if id else ""
+    return f"<table{name}><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def searchable(columns: Sequence[str], rows: Sequence[str], id: str, what: str) -> str:
+    """A table with a box that hides the rows without the words typed in."""
+    shown = rows[:ROWS]
+    note = f'<p class="note">The first {ROWS} of {len(rows)} {what}.</p>' if len(rows) > ROWS else ""
+    box = (
+        f'<input type="search" data-filter="{id}" placeholder="Search {len(shown)} {what}" aria-label="Search {what}">'
+    )
+    return f'{box}{note}<div class="wrap">{table(columns, shown, id, (0,))}</div>'
+
+
+def sources_text(ins: Instruction) -> str:
+    return escaped(", ".join(ins.sources)) if ins.sources else '<span class="soft">\u2013</span>'
+
+
+def instruction_table(module: Module, id: str) -> tuple[str, dict[Instruction, str]]:
+    """All instructions of a module with the groups' members folded away; also the element id of each row."""
+    listed = [i for i in module if not i.is_absent]
+    names = value_names(listed)
+    anchors = {ins: f"{id}-{n}" for n, ins in enumerate(listed[:ROWS])}
+    rows = [_instruction(n, ins, names, anchors.get(ins, "")) for n, ins in enumerate(listed)]
+    columns = ["#", "operation", "reads", "result", "from"]
+    return searchable(columns, rows, id, "instructions"), anchors
+
+
+def _instruction(number: int, ins: Instruction, names: Mapping[Instruction, str], anchor: str) -> str:
+    op = operation(ins)
+    if ins.is_param:
+        words = "parameter"
+    elif ins.is_literal:
+        words = "constant"
+    elif ins.is_return:
+        words = "results"
+    else:
+        words = attributes_text(op)
+    name = title(ins) if not (ins.is_literal or ins.is_return) else ""
+    more = "".join(_folded(m) for m in ins.modules)
+    reads = ", ".join("\u2013" if i.is_absent else names.get(i, "(outer)") for i in ins.inputs)
+    return (
+        f'<tr id="{anchor}"><td class="n soft">{number}</td>'
+        f'<td><span class="dot {kind(ins)}"></span><b>{escaped(name)}</b> <code class="soft">{escaped(shortened(words, 300))}</code>{more}</td>'
+        f'<td class="m">{escaped(shortened(reads, 300))}</td><td class="m">{escaped(shortened(str(ins.result), 200))}</td>'
+        f"<td>{sources_text(ins)}</td></tr>"
+    )
+
+
+def _folded(module: Module) -> str:
+    """A nested module, as its text behind a triangle."""
+    members = sum(1 for i in module if not (i.is_param or i.is_literal or i.is_return or i.is_absent))
+    lines = module.text().rstrip("\n")
+    return f"<details><summary>{escaped(module.name)}: {members} operations</summary><pre>{escaped(shortened(lines, 20000))}</pre></details>"
+
+
+def refusals(placements: Sequence[Placement]) -> dict[tuple[str, tuple[str, ...], str], tuple[str, ...]]:
+    """Why earlier plans were passed over, by op text, source names and kernel."""
+    return {(p.op, p.sources, p.kernel): p.refused for p in placements}
+
+
+def launch_table(launches: Sequence[Instruction], placements: Sequence[Placement], target: str) -> str:
+    """Every launch with its kernel, where it runs, why there, and the nodes that it came from."""
+    known = refusals(placements)
+    rows = []
+    for n, ins in enumerate(launches):
+        op = ins.op
+        assert isinstance(op, Launch)
+        why = known.get((repr(op.of), ins.sources, op.kernel.name), ()) or tuple(getattr(op.kernel, "reasons", ()))
+        reason = "".join(f"<div>{escaped(shortened(w, 1500))}</div>" for w in why)
+        if reason:
+            count = f"{len(why)} refusal{'s' if len(why) > 1 else ''}"
+            opened = " open" if op.place == "host" and len(why) == 1 and len(why[0]) < 200 else ""
+            reason = f'<details{opened}><summary>{count}</summary><div class="soft">{reason}</div></details>'
+        else:
+            reason = '<span class="soft">first choice</span>'
+        where = "host" if op.place == "host" else target
+        rows.append(
+            f'<tr><td class="n soft">{n}</td><td><span class="dot {kind(ins)}"></span><b>{escaped(title(ins))}</b></td>'
+            f'<td class="m">{escaped(shortened(op.kernel.name, 200))}<div class="soft">{escaped(op.plan)}</div></td>'
+            f'<td><span class="badge {"host" if op.place == "host" else "target"}">{escaped(where)}</span></td>'
+            f'<td class="m">{escaped(shortened(str(ins.result), 120))}</td><td>{sources_text(ins)}</td><td>{reason}</td></tr>'
+        )
+    return searchable(
+        ["#", "operation", "kernel, plan", "place", "result", "from", "why"], rows, "launches-table", "launches"
+    )
+
+
+def option_table(options: CompileOptions | None) -> str:
+    chosen = CompileOptions() if options is None else options
+    rows = []
+    for field in dataclasses.fields(chosen):
+        value: Any = getattr(chosen, field.name)
+        changed = value != getattr(CompileOptions(), field.name)
+        shown = dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
+        text = f"<b>{escaped(shown)}</b>" if changed else f'<span class="soft">{escaped(shown)}</span>'
+        rows.append(f'<tr><td class="m">{escaped(field.name)}</td><td class="m">{text}</td></tr>')
+    return table(["option", "value"], rows)
+
+
+def plugin_table() -> str:
+    from .. import __version__
+
+    rows = [
+        f'<tr><td>mgx-core</td><td class="m">{escaped(__version__)}</td><td><span class="badge ok">ok</span></td></tr>'
+    ]
+    for r in manager().records:
+        badge = "ok" if r.state == "ok" else "failed"
+        rows.append(
+            f'<tr><td>{escaped(r.distribution if r.distribution != "-" else r.name)}</td><td class="m">{escaped(r.version)}</td>'
+            f'<td><span class="badge {badge}">{escaped(r.state)}</span> {escaped(r.error)}</td></tr>'
+        )
+    return table(["package", "version", "state"], rows)
