@@ -22,7 +22,7 @@ from .memory import MemoryPlan, fits_in_memory, plan_memory
 from .options import CompileOptions
 from .passes.lower import Lower, Placement
 from .passes.settle_extents import SettleExtents
-from .pipeline import PassRecord, Pipeline, Stage
+from .pipeline import PassRecord, Pipeline, Stage, size
 from .room import limited
 from .shape import AnyShape, Shape, TupleShape, matches
 from .target import HostRunner, Runner, Target, runner_of
@@ -179,13 +179,18 @@ class Executable:
         )
         pipeline = Pipeline(stages, self.options.validate, frozenset(self.options.disable_passes))
         pipeline.run(module)
+        records, count = pipeline.records, size(module)
+        start = time.perf_counter()
         plan = plan_memory(module, self.options.memory_reuse)
         with limited(self.options.limit_bytes):
             fits_in_memory(plan, module)
+        planned = time.perf_counter()
+        records.append(PassRecord("plan", "plan-memory", planned - start, True, count, count))
         runner = runner_of(self.target, module, plan, self.context, self.options)
+        records.append(PassRecord("plan", "make-runner", time.perf_counter() - planned, True, count, count))
         for moved in getattr(runner, "on_host", list)():
             _correct(lower.placements, moved)
-        return Instance(module, plan, runner, lower.placements, pipeline.records)
+        return Instance(module, plan, runner, lower.placements, records)
 
     # looking
 

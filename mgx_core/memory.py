@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -132,21 +132,53 @@ class Placed(Protocol):
 
 
 def place(buffers: Sequence[Placed], steps: int, reuse: bool = True) -> tuple[int, int]:
-    """Give every buffer an offset, the lowest that fits beside what is alive at the same time, largest buffers first.
+    """Give every buffer an offset, the lowest that fits beside what is alive at the same time.
 
-    steps: how many positions there are; returns the bytes of the arena and their lower bound (the most alive at one time).
+    The largest go first; where that wastes memory other orders are tried too (long lives first, the fullest moment first), and
+    the best is kept.  steps: how many positions there are; returns the bytes of the arena and their lower bound (the most
+    alive at one time).
     """
-    peak = 0
+    lower_bound, fullest = _most_alive(buffers, steps)
     if not reuse:
+        peak = 0
         for buffer in buffers:
             buffer.offset = peak
             peak += buffer.bytes
-        return peak, _lower_bound(buffers, steps)
+        return peak, lower_bound
+    best: tuple[int, list[int]] | None = None
+    for order in _orders(fullest):
+        peak, offsets = _placed(buffers, order)
+        if best is None or peak < best[0]:
+            best = peak, offsets
+        if best[0] == lower_bound or len(buffers) > FEW:
+            break
+    peak, offsets = best or (0, [])
+    for buffer, offset in zip(buffers, offsets, strict=True):
+        buffer.offset = offset
+    return peak, lower_bound
+
+
+def _orders(fullest: int) -> list[Callable[[Placed], tuple[int, ...]]]:
+    """Sort keys by which buffers are placed."""
+    return [
+        lambda b: (-b.bytes, b.first),
+        lambda b: (not b.first <= fullest <= b.last, -b.bytes, b.first),
+        lambda b: (not b.first <= fullest <= b.last, b.first - b.last, -b.bytes),
+        lambda b: (b.first - b.last, -b.bytes),
+        lambda b: ((b.first - b.last - 1) * b.bytes,),
+        lambda b: (b.first, -b.bytes),
+    ]
+
+
+def _placed(buffers: Sequence[Placed], order: Callable[[Placed], tuple[int, ...]]) -> tuple[int, list[int]]:
     arena = _Arena() if len(buffers) <= FEW else _LargeArena(len(buffers))
-    for buffer in sorted(buffers, key=lambda b: (-b.bytes, b.first)):
-        buffer.offset = arena.put(buffer)
+    offsets = [0] * len(buffers)
+    peak = 0
+    for n in sorted(range(len(buffers)), key=lambda n: order(buffers[n])):
+        buffer = buffers[n]
+        buffer.offset = offsets[n] = arena.put(buffer)
         peak = max(peak, buffer.offset + buffer.bytes)
-    return peak, _lower_bound(buffers, steps)
+    return peak, offsets
 
 
 class _Arena:
@@ -190,13 +222,15 @@ class _LargeArena(_Arena):
         return at
 
 
-def _lower_bound(buffers: Sequence[Placed], steps: int) -> int:
+def _most_alive(buffers: Sequence[Placed], steps: int) -> tuple[int, int]:
+    """The largest sum of bytes alive at one position, and that position."""
     change = [0] * (steps + 1)
     for b in buffers:
         change[b.first] += b.bytes
         change[b.last + 1] -= b.bytes
-    alive = most = 0
-    for c in change:
+    alive = most = where = 0
+    for position, c in enumerate(change):
         alive += c
-        most = max(most, alive)
-    return most
+        if alive > most:
+            most, where = alive, position
+    return most, where

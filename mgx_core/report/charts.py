@@ -16,13 +16,14 @@ WIDTH, ROW = 1160, 24
 
 @dataclass(frozen=True)
 class Bar:
-    """One row: a name, how long the bar is, its class, what stands behind it, and the tooltip."""
+    """One row: a name, how long the bar is, its class, what stands behind it, the tooltip, and what stands behind that."""
 
     name: str
     length: float
     style: str
     text: str
     tip: str = ""
+    more: str = ""
 
 
 def bars_svg(bars: Sequence[Bar], label: str, name_width: int = 210, width: int = WIDTH, text_width: int = 250) -> str:

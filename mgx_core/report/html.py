@@ -18,7 +18,7 @@ from .layers import FEW, drawn, layers_svg
 from .memory_picture import PICTURE, memory_svg, ratio_text
 from .style import PAGE, SCRIPT, VARIABLES
 from .tables import instruction_table, launch_table, option_table, plugin_table
-from .words import escaped, kind, operation, size_text, time_text, title
+from .words import escaped, group_text, kind, operation, size_text, time_text, title
 
 if TYPE_CHECKING:
     from ..executable import Instance
@@ -183,14 +183,15 @@ def _operations(module: Module, inside: bool = True) -> int:
     return sum(1 for m in modules for i in m if not (i.is_param or i.is_literal or i.is_return or i.is_absent))
 
 
-def _by_operation(launches: Sequence[Instruction], most: int = 16) -> str:
-    counts: Counter[str] = Counter(title(i) for i in launches)
-    kinds = {title(i): kind(i) for i in launches}
-    bars = [Bar(n, float(c), kinds[n], str(c), f"{c} launches of {n}") for n, c in counts.most_common(most)]
-    rest = sum(counts.values()) - sum(int(b.length) for b in bars)
-    if rest:
-        bars.append(Bar("others", float(rest), "quiet", str(rest), f"{len(counts) - most} more operations"))
-    return bars_svg(bars, "launches by operation", text_width=70)
+def _by_operation(launches: Sequence[Instruction], most: int = 14) -> str:
+    words = [group_text(i) or title(i) for i in launches]
+    counts = Counter(words)
+    kinds = {word: kind(i) for word, i in zip(words, launches, strict=True)}
+    bars = [Bar(n, float(c), kinds[n], str(c), f"{n}: {c} launches") for n, c in counts.most_common(most)]
+    if len(counts) > most:
+        rest = sum(counts.values()) - sum(int(b.length) for b in bars)
+        bars.append(Bar("others", float(rest), "quiet", str(rest), f"{len(counts) - most} more kinds"))
+    return bars_svg(bars, "launches by what they do", name_width=330, text_width=70)
 
 
 def _graph(module: Module, id: str, opened: bool) -> str:

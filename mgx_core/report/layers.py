@@ -8,7 +8,7 @@ from typing import Final
 from ..ir.instruction import Instruction
 from ..ir.module import Module, captures
 from ..kernel import Launch
-from .words import attributes_text, escaped, kind, operation, shortened, title
+from .words import attributes_text, escaped, group_text, kind, operation, shortened, title
 
 __all__ = ["FEW", "drawn", "layers_svg"]
 
@@ -148,11 +148,7 @@ def _words(ins: Instruction) -> tuple[str, str]:
     """The two lines in a box: what it is; the members of a group, or the result's shape."""
     if ins.is_return:
         return "results", f"{len(ins.inputs)} value{'s' if len(ins.inputs) != 1 else ''}"
-    below = str(ins.result)
-    if ins.modules and not getattr(operation(ins), "control", False):
-        below = " \u00b7 ".join(
-            title(i) for m in ins.modules for i in m if not (i.is_param or i.is_literal or i.is_return)
-        )
+    below = group_text(ins) or str(ins.result)
     return shortened(title(ins), 26), shortened(below, 30)
 
 
@@ -162,7 +158,7 @@ def _box(box: _Box, anchors: Mapping[Instruction, str]) -> str:
     upper, lower = _words(ins)
     y = _top(box)
     hosted = isinstance(ins.op, Launch) and ins.op.place == "host"
-    about = [operation(ins).name, attributes_text(operation(ins)), str(ins.result)]
+    about = [operation(ins).name, attributes_text(operation(ins)), group_text(ins), str(ins.result)]
     if isinstance(ins.op, Launch):
         about.append(f"kernel {ins.op.kernel.name}, on {'the host' if hosted else 'the target'}")
     if ins.sources:

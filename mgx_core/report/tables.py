@@ -12,7 +12,7 @@ from ..kernel import Launch
 from ..options import CompileOptions
 from ..passes.lower import Placement
 from ..plugins import manager
-from .words import attributes_text, escaped, kind, operation, shortened, title, value_names
+from .words import attributes_text, escaped, group_text, kind, operation, shortened, title, value_names
 
 __all__ = ["ROWS", "instruction_table", "launch_table", "option_table", "plugin_table", "refusals"]
 
@@ -97,9 +97,11 @@ def launch_table(launches: Sequence[Instruction], placements: Sequence[Placement
             reason = f'<details{opened}><summary>{count}</summary><div class="soft">{reason}</div></details>'
         else:
             reason = '<span class="soft">first choice</span>'
+        does = group_text(ins)
+        inside = f'<div class="soft m">{escaped(shortened(does, 160))}</div>' if does else ""
         where = "host" if op.place == "host" else target
         rows.append(
-            f'<tr><td class="n soft">{n}</td><td><span class="dot {kind(ins)}"></span><b>{escaped(title(ins))}</b></td>'
+            f'<tr><td class="n soft">{n}</td><td><span class="dot {kind(ins)}"></span><b>{escaped(title(ins))}</b>{inside}</td>'
             f'<td class="m">{escaped(shortened(op.kernel.name, 200))}<div class="soft">{escaped(op.plan)}</div></td>'
             f'<td><span class="badge {"host" if op.place == "host" else "target"}">{escaped(where)}</span></td>'
             f'<td class="m">{escaped(shortened(str(ins.result), 120))}</td><td>{sources_text(ins)}</td><td>{reason}</td></tr>'

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..ir.builtin import Param
 from ..ir.instruction import Instruction
+from ..ir.module import Module
 from ..kernel import Launch
 from ..operation import Operation
 
@@ -70,6 +71,22 @@ def title(ins: Instruction) -> str:
         return op.label
     tag = getattr(op, "tag", "")
     return str(tag) if tag else op.name
+
+
+def members(module: Module) -> list[str]:
+    """The ops that a group does, those of groups inside it in their place."""
+    found: list[str] = []
+    for ins in module:
+        if not (ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or ins.name == "get_tuple_elem"):
+            found += [n for m in ins.modules for n in members(m)] if ins.modules else [operation(ins).name]
+    return found
+
+
+def group_text(ins: Instruction) -> str:
+    """A group's ops in order; empty for what is no group."""
+    if not ins.modules or getattr(operation(ins), "control", False):
+        return ""
+    return " \u00b7 ".join(n for m in ins.modules for n in members(m))
 
 
 def attributes_text(op: Operation) -> str:

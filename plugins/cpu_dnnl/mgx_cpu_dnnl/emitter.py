@@ -343,7 +343,8 @@ class Emitter:
         def call(arrays: Sequence[Array]) -> Any:
             left = iter(arrays)
             values = [
-                None if a is None else tuple(next(left) for _ in a) if isinstance(a, tuple) else next(left) for a in flat
+                None if a is None else tuple(next(left) for _ in a) if isinstance(a, tuple) else next(left)
+                for a in flat
             ]
             found = (op if launch is None else launch).evaluate(values, modules, Interpreter().run)
             return list(found) if isinstance(result, TupleShape) else [found]

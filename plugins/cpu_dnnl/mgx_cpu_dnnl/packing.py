@@ -54,7 +54,9 @@ def forget_pages(array: Array) -> None:
         base = base.obj if isinstance(base, memoryview) else base.base
     if not isinstance(base, mmap.mmap) or not array.flags.c_contiguous:
         return
-    start = int(array.__array_interface__["data"][0]) - int(np.frombuffer(base, np.uint8).__array_interface__["data"][0])
+    start = int(array.__array_interface__["data"][0]) - int(
+        np.frombuffer(base, np.uint8).__array_interface__["data"][0]
+    )
     first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
     length = (start + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
     # pages that somebody wrote to would be lost, so only maps that nobody can write to

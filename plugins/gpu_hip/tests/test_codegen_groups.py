@@ -232,3 +232,14 @@ def test_views_that_move_members_are_refused() -> None:
     module.add_return([module.add(Sub(), x, module.add(Multibroadcast(out_lens=(4, 4)), turned))])
     t = tensor("float32", (4, 4))
     assert "another position" in str(generate(FusedReduce(axes=(1,)), [t], [t], traits(), [module]))
+
+
+@pytest.mark.parametrize("of", ["int8", "uint8", "int32", "int64"])
+def test_reductions_of_integers(of: str) -> None:
+    lens = (4, 9, 33)
+    for reduce in (ReduceMax, ReduceMin, ReduceSum, ReduceMean):
+        for axes in ((1,), (2,), (0, 1, 2)):
+            module = Module("reduce")
+            module.add_return([module.add(reduce(axes=axes), module.add_parameter("x", Shape.of(dt.of(of), lens)))])
+            out = tensor(of, tuple(1 if a in axes else n for a, n in enumerate(lens)))
+            checked(module, FusedReduce(axes=axes), [tensor(of, lens)], [out], 32)

@@ -177,7 +177,11 @@ def _flat(links: Sequence[Link], env: dict[Instruction, Value]) -> list[Link]:
 
 
 def _viewed(ins: Instruction, env: dict[Instruction, Value]) -> bool:
-    return ins in env or ins.is_literal or (hasattr(ins.op, "view") and len(ins.inputs) == 1 and _viewed(ins.inputs[0], env))
+    return (
+        ins in env
+        or ins.is_literal
+        or (hasattr(ins.op, "view") and len(ins.inputs) == 1 and _viewed(ins.inputs[0], env))
+    )
 
 
 def _computed(e: Emitter, ins: Instruction, env: dict[Instruction, Value]) -> Value | None:
