@@ -35,7 +35,10 @@ def main() -> None:
         plan = executable.instance(values).plan
         ratio = plan.peak / max(plan.lower_bound, 1)
         results[name] = {"arena": plan.peak, "lower_bound": plan.lower_bound, "ratio": ratio}
-        print(f"{name:20} {plan.peak / 1e6:9.2f} MB, lower bound {plan.lower_bound / 1e6:9.2f} MB, x{ratio:.3f}", flush=True)
+        print(
+            f"{name:20} {plan.peak / 1e6:9.2f} MB, lower bound {plan.lower_bound / 1e6:9.2f} MB, x{ratio:.3f}",
+            flush=True,
+        )
     print(f"worst x{max(r['ratio'] for r in results.values()):.3f}")
     if given.json:
         with open(given.json, "w") as file:

@@ -84,7 +84,9 @@ class Pipeline:
         except MgxError as error:
             raise error.located(f"pass {one.name!r}") from None
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-            raise PassError(f"pass {one.name!r} of stage {stage.name!r} failed: {type(error).__name__}: {error}") from error
+            raise PassError(
+                f"pass {one.name!r} of stage {stage.name!r} failed: {type(error).__name__}: {error}"
+            ) from error
         if changed:
             module.sweep()
         self.records.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from .compiling import compile_options, compiled, host_placements, quantized
 from .data import data_options, inputs
 from .forms import chosen_form, form_options, write
 from .group import DriverCommand
+from .pictures import trace_option, write_trace
 from .report import Report, report_options
 from .source import Source, source_options
 
@@ -23,8 +25,16 @@ __all__ = ["command"]
 @compile_options
 @data_options
 @form_options
+@click.option(
+    "--report",
+    "page",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write a page to look at: passes, launches, memory, the graph.",
+)
+@trace_option
 @report_options
-def command(as_json: bool, **given: Any) -> None:
+def command(as_json: bool, page: Path | None, trace: Path | None, **given: Any) -> None:
     """Compile a model; report passes, kernels and memory, or save the result.
 
     Symbolic extents get the values that `run` would give them, so that kernels can be reported.
@@ -35,22 +45,36 @@ def command(as_json: bool, **given: Any) -> None:
       mgx-driver compile model.onnx --cpu -o model.mxr   saved with its kernels
       mgx-driver compile model.onnx --cpu --text         the optimised program
       mgx-driver compile model.onnx --exhaustive-tune    the fastest kernels, by trying
+      mgx-driver compile model.onnx --report out.html    a page with passes, launches, memory and the graph
+      mgx-driver compile model.onnx --trace out.json     where the time went, for Perfetto
     """
     report = Report(as_json)
+    began = time.perf_counter()
     program = Source.of(given).program()
     program = quantized(program, given, lambda: inputs(program.get_parameter_shapes(), given))
     start = time.perf_counter()
+    parsing = start - began
     executable = compiled(program, given)
     seconds = time.perf_counter() - start
-    if given["output"] is not None or given["text"] or given["binary"] or given["graphviz"]:
+    written = given["output"] is not None or given["text"] or given["binary"] or given["graphviz"]
+    if written:
         write(program, given, as_json)
         if given["output"] is not None and not as_json:
             form = chosen_form(given, False)
             report.say(
                 f"compiled for {executable.target.name} in {seconds:.3f} s, written to {given['output']} ({form})"
             )
-        return
+        if page is None and trace is None:
+            return
     instance = executable.instance(executable.bind(inputs(executable.parameters, given)))
+    write_trace(trace, executable, instance, phases=[("parse", parsing)])
+    if page is not None:
+        from ..report import report_html
+
+        report_html(program, page, Source.of(given).name, instance)
+        report.say(f"report written to {page}")
+    if written:
+        return
     records = [*executable.records, *instance.records]
     declined = host_placements(instance)
     report.document(

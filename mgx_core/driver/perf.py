@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +13,7 @@ from . import data, source
 from .compiling import compile_options, compiled, quantized
 from .data import data_options, inputs
 from .group import DriverCommand
+from .pictures import measured, trace_option, write_trace
 from .report import Report, report_options
 from .source import Source, source_options
 
@@ -30,8 +32,11 @@ __all__ = ["command", "statistics"]
 @click.option(
     "--detailed", "-d", is_flag=True, help="Group the summary by input shapes too, and show every instruction."
 )
+@trace_option
 @report_options
-def command(as_json: bool, iterations: int, warmup: int | None, detailed: bool, **given: Any) -> None:
+def command(
+    as_json: bool, iterations: int, warmup: int | None, detailed: bool, trace: Path | None, **given: Any
+) -> None:
     """Time a model on random inputs: the whole, each instruction, each kind of operation.
 
     Times are medians after warm-up.  The rate is the batch (--batch, else 1) over the median.
@@ -53,7 +58,9 @@ def command(as_json: bool, iterations: int, warmup: int | None, detailed: bool, 
         executable.run(values)
     ready = time.perf_counter() - start
     total = statistics([_once(executable, values) for _ in report.progress(range(iterations), "timing")])
-    timings = _instructions(executable, values, iterations, warm, report)
+    timings = measured(executable, values, iterations, warm, report)
+    if trace is not None:
+        write_trace(trace, executable, executable.instance(executable.bind(values)), timings)
     spent = sum(_median(t.seconds) for t in timings)
     batch = given["batch"] or 1
     steps = [_step(t, spent) for t in timings]
@@ -92,17 +99,6 @@ def _once(executable: Executable, values: dict[str, Any]) -> float:
     start = time.perf_counter()
     executable.run(values)
     return time.perf_counter() - start
-
-
-def _instructions(executable: Executable, values: dict[str, Any], runs: int, warm: int, report: Report) -> list[Timing]:
-    """Times per instruction; none where the target's runner gives none."""
-    from ..errors import ParameterError
-
-    try:
-        return executable.time(values, runs, warm)
-    except ParameterError as error:
-        report.say(f"note: {error}")
-        return []
 
 
 def statistics(seconds: Sequence[float]) -> dict[str, float]:

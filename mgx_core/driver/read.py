@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ import click
 from .edit import refusals
 from .forms import brief, form_options, write
 from .group import DriverCommand
+from .pictures import export_netron, show_memory
 from .report import Report, report_options
 from .source import MANY, Source, source_options
 
@@ -19,8 +21,26 @@ __all__ = ["command"]
 @source_options
 @form_options
 @click.option("--why", metavar="RULE", help="Print where a rewriting rule of the usual passes did not fire, and why.")
+@click.option(
+    "--memory",
+    is_flag=False,
+    flag_value="-",
+    metavar="[FILE]",
+    help="Print where values lie in memory, and what is alive at the peak; into FILE.svg or FILE.html as a picture.",
+)
+@click.option(
+    "--memory-svg", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="The memory picture."
+)
+@click.option(
+    "--netron",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the program as an ONNX model for viewers such as Netron.",
+)
 @report_options
-def command(as_json: bool, why: str | None, **given: Any) -> None:
+def command(
+    as_json: bool, why: str | None, memory: str | None, memory_svg: Path | None, netron: Path | None, **given: Any
+) -> None:
     """Print a model as a program, or write it in another form.
 
     \b
@@ -31,10 +51,24 @@ def command(as_json: bool, why: str | None, **given: Any) -> None:
       mgx-driver read model.onnx --input-dim @x 1 3 64 64   with another input size
       mgx-driver read model.onnx -p fold-constants          one pass applied
       mgx-driver read model.onnx --why gelu-from-erf        why a rewriting rule did not fire
+      mgx-driver read model.onnx -O --memory                the memory plan of the optimised program
+      mgx-driver read model.onnx -O --memory plan.svg       the same as a picture
+      mgx-driver read model.onnx -O --netron view.onnx      to look at in Netron
       mgx-driver read model.onnx -o model.mxr               saved; --binary, --json, --text choose the form
     """
+    if memory not in (None, "-") and given["file"] is None:  # `read --memory model.onnx`
+        given["file"], memory = Path(str(memory)), "-"
     program = Source.of(given).program()
-    if why is not None:
+    if netron is not None:
+        export_netron(program, netron)
+    if memory is not None or memory_svg is not None:
+        picture = memory_svg if memory in (None, "-") else Path(str(memory))
+        if memory_svg is not None and picture is not memory_svg:
+            raise click.UsageError("one picture, please: --memory FILE or --memory-svg FILE")
+        show_memory(program, picture, Source.of(given).name, Report(as_json))
+    elif netron is not None:
+        Report(as_json).say(f"written to {netron}")
+    elif why is not None:
         found = refusals(program, why)
         report = Report(as_json)
         report.document([r._asdict() for r in found])

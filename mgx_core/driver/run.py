@@ -11,6 +11,7 @@ from . import data, source
 from .compiling import compile_options, compiled, quantized
 from .data import data_options, inputs
 from .group import DriverCommand
+from .pictures import measured, trace_option, write_trace
 from .report import Report, report_options, shape_document
 from .source import Source, source_options
 
@@ -29,8 +30,9 @@ SHOWN: Final = 4096  # the most elements of a result that a JSON document holds
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Save results: .npz, or .npy for one."
 )
+@trace_option
 @report_options
-def command(as_json: bool, output: Path | None, **given: Any) -> None:
+def command(as_json: bool, output: Path | None, trace: Path | None, **given: Any) -> None:
     """Run a model once, on random inputs unless told otherwise, and print its results.
 
     \b
@@ -38,12 +40,17 @@ def command(as_json: bool, output: Path | None, **given: Any) -> None:
       mgx-driver run --test
       mgx-driver run model.onnx --load-arg @x image.npy -o result.npz
       mgx-driver run model.onnx --dim-param @batch 4 --fill0 mask --seed 7
+      mgx-driver run model.onnx --trace out.json
     """
     report = Report(as_json)
     program = Source.of(given).program()
     program = quantized(program, given, lambda: inputs(program.get_parameter_shapes(), given))
     executable = compiled(program, given)
-    results = dict(zip(program.get_output_names(), executable.run(inputs(executable.parameters, given)), strict=True))
+    values = inputs(executable.parameters, given)
+    results = dict(zip(program.get_output_names(), executable.run(values), strict=True))
+    if trace is not None:
+        timings = measured(executable, values, 1, 0, report)
+        write_trace(trace, executable, executable.instance(executable.bind(values)), timings)
     if output is not None:
         _save(results, output)
     report.document({"target": executable.target.name, "outputs": {n: _document(a) for n, a in results.items()}})

@@ -133,5 +133,7 @@ def infer_shape(op: Operation, inputs: Sequence[Instruction], modules: Sequence[
                 return found
             count *= d
         if count * found.dtype.size > MAX_BYTES:
-            raise ShapeError(f"{op!r} would give {found}: {count * found.dtype.size} bytes, more than any tensor may take")
+            raise ShapeError(
+                f"{op!r} would give {found}: {count * found.dtype.size} bytes, more than any tensor may take"
+            )
     return found

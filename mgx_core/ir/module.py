@@ -111,13 +111,18 @@ class Module:
 
     def add_parameter(self, name: str, shape: AnyShape) -> Instruction:
         """Declare an input.  Errors: ParameterError if the name is taken."""
-        if name in self.parameters:
+        there: dict[str, Instruction] = self.derive("parameters", _parameters)
+        if name in there:
             raise ParameterError(f"module {self.name!r} has a parameter {name!r} already")
         if isinstance(shape, Shape) and shape.dynamic() and shape.ranked:
             shape = Shape.of(shape.dtype, (_own_symbol(name, d) for d in shape.dims))
-        last = next((i for i in reversed(list(self.parameters.values()))), None)
-        made = Instruction(Param(label=name, shape=shape), shape)
-        return self._insert(made, self._first if last is None else last._next)
+        last = next(reversed(there.values()), None)
+        made = self._insert(
+            Instruction(Param(label=name, shape=shape), shape), self._first if last is None else last._next
+        )
+        there[name] = made
+        self.derived["parameters"] = (self.version, there)  # kept, since models may have thousands
+        return made
 
     def add_literal(self, data: Any, shape: AnyShape | None = None) -> Instruction:
         """A constant from an Argument, an array, a number or anything that `Argument` takes."""

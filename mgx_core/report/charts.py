@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,7 +31,8 @@ def bars_svg(bars: Sequence[Bar], label: str, name_width: int = 210, width: int 
     room = width - name_width - text_width
     height = len(bars) * ROW + 4
     out = [
-        f'<svg class="bars" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{escaped(label)}">'
+        f'<svg class="bars" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="{escaped(label)}">'
     ]
     for n, bar in enumerate(bars):
         y = n * ROW
@@ -48,7 +48,8 @@ def bars_svg(bars: Sequence[Bar], label: str, name_width: int = 210, width: int 
             f'<g>{tip}<text x="14" y="{y + 16}">{escaped(shortened(bar.name, (name_width - 20) // 7))}</text>'
             f'<rect class="track" x="{name_width}" y="{y + 6}" width="{room}" height="12" rx="3"/>'
             f'<rect class="{bar.style}" x="{name_width}" y="{y + 6}" width="{filled:.1f}" height="12" rx="3"/>'
-            f'<text class="s" x="{name_width + room + 12}" y="{y + 16}">{escaped(bar.text)}</text></g>'
+            f'<text class="s" x="{name_width + room + 12}" y="{y + 16}">{escaped(bar.text)}</text>'
+            f'<text class="s" x="{name_width + room + 88}" y="{y + 16}">{escaped(bar.more)}</text></g>'
         )
     return "\n".join([*out, "</svg>"])
 
@@ -56,9 +57,9 @@ def bars_svg(bars: Sequence[Bar], label: str, name_width: int = 210, width: int 
 def passes_svg(records: Sequence[PassRecord]) -> str:
     """Each pass in its stage: seconds as a bar, instructions before and after in figures."""
     bars: list[Bar] = []
-    totals: Counter[str] = Counter()
+    totals: dict[str, float] = {}
     for r in records:
-        totals[r.stage] += r.seconds  # type: ignore[assignment]
+        totals[r.stage] = totals.get(r.stage, 0.0) + r.seconds
     stage = ""
     for r in records:
         if r.stage != stage:
@@ -68,5 +69,5 @@ def passes_svg(records: Sequence[PassRecord]) -> str:
         counts = f"{r.before} \u2192 {r.after}" + (f" ({difference:+d})" if difference else "")
         style = "bar" if r.changed else "quiet"
         changed = "changed the program" if r.changed else "found nothing to do"
-        bars.append(Bar(r.name, r.seconds, style, f"{time_text(r.seconds)}   {counts}", f"{r.name}: {changed}"))
+        bars.append(Bar(r.name, r.seconds, style, time_text(r.seconds), f"{r.name}: {changed}", counts))
     return bars_svg(bars, "time of each pass")

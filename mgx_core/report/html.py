@@ -8,17 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
-from ..kernel import Launch
 from ..memory import plan_memory
 from ..pipeline import size
 from .charts import Bar, bars_svg, passes_svg
+from .launches import LaunchRow, launch_rows
 from .layers import FEW, drawn, layers_svg
 from .memory_picture import PICTURE, memory_svg, ratio_text
 from .style import PAGE, SCRIPT, VARIABLES
 from .tables import instruction_table, launch_table, option_table, plugin_table
-from .words import escaped, group_text, kind, operation, size_text, time_text, title
+from .words import escaped, size_text, time_text, title
 
 if TYPE_CHECKING:
     from ..executable import Instance
@@ -55,7 +54,9 @@ class _Page:
             self.records += self.instance.records
         self.shown: Module = self.instance.module if self.instance is not None else self.after or self.before
         self.plan = self.instance.plan if self.instance is not None else plan_memory(self.shown)
-        self.launches = [i for m in nested(self.shown) for i in m if isinstance(i.op, Launch) and not _is_view(i)]
+        self.launches: list[LaunchRow] = []
+        if self.instance is not None and executable is not None:
+            self.launches = launch_rows(self.shown, self.instance.placements, executable.target.name)
 
     def text(self) -> str:
         parts = [
@@ -88,13 +89,15 @@ class _Page:
                 ("operations after fusion", str(after), f"{after / before:.0%} of the model's" if before else "")
             )
         if self.instance is not None:
-            host = sum(1 for i in self.launches if _place(i) == "host")
+            host = sum(1 for row in self.launches if row.hosted)
             facts.append(("launches", str(len(self.launches)), f"{host} on the host" if host else "none on the host"))
         if self.records:
             slowest = max(self.records, key=lambda r: r.seconds)
             seconds = sum(r.seconds for r in self.records)
             facts.append(("compile time", time_text(seconds), f"most in {slowest.name}: {time_text(slowest.seconds)}"))
-        facts.append(("memory for values", size_text(self.plan.peak), f"{ratio_text(self.plan)} of the lower bound"))
+        facts.append(
+            ("memory for values", size_text(self.plan.peak), f"{ratio_text(self.plan)} \u00d7 the lower bound")
+        )
         literals = {id(i.literal): i for m in nested(self.shown) for i in m if i.literal is not None}
         weights = sum(getattr(i.literal.value, "nbytes", 0) for i in literals.values() if i.literal is not None)
         facts.append(("constants", size_text(weights), f"{len(literals)} tensors"))
@@ -115,7 +118,7 @@ class _Page:
         if self.instance is None:
             return '<p class="note">Input shapes are symbolic and none were run yet, so no kernels are chosen.</p>'
         target = self.executable.target.name
-        host = [i for i in self.launches if _place(i) == "host"]
+        host = [row for row in self.launches if row.hosted]
         where = (
             f"{len(self.launches) - len(host)} launches on {escaped(target)}, "
             f"{len(host)} on the host because the target declined them."
@@ -124,7 +127,7 @@ class _Page:
         )
         return (
             f'<p class="note">{where}</p>{_by_operation(self.launches)}<h3>Kernels and where they come from</h3>'
-            + launch_table(self.launches, self.instance.placements, target)
+            + launch_table(self.launches)
         )
 
     def memory(self) -> str:
@@ -134,8 +137,8 @@ class _Page:
         total = sum(b.bytes for b in plan.buffers)
         note = (
             f"Each rectangle is a buffer: across, the time it is alive; up, where it lies in the arena. The arena takes "
-            f"{size_text(plan.peak)} ({plan.peak} bytes); no plan could take less than {size_text(plan.lower_bound)}; without sharing, "
-            f"buffers would take {size_text(total)}."
+            f"{size_text(plan.peak)} ({plan.peak} bytes); no plan could take less than "
+            f"{size_text(plan.lower_bound)}; without sharing, buffers would take {size_text(total)}."
         )
         stage = "" if self.instance is not None else " Planned for the program as it is, before kernels are chosen."
         return f'<p class="note">{note}{stage}</p>{memory_svg(plan, self.shown, standalone=False)}{self._dynamic()}'
@@ -169,24 +172,14 @@ class _Page:
         )
 
 
-def _place(ins: Instruction) -> str:
-    return ins.op.place if isinstance(ins.op, Launch) else ""
-
-
-def _is_view(ins: Instruction) -> bool:
-    """Whether a launch does nothing but name an item of a tuple."""
-    return operation(ins).name == "get_tuple_elem"
-
-
 def _operations(module: Module, inside: bool = True) -> int:
     modules = nested(module) if inside else [module]
     return sum(1 for m in modules for i in m if not (i.is_param or i.is_literal or i.is_return or i.is_absent))
 
 
-def _by_operation(launches: Sequence[Instruction], most: int = 14) -> str:
-    words = [group_text(i) or title(i) for i in launches]
-    counts = Counter(words)
-    kinds = {word: kind(i) for word, i in zip(words, launches, strict=True)}
+def _by_operation(launches: Sequence[LaunchRow], most: int = 14) -> str:
+    counts = Counter(row.does or row.name for row in launches)
+    kinds = {row.does or row.name: row.kind for row in launches}
     bars = [Bar(n, float(c), kinds[n], str(c), f"{n}: {c} launches") for n, c in counts.most_common(most)]
     if len(counts) > most:
         rest = sum(counts.values()) - sum(int(b.length) for b in bars)
@@ -199,4 +192,5 @@ def _graph(module: Module, id: str, opened: bool) -> str:
     if len(drawn(module)) > FEW:
         return listing
     picture = f'<div class="graph">{layers_svg(module, anchors)}</div>'
-    return f"{picture}<details{' open' if opened and len(drawn(module)) < 40 else ''}><summary>As a table</summary>{listing}</details>"
+    state = " open" if opened and len(drawn(module)) < 40 else ""
+    return f"{picture}<details{state}><summary>As a table</summary>{listing}</details>"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 
 from ..ir.module import Module
 from ..memory import Buffer, MemoryPlan
 from .style import VARIABLES
-from .words import escaped, operation, shortened, size_text, title
+from .words import escaped, shortened, size_text, title
 
-__all__ = ["alive_bytes", "memory_svg", "memory_text"]
+__all__ = ["memory_page", "memory_svg", "memory_text"]
 
 WIDTH, HEIGHT = 1160, 420
 LEFT, RIGHT, TOP, BOTTOM = 84, 16, 34, 40
@@ -81,13 +80,16 @@ def _about(buffer: Buffer) -> str:
 def memory_svg(plan: MemoryPlan, module: Module, standalone: bool = True) -> str:
     """The plan as SVG; `standalone` brings its own colours, otherwise those of the page around it hold."""
     steps = list(module)
-    count = max(1, len(steps))
+    ticks = [0]  # position -> how many before it do work; constants and parameters take no time
+    for ins in steps:
+        ticks.append(ticks[-1] + (not (ins.is_param or ins.is_literal or ins.is_absent or ins.is_return)))
+    count = max(1, ticks[-1])
     top = max(plan.peak, plan.lower_bound, 1)
     across = (WIDTH - LEFT - RIGHT) / count
     up = (HEIGHT - TOP - BOTTOM) / (top * 1.04)
 
-    def x(step: float) -> float:
-        return LEFT + step * across
+    def x(step: int) -> float:
+        return LEFT + ticks[step] * across
 
     def y(byte: float) -> float:
         return HEIGHT - BOTTOM - byte * up
@@ -104,15 +106,13 @@ def memory_svg(plan: MemoryPlan, module: Module, standalone: bool = True) -> str
         at = top * part / 4
         out.append(f'<path class="grid" d="M{LEFT} {y(at):.1f}H{WIDTH - RIGHT}"/>')
         out.append(f'<text class="tick" x="{LEFT - 8}" y="{y(at) + 4:.1f}" text-anchor="end">{size_text(at)}</text>')
-    for part in range(0, 9 if count >= 8 else 2):
+    for part in range(9 if count >= 8 else 2):
         at = count * part / (8 if count >= 8 else 1)
         out.append(
-            f'<text class="tick" x="{x(at):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{at:.0f}</text>'
+            f'<text class="tick" x="{LEFT + at * across:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{at:.0f}</text>'
         )
-    out.append(
-        f'<text class="tick" x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">position in execution order</text>'
-    )
-    out += [_rectangle(b, x, y) for b in sorted(plan.buffers, key=lambda b: b.first)]
+    out.append(f'<text class="tick" x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">operations done</text>')
+    out += [_rectangle(b, n, x, y) for n, b in enumerate(sorted(plan.buffers, key=lambda b: b.first))]
     alive = alive_bytes(plan, len(steps))
     if alive:
         line = "".join(
@@ -131,18 +131,29 @@ def memory_svg(plan: MemoryPlan, module: Module, standalone: bool = True) -> str
     return "\n".join([*out, "</svg>"])
 
 
-def _rectangle(b: Buffer, x: Callable[[float], float], y: Callable[[float], float]) -> str:
+def memory_page(plan: MemoryPlan, module: Module, name: str) -> str:
+    """The picture and the text as a page of their own."""
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escaped(name)} \u2013 memory</title>'
+        f"<style>{VARIABLES}{PICTURE}body{{margin:24px;background:var(--card);color:var(--text);font:15px var(--sans)}}"
+        f"pre{{font:13px/1.5 var(--mono);overflow:auto}}</style></head><body><h1>{escaped(name)}</h1>"
+        f"{memory_svg(plan, module, standalone=False)}<pre>{escaped(memory_text(plan, module))}</pre></body></html>\n"
+    )
+
+
+def _rectangle(b: Buffer, number: int, x: Callable[[int], float], y: Callable[[float], float]) -> str:
     left, width = x(b.first), x(b.last + 1) - x(b.first)
     low, high = y(b.offset), y(b.offset + b.bytes)
-    name = operation(b.owner).name
-    hue = zlib.crc32(name.encode()) % 12 * 30
+    hue = number * 137 % 360  # the golden angle: neighbours look different
     tip = f"{_about(b)}\n{size_text(b.bytes)} ({b.bytes} bytes) at {b.offset}\npositions {b.first} to {b.last}"
     text = ""
     room = int(width / 6.4)
     if low - high > 13 and room >= 6:
-        text = f'<text x="{left + 4:.1f}" y="{(low + high) / 2 + 4:.1f}">{escaped(shortened(title(b.owner), room - 1))}</text>'
+        name = escaped(shortened(title(b.owner), room - 1))
+        text = f'<text x="{left + 4:.1f}" y="{high + min(13.0, (low - high) / 2 + 4):.1f}">{name}</text>'
     return (
-        f'<g class="buffer"><rect x="{left:.1f}" y="{high:.1f}" width="{max(width, 0.6):.1f}" height="{max(low - high, 0.6):.1f}" '
+        f'<g class="buffer"><rect x="{left:.1f}" y="{high:.1f}" '
+        f'width="{max(width, 0.6):.1f}" height="{max(low - high, 0.6):.1f}" '
         f'style="--h:{hue}"/>{text}<title>{escaped(tip)}</title></g>'
     )
 
@@ -151,7 +162,7 @@ PICTURE = """
 svg.memory{font:12px var(--sans);display:block;width:100%;height:auto}
 svg.memory .grid{stroke:var(--line);stroke-width:1;fill:none}
 svg.memory .tick,svg.memory .legend{fill:var(--soft)}
-svg.memory .buffer rect{fill:hsl(var(--h) 55% var(--fill));stroke:hsl(var(--h) 45% var(--edge));stroke-width:.6}
+svg.memory .buffer rect{fill:hsl(var(--h) var(--tone) var(--fill));stroke:hsl(var(--h) 45% var(--edge));stroke-width:.6}
 svg.memory .buffer:hover rect{fill:var(--accent)}
 svg.memory .buffer text{fill:var(--text);font:11px var(--mono);pointer-events:none}
 svg.memory .peak{stroke:var(--bad);stroke-width:1.6;fill:none}

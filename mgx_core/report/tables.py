@@ -8,13 +8,12 @@ from typing import Any, Final
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module
-from ..kernel import Launch
 from ..options import CompileOptions
-from ..passes.lower import Placement
 from ..plugins import manager
-from .words import attributes_text, escaped, group_text, kind, operation, shortened, title, value_names
+from .launches import LaunchRow
+from .words import attributes_text, escaped, kind, operation, shortened, title, value_names
 
-__all__ = ["ROWS", "instruction_table", "launch_table", "option_table", "plugin_table", "refusals"]
+__all__ = ["ROWS", "instruction_table", "launch_table", "option_table", "plugin_table"]
 
 ROWS: Final = 4000  # the most rows of one table: more make a page that no browser likes
 
@@ -35,8 +34,8 @@ def searchable(columns: Sequence[str], rows: Sequence[str], id: str, what: str) 
     return f'{box}{note}<div class="wrap">{table(columns, shown, id, (0,))}</div>'
 
 
-def sources_text(ins: Instruction) -> str:
-    return escaped(", ".join(ins.sources)) if ins.sources else '<span class="soft">\u2013</span>'
+def sources_text(sources: Sequence[str]) -> str:
+    return escaped(", ".join(sources)) if sources else '<span class="soft">\u2013</span>'
 
 
 def instruction_table(module: Module, id: str) -> tuple[str, dict[Instruction, str]]:
@@ -64,51 +63,46 @@ def _instruction(number: int, ins: Instruction, names: Mapping[Instruction, str]
     reads = ", ".join("\u2013" if i.is_absent else names.get(i, "(outer)") for i in ins.inputs)
     return (
         f'<tr id="{anchor}"><td class="n soft">{number}</td>'
-        f'<td><span class="dot {kind(ins)}"></span><b>{escaped(name)}</b> <code class="soft">{escaped(shortened(words, 300))}</code>{more}</td>'
+        f'<td><span class="dot {kind(ins)}"></span><b>{escaped(name)}</b> '
+        f'<code class="soft">{escaped(shortened(words, 300))}</code>{more}</td>'
         f'<td class="m">{escaped(shortened(reads, 300))}</td><td class="m">{escaped(shortened(str(ins.result), 200))}</td>'
-        f"<td>{sources_text(ins)}</td></tr>"
+        f"<td>{sources_text(ins.sources)}</td></tr>"
     )
 
 
 def _folded(module: Module) -> str:
     """A nested module, as its text behind a triangle."""
     members = sum(1 for i in module if not (i.is_param or i.is_literal or i.is_return or i.is_absent))
-    lines = module.text().rstrip("\n")
-    return f"<details><summary>{escaped(module.name)}: {members} operations</summary><pre>{escaped(shortened(lines, 20000))}</pre></details>"
+    lines = escaped(shortened(module.text().rstrip("\n"), 20000))
+    return f"<details><summary>{escaped(module.name)}: {members} operations</summary><pre>{lines}</pre></details>"
 
 
-def refusals(placements: Sequence[Placement]) -> dict[tuple[str, tuple[str, ...], str], tuple[str, ...]]:
-    """Why earlier plans were passed over, by op text, source names and kernel."""
-    return {(p.op, p.sources, p.kernel): p.refused for p in placements}
-
-
-def launch_table(launches: Sequence[Instruction], placements: Sequence[Placement], target: str) -> str:
+def launch_table(launches: Sequence[LaunchRow]) -> str:
     """Every launch with its kernel, where it runs, why there, and the nodes that it came from."""
-    known = refusals(placements)
-    rows = []
-    for n, ins in enumerate(launches):
-        op = ins.op
-        assert isinstance(op, Launch)
-        why = known.get((repr(op.of), ins.sources, op.kernel.name), ()) or tuple(getattr(op.kernel, "reasons", ()))
-        reason = "".join(f"<div>{escaped(shortened(w, 1500))}</div>" for w in why)
-        if reason:
-            count = f"{len(why)} refusal{'s' if len(why) > 1 else ''}"
-            opened = " open" if op.place == "host" and len(why) == 1 and len(why[0]) < 200 else ""
-            reason = f'<details{opened}><summary>{count}</summary><div class="soft">{reason}</div></details>'
-        else:
-            reason = '<span class="soft">first choice</span>'
-        does = group_text(ins)
-        inside = f'<div class="soft m">{escaped(shortened(does, 160))}</div>' if does else ""
-        where = "host" if op.place == "host" else target
-        rows.append(
-            f'<tr><td class="n soft">{n}</td><td><span class="dot {kind(ins)}"></span><b>{escaped(title(ins))}</b>{inside}</td>'
-            f'<td class="m">{escaped(shortened(op.kernel.name, 200))}<div class="soft">{escaped(op.plan)}</div></td>'
-            f'<td><span class="badge {"host" if op.place == "host" else "target"}">{escaped(where)}</span></td>'
-            f'<td class="m">{escaped(shortened(str(ins.result), 120))}</td><td>{sources_text(ins)}</td><td>{reason}</td></tr>'
-        )
-    return searchable(
-        ["#", "operation", "kernel, plan", "place", "result", "from", "why"], rows, "launches-table", "launches"
+    rows = [_launch(n, row) for n, row in enumerate(launches)]
+    columns = ["#", "operation", "kernel, plan", "place", "result", "from", "why"]
+    return searchable(columns, rows, "launches-table", "launches")
+
+
+def _launch(number: int, row: LaunchRow) -> str:
+    does = f'<div class="soft m">{escaped(shortened(row.does, 160))}</div>' if row.does else ""
+    return (
+        f'<tr><td class="n soft">{number}</td>'
+        f'<td><span class="dot {row.kind}"></span><b>{escaped(row.name)}</b>{does}</td>'
+        f'<td class="m">{escaped(shortened(row.kernel, 200))}<div class="soft">{escaped(row.plan)}</div></td>'
+        f'<td><span class="badge {"host" if row.hosted else "target"}">{escaped(row.place)}</span></td>'
+        f'<td class="m">{escaped(shortened(row.result, 120))}</td><td>{sources_text(row.sources)}</td><td>{_why(row)}</td></tr>'
     )
+
+
+def _why(row: LaunchRow) -> str:
+    if not row.why:
+        return '<span class="soft">first choice</span>'
+    reasons = "".join(f"<div>{escaped(shortened(w, 1500))}</div>" for w in row.why)
+    if len(row.why) == 1 and len(row.why[0]) < 200:
+        return f'<div class="soft">{reasons}</div>'
+    count = f"{len(row.why)} refusal{'s' if len(row.why) > 1 else ''}"
+    return f'<details><summary>{count}</summary><div class="soft">{reasons}</div></details>'
 
 
 def option_table(options: CompileOptions | None) -> str:

@@ -33,6 +33,8 @@ KINDS = (
     ("control", ("if", "loop", "scan", "select_module")),
 )  # fmt: skip
 
+SHAPING = frozenset({"get_tuple_elem", "unsqueeze", "squeeze", "multibroadcast", "broadcast"})
+
 
 def escaped(text: object) -> str:
     """Text that is safe in HTML and in quoted attributes; control characters are shown as escapes."""
@@ -74,11 +76,13 @@ def title(ins: Instruction) -> str:
 
 
 def members(module: Module) -> list[str]:
-    """The ops that a group does, those of groups inside it in their place."""
+    """The ops that a group does, those of groups inside it in their place, without what only brings operands to one shape."""
     found: list[str] = []
     for ins in module:
-        if not (ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or ins.name == "get_tuple_elem"):
-            found += [n for m in ins.modules for n in members(m)] if ins.modules else [operation(ins).name]
+        if ins.modules:
+            found += [n for m in ins.modules for n in members(m)]
+        elif not (ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or operation(ins).name in SHAPING):
+            found.append(operation(ins).name)
     return found
 
 
@@ -86,7 +90,8 @@ def group_text(ins: Instruction) -> str:
     """A group's ops in order; empty for what is no group."""
     if not ins.modules or getattr(operation(ins), "control", False):
         return ""
-    return " \u00b7 ".join(n for m in ins.modules for n in members(m))
+    words = [n for m in ins.modules for n in members(m)]
+    return " \u00b7 ".join(words) or "broadcast"
 
 
 def attributes_text(op: Operation) -> str:

@@ -31,7 +31,7 @@ def chains_of(module: Module, among: Collection[Instruction]) -> dict[Instructio
     for ins in module:
         op = ins.op.of if isinstance(ins.op, Launch) else ins.op
         if op.name == "concat" and ins in among and isinstance(ins.result, Shape) and len(ins.inputs) > 1:
-            by_first.setdefault((ins.inputs[0], op.axis % ins.shape.rank), []).append(ins)  # type: ignore[attr-defined]
+            by_first.setdefault((ins.inputs[0], op.axis % ins.shape.rank), []).append(ins)
     found: dict[Instruction, Chain] = {}
     for group in by_first.values():
         chains: list[Chain] = []

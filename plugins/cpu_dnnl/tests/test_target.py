@@ -36,7 +36,9 @@ def check(build: Callable[[mgx.Module], list[mgx.Instruction]], tolerance: float
         got = program.run(given)
         for a, b in zip(got, wanted, strict=True):
             assert a.to_numpy().dtype == b.dtype
-            np.testing.assert_allclose(a.to_numpy(), b, rtol=tolerance, atol=tolerance * max(1.0, float(np.abs(b).max())))
+            np.testing.assert_allclose(
+                a.to_numpy(), b, rtol=tolerance, atol=tolerance * max(1.0, float(np.abs(b).max()))
+            )
     runner = program.executable.instances()[0].runner
     assert [s.name for s in runner.program.hosted] == [s.name for s in runner.program.hosted][:host], runner.notes
     assert len(runner.program.hosted) == host

@@ -36,7 +36,12 @@ class GpuContext:
     def traits(self) -> DeviceTraits:
         p = self.device.properties
         return DeviceTraits(
-            wave=p.wave, max_threads=p.threads, shared_bytes=p.shared_static, sm_count=p.units, arch=p.arch, vendor=p.vendor
+            wave=p.wave,
+            max_threads=p.threads,
+            shared_bytes=p.shared_static,
+            sm_count=p.units,
+            arch=p.arch,
+            vendor=p.vendor,
         )
 
     @cached_property

@@ -212,10 +212,16 @@ class Emitter:
 
     # steps
 
-    def kernel(self, op: Operation, modules: Sequence[Module], inputs: Sequence[Value | None], outputs: Sequence[Value]) -> None:
+    def kernel(
+        self, op: Operation, modules: Sequence[Module], inputs: Sequence[Value | None], outputs: Sequence[Value]
+    ) -> None:
         """A generated kernel.  Errors: Declined with the generator's reason."""
         source = generate(
-            op, [None if v is None else v.tensor for v in inputs], [v.tensor for v in outputs], self.context.traits, modules
+            op,
+            [None if v is None else v.tensor for v in inputs],
+            [v.tensor for v in outputs],
+            self.context.traits,
+            modules,
         )
         if isinstance(source, No):
             raise Declined(source.why)

@@ -76,7 +76,9 @@ class Steps:
     alpha: float = 1.0
 
 
-def _read(e: Emitter, tail: Instruction, anchor: Instruction, joint: Instruction, env: dict[Instruction, Any]) -> Steps | No:
+def _read(
+    e: Emitter, tail: Instruction, anchor: Instruction, joint: Instruction, env: dict[Instruction, Any]
+) -> Steps | No:
     body = tail.modules[0]
     if len(body.outputs) != 1 or body.outputs[0].shape.dtype is not anchor.shape.dtype:
         return No("the group gives another type, or several results")
@@ -84,7 +86,11 @@ def _read(e: Emitter, tail: Instruction, anchor: Instruction, joint: Instruction
     links = read_chain(body, parameters[tail.inputs.index(joint)], anchor.shape.dtype)
     if isinstance(links, No):
         return links
-    inner = {p: env[i] if i in env else e.value_of(i, env) for p, i in zip(parameters, tail.inputs, strict=True) if i is not joint}
+    inner = {
+        p: env[i] if i in env else e.value_of(i, env)
+        for p, i in zip(parameters, tail.inputs, strict=True)
+        if i is not joint
+    }
     found = Steps()
     for link in links:
         if link.kind == "eltwise":
@@ -452,5 +458,3 @@ def emit_attention(e: Emitter, op: Any, modules: Sequence[Module], args: Sequenc
         raise Declined(source.why)
     e.kernel(op, modules, list(args), [out])
     return out
-
-

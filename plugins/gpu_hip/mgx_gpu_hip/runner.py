@@ -41,7 +41,9 @@ class GpuRunner:
         self.parameters = list(module.parameters.values())
         self.lock = RLock()
         static = _static_part(module)
-        self.rest = [i for i in module if i not in static and not (i.is_param or i.is_literal or i.is_return or i.is_absent)]
+        self.rest = [
+            i for i in module if i not in static and not (i.is_param or i.is_literal or i.is_return or i.is_absent)
+        ]
         wanted = dict.fromkeys(o for o in module.outputs if o in static)
         for ins in self.rest:  # control flow, and what has extents that depend on data: op by op on the host
             wanted.update(dict.fromkeys(r for r in reads(ins) if r in static))
@@ -83,7 +85,9 @@ class GpuRunner:
         self.weights = []
         for b in self.emitter.buffers:
             if b.kind == "literal" and b.first >= 0 and b.array is not None:
-                uploaded = self.device.upload(b.array.reshape(-1).view(np.uint8) if b.array.size else np.zeros(16, np.uint8))
+                uploaded = self.device.upload(
+                    b.array.reshape(-1).view(np.uint8) if b.array.size else np.zeros(16, np.uint8)
+                )
                 self.weights.append(uploaded)
                 self.addresses[id(b)] = uploaded.address
         self.staging = {}
@@ -202,7 +206,7 @@ class GpuRunner:
         return given, kept
 
     def _execute(self, given: Mapping[int, int], places: Mapping[int, int], stream: Any) -> None:
-        key = tuple((*((n, a) for n, a in sorted(given.items())), *((-1 - n, a) for n, a in sorted(places.items()))))
+        key = (*sorted(given.items()), *((-1 - n, a) for n, a in sorted(places.items())))
         found = self._graphs.get(key)  # type: ignore[arg-type]
         if found is None:
             found = self._record(given, places)
@@ -343,5 +347,3 @@ def _output(e: Emitter, value: Value, index: int) -> Value:
     out = Value(plain, made)
     e.copy_into(value, out)
     return out
-
-

@@ -69,7 +69,11 @@ class Value:
 
     def whole(self) -> bool:
         """Whether it covers its buffer without gaps, in whatever axis order."""
-        return self.offset == 0 and self.shape.packed() and self.shape.elements() * self.shape.dtype.size == self.buffer.bytes
+        return (
+            self.offset == 0
+            and self.shape.packed()
+            and self.shape.elements() * self.shape.dtype.size == self.buffer.bytes
+        )
 
 
 def packed_strides(lens: list[int], order: list[int]) -> list[int]:

@@ -70,7 +70,9 @@ def odd_gemms() -> Iterator[GemmProblem]:
     )  # fmt: skip
 
 
-def conv(batch: int, c: int, size: int, filters: int, k: Any, stride: int = 1, groups: int = 1, pad: Any = None, **more: Any) -> ConvProblem:
+def conv(
+    batch: int, c: int, size: int, filters: int, k: Any, stride: int = 1, groups: int = 1, pad: Any = None, **more: Any
+) -> ConvProblem:
     kernel = (k, k) if isinstance(k, int) else k
     pads = tuple((n // 2, n // 2) for n in kernel) if pad is None else ((pad, pad),) * 2
     return ConvProblem((batch, c, size, size), filters, kernel, (stride, stride), pads=pads, groups=groups, **more)
@@ -212,7 +214,12 @@ def gemm_case(p: GemmProblem) -> Case:
         up = (lambda x: None if x is None else x.double()) if wide else (lambda x: x)
         x, y = up(av), up(bv)
         if p.batch == 1 and bias is not None and p.alpha == 1:
-            return finish(torch.nn.functional.linear(x[0], y[0].T, up(bias)), p.epilogue[1:], None, None if residual is None else up(residual)[0])[None]
+            return finish(
+                torch.nn.functional.linear(x[0], y[0].T, up(bias)),
+                p.epilogue[1:],
+                None,
+                None if residual is None else up(residual)[0],
+            )[None]
         z = torch.matmul(x, y)
         return finish(z * p.alpha if p.alpha != 1 else z, p.epilogue, up(bias), up(residual))
 
@@ -422,7 +429,9 @@ def report(runner: Runner, problems: list[Any], tune: int) -> tuple[list[float],
                 chosen, measured = fastest(plans, lambda x, case=case: seconds(runner.launcher(x, case)))  # type: ignore[misc]
                 best = min(first, measured[0][1])
                 wrong = runner.error(chosen, case)
-                note += f" -> {chosen.name.split()[0]} of {len(measured)}" + ("" if wrong <= limit(p) else f" WRONG {wrong:.1e}")
+                note += f" -> {chosen.name.split()[0]} of {len(measured)}" + (
+                    "" if wrong <= limit(p) else f" WRONG {wrong:.1e}"
+                )
         peer = seconds(case.eager)
         ratios.append(best / peer)
         rate = f"{p.flops / best / 1e12:6.1f} TF"
@@ -459,10 +468,14 @@ def main() -> None:
                 error = math.nan if isinstance(plan, No) else runner.error(plan, runner.case(p))
                 good = error <= limit(p)
                 failed += not good
-                print(f"odd {p!s:60} {plan.why[:200] if isinstance(plan, No) else f'err {error:.1e}'} {'' if good else 'WRONG'}")
+                print(
+                    f"odd {p!s:60} {plan.why[:200] if isinstance(plan, No) else f'err {error:.1e}'} {'' if good else 'WRONG'}"
+                )
         ratios, wrong = report(runner, problems, options.tune)
         failed += wrong
-        print(f"== {word}: {len(ratios)} problems, geometric mean of time over torch eager {mean(ratios):.3f}, failed {wrong}")
+        print(
+            f"== {word}: {len(ratios)} problems, geometric mean of time over torch eager {mean(ratios):.3f}, failed {wrong}"
+        )
     print("failed", failed)
     plan = runner.plan(next(gemms()))
     assert not isinstance(plan, No)

@@ -85,7 +85,17 @@ class FakeBlas:
     do_MatmulDescSetAttribute = do_MatrixLayoutSetAttribute = do_MatmulPreferenceSetAttribute = put
 
     def do_MatmulAlgoGetHeuristic(
-        self, handle: Any, desc: Any, a: Any, b: Any, c: Any, d: Any, preference: Any, count: int, results: Any, found: Any
+        self,
+        handle: Any,
+        desc: Any,
+        a: Any,
+        b: Any,
+        c: Any,
+        d: Any,
+        preference: Any,
+        count: int,
+        results: Any,
+        found: Any,
     ) -> None:
         found.contents.value = min(count, self.offers)
         for i in range(found.contents.value):
@@ -116,7 +126,9 @@ def test_a_row_major_product_is_handed_over_as_its_transpose(table: BlasTable) -
     plan = blas.plan(GemmProblem.packed(8, 16, 32, b_transposed=True, epilogue=("bias", RELU)))
     assert not isinstance(plan, No)
     plan.launch(0x51, a=0xA0, b=0xB0, d=0xD0, bias=0xE0)
-    handle, desc, alpha, a, a_layout, b, b_layout, beta, c, _, d, d_layout, algorithm, space, size, stream = fake.products[0]
+    handle, desc, alpha, a, a_layout, b, b_layout, beta, c, _, d, d_layout, algorithm, space, size, stream = (
+        fake.products[0]
+    )
     assert (handle.value, a, b, c, d, space, size, stream) == (blas.handle.value, 0xB0, 0xA0, 0xD0, 0xD0, None, 0, 0x51)
     assert (alpha.contents.value, beta.contents.value) == (1.0, 0.0)
     assert fake.layouts[a_layout.value] == (2, 32, 16, 32)  # b, [n, k] in memory: column-major [k, n]
@@ -192,7 +204,12 @@ def test_plans_carry_workspace_and_a_choice_that_needs_no_search() -> None:
     assert not isinstance(again, No)
     again.launch(0, a=1, b=2, d=3, workspace=0x77)
     assert fake.products[0][13:15] == (0x77, 1024)
-    assert again.choice == {"library": "cublaslt", "version": "cublaslt 130100", "algorithm": "08" + "00" * 63, "workspace": 1024}
+    assert again.choice == {
+        "library": "cublaslt",
+        "version": "cublaslt 130100",
+        "algorithm": "08" + "00" * 63,
+        "workspace": 1024,
+    }
     old = blas.plan(p, plans[1].choice | {"version": "cublaslt 1"})
     assert isinstance(old, No) and "NOT_SUPPORTED (15)" in old.why
 
@@ -251,7 +268,9 @@ def test_a_failure_names_the_call_and_the_status() -> None:
     plan = blas.plan(GemmProblem.packed(8, 8, 8))
     assert not isinstance(plan, No)
     fake.fail["Matmul"] = 13
-    with pytest.raises(DeviceError, match=r"cublasLtMatmul \(cublaslt gemm 8x8x8 NN float16\): EXECUTION_FAILED \(13\)"):
+    with pytest.raises(
+        DeviceError, match=r"cublasLtMatmul \(cublaslt gemm 8x8x8 NN float16\): EXECUTION_FAILED \(13\)"
+    ):
         plan.launch(0, a=1, b=2, d=3)
     fake = FakeBlas(CUBLASLT)
     fake.fail["Create"] = 1
@@ -275,7 +294,13 @@ def test_everything_is_given_back() -> None:
         lambda: GemmProblem.packed(0, 8, 8),
         lambda: GemmProblem(8, 8, 8, Matrix(dtype.float16, 7), Matrix(dtype.float16, 8), Matrix(dtype.float16, 8)),
         lambda: GemmProblem(
-            8, 8, 8, Matrix(dtype.float16, 8), Matrix(dtype.float16, 8), Matrix(dtype.float16, 8), epilogue=("residual",)
+            8,
+            8,
+            8,
+            Matrix(dtype.float16, 8),
+            Matrix(dtype.float16, 8),
+            Matrix(dtype.float16, 8),
+            epilogue=("residual",),
         ),
         lambda: GemmProblem.packed(8, 8, 8, epilogue=("bias", "bias")),
         lambda: GemmProblem.packed(8, 8, 8, epilogue=("scale",)),

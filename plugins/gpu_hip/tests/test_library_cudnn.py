@@ -25,7 +25,9 @@ CONV = ConvProblem((1, 8, 6, 6), 16, (3, 3), pads=((1, 1), (1, 1)), epilogue=("b
 class FakeCudnn:
     """Keeps each descriptor's attributes; offers engines by their notes, of which those in `broken` do not compile."""
 
-    def __init__(self, engines: tuple[tuple[Note, ...], ...] = ((), ()), broken: tuple[int, ...] = (), space: int = 0) -> None:
+    def __init__(
+        self, engines: tuple[tuple[Note, ...], ...] = ((), ()), broken: tuple[int, ...] = (), space: int = 0
+    ) -> None:
         self.engines = engines
         self.broken = broken
         self.compiling: tuple[int, ...] = ()
@@ -124,7 +126,13 @@ def test_a_convolution_becomes_nodes_of_which_the_last_writes_y() -> None:
     assert isinstance(convolve, Convolve) and (convolve.pads, convolve.stride) == ((1, 1), (1, 1))
     assert (convolve.w.dims, convolve.w.strides) == ((16, 8, 3, 3), (72, 1, 24, 8))
     assert convolve.y.virtual and convolve.y.dtype is dtype.float32 and add.x == convolve.y
-    assert (add.mode, add.b.dims, relu.mode, relu.y.dims, relu.y.virtual) == ("add", (1, 16, 1, 1), "relu", (1, 16, 6, 6), False)
+    assert (add.mode, add.b.dims, relu.mode, relu.y.dims, relu.y.virtual) == (
+        "add",
+        (1, 16, 1, 1),
+        "relu",
+        (1, 16, 6, 6),
+        False,
+    )
 
 
 def test_the_residual_is_added_before_the_bias_where_they_meet() -> None:
@@ -219,7 +227,11 @@ def test_several_plans_differ() -> None:
     fake.compiling = (1,)
     plans = plans_conv(Cudnn(fake), CONV, 8)
     assert not isinstance(plans, No)
-    assert [(plan.saved, plan.compiled) for plan in plans] == [("engine 0", False), ("engine 1", True), ("engine 2", False)]
+    assert [(plan.saved, plan.compiled) for plan in plans] == [
+        ("engine 0", False),
+        ("engine 1", True),
+        ("engine 2", False),
+    ]
     ready = plans_conv(Cudnn(fake), CONV, 8, compiled=False)
     assert not isinstance(ready, No)
     assert [plan.saved for plan in ready] == ["engine 0", "engine 2"]
@@ -355,7 +367,9 @@ def test_a_number_is_packed_by_its_address() -> None:
 
 
 def test_a_product_with_erf_gelu() -> None:
-    graph = gemm_graph(GemmProblem.packed(8, 16, 32, b_transposed=True, alpha=2.0, epilogue=("bias", Activation("gelu_erf"))))
+    graph = gemm_graph(
+        GemmProblem.packed(8, 16, 32, b_transposed=True, alpha=2.0, epilogue=("bias", Activation("gelu_erf")))
+    )
     product, scale, bias, gelu = nodes(graph)
     assert (product.b.dims, product.b.strides) == ((1, 32, 16), (512, 1, 32))
     assert (scale.mode, bias.b.dims, gelu.mode, gelu.y.virtual) == ("mul", (1, 1, 16), "gelu_erf", False)
@@ -379,7 +393,9 @@ def test_libraries_answer_through_one_interface() -> None:
 def test_an_absent_library_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MGX_MIOPEN_LIBRARY", "/nowhere/libMIOpen.so")
     answer = Libraries("hip").convolution(CONV)
-    assert isinstance(answer, No) and "libMIOpen.so.1 was not found" in answer.why and "MGX_MIOPEN_LIBRARY" in answer.why
+    assert (
+        isinstance(answer, No) and "libMIOpen.so.1 was not found" in answer.why and "MGX_MIOPEN_LIBRARY" in answer.why
+    )
     assert isinstance(Libraries("hip").attention(AttentionProblem.packed(1, 2, 8, 8, 64)), No)
 
 

@@ -168,11 +168,11 @@ def _flat(links: Sequence[Link], env: dict[Instruction, Value]) -> list[Link]:
     flat: list[Link] = []
     for link in links:
         at = link.operand
-        if at is not None and link.algorithm == "add" and at not in env and at.op.name == "add":
-            if all(_viewed(i, env) and i.shape.dims == at.shape.dims for i in at.inputs):
-                flat += [Link("binary", "add", operand=i) for i in at.inputs]
-                continue
-        flat.append(link)
+        sums = at is not None and link.algorithm == "add" and at not in env and at.op.name == "add"
+        if at is not None and sums and all(_viewed(i, env) and i.shape.dims == at.shape.dims for i in at.inputs):
+            flat += [Link("binary", "add", operand=i) for i in at.inputs]
+        else:
+            flat.append(link)
     return flat
 
 

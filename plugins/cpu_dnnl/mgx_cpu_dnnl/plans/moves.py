@@ -46,7 +46,7 @@ def emit_concat(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[V
 
 def _beside(e: Emitter, given: Sequence[Value], axis: int, total: int) -> Value:
     """Memory for the operands beside each other, in the axis order of the largest."""
-    largest = max(given, key=lambda a: a.shape.elements())
+    largest = max(given, key=lambda a: (a.shape.elements(), not a.shape.standard()))
     rank = len(largest.lens)
     lens = list(largest.lens)
     lens[axis] = total

@@ -123,7 +123,9 @@ def attention_graph(p: AttentionProblem) -> Graph | No:
     scores = graph.pointwise("mul", scores, graph.number(p.scale, dtype.float32, 4))
     if p.bias is not None:
         strides = p.bias_strides or packed(p.bias)
-        scores = graph.pointwise("add", scores, graph.operand("bias", p.bias, strides, p.bias_dtype or p.dtype, p.align))
+        scores = graph.pointwise(
+            "add", scores, graph.operand("bias", p.bias, strides, p.bias_dtype or p.dtype, p.align)
+        )
     if p.causal:
         rows = graph.like(scores, dtype.int32)
         graph.pointwise("index", scores, y=rows, axis=2, compute=dtype.int32)

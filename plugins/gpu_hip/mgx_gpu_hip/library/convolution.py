@@ -52,11 +52,18 @@ class ConvProblem:
     def __post_init__(self) -> None:
         check(self.epilogue)
         rank = len(self.dims) - 2
-        for word, value in (("kernel", self.kernel), ("stride", self.stride), ("dilation", self.dilation), ("pads", self.pads)):
+        for word, value in (
+            ("kernel", self.kernel),
+            ("stride", self.stride),
+            ("dilation", self.dilation),
+            ("pads", self.pads),
+        ):
             if len(value) != rank:
                 raise ParameterError(f"a convolution over {rank} axes needs {rank} values of {word}, got {value}")
         if self.dims[1] % self.groups or self.filters % self.groups:
-            raise ParameterError(f"{self.dims[1]} channels and {self.filters} filters must divide into {self.groups} groups")
+            raise ParameterError(
+                f"{self.dims[1]} channels and {self.filters} filters must divide into {self.groups} groups"
+            )
         if min(self.image) < 1:
             raise ParameterError(f"the kernel {self.kernel} is larger than the padded image {self.dims[2:]}")
         for word, pitch, least in (
@@ -117,7 +124,9 @@ def is_ready_made(steps: Epilogue) -> bool:
     bias, residual, activation = parts
     if not bias and (residual or activation is not None):
         return False
-    return activation is None or (activation.kind in ("relu", "sigmoid", "tanh", "elu") and str(activation) == activation.kind)
+    return activation is None or (
+        activation.kind in ("relu", "sigmoid", "tanh", "elu") and str(activation) == activation.kind
+    )
 
 
 def conv_graph(p: ConvProblem) -> Graph | No:
@@ -133,9 +142,7 @@ def conv_graph(p: ConvProblem) -> Graph | No:
     y = graph.operand("y", p.out_dims, p.strides(p.out_dims, p.y_pitch), p.out_dtype or p.dtype, align)
     # where steps follow, their sums stay in the compute type until y is written
     at = y if not p.epilogue else graph.tensor(p.out_dims, p.strides(p.out_dims), compute, virtual=True)
-    graph.nodes.append(
-        Convolve(x, w, at, p.stride, p.dilation, tuple(before for before, _ in p.pads), compute)
-    )
+    graph.nodes.append(Convolve(x, w, at, p.stride, p.dilation, tuple(before for before, _ in p.pads), compute))
     steps = residual_first(p.epilogue)
     if p.is_depthwise:
         if steps and is_ready_made(steps):
@@ -143,7 +150,9 @@ def conv_graph(p: ConvProblem) -> Graph | No:
             # the graph, and an extra node makes it a graph that they do not know
             at = graph.pointwise("identity", at)
     elif p.dtype in (dtype.float32, dtype.float64) and not p.tf32 and steps and not is_ready_made(steps):
-        return No(f"cuDNN has no fast engine for {p}: in full precision only bias, residual with bias, and one plain activation")
+        return No(
+            f"cuDNN has no fast engine for {p}: in full precision only bias, residual with bias, and one plain activation"
+        )
     for number, step in enumerate(steps):
         last = y if number == len(steps) - 1 else None
         if step == "bias":

@@ -56,7 +56,9 @@ NUMBERS: Final[Mapping[DType, Any]] = {
 EXACT: Final = frozenset({
     Note.TENSOR_CORE, Note.DOWN_CONVERT_INPUTS, Note.REDUCED_PRECISION_REDUCTION, Note.WINOGRAD_6X6, Note.WINOGRAD_13X13
 })  # fmt: skip
-NARROW: Final = frozenset({Note.DOWN_CONVERT_INPUTS, Note.REDUCED_PRECISION_REDUCTION, Note.WINOGRAD_6X6, Note.WINOGRAD_13X13})
+NARROW: Final = frozenset(
+    {Note.DOWN_CONVERT_INPUTS, Note.REDUCED_PRECISION_REDUCTION, Note.WINOGRAD_6X6, Note.WINOGRAD_13X13}
+)
 
 
 class Descriptor:
@@ -149,7 +151,9 @@ class Cudnn:
     Errors: DeviceError if the library is not found, or gives no handle and no description was given.
     """
 
-    def __init__(self, library: Any = None, device: Mapping[str, Any] | None = None, workspace: int = 256 << 20) -> None:
+    def __init__(
+        self, library: Any = None, device: Mapping[str, Any] | None = None, workspace: int = 256 << 20
+    ) -> None:
         found = find(CUDNN) if library is None else library
         self.library = found
         self.api = Api(found, SIGNATURES, self._describe)
@@ -292,7 +296,10 @@ class Cudnn:
     # -- engines and plans
 
     def configurations(
-        self, operations: Descriptor, banned: frozenset[Note], modes: Sequence[Heuristic] = (Heuristic.A, Heuristic.FALLBACK)
+        self,
+        operations: Descriptor,
+        banned: frozenset[Note],
+        modes: Sequence[Heuristic] = (Heuristic.A, Heuristic.FALLBACK),
     ) -> Iterator[tuple[Descriptor, list[int], list[int]]]:
         """Engine configurations without banned notes, the best guess first, with their numerical and behavior notes."""
         for mode in modes:
@@ -311,7 +318,9 @@ class Cudnn:
                 if not banned.intersection(numerical):
                     yield config, numerical, behavior
 
-    def plan(self, name: str, graph: Graph, banned: frozenset[Note], choice: Mapping[str, Any] | None = None) -> CudnnPlan | No:
+    def plan(
+        self, name: str, graph: Graph, banned: frozenset[Note], choice: Mapping[str, Any] | None = None
+    ) -> CudnnPlan | No:
         """The saved plan if it is of this version of the library, else the first that the heuristics find."""
         if choice is not None and choice.get("version") == self.version:
             restored = self.restore(name, graph, str(choice["plan"]))
@@ -367,7 +376,9 @@ class Cudnn:
                 continue
             plan = CudnnPlan(self, name, graph, descriptor, compiles)
             if plan.workspace > self.max_workspace:
-                yield No(f"{name}: an engine needs a workspace of {plan.workspace} bytes, allowed are {self.max_workspace}")
+                yield No(
+                    f"{name}: an engine needs a workspace of {plan.workspace} bytes, allowed are {self.max_workspace}"
+                )
                 continue
             yield plan
         yield No(f"{name}: no (further) engine of cuDNN {self.version} serves this graph{self.last_words()}")

@@ -123,7 +123,14 @@ class Graph:
         return self.tensor(x.dims, x.strides, of or self.compute, virtual=True)
 
     def pointwise(
-        self, mode: str, x: Tensor, b: Tensor | None = None, t: Tensor | None = None, *, y: Tensor | None = None, **more: Any
+        self,
+        mode: str,
+        x: Tensor,
+        b: Tensor | None = None,
+        t: Tensor | None = None,
+        *,
+        y: Tensor | None = None,
+        **more: Any,
     ) -> Tensor:
         made = y if y is not None else self.like(x)
         self.nodes.append(Pointwise(mode, x, made, b, t, **({"compute": self.compute} | more)))

@@ -188,7 +188,17 @@ class Behavior(IntEnum):
 CROSS_CORRELATION: Final = 1
 
 DATA_TYPES: Final[Mapping[str, int]] = MappingProxyType(
-    {"float32": 0, "float64": 1, "float16": 2, "int8": 3, "int32": 4, "uint8": 6, "bfloat16": 9, "int64": 10, "bool": 11}
+    {
+        "float32": 0,
+        "float64": 1,
+        "float16": 2,
+        "int8": 3,
+        "int32": 4,
+        "uint8": 6,
+        "bfloat16": 9,
+        "int64": 10,
+        "bool": 11,
+    }
 )
 
 POINTWISE: Final[Mapping[str, int]] = MappingProxyType({

@@ -63,7 +63,9 @@ class GemmProblem:
     def __post_init__(self) -> None:
         check(self.epilogue)
         if min(self.m, self.n, self.k, self.batch) < 1:
-            raise ParameterError(f"a product needs extents of at least 1, got {self.batch} of {self.m}x{self.n}x{self.k}")
+            raise ParameterError(
+                f"a product needs extents of at least 1, got {self.batch} of {self.m}x{self.n}x{self.k}"
+            )
         if ("residual" in self.epilogue) != (self.residual is not None):
             raise ParameterError('a residual needs both "residual" in the epilogue and its Matrix')
         for word, matrix, rows, columns in self._matrices:
@@ -250,8 +252,12 @@ class Descriptors:
         self.layouts: list[Any] = []
         wide = p.compute == "f64"
         scale = {"f16": 2, "f64": 1, "i32": 10}.get(p.compute, 0)
-        kind: Any = {"f16": ctypes.c_uint16, "f64": ctypes.c_double, "i32": ctypes.c_int32}.get(p.compute, ctypes.c_float)
-        self.alpha = kind(_half(p.alpha) if p.compute == "f16" else p.alpha if wide or kind is ctypes.c_float else int(p.alpha))
+        kind: Any = {"f16": ctypes.c_uint16, "f64": ctypes.c_double, "i32": ctypes.c_int32}.get(
+            p.compute, ctypes.c_float
+        )
+        self.alpha = kind(
+            _half(p.alpha) if p.compute == "f16" else p.alpha if wide or kind is ctypes.c_float else int(p.alpha)
+        )
         one = _half(1.0) if p.compute == "f16" else 1
         self.beta = kind(one if p.residual is not None else 0)
         self.scalars = (ctypes.pointer(self.alpha), ctypes.pointer(self.beta))

@@ -54,7 +54,9 @@ class Libraries:
     Errors: UnsupportedError for another vendor.
     """
 
-    def __init__(self, vendor: str, device: Mapping[str, Any] | None = None, loaded: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, vendor: str, device: Mapping[str, Any] | None = None, loaded: Mapping[str, Any] | None = None
+    ) -> None:
         if vendor not in ("cuda", "hip"):
             raise UnsupportedError(f"vendor libraries exist for cuda and hip, asked for {vendor!r}")
         self.vendor = vendor
@@ -97,7 +99,9 @@ class Libraries:
         if self.vendor == "hip":
             ours: list[LibraryPlan] | No = self._ask("miopen", lambda made: made.plans(problem, count))
             return ours
-        answer: list[LibraryPlan] | No = self._ask("cudnn", lambda made: convolution.plans_conv(made, problem, count, compiled))
+        answer: list[LibraryPlan] | No = self._ask(
+            "cudnn", lambda made: convolution.plans_conv(made, problem, count, compiled)
+        )
         return answer
 
     def attention(self, problem: AttentionProblem, choice: Choice | None = None) -> LibraryPlan | No:
@@ -111,7 +115,9 @@ class Libraries:
         """Plans to time against each other."""
         if self.vendor == "hip":
             return No("no AMD library has a stable C interface for attention")
-        answer: list[LibraryPlan] | No = self._ask("cudnn", lambda made: attention.plans_attention(made, problem, count))
+        answer: list[LibraryPlan] | No = self._ask(
+            "cudnn", lambda made: attention.plans_attention(made, problem, count)
+        )
         return answer
 
     @property

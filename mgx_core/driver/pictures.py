@@ -1,0 +1,113 @@
+"""Options for what is looked at in another program: the report page, the trace, the memory picture, a model for Netron."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from ..executable import Executable, Instance, Timing
+    from ..program import Program
+    from .report import Report
+
+__all__ = ["export_netron", "show_memory", "trace_option", "write_trace"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def trace_option(function: F) -> F:
+    """``--trace``."""
+    return click.option(
+        "--trace",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Write a trace for Perfetto: passes, lowering, the plan, and where it runs each launch.",
+    )(function)
+
+
+def write_trace(
+    path: Path | None,
+    executable: Executable,
+    instance: Instance | None,
+    timings: Sequence[Timing] = (),
+    phases: Sequence[tuple[str, float]] = (),
+) -> None:
+    """Write a trace, if a file for one was named."""
+    if path is not None:
+        from ..report import chrome_trace
+
+        document = chrome_trace(executable, instance, timings, phases)
+        path.write_text(json.dumps(document, indent=0), encoding="utf-8")
+
+
+def measured(executable: Executable, values: Mapping[str, Any], runs: int, warmup: int, report: Report) -> list[Timing]:
+    """Times per instruction; none, with a note, where the target's runner gives none."""
+    from ..errors import ParameterError
+
+    try:
+        return executable.time(values, runs, warmup)
+    except ParameterError as error:
+        report.say(f"note: {error}")
+        return []
+
+
+def show_memory(program: Program, picture: Path | None, name: str, report: Report) -> None:
+    """Print the memory plan of a program, or write its picture (SVG, or a page for ``.html``).
+
+    A compiled program shows the plan that it runs with; any other is planned as it is, with its symbols at the values that
+    `run` would give them.
+    """
+    from ..memory import plan_memory
+    from ..report import memory_page, memory_svg, memory_text
+    from ..shape import AnyShape, Shape
+    from .data import concrete
+
+    made = [] if program.executable is None else program.executable.instances()
+    if made:
+        module, plan = made[-1].module, made[-1].plan
+    else:
+        symbols: dict[str, int] = {}
+        module = program.shown
+        fixed: dict[str, AnyShape] = {
+            n: Shape(i.result.dtype, concrete(i.result, symbols))
+            for n, i in module.parameters.items()
+            if isinstance(i.result, Shape) and i.result.dynamic()
+        }
+        module = module.clone(parameters=fixed) if fixed else module
+        plan = plan_memory(module)
+    report.document(
+        {
+            "peak": plan.peak,
+            "lower_bound": plan.lower_bound,
+            "buffers": [
+                {"op": b.owner.name, "sources": list(b.owner.sources), "bytes": b.bytes, "offset": b.offset, "first": b.first,
+                 "last": b.last}
+                for b in plan.buffers
+            ],
+            "dynamic": len(plan.dynamic),
+        }
+    )  # fmt: skip
+    if picture is None:
+        report.say(memory_text(plan, module))
+    else:
+        page = picture.suffix.lower() in (".html", ".htm")
+        text = memory_page(plan, module, name) if page else memory_svg(plan, module)
+        picture.write_text(text, encoding="utf-8")
+        report.say(f"peak {plan.peak} bytes, lower bound {plan.lower_bound}; drawn in {picture}")
+
+
+def export_netron(program: Program, path: Path) -> None:
+    """Write a program as an ONNX model that viewers open.  Errors: UnsupportedError if no installed frontend can."""
+    from ..plugins import manager
+
+    frontend = manager().load("frontends", "onnx")()
+    export = getattr(frontend, "export", None)
+    if export is None:
+        raise UnsupportedError("the installed frontend for onnx cannot export; a newer mgx-onnx can")
+    export(program, path)

@@ -1,0 +1,53 @@
+"""Kernels that other packages bring as compiled functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mgx_core import Module, Operation, Shape, TupleShape
+
+from .emitter import Emitter
+from .kernel import CpuKernel, Declined, Results
+from .values import Buffer, Value
+
+__all__ = ["c_function_kernel"]
+
+
+def c_function_kernel(
+    name: str,
+    op: Operation,
+    address: int,
+    work: Callable[[Sequence[Shape]], int],
+    args: Callable[[Sequence[Shape]], Sequence[int]] = lambda shapes: (),
+    owner: Any = None,
+    modules: Sequence[Module] = (),
+    grain: int = 1,
+    scratch_bytes: int = 0,
+) -> CpuKernel:
+    """A kernel from a C function, for a plan of target ``cpu`` to return.
+
+    C signature: ``void f(void* const* buffers, const int64_t* args, int64_t begin, int64_t end, void* scratch)``.
+    buffers: the row-major operands, then the results; work: how many items there are, given the operands' shapes, of which
+    the function does [begin, end); several threads call it at once; args: numbers that it wants, from the shapes too; owner:
+    kept alive as long as the function may be called; grain: least items worth a thread; scratch_bytes: memory per thread.
+    """
+
+    def emit(e: Emitter, op: Any, modules: Sequence[Module], given: Sequence[Value | None]) -> Results:
+        operands = [e.row_major(v) for v in given if v is not None]
+        shapes = [v.shape for v in operands]
+        result = op.result([None if v is None else Shape(v.shape.dtype, v.lens) for v in given], modules)
+        items = result.items if isinstance(result, TupleShape) else (result,)
+        if any(not isinstance(s, Shape) or s.dynamic() for s in items):
+            raise Declined(f"the result {result} has extents that are known only while running")
+        outputs = [e.allocate(s.dtype, s.lens()) for s in items]
+        numbers, count = [int(n) for n in args(shapes)], int(work(shapes))
+
+        def install(program: Any, ident: Callable[[Buffer], int]) -> None:
+            where = [(ident(v.buffer), v.byte_offset) for v in (*operands, *outputs)]
+            program.add_loop(name, address, owner, where, numbers, count, grain, scratch_bytes)
+
+        e.step(name, [v.buffer for v in operands], [v.buffer for v in outputs], install)
+        return tuple(outputs) if isinstance(result, TupleShape) else outputs[0]
+
+    return CpuKernel(name, op, modules, emit)

@@ -1,0 +1,91 @@
+"""Plans whose choice of steps is the point: shared concatenations, LSTM loops, sums in epilogues, times per step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core.interpret import Interpreter
+from mgx_cpu_dnnl.target import CpuTarget
+
+rng = np.random.default_rng(11)
+
+
+def ran(program: mgx.Program, tolerance: float = 1e-5) -> Any:
+    m = program.get_main_module()
+    given = {n: mgx.generate_argument(i.shape, seed=k).to_numpy() for k, (n, i) in enumerate(m.parameters.items())}
+    wanted = Interpreter().run(m, list(given.values()))
+    program.compile(CpuTarget(), validate=True)
+    for _ in range(2):
+        for a, b in zip(program.run(given), wanted, strict=True):
+            np.testing.assert_allclose(a.to_numpy(), b, rtol=tolerance, atol=tolerance)
+    return program.executable.instances()[0].runner, given
+
+
+def constant(m: mgx.Module, *lens: int) -> mgx.Instruction:
+    return m.add_literal((rng.standard_normal(lens) * 0.3).astype(np.float32))
+
+
+def test_growing_concatenations_copy_each_operand_once() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    parts = [m.add_parameter("x", mgx.shape(type="float32", lens=[1, 16, 6, 6]))]
+    conv = {"padding": [1, 1], "stride": [1, 1], "dilation": [1, 1], "group": 1}
+    for _ in range(4):
+        joined = parts[0] if len(parts) == 1 else m.add(mgx.op("concat", axis=1), *parts)
+        made = m.add(
+            mgx.op("convolution", **conv), m.add(mgx.op("relu"), joined), constant(m, 16, joined.shape.lens()[1], 3, 3)
+        )
+        parts.append(made)
+    m.add_return([m.add(mgx.op("relu"), m.add(mgx.op("concat", axis=1), *parts))])
+    runner, _ = ran(program, 1e-4)
+    assert sum(s.name == "copy" for s in runner.emitter.steps) <= 7  # 5 operands, the image, the result
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(("batch", "hidden"), [(1, 48), (2, 32), (3, 7), (5, 24)])
+def test_lstm_layers(direction: str, batch: int, hidden: int) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    ways = 2 if direction == "bidirectional" else 1
+    x = m.add_parameter("x", mgx.shape(type="float32", lens=[9, batch, 12]))
+    h = m.add_parameter("h", mgx.shape(type="float32", lens=[ways, batch, hidden]))
+    c = m.add_parameter("c", mgx.shape(type="float32", lens=[ways, batch, hidden]))
+    weights = [constant(m, ways, 4 * hidden, 12), constant(m, ways, 4 * hidden, hidden), constant(m, ways, 8 * hidden)]
+    lstm = mgx.op("lstm", hidden_size=hidden, direction=direction)
+    made = m.add(lstm, x, *weights, m.add(mgx.op("undefined")), h, c)
+    m.add_return([m.add(mgx.op("get_tuple_elem", index=n), made) for n in range(len(made.result.items))])
+    runner, _ = ran(program, 2e-5)
+    assert ("lstm-loop" in [s.name for s in runner.emitter.steps]) == (batch <= 4)
+    assert runner.program.hosted == []
+
+
+def test_a_residual_with_a_bias_of_its_own_is_no_loop() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.shape(type="float32", lens=[1, 16, 8, 8]))
+    conv = mgx.op("convolution", padding=[0, 0], stride=[1, 1], dilation=[1, 1], group=1)
+
+    def biased(y: mgx.Instruction) -> mgx.Instruction:
+        bias = m.add(mgx.op("multibroadcast", out_lens=y.shape.dims), constant(m, 1, 16, 1, 1))
+        return m.add(mgx.op("add"), y, bias)
+
+    first = m.add(mgx.op("relu"), m.add(conv, x, constant(m, 16, 16, 1, 1)))
+    m.add_return([m.add(mgx.op("add"), biased(first), biased(m.add(conv, first, constant(m, 16, 16, 1, 1))))])
+    runner, _ = ran(program)
+    assert not any(s.name.startswith("loop") for s in runner.emitter.steps), [s.name for s in runner.emitter.steps]
+
+
+def test_times_add_up_per_instruction() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.shape(type="float32", lens=[64, 64]))
+    m.add_return([m.add(mgx.op("softmax", axis=1), m.add(mgx.op("dot"), x, constant(m, 64, 64)))])
+    _, given = ran(program)
+    timings = program.executable.time(given, 3, 1)
+    assert {getattr(t.instruction.op, "of", t.instruction.op).name for t in timings} >= {"softmax"}
+    assert len(timings) == 2
+    assert all(t.seconds[0] > 0 for t in timings)
