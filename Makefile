@@ -19,11 +19,12 @@ define venv
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types wheels core-alone bench clean
+.PHONY: help demo test test-all lint types wheels core-alone bench clean
 
 help:
 	@echo "make demo    classify handwritten digits with the example network"
 	@echo "make test    style, types, import layers, separate wheels, all tests"
+	@echo "make test-all  the same and the tests marked slow"
 	@echo "make lint    style and import layers"
 	@echo "make types   mypy --strict"
 	@echo "make bench   times (BENCH=... passes options to benchmarks/)"
@@ -64,7 +65,11 @@ core-alone: .venv-core/ready
 	.venv-core/bin/python -m pytest -q tests/core_alone
 
 test: lint types wheels core-alone
-	.venv-test/bin/python -m pytest -q -n $(JOBS) --dist worksteal
+	.venv-test/bin/python -m pytest -q -n $(JOBS) --dist worksteal -m "not slow and not gpu"
+
+# everything, long runs included; tests marked gpu skip themselves where there is no device
+test-all: test
+	.venv-test/bin/python -m pytest -q -n $(JOBS) --dist worksteal -m "slow and not gpu"
 
 bench: .venv-demo/ready
 	@.venv-demo/bin/python benchmarks $(BENCH)

@@ -71,7 +71,7 @@ def command(as_json: bool, page: Path | None, trace: Path | None, **given: Any) 
     if page is not None:
         from ..report import report_html
 
-        report_html(program, page, Source.of(given).name, instance)
+        report_html(program, page, Path(Source.of(given).name).name, instance)
         report.say(f"report written to {page}")
     if written:
         return

@@ -90,7 +90,9 @@ class _Page:
             )
         if self.instance is not None:
             host = sum(1 for row in self.launches if row.hosted)
-            facts.append(("launches", str(len(self.launches)), f"{host} on the host" if host else "none on the host"))
+            views = sum(1 for row in self.launches if row.view)
+            more = f"{host} on the host" if host else "none on the host"
+            facts.append(("launches", str(len(self.launches) - views), f"{more}; {views} views" if views else more))
         if self.records:
             slowest = max(self.records, key=lambda r: r.seconds)
             seconds = sum(r.seconds for r in self.records)
@@ -118,15 +120,17 @@ class _Page:
         if self.instance is None:
             return '<p class="note">Input shapes are symbolic and none were run yet, so no kernels are chosen.</p>'
         target = self.executable.target.name
-        host = [row for row in self.launches if row.hosted]
+        working = [row for row in self.launches if not row.view]
+        host = sum(1 for row in working if row.hosted)
+        views = len(self.launches) - len(working)
         where = (
-            f"{len(self.launches) - len(host)} launches on {escaped(target)}, "
-            f"{len(host)} on the host because the target declined them."
+            f"{len(working) - host} launches on {escaped(target)}, {host} on the host because the target declined them."
             if host
-            else f"All {len(self.launches)} launches on {escaped(target)}."
+            else f"All {len(working)} launches on {escaped(target)}."
         )
+        also = f" {views} more are views: they name a part of another value and move nothing." if views else ""
         return (
-            f'<p class="note">{where}</p>{_by_operation(self.launches)}<h3>Kernels and where they come from</h3>'
+            f'<p class="note">{where}{also}</p>{_by_operation(working)}<h3>Kernels and where they come from</h3>'
             + launch_table(self.launches)
         )
 

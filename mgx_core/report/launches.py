@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..kernel import Launch
+from ..memory import root
 from ..passes.lower import Placement
 from .words import group_text, kind, operation, title
 
@@ -16,7 +17,7 @@ __all__ = ["LaunchRow", "launch_rows"]
 
 @dataclass(frozen=True)
 class LaunchRow:
-    """One launch; `instruction` is None for a part of one that its target left to the host."""
+    """One launch; `view` says that it only names another value's memory, so that nothing has to run."""
 
     name: str
     does: str
@@ -27,7 +28,7 @@ class LaunchRow:
     sources: tuple[str, ...]
     why: tuple[str, ...]
     kind: str
-    instruction: Instruction | None = None
+    view: bool = False
 
     @property
     def hosted(self) -> bool:
@@ -67,5 +68,5 @@ def _row(ins: Instruction, op: Launch, placement: Placement | None, target: str)
         ins.sources,
         why,
         kind(ins),
-        ins,
+        root(ins) is not ins,
     )

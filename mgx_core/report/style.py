@@ -61,7 +61,7 @@ white-space:nowrap;background:var(--tint);color:var(--accent)}
 .dot{display:inline-block;width:9px;height:9px;border-radius:3px;margin-right:7px;background:var(--plain)}
 .dot.product{background:var(--product)}.dot.group{background:var(--group)}.dot.reduce{background:var(--reduce)}
 .dot.move{background:var(--move)}.dot.control{background:var(--control)}.dot.edge,.dot.literal{background:var(--ends)}
-.soft{color:var(--soft)}
+.soft{color:var(--soft)}td.m{min-width:108px}.wrap td:nth-child(2){min-width:180px}
 details{margin:2px 0}summary{cursor:pointer;color:var(--accent)}
 details pre{margin:6px 0;padding:10px 12px;background:var(--bg);border-radius:8px;overflow:auto;font:12.5px/1.5 var(--mono)}
 input,button{font:inherit;color:var(--text);background:var(--bg);border:1px solid var(--line);border-radius:8px;

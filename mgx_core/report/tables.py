@@ -96,6 +96,8 @@ def _launch(number: int, row: LaunchRow) -> str:
 
 
 def _why(row: LaunchRow) -> str:
+    if row.view and not row.hosted:
+        return '<span class="soft">a view: nothing to run</span>'
     if not row.why:
         return '<span class="soft">first choice</span>'
     reasons = "".join(f"<div>{escaped(shortened(w, 1500))}</div>" for w in row.why)

@@ -1,4 +1,4 @@
-"""Products, convolutions and attention through the vendor's libraries, with pointwise work in their epilogues."""
+"""Products and convolutions through the vendor's libraries, with pointwise work in their epilogues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from mgx_core import dtype as dt
 from mgx_core.ops.pad import Pad
 from mgx_core.ops.window import explicit_padding, per_axis
 
-from .codegen.table import generate
 from .codegen.unfolding import Windows, unfold
 from .emitter import Declined, Emitter, KernelStep
 from .epilogue_links import Link, read_chain
@@ -24,7 +23,7 @@ from .library.gemm import GemmProblem, Matrix
 from .tuning import Timed
 from .values import Value, channels_last
 
-__all__ = ["emit_attention", "emit_convolution", "emit_group", "emit_product"]
+__all__ = ["emit_convolution", "emit_group", "emit_product"]
 
 FLOATS = (dt.float32, dt.float16, dt.bfloat16)
 MOST_UNFOLDED: Final = 512 << 20  # bytes of windows laid out as a matrix
@@ -230,6 +229,11 @@ def emit_product(e: Emitter, a: Value, b: Value, epilogue: Steps | None = None) 
     found = _timed_product(e, problem)
     if isinstance(found, No):
         raise Declined(found.why)
+    if epilogue.steps and e.context.tuner is not None and found.plan.choice.get("library") == "cudnn":
+        bare = _timed_product(e, replace(problem, epilogue=(), residual=None, bias_dtype=None))
+        moved = 2 * count * m * n * a.shape.dtype.size
+        if not isinstance(bare, No) and bare.us + 2.0 + moved / 3e6 < found.us:
+            raise Declined("a product and a launch for the rest are faster than cuDNN's fused product")
     out = e.allocate(a.shape.dtype, lens)
     e.library(found.plan, "d", a=a, b=b, d=out, **operands)
     return out
@@ -446,15 +450,3 @@ def _channels_last(e: Emitter, value: Value) -> Value:
     if all(n == 1 or s == t for n, s, t in zip(value.lens, value.strides, wanted, strict=True)):
         return Value(Shape(value.shape.dtype, value.lens, wanted), value.buffer, value.offset)
     return e.copy(value, wanted)
-
-
-def emit_attention(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any], ins: Instruction) -> Any:
-    """One generated kernel that never holds all scores."""
-    body = modules[0]
-    out_shape = body.outputs[0].shape
-    out = e.allocate(out_shape.dtype, out_shape.lens())
-    source = generate(op, [a.tensor for a in args], [out.tensor], e.context.traits, modules)
-    if isinstance(source, No):
-        raise Declined(source.why)
-    e.kernel(op, modules, list(args), [out])
-    return out

@@ -7,9 +7,10 @@ from typing import Any
 
 from mgx_core import Instruction, Kernel, Kernels, Module, No, Operation, Shape, TupleShape
 
+from .attention_plans import emit_attention
 from .codegen.table import generates
 from .emitter import Declined, Emitter
-from .library_plans import emit_attention, emit_convolution, emit_group, emit_product
+from .library_plans import emit_convolution, emit_group, emit_product
 from .values import Value, packed_strides
 
 __all__ = ["PLANS", "GpuKernel", "emit_op", "output_like"]

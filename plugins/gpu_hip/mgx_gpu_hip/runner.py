@@ -37,6 +37,7 @@ class GpuRunner:
         self.context = context
         self.device = context.device
         self.offload_copy = options.offload_copy
+        self.overlap = self.device.kind == "cuda" and self.device.arch >= "sm_90"
         self.emitter = Emitter(context)
         self.parameters = list(module.parameters.values())
         self.lock = RLock()
@@ -116,11 +117,13 @@ class GpuRunner:
             elif isinstance(step, LibraryStep):
                 calls.append(_library_call(step, addresses))
             else:
-                calls += self._kernel_calls(step, addresses)
+                calls += self._kernel_calls(step, addresses, bool(calls) and not isinstance(calls[-1], HostStep))
         return calls
 
-    def _kernel_calls(self, step: KernelStep, addresses: Mapping[int, int]) -> list[Any]:
+    def _kernel_calls(self, step: KernelStep, addresses: Mapping[int, int], follows: bool) -> list[Any]:
+        """follows: whether a kernel comes right before, whose end the first launch may overlap."""
         calls: list[Any] = []
+        overlap = self.overlap and follows and not step.source.zeroed
         for index in step.source.zeroed:
             where, size = addresses[id(step.scratch[index])], step.scratch[index].bytes
             calls.append(lambda stream, a=where, n=size: self.device.stream(stream).fill(a, 0, n))
@@ -135,7 +138,9 @@ class GpuRunner:
                         args.append(0 if value is None else addresses[id(value.buffer)] + value.byte_offset)
                 else:
                     args.append(arg.value)
-            calls.append(self.functions[id(step)][la.entry].bind(la.grid, la.block, la.shared_bytes, args))
+            function = self.functions[id(step)][la.entry]
+            calls.append(function.bind(la.grid, la.block, la.shared_bytes, args, overlap=overlap))
+            overlap = self.overlap
         return calls
 
     # running

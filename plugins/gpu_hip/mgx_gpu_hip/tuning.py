@@ -62,7 +62,11 @@ class Tuner:
             sizes["residual"] = _space(p.residual, p.m, p.n, p.batch)
         if "bias" in p.epilogue:
             sizes["bias"] = 8 * p.n
-        many = lambda: self.libraries.gemms(p, 6, False)  # noqa: E731
+
+        def many() -> Any:
+            plans = self.libraries.gemms(p, 16 if p.flops < 4e9 else 6, False)
+            return self.libraries.gemms(p, 3, True) if isinstance(plans, No) else plans
+
         return self._best(p, lambda choice: self.libraries.gemm(p, choice), many, sizes)
 
     def convolution(self, p: ConvProblem) -> Timed | No:
@@ -77,8 +81,12 @@ class Tuner:
             sizes["residual"] = sizes["y"]
         if "bias" in p.epilogue:
             sizes["bias"] = 8 * p.filters
-        many = lambda: self.libraries.convolutions(p, 8, False)  # noqa: E731
-        return self._best(p, lambda choice: self.libraries.convolution(p, choice), many, sizes)
+        return self._best(
+            p,
+            lambda choice: self.libraries.convolution(p, choice),
+            lambda: self.libraries.convolutions(p, 8, False),
+            sizes,
+        )
 
     def attention(self, p: AttentionProblem) -> Timed | No:
         """The library's own choice, timed."""

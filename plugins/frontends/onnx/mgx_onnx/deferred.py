@@ -20,6 +20,7 @@ from mgx_core import (
     OptionalShape,
     SequenceShape,
     Shape,
+    ShapeError,
     TupleShape,
     UnrankedError,
     define_op,
@@ -61,7 +62,13 @@ class Deferred(Operation):
             UnrankedError
         ):  # knowing the ranks is not enough: the values of its small operands decide the result's rank
             module, args = _module_for_values(self.model, shapes, xs)
-        return tuple(Interpreter().run(module, args))
+        results = tuple(Interpreter().run(module, args))
+        for n, (promised, result) in enumerate(zip(self.results, results, strict=False)):
+            if isinstance(promised, Shape) and isinstance(result, np.ndarray):
+                found = shape_of(result)
+                if not isinstance(found, Shape) or found.dtype is not promised.dtype:
+                    raise ShapeError(f"output {n} is {found}, its operands' types promised {promised}")
+        return results
 
     def __repr__(self) -> str:
         return f"onnx.deferred[{_node(self.model).op_type}]"
@@ -181,7 +188,9 @@ def _result_types(parser: GraphParser, node: Node, error: MgxError) -> tuple[Any
         formal = formals[min(position, len(formals) - 1)]
         found = parser.find(name) if name else None
         if found is not None and not found.is_absent:
-            bound.setdefault(formal.type_str, _open(found.result))
+            kind = _open(found.result)
+            if bound.setdefault(formal.type_str, kind) != kind and formal.is_homogeneous:
+                raise error from None  # of two types, which only a converter can settle
     out = []
     for position in range(node.outputs):
         formal = schema.outputs[min(position, len(schema.outputs) - 1)]

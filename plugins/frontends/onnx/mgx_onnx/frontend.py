@@ -48,6 +48,12 @@ class OnnxFrontend:
         names |= {s.name for s in onnx.defs.get_all_schemas() if s.has_function or s.has_context_dependent_function}
         return sorted(names)
 
+    def export(self, program: Program, path: str | os.PathLike[str]) -> None:
+        """Write a program of any stage as an ONNX model for viewers such as Netron (it cannot be run; see `export`)."""
+        from .export import write_model
+
+        write_model(program, path)
+
 
 def all_converters() -> Converters:
     """Our converters and those of installed plugins."""

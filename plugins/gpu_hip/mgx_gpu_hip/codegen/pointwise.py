@@ -169,8 +169,11 @@ def _product(dims: Sequence[int]) -> int:
 
 
 def kernel(name: str, parameters: Sequence[str], lines: Sequence[str], threads: int, blocks: int = 0) -> str:
-    """A kernel of one function; `blocks`: how many a multiprocessor should hold at least."""
-    body = "".join(f"  {line}\n" for line in lines)
+    """A kernel of one function; `blocks`: how many a multiprocessor should hold at least.
+
+    It may be launched while the kernel before it is ending, and lets the next one start early.
+    """
+    body = "".join(f"  {line}\n" for line in ("grid_wait();", "grid_done();", *lines))
     return f"KERNEL({threads}{f', {blocks}' if blocks else ''}) {name}({', '.join(parameters)}) {{\n{body}}}\n"
 
 

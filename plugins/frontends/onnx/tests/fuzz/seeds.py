@@ -39,8 +39,8 @@ def model(
     nodes: list[Any], inputs: list[Any], outputs: list[str], weights: Sequence[Any] = (), **more: Any
 ) -> onnx.ModelProto:
     graph = h.make_graph(nodes, "g", inputs, [h.make_empty_tensor_value_info(o) for o in outputs], weights)
-    imports = [h.make_opsetid("", 19), h.make_opsetid("com.microsoft", 1), h.make_opsetid("own", 1)]
-    return h.make_model(graph, opset_imports=imports, ir_version=9, **more)
+    imports = [h.make_opsetid("", 20), h.make_opsetid("com.microsoft", 1), h.make_opsetid("own", 1)]
+    return h.make_model(graph, opset_imports=imports, ir_version=10, **more)
 
 
 def built_in() -> list[onnx.ModelProto]:

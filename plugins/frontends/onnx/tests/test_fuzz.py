@@ -1,0 +1,37 @@
+"""A few seconds of fuzzing with a fixed seed; longer runs are described in FUZZING.md."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+FUZZ = Path(__file__).parent / "fuzz"
+
+
+def test_a_short_run_finds_nothing() -> None:
+    command = [sys.executable, str(FUZZ), "--random", "0", "--cases", "2000", "--seconds", "20"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "0 findings" in ran.stdout
+
+
+def test_what_escapes_is_found(tmp_path: Path) -> None:
+    """The harness notices foreign exceptions, crashes and hangs."""
+    (tmp_path / "careless.py").write_text(
+        "import os, time\n"
+        "def work(request):\n"
+        "    if request == 'crash': os.abort()\n"
+        "    if request == 'hang': time.sleep(60)\n"
+        "    if request == 'memory': bytearray(8 << 30)\n"
+        "    return {'outcome': 'ran'}\n"
+    )
+    script = (
+        f"import sys; sys.path.insert(0, {str(FUZZ.parent)!r})\n"
+        "from pathlib import Path; from confined import Confined\n"
+        f"with Confined(Path({str(tmp_path / 'careless.py')!r}), 'work', memory=1 << 30, seconds=3) as worker:\n"
+        "    for request in ('fine', 'crash', 'fine', 'hang', 'memory', 'fine'):\n"
+        "        print(request, worker.ask(request)['outcome'])\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.split("\n")[:-1] == ["fine ran", "crash crash", "fine ran", "hang hang", "memory crash", "fine ran"]

@@ -1,0 +1,131 @@
+"""Attention by the vendor's fused engines where they are faster, else by one generated kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mgx_core import Instruction, Module, No, Shape
+from mgx_core import dtype as dt
+from mgx_core.passes.constants import scalar_of
+
+from .codegen.attention_pattern import Pattern, from_group
+from .codegen.bodies import Access, flat
+from .codegen.table import generate
+from .emitter import Declined, Emitter
+from .library.attention import AttentionProblem
+from .values import Value
+
+__all__ = ["emit_attention"]
+
+
+def emit_attention(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any], ins: Instruction) -> Any:
+    """One launch that never holds all scores."""
+    shape = modules[0].outputs[0].shape
+    out = e.allocate(shape.dtype, shape.lens())
+    if _by_library(e, modules[0], args, out):
+        return out
+    source = generate(op, [a.tensor for a in args], [out.tensor], e.context.traits, modules)
+    if isinstance(source, No):
+        raise Declined(source.why)
+    e.kernel(op, modules, list(args), [out])
+    return out
+
+
+def _by_library(e: Emitter, body: Module, args: Sequence[Value], out: Value) -> bool:
+    """Whether a library's plan was taken."""
+    tuner = e.context.tuner
+    if tuner is None or any(a.shape.dtype not in (dt.float16, dt.bfloat16) for a in args):
+        return False
+    pattern = from_group(body, [a.tensor for a in args], out.tensor)
+    if isinstance(pattern, No) or len(pattern.batch) not in (1, 2):
+        return False
+    found = _problem(pattern, body, args, out)
+    if isinstance(found, No):
+        e.note(f"attention: {found.why}")
+        return False
+    problem, operands = found
+    timed = tuner.attention(problem)
+    if isinstance(timed, No):
+        e.note(f"attention: {timed.why}")
+        return False
+    if timed.us > 5.5 + problem.flops / 9e7:  # what the generated kernel takes on an H200, in microseconds
+        return False
+    e.library(timed.plan, "o", o=out, **operands)
+    return True
+
+
+def _problem(
+    p: Pattern, body: Module, args: Sequence[Value], out: Value
+) -> tuple[AttentionProblem, dict[str, Value]] | No:
+    scores = _scores(body)
+    if isinstance(scores, No):
+        return scores
+    scale, biased = scores
+    if biased and p.zero:
+        return No("queries without keys give zeros, which the library does not")
+    operands = {w: _seen(args[a.index], a) for w, a in (("q", p.q), ("k", p.k), ("v", p.v))}
+    heads = p.batch[-1]
+    batch = p.batch[0] if len(p.batch) == 2 else 1
+    bias: dict[str, Any] = {}
+    if biased:
+        assert p.score is not None
+        reads = [a for a in p.score.accesses if a.index != 0]
+        if len(reads) != 1:
+            return No("the scores have more than one summand")
+        at = Access(p.score_index[reads[0].index], reads[0].strides, reads[0].offset)
+        whole = (batch, heads, p.s, p.t)
+        strides = (0,) * (4 - len(at.strides)) + at.strides
+        operands["bias"] = _seen(args[at.index], at)
+        bias = {"bias": tuple(n if s else 1 for n, s in zip(whole, strides, strict=True))}
+        if bias["bias"][3] != p.t:
+            return No("the summand is one for all keys")
+        bias["bias_strides"] = tuple(s or 1 for s in strides)
+    problem = AttentionProblem(
+        batch, heads, p.s, p.t, p.d, q=_four(p.q.strides), k=_four(p.k.strides), v=_four(p.v.strides), o=_four(p.o),
+        scale=scale, v_size=p.e, dtype=out.shape.dtype, align=min(16, *(v.align for v in operands.values())), **bias,
+    )  # fmt: skip
+    return problem, operands
+
+
+def _scores(body: Module) -> tuple[float, bool] | No:
+    """The factor of the products, and whether something is added to them then."""
+    whole = flat(body)
+    softmax = next(i for i in whole if i.op.name == "softmax")
+    at, scale, biased = softmax.inputs[0], 1.0, False
+    while at.op.name != "dot":
+        numbers = [scalar_of(i) for i in at.inputs]
+        if at.op.name == "mul" and len(at.inputs) == 2 and any(n is not None for n in numbers):
+            side = 0 if numbers[1] is not None else 1
+            factor = numbers[1 - side]
+            assert factor is not None
+            scale *= factor
+            at = at.inputs[side]
+        elif at.op.name == "add" and not biased and scale == 1.0:
+            sides = [n for n, i in enumerate(at.inputs) if _from_product(i)]
+            if len(sides) != 1:
+                return No("the scores are a sum of products")
+            biased, at = True, at.inputs[sides[0]]
+        else:
+            return No(f"the library's attention has no {at.op.name} of the scores")
+    return scale, biased
+
+
+def _from_product(ins: Instruction) -> bool:
+    while ins.op.name != "dot":
+        if ins.op.name != "mul":
+            return False
+        ins = next((i for i in ins.inputs if scalar_of(i) is None), ins.inputs[0])
+    return True
+
+
+def _seen(x: Value, access: Access) -> Value:
+    return Value(Shape(x.shape.dtype, x.lens, x.strides), x.buffer, x.offset + access.offset)
+
+
+def _four(strides: Sequence[int]) -> tuple[int, int, int, int]:
+    """Strides over [batch, heads, rows, columns]; those of axes with one element only need to be allowed."""
+    a, b, c, d = (*(0,) * (4 - len(strides)), *strides)
+    step = c or d
+    b = b or step * 8
+    return a or b * 8, b, step, d

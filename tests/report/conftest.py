@@ -1,0 +1,66 @@
+"""A small program with a group, a branch, a name that HTML must not take as its own, and a target that declines one op."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mgx_core import HostContext, HostKernel, Kernels, No, Program, Reference, Shape, op
+from mgx_core.plugins import Plugins
+
+EVIL = "<script>alert('x')</script>"
+
+
+class Picky:
+    """Everything by its definition, but no sort."""
+
+    name = "picky"
+
+    def get_context(self):
+        return HostContext(self)
+
+    def kernels(self, context):
+        plans = Kernels(self.name)
+
+        @plans.plan(type(op("tanh")))
+        def fast(op, shapes, context):
+            return HostKernel("fast tanh", np.tanh)
+
+        @plans.plan()
+        def definition(op, shapes, context, modules=()):
+            return No("sorting is for others") if op.name == "topk" else Reference(op)
+
+        return plans
+
+
+@pytest.fixture
+def plugins(monkeypatch):
+    made = Plugins(discover=False)
+    monkeypatch.setattr("mgx_core.plugins._manager", [made])
+    return made
+
+
+@pytest.fixture
+def target(plugins):
+    return Picky()
+
+
+@pytest.fixture
+def program():
+    """y = tanh(x w + 1), relu of it, and the largest two; 8 rows unless told otherwise."""
+
+    def make(rows=8):
+        made = Program(output_names=["y", "best"])
+        main = made.get_main_module()
+        x = main.add_parameter("x", Shape("float32", [rows, 16]))
+        w = main.add_literal(np.full((16, 32), 0.25, np.float32))
+        one = main.add_literal(np.ones(32, np.float32))
+        dot = main.add(op("dot"), x, w, sources=["matmul"])
+        wide = main.add(op("multibroadcast", out_lens=[rows, 32]), one, sources=["bias"])
+        added = main.add(op("add"), dot, wide, sources=[EVIL])
+        y = main.add(op("softmax", axis=1), main.add(op("relu"), added, sources=["act"]), sources=["soft"])
+        best = main.add(op("topk", k=2, axis=1), y, sources=["best"])
+        main.add_return([main.add(op("tanh"), y, sources=["squash"]), main.add(op("get_tuple_elem", index=0), best)])
+        return made
+
+    return make

@@ -1,0 +1,229 @@
+"""The page: well formed, all in one file, with the facts, and no name of a model taken as markup."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+import zlib
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from mgx_core import dim
+from mgx_core.report.words import escaped, size_text, time_text
+
+VOID = {"meta", "input", "br", "link"}
+
+
+class Page(HTMLParser):
+    """Tags closed in order, ids, links, and the text by section."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.ids, self.links, self.outside, self.sections, self.titles = [], [], [], [], {}, []
+        self.scripts = 0
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.scripts += tag == "script"
+        if "id" in given:
+            self.ids.append(given["id"])
+        for key in ("href", "src"):
+            if key in given:
+                (self.links if given[key].startswith("#") else self.outside).append(given[key])
+        assert not [k for k in given if k.startswith("on")]
+        if tag not in VOID:
+            self.open.append((tag, given.get("id")))
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1][0] == "title":
+            self.titles.append(data)
+        for tag, id in self.open:
+            if tag == "section":
+                self.sections[id] = self.sections.get(id, "") + data + "|"
+
+
+def checked(text):
+    page = Page(text)
+    assert len(set(page.ids)) == len(page.ids)
+    assert set(page.links) <= {"#" + i for i in page.ids}
+    assert page.outside == []
+    assert page.scripts == 1
+    assert "url(http" not in text
+    assert "@import" not in text
+    return page
+
+
+def test_a_compiled_program(program, target, tmp_path):
+    made = program()
+    made.compile(target)
+    text = made.report(tmp_path / "out.html", "model <1>")
+    assert (tmp_path / "out.html").read_text(encoding="utf-8") == text
+    page = checked(text)
+    assert page.titles[0] == "model <1> \u2013 mgx report"
+    assert set(page.sections) == {"stages", "launches", "memory", "graph", "settings"}
+    instance = made.executable.instances()[0]
+    for record in (*made.executable.records, *instance.records):
+        assert record.name in page.sections["stages"]
+        assert f"{record.before} \u2192 {record.after}" in page.sections["stages"]
+    launches = page.sections["launches"]
+    assert "fast tanh" in launches
+    assert "reference topk" in launches
+    assert "sorting is for others" in launches
+    assert "1 on the host because the target declined them" in launches
+    for source in ("matmul", "squash", "best", "soft"):
+        assert source in launches
+    assert f"({instance.plan.peak} bytes)" in page.sections["memory"]
+    assert size_text(instance.plan.lower_bound) in page.sections["memory"]
+    assert text.count('<g class="buffer">') == len(instance.plan.buffers) > 0
+    for option in made.executable.options.__dataclass_fields__:
+        assert option in page.sections["settings"]
+
+
+def test_names_of_the_model_are_text(program, target):
+    made = program()
+    made.compile(target)
+    text = made.report(name="</title><b>")
+    assert "alert" in text
+    assert "<script>alert" not in text
+    assert checked(text).titles[0] == "</title><b> \u2013 mgx report"
+
+
+def test_one_that_is_not_compiled(program, plugins):
+    page = checked(program().report())
+    assert set(page.sections) == {"memory", "graph", "settings"}
+    assert "before kernels are chosen" in page.sections["memory"]
+    assert "softmax" in page.sections["graph"]
+
+
+def test_one_with_symbolic_extents(program, target):
+    made = program(dim.symbol("n", 1, 64))
+    made.compile(target)
+    assert "none were run yet" in checked(made.report()).sections["launches"]
+    made.run({"x": np.ones((3, 16), np.float32)})
+    assert "float32[3, 32]" in checked(made.report()).sections["launches"]
+
+
+def test_groups_are_folded_into_the_table(program, target):
+    made = program()
+    made.compile(target)
+    groups = [i for i in made.executable.module if i.modules]
+    assert groups
+    page = checked(made.report())
+    assert f"{len(groups)} groups:" in page.sections["graph"]
+    for ins in groups:
+        assert ins.modules[0].name in page.sections["graph"]
+
+
+def test_large_graphs_become_tables_only(program, target):
+    from mgx_core import Program, Shape, op
+
+    made = Program()
+    main = made.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [4]))
+    for _ in range(300):
+        x = main.add(op("tanh"), x)
+    main.add_return([x])
+    text = made.report()
+    checked(text)
+    assert 'class="layers"' not in text
+    assert text.count("<b>tanh</b>") == 300
+
+
+def test_a_picture_draws_every_box_and_line(program, plugins):
+    made = program()
+    text = made.report()
+    (picture,) = [part.split("</svg>")[0] for part in text.split('<svg class="layers"')[1:]]
+    main = made.get_main_module()
+    boxes = [i for i in main if not i.is_literal]
+    assert picture.count("<rect") == len(boxes)
+    lines = sum(1 for i in boxes for read in set(i.inputs) if not read.is_literal)
+    assert picture.count("marker-end") == lines
+
+
+def test_words():
+    assert size_text(0) == "0 B"
+    assert size_text(1536) == "1.5 KiB"
+    assert size_text(200 * 1024**2) == "200 MiB"
+    assert time_text(0.0000125) == "12 \u00b5s"
+    assert time_text(0.25) == "250.0 ms"
+    assert escaped('a<b>"&\x07\ud800') == "a&lt;b&gt;&quot;&amp;\\x07\\ud800"
+
+
+def pixels(path):
+    """Rows of a PNG's bytes, unfiltered (8 bits, RGB or RGBA)."""
+    data, at, packed = path.read_bytes(), 8, b""
+    while at < len(data):
+        (count,) = struct.unpack(">I", data[at : at + 4])
+        kind = data[at + 4 : at + 8]
+        body = data[at + 8 : at + 8 + count]
+        if kind == b"IHDR":
+            width, height, _, colour = struct.unpack(">IIBB", body[:10])
+        packed += body if kind == b"IDAT" else b""
+        at += 12 + count
+    size = {2: 3, 6: 4}[colour]
+    raw = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(height, 1 + width * size)
+    rows = np.zeros((height, width * size), np.uint8)
+    before = np.zeros(width * size, np.uint8)
+    for n, line in enumerate(raw):
+        now = line[1:].copy()
+        if line[0] in (1, 3, 4):  # these read the pixel to the left
+            for k in range(now.size):
+                left = int(now[k - size]) if k >= size else 0
+                up, corner = int(before[k]), int(before[k - size]) if k >= size else 0
+                if line[0] == 4:
+                    p = left + up - corner
+                    choice = min((abs(p - left), 0, left), (abs(p - up), 1, up), (abs(p - corner), 2, corner))[2]
+                else:
+                    choice = left if line[0] == 1 else (left + up) // 2
+                now[k] = (int(now[k]) + choice) & 255
+        elif line[0] == 2:
+            now = now + before
+        rows[n] = before = now
+    return rows.reshape(height, width, size)[..., :3]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs the browser chromium")
+def test_a_browser_shows_it(program, target, tmp_path):
+    made = program()
+    made.compile(target)
+    page, picture = tmp_path / "r.html", tmp_path / "r.png"
+    made.report(page)
+    probe = """<script>
+var bad = document.documentElement.scrollWidth > innerWidth ? ["too wide"] : [];
+document.querySelectorAll("section, svg").forEach(function (e) {
+  var b = e.getBoundingClientRect();
+  if (!e.closest("details:not([open])") && (b.width < 50 || b.height < 20)) bad.push(e.className.baseVal || e.id);
+});
+var box = document.querySelector("input[data-filter=launches-table]");
+box.value = "squash"; box.dispatchEvent(new Event("input"));
+var left = document.querySelectorAll("#launches-table tbody tr:not([hidden])").length;
+document.title = "probe bad=" + bad.join(",") + " left=" + left;
+</script></body>"""
+    (tmp_path / "probe.html").write_text(page.read_text(encoding="utf-8").replace("</body>", probe), encoding="utf-8")
+    browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+    browser += ["--disable-background-networking", f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1300,1800"]
+    shot = [*browser, "--hide-scrollbars", f"--screenshot={picture}", page.as_uri()]
+    subprocess.run(shot, check=True, capture_output=True, timeout=120)
+    shown = pixels(picture)
+    assert shown.shape == (1800, 1300, 3)
+    colours, counts = np.unique(shown[::3, ::3].reshape(-1, 3), axis=0, return_counts=True)
+    assert len(colours) > 50
+    assert counts.max() < 0.9 * counts.sum()
+    dump = [*browser, "--dump-dom", (tmp_path / "probe.html").as_uri()]
+    found = subprocess.run(dump, check=True, capture_output=True, timeout=120, text=True).stdout
+    assert "<title>probe bad= left=1</title>" in found
