@@ -10,7 +10,7 @@ import numpy as np
 
 from ..argument import Array
 from ..dim import Dim, Sym, bounds, fresh, may_equal
-from ..dtype import int64, of
+from ..dtype import of
 from ..errors import ParameterError, ShapeError
 from ..operation import Operation, op
 from ..room import require_room
@@ -80,8 +80,8 @@ class Resize(Operation):
         ):
             if given is not None and (given.rank != 1 or not may_equal(given.dims[0], count)):
                 raise ShapeError(f"{name} must be a vector of {count} numbers, got {given}")
-        if sizes is not None and sizes.dtype is not int64:
-            raise ShapeError(f"sizes must be int64, got {sizes.dtype}")
+        if sizes is not None and not sizes.dtype.is_integer:
+            raise ShapeError(f"sizes must be integers, got {sizes.dtype}")
         if scales is not None and not scales.dtype.is_float:
             raise ShapeError(f"scales must be floats, got {scales.dtype}")
         if scales is not None or sizes is not None:

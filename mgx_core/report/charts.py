@@ -11,6 +11,7 @@ from .words import escaped, shortened, time_text
 __all__ = ["Bar", "bars_svg", "passes_svg"]
 
 WIDTH, ROW = 1160, 24
+RUNNER = "make-runner"  # the step in which a target compiles its kernels
 
 
 @dataclass(frozen=True)
@@ -25,9 +26,19 @@ class Bar:
     more: str = ""
 
 
-def bars_svg(bars: Sequence[Bar], label: str, name_width: int = 210, width: int = WIDTH, text_width: int = 250) -> str:
-    """Rows of bars; a row whose length is negative is a heading."""
-    most = max((b.length for b in bars), default=0.0) or 1.0
+def bars_svg(
+    bars: Sequence[Bar],
+    label: str,
+    name_width: int = 210,
+    width: int = WIDTH,
+    text_width: int = 250,
+    scale: float = 0.0,
+) -> str:
+    """Rows of bars; a row whose length is negative is a heading.
+
+    scale: the length that fills the room (default: that of the longest); bars beyond it are cut short.
+    """
+    most = scale or max((b.length for b in bars), default=0.0) or 1.0
     room = width - name_width - text_width
     height = len(bars) * ROW + 4
     out = [
@@ -43,7 +54,7 @@ def bars_svg(bars: Sequence[Bar], label: str, name_width: int = 210, width: int 
                 f'<text class="s" x="{name_width + room + 12}" y="{y + 17}">{escaped(bar.text)}</text>'
             )
             continue
-        filled = max(bar.length / most * room, 1.5 if bar.length else 0)
+        filled = max(min(1.0, bar.length / most) * room, 1.5 if bar.length else 0)
         out.append(
             f'<g>{tip}<text x="14" y="{y + 16}">{escaped(shortened(bar.name, (name_width - 20) // 7))}</text>'
             f'<rect class="track" x="{name_width}" y="{y + 6}" width="{room}" height="12" rx="3"/>'
@@ -57,6 +68,9 @@ def bars_svg(bars: Sequence[Bar], label: str, name_width: int = 210, width: int 
 def passes_svg(records: Sequence[PassRecord]) -> str:
     """Each pass in its stage: seconds as a bar, instructions before and after in figures."""
     bars: list[Bar] = []
+    scale = max(
+        (r.seconds for r in records if r.name != RUNNER), default=0.0
+    )  # a target's own compiler may take far longer
     totals: dict[str, float] = {}
     for r in records:
         totals[r.stage] = totals.get(r.stage, 0.0) + r.seconds
@@ -67,7 +81,7 @@ def passes_svg(records: Sequence[PassRecord]) -> str:
             bars.append(Bar(stage, -1, "", time_text(totals[stage])))
         difference = r.after - r.before
         counts = f"{r.before} \u2192 {r.after}" + (f" ({difference:+d})" if difference else "")
-        style = "bar" if r.changed else "quiet"
+        style = "warn" if scale and r.seconds > scale else "bar" if r.changed else "quiet"
         changed = "changed the program" if r.changed else "found nothing to do"
         bars.append(Bar(r.name, r.seconds, style, time_text(r.seconds), f"{r.name}: {changed}", counts))
-    return bars_svg(bars, "time of each pass")
+    return bars_svg(bars, "time of each pass", scale=scale)

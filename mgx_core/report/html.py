@@ -92,7 +92,13 @@ class _Page:
             host = sum(1 for row in self.launches if row.hosted)
             views = sum(1 for row in self.launches if row.view)
             more = f"{host} on the host" if host else "none on the host"
-            facts.append(("launches", str(len(self.launches) - views), f"{more}; {views} views" if views else more))
+            facts.append(
+                (
+                    "launches",
+                    str(len(self.launches) - views),
+                    f"{more}; {views} view{'s' if views > 1 else ''}" if views else more,
+                )
+            )
         if self.records:
             slowest = max(self.records, key=lambda r: r.seconds)
             seconds = sum(r.seconds for r in self.records)
@@ -111,7 +117,7 @@ class _Page:
     def stages(self) -> str:
         if not self.records:
             return ""
-        note = "Time of each pass, and instructions before and after it. Grey bars found nothing to do."
+        note = "Time of each pass, and instructions before and after it. Grey: nothing to do; orange: cut short."
         return f'<p class="note">{note}</p>{passes_svg(self.records)}'
 
     def launched(self) -> str:
@@ -128,7 +134,7 @@ class _Page:
             if host
             else f"All {len(working)} launches on {escaped(target)}."
         )
-        also = f" {views} more are views: they name a part of another value and move nothing." if views else ""
+        also = f" Another {views} only name a part of another value and move nothing." if views else ""
         return (
             f'<p class="note">{where}{also}</p>{_by_operation(working)}<h3>Kernels and where they come from</h3>'
             + launch_table(self.launches)
@@ -195,6 +201,6 @@ def _graph(module: Module, id: str, opened: bool) -> str:
     listing, anchors = instruction_table(module, id)
     if len(drawn(module)) > FEW:
         return listing
-    picture = f'<div class="graph">{layers_svg(module, anchors)}</div>'
+    picture = f'<div class="graph">{layers_svg(module, anchors, id)}</div>'
     state = " open" if opened and len(drawn(module)) < 40 else ""
     return f"{picture}<details{state}><summary>As a table</summary>{listing}</details>"

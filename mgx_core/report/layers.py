@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 from ..ir.instruction import Instruction
@@ -35,8 +36,8 @@ def drawn(module: Module) -> list[Instruction]:
     return [i for i in module if not (i.is_literal or i.is_absent)]
 
 
-def layers_svg(module: Module, anchors: Mapping[Instruction, str]) -> str:
-    """The module as SVG; boxes are links to `anchors` (element ids of the page)."""
+def layers_svg(module: Module, anchors: Mapping[Instruction, str], id: str) -> str:
+    """The module as SVG; boxes are links to `anchors` (element ids of the page); `id` begins the ids made here."""
     shown = drawn(module)
     rows, lines = _layered(shown)
     _order(rows)
@@ -47,10 +48,10 @@ def layers_svg(module: Module, anchors: Mapping[Instruction, str]) -> str:
     out = [
         f'<svg class="layers" xmlns="http://www.w3.org/2000/svg" width="{right - left:.0f}" height="{height}" '
         f'viewBox="{left:.0f} -12 {right - left:.0f} {height}" role="img" aria-label="graph of {len(shown)} instructions">',
-        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6" orient="auto">'
+        f'<defs><marker id="{id}-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6" orient="auto">'
         '<path d="M0 0L8 4L0 8z"/></marker></defs>',
     ]
-    out += [_line(points) for points in lines]
+    out += [_line(points, id) for points in lines]
     out += [_box(b, anchors) for row in rows for b in row if b.ins is not None]
     return "\n".join([*out, "</svg>"])
 
@@ -81,7 +82,7 @@ def _layered(shown: Sequence[Instruction]) -> tuple[list[list[_Box]], list[list[
                 points.append(_Box(None, layer, 10.0))
                 rows[layer].append(points[-1])
             points.append(boxes[ins])
-            for upper, lower in zip(points, points[1:], strict=False):
+            for upper, lower in pairwise(points):
                 upper.below.append(lower)
                 lower.above.append(upper)
             lines.append(points)
@@ -129,7 +130,7 @@ def _top(box: _Box) -> float:
     return box.layer * (BOX + DOWN)
 
 
-def _line(points: Sequence[_Box]) -> str:
+def _line(points: Sequence[_Box], id: str) -> str:
     first = points[0]
     text = f"M{first.x:.1f} {_top(first) + BOX:.1f}"
     at, low = first.x, _top(first) + BOX
@@ -141,7 +142,7 @@ def _line(points: Sequence[_Box]) -> str:
         if box.ins is None:
             low = _top(box) + BOX
             text += f"V{low:.1f}"
-    return f'<path d="{text}" marker-end="url(#tip)"/>'
+    return f'<path d="{text}" marker-end="url(#{id}-tip)"/>'
 
 
 def _words(ins: Instruction) -> tuple[str, str]:

@@ -38,10 +38,10 @@ def signature(body: Module) -> Hashable | None:
 
 
 def alike(
-    engine: Any, name: str, body: Module, about: Hashable, shapes: Sequence[Shape], make: Callable[[], Any]
+    engine: Any, name: str, body: Module | None, about: Hashable, shapes: Sequence[Shape], make: Callable[[], Any]
 ) -> Any:
     """The kernel that `make` gives, or the one that it gave before for a body and shapes that are alike."""
-    parts = signature(body)
+    parts = () if body is None else signature(body)
     if parts is None:
         return make()
     key = (id(engine), parts, about, tuple((s.dtype, s.dims, tuple(s.strides())) for s in shapes))

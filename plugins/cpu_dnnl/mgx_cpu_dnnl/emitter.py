@@ -13,6 +13,7 @@ from mgx_core import Instruction, Launch, Module, No, Operation, Shape, TupleSha
 from mgx_core.argument import Array
 from mgx_core.dtype import DType
 
+from .alike import alike
 from .chains import Chain
 from .kernel import CpuKernel, Declined, Results
 from .packing import contiguous, pack
@@ -271,7 +272,8 @@ class Emitter:
         """The elements of one value into another of the same extents."""
         from .jit import compile_copy
 
-        kernel = compile_copy(source.shape, target.shape, self.engine)
+        shapes = [source.shape, target.shape]
+        kernel = alike(self.engine, "copy", None, "copy", shapes, lambda: compile_copy(*shapes, self.engine))
         if isinstance(kernel, No):
             raise Declined(kernel.why)
         self.loop(kernel, [source], [target])

@@ -239,12 +239,12 @@ def emit_product(e: Emitter, a: Value, b: Value, epilogue: Steps | None = None) 
     return out
 
 
-def _timed_product(e: Emitter, problem: GemmProblem) -> Timed | No:
+def _timed_product(e: Emitter, problem: GemmProblem, compiled: bool = True) -> Timed | No:
     tuner, libraries = e.context.tuner, e.context.libraries
     assert libraries is not None
     plan: Any = No("")
     if tuner is not None:
-        found = tuner.gemm(problem)
+        found = tuner.gemm(problem, compiled)
         if isinstance(found, No):
             return found
         plan, us = found
@@ -392,7 +392,7 @@ def _route(e: Emitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
                 windows = Windows(p.kernel, p.stride, p.dilation, (p.pads[0][0], p.pads[1][0]), p.image, inside, width)  # type: ignore[arg-type]
                 vectors = inside and p.dims[1] * p.dtype.size % 16 == 0
                 cost = 2.0 + image * width * p.dtype.size / (2.5e6 if vectors else 1e6)
-            product = _timed_product(e, _as_product(p, image, width))
+            product = _timed_product(e, _as_product(p, image, width), compiled=False)
             if not isinstance(product, No):
                 routes.append(Route(product.plan, product.us + cost, product=plain, windows=windows))
     if not routes:

@@ -51,8 +51,8 @@ class Tuner:
         self.saved: dict[str, Any] = self._read()
         self.changed = False
 
-    def gemm(self, p: GemmProblem) -> Timed | No:
-        """The fastest plan of a product."""
+    def gemm(self, p: GemmProblem, compiled: bool = True) -> Timed | No:
+        """The fastest plan of a product; compiled: where no ready-made kernel serves, also kernels compiled for it."""
         sizes = {
             "a": _space(p.a, p.m, p.k, p.batch),
             "b": _space(p.b, p.k, p.n, p.batch),
@@ -65,9 +65,9 @@ class Tuner:
 
         def many() -> Any:
             plans = self.libraries.gemms(p, 16 if p.flops < 4e9 else 6, False)
-            return self.libraries.gemms(p, 3, True) if isinstance(plans, No) else plans
+            return self.libraries.gemms(p, 3, True) if isinstance(plans, No) and compiled else plans
 
-        return self._best(p, lambda choice: self.libraries.gemm(p, choice), many, sizes)
+        return self._best(p, lambda choice: self.libraries.gemm(p, choice), many, sizes, compiled)
 
     def convolution(self, p: ConvProblem) -> Timed | No:
         """The fastest plan of a convolution."""
@@ -129,11 +129,15 @@ class Tuner:
         one: Callable[[Mapping[str, Any] | None], Any],
         many: Callable[[], Sequence[Any] | No],
         sizes: Mapping[str, int],
+        fall_back: bool = True,
     ) -> Timed | No:
+        """fall_back: ask for one plan where there are not several."""
         with self.lock:
             known = self.found.get(problem)
             if known is None:
-                known = self._restored(repr(problem), one) or self._measured(repr(problem), one, many, sizes)
+                known = self._restored(repr(problem), one) or self._measured(
+                    repr(problem), one if fall_back else lambda choice: No("no ready-made kernel"), many, sizes
+                )
                 self.found[problem] = known
             return known
 

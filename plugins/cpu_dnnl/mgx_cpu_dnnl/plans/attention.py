@@ -10,6 +10,7 @@ from mgx_core.ops.control import Group
 from mgx_core.passes.raise_activations import scalar_of
 from mgx_core.shape import AnyShape
 
+from ..alike import alike
 from ..emitter import Emitter
 from ..kernel import Declined, Results
 from ..values import Value, packed_strides
@@ -81,17 +82,14 @@ def _one_loop(e: Emitter, body: Module, env: dict[Instruction, Any]) -> Value:
     )
     if v.strides[-1] != 1 and v.lens[-1] != 1:
         v = e.row_major(v)
-    kernel = compile_attention(
-        scores.q.shape,
-        turned.shape,
-        v.shape,
-        out.shape,
-        e.engine,
-        score=scores.module,
-        extra=[x.shape for x in scores.extra],
-        name=e.label("attention"),
-        guarded=guarded,
-    )
+    extra = [x.shape for x in scores.extra]
+    four = [scores.q.shape, turned.shape, v.shape, out.shape]
+    name = e.label("attention")
+
+    def make() -> Any:
+        return compile_attention(*four, e.engine, score=scores.module, extra=extra, name=name, guarded=guarded)
+
+    kernel = alike(e.engine, name, scores.module, ("attention", guarded), [*four, *extra], make)
     if isinstance(kernel, No):
         raise Declined(kernel.why)
     e.loop(kernel, [scores.q, turned, v, *scores.extra], [out])

@@ -34,4 +34,11 @@ def test_what_escapes_is_found(tmp_path: Path) -> None:
         "        print(request, worker.ask(request)['outcome'])\n"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert ran.stdout.split("\n")[:-1] == ["fine ran", "crash crash", "fine ran", "hang hang", "memory crash", "fine ran"]
+    assert ran.stdout.split("\n")[:-1] == [
+        "fine ran",
+        "crash crash",
+        "fine ran",
+        "hang hang",
+        "memory crash",
+        "fine ran",
+    ]
