@@ -272,7 +272,7 @@ class Emitter:
         """The elements of one value into another of the same extents."""
         from .jit import compile_copy
 
-        shapes = [source.shape, target.shape]
+        shapes = (source.shape, target.shape)
         kernel = alike(self.engine, "copy", None, "copy", shapes, lambda: compile_copy(*shapes, self.engine))
         if isinstance(kernel, No):
             raise Declined(kernel.why)
@@ -339,7 +339,7 @@ class Emitter:
         items = result.items if isinstance(result, TupleShape) else (result,)
         if any(not isinstance(r, Shape) or r.dynamic() for r in items):
             raise UnsupportedError(f"{op!r} on the host gives {result}, whose extents are known only while running")
-        outputs = [self.allocate(r.dtype, r.lens()) for r in items]  # type: ignore[union-attr]
+        outputs = [self.allocate(r.dtype, r.lens()) for r in items]
         given = [v for a in flat if a is not None for v in (a if isinstance(a, tuple) else (a,))]
 
         def call(arrays: Sequence[Array]) -> Any:

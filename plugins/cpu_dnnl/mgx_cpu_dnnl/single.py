@@ -61,7 +61,7 @@ def _build(kernel: CpuKernel, args: Sequence[Array | None]) -> tuple[NativeRun, 
 
     e = Emitter(0)
     values: list[Value | None] = []
-    shapes = []
+    shapes: list[Shape | None] = []
     for a in args:
         if a is None:
             values.append(None)

@@ -83,7 +83,7 @@ def _one_loop(e: Emitter, body: Module, env: dict[Instruction, Any]) -> Value:
     if v.strides[-1] != 1 and v.lens[-1] != 1:
         v = e.row_major(v)
     extra = [x.shape for x in scores.extra]
-    four = [scores.q.shape, turned.shape, v.shape, out.shape]
+    four = (scores.q.shape, turned.shape, v.shape, out.shape)
     name = e.label("attention")
 
     def make() -> Any:
@@ -151,7 +151,7 @@ def _merged(e: Emitter, dot: Instruction) -> Value | None:
     """Where the second product writes so that the transpose after it is a view of dense memory."""
     if len(dot.users) != 1 or dot.users[0].op.name != "transpose":
         return None
-    permutation: tuple[int, ...] = dot.users[0].op.permutation  # type: ignore[attr-defined]
+    permutation: tuple[int, ...] = dot.users[0].op.permutation
     if permutation[-1] != len(permutation) - 1:
         return None
     lens = dot.shape.lens()

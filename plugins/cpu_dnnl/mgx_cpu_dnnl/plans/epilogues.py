@@ -117,7 +117,8 @@ def fused_epilogue(e: Emitter, body: Module, args: Sequence[Value], build: Build
     env[anchor] = build(e, anchor, operands, None)
     for ins in reshaped:
         env[ins] = e.emit(ins, env)
-    return e.emit(tail, env)
+    results: Results = e.emit(tail, env)
+    return results
 
 
 def _epilogue(e: Emitter, tail: Instruction, anchor: Instruction, env: dict[Instruction, Value]) -> Epilogue | No:

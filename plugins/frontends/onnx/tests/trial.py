@@ -96,7 +96,7 @@ def _value(shape: AnyShape) -> Any:
                 if shape.ranked
                 else [2]
             )
-            if np.prod([float(d or 1) for d in dims]) > 1 << 22:
+            if np.prod([float(d or 1) for d in dims]) > 1 << 18:
                 raise mgx.ParameterError(f"no test feeds {shape}")
             count = int(np.prod(dims))
             if shape.dtype.kind == "s":
