@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -24,23 +26,58 @@ from .passes.lower import Lower, Placement
 from .passes.settle_extents import SettleExtents
 from .pipeline import PassRecord, Pipeline, Stage, size
 from .room import limited
+from .saved import SavedInstance
 from .shape import AnyShape, Shape, TupleShape, matches
 from .target import HostRunner, Runner, Target, runner_of
 
 OUTPUT: Final = "main:#output_"  # the parameters that name where results go, for callers that own device memory
 
-__all__ = ["Executable", "Instance", "Timing", "lowered"]
+__all__ = ["Executable", "Instance", "Lowered", "Timing", "lowered"]
+
+_log = logging.getLogger("mgx")
 
 
 @dataclass
-class Instance:
-    """An executable made concrete for one set of input shapes."""
+class Lowered:
+    """The optimised module for one set of input shapes, lowered and planned."""
 
     module: Module
     plan: MemoryPlan
-    runner: Runner
     placements: list[Placement]
-    records: list[PassRecord] = field(default_factory=list)
+    records: list[PassRecord]
+
+
+class Instance:
+    """An executable made concrete for one set of input shapes.
+
+    One that came out of a program file is lowered only if somebody looks at its module or its memory plan.
+    """
+
+    def __init__(
+        self,
+        shapes: Mapping[str, AnyShape],
+        runner: Runner,
+        placements: list[Placement],
+        lower: Callable[[], Lowered],
+        literals: Module,
+    ) -> None:
+        self.shapes = dict(shapes)
+        self.runner = runner
+        self.placements = placements
+        self.literals = literals  # the module whose constants the runner reads
+        self._lower = lower
+
+    @property
+    def module(self) -> Module:
+        return self._lower().module
+
+    @property
+    def plan(self) -> MemoryPlan:
+        return self._lower().plan
+
+    @property
+    def records(self) -> list[PassRecord]:
+        return self._lower().records
 
 
 @dataclass
@@ -65,6 +102,7 @@ class Executable:
         options: CompileOptions,
         output_names: Sequence[str] = (),
         records: Sequence[PassRecord] = (),
+        saved: Sequence[SavedInstance] = (),
     ) -> None:
         self.module = module
         self.target = target
@@ -73,6 +111,8 @@ class Executable:
         self.output_names = list(output_names)
         self.records = list(records)
         self.parameters: dict[str, AnyShape] = {n: i.result for n, i in module.parameters.items()}
+        self.notes: list[str] = []  # what a loaded program could not take from its file, and why
+        self._saved = {tuple(i.shapes.items()): i for i in saved}
         self._instances: OrderedDict[tuple[AnyShape, ...], Instance] = OrderedDict()
         self._lock = threading.RLock()
         self._fixed: Instance | None = None
@@ -91,7 +131,7 @@ class Executable:
             with limited(self.options.limit_bytes):
                 instance = self.instance(values)
                 results = instance.runner.run(values)
-            return [Argument.from_value(v) for v in owned(results, values, instance.module)]
+            return [Argument.from_value(v) for v in owned(results, values, instance.literals)]
         except MemoryError as error:
             raise DeviceError(
                 f"out of memory while running: {error}; try smaller shapes or fewer runs at once"
@@ -168,8 +208,25 @@ class Executable:
         return made
 
     def _instantiate(self, shapes: Mapping[str, AnyShape]) -> Instance:
-        given = {n: s for n, s in shapes.items() if s.dynamic() is False}
-        module = self.module.clone(parameters=given)
+        given = {n: s for n, s in shapes.items() if self.parameters[n].dynamic()}
+        lower = functools.cache(lambda: self._lowered(given))
+        saved = self._saved.get(tuple(given.items()))
+        if saved is not None:
+            try:
+                runner = self.target.restored(saved, lower, self.context, self.options)  # type: ignore[attr-defined]
+                return Instance(given, runner, list(saved.placements), lower, self.module)
+            except (MgxError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                self.note(f"the file's kernels could not be used and were compiled again: {error}")
+        made = lower()
+        start, count = time.perf_counter(), size(made.module)
+        runner = runner_of(self.target, made.module, made.plan, self.context, self.options)
+        made.records.append(PassRecord("plan", "make-runner", time.perf_counter() - start, True, count, count))
+        for moved in getattr(runner, "on_host", list)():
+            _correct(made.placements, moved)
+        return Instance(given, runner, made.placements, lower, made.module)
+
+    def _lowered(self, shapes: Mapping[str, AnyShape]) -> Lowered:
+        module = self.module.clone(parameters={n: s for n, s in shapes.items() if not s.dynamic()})
         lower = Lower(kernels_of(self.target, self.context), self.context)
         stages = (
             Stage(
@@ -184,13 +241,14 @@ class Executable:
         plan = plan_memory(module, self.options.memory_reuse)
         with limited(self.options.limit_bytes):
             fits_in_memory(plan, module)
-        planned = time.perf_counter()
-        records.append(PassRecord("plan", "plan-memory", planned - start, True, count, count))
-        runner = runner_of(self.target, module, plan, self.context, self.options)
-        records.append(PassRecord("plan", "make-runner", time.perf_counter() - planned, True, count, count))
-        for moved in getattr(runner, "on_host", list)():
-            _correct(lower.placements, moved)
-        return Instance(module, plan, runner, lower.placements, records)
+        records.append(PassRecord("plan", "plan-memory", time.perf_counter() - start, True, count, count))
+        return Lowered(module, plan, lower.placements, records)
+
+    def note(self, text: str) -> None:
+        """Keep and log what the user of a loaded program should know."""
+        if text not in self.notes:
+            self.notes.append(text)
+            _log.warning("%s", text)
 
     # looking
 

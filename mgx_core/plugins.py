@@ -7,7 +7,6 @@ imported to list what there is.  A plugin that fails to load is kept with its ex
 from __future__ import annotations
 
 import importlib
-import os
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from .errors import PluginError, UnsupportedError
 from .kernel import Kernels
 from .operation import OpSet
 from .pipeline import Pass
+from .settings import setting
 
 __all__ = ["GROUP", "INTERFACE", "Lazy", "PluginRecord", "Plugins", "hookimpl", "hookspec", "manager"]
 
@@ -139,7 +139,7 @@ class Plugins:
     def _discover(self) -> None:
         from importlib.metadata import entry_points
 
-        chosen = os.environ.get("MGX_PLUGINS", "")
+        chosen = setting("MGX_PLUGINS")
         names = {n.strip() for n in chosen.split(",") if n.strip()}
         denied = {n[1:] for n in names if n.startswith("-")}
         allowed = names - {"-" + n for n in denied}

@@ -117,4 +117,4 @@ def test_the_environment_is_read_in_one_place():
         for p in CORE.rglob("*.py")
         if re.search(r"\bos\.(environ|getenv)\b", p.read_text()) and "driver" not in p.parts
     }
-    assert readers == {"plugins.py"}
+    assert readers == {"settings.py"}

@@ -24,10 +24,10 @@ import numpy as np
 from ..argument import Array
 from ..errors import StoreError
 from .literals import LiteralWriter, aligned
+from .migrations import FORMAT
 
-__all__ = ["FORMAT", "Stored", "json_chunks", "msgpack_chunks", "read_bytes", "read_file", "write_file"]
+__all__ = ["Stored", "json_chunks", "msgpack_chunks", "read_bytes", "read_file", "write_file"]
 
-FORMAT: Final = 1  # raised when an older mgx could not read the file any more
 MAGIC: Final = b"\x89MXR\r\n\x1a\n"
 
 _HEADER: Final = struct.Struct(
@@ -36,8 +36,9 @@ _HEADER: Final = struct.Struct(
 
 
 class Stored(NamedTuple):
-    """What a file holds; checked: whether the literals' checksums have to be looked at still."""
+    """What a file of some format holds; check: whether the literals' checksums have to be looked at still."""
 
+    format: int
     metadata: Any
     section: Array
     check: bool
@@ -98,7 +99,7 @@ def read_file(path: Path, check: bool) -> Stored:
             mapped = np.memmap(file, np.uint8, "r", start, (section,)) if section else np.empty(0, np.uint8)
     except OSError as error:
         raise StoreError(f"cannot be read: {error.strerror or error}") from error
-    return Stored(_unpack(head, packed), np.asarray(mapped), check)
+    return Stored(_HEADER.unpack(head)[1], _unpack(head, packed), np.asarray(mapped), check)
 
 
 def read_bytes(data: bytes, check: bool = True) -> Stored:
@@ -108,7 +109,7 @@ def read_bytes(data: bytes, check: bool = True) -> Stored:
     head = data[: _HEADER.size]
     length, start, section = _parse_header(head, len(data))
     raw = np.frombuffer(data, np.uint8)[start : start + section]
-    return Stored(_unpack(head, data[_HEADER.size : _HEADER.size + length]), raw, check)
+    return Stored(_HEADER.unpack(head)[1], _unpack(head, data[_HEADER.size : _HEADER.size + length]), raw, check)
 
 
 def _parse_header(head: bytes, size: int) -> tuple[int, int, int]:
@@ -159,7 +160,7 @@ def _read_json(data: bytes) -> Stored:
         if isinstance(error, StoreError):
             raise
         raise StoreError(f"the file is damaged or cut off JSON: {type(error).__name__}: {error}") from error
-    return Stored(whole["program"], section, True)
+    return Stored(whole["mxr"], whole["program"], section, True)
 
 
 # writing

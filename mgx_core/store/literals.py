@@ -39,7 +39,7 @@ class LiteralWriter:
         if isinstance(value, np.ndarray):
             if value.dtype == object:
                 return {"strings": [_string(v) for v in value.reshape(-1).tolist()], "dims": list(value.shape)}
-            return self._tensor(value)
+            return self.array(value)
         if isinstance(value, tuple):
             return {"tuple": [self.value(v) for v in value]}
         if isinstance(value, list):
@@ -48,7 +48,8 @@ class LiteralWriter:
             return None
         raise StoreError(f"a literal of type {type(value).__name__} cannot be stored")
 
-    def _tensor(self, array: Array) -> int:
+    def array(self, array: Array) -> int:
+        """The number of a tensor, kept once however often it is given."""
         index = self._known.get(id(array))
         if index is None:
             dtype = dt.of(array.dtype)
@@ -82,7 +83,7 @@ class LiteralReader:
         if plain is None:
             return None
         if isinstance(plain, int):
-            return self._tensor(plain)
+            return self.array(plain)
         if "tuple" in plain:
             return tuple(self.value(p) for p in plain["tuple"])
         if "list" in plain:
@@ -91,7 +92,8 @@ class LiteralReader:
         strings[:] = plain["strings"]
         return strings.reshape(plain["dims"])
 
-    def _tensor(self, index: int) -> Array:
+    def array(self, index: int) -> Array:
+        """A tensor by its number, a read-only view of the section.  Errors: StoreError."""
         if index in self._known:
             return self._known[index]
         if not 0 <= index < len(self.table):

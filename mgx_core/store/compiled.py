@@ -1,0 +1,110 @@
+"""What a program file keeps of compiling: target, options, the passes' records, and the kernels of each instance."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+
+from ..argument import Array
+from ..errors import MgxError, StoreError, UnsupportedError
+from ..executable import Executable
+from ..options import CompileOptions
+from ..passes.lower import Placement
+from ..pipeline import PassRecord
+from ..plugins import manager
+from ..program import Program
+from ..saved import SavedInstance, machine_of
+from .codec import Decoder, Encoder
+from .literals import LiteralReader, LiteralWriter
+from .seal import seal, sealed
+
+__all__ = ["plain_executable", "restore"]
+
+_log = logging.getLogger("mgx")
+
+
+def plain_executable(executable: Executable, values: Encoder, literals: LiteralWriter) -> dict[str, Any]:
+    """An executable as plain data; what it compiled is packed into bytes of its own, which the user's seal goes with."""
+    instances = []
+    for instance in executable.instances():
+        give = getattr(instance.runner, "saved", None)
+        code = None if give is None else give(literals.array)
+        if code is not None:
+            shapes = {name: values.shape(shape) for name, shape in instance.shapes.items()}
+            placements = [list(dataclasses.astuple(p)) for p in instance.placements]
+            instances.append({"shapes": shapes, "code": code, "placements": placements})
+    packed = msgpack.packb(instances, use_bin_type=True, unicode_errors="surrogatepass") if instances else b""
+    return {
+        "target": executable.target.name,
+        "options": _plain(executable.options),
+        "optimised": True,
+        "machine": machine_of(executable.target, executable.context),
+        "passes": [list(dataclasses.astuple(r)) for r in executable.records],
+        "instances": packed,
+        "seal": seal(packed) if packed else b"",
+    }
+
+
+def _plain(options: CompileOptions) -> dict[str, Any]:
+    given = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
+    return {k: dict(v) if hasattr(v, "items") else list(v) if isinstance(v, tuple) else v for k, v in given.items()}
+
+
+def restore(program: Program, plain: Any, values: Decoder, literals: LiteralReader, trust: bool | None) -> None:
+    """Make a program ready to run as it was when it was saved, where its target is there; logs what had to be done again."""
+    name = str(plain["target"])
+    try:
+        if name not in manager().named("targets"):
+            raise UnsupportedError(f"target {name!r} is not installed")
+        target = manager().target(name)
+        if not plain["optimised"]:
+            program.compile(target, plain["options"])
+            return
+        options = CompileOptions.of(plain["options"])
+        context = target.get_context()
+        saved, note = _saved(plain, machine_of(target, context), values, literals, trust)
+        records = [PassRecord(*r) for r in plain["passes"]]
+        program.executable = Executable(
+            program.graph.main, target, context, options, program.get_output_names(), records, saved
+        )
+        if note:
+            program.executable.note(note)
+    except StoreError:
+        raise
+    except MgxError as error:
+        _log.warning("the program was compiled for target %r and is left uncompiled: %s", name, error)
+
+
+def _saved(
+    plain: Any, machine: str, values: Decoder, literals: LiteralReader, trust: bool | None
+) -> tuple[list[SavedInstance], str]:
+    """The instances that may be used here, and else why not."""
+    packed: bytes = plain["instances"]
+    if not packed:
+        return [], ""
+    again = "its kernels are compiled again"
+    if plain["machine"] != machine:
+        return [], f"the program was compiled for {plain['machine']}, this is {machine}: {again}"
+    if trust is False:
+        return [], f"the file's compiled code is not trusted: {again}"
+    if trust is None and not sealed(packed, plain["seal"]):
+        return [], f"the file's compiled code does not carry this user's seal (load(..., trust=True) takes it): {again}"
+    try:
+        found = msgpack.unpackb(packed, raw=False, unicode_errors="surrogatepass", strict_map_key=False)
+        fetch: Callable[[int], Array] = literals.array
+        return [
+            SavedInstance(
+                {str(n): values.shape(s) for n, s in one["shapes"].items()},
+                one["code"],
+                fetch,
+                tuple(Placement(op, tuple(sources), place, kernel, tuple(refused))
+                      for op, sources, place, kernel, refused in one["placements"]),
+            )
+            for one in found
+        ], ""  # fmt: skip
+    except (msgpack.UnpackException, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError(f"the file's compiled kernels are damaged: {type(error).__name__}: {error}") from error

@@ -1,0 +1,29 @@
+"""Metadata of older file formats as that of the present one, one step at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+__all__ = ["FORMAT", "migrated"]
+
+FORMAT: Final = 2  # raised when an older mgx could not read the file any more
+
+
+def migrated(metadata: Any, number: int) -> Any:
+    """What a file of format `number` holds, as the present format has it."""
+    while number < FORMAT:
+        metadata = MIGRATIONS[number](metadata)
+        number += 1
+    return metadata
+
+
+def _from_1(metadata: Any) -> Any:
+    """Format 1 kept the program as it was before it was compiled, and of compiling only the target and the options."""
+    compiled = metadata["compiled"]
+    if compiled is not None:
+        compiled = {**compiled, "optimised": False, "machine": "", "passes": [], "instances": b"", "seal": b""}
+    return {**metadata, "compiled": compiled}
+
+
+MIGRATIONS: Final[dict[int, Callable[[Any], Any]]] = {1: _from_1}

@@ -1,0 +1,68 @@
+"""Seals: which compiled code may be taken from a program file.
+
+Compiled kernels are code, and a file may come from anywhere, so they are taken from it only if it was written by the same user:
+what was compiled is sealed with a key that lies in the user's cache folder and never in a file.  Everything else in a program
+file is data, which is checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+from ..settings import cache_directory
+
+__all__ = ["seal", "sealed"]
+
+SIZE: Final = 32
+
+
+def seal(data: bytes) -> bytes:
+    """The user's seal for some bytes; empty where no key can be kept."""
+    key = _key()
+    return hmac.digest(key, data, "sha256") if key else b""
+
+
+def sealed(data: bytes, given: bytes) -> bool:
+    """Whether these bytes carry the user's own seal."""
+    return bool(given) and hmac.compare_digest(seal(data), given)
+
+
+def _key() -> bytes:
+    path = cache_directory() / "seal.key"
+    found = _read(path)
+    if not found:
+        _make(path)
+        found = _read(path)
+    return found
+
+
+def _read(path: Path) -> bytes:
+    """The key, if nobody else can have read or written it."""
+    try:
+        with path.open("rb") as file:
+            state = os.fstat(file.fileno())
+            if hasattr(os, "geteuid") and (state.st_uid != os.geteuid() or state.st_mode & 0o077):
+                return b""
+            key = file.read(SIZE + 1)
+    except OSError:
+        return b""
+    return key if len(key) == SIZE else b""
+
+
+def _make(path: Path) -> None:
+    """Write a new key in one step, unless there is one by then; a folder that cannot be written is no error."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(secrets.token_bytes(SIZE))
+            os.link(beside, path)
+        finally:
+            beside.unlink()

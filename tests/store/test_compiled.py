@@ -1,0 +1,169 @@
+"""Compiled programs in files: who takes the kernels from there, and what happens to those who may not."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import dim, plugins, store
+from mgx_core.errors import StoreError
+from mgx_core.shape import Shape
+from mgx_core.store import seal
+
+OLD = Path(__file__).parent / "old"
+
+
+class DoublingRunner:
+    """Computes 2 x + weights with a number that stands for compiled code."""
+
+    def __init__(self, factor, weights, made):
+        self.factor, self.weights, self.made = factor, weights, made
+
+    def run(self, args):
+        return [self.factor * args[0] + self.weights]
+
+    def saved(self, keep):
+        return {"factor": self.factor, "weights": keep(self.weights)}
+
+
+class Doubling:
+    """A target with code to save: its only program is 2 x + literal."""
+
+    name = "doubling"
+    machine_text = "machine A"
+    made: list[str] = []
+
+    def get_context(self):
+        return mgx.HostContext(self)
+
+    def kernels(self, context):
+        plans = mgx.Kernels("doubling")
+        plans.plan()(lambda op, inputs, context, modules=(): mgx.Reference(op))
+        return plans
+
+    def runner(self, module, plan, context, options):
+        self.made.append("compiled")
+        return DoublingRunner(2, np.arange(3, dtype=np.float32), "compiled")
+
+    def machine(self, context):
+        return self.machine_text
+
+    def restored(self, saved, lowered, context, options):
+        if saved.code["factor"] != 2:
+            raise StoreError("a factor that is no 2")
+        self.made.append("restored")
+        return DoublingRunner(2, saved.fetch(saved.code["weights"]), "restored")
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch, tmp_path):
+    plugin = ModuleType("doubling_plugin")
+    plugin.Doubling = Doubling
+    plugin.targets = mgx.hookimpl(lambda: [mgx.Lazy("doubling", "doubling_plugin:Doubling")])
+    monkeypatch.setitem(sys.modules, "doubling_plugin", plugin)
+    manager = plugins.Plugins(discover=False)
+    manager.register(plugin, "doubling_plugin")
+    monkeypatch.setattr(plugins, "_manager", [manager])
+    monkeypatch.setattr(Doubling, "made", [])
+    monkeypatch.setattr(Doubling, "machine_text", "machine A")
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / "cache"))
+    return manager
+
+
+def compiled(installed, extent) -> mgx.Program:
+    program = mgx.Program()
+    main = program.get_main_module()
+    main.add_return([main.add(mgx.op("relu"), main.add_parameter("x", Shape("float", [extent, 3])))])
+    program.compile(installed.target("doubling"))
+    return program
+
+
+X = np.ones((1, 3), np.float32)
+
+
+@pytest.mark.parametrize("format", ["msgpack", "json"])
+@pytest.mark.parametrize("extent", [1, dim.symbol("n", 1, 8)], ids=str)
+def test_kernels_come_from_the_file(installed, format, extent, tmp_path):
+    program = compiled(installed, extent)
+    program.run({"x": X})
+    program.save(tmp_path / "a.mxr", format)
+    Doubling.made.clear()
+    read = mgx.load(tmp_path / "a.mxr")
+    np.testing.assert_array_equal(np.asarray(read.run({"x": X})[0]), [[2, 3, 4]])
+    assert Doubling.made == ["restored"]
+    assert read.executable.notes == []
+    (instance,) = read.executable.instances()
+    assert [p.kernel for p in instance.placements] == ["reference pointwise"]
+    assert "launch" in str(instance.module)  # looked at, it is lowered after all
+    if extent != 1:
+        read.run({"x": np.ones((2, 3), np.float32)})
+        assert Doubling.made == ["restored", "compiled"]
+
+
+def test_another_machine_compiles_again(installed, monkeypatch, caplog):
+    data = store.save_buffer(compiled(installed, 1))
+    monkeypatch.setattr(Doubling, "machine_text", "machine B")
+    with caplog.at_level(logging.WARNING, "mgx"):
+        read = store.load_buffer(data)
+    note = "the program was compiled for machine A, this is machine B: its kernels are compiled again"
+    assert read.executable.notes == [note]
+    assert note in caplog.text
+    assert Doubling.made == ["compiled", "compiled"]
+    np.testing.assert_array_equal(np.asarray(read.run({"x": X})[0]), [[2, 3, 4]])
+
+
+def test_code_that_somebody_else_sealed_is_taken_only_on_trust(installed, monkeypatch, tmp_path):
+    data = store.save_buffer(compiled(installed, 1))
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / "another user"))
+    Doubling.made.clear()
+    (note,) = store.load_buffer(data).executable.notes
+    assert "does not carry this user's seal" in note
+    assert store.load_buffer(data, trust=True).executable.notes == []
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / "cache"))
+    (note,) = store.load_buffer(data, trust=False).executable.notes
+    assert "not trusted" in note
+    assert Doubling.made == ["compiled", "restored", "compiled"]
+
+
+def test_a_key_that_others_can_read_seals_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path))
+    sealed = seal.seal(b"code")
+    assert seal.sealed(b"code", sealed)
+    assert not seal.sealed(b"c0de", sealed)
+    (tmp_path / "seal.key").chmod(0o644)
+    assert not seal.sealed(b"code", sealed)
+    assert seal.seal(b"code") == b""
+    assert not seal.sealed(b"code", b"")
+
+
+def test_code_that_its_target_refuses_is_compiled_again(installed, monkeypatch):
+    monkeypatch.setattr(DoublingRunner, "saved", lambda self, keep: {"factor": 3})
+    read = store.load_buffer(store.save_buffer(compiled(installed, 1)))
+    (note,) = read.executable.notes
+    assert note == "the file's kernels could not be used and were compiled again: a factor that is no 2"
+    assert Doubling.made == ["compiled", "compiled"]
+
+
+@pytest.mark.parametrize("name", ["format1.mxr", "format1.json"])
+def test_files_of_format_1(name):
+    read = mgx.load(OLD / name)
+    assert read.get_output_names() == ["y"]
+    relu = read.get_main_module().outputs[0]
+    assert [i.name for i in read.get_main_module()] == [
+        "@param", "@literal", "multibroadcast", "add", "relu", "@return"
+    ]  # fmt: skip
+    assert relu.inputs[0].sources == ("node",)
+    assert not read.is_compiled()
+
+
+def test_a_compiled_file_of_format_1_is_compiled(monkeypatch):
+    monkeypatch.setattr(plugins, "_manager", [])
+    read = mgx.load(OLD / "format1_compiled.mxr")
+    assert read.is_compiled()
+    np.testing.assert_array_equal(np.asarray(read.run({"x": -X})[0]), [[0, 0, 1]])
