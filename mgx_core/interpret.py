@@ -16,7 +16,7 @@ from .memory import static_bytes
 from .room import require_bytes
 from .shape import AnyShape, Shape, TupleShape
 
-__all__ = ["Interpreter", "bind_symbols"]
+__all__ = ["Interpreter", "Observer", "bind_symbols", "reads"]
 
 Observer = Callable[[Instruction, Value], None]
 

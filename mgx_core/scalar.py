@@ -17,6 +17,7 @@ from .dtype import DType
 from .erf import erf
 
 __all__ = [
+    "NUMPY",
     "PRIMITIVES",
     "Attr",
     "Call",
@@ -26,8 +27,12 @@ __all__ = [
     "Input",
     "attr",
     "call",
+    "convert",
     "evaluate",
+    "fold",
+    "same",
     "text",
+    "widen",
     "x0",
     "x1",
     "x2",
@@ -263,13 +268,13 @@ def evaluate(expr: Expr, inputs: Sequence[Array], attributes: Any) -> Array:
 
     def node(e: Call, args: list[Any]) -> Any:
         given = 1 if e.primitive == "where" else 0  # the condition says nothing about the dtype of the choices
-        return NUMPY[e.primitive](*args[:given], *_same(args[given:], like))
+        return NUMPY[e.primitive](*args[:given], *same(args[given:], like))
 
     with np.errstate(all="ignore"):
         return np.asarray(fold(expr, leaf, node, cast))
 
 
-def _same(args: list[Any], like: np.dtype[Any]) -> list[Any]:
+def same(args: list[Any], like: np.dtype[Any]) -> list[Any]:
     """Bring Python numbers to the dtype of the arrays they meet (`like` if none), so that numpy never widens."""
     array = next((a for a in reversed(args) if isinstance(a, (np.ndarray, np.generic))), None)
     if array is not None:

@@ -14,7 +14,7 @@ from .dim import Dim, DynamicDimension, Sym, bounds, product, substitute
 from .dtype import DType
 from .errors import ShapeError, UnrankedError
 
-__all__ = ["AnyShape", "OptionalShape", "SequenceShape", "Shape", "TupleShape", "matches"]
+__all__ = ["AnyShape", "OptionalShape", "SequenceShape", "Shape", "TupleShape", "matches", "row_major"]
 
 MAX_RANK: Final = 64  # what numpy can hold
 MAX_BYTES: Final = 1 << 46  # no tensor of ours is larger; catches overflowing products of extents

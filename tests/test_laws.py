@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import re
 import subprocess
@@ -118,3 +119,26 @@ def test_the_environment_is_read_in_one_place():
         if re.search(r"\bos\.(environ|getenv)\b", p.read_text()) and "driver" not in p.parts
     }
     assert readers == {"settings.py"}
+
+
+REPOSITORY = CORE.parent
+OUTSIDE = [
+    p
+    for folder in ("plugins", "conformance", "examples")
+    for p in sorted((REPOSITORY / folder).rglob("*.py"))
+    if "tests" not in p.relative_to(REPOSITORY).parts
+]
+
+
+@pytest.mark.skipif(not OUTSIDE, reason="the plugins' sources are not here")
+def test_plugins_import_public_names_alone():
+    """What a module of the core lists in ``__all__`` is public; a stranger's plugin can do what ours do."""
+    wrong = []
+    for path in OUTSIDE:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "mgx_core":
+                public = getattr(importlib.import_module(str(node.module)), "__all__", ())
+                wrong += [f"{path}: {node.module}.{a.name}" for a in node.names if a.name not in public]
+            elif isinstance(node, ast.Import):
+                wrong += [f"{path}: {a.name}" for a in node.names if a.name.startswith("mgx_core.")]
+    assert wrong == []

@@ -13,7 +13,7 @@ from ..shape import AnyShape, Shape, TupleShape
 from .builtin import Literal, Param, Return, Undefined
 from .instruction import Instruction, infer_shape
 
-__all__ = ["Module"]
+__all__ = ["Module", "nested"]
 
 
 class Module:

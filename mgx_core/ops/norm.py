@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..ir.instruction import Instruction
     from ..rewrite import Builder
 
-__all__ = ["GroupNorm", "InstanceNorm", "LayerNorm", "Lrn", "RmsNorm"]
+__all__ = ["GroupNorm", "InstanceNorm", "LayerNorm", "Lrn", "Parts", "RmsNorm"]
 
 
 def floats(x: Shape, least: int, *factors: Shape | None) -> None:

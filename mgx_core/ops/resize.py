@@ -19,7 +19,7 @@ from ..shape import Shape
 from .axes import normalize_all
 from .sample import cubic_weights
 
-__all__ = ["Resize"]
+__all__ = ["Axis", "Resize"]
 
 
 class Axis(NamedTuple):

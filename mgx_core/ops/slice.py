@@ -15,7 +15,7 @@ from ..shape import AnyShape, Shape, TupleShape
 from .axes import normalize, normalize_all
 from .extents import index_operand, merge, scalar_operand, vector_length, whole
 
-__all__ = ["ScanSlice", "Slice", "Split", "Step", "clip"]
+__all__ = ["FAR", "ScanSlice", "Slice", "Split", "Step", "clip"]
 
 FAR: Final = (1 << 31) - 1  # the least position that programs write to mean "to the end"
 

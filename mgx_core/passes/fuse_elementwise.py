@@ -11,7 +11,7 @@ from ..operation import Pointwise
 from ..shape import Shape
 from .outline import Names, is_view, outline, through_views
 
-__all__ = ["FuseElementwise"]
+__all__ = ["REDUCTIONS", "FuseElementwise"]
 
 REDUCTIONS = frozenset({"reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"})
 

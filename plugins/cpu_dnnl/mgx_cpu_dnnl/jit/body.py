@@ -12,7 +12,7 @@ from mgx_core.dtype import DType
 from mgx_core.ir.instruction import Instruction
 from mgx_core.ir.module import Module
 from mgx_core.operation import Pointwise
-from mgx_core.scalar import NUMPY, PRIMITIVES, Attr, Call, Cast, Const, Expr, Input, _same, fold
+from mgx_core.scalar import NUMPY, PRIMITIVES, Attr, Call, Cast, Const, Expr, Input, fold, same
 from mgx_core.shape import Shape
 
 from .graph import Graph, Node
@@ -207,7 +207,7 @@ def _expression(
         if not any(isinstance(a, Node) for a in args):
             given = 1 if e.primitive == "where" else 0
             with np.errstate(all="ignore"):
-                value = NUMPY[e.primitive](*args[:given], *_same(args[given:], like.numpy))
+                value = NUMPY[e.primitive](*args[:given], *same(args[given:], like.numpy))
             return graph.const(np.asarray(value).item(), dt.of(np.asarray(value).dtype))
         choices = args[1:] if e.primitive == "where" else args
         known = next((a for a in reversed(choices) if isinstance(a, Node)), None)
