@@ -59,6 +59,9 @@ def convolve(e: Emitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None)
     if 0 in lens or 0 in x.lens:
         raise Declined("an extent is 0")
     x = as_channels_last(e, x)
+    if w.shape.broadcasted():  # oneDNN's weights do not repeat
+        array = e.constant(w)
+        w = e.copy(w) if array is None else e.literal(array)
     window = w.lens[2:]
     strides = per_axis(op.stride, len(window), "stride")
     dilations = per_axis(op.dilation, len(window), "dilation")
