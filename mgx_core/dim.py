@@ -7,6 +7,7 @@ by interval arithmetic on the bounds, or left open (`compare` gives None).
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
@@ -346,8 +347,30 @@ def broadcast(a: Dim, b: Dim) -> Dim:
         if not may_equal(open_, 1) and not may_equal(a, b):
             raise ShapeError(f"extents {a} and {b} do not broadcast")
         return fixed
-    left, right = sorted((a, b), key=repr)
-    return _atom(_Call("broadcast", (left, right)))
+    parts = {*_broadcast_parts(a), *_broadcast_parts(b)}
+    kept = sorted((d for d in parts if not any(_implied(d, other) for other in parts)), key=repr)
+    return functools.reduce(lambda left, right: _atom(_Call("broadcast", (left, right))), kept)
+
+
+def _broadcast_parts(d: Dim) -> Iterable[Dim]:
+    """The extents that were broadcast against each other to give this one."""
+    call = _call_of(d, "broadcast")
+    return (d,) if call is None else (part for arg in call.args for part in _broadcast_parts(arg))
+
+
+def _implied(d: Dim, other: Dim) -> bool:
+    """Whether `d` adds nothing to a broadcast with `other`: min(n, c) against n is n, or 1, or no broadcast at all (c > 0)."""
+    call = _call_of(d, "min")
+    return call is not None and other in call.args and all(a == other or bounds(a)[0] > 0 for a in call.args)
+
+
+def _call_of(d: Dim, function: str) -> _Call | None:
+    """The call that an extent is, if it is nothing but one of this function."""
+    if isinstance(d, Sym) and d.is_atom:
+        atom = d.terms[0][0][0]
+        if isinstance(atom, _Call) and atom.function == function:
+            return atom
+    return None
 
 
 def _bounds_call(call: _Call) -> tuple[int, int]:

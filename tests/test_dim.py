@@ -167,6 +167,18 @@ def test_broadcast_of_extents():
     assert dim.broadcast(b, far) == far
 
 
+def test_broadcasts_of_broadcasts():
+    a, b, d = ATOMS["a"], ATOMS["b"], dim.symbol("d")
+    joined = dim.broadcast(a, b)
+    assert dim.broadcast(joined, a) == dim.broadcast(b, joined) == joined
+    assert dim.broadcast(dim.broadcast(a, d), b) == dim.broadcast(a, dim.broadcast(d, b))
+    assert dim.broadcast(dim.minimum(32, d), d) == d  # where d is larger than 32, they do not broadcast
+    assert dim.broadcast(dim.broadcast(dim.minimum(32, d), a), d) == dim.broadcast(a, d)
+    low = dim.minimum(a, d)  # a can be 0, and then 0 against d = 1 is 0
+    assert dim.broadcast(low, d) != d
+    assert dim.parse(str(dim.broadcast(joined, d)), {"a": a, "b": b, "d": d}) == dim.broadcast(joined, d)
+
+
 def test_truncating_division():
     a, b = ATOMS["a"], ATOMS["b"]
     assert [dim.trunc_div(x, y) for x, y in ((7, 2), (-7, 2), (7, -2), (-7, -2))] == [3, -3, -3, 3]
