@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 from .errors import MgxError, PassError
 from .ir.module import Module, nested
 from .ir.verify import verify
+from .tally import RuleCount
 
 __all__ = ["STAGES", "Pass", "PassRecord", "Pipeline", "Stage"]
 
@@ -18,7 +19,10 @@ STAGES = ("normalize", "simplify", "legalize", "fuse", "lower", "plan")
 
 @runtime_checkable
 class Pass(Protocol):
-    """Something that edits a module: usually a frozen dataclass whose fields are its options."""
+    """Something that edits a module: usually a frozen dataclass whose fields are its options.
+
+    A pass of rules may have a `tally` (`mgx_core.tally.Tally`), which its record takes over.
+    """
 
     @property
     def name(self) -> str: ...
@@ -43,7 +47,10 @@ class Stage:
 
 @dataclass
 class PassRecord:
-    """One pass as it ran: seconds, whether it changed something, instructions before and after (nested modules included)."""
+    """One pass as it ran: seconds, whether it changed something, instructions before and after (nested modules included).
+
+    rules: what its rules did, for passes that count.
+    """
 
     stage: str
     name: str
@@ -51,6 +58,10 @@ class PassRecord:
     changed: bool
     before: int
     after: int
+    rules: tuple[RuleCount, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.rules = tuple(RuleCount(*r) for r in self.rules)
 
 
 @dataclass
@@ -78,6 +89,9 @@ class Pipeline:
 
     def _run_pass(self, stage: Stage, one: Pass, module: Module) -> None:
         before = size(module)
+        tally = getattr(one, "tally", None)
+        if tally is not None:
+            tally.clear()
         start = time.perf_counter()
         try:
             changed = one.apply(module)
@@ -89,9 +103,9 @@ class Pipeline:
             ) from error
         if changed:
             module.sweep()
-        self.records.append(
-            PassRecord(stage.name, one.name, time.perf_counter() - start, changed, before, size(module))
-        )
+        seconds = time.perf_counter() - start
+        rules = () if tally is None else tally.counts()
+        self.records.append(PassRecord(stage.name, one.name, seconds, changed, before, size(module), rules))
         if self.validate:
             wrong = verify(module)
             if wrong:

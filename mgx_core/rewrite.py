@@ -7,7 +7,7 @@ counts, and looks again only where something changed.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +18,7 @@ from .ir.module import Module, learn_symbols, nested, same_type
 from .kernel import No
 from .operation import Operation
 from .shape import AnyShape
+from .tally import Refusal, Tally
 
 __all__ = ["EXACT", "RANGE", "ROUNDING", "Builder", "Refusal", "Rewriter", "Rule", "Rules", "found_extents", "put_in"]
 
@@ -93,25 +94,10 @@ class Rules:
         return Rules(self.name, [*self.rules, *other.rules])
 
 
-class Refusal(NamedTuple):
-    """Where a rule of the right shape did not fire, and why."""
-
-    rule: str
-    op: Operation
-    inputs: tuple[str, ...]
-    result: AnyShape
-    sources: tuple[str, ...]
-    why: str
-
-    @property
-    def instruction(self) -> str:
-        """The instruction's text, as it was."""
-        return f"{self.op!r}({', '.join(self.inputs)}) -> {self.result}"
-
-
 class Rewriter:
     """Applies rules to a fixed point with a worklist.
 
+    What fired and what was refused is kept in `tally`, each instruction with what a rule last said of it.
     limit: rewrites allowed per instruction of the module before the rules are taken to be circling.
     Errors: PassError if a rule changes a result's type or the rules circle.
     """
@@ -121,8 +107,8 @@ class Rewriter:
         self.by_root: dict[type[Operation], tuple[Rule, ...]] = {}
         self.name = rules.name
         self.limit = limit
-        self.fired: Counter[str] = Counter()
-        self.refusals: list[Refusal] = []
+        self.tally = Tally()
+        self._refused: dict[Instruction, dict[str, Refusal]] = {}
 
     def apply(self, module: Module) -> bool:
         """Rewrite a module and those nested in it; whether anything changed."""
@@ -163,6 +149,9 @@ class Rewriter:
                         pending.append(near)
                 self._sweep(module, ins)
                 break
+        for last in self._refused.values():
+            self.tally.refusals.extend(last.values())
+        self._refused.clear()
         return changed
 
     def _try(self, rule: Rule, module: Module, ins: Instruction, builder: Builder) -> Instruction | None:
@@ -170,10 +159,12 @@ class Rewriter:
             new = rule.function(ins, builder)
         except MgxError as error:
             raise error.located(f"rule {rule.name!r} on {ins!r}") from None
+        if ins in self._refused:
+            self._refused[ins].pop(rule.name, None)
         if isinstance(new, Instruction) and new is not ins:
             if not same_type(ins.result, new.result):
                 raise PassError(f"rule {rule.name!r} turns {ins!r} into {new!r}: the result's type would change")
-            self.fired[rule.name] += 1
+            self.tally.fired[rule.name] += 1
             if ins.sources:
                 for made in {*builder.made, new}:
                     if not made.is_param and not made.is_literal:
@@ -183,8 +174,7 @@ class Rewriter:
                 put_in(module, found_extents(ins.result, new.result))
             return new
         if isinstance(new, No):
-            names = tuple(i.op.name for i in ins.inputs)
-            self.refusals.append(Refusal(rule.name, ins.op, names, ins.result, ins.sources, new.why))
+            self._refused.setdefault(ins, {})[rule.name] = Refusal.at(rule.name, ins, new.why)
         if builder.made:
             for made in reversed(builder.made):
                 if not made._users and made.parent is not None:
@@ -204,6 +194,7 @@ class Rewriter:
             if owner is not module:
                 continue
             module.remove(dead)
+            self.tally.refusals.extend(self._refused.pop(dead, {}).values())
             stack.extend(inputs)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from dataclasses import dataclass
 
 import pytest
@@ -10,8 +12,9 @@ from mgx_core.errors import PassError, ShapeError
 from mgx_core.ir.module import Module
 from mgx_core.ir.parser import parse_module
 from mgx_core.ops import STANDARD
-from mgx_core.pipeline import Pass, Pipeline, Stage, size
+from mgx_core.pipeline import Pass, PassRecord, Pipeline, Stage, size
 from mgx_core.shape import Shape
+from mgx_core.tally import RuleCount, Tally
 
 TEXT = """
     module main
@@ -118,3 +121,33 @@ def test_size_counts_nested_modules():
         STANDARD,
     )
     assert size(module) == 4
+
+
+def test_records_take_counts_over_and_survive_plain_data():
+    tally = Tally()
+    passes = (Swap("relu", "abs"), Counting(tally))
+    pipeline = Pipeline([Stage("s", passes)])
+    pipeline.run(parse_module(TEXT, STANDARD))
+    plain, counting = pipeline.records
+    assert plain.rules == ()
+    assert counting.rules == (RuleCount("b", 2, 0, ""), RuleCount("a", 0, 3, "often"))
+    assert tally.fired == {"b": 2}
+    for record in pipeline.records:
+        fields = json.loads(json.dumps(dataclasses.astuple(record)))
+        assert PassRecord(*fields) == record
+        assert PassRecord(*fields[:6]).rules == ()  # as files held them before passes counted
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Counts, whatever it is given."""
+
+    tally: Tally
+    name: str = "counting"
+
+    def apply(self, module: Module) -> bool:
+        ins = module.outputs[0]
+        self.tally.fired["b"] += 2
+        for why in ("often", "once", "often"):
+            self.tally.refuse("a", ins, why)
+        return False

@@ -66,7 +66,7 @@ module main
   %1 = relu(%x) -> float32[2]  # c, d
   @return(%1)"""
     )
-    assert rewriter.fired == {"neg-of-neg": 1, "relu-of-relu": 1}
+    assert rewriter.tally.fired == {"neg-of-neg": 1, "relu-of-relu": 1}
     assert not Rewriter(cancel()).apply(module)
 
 
@@ -110,10 +110,39 @@ def test_refusals_are_kept_with_their_reason_and_leave_no_trace():
     module, rewriter, changed = rewritten(CHAIN, rules)
     assert not changed
     assert module.text() == CHAIN
-    assert [(r.rule, r.instruction, r.sources, r.why) for r in rewriter.refusals] == [
+    assert [(r.rule, r.instruction, r.sources, r.why) for r in rewriter.tally.refusals] == [
         ("not-today", "neg(@param) -> float32[2]", ("a",), "it rains"),
         ("not-today", "neg(neg) -> float32[2]", ("b",), "it rains"),
     ]
+
+
+def relus() -> Rules:
+    return Rules("relus", [r for r in cancel().rules if r.name == "relu-of-relu"])
+
+
+def test_a_refusal_counts_once_for_each_instruction_with_the_last_word_on_it():
+    rules = relus()
+    said = []
+
+    @rules.on(Relu)
+    def talks(i, b):
+        said.append(i.users[0].name)
+        return No(f"{said[-1]} reads it")
+
+    _, rewriter, _ = rewritten(CHAIN, rules)
+    assert said == ["relu", "@return"]
+    assert rewriter.tally.counts() == (("relu-of-relu", 1, 0, ""), ("talks", 0, 1, "@return reads it"))
+
+
+def test_what_fires_at_last_was_not_refused():
+    rules = relus()
+
+    @rules.on(Relu)
+    def waits(i, b):
+        return No("not yet") if i.users[0].name == "relu" else i.inputs[0]
+
+    _, rewriter, _ = rewritten(CHAIN, rules)
+    assert rewriter.tally.counts() == (("relu-of-relu", 1, 0, ""), ("waits", 1, 0, ""))
 
 
 def test_a_rule_may_not_change_the_type():
@@ -172,7 +201,7 @@ def test_nested_modules_are_rewritten_and_their_results_stay():
     then, other = module.outputs[0].modules
     assert then.outputs == (module.parameters["x"],)
     assert [i.name for i in other] == ["relu", "@return"]
-    assert rewriter.fired.total() == 2
+    assert rewriter.tally.fired.total() == 2
 
 
 def test_several_roots_and_the_order_of_rules():

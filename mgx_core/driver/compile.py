@@ -83,7 +83,7 @@ def command(as_json: bool, page: Path | None, trace: Path | None, **given: Any) 
             "target": executable.target.name,
             "options": {k: getattr(executable.options, k) for k in executable.options.__dataclass_fields__},
             "seconds": seconds,
-            "passes": [vars(r) for r in records],
+            "passes": [{**vars(r), "rules": [c._asdict() for c in r.rules]} for r in records],
             "kernels": [{"op": p.op, "kernel": p.kernel, "place": p.place} for p in instance.placements],
             "host": declined,
             "memory": {"peak": instance.plan.peak, "lower_bound": instance.plan.lower_bound},
@@ -95,6 +95,14 @@ def command(as_json: bool, page: Path | None, trace: Path | None, **given: Any) 
         [(r.stage, r.name, f"{r.seconds * 1e3:.2f}", f"{r.before} -> {r.after}") for r in records],
         right=[2],
     )
+    counts = [c for r in records for c in r.rules]
+    if counts:
+        report.say("rules (read --why RULE tells each refusal)")
+        report.table(
+            ["rule", "fired", "refused", "most often because"],
+            [(c.rule, c.fired or "", c.refused or "", c.why) for c in counts],
+            right=[1, 2],
+        )
     report.say(f"{len(instance.placements)} kernels, {instance.plan.peak} bytes of memory for intermediate values")
     if declined:
         report.say(f"{len(declined)} on the host, because the target declined:")

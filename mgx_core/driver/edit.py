@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..ir.instruction import Instruction
     from ..ir.module import Module
     from ..program import Program
-    from ..rewrite import Refusal
+    from ..tally import Refusal
 
 __all__ = ["apply_passes", "known_passes", "prefix", "refusals", "steps", "trimmed"]
 
@@ -87,7 +87,7 @@ def apply_passes(program: Program, names: Sequence[str]) -> Program:
         name, _, given = text.partition(":")
         if name not in known:
             raise ParameterError(f"there is no pass {name!r}; there are {', '.join(sorted(known))}")
-        fields = {f.name for f in dataclasses.fields(known[name])} - {"name"}
+        fields = {f.name for f in dataclasses.fields(known[name]) if f.init} - {"name"}
         values: dict[str, Any] = {}
         for part in filter(None, given.split(",")):
             key, _, value = part.partition("=")
@@ -106,7 +106,7 @@ def apply_passes(program: Program, names: Sequence[str]) -> Program:
 
 
 def refusals(program: Program, rule: str) -> list[Refusal]:
-    """Where a rewriting rule of the usual passes was of the right shape and did not fire, and why.
+    """Where a rewriting rule or fusion of the usual passes was of the right shape and did not fire, and why.
 
     Errors: ParameterError for an unknown rule, listing what there is.
     """
@@ -115,9 +115,10 @@ def refusals(program: Program, rule: str) -> list[Refusal]:
     from ..pipeline import Pipeline
 
     usual = stages(None, None, CompileOptions())
-    rewriting = [p for stage in usual for p in stage.passes if hasattr(p, "refusals")]
-    names = {r.name for p in rewriting for r in getattr(getattr(p, "rules", None), "rules", ())}
-    if names and rule not in names:
+    counting: list[Any] = [p for stage in usual for p in stage.passes if hasattr(p, "tally")]
+    names = {r.name for p in counting for r in getattr(getattr(p, "rules", None), "rules", ())}
+    names |= {p.name for p in counting if not hasattr(p, "rules")} | {"fuse-reductions"}
+    if rule not in names:
         raise ParameterError(f"there is no rule {rule!r}; there are {', '.join(sorted(names))}")
     Pipeline(usual).run(program.clone().get_main_module())
-    return [found for p in rewriting for found in p.refusals if found.rule == rule]
+    return [found for p in counting for found in p.tally.refusals if found.rule == rule]

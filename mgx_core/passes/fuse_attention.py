@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..operation import Pointwise
+from ..tally import Tally
 from .outline import Names, is_view, outline, through_views
 
 __all__ = ["FuseAttention"]
@@ -21,6 +22,7 @@ class FuseAttention:
     """
 
     name: str = "fuse-attention"
+    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
         names = Names([m.name for m in nested(module)])
@@ -29,24 +31,30 @@ class FuseAttention:
             for ins in list(inner):
                 if ins.parent is inner and ins.op.name == "softmax":
                     members = self._match(ins)
-                    if members is not None:
+                    if isinstance(members, str):
+                        self.tally.refuse(self.name, ins, members)
+                    else:
                         self._build(inner, members, names)
+                        self.tally.fired[self.name] += 1
                         changed = True
         return changed
 
-    def _match(self, softmax: Instruction) -> list[Instruction] | None:
+    def _match(self, softmax: Instruction) -> list[Instruction] | str:
+        """What a group around a softmax would hold, or why there is none."""
         rank = softmax.shape.rank
         if getattr(softmax.op, "axis", -1) % rank != rank - 1:
-            return None
+            return "the softmax is not along the last axis"
         above = self._above(softmax)
+        if above is None:
+            return "no dot leads to the softmax through work on elements alone"
         below = self._below(softmax)
-        if above is None or below is None:
-            return None
+        if below is None:
+            return "the weights do not go into the left side of one dot through work on elements alone"
         members = [*above, softmax, *below]
         inside = set(members)
         for member in members[:-1]:
             if any(not _inside(u, inside) for u in member.users):
-                return None
+                return f"the result of {member.op.name} is read elsewhere too"
         return members
 
     def _above(self, softmax: Instruction) -> list[Instruction] | None:

@@ -9,11 +9,16 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..operation import Pointwise
 from ..shape import Shape
+from ..tally import Tally
 from .outline import Names, is_view, outline, through_views
 
 __all__ = ["REDUCTIONS", "FuseElementwise"]
 
+ELEMENTWISE, REDUCTION = "fuse-elementwise", "fuse-reductions"
 REDUCTIONS = frozenset({"reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"})
+FULL = "the group is full"
+EXTENTS = "the group runs over other extents"
+AXES = "the group reduces other axes"
 
 
 @dataclass
@@ -45,6 +50,7 @@ class FuseElementwise:
     most: int = 96
     inputs: int = 24
     name: str = "fuse-elementwise"
+    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
         names = Names([m.name for m in nested(module)])
@@ -73,6 +79,7 @@ class _Fusion:
         for cluster in self.clusters:
             if cluster.members:
                 self._build(cluster)
+                self.options.tally.fired[ELEMENTWISE if cluster.axes is None else REDUCTION] += 1
         return any(c.members for c in self.clusters)
 
     def _pointwise(self, ins: Instruction) -> None:
@@ -82,13 +89,15 @@ class _Fusion:
         joined: _Cluster | None = None
         for i in ins.inputs:
             cluster = self.of.get(through_views(i))
-            if cluster is None or cluster is joined or not self._admits(cluster, ins, dims, i):
+            if cluster is None or cluster is joined:
                 continue
-            if joined is None:
-                if self._free(cluster, ins):
-                    joined = cluster
-            elif self._mergeable(joined, cluster, ins):
-                joined = self._merge(joined, cluster)
+            wrong = self._unfit(cluster, ins, dims, i)
+            if not wrong:
+                wrong = self._blocked(cluster, ins) if joined is None else self._apart(joined, cluster, ins)
+            if wrong:
+                self.options.tally.refuse(ELEMENTWISE if cluster.axes is None else REDUCTION, ins, wrong)
+            else:
+                joined = cluster if joined is None else self._merge(joined, cluster)
         if joined is None:
             joined = _Cluster(dims)
             self.clusters.append(joined)
@@ -97,14 +106,15 @@ class _Fusion:
         joined.members.append(ins)
         self.of[ins] = joined
 
-    def _admits(self, cluster: _Cluster, ins: Instruction, dims: tuple[Dim, ...], read: Instruction) -> bool:
-        """Whether extents allow `ins` to run in the cluster's loop."""
+    def _unfit(self, cluster: _Cluster, ins: Instruction, dims: tuple[Dim, ...], read: Instruction) -> str:
+        """Why `ins` cannot run in the cluster's loop; empty if it can."""
         if len(cluster.members) >= self.options.most:
-            return False
+            return FULL
         if dims == cluster.dims:
-            source = through_views(read)
-            return source.shape.dims in (cluster.dims, cluster.reduced)
-        return dims == cluster.reduced and read.shape.dims == dims and not is_view(read)
+            good = through_views(read).shape.dims in (cluster.dims, cluster.reduced)
+        else:
+            good = dims == cluster.reduced and read.shape.dims == dims and not is_view(read)
+        return "" if good else EXTENTS
 
     def _reduction(self, ins: Instruction) -> None:
         dims = ins.inputs[0].shape.dims
@@ -113,15 +123,19 @@ class _Fusion:
             return
         source = through_views(ins.inputs[0])
         cluster = self.of.get(source)
-        fits = (
-            cluster is not None
-            and cluster.dims == dims
-            and cluster.axes in (None, axes)
-            and source.shape.dims in (cluster.dims, cluster.reduced)
-            and len(cluster.members) < self.options.most
-            and self._free(cluster, ins)
-        )
-        if cluster is None or not fits:
+        wrong = ""
+        if cluster is not None:
+            if len(cluster.members) >= self.options.most:
+                wrong = FULL
+            elif cluster.dims != dims or source.shape.dims not in (cluster.dims, cluster.reduced):
+                wrong = EXTENTS
+            elif cluster.axes not in (None, axes):
+                wrong = AXES
+            else:
+                wrong = self._blocked(cluster, ins)
+            if wrong:
+                self.options.tally.refuse(REDUCTION, ins, wrong)
+        if cluster is None or wrong:
             cluster = self._sibling(ins, dims, axes)
         cluster.axes = axes
         cluster.members.append(ins)
@@ -137,19 +151,22 @@ class _Fusion:
                 and other.axes == axes
                 and other.dims == dims
                 and len(other.members) < self.options.most
-                and self._free(other, ins)
+                and not self._blocked(other, ins)
             ):
                 return other
         made = _Cluster(dims)
         self.clusters.append(made)
         return made
 
-    def _mergeable(self, one: _Cluster, other: _Cluster, ins: Instruction) -> bool:
+    def _apart(self, one: _Cluster, other: _Cluster, ins: Instruction) -> str:
+        """Why two clusters cannot be one at `ins`; empty if they can."""
         if one.axes is not None and other.axes is not None and one.axes != other.axes:
-            return False
-        if one.dims != other.dims or len(one.members) + len(other.members) >= self.options.most:
-            return False
-        return self._free(other, ins) and self._free(one, ins)
+            return AXES
+        if one.dims != other.dims:
+            return EXTENTS
+        if len(one.members) + len(other.members) >= self.options.most:
+            return FULL
+        return self._blocked(other, ins) or self._blocked(one, ins)
 
     def _merge(self, one: _Cluster, other: _Cluster) -> _Cluster:
         one.axes = one.axes or other.axes
@@ -159,26 +176,26 @@ class _Fusion:
         other.members = []
         return one
 
-    def _free(self, cluster: _Cluster, ins: Instruction) -> bool:
-        """Whether the cluster may run at `ins`: nothing outside it that comes before `ins` reads a member."""
+    def _blocked(self, cluster: _Cluster, ins: Instruction) -> str:
+        """Why the cluster may not run at `ins`, as where something outside it that comes before `ins` reads a member."""
         here = self.position[ins]
         inside = set(cluster.members)
         reads = {through_views(i) for m in (*cluster.members, ins) for i in m.inputs} - inside
         if len(reads) > self.options.inputs:
-            return False
+            return f"the group would read more than {self.options.inputs} values"
         stack = [u for m in cluster.members for u in m.users]
         while stack:
             user = stack.pop()
             if user in inside or user is ins:
                 continue
             if user.parent is not self.module:
-                return False
+                return "a nested module reads a member of the group"
             if is_view(user):
                 stack.extend(user.users)
                 continue
             if self.position[user] < here:
-                return False
-        return True
+                return f"{user.op.name}, which comes before, reads a member of the group"
+        return ""
 
     def _build(self, cluster: _Cluster) -> None:
         from ..ops.control import FusedReduce, PointwiseGroup

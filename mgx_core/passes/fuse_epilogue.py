@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
+from ..tally import Tally
 from .outline import Names, outline
 
 __all__ = ["FuseEpilogue"]
@@ -25,6 +26,7 @@ class FuseEpilogue:
 
     anchors: frozenset[str] = ANCHORS
     name: str = "fuse-epilogue"
+    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
         names = Names([m.name for m in nested(module)])
@@ -42,26 +44,31 @@ class FuseEpilogue:
         best: list[Instruction] = []
         for i in ins.inputs:
             chain = self._chain(i, ins)
-            if chain and (not best or position[chain[0]] > position[best[0]]):
+            if isinstance(chain, str):
+                self.tally.refuse(self.name, ins, chain)
+            elif chain and (not best or position[chain[0]] > position[best[0]]):
                 best = chain
         if not best or ins._next is None:
             return False
+        self.tally.fired[self.name] += 1
         tag = best[0].op.name
         made = outline(module, [*best, ins], lambda: Group(tag=tag), names.fresh(tag), ins._next)
         position[made] = position[ins]
         return True
 
-    def _chain(self, read: Instruction, reader: Instruction) -> list[Instruction]:
-        """The anchor and the reshapes up to `read`, all read by nothing else."""
+    def _chain(self, read: Instruction, reader: Instruction) -> list[Instruction] | str:
+        """The anchor and the reshapes up to `read`, all read by nothing else; why not, or nothing if there is no anchor."""
         chain: list[Instruction] = []
         at, user = read, reader
         while at.op.name in RESHAPES and len(at.inputs) == 1 and at.users == (user,):
             chain.insert(0, at)
             at, user = at.inputs[0], at
-        if at.op.name not in self.anchors or at.users != (user,) or user.inputs.count(at) != 1:
+        if at.op.name not in self.anchors:
             return []
+        if at.users != (user,) or user.inputs.count(at) != 1:
+            return f"the {at.op.name} is read elsewhere too"
         body = reader.modules[0]
         full = [o.shape.dims for o in body.outputs]
         if any(dims != read.shape.dims for dims in full):
-            return []
+            return f"the work's results have other extents than the {at.op.name}"
         return [at, *chain]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from ..dim import Dim
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..operation import Operation
+from ..tally import Tally
 
 __all__ = ["FuseHorizontal"]
 
@@ -34,6 +35,7 @@ class FuseHorizontal:
 
     most: int = 1 << 15
     name: str = "fuse-horizontal"
+    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
         changed = False
@@ -49,8 +51,13 @@ class FuseHorizontal:
             return False
         found = [p for p in (_product(d) for d in dots if d.inputs[1] is not shared) if p is not None]
         found = [p for p in found if p.weight.dtype == found[0].weight.dtype and len(p.weight) == len(found[0].weight)]
-        if len(found) < 2 or sum(p.weight.shape[1] for p in found) > self.most:
+        if len(found) < 2:
+            self.tally.refuse(self.name, dots[0], "no two of the right sides are constant matrices of one type")
             return False
+        if sum(p.weight.shape[1] for p in found) > self.most:
+            self.tally.refuse(self.name, dots[0], f"the joined product would have more than {self.most} columns")
+            return False
+        self.tally.fired[self.name] += 1
         if any(p.bias is None for p in found):
             found = [p._replace(result=p.dot, bias=None) for p in found]
         order = {ins: n for n, ins in enumerate(module)}

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 from ..ir.module import Module
-from ..rewrite import Refusal, Rewriter, Rules
+from ..rewrite import Rewriter, Rules
+from ..tally import Tally
 
 __all__ = ["Rewrite"]
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Runs a set of rules; what fired and what was refused is kept for reports.
+    """Runs a set of rules; what fired and what was refused is kept in `tally`.
 
     off: names of rules to leave out.
     """
 
     rules: Rules
     off: frozenset[str] = frozenset()
-    fired: Counter[str] = field(default_factory=Counter)
-    refusals: list[Refusal] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -30,6 +29,6 @@ class Rewrite:
     def apply(self, module: Module) -> bool:
         rewriter = Rewriter(self.rules.without(self.off) if self.off else self.rules)
         changed = rewriter.apply(module)
-        self.fired.update(rewriter.fired)
-        self.refusals.extend(rewriter.refusals)
+        self.tally.fired.update(rewriter.tally.fired)
+        self.tally.refusals.extend(rewriter.tally.refusals)
         return changed

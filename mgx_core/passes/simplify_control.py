@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..dim import Dim
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.control import GetTupleElem, If
 from ..rewrite import found_extents, put_in
+from ..tally import Tally
 from .constants import aligned
 
 __all__ = ["InlineBranches"]
@@ -19,22 +20,29 @@ class InlineBranches:
     """Puts the branch that an `if` with a constant condition takes in its place."""
 
     name: str = "inline-branches"
+    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
         changed = False
         for inner in list(nested(module)):
             for ins in list(inner):
                 if ins.parent is inner and isinstance(ins.op, If):
-                    changed |= self._inline(inner, ins)
+                    wrong = self._inline(inner, ins)
+                    if wrong:
+                        self.tally.refuse(self.name, ins, wrong)
+                    else:
+                        self.tally.fired[self.name] += 1
+                        changed = True
         return changed
 
-    def _inline(self, module: Module, ins: Instruction) -> bool:
+    def _inline(self, module: Module, ins: Instruction) -> str:
+        """Why not; empty once it is done."""
         condition = aligned(ins.inputs[0])
         if condition is None or condition.size != 1:
-            return False
+            return "the condition is not known before running"
         items = ins.users
         if not all(isinstance(u.op, GetTupleElem) for u in items):
-            return False
+            return "its results are read as a whole"
         branch = ins.modules[0 if condition.reshape(()) else 1]
         results = module.inline(branch, [], before=ins)
         symbols: dict[str, Dim] = {}
@@ -47,4 +55,4 @@ class InlineBranches:
             parent.remove(item)
         module.remove(ins)
         put_in(module, symbols)
-        return True
+        return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ..ops.index import Gather
 from ..ops.pointwise import Add, Where
 from ..ops.reshape import Reshape
 from ..ops.slice import Slice
+from ..tally import Tally
 from .constants import aligned, along
 
 __all__ = ["JoinConvolutions", "JoinGathers"]
@@ -52,6 +53,7 @@ class JoinConvolutions:
 
     most: int = 512
     name: str = "join-convolutions"
+    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
         changed = False
@@ -75,9 +77,14 @@ class JoinConvolutions:
                     groups.setdefault((user.op, w.shape.dims[1:]), []).append(user)
         changed = False
         for found in groups.values():
-            if len(found) > 1 and sum(int(c.shape.dims[1]) for c in found) <= self.most:
-                self._build(module, found)
-                changed = True
+            if len(found) < 2:
+                continue
+            if sum(int(c.shape.dims[1]) for c in found) > self.most:
+                self.tally.refuse(self.name, found[0], f"the joined result would have more than {self.most} channels")
+                continue
+            self._build(module, found)
+            self.tally.fired[self.name] += 1
+            changed = True
         return changed
 
     def _build(self, module: Module, found: list[Instruction]) -> None:
@@ -127,6 +134,7 @@ class JoinGathers:
 
     least: int = 4
     name: str = "join-gathers"
+    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
         changed = False
@@ -141,9 +149,12 @@ class JoinGathers:
                 key = (table.shape.dtype, table.shape.dims[1:], ins.inputs[1].shape.dtype)
                 groups.setdefault(key, []).append(ins)
             for found in groups.values():
-                if len(found) >= self.least:
-                    self._build(inner, found)
-                    changed = True
+                if len(found) < self.least:
+                    self.tally.refuse(self.name, found[0], f"fewer than {self.least} tables of one width")
+                    continue
+                self._build(inner, found)
+                self.tally.fired[self.name] += 1
+                changed = True
         return changed
 
     def _build(self, module: Module, found: list[Instruction]) -> None:

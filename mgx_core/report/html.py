@@ -16,7 +16,7 @@ from .launches import LaunchRow, launch_rows
 from .layers import FEW, drawn, layers_svg
 from .memory_picture import PICTURE, memory_svg, ratio_text
 from .style import PAGE, SCRIPT, VARIABLES
-from .tables import instruction_table, launch_table, option_table, plugin_table
+from .tables import instruction_table, launch_table, option_table, plugin_table, rule_table
 from .words import escaped, size_text, time_text, title
 
 if TYPE_CHECKING:
@@ -118,7 +118,11 @@ class _Page:
         if not self.records:
             return ""
         note = "Time of each pass, and instructions before and after it. Grey: nothing to do; orange: cut short."
-        return f'<p class="note">{note}</p>{passes_svg(self.records)}'
+        rules = rule_table(self.records)
+        fired = sum(c.fired for r in self.records for c in r.rules)
+        kinds = sum(1 for r in self.records for c in r.rules if c.fired)
+        heading = f'<h3>Rules</h3><p class="note">{kinds} rules fired, {fired} times in all.</p>' if rules else ""
+        return f'<p class="note">{note}</p>{passes_svg(self.records)}{heading}{rules}'
 
     def launched(self) -> str:
         if self.executable is None:

@@ -9,12 +9,14 @@ from typing import Any, Final
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..options import CompileOptions
+from ..pipeline import PassRecord
 from ..plugins import manager
 from .launches import LaunchRow
 from .words import attributes_text, escaped, kind, operation, shortened, title, value_names
 
-__all__ = ["ROWS", "instruction_table", "launch_table", "option_table", "plugin_table"]
+__all__ = ["ROWS", "instruction_table", "launch_table", "option_table", "plugin_table", "rule_table"]
 
+NONE: Final = "\u2013"
 ROWS: Final = 4000  # the most rows of one table: more make a page that no browser likes
 
 
@@ -24,14 +26,14 @@ def table(columns: Sequence[str], rows: Sequence[str], id: str = "", numbers: Se
     return f"<table{name}><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
-def searchable(columns: Sequence[str], rows: Sequence[str], id: str, what: str) -> str:
+def searchable(columns: Sequence[str], rows: Sequence[str], id: str, what: str, numbers: Sequence[int] = (0,)) -> str:
     """A table with a box that hides the rows without the words typed in."""
     shown = rows[:ROWS]
     note = f'<p class="note">The first {ROWS} of {len(rows)} {what}.</p>' if len(rows) > ROWS else ""
     box = (
         f'<input type="search" data-filter="{id}" placeholder="Search {len(shown)} {what}" aria-label="Search {what}">'
     )
-    return f'{box}{note}<div class="wrap">{table(columns, shown, id, (0,))}</div>'
+    return f'{box}{note}<div class="wrap">{table(columns, shown, id, numbers)}</div>'
 
 
 def sources_text(sources: Sequence[str]) -> str:
@@ -75,6 +77,18 @@ def _folded(module: Module) -> str:
     members = sum(1 for i in module if not (i.is_param or i.is_literal or i.is_return or i.is_absent))
     lines = escaped(shortened(module.text().rstrip("\n"), 20000))
     return f"<details><summary>{escaped(module.name)}: {members} operations</summary><pre>{lines}</pre></details>"
+
+
+def rule_table(records: Sequence[PassRecord]) -> str:
+    """Each rule that fired or refused: its pass, how often it fired, at how many places it refused, its commonest reason."""
+    rows = [
+        f'<tr><td class="n">{c.fired or NONE}</td><td><b>{escaped(c.rule)}</b></td><td class="soft">{escaped(r.name)}</td>'
+        f'<td class="n">{c.refused or NONE}</td><td>{escaped(c.why)}</td></tr>'
+        for r in records
+        for c in r.rules
+    ]
+    columns = ["fired", "rule", "pass", "refused", "most often because"]
+    return searchable(columns, rows, "rules-table", "rules", (0, 3)) if rows else ""
 
 
 def launch_table(launches: Sequence[LaunchRow]) -> str:

@@ -49,7 +49,13 @@ def chrome_trace(
                     break
                 alike += later.seconds
             events.append(_event(record.stage, "stage", COMPILE, at, alike, {}))
-        args = {"stage": record.stage, "changed": record.changed, "before": record.before, "after": record.after}
+        args: dict[str, Any] = {
+            "stage": record.stage,
+            "changed": record.changed,
+            "before": record.before,
+            "after": record.after,
+        }
+        args |= {"rules": {c.rule: c.fired for c in record.rules if c.fired}} if record.rules else {}
         events.append(_event(record.name, "pass", COMPILE, at, record.seconds, args))
         at += record.seconds
     for run in range(min(RUNS, max((len(t.seconds) for t in timings), default=0))):

@@ -97,6 +97,16 @@ def test_compile_reports(drive, drive_json, chain):
     assert "normalize" in text
 
 
+def test_compile_counts_rules(drive, drive_json, chain):
+    document = drive_json("compile", chain("neg neg relu relu"), "--target", "wrong")
+    (simplify,) = [p for p in document["passes"] if p["name"] == "simplify"]
+    fired = {c["rule"]: c["fired"] for c in simplify["rules"]}
+    assert fired["cancel-negations"] == 1
+    assert fired["apply-once"] == 1
+    lines = drive("compile", chain("neg neg relu relu"), "--target", "wrong").split("\n")
+    assert ["cancel-negations", "1"] in [line.split() for line in lines]
+
+
 def test_compile_names_what_the_target_declined(drive, drive_json, chain):
     document = drive_json("compile", chain("exp"), "--target", "wrong")
     (host,) = document["host"]

@@ -100,7 +100,7 @@ def rule_turns() -> Callable[..., None]:
     def check(name: str, before: str, after: str, rules: Rules = RULES) -> None:
         only = named(name, rules)
         done = Applied(before, only, fold=True)
-        assert done.rewriter.fired[name] > 0
+        assert done.rewriter.tally.fired[name] > 0
         assert done.text == after.strip("\n")
         done.compare(all(r.changes == EXACT for r in only.rules))
 
@@ -113,8 +113,8 @@ def rule_refuses() -> Callable[..., None]:
 
     def check(name: str, before: str, why: str, rules: Rules = RULES) -> None:
         done = Applied(before, named(name, rules))
-        assert not done.rewriter.fired
-        assert why in {r.why for r in done.rewriter.refusals}
+        assert not done.rewriter.tally.fired
+        assert why in {r.why for r in done.rewriter.tally.refusals}
 
     return check
 

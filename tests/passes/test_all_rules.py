@@ -293,7 +293,7 @@ module main
     given = stages(None, None, CompileOptions())
     optimize = next(p for s in given for p in s.passes if p.name == "simplify")
     optimize.apply(module)
-    (found,) = optimize.refusals
+    (found,) = optimize.tally.refusals
     assert (found.rule, found.sources) == ("product-with-zero", ("node",))
     assert re.fullmatch(r"mul\(@param, @literal\) -> float32\[2\]", found.instruction)
 

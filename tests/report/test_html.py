@@ -77,6 +77,11 @@ def test_a_compiled_program(program, target, tmp_path):
     for record in (*made.executable.records, *instance.records):
         assert record.name in page.sections["stages"]
         assert f"{record.before} \u2192 {record.after}" in page.sections["stages"]
+    counts = [c for r in made.executable.records for c in r.rules]
+    assert {c.rule for c in counts if c.fired} >= {"fuse-elementwise", "fuse-epilogue"}
+    for count in counts:
+        assert f"|{count.rule}|" in page.sections["stages"]
+        assert count.why in page.sections["stages"]
     launches = page.sections["launches"]
     assert "fast argmax" in launches
     assert "reference topk" in launches

@@ -1,0 +1,288 @@
+"""The passes that make groups, join products and spell ops out: text before, text after, counts, and the same numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from mgx_core.ir.parser import parse_module
+from mgx_core.ir.verify import verify
+from mgx_core.ops import STANDARD
+from mgx_core.passes.expand_composites import ExpandComposites
+from mgx_core.passes.fuse_attention import FuseAttention
+from mgx_core.passes.fuse_elementwise import FuseElementwise
+from mgx_core.passes.fuse_epilogue import FuseEpilogue
+from mgx_core.passes.fuse_horizontal import FuseHorizontal
+from mgx_core.passes.settle_extents import SettleExtents
+from mgx_core.pipeline import Pipeline, Stage
+
+CASES = [
+    (
+        "attention",
+        (FuseAttention(),),
+        """\
+  %q = @param["q"] -> float32[2, 3, 4]
+  %k = @param["k"] -> float32[2, 4, 5]
+  %v = @param["v"] -> float32[2, 5, 4]
+  %m = @param["m"] -> float32[2, 3, 5]
+  %1 = dot(%q, %k)
+  %2 = add(%1, %m)
+  %3 = softmax[axis=2](%2)
+  %4 = dot(%3, %v)
+  %5 = transpose[permutation=[1, 0, 2]](%4)
+  %6 = reshape[dims=[3, 8]](%5)
+  @return(%6)""",
+        """\
+  %q = @param["q"] -> float32[2, 3, 4]
+  %k = @param["k"] -> float32[2, 4, 5]
+  %v = @param["v"] -> float32[2, 5, 4]
+  %m = @param["m"] -> float32[2, 3, 5]
+  %1 = group[tag="attention"](%q, %k, %m, %v){attention_0} -> float32[3, 8]
+  @return(%1)
+module attention_0
+  %x0 = @param["x0"] -> float32[2, 3, 4]
+  %x1 = @param["x1"] -> float32[2, 4, 5]
+  %x2 = @param["x2"] -> float32[2, 3, 5]
+  %x3 = @param["x3"] -> float32[2, 5, 4]
+  %2 = dot(%x0, %x1) -> float32[2, 3, 5]
+  %3 = add(%2, %x2) -> float32[2, 3, 5]
+  %4 = softmax[axis=2](%3) -> float32[2, 3, 5]
+  %5 = dot(%4, %x3) -> float32[2, 3, 4]
+  %6 = transpose[permutation=[1, 0, 2]](%5) -> float32[3, 2, 4]
+  %7 = reshape[dims=[3, 8], allowzero=false](%6) -> float32[3, 8]
+  @return(%7)""",
+        [("fuse-attention", 1, 0, "")],
+    ),
+    (
+        "no_attention",
+        (FuseAttention(),),
+        """\
+  %q = @param["q"] -> float32[2, 3, 4]
+  %k = @param["k"] -> float32[2, 4, 5]
+  %1 = dot(%q, %k)
+  %2 = softmax[axis=1](%1)
+  %3 = softmax[axis=2](%1)
+  %4 = softmax[axis=2](%q)
+  @return(%2, %3, %4)""",
+        """\
+  %q = @param["q"] -> float32[2, 3, 4]
+  %k = @param["k"] -> float32[2, 4, 5]
+  %1 = dot(%q, %k) -> float32[2, 3, 5]
+  %2 = softmax[axis=1](%1) -> float32[2, 3, 5]
+  %3 = softmax[axis=2](%1) -> float32[2, 3, 5]
+  %4 = softmax[axis=2](%q) -> float32[2, 3, 4]
+  @return(%2, %3, %4)""",
+        [("fuse-attention", 0, 3, "the softmax is not along the last axis")],
+    ),
+    (
+        "reduction",
+        (FuseElementwise(),),
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %y = @param["y"] -> float32[2, 1]
+  %1 = exp(%x)
+  %2 = reduce_sum[axes=[1]](%1)
+  %3 = add(%2, %y)
+  %4 = multibroadcast[out_lens=[2, 3]](%3)
+  %5 = div(%1, %4)
+  @return(%5)""",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %y = @param["y"] -> float32[2, 1]
+  %1 = fused_reduce[axes=[1]](%x, %y){fused_reduce_0} -> float32[2, 3]
+  @return(%1)
+module fused_reduce_0
+  %x0 = @param["x0"] -> float32[2, 3]
+  %x1 = @param["x1"] -> float32[2, 1]
+  %2 = exp(%x0) -> float32[2, 3]
+  %3 = reduce_sum[axes=[1], noop_with_empty_axes=false](%2) -> float32[2, 1]
+  %4 = add(%3, %x1) -> float32[2, 1]
+  %5 = multibroadcast[out_lens=[2, 3]](%4) -> float32[2, 3]
+  %6 = div(%2, %5) -> float32[2, 3]
+  @return(%6)""",
+        [("fuse-reductions", 1, 0, "")],
+    ),
+    (
+        "kept_apart",
+        (FuseElementwise(),),
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %1 = exp(%x)
+  %2 = reduce_sum[axes=[1]](%1)
+  %3 = softmax[axis=1](%1)
+  %4 = reduce_max[axes=[0]](%1)
+  %5 = add(%1, %3)
+  @return(%2, %4, %5)""",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %1 = fused_reduce[axes=[1]](%x){fused_reduce_0} -> (float32[2, 3], float32[2, 1])
+  %2 = get_tuple_elem[index=0](%1) -> float32[2, 3]
+  %3 = get_tuple_elem[index=1](%1) -> float32[2, 1]
+  %4 = softmax[axis=1](%2) -> float32[2, 3]
+  %5 = fused_reduce[axes=[0]](%2){fused_reduce_1} -> float32[1, 3]
+  %6 = pointwise(%2, %4){pointwise_0} -> float32[2, 3]
+  @return(%3, %5, %6)
+module fused_reduce_0
+  %x0 = @param["x0"] -> float32[2, 3]
+  %7 = exp(%x0) -> float32[2, 3]
+  %8 = reduce_sum[axes=[1], noop_with_empty_axes=false](%7) -> float32[2, 1]
+  @return(%7, %8)
+module fused_reduce_1
+  %x0.2 = @param["x0"] -> float32[2, 3]
+  %9 = reduce_max[axes=[0], noop_with_empty_axes=false](%x0.2) -> float32[1, 3]
+  @return(%9)
+module pointwise_0
+  %x0.3 = @param["x0"] -> float32[2, 3]
+  %x1 = @param["x1"] -> float32[2, 3]
+  %10 = add(%x0.3, %x1) -> float32[2, 3]
+  @return(%10)""",
+        [("fuse-reductions", 2, 2, "the group reduces other axes"), ("fuse-elementwise", 1, 0, "")],
+    ),
+    (
+        "epilogue",
+        (
+            FuseElementwise(),
+            FuseEpilogue(),
+        ),
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %w = @param["w"] -> float32[3, 4]
+  %b = @param["b"] -> float32[8]
+  %1 = dot(%x, %w)
+  %2 = reshape[dims=[8]](%1)
+  %3 = add(%2, %b)
+  %4 = relu(%3)
+  @return(%4)""",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %w = @param["w"] -> float32[3, 4]
+  %b = @param["b"] -> float32[8]
+  %1 = group[tag="dot"](%x, %w, %b){dot_0} -> float32[8]
+  @return(%1)
+module dot_0
+  %x0 = @param["x0"] -> float32[2, 3]
+  %x1 = @param["x1"] -> float32[3, 4]
+  %x2 = @param["x2"] -> float32[8]
+  %2 = dot(%x0, %x1) -> float32[2, 4]
+  %3 = reshape[dims=[8], allowzero=false](%2) -> float32[8]
+  %4 = pointwise(%3, %x2){pointwise_0} -> float32[8]
+  @return(%4)
+module pointwise_0
+  %x0.2 = @param["x0"] -> float32[8]
+  %x1.2 = @param["x1"] -> float32[8]
+  %5 = add(%x0.2, %x1.2) -> float32[8]
+  %6 = relu(%5) -> float32[8]
+  @return(%6)""",
+        [("fuse-elementwise", 1, 0, ""), ("fuse-epilogue", 1, 0, "")],
+    ),
+    (
+        "no_epilogue",
+        (
+            FuseElementwise(),
+            FuseEpilogue(),
+        ),
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %w = @param["w"] -> float32[3, 4]
+  %1 = dot(%x, %w)
+  %2 = relu(%1)
+  @return(%2, %1)""",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %w = @param["w"] -> float32[3, 4]
+  %1 = dot(%x, %w) -> float32[2, 4]
+  %2 = pointwise(%1){pointwise_0} -> float32[2, 4]
+  @return(%2, %1)
+module pointwise_0
+  %x0 = @param["x0"] -> float32[2, 4]
+  %3 = relu(%x0) -> float32[2, 4]
+  @return(%3)""",
+        [("fuse-elementwise", 1, 0, ""), ("fuse-epilogue", 0, 1, "the dot is read elsewhere too")],
+    ),
+    (
+        "horizontal",
+        (FuseHorizontal(),),
+        """\
+  %x = @param["x"] -> float32[2, 2]
+  %w = @literal(1.0, 2.0, 3.0, 4.0) -> float32[2, 2]
+  %v = @literal(5.0, 6.0) -> float32[2, 1]
+  %b = @literal(0.5, 1.5) -> float32[2]
+  %c = @literal(2.5) -> float32[1]
+  %1 = multibroadcast[out_lens=[2, 2]](%b)
+  %2 = multibroadcast[out_lens=[2, 1]](%c)
+  %3 = dot(%x, %w)
+  %4 = dot(%x, %v)
+  %5 = add(%3, %1)
+  %6 = add(%4, %2)
+  @return(%5, %6)""",
+        """\
+  %x = @param["x"] -> float32[2, 2]
+  %1 = @literal(1.0, 2.0, 5.0, 3.0, 4.0, 6.0) -> float32[2, 3]
+  %2 = dot(%x, %1) -> float32[2, 3]
+  %3 = @literal(0.5, 1.5, 2.5) -> float32[3]
+  %4 = multibroadcast[out_lens=[2, 3]](%3) -> float32[2, 3]
+  %5 = add(%2, %4) -> float32[2, 3]
+  %6 = slice[axes=[1], starts=[0], ends=[2], steps=[]](%5) -> float32[2, 2]
+  %7 = slice[axes=[1], starts=[2], ends=[3], steps=[]](%5) -> float32[2, 1]
+  @return(%6, %7)""",
+        [("fuse-horizontal", 1, 0, "")],
+    ),
+    (
+        "composite",
+        (ExpandComposites(frozenset({"logsoftmax"})),),
+        """\
+  %x = @param["x"] -> float32[2, 2]
+  %1 = logsoftmax[axis=1](%x)
+  @return(%1)""",
+        """\
+  %x = @param["x"] -> float32[2, 2]
+  %1 = reduce_max[axes=[1], noop_with_empty_axes=false](%x) -> float32[2, 1]
+  %2 = multibroadcast[out_lens=[2, 2]](%1) -> float32[2, 2]
+  %3 = sub(%x, %2) -> float32[2, 2]
+  %4 = exp(%3) -> float32[2, 2]
+  %5 = reduce_sum[axes=[1], noop_with_empty_axes=false](%4) -> float32[2, 1]
+  %6 = multibroadcast[out_lens=[2, 2]](%5) -> float32[2, 2]
+  %7 = log(%6) -> float32[2, 2]
+  %8 = sub(%3, %7) -> float32[2, 2]
+  @return(%8)""",
+        [],
+    ),
+    (
+        "extents",
+        (SettleExtents(),),
+        """\
+  %x = @param["x"] -> float32[2, 5]
+  %1 = dimensions_of[start=0, end=2](%x)
+  %2 = neg(%1)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[2, 5]
+  %1 = @literal(-2, -5) -> int64[2]
+  @return(%1)""",
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize(("passes", "before", "after", "counts"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_text(passes, before, after, counts, run_both):
+    module, old = (parse_module("module main\n" + before, STANDARD) for _ in range(2))
+    pipeline = Pipeline([Stage("given", passes)], validate=True)
+    pipeline.run(module)
+    assert verify(module) == []
+    assert module.text().rstrip("\n") == "module main\n" + after
+    assert [tuple(c) for record in pipeline.records for c in record.rules] == counts
+    run_both(old, module)
+
+
+def test_a_pass_counts_anew_each_time():
+    fuse = FuseAttention()
+    for _ in range(2):
+        module = parse_module("module main\n" + CASES[1][2], STANDARD)
+        pipeline = Pipeline([Stage("given", (fuse,))])
+        pipeline.run(module)
+        assert [c.refused for c in pipeline.records[0].rules] == [3]
+    assert {r.why for r in fuse.tally.refusals} == {
+        "the softmax is not along the last axis",
+        "the weights do not go into the left side of one dot through work on elements alone",
+        "no dot leads to the softmax through work on elements alone",
+    }
