@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ..argument import Array, Value
-from ..dim import may_equal
+from ..dim import bounds, may_equal
 from ..errors import ShapeError
 from ..operation import Operation, op
 from ..shape import Shape, TupleShape
+from .concat import Concat
+from .reshape import Squeeze
+from .slice import FAR, Slice
+
+if TYPE_CHECKING:
+    from ..ir.instruction import Instruction
 
 __all__ = [
     "RnnLastCellOutput",
@@ -71,6 +77,17 @@ class RnnLastHsOutput(Operation):
 
     def compute(self, states: Array, sequence_lens: Array | None = None) -> Array:
         return _last(states, sequence_lens, self.direction)
+
+    def decompose(self, b: Any, states: Instruction, sequence_lens: Instruction | None = None) -> Instruction | None:
+        if sequence_lens is not None or bounds(states.shape.dims[0])[0] < 1:
+            return None
+        ends = []
+        for d in range(2 if self.direction == "bidirectional" else 1):
+            first = self.direction == "reverse" or d == 1
+            step = (0, 1) if first else (-1, FAR)
+            ends.append(b.add(Slice(axes=(0, 1), starts=(step[0], d), ends=(step[1], d + 1)), states))
+        joined = ends[0] if len(ends) == 1 else b.add(Concat(axis=1), *ends)
+        return b.add(Squeeze(axes=(0,)), joined)  # type: ignore[no-any-return]
 
 
 @op("rnn_var_sl_last_output")

@@ -13,6 +13,7 @@ from mgx_core.interpret import Interpreter
 from mgx_core.ops.broadcast import Tile
 from mgx_core.ops.index import Onehot, Trilu
 from mgx_core.ops.pad import FixedPad, Pad
+from mgx_core.ops.recurrent_states import RnnLastHsOutput
 from mgx_core.rewrite import Builder
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
@@ -31,6 +32,9 @@ X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
         (Pad(pads=(1, 0, -2, 0, 5, 1), mode="edge"), [X]),
         (Pad(pads=(1, 7, 2, 0, 5, 1), mode="wrap"), [X]),
         (FixedPad(output_lens=(2, 5, 4)), [X]),
+        (RnnLastHsOutput(direction="forward"), [X[:, None]]),
+        (RnnLastHsOutput(direction="reverse"), [X[:, None]]),
+        (RnnLastHsOutput(direction="bidirectional"), [X.reshape(3, 2, 2, 2)]),
     ],
     ids=repr,
 )
