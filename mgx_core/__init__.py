@@ -22,7 +22,7 @@ _PUBLIC = {
     "DType": "dtype:DType",
     "DeviceError": "errors:DeviceError",
     "Dim": "dim:Dim",
-    "DynamicDimension": "dim:DynamicDimension",
+    "DynamicDimension": "dynamic_dimension:DynamicDimension",
     "Executable": "executable:Executable",
     "HostContext": "target:HostContext",
     "HostKernel": "kernel:HostKernel",

@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from . import dtype as dt
-from .dim import Dim, Sym, parse
+from .dim import Dim, Sym
+from .dim_text import parse
 from .dtype import DType
 from .shape import Shape
 

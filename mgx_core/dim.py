@@ -6,17 +6,16 @@ by interval arithmetic on the bounds, or left open (`compare` gives None).
 
 from __future__ import annotations
 
-import ast
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from .errors import ParseError, ShapeError
+from .errors import ShapeError
 
 __all__ = [
+    "FUNCTIONS",
     "Dim",
-    "DynamicDimension",
     "Sym",
     "Symbol",
     "bounds",
@@ -27,7 +26,6 @@ __all__ = [
     "maximum",
     "may_equal",
     "minimum",
-    "parse",
     "product",
     "substitute",
     "symbol",
@@ -450,7 +448,7 @@ def symbols_of(d: Dim) -> set[Symbol]:
     return out
 
 
-_EVALUATE: Final[dict[str, Callable[[Dim, Dim], Dim]]] = {
+FUNCTIONS: Final[dict[str, Callable[[Dim, Dim], Dim]]] = {
     "floordiv": _floordiv,
     "mod": _mod,
     "max": maximum,
@@ -471,108 +469,6 @@ def substitute(d: Dim, values: Mapping[str, Dim]) -> Dim:
                 term = term * values.get(atom.name, _atom(atom))
             else:
                 first, second = (substitute(a, values) for a in atom.args)
-                term = term * _EVALUATE[atom.function](first, second)
+                term = term * FUNCTIONS[atom.function](first, second)
         out = out + term
     return out
-
-
-class DynamicDimension:
-    """A range of extents as MIGraphX's users write it: min, max and the optimal sizes; ``int`` fields, inclusive."""
-
-    __slots__ = ("max", "min", "optimals")
-
-    def __init__(self, min: int = 0, max: int = 0, optimals: Iterable[int] = ()) -> None:
-        Symbol("dimension", min, max)
-        self.min = min
-        self.max = max
-        self.optimals = set(optimals)
-
-    def is_fixed(self) -> bool:
-        return self.min == self.max
-
-    def named(self, name: str) -> Dim:
-        """This range as the extent called `name`."""
-        return symbol(name, self.min, self.max, self.optimals)
-
-    @classmethod
-    def of(cls, value: Any) -> DynamicDimension:
-        """From a range, an int, an extent, a (min, max[, optimals]) sequence or a ``{"min":, "max":}`` mapping."""
-        if isinstance(value, DynamicDimension):
-            return value
-        if isinstance(value, Sym):
-            lo, hi = bounds(value)
-            return cls(
-                max(lo, 0), max(hi, 0), {o for s in symbols_of(value) for o in s.optimals} if value.is_atom else ()
-            )
-        if isinstance(value, Mapping):
-            return cls(int(value["min"]), int(value["max"]), value.get("optimals", ()))
-        if isinstance(value, (tuple, list)):
-            return cls(int(value[0]), int(value[1]), value[2] if len(value) > 2 else ())
-        return cls(int(value), int(value))
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, int):
-            return self.min == self.max == other
-        return isinstance(other, DynamicDimension) and (self.min, self.max, self.optimals) == (
-            other.min,
-            other.max,
-            other.optimals,
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.min, self.max))
-
-    def __repr__(self) -> str:
-        return f"[{self.min}, {self.max}, {{{', '.join(map(str, sorted(self.optimals)))}}}]"
-
-
-def parse(text: str, symbols: Mapping[str, Dim]) -> Dim:
-    """An extent from its text; names are looked up in `symbols`, unknown ones become unbounded symbols.
-
-    Errors: ParseError for anything that is not sums, products, ``//``, ``%``, ``max``, ``min`` and ``broadcast``.
-    """
-    names: dict[str, str] = {}
-
-    def stand_in(word: str) -> str:
-        return names.setdefault(word, f"s{len(names)}")
-
-    source, word = "", ""
-    for ch in text + " ":  # names may hold characters that Python identifiers may not (data-dependent symbols hold '?')
-        if ch.isalnum() or ch in "_?.:":
-            word += ch
-            continue
-        if word:
-            source += word if word.isdigit() or word in _EVALUATE else stand_in(word)
-        word, source = "", source + ch
-    back = {v: k for k, v in names.items()}
-
-    def walk(node: ast.AST) -> Dim:
-        match node:
-            case ast.Constant(value=int() as value):
-                return value
-            case ast.Name(id=name):
-                known = symbols.get(back.get(name, name))
-                return symbol(back.get(name, name)) if known is None else known
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -walk(operand)
-            case ast.BinOp(left=left, op=operator, right=right):
-                a, b = walk(left), walk(right)
-                match operator:
-                    case ast.Add():
-                        return a + b
-                    case ast.Sub():
-                        return a - b
-                    case ast.Mult():
-                        return a * b
-                    case ast.FloorDiv():
-                        return _floordiv(a, b)
-                    case ast.Mod():
-                        return _mod(a, b)
-            case ast.Call(func=ast.Name(id=function), args=[first, second]) if function in _EVALUATE:
-                return _EVALUATE[function](walk(first), walk(second))
-        raise ParseError(f"{text!r} is no extent")
-
-    try:
-        return walk(ast.parse(source.strip(), mode="eval").body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ParseError(f"{text!r} is no extent") from error

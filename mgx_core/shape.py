@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Final, TypeAlias
 import numpy as np
 
 from . import dtype as dt
-from .dim import Dim, DynamicDimension, Sym, bounds, product, substitute
+from .dim import Dim, Sym, bounds, product, substitute
 from .dtype import DType
+from .dynamic_dimension import DynamicDimension
 from .errors import ShapeError, UnrankedError
 
 __all__ = ["AnyShape", "OptionalShape", "SequenceShape", "Shape", "TupleShape", "matches", "row_major"]

@@ -5,7 +5,7 @@ import pytest
 
 from mgx_core import dim
 from mgx_core import dtype as dt
-from mgx_core.dim import DynamicDimension
+from mgx_core.dynamic_dimension import DynamicDimension
 from mgx_core.errors import ShapeError, UnrankedError
 from mgx_core.shape import OptionalShape, SequenceShape, Shape, TupleShape, matches
 

@@ -185,7 +185,8 @@ class Source:
 
     def _specialised(self, program: Program) -> Program:
         """A program that was not parsed just now, with extents fixed or bounded as asked."""
-        from ..dim import Dim, DynamicDimension, symbols_of
+        from ..dim import Dim, symbols_of
+        from ..dynamic_dimension import DynamicDimension
         from ..errors import ParameterError
         from ..ir.program import Graph
         from ..program import Program

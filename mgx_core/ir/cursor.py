@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from .. import dtype as dt
 from ..argument import Value
 from ..dim import Dim
-from ..dim import parse as parse_dim
+from ..dim_text import parse as parse_dim
 from ..errors import MgxError, ParseError
 from ..shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
 from .literal import array_from_base64, array_from_words, unescaped, words_of

@@ -13,7 +13,8 @@ from onnx import AttributeProto, GraphProto, NodeProto
 
 from mgx_core import Argument, DeviceError, Instruction, MgxError, Module, ParseError, UnrankedError, UnsupportedError
 from mgx_core.argument import Array
-from mgx_core.dim import Dim, DynamicDimension, Sym, symbol
+from mgx_core.dim import Dim, Sym, symbol
+from mgx_core.dynamic_dimension import DynamicDimension
 from mgx_core.shape import AnyShape
 
 from .converter import Converter, Converters, arity_of
