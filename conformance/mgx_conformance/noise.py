@@ -27,15 +27,15 @@ __all__ = ["Expected", "decomposed", "expected", "spread_of_parts"]
 SAMPLES: Final = 4
 
 
-def decomposed(op: Operation, args: Sequence[Any]) -> Module | None:
+def decomposed(op: Operation, args: Sequence[Any], modules: Sequence[Module] = ()) -> Module | None:
     """A module of the present arguments that consists of an op's parts; None if the op does not take itself apart."""
-    if getattr(op, "decompose", None) is None or op.takes_modules:
+    if getattr(op, "decompose", None) is None:
         return None
     module = Module()
     inputs = [
         module.add_absent() if a is None else module.add_parameter(f"x{n}", shape_of(a)) for n, a in enumerate(args)
     ]
-    whole = module.add(op, *inputs)
+    whole = module.add(op, *inputs, modules=modules)
     module.add_return([whole])
     try:
         parts = op.decompose(Builder(module, whole), *(None if i.is_absent else i for i in inputs))
@@ -76,15 +76,17 @@ class Noisy(Interpreter):
 
     def step(self, ins: Instruction, values: dict[Instruction, Any], known: dict[str, int]) -> Any:
         value = super().step(ins, values, known)
-        if getattr(ins.op, "control", False) or (ins.modules and ins.op.takes_modules):
+        if getattr(ins.op, "control", False):
             return value  # their modules are interpreted by this interpreter too
         op = ins.op.substitute(known) if known else ins.op
         args = [None if i.is_absent else values[i] for i in ins.inputs]
         if self.parts and isinstance(value, np.ndarray) and self.rng.random() < 0.5:
-            module = decomposed(op, args)
+            module = decomposed(op, args, ins.modules)
             if module is not None:
                 (sample,) = Noisy(self.rng, parts=False).run(module, [a for a in args if a is not None])
                 return sample if np.shape(sample) == value.shape and sample.dtype == value.dtype else value
+        if ins.modules and ins.op.takes_modules:
+            return value
         moved = [self._moved(v, error_of(op, args, v, self.rng)) for v in flat(value)]
         return tuple(moved) if isinstance(value, tuple) else moved[0]
 

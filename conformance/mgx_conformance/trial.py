@@ -149,6 +149,8 @@ def attempt(case: Case, layout: str, target: Any, options: dict[str, Any] | None
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", RuntimeWarning)
         wanted, allowed = by_definition(case, trial)
+        executable = trial.program.executable
+        executable.instance(executable.bind(fed))  # lowering may evaluate constants by definition; running may not
         with watched(type(case.op)) as evaluated:
             got = [a.value for a in trial.program.run(fed)]
         for name, guard in guards.items():

@@ -184,7 +184,7 @@ class Emitter:
         if op.name in ("group", "pointwise", "fused_reduce") and len(modules) == 1:
             body = modules[0]
             members = [i for i in body if not (i.is_param or i.is_return)]
-            if len(members) > 1 or members[0].op.name != op.name:
+            if len(members) > 1 or members[0].op.name != op.name or members[0].modules:
                 env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
                 for ins in members:
                     env[ins] = self.emit(ins, env)

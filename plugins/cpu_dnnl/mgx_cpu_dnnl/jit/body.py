@@ -80,8 +80,13 @@ class _Reader:
                 at += 1
             elif not ins.is_return and not ins.is_absent:
                 self.held[ins] = self._tree(ins)
-        self.graph.outputs = [self._place(self.held[o]) for o in body.outputs]
+        self.graph.outputs = [self._stored(self._place(self.held[o])) for o in body.outputs]
         return self.graph
+
+    def _stored(self, node: Node) -> Node:
+        """What is stored may be rounded to whole numbers elsewhere: a quotient of given numbers is exact."""
+        given = node.kind == "prim" and node.extra == "div" and node.args[1].kind in ("load", "const")
+        return self.graph.exact(node) if given else node
 
     def _keep(self, tree: _Tree) -> _Tree:
         self.trees.append(tree)

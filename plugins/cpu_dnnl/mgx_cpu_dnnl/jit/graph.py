@@ -79,6 +79,8 @@ class Graph:
             simpler = self._division(args)
             if simpler is not None:
                 return simpler
+        if name in ("round", "floor", "ceil", "trunc"):  # between two whole numbers the last bit decides
+            args = (self.exact(args[0]),)
         return self.node("prim", dtype, args, name, axes, max((a.level for a in args), default=0))
 
     def _division(self, args: tuple[Node, ...]) -> Node | None:
@@ -94,6 +96,12 @@ class Graph:
         x = b.args[0]
         x = x.args[0] if x.kind == "prim" and x.extra == "neg" else self.prim("neg", dt.float32, (x,))
         return self.prim("sigmoid", dt.float32, (x,))
+
+    def exact(self, x: Node) -> Node:
+        """A quotient that no multiplication with an inverse may stand for; any other node as it is."""
+        if x.kind == "prim" and x.extra == "div" and x.dtype.is_float:
+            return self.node("prim", x.dtype, x.args, "exact_div", x.axes, x.level)
+        return x
 
     def convert(self, x: Node, to: DType) -> Node:
         """x as type `to`; the node's dtype stays narrow only in `extra`."""

@@ -35,7 +35,7 @@ MEMORY: Final[dict[DType, str]] = {
 
 # rough vector instructions a primitive takes, for grains and for what to keep rather than compute again
 COST: Final[dict[str, int]] = {
-    "div": 8, "sqrt": 8, "rsqrt": 16, "exp": 14, "exp_negative": 13,
+    "div": 8, "exact_div": 8, "sqrt": 8, "rsqrt": 16, "exp": 14, "exp_negative": 13,
     "expm1": 18, "log": 24, "log2": 25, "log1p": 34,
     "erf": 22, "tanh": 20, "sigmoid": 20, "sin": 50, "cos": 50, "tan": 60, "pow": 110,
     "mod": 200, "fmod": 200, "sign": 4, "max": 2, "min": 2,
@@ -166,6 +166,8 @@ def _float(c: Code, name: str, args: list[V]) -> V:
     a = args[0]
     if name in ("add", "sub", "mul", "div"):
         return c.op("f" + name, a, args[1])
+    if name == "exact_div":
+        return c.op("fdiv", a, args[1])
     if name in ("max", "min"):
         return extreme(c, name, a, args[1])
     if name in _ROUNDING:

@@ -50,6 +50,8 @@ def build(e: Emitter, anchor: Instruction, operands: Sequence[Value], epilogue: 
 def matrix_ready(e: Emitter, value: Value) -> Value:
     """A value whose last two axes one of them steps by 1, as oneDNN's product needs; copied otherwise."""
     rows, columns = value.strides[-2:]
+    if any(s == 0 and n != 1 for n, s in zip(value.lens[-2:], (rows, columns), strict=True)):
+        return e.copy(value)
     if columns == 1 or value.lens[-1] == 1 or ((rows == 1 or value.lens[-2] == 1) and columns > 0):
         return value
     return e.row_major(value)
