@@ -11,12 +11,12 @@ import numpy as np
 
 from mgx_core import Instruction, Module, No, Shape
 from mgx_core import dtype as dt
+from mgx_core.epilogue import Link, read_chain
 from mgx_core.ops.pad import Pad
 from mgx_core.ops.window import explicit_padding, per_axis
 
 from .codegen.unfolding import Windows, unfold
 from .emitter import Declined, Emitter, KernelStep
-from .epilogue_links import Link, read_chain
 from .library.convolution import ConvProblem
 from .library.epilogue import Activation
 from .library.gemm import GemmProblem, Matrix
@@ -229,7 +229,7 @@ def emit_product(e: Emitter, a: Value, b: Value, epilogue: Steps | None = None) 
     found = _timed_product(e, problem)
     if isinstance(found, No):
         raise Declined(found.why)
-    if epilogue.steps and e.context.tuner is not None and found.plan.choice.get("library") == "cudnn":
+    if epilogue.steps and e.context.tuner is not None and found.choice.get("library") == "cudnn":
         bare = _timed_product(e, replace(problem, epilogue=(), residual=None, bias_dtype=None))
         moved = 2 * count * m * n * a.shape.dtype.size
         if not isinstance(bare, No) and bare.us + 2.0 + moved / 3e6 < found.us:
@@ -242,19 +242,16 @@ def emit_product(e: Emitter, a: Value, b: Value, epilogue: Steps | None = None) 
 def _timed_product(e: Emitter, problem: GemmProblem, compiled: bool = True) -> Timed | No:
     tuner, libraries = e.context.tuner, e.context.libraries
     assert libraries is not None
-    plan: Any = No("")
     if tuner is not None:
         found = tuner.gemm(problem, compiled)
-        if isinstance(found, No):
-            return found
-        plan, us = found
     else:
-        plan, us = libraries.gemm(problem), 0.0
-        if isinstance(plan, No):
-            return plan
-    if problem.a.dtype is dt.float32 and plan.choice.get("library") == "cudnn":
+        plan = libraries.gemm(problem)
+        found = plan if isinstance(plan, No) else Timed.of(plan, 0.0)
+    if isinstance(found, No):
+        return found
+    if problem.a.dtype is dt.float32 and found.choice.get("library") == "cudnn":
         return No("cuDNN computes float32 products with shortened operands")
-    return Timed(plan, us)
+    return found
 
 
 def _matrix(e: Emitter, x: Value, batch: list[int]) -> tuple[Matrix, Value]:
@@ -337,22 +334,27 @@ def emit_convolution(e: Emitter, op: Any, x: Value, w: Value, epilogue: Steps | 
         image = _with_two_axes(x) if flat else x
         source = unfold(image.tensor, matrix.tensor, route.windows)
         e.steps.append(KernelStep(source, [image], [matrix], [], e.sources))
-        e.library(route.plan, "d", a=matrix, b=_unfolded_weights(e, w, route.windows), d=out, **operands)
+        e.library(route.timed.plan, "d", a=matrix, b=_unfolded_weights(e, w, route.windows), d=out, **operands)
     elif route.product:
-        e.library(route.plan, "d", a=_channels_last(e, x), b=e.packed(w, channels_last(w.lens)), d=out, **operands)
+        e.library(
+            route.timed.plan, "d", a=_channels_last(e, x), b=e.packed(w, channels_last(w.lens)), d=out, **operands
+        )
     else:
         wide = route.channels - x.lens[1]
         given = _more_channels(e, x, wide) if wide else _channels_last(e, x)
         weights = _more_channels(e, w, wide) if wide else w
-        e.library(route.plan, "y", x=given, w=e.packed(weights, channels_last(weights.lens)), y=out, **operands)
+        e.library(route.timed.plan, "y", x=given, w=e.packed(weights, channels_last(weights.lens)), y=out, **operands)
     return out
 
 
 @dataclass
 class Route:
-    """How a convolution runs: a convolution over `channels`, a product, or a product of unfolded windows."""
+    """How a convolution runs: a convolution over `channels`, a product, or a product of unfolded windows.
 
-    plan: Any
+    us: with an estimate for what runs besides.
+    """
+
+    timed: Timed
     us: float
     channels: int = 0
     product: bool = False
@@ -366,7 +368,7 @@ def _route(e: Emitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
     constant = e.constant(w) is not None
     if tuner is None:
         plan = libraries.convolution(p)
-        return plan if isinstance(plan, No) else Route(plan, 0.0, p.dims[1])
+        return plan if isinstance(plan, No) else Route(Timed.of(plan, 0.0), 0.0, p.dims[1])
     routes: list[Route] = []
     refused: No | None = None
     few = p.groups == 1 and p.dims[1] % 8 and p.dims[1] < 8 and p.dtype is not dt.float32 and constant
@@ -377,7 +379,7 @@ def _route(e: Emitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
         if isinstance(timed, No):
             refused = timed
         else:
-            routes.append(Route(timed.plan, timed.us, channels))
+            routes.append(Route(timed, timed.us, channels))
     plain = set(p.kernel) == set(p.stride) == {1} and not any(map(any, p.pads))
     if p.groups == 1 and constant:
         image = prod(p.image) * p.dims[0]
@@ -394,7 +396,7 @@ def _route(e: Emitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
                 cost = 2.0 + image * width * p.dtype.size / (2.5e6 if vectors else 1e6)
             product = _timed_product(e, _as_product(p, image, width), compiled=False)
             if not isinstance(product, No):
-                routes.append(Route(product.plan, product.us + cost, product=plain, windows=windows))
+                routes.append(Route(product, product.us + cost, product=plain, windows=windows))
     if not routes:
         return refused or No("no library takes the convolution")
     return min(routes, key=lambda r: r.us)

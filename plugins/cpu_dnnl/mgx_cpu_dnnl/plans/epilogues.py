@@ -8,9 +8,9 @@ from typing import Any
 
 from mgx_core import Instruction, Module, No, Shape
 from mgx_core.dtype import DType
+from mgx_core.epilogue import Link, read_chain
 
 from ..emitter import Emitter
-from ..epilogue import Link, read_chain
 from ..kernel import Declined, Results
 from ..layout import NAMES, descriptor
 from ..values import Value

@@ -11,9 +11,9 @@ import numpy as np
 from mgx_core import Shape
 from mgx_core import dtype as dt
 from mgx_core.argument import Array
+from mgx_core.epilogue import Link
 
 from ..emitter import Emitter
-from ..epilogue import Link
 from ..kernel import Results
 from ..native_library import native
 from ..values import Buffer, Value

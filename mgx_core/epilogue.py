@@ -6,14 +6,14 @@ does not depend on the anchor.  A group that is no such chain runs as a loop of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mgx_core import Instruction, Module, No
-from mgx_core.dtype import DType
-from mgx_core.passes.outline import through_views
-from mgx_core.passes.raise_activations import scalar_of
+from .dtype import DType
+from .ir.instruction import Instruction
+from .ir.module import Module
+from .kernel import No
+from .passes.raise_activations import scalar_of
 
 __all__ = ["Link", "read_chain"]
 
@@ -129,8 +129,3 @@ def _linear(name: str, number: float, side: int) -> Link | None:
 
 def _number(at: Instruction, value: float | str) -> float:
     return float(getattr(at.op, value)) if isinstance(value, str) else value
-
-
-def operands(links: Sequence[Link]) -> list[Instruction]:
-    """What the links read besides the anchor, views looked through."""
-    return [through_views(link.operand) for link in links if link.operand is not None]
