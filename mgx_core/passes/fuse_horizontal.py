@@ -58,8 +58,12 @@ class FuseHorizontal:
             self.tally.refuse(self.name, dots[0], f"the joined product would have more than {self.most} columns")
             return False
         self.tally.fired[self.name] += 1
-        if any(p.bias is None for p in found):
+        if 2 * sum(p.bias is not None for p in found) < len(found):
             found = [p._replace(result=p.dot, bias=None) for p in found]
+        elif any(p.bias is None for p in found):  # keys of attention often have none where queries and values have
+            found = [
+                p if p.bias is not None else p._replace(bias=np.zeros(p.weight.shape[1], p.weight.dtype)) for p in found
+            ]
         order = {ins: n for n, ins in enumerate(module)}
         first = min((p.dot for p in found), key=order.__getitem__)
         self._build(module, shared, found, first)

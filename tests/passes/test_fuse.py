@@ -227,6 +227,31 @@ module pointwise_0
         [("fuse-horizontal", 1, 0, "")],
     ),
     (
+        "horizontal_bias_of_one_in_two",
+        (FuseHorizontal(),),
+        """\
+  %x = @param["x"] -> float32[2, 2]
+  %w = @literal(1.0, 2.0, 3.0, 4.0) -> float32[2, 2]
+  %v = @literal(5.0, 6.0) -> float32[2, 1]
+  %b = @literal(0.5, 1.5) -> float32[2]
+  %1 = multibroadcast[out_lens=[2, 2]](%b)
+  %2 = dot(%x, %w)
+  %3 = dot(%x, %v)
+  %4 = add(%2, %1)
+  @return(%4, %3)""",
+        """\
+  %x = @param["x"] -> float32[2, 2]
+  %1 = @literal(1.0, 2.0, 5.0, 3.0, 4.0, 6.0) -> float32[2, 3]
+  %2 = dot(%x, %1) -> float32[2, 3]
+  %3 = @literal(0.5, 1.5, 0.0) -> float32[3]
+  %4 = multibroadcast[out_lens=[2, 3]](%3) -> float32[2, 3]
+  %5 = add(%2, %4) -> float32[2, 3]
+  %6 = slice[axes=[1], starts=[0], ends=[2], steps=[]](%5) -> float32[2, 2]
+  %7 = slice[axes=[1], starts=[2], ends=[3], steps=[]](%5) -> float32[2, 1]
+  @return(%6, %7)""",
+        [("fuse-horizontal", 1, 0, "")],
+    ),
+    (
         "composite",
         (ExpandComposites(frozenset({"logsoftmax"})),),
         """\
