@@ -259,6 +259,6 @@ class Emitter:
         items = result.items if isinstance(result, TupleShape) else (result,)
         if any(not isinstance(r, Shape) or r.dynamic() for r in items):
             raise UnsupportedError(f"{op!r} on the host gives {result}, whose extents are known only while running")
-        outputs = [self.allocate(r.dtype, r.lens()) for r in items]  # type: ignore[union-attr]
+        outputs = [self.allocate(r.dtype, r.lens()) for r in items]
         self.steps.append(HostStep(op, modules, flat, outputs, self.sources, why or "no plan takes it"))
         return outputs[0] if not isinstance(result, TupleShape) else tuple(outputs)

@@ -100,7 +100,7 @@ def _generated(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[An
     if any(not isinstance(r, Shape) or r.dynamic() for r in items):
         raise Declined(f"it gives {result}")
     like = [a for a in given if a is not None]
-    outputs = [output_like(e, r.dtype, r.lens(), like) for r in items]  # type: ignore[union-attr]
+    outputs = [output_like(e, r.dtype, r.lens(), like) for r in items]
     e.kernel(op, modules, given, outputs)
     return outputs[0] if not isinstance(result, TupleShape) else tuple(outputs)
 

@@ -18,10 +18,11 @@ from .codegen.source import Buffer as KernelBuffer
 from .compile.build import build
 from .context import GpuContext
 from .emitter import Emitter, HostStep, KernelStep, LibraryStep
+from .restoring import Kept, keep_code
 from .runtime import DeviceArray
 from .values import Buffer, Value
 
-__all__ = ["GpuRunner"]
+__all__ = ["GpuRunner", "Named"]
 
 CODES = {"u32": "I", "i32": "i", "u64": "Q", "i64": "q", "float": "f"}  # letters of the struct module
 
@@ -32,7 +33,8 @@ DEVICE_ALIGNMENT = 256
 class GpuRunner:
     """A lowered module ready to run; one run at a time, since its arena is one."""
 
-    def __init__(self, module: Module, context: GpuContext, options: CompileOptions) -> None:
+    def __init__(self, module: Module, context: GpuContext, options: CompileOptions, kept: Kept | None = None) -> None:
+        """kept: compiled kernels at hand."""
         self.module = module
         self.context = context
         self.device = context.device
@@ -55,7 +57,7 @@ class GpuRunner:
             context.tuner.save()
         self.hosted = [s for s in self.emitter.steps if isinstance(s, HostStep)]
         self._allocate()
-        self._load()
+        self._load(kept)
         self._graphs: OrderedDict[tuple[int, ...], Any] = OrderedDict()
 
     def on_host(self) -> list[Placement]:
@@ -98,11 +100,16 @@ class GpuRunner:
                 self.staging[b.kind, b.index] = held
                 self.addresses[id(b)] = held.address
 
-    def _load(self) -> None:
+    def saved(self, keep: Any) -> dict[str, Any]:
+        """For a program file."""
+        return keep_code(self.named, self.codes, self.context)
+
+    def _load(self, kept: Kept | None) -> None:
         kernels = [s for s in self.emitter.steps if isinstance(s, KernelStep) and s.source.launches]
-        codes = build([_Named(s) for s in kernels], self.device.arch)
+        self.named = [Named(s) for s in kernels]
+        self.codes = build(self.named, self.device.arch, kept=kept)
         self.functions: dict[int, dict[str, Any]] = {}
-        for step, code in zip(kernels, codes, strict=True):
+        for step, code in zip(kernels, self.codes, strict=True):
             module = self.device.load(code.image)
             self.functions[id(step)] = {
                 la.entry: module.function(la.entry, _codes(la.args)) for la in step.source.launches
@@ -156,7 +163,7 @@ class GpuRunner:
             stream = self.device.default_stream
             given, kept = self._inputs(args, stream)
             self._execute(given, {}, stream)
-            results = []
+            results: list[Any] = []
             for n, out in enumerate(self.outputs):
                 held = self.staging["output", n]
                 if offload_copy:
@@ -245,7 +252,7 @@ class GpuRunner:
         with self.device.capture(own) as captured:
             for call in calls:
                 call(own.handle)  # type: ignore[operator]
-        return captured.graph.instantiate(), calls
+        return captured.instantiate(), calls
 
     def _on_host(self, step: HostStep, stream: Any) -> None:
         stream.wait()
@@ -284,7 +291,7 @@ class GpuRunner:
         return [values[o] for o in self.module.outputs]
 
 
-class _Named:
+class Named:
     """A kernel step as the compiler's driver wants sources."""
 
     def __init__(self, step: KernelStep) -> None:

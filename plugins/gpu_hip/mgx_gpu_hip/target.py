@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from mgx_core.memory import MemoryPlan
 from mgx_core.passes.expand_composites import ExpandComposites
 from mgx_core.passes.fold_constants import FoldConstants
 from mgx_core.passes.rewrite_rules import Rewrite
+from mgx_core.saved import SavedInstance
 
 from .context import GpuContext
 from .plans import PLANS
@@ -51,6 +52,21 @@ class GpuTarget:
 
         return GpuRunner(module, context, options)
 
+    def machine(self, context: GpuContext) -> str:
+        """What the kernels in a program file were compiled for."""
+        from .restoring import machine_text
+
+        return machine_text(context)
+
+    def restored(
+        self, saved: SavedInstance, lowered: Callable[[], Any], context: GpuContext, options: CompileOptions
+    ) -> Any:
+        """A runner with the kernels and the choices of a program file.  Errors: StoreError for those of another version."""
+        from .restoring import read_code
+        from .runner import GpuRunner
+
+        return GpuRunner(lowered().module, context, options, read_code(saved.code, context))
+
     def accept(self, given: Any, context: GpuContext) -> Any:
         """A device array of this or another library as it is; None for host memory."""
         if isinstance(given, DeviceArray):
@@ -64,8 +80,10 @@ class GpuTarget:
             given, "data_ptr", None
         )  # torch: asking a tensor for its capsule takes far longer than a launch
         known = self._taken.get(id(given)) if place is not None else None
-        if known is not None and known[0]() is given and known[1] == (place(), given.shape, given.stride()):
-            return known[2]
+        if known is not None and place is not None:
+            alive, described, made = known
+            if alive() is given and described == (place(), given.shape, given.stride()):
+                return made
         if not is_device_array(given):
             return None
         made = import_array(context.device, given)

@@ -8,14 +8,15 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from threading import RLock
-from typing import Any, NamedTuple
+from typing import Any
 
 from mgx_core import No
 from mgx_core.errors import DeviceError, ParameterError
+from mgx_core.settings import cache_directory
 
-from .compile.gxx import cache_directory
 from .library.attention import AttentionProblem
 from .library.convolution import ConvProblem
 from .library.gemm import GemmProblem, Matrix
@@ -28,11 +29,24 @@ FORMAT = 1
 LAUNCHES = 5
 
 
-class Timed(NamedTuple):
-    """A plan and the microseconds that a launch takes."""
+class Timed:
+    """A plan and the microseconds that a launch takes.
 
-    plan: Any
-    us: float
+    choice: names the plan; make: gives it, called when it is first asked for (most remembered plans are only compared).
+    """
+
+    def __init__(self, us: float, choice: Mapping[str, Any], make: Callable[[], Any]) -> None:
+        self.us = us
+        self.choice = choice
+        self._make = make
+
+    @classmethod
+    def of(cls, plan: Any, us: float) -> Timed:
+        return cls(us, plan.choice, lambda: plan)
+
+    @cached_property
+    def plan(self) -> Any:
+        return self._make()
 
 
 class Tuner:
@@ -101,16 +115,31 @@ class Tuner:
             sizes["bias"] = 4 * math.prod(p.bias)
         return self._best(p, lambda choice: self.libraries.attention(p, choice), lambda: No(""), sizes)
 
+    def choices(self) -> dict[str, Any]:
+        """What is known of the problems asked so far, as plain data that another process can `recall`."""
+        with self.lock:
+            known = {repr(p): found for p, found in self.found.items()}
+            return {
+                key: {"refused": found.why} if isinstance(found, No) else {"choice": dict(found.choice), "us": found.us}
+                for key, found in known.items()
+            }
+
+    def recall(self, choices: Mapping[str, Any]) -> None:
+        """Take over choices; what was measured here already stays."""
+        with self.lock:
+            self.saved = {**choices, **self.saved}
+
     def save(self) -> None:
         """Write new choices to disk; a cache that cannot be written is no error."""
         with self.lock:
             if not self.changed:
                 return
             self.saved = {**self._read(), **self.saved}
+            lasting = {key: kept for key, kept in self.saved.items() if "choice" in kept}
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 with tempfile.NamedTemporaryFile("w", dir=self.path.parent, delete=False) as file:
-                    json.dump({"format": FORMAT, "choices": self.saved}, file)
+                    json.dump({"format": FORMAT, "choices": lasting}, file)
                 os.replace(file.name, self.path)
             except OSError:
                 return
@@ -135,20 +164,32 @@ class Tuner:
         with self.lock:
             known = self.found.get(problem)
             if known is None:
-                known = self._restored(repr(problem), one) or self._measured(
-                    repr(problem), one if fall_back else lambda choice: No("no ready-made kernel"), many, sizes
-                )
+                last = one if fall_back else lambda choice: No("no ready-made kernel")
+                known = self._remembered(repr(problem), one, lambda: self._measured(repr(problem), last, many, sizes))
                 self.found[problem] = known
             return known
 
-    def _restored(self, key: str, one: Callable[[Mapping[str, Any] | None], Any]) -> Timed | None:
+    def _remembered(
+        self, key: str, one: Callable[[Mapping[str, Any] | None], Any], measure: Callable[[], Timed | No]
+    ) -> Timed | No:
+        """A kept choice, measured again only if the plan that it names cannot be had any more."""
         kept = self.saved.get(key)
         if kept is None:
-            return None
-        plan = one(kept["choice"])
-        if isinstance(plan, No) or plan.choice.get("version") != kept["choice"].get("version"):
-            return None
-        return Timed(plan, float(kept["us"]))
+            return measure()
+        if "refused" in kept:
+            return No(kept["refused"])
+
+        def make() -> Any:
+            plan = one(kept["choice"])
+            if not isinstance(plan, No) and plan.choice.get("version") == kept["choice"].get("version"):
+                return plan
+            with self.lock:
+                found = measure()
+            if isinstance(found, No):
+                raise DeviceError(f"{key}: {found.why}")
+            return found.plan
+
+        return Timed(float(kept["us"]), kept["choice"], make)
 
     def _measured(
         self,
@@ -179,11 +220,11 @@ class Tuner:
             except (DeviceError, ParameterError):
                 continue
             if best is None or us < best.us * 0.98:  # the library's order decides between equals
-                best = Timed(plan, us)
+                best = Timed.of(plan, us)
         stream.wait()
         if best is None:
             return No(f"none of {len(plans)} plans could be launched for {key}")
-        self.saved[key] = {"choice": best.plan.choice, "us": best.us}
+        self.saved[key] = {"choice": dict(best.choice), "us": best.us}
         self.changed = True
         return best
 
@@ -212,7 +253,7 @@ class Tuner:
         with self.device.capture(stream) as captured:
             for _ in range(count):
                 launch(stream.handle)
-        graph = captured.graph.instantiate()
+        graph = captured.instantiate()
         graph.launch(stream.handle)
         return min(timed(graph.launch) for _ in range(2 if once < 200 else 1)) / count
 

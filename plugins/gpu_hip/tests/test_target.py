@@ -170,5 +170,5 @@ def test_kernels_compile_for_an_amd_device(target: GpuTarget) -> None:
     program, given, _ = compiled(build, target)
     program.run(given)
     steps = program.executable.instances()[0].runner.emitter.steps
-    codes = builder.build([runner._Named(s) for s in steps], "gfx90a")
+    codes = builder.build([runner.Named(s) for s in steps], "gfx90a")
     assert len(codes) == len(steps) and all(c.image for c in codes)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from mgx_core.errors import DeviceError
+from mgx_core.settings import setting
 
 from .compiler import CompileError, Compiler, compiler_for
 from .source import complete, kernels, signature
 from .store import KernelCache
 
-__all__ = ["Code", "Source", "build"]
+__all__ = ["Code", "Source", "build", "digest", "flags_of"]
 
 JOBS = 8
 
@@ -46,9 +48,11 @@ def build(
     store: KernelCache | None = None,
     jobs: int = 0,
     batch: int = 0,
+    kept: Mapping[str, bytes] | None = None,
 ) -> list[Code]:
     """Code for every source, in order.  Equal texts are compiled once.
 
+    kept: code that is at hand already, by `digest`; the compiler is looked for only if something else is needed.
     jobs: compilations at a time, by default as many as the machine has cores, at most 8 (run-time compilers share locks).
     batch: kernels per translation unit; 0: as many as keep every job busy, at most 16 (parsing the prelude is most of the
     work for a small kernel).  Texts that share a unit keep their helpers to themselves, but macros would leak: a text that
@@ -56,9 +60,7 @@ def build(
     $MGX_DUMP_KERNELS names a folder that gets every text.
     Errors: CompileError that names the kernel and the nodes it was made from.
     """
-    compiler = compiler or compiler_for(arch)
-    store = store or KernelCache()
-    dump = os.environ.get("MGX_DUMP_KERNELS")
+    dump = setting("MGX_DUMP_KERNELS")
     units: dict[tuple[str, tuple[str, ...]], Source] = {}
     for source in sources:
         units.setdefault((source.text, flags_of(source)), source)
@@ -66,20 +68,31 @@ def build(
             Path(dump).mkdir(parents=True, exist_ok=True)
             (Path(dump) / f"{source.name}.hip").write_text(source.text)
     images: dict[tuple[str, tuple[str, ...]], bytes] = {}
-    missing = []
-    for key, source in units.items():
-        found = store.get(_key(store, compiler, key[0], key[1], arch))
-        if found is None:
-            missing.append(source)
-        else:
-            images[key] = found
+    if kept:
+        here = {key: kept.get(digest(*key, arch)) for key in units}
+        images = {key: image for key, image in here.items() if image is not None}
+    missing = [source for key, source in units.items() if key not in images]
     if missing:
+        compiler = compiler or compiler_for(arch)
+        store = store or KernelCache()
+        cached = {(s.text, flags_of(s)): store.get(_key(store, compiler, s.text, flags_of(s), arch)) for s in missing}
+        images |= {key: image for key, image in cached.items() if image is not None}
+        missing = [source for source in missing if (source.text, flags_of(source)) not in images]
+    if missing:
+        assert compiler is not None
+        assert store is not None
         workers = jobs or min(len(os.sched_getaffinity(0)), JOBS)
         groups = _groups(missing, batch or min(16, -(-len(missing) // workers)))
         with ThreadPoolExecutor(max(1, min(workers, len(groups)))) as pool:
-            for made in pool.map(lambda group: _compile(group, arch, compiler, store), groups):
+            for made in pool.map(partial(_compile, arch=arch, compiler=compiler, store=store), groups):
                 images.update(made)
     return [Code(s.name, images[s.text, flags_of(s)], _codes(s.text, s.name)) for s in sources]
+
+
+def digest(text: str, flags: tuple[str, ...], arch: str) -> str:
+    """What a kernel's code follows from, whichever compiler made it: the text with the prelude, the flags, the architecture."""
+    whole = complete(text, emulated=arch.startswith("host"))
+    return hashlib.sha256("\0".join([arch, *flags, "", whole]).encode()).hexdigest()
 
 
 def flags_of(source: Any) -> tuple[str, ...]:

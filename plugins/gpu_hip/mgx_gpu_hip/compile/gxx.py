@@ -12,23 +12,18 @@ from functools import cache
 from pathlib import Path
 
 from mgx_core.errors import DeviceError
+from mgx_core.settings import cache_directory, setting
 
 from .compiler import CompileError
 from .source import EMULATOR, complete
 
-__all__ = ["HostCompiler", "cache_directory", "emulator_library", "find_cxx"]
-
-
-def cache_directory() -> Path:
-    """Where compiled code is kept: ``$MGX_CACHE_DIR``, or ``mgx`` in the user's cache directory."""
-    named = os.environ.get("MGX_CACHE_DIR")
-    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mgx"
+__all__ = ["HostCompiler", "emulator_library", "find_cxx"]
 
 
 @cache
 def find_cxx() -> str:
     """The C++ compiler: ``$CXX``, g++, clang++ or c++.  Errors: DeviceError if there is none."""
-    for name in (os.environ.get("CXX"), "g++", "clang++", "c++"):
+    for name in (setting("CXX"), "g++", "clang++", "c++"):
         path = shutil.which(name) if name else None
         if path:
             return path

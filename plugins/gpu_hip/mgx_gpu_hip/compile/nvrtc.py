@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
+
+from mgx_core.settings import setting
 
 from .compiler import wave_of
 from .rtc import Rtc, open_library
@@ -14,7 +15,7 @@ __all__ = ["Nvrtc"]
 
 def candidates() -> list[str]:
     """Where libnvrtc may be, best first; $MGX_NVRTC_LIBRARY names it outright."""
-    named = os.environ.get("MGX_NVRTC_LIBRARY")
+    named = setting("MGX_NVRTC_LIBRARY")
     if named:
         return [named]
     found: list[str] = []
@@ -23,7 +24,7 @@ def candidates() -> list[str]:
         if entry and base.is_dir():
             for pattern in ("cu[0-9]*/lib/libnvrtc.so.*", "cuda_nvrtc/lib/libnvrtc.so.*"):
                 found += sorted((str(p) for p in base.glob(pattern) if ".alt" not in p.name), reverse=True)
-    roots = [os.environ[v] for v in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(v)] + ["/usr/local/cuda"]
+    roots = [*filter(None, map(setting, ("CUDA_HOME", "CUDA_PATH"))), "/usr/local/cuda"]
     found += [f"{root}/lib64/libnvrtc.so" for root in roots]
     return [*found, "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"]
 

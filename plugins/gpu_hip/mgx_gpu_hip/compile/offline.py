@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from mgx_core.errors import DeviceError
+from mgx_core.settings import setting
 
 from .compiler import CompileError, wave_of
 from .source import complete
@@ -27,9 +27,9 @@ class OfflineClang:
     name = "clang"
 
     def __init__(self) -> None:
-        named = os.environ.get("MGX_CLANG")
+        named = setting("MGX_CLANG")
         if named:
-            self.clang, self.lld = [named], [os.environ.get("MGX_LLD", "ld.lld")]
+            self.clang, self.lld = [named], [setting("MGX_LLD") or "ld.lld"]
         elif importlib.util.find_spec("ziglang") is not None:
             zig = [sys.executable, "-m", "ziglang"]
             self.clang, self.lld = [*zig, "clang"], [*zig, "ld.lld"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Sequence
 from typing import Any
 
 from mgx_core.errors import DeviceError
+from mgx_core.settings import setting
 
 from .compiler import CompileError, wave_of
 from .source import complete
@@ -86,8 +86,8 @@ class Hiprtc(Rtc):
     code = ("GetCodeSize", "GetCode")
 
     def __init__(self) -> None:
-        named = os.environ.get("MGX_HIPRTC_LIBRARY")
-        roots = [os.environ[v] for v in ("ROCM_PATH", "ROCM_HOME") if os.environ.get(v)] + ["/opt/rocm"]
+        named = setting("MGX_HIPRTC_LIBRARY")
+        roots = [*filter(None, map(setting, ("ROCM_PATH", "ROCM_HOME"))), "/opt/rocm"]
         names = [f"{root}/lib/libhiprtc.so" for root in roots]
         for base in ("libhiprtc.so", "libamdhip64.so"):
             names += [base, *(f"{base}.{n}" for n in (7, 6, 5))]

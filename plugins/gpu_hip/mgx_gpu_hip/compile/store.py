@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from .gxx import cache_directory
+from mgx_core.settings import cache_directory
 
 __all__ = ["KernelCache"]
 

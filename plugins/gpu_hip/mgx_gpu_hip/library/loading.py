@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mgx_core.errors import DeviceError
+from mgx_core.settings import setting
 
 __all__ = ["Api", "Source", "find"]
 
@@ -44,7 +44,7 @@ class Source(NamedTuple):
 
 def candidates(source: Source) -> Iterator[str]:
     """Where the library may lie, most explicit first; a bare name is what the process or the system has."""
-    named = os.environ.get(source.variable)
+    named = setting(source.variable)
     if named:
         yield named
         return
@@ -54,7 +54,7 @@ def candidates(source: Source) -> Iterator[str]:
             for name in source.names:
                 yield from map(str, sorted(Path(entry or ".").glob(f"{pattern}/{name}")))
     for variable, usual in source.roots:
-        for root in dict.fromkeys(filter(None, (os.environ.get(variable), usual))):
+        for root in dict.fromkeys(filter(None, (setting(variable), usual))):
             for folder in ("lib64", "lib", "targets/x86_64-linux/lib"):
                 for name in source.names:
                     path = Path(root, folder, name)

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, Final
 
 from mgx_core.errors import DeviceError
+from mgx_core.settings import setting
 
 from .failures import CallError
 from .symbols import C_TYPES, CALLS, OPTIONAL
@@ -28,12 +29,12 @@ def candidates(kind: str) -> list[str]:
         from ..compile.gxx import emulator_library
 
         return [str(emulator_library())]
-    named = os.environ.get(f"MGX_{kind.upper()}_LIBRARY")
+    named = setting(f"MGX_{kind.upper()}_LIBRARY")
     if named:
         return [named]
     names = list(_NAMES[kind])
     if kind == "hip":
-        roots = [os.environ[v] for v in ("ROCM_PATH", "ROCM_HOME", "HIP_PATH") if os.environ.get(v)] + ["/opt/rocm"]
+        roots = [*filter(None, map(setting, ("ROCM_PATH", "ROCM_HOME", "HIP_PATH"))), "/opt/rocm"]
         names = [os.path.join(root, "lib", _NAMES["hip"][0]) for root in roots] + names
     return names
 

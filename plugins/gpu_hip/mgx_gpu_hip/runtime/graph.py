@@ -6,6 +6,8 @@ import ctypes
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from mgx_core.errors import DeviceError
+
 from .failures import UPDATE_FAILED, CallError
 from .stream import Stream
 
@@ -85,6 +87,12 @@ class Capture:
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.graph: Graph | None = None
+
+    def instantiate(self) -> GraphExec:
+        """What was recorded, ready to run.  Errors: DeviceError if nothing was."""
+        if self.graph is None:
+            raise DeviceError("nothing was captured")
+        return self.graph.instantiate()
 
     def __enter__(self) -> Capture:
         device = self.stream.device

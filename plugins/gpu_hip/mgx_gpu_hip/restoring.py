@@ -1,0 +1,55 @@
+"""What a program file keeps of a device program: compiled kernels and the choices among library plans.
+
+The steps themselves are put together again from the lowered module, which takes a fraction of a second; nothing is compiled and
+nothing is timed for them.  Code is found by what it was made from, so a file also serves a device of the same architecture with
+another driver, and what it lacks there is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mgx_core.errors import StoreError
+
+from .compile.build import Code, Source, digest, flags_of
+from .context import GpuContext
+
+__all__ = ["Kept", "keep_code", "machine_text", "read_code"]
+
+FORMAT = 1
+
+Kept = Mapping[str, bytes]  # images by `digest`
+
+
+def machine_text(context: GpuContext) -> str:
+    """What code depends on: whose device, and its architecture; plans of libraries carry the versions that they are for."""
+    device = context.device
+    return f"{device.properties.vendor} {device.arch}"
+
+
+def keep_code(sources: Sequence[Source], codes: Sequence[Code], context: GpuContext) -> dict[str, Any]:
+    """A runner's part of a program file."""
+    places: dict[bytes, int] = {}
+    kernels = {
+        digest(s.text, flags_of(s), context.device.arch): places.setdefault(code.image, len(places))
+        for s, code in zip(sources, codes, strict=True)
+    }
+    tuner = context.tuner
+    return {
+        "format": FORMAT,
+        "device": context.device.properties.name,
+        "kernels": kernels,
+        "images": list(places),
+        "choices": {} if tuner is None else tuner.choices(),
+    }
+
+
+def read_code(code: Any, context: GpuContext) -> Kept:
+    """The kernels of a file; its choices go to the context's tuner if they were made on such a device.  Errors: StoreError."""
+    if not isinstance(code, Mapping) or code.get("format") != FORMAT:
+        raise StoreError("kernels of another version of this target")
+    images = code["images"]
+    if context.tuner is not None and code["device"] == context.device.properties.name:
+        context.tuner.recall(code["choices"])
+    return {str(key): bytes(images[place]) for key, place in code["kernels"].items()}
