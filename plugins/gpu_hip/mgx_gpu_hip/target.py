@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from mgx_core import CompileOptions, Kernels, Module, Pass
+from mgx_core import Argument, CompileOptions, Kernels, Module, Pass
 from mgx_core.memory import MemoryPlan
 from mgx_core.passes.expand_composites import ExpandComposites
 from mgx_core.passes.fold_constants import FoldConstants
@@ -36,7 +35,6 @@ class GpuTarget:
     def __init__(self, kind: str = "", device_id: int = 0) -> None:
         self.kind = kind
         self.device_id = device_id
-        self._taken: dict[int, tuple[Any, Any, DeviceArray]] = {}
 
     def get_context(self) -> GpuContext:
         return GpuContext(self, self.kind, self.device_id)
@@ -76,22 +74,19 @@ class GpuTarget:
             return value
         if isinstance(given, np.ndarray):
             return None
-        place = getattr(
-            given, "data_ptr", None
-        )  # torch: asking a tensor for its capsule takes far longer than a launch
-        known = self._taken.get(id(given)) if place is not None else None
-        if known is not None and place is not None:
-            alive, described, made = known
-            if alive() is given and described == (place(), given.shape, given.stride()):
-                return made
-        if not is_device_array(given):
+        return import_array(context.device, given) if is_device_array(given) else None
+
+    def descriptor(self, given: Any) -> Any:
+        """All that a run needs to know of an array in device memory; None for everything else."""
+        kind = type(given)
+        if kind is DeviceArray:
+            return given.address, given.dtype, given.dims, given.strides
+        if kind is Argument:
+            return self.descriptor(given.value)
+        try:  # torch
+            return given.data_ptr(), given.dtype, given.shape, given.stride(), given.device
+        except (AttributeError, TypeError):
             return None
-        made = import_array(context.device, given)
-        if place is not None:
-            key = id(given)
-            alive = weakref.ref(given, lambda _: self._taken.pop(key, None))
-            self._taken[key] = alive, (place(), given.shape, given.stride()), made
-        return made
 
     def __repr__(self) -> str:
         return "target 'gpu'"

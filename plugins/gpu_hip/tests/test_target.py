@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -157,6 +158,45 @@ def test_results_are_written_to_the_callers_places(target: GpuTarget) -> None:
     got = np.empty((4, 5), np.float32)
     device.download(got, place.address)
     np.testing.assert_allclose(got, wanted[0], rtol=1e-6)
+
+
+def test_repeated_runs_check_nothing_again(target: GpuTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, given, wanted = compiled(lambda m: [m.add(mgx.op("exp"), image(m, 4, 5))], target, offload_copy=False)
+    executable = program.executable
+    device = executable.context.device
+    x, other = (DeviceArray(device.upload(given["x"] + n), dt.float32, (4, 5)) for n in (0, 1))
+    program.run_async({"x": x})
+    with monkeypatch.context() as patch:
+        patch.setattr(executable, "bind", lambda parameters: pytest.fail("checked again"))
+        for _ in range(2):
+            np.testing.assert_allclose(program.run_async({"x": x})[0].to_numpy(), wanted[0], rtol=1e-6)
+    np.testing.assert_allclose(program.run_async({"x": other})[0].to_numpy(), np.exp(given["x"] + 1), rtol=1e-6)
+    with pytest.raises(mgx.MgxError, match="'x'"):
+        program.run_async({"x": DeviceArray(x.buffer, dt.float32, (5, 4))})
+    with pytest.raises(mgx.MgxError, match="'x'"):
+        program.run_async({"x": DeviceArray(x.buffer, dt.int32, (4, 5))})
+    with pytest.raises(mgx.MgxError, match="'y'"):
+        program.run_async({"x": x, "y": x})
+    with pytest.raises(mgx.MgxError, match="row-major"):
+        program.run_async({"x": DeviceArray(x.buffer, dt.float32, (4, 5), strides=(1, 4))})
+    np.testing.assert_allclose(program.run_async({"x": given["x"]})[0].to_numpy(), wanted[0], rtol=1e-6)
+
+
+def test_repeated_runs_hold_no_places_of_the_caller(target: GpuTarget) -> None:
+    program, given, wanted = compiled(lambda m: [m.add(mgx.op("exp"), image(m, 4, 5))], target, offload_copy=False)
+    device = program.executable.context.device
+    x = DeviceArray(device.upload(given["x"]), dt.float32, (4, 5))
+    place = DeviceArray(device.allocate(80), dt.float32, (4, 5))
+    for _ in range(3):
+        device.default_stream.fill(place.address, 0, 80)
+        (result,) = program.run_async({"x": x, "main:#output_0": place})
+        np.testing.assert_allclose(result.to_numpy(), wanted[0], rtol=1e-6)
+        assert result.data_ptr() == place.address
+    program.run_async({"x": x})
+    program.run_async({"x": x})
+    gone = weakref.ref(place)
+    del place, result
+    assert gone() is None
 
 
 def test_kernels_compile_for_an_amd_device(target: GpuTarget) -> None:
