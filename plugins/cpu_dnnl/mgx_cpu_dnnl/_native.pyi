@@ -55,11 +55,11 @@ class MemoryDesc:
     """Dims, element type and layout of a tensor.
 
     layout: None (row-major), "any" (the primitive chooses), a word ("nchw", "nhwc", "channels_last", "plain"), an order of
-    axis letters ("acdb"), a blocked layout ("nChw16c"), or strides in elements.
+    axis letters ("acdb"), a blocked layout ("nChw16c"), oneDNN's number of a layout, or strides in elements.
     dtype: float32, bfloat16, float16, int32, int8, uint8, float64, or oneDNN's short names.
     """
 
-    def __init__(self, dims: Sequence[int], dtype: str, layout: str | Sequence[int] | None = None) -> None: ...
+    def __init__(self, dims: Sequence[int], dtype: str, layout: str | int | Sequence[int] | None = None) -> None: ...
     @staticmethod
     def absent() -> MemoryDesc: ...
     @property
@@ -86,6 +86,9 @@ class MemoryDesc:
         """In elements, of a part."""
     @property
     def nbytes(self) -> int: ...
+    @property
+    def plain_form(self) -> tuple[Any, ...] | None:
+        """Arguments of the constructor that make an equal one; None for the absent one."""
     def part(self, dims: Sequence[int], offsets: Sequence[int]) -> MemoryDesc: ...
     def reshaped(self, dims: Sequence[int]) -> MemoryDesc: ...
     def permuted(self, axes: Sequence[int]) -> MemoryDesc: ...
@@ -111,6 +114,9 @@ class Primitive:
     def post_op_args(self) -> tuple[int, ...]:
         """Per post-op the index of its argument, 0 if it has none."""
     @property
+    def recipe(self) -> tuple[str, tuple[Any, ...], dict[str, Any]] | None:
+        """The builder, its arguments and keywords."""
+    @property
     def src(self) -> MemoryDesc: ...
     @property
     def weights(self) -> MemoryDesc: ...
@@ -134,10 +140,12 @@ class PackedBuffer:
     def nbytes(self) -> int: ...
     @property
     def md(self) -> MemoryDesc: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 def pack(address: int, from_md: MemoryDesc, to_md: MemoryDesc) -> PackedBuffer: ...
 
-# All builders take these keywords, too: post_ops, scales, zero_points, fpmath.
+# All builders take these keywords, too: post_ops, scales, zero_points, fpmath, deferred (nothing is asked of oneDNN before
+# `prepare`).
 
 def convolution(
     src: MemoryDesc,
@@ -466,6 +474,17 @@ def available_threads() -> int:
 def thread_count() -> int: ...
 def set_threads(count: int) -> None:
     """For primitives built and runs started from now on.  Concurrent runs share these: alone a run has all, else one."""
+
+class CodeImage:
+    """Machine code of relocatable objects, loaded and linked without a compiler.  Errors: DeviceError."""
+
+    def __init__(self, objects: Sequence[bytes]) -> None: ...
+    def address(self, symbol: str) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+
+def prepare(primitives: Sequence[Primitive]) -> None:
+    """Describe deferred primitives and make the code of all of them, side by side."""
 
 def loop_failed_address() -> int:
     """Of `void mgx_loop_failed(int64_t code, int64_t value)`, which a compiled loop may call to fail the run: code 1 is an

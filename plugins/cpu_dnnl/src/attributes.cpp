@@ -98,6 +98,8 @@ Attributes attributes_from(const py::kwargs &given) {
             auto found = modes.find(value.cast<std::string>());
             if (found == modes.end()) throw Failure(Fault::parameter, "fpmath is strict, bf16, f16, tf32 or any");
             check(dnnl_primitive_attr_set_fpmath_mode(result.attr.get(), found->second), "fpmath mode");
+        } else if (name == "deferred") {
+            result.deferred = value.cast<bool>();
         } else {
             throw Failure(Fault::parameter, "a primitive has no attribute " + name);
         }

@@ -197,7 +197,11 @@ void AlignedBuffer::touch() {
 }
 
 void bind_memory(py::module_ &module) {
-    py::class_<PackedBuffer, std::shared_ptr<PackedBuffer>>(module, "PackedBuffer")
+    py::class_<PackedBuffer, std::shared_ptr<PackedBuffer>>(module, "PackedBuffer", py::buffer_protocol())
+            .def_buffer([](PackedBuffer &b) {
+                return py::buffer_info(reinterpret_cast<unsigned char *>(b.memory.data()),
+                        static_cast<py::ssize_t>(b.memory.size()), true);
+            })
             .def_property_readonly(
                     "address", [](const PackedBuffer &b) { return reinterpret_cast<size_t>(b.memory.data()); })
             .def_property_readonly("nbytes", [](const PackedBuffer &b) { return b.memory.size(); })

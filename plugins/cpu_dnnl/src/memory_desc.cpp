@@ -123,6 +123,13 @@ MemoryDesc MemoryDesc::tagged(const Dims &dims, const std::string &type, const s
     return wrap(made, status);
 }
 
+MemoryDesc MemoryDesc::numbered(const Dims &dims, const std::string &type, int tag) {
+    dnnl_memory_desc_t made = nullptr;
+    auto status = dnnl_memory_desc_create_with_tag(&made, static_cast<int>(dims.size()), dims.data(), data_type_of(type),
+            static_cast<dnnl_format_tag_t>(tag));
+    return wrap(made, status);
+}
+
 bool MemoryDesc::is_any() const { return !absent() && desc.get_format_kind() == dnnl::memory::format_kind::any; }
 
 bool MemoryDesc::is_plain() const {
@@ -153,11 +160,40 @@ std::string MemoryDesc::layout() const {
     return text;
 }
 
+namespace {
+
+// What the constructor makes an equal descriptor of: dims, element type, layout; none for the absent one.  Failure: unsupported
+// for layouts that oneDNN has no name for.
+py::object plain_form(const MemoryDesc &d) {
+    if (d.absent()) return py::none();
+    auto dims = d.desc.get_dims();
+    auto type = data_type_name(static_cast<dnnl_data_type_t>(d.desc.get_data_type()));
+    auto form = [&](const py::object &layout) { return py::make_tuple(py::tuple(py::cast(dims)), type, layout); };
+    if (d.is_any()) return form(py::str("any"));
+    if (d.is_plain()) {
+        auto strides = d.desc.get_strides();
+        if (MemoryDesc::strided(dims, type, strides).desc == d.desc) return form(py::tuple(py::cast(strides)));
+    }
+    if (d.desc.get_format_kind() == dnnl::memory::format_kind::blocked)
+        for (int tag = dnnl_format_tag_any + 1; tag < dnnl_format_tag_last; ++tag) {
+            dnnl_memory_desc_t made = nullptr;
+            if (dnnl_memory_desc_create_with_tag(&made, static_cast<int>(dims.size()), dims.data(),
+                        static_cast<dnnl_data_type_t>(d.desc.get_data_type()), static_cast<dnnl_format_tag_t>(tag))
+                    != dnnl_success)
+                continue;
+            if (dnnl::memory::desc(made) == d.desc) return form(py::int_(tag));
+        }
+    throw Failure(Fault::unsupported, "oneDNN has no name for the layout " + d.layout());
+}
+
+} // namespace
+
 void bind_memory_desc(py::module_ &module) {
     py::class_<MemoryDesc>(module, "MemoryDesc")
             .def(py::init([](const Dims &dims, const std::string &dtype, const py::object &layout) {
                 if (py::isinstance<py::str>(layout)) return MemoryDesc::tagged(dims, dtype, layout.cast<std::string>());
                 if (layout.is_none()) return MemoryDesc::tagged(dims, dtype, "plain");
+                if (py::isinstance<py::int_>(layout)) return MemoryDesc::numbered(dims, dtype, layout.cast<int>());
                 return MemoryDesc::strided(dims, dtype, layout.cast<Dims>());
             }),
                     py::arg("dims"), py::arg("dtype"), py::arg("layout") = py::none())
@@ -166,6 +202,7 @@ void bind_memory_desc(py::module_ &module) {
             .def_property_readonly("is_any", &MemoryDesc::is_any)
             .def_property_readonly("is_plain", &MemoryDesc::is_plain)
             .def_property_readonly("layout", &MemoryDesc::layout)
+            .def_property_readonly("plain_form", &plain_form)
             .def_property_readonly("dims", [](const MemoryDesc &d) { return py::tuple(py::cast(d.desc.get_dims())); })
             .def_property_readonly(
                     "padded_dims", [](const MemoryDesc &d) { return py::tuple(py::cast(d.desc.get_padded_dims())); })

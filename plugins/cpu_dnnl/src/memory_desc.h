@@ -21,6 +21,7 @@ public:
 
     static MemoryDesc any(const Dims &dims, const std::string &type);
     static MemoryDesc strided(const Dims &dims, const std::string &type, const Dims &strides);
+    static MemoryDesc numbered(const Dims &dims, const std::string &type, int tag); // by oneDNN's number of a layout
     static MemoryDesc tagged(const Dims &dims, const std::string &type, const std::string &tag);
 
     const_dnnl_memory_desc_t get() const { return desc.get(true); }

@@ -4,6 +4,7 @@
 #include "arrays.h"
 #include "errors.h"
 #include "frame.h"
+#include "image.h"
 #include "machine.h"
 #include "memory.h"
 #include "memory_desc.h"
@@ -43,6 +44,8 @@ PYBIND11_MODULE(_native, module) {
     mgx::bind_primitive(module);
     mgx::bind_builders(module);
     mgx::bind_recurrent(module);
+    mgx::keep_recipes(module);
+    mgx::bind_image(module);
     mgx::bind_memory(module);
     mgx::bind_arrays(module);
     mgx::bind_program(module);

@@ -23,14 +23,43 @@ dnnl::stream &cpu_stream() {
 
 Primitive::Primitive(std::string kind, std::vector<int> slots, std::vector<MemoryDesc> descs, Attributes attributes,
         Maker make)
-    : kind_(std::move(kind)), slots_(std::move(slots)), attributes_(std::move(attributes)), make_(std::move(make)) {
-    threads_ = omp_get_max_threads();
-    dnnl_primitive_desc_t made = nullptr;
-    check(make_(&made, descs, attributes_.attr.get()), kind_);
-    pd_.reset(made);
-    dnnl_primitive_t primitive = nullptr;
-    check(dnnl_primitive_create(&primitive, made), kind_);
-    primitive_.reset(primitive);
+    : kind_(std::move(kind))
+    , slots_(std::move(slots))
+    , descs_(std::move(descs))
+    , attributes_(std::move(attributes))
+    , make_(std::move(make))
+    , threads_(omp_get_max_threads()) {
+    if (!attributes_.deferred) describe();
+}
+
+Primitive::~Primitive() {
+    if (!recipe) return;
+    if (!Py_IsInitialized()) {
+        recipe.release(); // nobody is left to free it
+        return;
+    }
+    py::gil_scoped_acquire gil;
+    recipe = py::object();
+}
+
+void Primitive::describe() {
+    std::call_once(described_, [this] {
+        TeamSize team(threads_);
+        dnnl_primitive_desc_t made = nullptr;
+        check(make_(&made, descs_, attributes_.attr.get()), kind_);
+        pd_.reset(made);
+        descs_.clear();
+    });
+}
+
+void Primitive::prepare() {
+    describe();
+    std::call_once(prepared_, [this] {
+        TeamSize team(threads_);
+        dnnl_primitive_t primitive = nullptr;
+        check(dnnl_primitive_create(&primitive, pd_.get()), kind_);
+        primitive_.reset(primitive);
+    });
 }
 
 MemoryDesc Primitive::desc(int arg) const {
@@ -48,7 +77,10 @@ std::shared_ptr<Primitive> Primitive::single() {
             chosen.push_back(desc(slot));
         TeamSize one(1);
         try {
-            auto twin = std::make_shared<Primitive>(kind_, slots_, chosen, attributes_, make_);
+            Attributes own = attributes_;
+            own.deferred = false;
+            auto twin = std::make_shared<Primitive>(kind_, slots_, chosen, own, make_);
+            twin->prepare();
             bool reference = twin->implementation().rfind("ref", 0) == 0 && implementation().rfind("ref", 0) != 0;
             if (!reference) single_ = std::move(twin);
         } catch (const Failure &) { // the layouts chosen for the team have no implementation for one thread
@@ -58,7 +90,8 @@ std::shared_ptr<Primitive> Primitive::single() {
     return single_;
 }
 
-void Primitive::execute_at(const std::vector<std::pair<int, size_t>> &addresses) const {
+void Primitive::execute_at(const std::vector<std::pair<int, size_t>> &addresses) {
+    prepare();
     TeamSize team(threads_);
     std::vector<dnnl::memory> memories;
     std::vector<dnnl_exec_arg_t> args;
@@ -89,15 +122,23 @@ void bind_primitive(py::module_ &module) {
             .def_property_readonly("weights", [](const Primitive &p) { return p.desc(DNNL_ARG_WEIGHTS); })
             .def_property_readonly("bias", [](const Primitive &p) { return p.desc(DNNL_ARG_BIAS); })
             .def_property_readonly("dst", [](const Primitive &p) { return p.desc(DNNL_ARG_DST); })
+            .def_property_readonly("recipe", [](const Primitive &p) { return p.recipe ? p.recipe : py::none(); })
             .def("single", &Primitive::single, py::call_guard<py::gil_scoped_release>())
             .def("execute",
-                    [](const Primitive &p, const std::map<int, size_t> &addresses) {
+                    [](Primitive &p, const std::map<int, size_t> &addresses) {
                         std::vector<std::pair<int, size_t>> list(addresses.begin(), addresses.end());
                         py::gil_scoped_release nogil;
                         p.execute_at(list);
                     },
                     py::arg("addresses"))
             .def("__repr__", [](const Primitive &p) { return "Primitive(" + p.kind() + ", " + p.implementation() + ")"; });
+
+    module.def("prepare",
+            [](const std::vector<std::shared_ptr<Primitive>> &primitives) {
+                py::gil_scoped_release nogil;
+                side_by_side(primitives.size(), [&](size_t i) { primitives[i]->prepare(); });
+            },
+            py::arg("primitives"));
 
     struct Named {
         const char *name;
@@ -115,6 +156,21 @@ void bind_primitive(py::module_ &module) {
                  {"ARG_WEIGHTS_ITER", DNNL_ARG_WEIGHTS_ITER}, {"ARG_WEIGHTS_PEEPHOLE", DNNL_ARG_WEIGHTS_PEEPHOLE}, {"ARG_DST_LAYER", DNNL_ARG_DST_LAYER},
                  {"ARG_DST_ITER", DNNL_ARG_DST_ITER}, {"ARG_DST_ITER_C", DNNL_ARG_DST_ITER_C}})
         module.attr(name) = value;
+}
+
+void keep_recipes(py::module_ &module) {
+    for (const char *name : {"convolution", "deconvolution", "pooling", "matmul", "inner_product", "softmax",
+                 "layer_normalization", "binary", "eltwise", "reduction", "resampling", "reorder", "concat", "lrn", "lstm",
+                 "gru", "lbr_gru", "vanilla_rnn"}) {
+        py::object build = module.attr(name);
+        module.attr(name) = py::cpp_function(
+                [name, build](const py::args &args, const py::kwargs &keywords) {
+                    py::object made = build(*args, **keywords);
+                    made.cast<Primitive &>().recipe = py::make_tuple(name, args, keywords);
+                    return made;
+                },
+                py::name(name), py::doc("Builds a primitive and keeps what it was asked for."));
+    }
 }
 
 } // namespace mgx

@@ -23,9 +23,15 @@ dnnl::stream &cpu_stream(); // the calling thread's own
 using Maker = std::function<dnnl_status_t(
         dnnl_primitive_desc_t *, const std::vector<MemoryDesc> &, const_dnnl_primitive_attr_t)>;
 
+// Made in two steps: described (layouts and implementation chosen), which the constructor does unless it is deferred, and
+// prepared (its code made), which may happen on any thread and happens before the first execution at the latest.
 class Primitive {
 public:
     Primitive(std::string kind, std::vector<int> slots, std::vector<MemoryDesc> descs, Attributes attributes, Maker make);
+    ~Primitive();
+
+    void describe();
+    void prepare();
 
     MemoryDesc desc(int arg) const;
     size_t scratchpad_bytes() const;
@@ -38,22 +44,27 @@ public:
     // The same computation with the same layouts planned for one thread; null if oneDNN has none.
     std::shared_ptr<Primitive> single();
 
-    void execute(const std::vector<dnnl_exec_arg_t> &args) const {
+    void execute(const std::vector<dnnl_exec_arg_t> &args) const { // prepared
         check(dnnl_primitive_execute(
                       primitive_.get(), cpu_stream().get(), static_cast<int>(args.size()), args.data()),
                 kind_);
     }
     // Bind addresses and run once, with a scratchpad of its own.
-    void execute_at(const std::vector<std::pair<int, size_t>> &addresses) const;
+    void execute_at(const std::vector<std::pair<int, size_t>> &addresses);
+
+    pybind11::object recipe; // builder, arguments and keywords that it was made with; none for twins and inner ones
 
 private:
     std::string kind_;
     std::vector<int> slots_;
+    std::vector<MemoryDesc> descs_; // as asked for, until it is described
     Attributes attributes_;
     Maker make_;
     int threads_;
     dnnl::primitive_desc_base pd_;
     dnnl::primitive primitive_;
+    std::once_flag described_;
+    std::once_flag prepared_;
     std::once_flag once_;
     std::shared_ptr<Primitive> single_;
     bool is_single_ = false;
@@ -62,5 +73,6 @@ private:
 void bind_primitive(pybind11::module_ &module);
 void bind_builders(pybind11::module_ &module);
 void bind_recurrent(pybind11::module_ &module);
+void keep_recipes(pybind11::module_ &module); // of what the builders make; after they are bound
 
 } // namespace mgx

@@ -111,8 +111,9 @@ void Program::finish(bool touch) {
     if (results_.empty())
         for (size_t id = 0; id < values_.size(); ++id)
             if (values_[id].kind == Value::Kind::output) results_.push_back(static_cast<int>(id));
-    if (!touch) return;
     py::gil_scoped_release nogil;
+    side_by_side(steps_.size(), [this](size_t i) { steps_[i]->prepare(); });
+    if (!touch) return;
     auto frame = std::make_unique<Frame>(*this, nullptr);
     for (auto &spec : outputs_) { // so that the first results have their pages, too
         auto bytes = static_cast<size_t>(std::max<int64_t>(spec.bytes, 1));

@@ -29,6 +29,7 @@ public:
     virtual int planned_threads() const { return 1; }
     virtual bool prepare_single() { return true; } // false if the step cannot run on one thread
     virtual void build_single(Frame &, size_t) const {}
+    virtual void prepare() {} // the costly part of making it, on any thread
     virtual void owned(std::vector<pybind11::object *> &) {} // Python objects, for the garbage collector
 
     std::string name;
@@ -50,6 +51,7 @@ public:
     size_t scratch_bytes(int) const override;
     int planned_threads() const override { return primitive_->threads(); }
     bool prepare_single() override;
+    void prepare() override { primitive_->prepare(); }
     void build_single(Frame &frame, size_t index) const override;
 
 private:

@@ -1,14 +1,18 @@
 #include "threads.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <condition_variable>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <mutex>
 #include <new>
 #include <sstream>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <omp.h>
 #include <pthread.h>
@@ -142,6 +146,29 @@ Share::~Share() {
     if (inner_) return;
     held = 0;
     gate().release(threads_);
+}
+
+void side_by_side(size_t count, const std::function<void(size_t)> &work) {
+    std::atomic<size_t> next {0};
+    std::mutex mutex;
+    std::exception_ptr failed;
+    auto take = [&] {
+        for (size_t i = next++; i < count; i = next++) {
+            try {
+                work(i);
+            } catch (...) {
+                std::lock_guard<std::mutex> lock(mutex);
+                if (!failed) failed = std::current_exception();
+            }
+        }
+    };
+    std::vector<std::thread> others;
+    for (size_t n = 1; n < std::min<size_t>(count, static_cast<size_t>(thread_count())); ++n)
+        others.emplace_back(take);
+    take();
+    for (auto &thread : others)
+        thread.join();
+    if (failed) std::rethrow_exception(failed);
 }
 
 void handle_forks() {

@@ -1,7 +1,9 @@
 // How many threads work, shared fairly by concurrent runs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 
 namespace mgx {
 
@@ -35,6 +37,10 @@ private:
     int threads_;
     bool inner_;
 };
+
+// Calls work(0) to work(count - 1), several at a time on threads of their own (no team of OpenMP's); the first exception is
+// passed on once all are done.
+void side_by_side(size_t count, const std::function<void(size_t)> &work);
 
 void handle_forks(); // a forked child has no team: it works on one thread
 

@@ -1,0 +1,34 @@
+// Compiled loops from object files: machine code of one mapping, relocated by ourselves, so that no compiler is needed to run it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <pybind11/pybind11.h>
+
+namespace mgx {
+
+// Read-only, executable memory with the functions of some relocatable ELF objects for x86-64.
+class CodeImage {
+public:
+    // Failure: device for objects that are damaged or use what this loader does not know.
+    explicit CodeImage(const std::vector<std::string_view> &objects);
+    ~CodeImage();
+    CodeImage(const CodeImage &) = delete;
+    CodeImage &operator=(const CodeImage &) = delete;
+
+    size_t address(const std::string &symbol) const; // of a global function
+    size_t bytes() const { return bytes_; }
+
+private:
+    char *memory_ = nullptr;
+    size_t bytes_ = 0;
+    std::map<std::string, size_t> symbols_;
+};
+
+void bind_image(pybind11::module_ &module);
+
+} // namespace mgx
