@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+from mgx_core.errors import DeviceError
 
 from .codegen.source import DeviceTraits
 from .library.vendor import Libraries
-from .runtime import Device, open_device
+from .runtime import Device, NullDevice, open_device, properties_of
 from .tuning import Tuner
 
 if TYPE_CHECKING:
@@ -32,6 +34,20 @@ class GpuContext:
         """The device, opened when first needed.  Errors: DeviceError if there is none."""
         return open_device(self.kind, self.device_id)
 
+    def is_for(self, arch: str) -> bool:
+        """Whether there is a device and it has this architecture."""
+        wanted = properties_of(arch).arch
+        try:
+            return self.device.arch == wanted
+        except DeviceError:
+            return False
+
+    def compile_for(self, arch: str) -> None:
+        """From now on compile for an architecture whose device is not here.  Errors: DeviceError for an unknown one."""
+        for name in ("traits", "libraries", "tuner"):
+            self.__dict__.pop(name, None)
+        self.device = cast(Device, NullDevice(arch))
+
     @cached_property
     def traits(self) -> DeviceTraits:
         p = self.device.properties
@@ -47,15 +63,16 @@ class GpuContext:
     @cached_property
     def libraries(self) -> Libraries | None:
         """The vendor's libraries; None on the emulated device."""
-        return None if self.device.kind == "host" else Libraries(self.device.kind)
+        return None if self.device.kind in ("host", "null") else Libraries(self.device.kind)
 
     @cached_property
     def tuner(self) -> Tuner | None:
         """What times library plans; None where there is nothing to time."""
-        return None if self.device.kind == "host" or self.libraries is None else Tuner(self.device, self.libraries)
+        return None if self.libraries is None else Tuner(self.device, self.libraries)
 
     def finish(self) -> None:
-        self.device.default_stream.wait()
+        if self.device.kind != "null":
+            self.device.default_stream.wait()
 
     def __repr__(self) -> str:
         return f"context of target 'gpu' ({self.kind or 'any'} device {self.device_id})"

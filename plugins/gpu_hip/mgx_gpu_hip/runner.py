@@ -23,7 +23,7 @@ from .restoring import Kept, keep_code
 from .runtime import DeviceArray, DeviceBuffer
 from .values import Buffer, Value
 
-__all__ = ["GpuRunner", "Named"]
+__all__ = ["GpuRunner", "Named", "kernel_steps", "put_together"]
 
 CODES = {"u32": "I", "i32": "i", "u64": "Q", "i64": "q", "float": "f"}  # letters of the struct module
 
@@ -44,16 +44,8 @@ class GpuRunner:
         self.emitter = Emitter(context)
         self.parameters = list(module.parameters.values())
         self.lock = RLock()
-        static = _static_part(module)
-        self.rest = [
-            i for i in module if i not in static and not (i.is_param or i.is_literal or i.is_return or i.is_absent)
-        ]
-        wanted = dict.fromkeys(o for o in module.outputs if o in static)
-        for ins in self.rest:  # control flow, and what has extents that depend on data: op by op on the host
-            wanted.update(dict.fromkeys(r for r in reads(ins) if r in static))
-        self.wanted = list(wanted)
+        self.rest, self.wanted, self.outputs = put_together(self.emitter, module)
         self.whole = not self.rest and list(module.outputs) == self.wanted
-        self.outputs = _emit(self.emitter, module, static, self.wanted)
         if context.tuner is not None:
             context.tuner.save()
         self.hosted = [s for s in self.emitter.steps if isinstance(s, HostStep)]
@@ -106,7 +98,7 @@ class GpuRunner:
         return keep_code(self.named, self.codes, self.context)
 
     def _load(self, kept: Kept | None) -> None:
-        kernels = [s for s in self.emitter.steps if isinstance(s, KernelStep) and s.source.launches]
+        kernels = kernel_steps(self.emitter)
         self.named = [Named(s) for s in kernels]
         self.codes = build(self.named, self.device.arch, kept=kept)
         self.functions: dict[int, dict[str, Any]] = {}
@@ -355,6 +347,25 @@ def _library_call(step: LibraryStep, addresses: Mapping[int, int]) -> Callable[[
     operands = {k: addresses[id(v.buffer)] + v.byte_offset for k, v in step.operands.items()}
     workspace = None if step.workspace is None else addresses[id(step.workspace)]
     return lambda stream: step.plan.launch(stream, workspace=workspace, **operands)
+
+
+def kernel_steps(e: Emitter) -> list[KernelStep]:
+    """The steps that launch kernels of ours."""
+    return [s for s in e.steps if isinstance(s, KernelStep) and s.source.launches]
+
+
+def put_together(e: Emitter, module: Module) -> tuple[list[Instruction], list[Instruction], list[Value]]:
+    """Emit what runs on the device: what is left for the host, op by op, the instructions that are wanted of the device, their
+    values.
+
+    Left are control flow and what has extents that depend on data.
+    """
+    static = _static_part(module)
+    rest = [i for i in module if i not in static and not (i.is_param or i.is_literal or i.is_return or i.is_absent)]
+    wanted = dict.fromkeys(o for o in module.outputs if o in static)
+    for ins in rest:
+        wanted.update(dict.fromkeys(r for r in reads(ins) if r in static))
+    return rest, list(wanted), _emit(e, module, static, list(wanted))
 
 
 def _fixed(ins: Instruction) -> bool:

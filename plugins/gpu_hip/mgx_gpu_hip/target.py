@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,9 +46,7 @@ class GpuTarget:
         return (ExpandComposites(EXPANDED), Rewrite(SCORES), FoldConstants()) if stage == "legalize" else ()
 
     def runner(self, module: Module, plan: MemoryPlan, context: GpuContext, options: CompileOptions) -> Any:
-        from .runner import GpuRunner
-
-        return GpuRunner(module, context, options)
+        return _runner(module, context, options, None)
 
     def machine(self, context: GpuContext) -> str:
         """What the kernels in a program file were compiled for."""
@@ -61,9 +59,9 @@ class GpuTarget:
     ) -> Any:
         """A runner with the kernels and the choices of a program file.  Errors: StoreError for those of another version."""
         from .restoring import read_code
-        from .runner import GpuRunner
 
-        return GpuRunner(lowered().module, context, options, read_code(saved.code, context))
+        kept = read_code(saved.code, context)
+        return _runner(lowered().module, context, options, kept)
 
     def accept(self, given: Any, context: GpuContext) -> Any:
         """A device array of this or another library as it is; None for host memory."""
@@ -90,3 +88,16 @@ class GpuTarget:
 
     def __repr__(self) -> str:
         return "target 'gpu'"
+
+
+def _runner(module: Module, context: GpuContext, options: CompileOptions, kept: Mapping[str, bytes] | None) -> Any:
+    """For the device of the context, or for the architecture that the options name if that is another."""
+    if options.target and not context.is_for(options.target):
+        context.compile_for(options.target)
+    if context.device.kind == "null":
+        from .offline import OfflineRunner
+
+        return OfflineRunner(module, context, options, kept)
+    from .runner import GpuRunner
+
+    return GpuRunner(module, context, options, kept)

@@ -48,14 +48,14 @@ def compiled_texts(monkeypatch) -> list[str]:
     return texts
 
 
-def program(device: dict[str, int], extent: Any = 2) -> mgx.Program:
+def program(device: dict[str, int], extent: Any = 2, **options: Any) -> mgx.Program:
     made = mgx.Program()
     m = made.get_main_module()
     x = m.add_parameter("x", mgx.Shape("float", [extent, 6]))
     w = m.add_literal(np.random.default_rng(3).standard_normal((6, 5)).astype(np.float32))
     y = m.add(mgx.op("softmax", axis=1), m.add(mgx.op("dot"), x, w))
     m.add_return([m.add(mgx.op("relu"), y)])
-    made.compile(GpuTarget("host", device["id"]))
+    made.compile(GpuTarget("host", device["id"]), **options)
     return made
 
 
@@ -144,4 +144,16 @@ def test_a_program_with_steps_on_the_host_is_restored(device, compiled_texts, tm
     compiled_texts.clear()
     for found, right in zip(mgx.load(tmp_path / "a.mxr").run({"x": X}), wanted, strict=True):
         np.testing.assert_array_equal(found.to_numpy(), right.to_numpy())
+    assert compiled_texts == []
+
+
+def test_code_compiled_without_the_device_serves_it(device, compiled_texts) -> None:
+    here = device["id"]
+    device["id"] = 1 - here
+    data = store.save_buffer(program(device, target=["host64", "host32"][here]))
+    device["id"] = here
+    compiled_texts.clear()
+    read = store.load_buffer(data)
+    assert read.executable.notes == []
+    assert read.run({"x": X})[0].to_numpy().shape == (2, 5)
     assert compiled_texts == []
