@@ -493,6 +493,9 @@ def loop_failed_address() -> int:
 # the machine
 
 def cpu_features() -> list[str]: ...
+def cpu_key() -> str:
+    """The processor's family, model and features as text."""
+
 def cpu_model() -> str: ...
 def cache_sizes() -> dict[str, int]:
     """Bytes of l1d, l2, l3 and a line."""

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <fstream>
 #include <map>
 #include <string>
@@ -67,6 +68,21 @@ std::vector<std::string> features() {
     add(tiles && bit(seven.d, 25), "amx_int8");
     add(tiles && bit(seven.d, 22), "amx_bf16");
     return found;
+}
+
+// All that compilers and libraries look at to choose instructions, as text that is equal on equal processors.
+std::string processor_key() {
+    Leaf zero = leaf(0, 0), one = leaf(1, 0), seven = leaf(7, 0), more = leaf(7, 1), saves = leaf(13, 1);
+    Leaf extended = leaf(0x80000001, 0);
+    uint64_t state = enabled_states();
+    std::string text;
+    char word[16];
+    for (unsigned value : {zero.b, zero.c, zero.d, one.a, one.c, one.d, seven.b, seven.c, seven.d, more.a, saves.a, extended.c,
+                 extended.d, static_cast<unsigned>(state)}) {
+        std::snprintf(word, sizeof word, "%08x", value);
+        text += word;
+    }
+    return text;
 }
 
 std::map<std::string, int64_t> cache_sizes() {
@@ -237,6 +253,7 @@ double read_rate(size_t bytes, int threads) {
 
 void bind_machine(py::module_ &module) {
     module.def("cpu_features", &features);
+    module.def("cpu_key", &processor_key);
     module.def("cpu_model", &model_name);
     module.def("cache_sizes", &cache_sizes);
     module.def("peak_gflops", &peak_rate, py::arg("dtype"), py::arg("threads"), py::call_guard<py::gil_scoped_release>());

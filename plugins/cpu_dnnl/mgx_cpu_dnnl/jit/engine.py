@@ -1,22 +1,26 @@
-"""From IR text to callable machine code: one target machine, a cache on disk, many functions compiled at once."""
+"""From IR text to callable machine code: one target machine, a cache on disk, many functions loaded at once.
+
+LLVM comes into the process only when a function has to be compiled; objects from the cache are loaded without it.
+"""
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
 import hashlib
 import os
-import tempfile
 import threading
 from collections.abc import Callable
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from mgx_core.settings import cache_directory
+
+from ..native_library import native
 from .code import Code
 
 __all__ = ["Engine", "Function"]
 
-FORMAT: Final = b"mgxjit2\n"
+FORMAT: Final = b"mgxjit3\n"
 
 
 class Function:
@@ -41,50 +45,52 @@ class Engine:
     """Compiles kernels for one CPU.
 
     cpu, features: LLVM's words for another machine than this one; cache: the directory of compiled objects (None: no cache;
-    default: ``jit`` in the directory that $MGX_CACHE_DIR names, or ``~/.cache/mgx``).
+    default: ``jit`` in the user's cache folder).
     Functions are known by the text that determines them; equal texts share one function.
     """
 
     def __init__(
         self, cpu: str | None = None, features: str | None = None, cache: Path | str | None = "", level: int = 2
     ) -> None:
-        import llvmlite  # type: ignore[import-untyped]
+        self.cpu = cpu or ""  # empty: this machine
+        self.features = features or ""
+        self._level = level
+        self.wide = self._has_wide()
+        self.lanes = 16 if self.wide else 8
+        machine = native().cpu_key() if not cpu else cpu
+        self.stamp = "|".join((_generator(), machine, self.features, str(level), str(self.lanes)))
+        self._cache = cache_directory() / "jit" if cache == "" else Path(cache) if cache else None
+        self._functions: dict[str, Function] = {}
+        self._loaded: list[Any] = []
+        self._images: dict[int, tuple[str, bytes]] = {}
+        self._waiting: list[tuple[Function, str, bytes | None]] = []
+        self._lock = threading.RLock()
+        self.compiled = 0  # functions made by LLVM rather than read from the cache
+
+    @cached_property
+    def _emitter(self) -> Any:
+        """LLVM's target machine."""
         import llvmlite.binding as llvm  # type: ignore[import-untyped]
-        from llvmlite.binding import orcjit
 
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        self._llvm, self._orc = llvm, orcjit
-        self.cpu = cpu or llvm.get_host_cpu_name()
-        if features is None:
-            features = "" if cpu else llvm.get_host_cpu_features().flatten()
-        self.features = features
-        self._level = level
-        machine = self._machine()
-        self.wide = self._has_wide(machine)
-        self.lanes = 16 if self.wide else 8
-        self.stamp = "|".join((llvmlite.__version__, self.cpu, features, str(level), str(self.lanes)))
-        self._jit = orcjit.create_lljit_compiler(machine)
-        self._emitter = self._machine()
-        self._cache = _cache_directory() if cache == "" else Path(cache) if cache else None
-        self._functions: dict[str, Function] = {}
-        self._trackers: list[Any] = []
-        self._waiting: list[tuple[Function, str, bytes | None]] = []
-        self._lock = threading.RLock()
-        self._libraries = 0
-        self._libm = ctypes.CDLL(ctypes.util.find_library("m") or "libm.so.6")
-        self.compiled = 0  # functions made by LLVM rather than read from the cache
-
-    def _machine(self) -> Any:
-        target = self._llvm.Target.from_default_triple()
-        return target.create_target_machine(
-            cpu=self.cpu, features=self.features, opt=self._level, reloc="pic", codemodel="small", jit=True
+        here = not self.cpu
+        return llvm.Target.from_default_triple().create_target_machine(
+            cpu=llvm.get_host_cpu_name() if here else self.cpu,
+            features=llvm.get_host_cpu_features().flatten() if here and not self.features else self.features,
+            opt=self._level,
+            reloc="pic",
+            codemodel="small",
+            jit=True,
         )
 
-    def _has_wide(self, machine: Any) -> bool:
+    def _has_wide(self) -> bool:
         """Whether the machine has AVX-512 with byte, doubleword and short vector forms."""
+        parts = ("f", "bw", "dq", "vl")
+        if not self.cpu and not self.features:
+            return {f"avx512{x}" for x in parts} <= set(native().cpu_features())
         if "+avx512f" in self.features:
-            return all(f"+avx512{x}" in self.features for x in ("f", "bw", "dq", "vl"))
+            return all(f"+avx512{x}" in self.features for x in parts)
         if self.features:
             return False
         names = (
@@ -141,32 +147,32 @@ class Engine:
             self._load([f for f, _, _ in waiting], images)
 
     def _compile(self, text: str) -> bytes:
+        return bytes(self._emitter.emit_object(self._parsed(text)))
+
+    def _parsed(self, text: str) -> Any:
+        import llvmlite.binding as llvm
+
         try:
-            module = self._llvm.parse_assembly(text)
+            return llvm.parse_assembly(text)
         except RuntimeError as error:
             raise RuntimeError(f"{error}\n{text}") from None
-        return bytes(self._emitter.emit_object(module))
 
     def _load(self, functions: list[Function], images: list[bytes]) -> None:
-        builder = self._orc.JITLibraryBuilder()
+        loaded = native().CodeImage(images)
+        self._loaded.append(loaded)
         for function, image in zip(functions, images, strict=True):
-            builder.add_object_img(image).export_symbol(function.symbol)
-        for name in _LIBM:
-            address = ctypes.cast(getattr(self._libm, name), ctypes.c_void_p).value
-            builder.import_symbol(name, address)
-        for name in ("memcpy", "memset", "memmove"):
-            builder.import_symbol(name, ctypes.cast(getattr(self._libm, name), ctypes.c_void_p).value)
-        self._libraries += 1
-        tracker = builder.link(self._jit, f"mgx{self._libraries}")
-        self._trackers.append(tracker)
-        for function in functions:
-            function._address = tracker[function.symbol]
+            function._address = address = loaded.address(function.symbol)
+            self._images[address] = function.symbol, image
+
+    def image(self, address: int) -> tuple[str, bytes] | None:
+        """The symbol and the object file of a function that was loaded, by its address."""
+        return self._images.get(address)
 
     def assembly(self, build: Callable[[Code], None]) -> str:
         """The machine code of a function as text, for people."""
         code = Code(self.lanes, self.wide)
         build(code)
-        return str(self._emitter.emit_assembly(self._llvm.parse_assembly(self._module(code, "kernel"))))
+        return str(self._emitter.emit_assembly(self._parsed(self._module(code, "kernel"))))
 
     # the cache on disk
 
@@ -193,21 +199,16 @@ class Engine:
             return
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".new", delete=False) as file:
-                file.write(FORMAT + hashlib.sha256(image).digest() + image)
-            os.replace(file.name, path)
+            beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+            beside.write_bytes(FORMAT + hashlib.sha256(image).digest() + image)
+            beside.replace(path)
         except OSError:
             return  # a cache that cannot be written is no error
 
 
-_LIBM: Final = tuple(
-    name + kind
-    for name in ("exp", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
-                 "asinh", "acosh", "atanh", "erf", "pow", "fmod", "floor", "ceil", "trunc", "rint", "fma")
-    for kind in ("", "f")
-)  # fmt: skip
-
-
-def _cache_directory() -> Path:
-    root = os.environ.get("MGX_CACHE_DIR")
-    return (Path(root) if root else Path.home() / ".cache" / "mgx") / "jit"
+@cache
+def _generator() -> str:
+    """What stands for this state of the code generator, so that an edited one does not meet its old functions."""
+    with os.scandir(Path(__file__).parent) as entries:
+        found = sorted((e.name, e.stat().st_size, e.stat().st_mtime_ns) for e in entries if e.name.endswith(".py"))
+    return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
