@@ -163,16 +163,29 @@ class Emitter:
         return env[ins]
 
     def run_kernel(self, kernel: CpuKernel, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-        """A kernel's steps; where it declines, the op runs on the host, and the reason is kept."""
+        """A kernel's steps, or those of the next plan that does not decline; else the op runs on the host, with every reason."""
         marks = len(self.steps), len(self.buffers)
-        try:
-            return kernel.emit(self, kernel.op, modules, args)
-        except Declined as why:
-            del self.steps[marks[0] :]
-            del self.buffers[marks[1] :]
-            self._forget_literals()
-            self.note(f"{kernel.name}: {why}")
-            return self.apart(kernel.op, modules, args, str(why))
+        reasons = []
+        for candidate in self.candidates(kernel, modules, args):
+            try:
+                return candidate.emit(self, kernel.op, modules, args)
+            except Declined as why:
+                del self.steps[marks[0] :]
+                del self.buffers[marks[1] :]
+                self._forget_literals()
+                self.note(f"{candidate.name}: {why}")
+                reasons.append(str(why))
+        return self.apart(kernel.op, modules, args, "; ".join(dict.fromkeys(reasons)))
+
+    def candidates(self, kernel: CpuKernel, modules: Sequence[Module], args: Sequence[Any]) -> Iterator[CpuKernel]:
+        """The kernel that was picked, then what the other plans offer for its op."""
+        from .plans import PLANS
+
+        yield kernel
+        shapes = [None if a is None else _type(a) for a in args]
+        for _, other in PLANS.offers(kernel.op, shapes, None, modules):
+            if isinstance(other, CpuKernel) and other.emit is not kernel.emit:
+                yield other
 
     def _forget_literals(self) -> None:
         there = {id(b) for b in self.buffers}

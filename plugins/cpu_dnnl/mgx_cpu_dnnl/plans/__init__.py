@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mgx_core import Kernels
 
-from . import attention, convolution, loops, moves, pooling, products, recurrent, views
+from . import attention, convolution, loop_products, loops, moves, pooling, products, recurrent, views
 
 __all__ = ["PLANS"]
 
@@ -12,6 +12,7 @@ PLANS: Kernels = (
     views.PLANS
     + convolution.PLANS
     + products.PLANS
+    + loop_products.PLANS
     + attention.PLANS
     + pooling.PLANS
     + recurrent.PLANS

@@ -1,0 +1,304 @@
+"""Products and convolutions of all number types as compiled loops: what the library does not do, or not for these shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from mgx_core import Kernels, Module, No, Shape
+from mgx_core import dtype as dt
+from mgx_core.argument import Array
+from mgx_core.dtype import DType
+from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.convert import Convert
+from mgx_core.ops.convolution import Convolution
+from mgx_core.ops.linear import Dot
+from mgx_core.ops.pointwise import Sub
+from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
+from mgx_core.ops.window import explicit_padding, per_axis
+
+from ..alike import alike
+from ..emitter import Emitter
+from ..kernel import Declined, Results
+from ..values import Buffer, Value, channels_last
+from .offer import NUMBERS, offer, only
+
+__all__ = ["PLANS", "summed_in"]
+
+PLANS = Kernels("cpu")
+MULTIPLIED = NUMBERS - {dt.bool_}
+
+
+def summed_in(dtype: DType) -> DType:
+    """The type in which products of a type are summed: integers wrap around in it as they do in their own."""
+    if dtype.is_float:
+        return dt.float64 if dtype is dt.float64 else dt.float32
+    return dt.int64 if dtype.bits == 64 else dt.int32
+
+
+@offer(PLANS, Dot, when=only(MULTIPLIED), name="loop")
+def emit_dot(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    a, b = args
+    assert a is not None and b is not None
+    return dot(e, a, b, a.shape.dtype)
+
+
+def narrow(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+    if any(s is not None and s.dtype not in MULTIPLIED for s in inputs):
+        return No("operands of a type that loops do not compute with")
+    return None
+
+
+@offer(PLANS, QuantDot, when=narrow, name="loop")
+def emit_quant_dot(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    a, b, *zeros = (*args, None, None)
+    assert a is not None and b is not None
+    rank = max(len(a.lens), len(b.lens))
+    batch = np.broadcast_shapes(tuple(a.lens[:-2]), tuple(b.lens[:-2]))
+    a, b = (_repeated(x, [*batch, *x.lens[-2:]], rank) for x in (a, b))
+    return dot(e, a, b, dt.int32, zeros[0], zeros[1])
+
+
+def _repeated(x: Value, lens: Sequence[int], rank: int) -> Value:
+    """A value broadcast to some extents, trailing axes aligned."""
+    missing = rank - len(x.lens)
+    strides = [0] * missing + [0 if n == 1 else s for n, s in zip(x.lens, x.strides, strict=True)]
+    return Value(Shape(x.shape.dtype, lens, strides), x.buffer, x.offset)
+
+
+def dot(
+    e: Emitter, a: Value, b: Value, result: DType, a_zero: Value | None = None, b_zero: Value | None = None
+) -> Value:
+    """a [.., m, k] times b [.., k, n], less their zero points."""
+    from ..jit.product import Line, compile_product, panel_width
+
+    dtype = summed_in(a.shape.dtype)
+    *batch, m, k = a.lens
+    n = b.lens[-1]
+    out = e.allocate(result, [*batch, m, n])
+    if 0 in out.lens:
+        return out
+    if not k:
+        zeros(e, out.buffer, out.shape.elements() * result.size)
+        return out
+    width = panel_width(dtype, e.engine.lanes)
+    padded = -(-n // width) * width
+    left = as_type(e, a, dtype, a_zero)
+    held = [
+        1 if s == 0 else d for d, s in zip(b.lens[:-2], b.strides[:-2], strict=True)
+    ]  # axes that b does not vary along
+    core = Value(Shape(b.shape.dtype, [*held, k, n], b.strides), b.buffer, b.offset)
+    zero_per_batch = b_zero is not None and prod(b_zero.lens[:-2]) != 1
+    if zero_per_batch:
+        core, held = b, list(b.lens[:-2])
+    right = prepared(e, core, dtype, [*held, k, padded], b_zero)
+    steps = [0 if d == 1 else s for d, s in zip(held, right.strides[:-2], strict=True)]
+    lines = [
+        Line(d, x, y, z) for d, x, y, z in zip(batch, left.strides[:-2], steps, out.strides[:-2], strict=True) if d != 1
+    ]
+    rows = Line(m, left.strides[-2], 0, out.strides[-2])
+    if m == 1 and lines:
+        rows = lines.pop() if not lines[-1].right else rows
+    while (
+        lines
+        and not lines[-1].right
+        and lines[-1].left == rows.left * rows.extent
+        and lines[-1].out == rows.out * rows.extent
+    ):
+        rows = Line(rows.extent * lines.pop().extent, rows.left, 0, rows.out)
+    name = e.label("product")
+    kernel = compile_product(dtype, result, lines, rows, n, Line(k, left.strides[-1]), (), e.engine, name)
+    e.loop(kernel, [left, right], [out])
+    return out
+
+
+@offer(PLANS, Convolution, when=only(MULTIPLIED), name="loop")
+def emit_convolution(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    x, w = args
+    assert x is not None and w is not None
+    return convolve(e, op, x, w, x.shape.dtype)
+
+
+@offer(PLANS, QuantConvolution, when=narrow, name="loop")
+def emit_quant_convolution(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    x, w, *zeros = (*args, None, None)
+    assert x is not None and w is not None
+    by_kernel = zeros[1]
+    if by_kernel is not None and by_kernel.shape.elements() > 1:
+        lens = [by_kernel.lens[0]] + [1] * (len(w.lens) - 1)
+        strides = [by_kernel.strides[0]] + [0] * (len(w.lens) - 1)
+        by_kernel = Value(Shape(by_kernel.shape.dtype, lens, strides), by_kernel.buffer, by_kernel.offset)
+    return convolve(e, op, x, w, dt.int32, zeros[0], by_kernel)
+
+
+def convolve(
+    e: Emitter, op: Any, x: Value, w: Value, result: DType, x_zero: Value | None = None, w_zero: Value | None = None
+) -> Value:
+    """x [n, c, *s] with w [m, c / group, *k]: for each tap of the window a product over the channels."""
+    from ..jit.product import Line, compile_product, panel_width
+
+    dtype = summed_in(x.shape.dtype)
+    narrowed = [Shape(dtype, v.lens) for v in (x, w)]
+    lens = Convolution(
+        padding=op.padding, stride=op.stride, dilation=op.dilation, group=op.group, padding_mode=op.padding_mode
+    ).infer(*narrowed).lens()  # fmt: skip
+    out = e.allocate(result, lens, channels_last(lens))
+    if 0 in lens:
+        return out
+    if 0 in x.lens or 0 in w.lens:
+        zeros(e, out.buffer, out.shape.elements() * result.size)
+        return out
+    window = w.lens[2:]
+    stride = per_axis(op.stride, len(window), "stride")
+    dilation = per_axis(op.dilation, len(window), "dilation")
+    begin, end = explicit_padding(x.lens[2:], window, stride, dilation, op.padding, op.padding_mode)
+    left = _padded(e, x, dtype, begin, end, x_zero)
+    group, channels, kernels = op.group, w.lens[1], w.lens[0] // op.group
+    width = panel_width(dtype, e.engine.lanes)
+    right = _weights(e, w, dtype, group, -(-kernels // width) * width, w_zero)
+    places = [
+        Line(d, s * step, 0, o)
+        for d, s, step, o in zip(lens[2:], stride, left.strides[2:], out.strides[2:], strict=True)
+    ]
+    outer = [Line(lens[0], left.strides[0], 0, out.strides[0]), Line(group, channels, right.strides[0], kernels)]
+    taps = [Line(k, d * step) for k, d, step in zip(window, dilation, left.strides[2:], strict=True)]
+    kernel = compile_product(
+        dtype,
+        result,
+        [line for line in (*outer, *places[:-1]) if line.extent != 1],
+        places[-1],
+        kernels,
+        Line(channels, 1),
+        [t for t in taps if t.extent != 1],
+        e.engine,
+        e.label("convolution"),
+    )
+    e.loop(kernel, [left, right], [out])
+    return out
+
+
+def _padded(e: Emitter, x: Value, dtype: DType, begin: Sequence[int], end: Sequence[int], zero: Value | None) -> Value:
+    """x as another type with channels innermost and zeros around it."""
+    lens = [*x.lens[:2], *(b + n + a for b, n, a in zip(begin, x.lens[2:], end, strict=True))]
+    if any(n <= 0 for n in lens) or min((*begin, *end), default=0) < 0:
+        raise Declined("padding that takes away")
+    whole = e.allocate(dtype, lens, channels_last(lens))
+    if lens != x.lens:
+        zeros(e, whole.buffer, whole.shape.elements() * dtype.size)
+    start = sum(b * s for b, s in zip(begin, whole.strides[2:], strict=True))
+    converted(e, x, whole.seen_as(start, Shape(dtype, x.lens, whole.strides)), zero)
+    return whole
+
+
+def _weights(e: Emitter, w: Value, dtype: DType, group: int, padded: int, zero: Value | None) -> Value:
+    """Weights as [group, taps.., channels, kernels padded to whole panels]."""
+    kernels, channels, window = w.lens[0] // group, w.lens[1], w.lens[2:]
+    apart = [group, kernels, channels, *window]
+    seen = Value(Shape(w.shape.dtype, apart, [kernels * w.strides[0], *w.strides]), w.buffer, w.offset)
+    if zero is not None and zero.shape.elements() > 1:
+        strides = [kernels * zero.strides[0], zero.strides[0]] + [0] * (len(apart) - 2)
+        zero = Value(
+            Shape(zero.shape.dtype, [group, kernels] + [1] * (len(apart) - 2), strides), zero.buffer, zero.offset
+        )
+    order = [0, *range(3, len(apart)), 2, 1]
+    turned = Value(
+        Shape(seen.shape.dtype, [apart[a] for a in order], [seen.strides[a] for a in order]), w.buffer, w.offset
+    )
+    if zero is not None and zero.shape.elements() > 1:
+        zero = Value(
+            Shape(zero.shape.dtype, [zero.lens[a] for a in order], [zero.strides[a] for a in order]),
+            zero.buffer,
+            zero.offset,
+        )
+    return prepared(e, turned, dtype, [group, *window, channels, padded], zero)
+
+
+# operands in the type that is summed in
+
+
+def as_type(e: Emitter, x: Value, dtype: DType, zero: Value | None = None) -> Value:
+    """A value, less its zero point, as another type: itself where nothing is to be done."""
+    if x.shape.dtype is dtype and zero is None:
+        return x
+    out = e.allocate(dtype, x.lens)
+    converted(e, x, out, zero)
+    return out
+
+
+def converted(e: Emitter, x: Value, out: Value, zero: Value | None = None) -> None:
+    """x, less its zero point, into the memory of `out`."""
+    from ..jit import compile_pointwise
+
+    if zero is None:
+        e.copy_into(x, out)
+        return
+    body = Module("less_zero_point")
+    wide = Convert(target_type=out.shape.dtype)
+    given = body.add(wide, body.add_parameter("x", Shape(x.shape.dtype, x.lens)))
+    point = body.add(wide, body.add_parameter("zero", Shape(zero.shape.dtype, zero.lens)))
+    if zero.lens != x.lens:
+        point = body.add(Multibroadcast(out_lens=tuple(x.lens)), point)
+    body.add_return([body.add(Sub(), given, point)])
+    shapes = [x.shape, zero.shape, out.shape]
+    kernel = alike(
+        e.engine,
+        "convert",
+        body,
+        None,
+        shapes,
+        lambda: compile_pointwise(body, shapes[:2], shapes[2:], e.engine, "convert"),
+    )
+    if isinstance(kernel, No):
+        raise Declined(kernel.why)
+    e.loop(kernel, [x, zero], [out])
+
+
+class Prepared:
+    """A constant operand made ready; keeps the constant alive, so that its address names it."""
+
+    __slots__ = ("__weakref__", "array", "sources")
+
+    def __init__(self, array: Array, sources: Sequence[Array | None]) -> None:
+        self.array = array
+        self.sources = sources
+
+
+_prepared: WeakValueDictionary[Any, Prepared] = WeakValueDictionary()
+
+
+def prepared(e: Emitter, x: Value, dtype: DType, lens: Sequence[int], zero: Value | None) -> Value:
+    """x, less its zero point, as another type with its last axis padded; made once if it is constant."""
+    constant = e.constant(x)
+    point = None if zero is None else e.constant(zero)
+    if constant is not None and (zero is None or point is not None):
+        key = tuple(
+            None if a is None else (a.__array_interface__["data"][0], str(a.dtype), a.shape, a.strides)
+            for a in (constant, point)
+        )
+        held = _prepared.get((key, dtype, tuple(lens)))
+        if held is None:
+            made = np.zeros(lens, dtype.numpy)
+            value = constant.astype(dtype.numpy)
+            if point is not None:
+                value = value - point.astype(dtype.numpy)
+            made[..., : x.lens[-1]] = value
+            held = _prepared[key, dtype, tuple(lens)] = Prepared(made, (constant, point))
+        return e.literal(held.array, held)
+    if list(lens) == x.lens and x.shape.dtype is dtype and zero is None and x.shape.standard():
+        return x
+    out = e.allocate(dtype, lens)
+    converted(e, x, out.seen_as(0, Shape(dtype, x.lens, out.strides)), zero)
+    return out
+
+
+def zeros(e: Emitter, buffer: Buffer, size: int) -> None:
+    """Fill memory with zeros."""
+
+    def install(program: Any, ident: Callable[[Buffer], int]) -> None:
+        program.add_fill("zeros", (ident(buffer), 0), b"\0", size)
+
+    e.step("zeros", [], [buffer], install, bytes=size)
