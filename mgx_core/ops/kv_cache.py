@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from ..argument import Array
 from ..dim import Dim, fresh, may_equal
+from ..dtype import int64
 from ..errors import ShapeError
 from ..operation import Operation, op
 from ..shape import Shape
+from .broadcast import Multibroadcast
+from .compare import GreaterOrEqual, Less, LogicalAnd
+from .convert import Convert
+from .index import Gather, Gathernd
+from .movement import Transpose
+from .pad import Pad
+from .pointwise import Max, Min, Sub, Where
+from .reshape import Reshape
+from .slice import Slice
+
+if TYPE_CHECKING:
+    from ..ir.instruction import Instruction
 
 __all__ = ["ConcatPastPresent"]
 
@@ -59,3 +74,37 @@ class ConcatPastPresent(Operation):
             rows = min(s, length - start)
             out[b, :, start : start + rows] = present[b, :, :rows]
         return out
+
+    def decompose(self, b: Any, present: Instruction, seqlens_k: Instruction, past: Instruction) -> Any:
+        if present.shape.dynamic() or past.shape.dynamic() or self.length == -1:
+            return None
+        n, g, s, d = present.shape.lens()
+        c = past.shape.lens()[2]
+        length = c if self.length is None else int(self.length)
+        if not (length and s):
+            return None
+        dims = (n, g, length, d)
+        if length > c:
+            past = b.add(Pad(pads=(0, 0, 0, 0, 0, 0, length - c, 0)), past)
+        elif length < c:
+            past = b.add(Slice(axes=(2,), starts=(0,), ends=(length,)), past)
+
+        def wide(value: Any, lens: tuple[int, ...]) -> Instruction:
+            made = value if not isinstance(value, (int, np.ndarray)) else b.literal(np.asarray(value, np.int64))
+            return b.add(Multibroadcast(out_lens=lens), made)  # type: ignore[no-any-return]
+
+        last = b.add(Max(), b.add(Convert(target_type=int64), seqlens_k), wide(0, (n,)))
+        last = b.add(Gather(axis=0), b.literal(np.arange(length)), last)  # refuses tokens that there is no place for
+        start = b.add(Max(), b.add(Sub(), last, wide(s - 1, (n,))), wide(0, (n,)))
+        start = wide(b.add(Reshape(dims=(n, 1)), start), (n, length))
+        row = b.add(Sub(), wide(np.arange(length), (n, length)), start)  # of the new tokens, that a place takes
+        inside = b.add(LogicalAnd(), b.add(GreaterOrEqual(), row, wide(0, row.shape.dims)),
+                       b.add(Less(), row, wide(s, row.shape.dims)))  # fmt: skip
+        if s == 1:
+            new = wide(present, dims)
+        else:
+            row = b.add(Min(), b.add(Max(), row, wide(0, row.shape.dims)), wide(s - 1, row.shape.dims))
+            turned = b.add(Transpose(permutation=(0, 2, 1, 3)), present)
+            new = b.add(Gathernd(batch_dims=1), turned, b.add(Reshape(dims=(n, length, 1)), row))
+            new = b.add(Transpose(permutation=(0, 2, 1, 3)), new)
+        return b.add(Where(), wide(b.add(Reshape(dims=(n, 1, length, 1)), inside), dims), new, past)

@@ -8,15 +8,17 @@ import numpy as np
 
 from ..argument import Array
 from ..dim import compare, may_equal
-from ..dtype import of
+from ..dtype import int64, of
 from ..errors import ShapeError
 from ..operation import Operation, op
 from ..scalar import convert, widen
 from ..shape import Shape
 from .broadcast import Multibroadcast
+from .compare import Less
 from .concat import Concat
+from .convert import Convert
 from .index import Gather
-from .pointwise import Add, Mul, Sub
+from .pointwise import Add, Max, Min, Mul, Sub, Where
 from .reshape import Reshape
 from .slice import Slice
 
@@ -156,3 +158,21 @@ class GqaRotaryEmbedding(Operation):
         positions = np.minimum(positions, len(cos) - 1)
         out = rotated(widen(x), _angles(cos, positions), _angles(sin, positions), self.interleaved)
         return convert(out, of(x.dtype))
+
+    def decompose(self, b: Any, x: Instruction, seqlens_k: Instruction, cos: Instruction, sin: Instruction) -> Any:
+        if x.shape.dynamic() or cos.shape.dynamic():
+            return None
+        n, _, s, _ = x.shape.lens()
+        rows = cos.shape.lens()[0]
+
+        def wide(value: Any) -> Instruction:
+            made = value if not isinstance(value, (int, np.ndarray)) else b.literal(np.asarray(value, np.int64))
+            return b.add(Multibroadcast(out_lens=(n, s)), made)  # type: ignore[no-any-return]
+
+        tokens = b.add(Reshape(dims=(n, 1)), b.add(Convert(target_type=int64), seqlens_k))
+        total = b.add(Add(), wide(tokens), wide(1))
+        at = b.add(Add(), b.add(Max(), b.add(Sub(), total, wide(s)), wide(0)), wide(np.arange(s)))
+        # padding uses the last angle; too many tokens, or fewer than none, must still be refused
+        at = b.add(Min(), at, b.add(Sub(), b.add(Max(), total, wide(rows)), wide(1)))
+        at = b.add(Where(), b.add(Less(), total, wide(0)), wide(rows), at)
+        return b.add(RotaryEmbedding(interleaved=self.interleaved), x, cos, sin, at)

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from mgx_core import Kernels
 
-from . import attention, convolution, loop_products, loops, moves, pooling, products, recurrent, views
+from . import (
+    attention,
+    attention_op,
+    convolution,
+    loop_products,
+    loops,
+    moves,
+    pooling,
+    products,
+    recurrent,
+    rotary,
+    views,
+)
 
 __all__ = ["PLANS"]
 
@@ -14,6 +26,8 @@ PLANS: Kernels = (
     + products.PLANS
     + loop_products.PLANS
     + attention.PLANS
+    + attention_op.PLANS
+    + rotary.PLANS
     + pooling.PLANS
     + recurrent.PLANS
     + loops.PLANS

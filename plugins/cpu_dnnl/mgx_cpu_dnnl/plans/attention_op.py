@@ -1,0 +1,165 @@
+"""The op `attention`: one loop that never holds all scores, its masks and limits computed as the scores come."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Instruction, Kernels, Module, No, Shape
+from mgx_core import dtype as dt
+from mgx_core.ops.attention import Attention
+from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.compare import GreaterOrEqual, Less, LessOrEqual
+from mgx_core.ops.convert import Convert
+from mgx_core.ops.pointwise import Add, Div, Mul, Tanh, Where
+from mgx_core.shape import AnyShape
+
+from ..emitter import Emitter
+from ..kernel import Declined, Results
+from ..values import Value
+from .offer import offer
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("cpu")
+FLOATS = (dt.float32, dt.float16, dt.bfloat16)
+
+
+def one_loop(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    q, k, v, mask, *_, sink = (*inputs, *(None,) * (7 - len(inputs)))
+    if any(not isinstance(x, Shape) or x.dtype not in FLOATS for x in (q, k, v)):
+        return No("queries, keys and values must be float32, float16 or bfloat16")
+    if op.result_of != "output" or sink is not None:
+        return No("a stage before the output, or a sink, is asked for")
+    if op.precision not in (None, dt.float32):
+        return No(f"the softmax has precision {op.precision}")
+    if not isinstance(op.offset, int):
+        return No("the position of the first query is known only while running")
+    if isinstance(mask, Shape) and mask.dims[-1] != k.dims[2]:
+        return No(f"the mask {mask} is shorter than the {k.dims[2]} keys")
+    if 0 in (*k.dims, q.dims[3]):
+        return No("there are no heads, keys or elements")
+    return None
+
+
+@offer(PLANS, Attention, when=one_loop, name="attention-op")
+def emit_attention_op(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    from ..jit import compile_attention
+
+    q, k, v, mask, lengths, offsets, _ = (*args, *(None,) * (7 - len(args)))
+    assert q is not None and k is not None and v is not None
+    (b, h, s, d), (g, t), size = q.lens, k.lens[1:3], v.lens[3]
+    if v.strides[3] != 1 and size != 1:
+        v = e.row_major(v)
+    r = h // g
+    out = e.allocate(q.shape.dtype, [b, h, s, size])
+    heads = [_split(x, r) for x in (q, out)]
+    served = [_repeated(x, r) for x in (k, v)]
+    scores = _Scores([b, g, r, s, t])
+    scale = 1 / math.sqrt(max(d, 1)) if op.scale is None else op.scale
+    scores.steps(op, scale)
+    simple = offsets is None and op.offset >= 0 and op.left_window_size < 0 and op.right_window_size < 0
+    _masked(e, op, scores, mask, lengths, offsets, simple)
+    closes = mask is not None or lengths is not None or not simple  # some query may be left without keys
+    kernel = compile_attention(
+        heads[0].shape, served[0].shape, served[1].shape, heads[1].shape, e.engine,
+        score=scores.finished(), extra=[x.shape for x in scores.extra], causal=op.causal and simple,
+        offset=op.offset, name=e.label("attention"), guarded=closes,
+    )  # fmt: skip
+    if isinstance(kernel, No):
+        raise Declined(kernel.why)
+    e.loop(kernel, [heads[0], *served, *scores.extra], [heads[1]])
+    return out
+
+
+class _Scores:
+    """The module of work on the scores [b, g, r, s, t], and what it reads besides, repeated to the same extents."""
+
+    def __init__(self, lens: list[int]) -> None:
+        self.lens = lens
+        self.module = Module("scores")
+        self.now = self.module.add_parameter("scores", Shape(dt.float32, lens))
+        self.extra: list[Value] = []
+
+    def number(self, value: float, dtype: Any = dt.float32) -> Instruction:
+        one = self.module.add_literal(np.array(value).astype(dtype.numpy))
+        return self.module.add(Multibroadcast(out_lens=tuple(self.lens)), one)
+
+    def read(self, value: Value, strides: Sequence[int]) -> Instruction:
+        """One more input, with strides over the scores' extents."""
+        seen = value.seen_as(0, Shape(value.shape.dtype, self.lens, list(strides)))
+        self.extra.append(seen)
+        return self.module.add_parameter(f"x{len(self.extra)}", Shape(value.shape.dtype, self.lens))
+
+    def steps(self, op: Any, scale: float) -> None:
+        self.now = self.module.add(Mul(), self.now, self.number(scale))
+        if op.softcap:
+            cap = self.number(op.softcap)
+            self.now = self.module.add(Mul(), cap, self.module.add(Tanh(), self.module.add(Div(), self.now, cap)))
+
+    def keep(self, test: Instruction) -> None:
+        """Close what does not pass a test."""
+        self.now = self.module.add(Where(), test, self.now, self.number(-math.inf))
+
+    def finished(self) -> Module:
+        self.module.add_return([self.now])
+        return self.module
+
+
+def _masked(
+    e: Emitter,
+    op: Any,
+    scores: _Scores,
+    mask: Value | None,
+    lengths: Value | None,
+    offsets: Value | None,
+    simple: bool,
+) -> None:
+    """Mask, lengths and windows; causality too, unless the loop itself knows how far each query sees."""
+    add = scores.module.add
+    b, _, r, s, t = scores.lens
+    if mask is not None:
+        lens = [1] * (4 - len(mask.lens)) + mask.lens
+        steps = [0] * (4 - len(mask.lens)) + mask.strides
+        steps = [0 if n == 1 else step for n, step in zip(lens, steps, strict=True)]
+        given = scores.read(mask, [steps[0], steps[1] * r, *steps[1:]])
+        if mask.shape.dtype is dt.bool_:
+            scores.keep(given)
+        else:
+            wide = given if mask.shape.dtype is dt.float32 else add(Convert(target_type=dt.float32), given)
+            scores.now = add(Add(), scores.now, wide)
+    if lengths is None and (simple or not (op.causal or max(op.left_window_size, op.right_window_size) >= 0)):
+        return
+    keys = scores.read(e.literal(np.arange(t)), [0, 0, 0, 0, 1])
+
+    def per_sample(x: Value) -> Instruction:
+        given = scores.read(x, [0 if b == 1 else x.strides[0], 0, 0, 0, 0])
+        return given if x.shape.dtype is dt.int64 else add(Convert(target_type=dt.int64), given)
+
+    if lengths is not None:
+        scores.keep(add(Less(), keys, per_sample(lengths)))
+    if simple:
+        return
+    rows = scores.read(e.literal(np.arange(s)), [0, 0, 0, 1, 0])
+    at = add(Add(), rows, per_sample(offsets) if offsets is not None else scores.number(op.offset, dt.int64))
+    if op.causal:
+        scores.keep(add(LessOrEqual(), keys, at))
+    if op.left_window_size >= 0:
+        scores.keep(add(GreaterOrEqual(), keys, add(Add(), at, scores.number(-op.left_window_size, dt.int64))))
+    if op.right_window_size >= 0:
+        scores.keep(add(LessOrEqual(), keys, add(Add(), at, scores.number(op.right_window_size, dt.int64))))
+
+
+def _split(x: Value, r: int) -> Value:
+    """[b, g * r, s, d] seen as [b, g, r, s, d]."""
+    (b, h, s, d), (sb, sh, ss, sd) = x.lens, x.strides
+    return x.seen_as(0, Shape(x.shape.dtype, [b, h // r, r, s, d], [sb, sh * r, sh, ss, sd]))
+
+
+def _repeated(x: Value, r: int) -> Value:
+    """[b, g, t, d] seen as [b, g, r, t, d], each head for r heads of queries."""
+    (b, g, t, d), (sb, sg, st, sd) = x.lens, x.strides
+    return x.seen_as(0, Shape(x.shape.dtype, [b, g, r, t, d], [sb, sg, 0, st, sd]))

@@ -1,0 +1,102 @@
+"""Rotary embeddings: both elements of each pair in one loop, written where they belong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mgx_core import Kernels, Module, No, Shape
+from mgx_core import dtype as dt
+from mgx_core.ops.convert import Convert
+from mgx_core.ops.index import Gather
+from mgx_core.ops.pointwise import Add, Mul, Sub
+from mgx_core.ops.rotary import RotaryEmbedding
+from mgx_core.shape import AnyShape
+
+from ..emitter import Emitter
+from ..kernel import Declined, Results
+from ..values import Value
+from .moves import emit_gather
+from .offer import offer
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("cpu")
+FLOATS = (dt.float32, dt.float16, dt.bfloat16, dt.float64)
+
+
+def floats(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    x, _, _, positions = (*inputs, *(None,) * (4 - len(inputs)))
+    if not isinstance(x, Shape) or x.dtype not in FLOATS:
+        return No(f"x is {x}")
+    if isinstance(positions, Shape) and (positions.rank != 2 or positions.dtype not in (dt.int32, dt.int64)):
+        return No(f"positions are {positions}")
+    return None
+
+
+@offer(PLANS, RotaryEmbedding, when=floats, name="rotary-loop")
+def emit_rotary(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    from ..jit import compile_pointwise
+
+    x, cos, sin, positions = (*args, *(None,) * (4 - len(args)))
+    assert x is not None and cos is not None and sin is not None
+    if positions is not None:
+        cos, sin = (_angles(e, table, positions) for table in (cos, sin))
+    lens = x.lens
+    half = cos.lens[-1]
+    out = e.allocate(x.shape.dtype, lens)
+    pairs = [_pair(v, half, op.interleaved) for v in (x, out)]
+    dims = [*lens[:3], half]
+    turns = [c.seen_as(0, Shape(c.shape.dtype, dims, _spread(c, lens[0]))) for c in (cos, sin)]
+    inputs, outputs = [*pairs[0], *turns], pairs[1]
+    if half:
+        body = _body(x.shape.dtype, dims)
+        kernel = compile_pointwise(
+            body, [v.shape for v in inputs], [v.shape for v in outputs], e.engine, e.label("rotary")
+        )
+        if isinstance(kernel, No):
+            raise Declined(kernel.why)
+        e.loop(kernel, inputs, outputs)
+    rest = lens[3] - 2 * half
+    if rest:
+        ends = (
+            v.seen_as(2 * half * v.strides[3], Shape(v.shape.dtype, [*lens[:3], rest], v.strides)) for v in (x, out)
+        )
+        e.copy_into(*ends)
+    return out
+
+
+def _body(dtype: Any, dims: Sequence[int]) -> Module:
+    """one, other, cos, sin -> cos one - sin other, sin one + cos other; narrow floats rounded once."""
+    body = Module("rotary")
+    given = [body.add_parameter(name, Shape(dtype, dims)) for name in ("one", "other", "cos", "sin")]
+    narrow = dtype.bits < 32
+    if narrow:
+        given = [body.add(Convert(target_type=dt.float32), p) for p in given]
+    one, other, c, s = given
+    results = [
+        body.add(Sub(), body.add(Mul(), c, one), body.add(Mul(), s, other)),
+        body.add(Add(), body.add(Mul(), s, one), body.add(Mul(), c, other)),
+    ]
+    body.add_return([body.add(Convert(target_type=dtype), y) if narrow else y for y in results])
+    return body
+
+
+def _angles(e: Emitter, table: Value, positions: Value) -> Value:
+    """Rows of a table [m, n] at positions [b, s] -> [b, s, n]."""
+    found = emit_gather(e, Gather(axis=0), (), [table, positions])
+    assert isinstance(found, Value)
+    return found
+
+
+def _spread(c: Value, batch: int) -> list[int]:
+    """Strides of angles [b or 1, s, n] over [b, heads, s, n]."""
+    return [0 if c.lens[0] == 1 and batch > 1 else c.strides[0], 0, c.strides[1], c.strides[2]]
+
+
+def _pair(v: Value, half: int, interleaved: bool) -> list[Value]:
+    """The first and the second element of each pair."""
+    step = v.strides[3]
+    apart, stride = (step, 2 * step) if interleaved else (half * step, step)
+    shape = Shape(v.shape.dtype, [*v.lens[:3], half], [*v.strides[:3], stride])
+    return [v.seen_as(0, shape), v.seen_as(apart, shape)]

@@ -1,0 +1,87 @@
+"""The ops attention and rotary_embedding: one step each, whatever masks, limits and groups of heads they have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import dtype as dt
+from mgx_core.interpret import Interpreter
+from mgx_cpu_dnnl.target import CpuTarget
+
+rng = np.random.default_rng(5)
+B, H, G, S, T, D, E = 2, 6, 2, 5, 37, 12, 20
+MASK = rng.random((B, 1, S, T)) < 0.6
+MASK[0, 0, 2] = False  # a query without keys
+
+
+def floats(*lens: int, dtype: Any = np.float32) -> Any:
+    return rng.standard_normal(lens).astype(dtype)
+
+
+def steps(op: Any, operands: list[Any], tolerance: float) -> list[str]:
+    """Names of the native steps of a program of one op, whose results agree with the op's own."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    inputs, given = [], {}
+    for n, value in enumerate(operands):
+        if value is None:
+            inputs.append(m.add_absent())
+        else:
+            given[f"x{n}"] = value
+            inputs.append(m.add_parameter(f"x{n}", mgx.Shape(dt.of(value.dtype), list(value.shape))))
+    m.add_return([m.add(op, *inputs)])
+    (wanted,) = Interpreter().run(m, list(given.values()))
+    program.compile(CpuTarget())
+    (found,) = program.run(given)
+    assert np.isfinite(np.asarray(wanted, np.float64)).all()
+    np.testing.assert_allclose(
+        np.asarray(found, np.float64), np.asarray(wanted, np.float64), rtol=tolerance, atol=tolerance
+    )
+    return [p.kernel for p in program.executable.instances()[0].placements]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "mask", "lengths", "offsets"),
+    [
+        ({}, None, None, None),
+        ({"scale": 0.5, "softcap": 2.0}, None, None, None),
+        ({"causal": True}, None, None, None),
+        ({"causal": True, "offset": 9}, None, None, None),
+        ({}, MASK, None, None),
+        ({}, np.where(MASK, 0.0, -np.inf).astype(np.float32)[:1, 0], None, None),
+        ({}, floats(H, 1, T), None, None),
+        ({}, None, np.array([37, 0]), None),
+        ({"causal": True, "left_window_size": 4}, None, np.array([20, 30], np.int32), np.array([15, 25])),
+        ({"left_window_size": 3, "right_window_size": 2, "offset": 11}, MASK, None, None),
+    ],
+)
+def test_attention(attributes: dict[str, Any], mask: Any, lengths: Any, offsets: Any) -> None:
+    operands = [floats(B, H, S, D), floats(B, G, T, D), floats(B, G, T, E), mask, lengths, offsets]
+    assert steps(mgx.op("attention", **attributes), operands, 2e-6) == ["attention-op attention"]
+
+
+@pytest.mark.parametrize("queries", [1, 2, 300])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 2e-6), (np.float16, 2e-3), (dt.bfloat16.numpy, 1.6e-2)])
+def test_attention_of_other_types_and_lengths(queries: int, dtype: Any, tolerance: float) -> None:
+    operands = [floats(1, 4, queries, 64, dtype=dtype), *(floats(1, 4, 130, 64, dtype=dtype) for _ in range(2))]
+    assert steps(mgx.op("attention", causal=True, offset=3), operands, tolerance) == ["attention-op attention"]
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("turned", [3, 6])
+@pytest.mark.parametrize("positions", [None, np.array([[4, 0, 7], [1, 1, 2]])])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-6), (np.float16, 2e-3)])
+def test_rotary(interleaved: bool, turned: int, positions: Any, dtype: Any, tolerance: float) -> None:
+    lens = (2, 3, turned) if positions is None else (8, turned)
+    operands = [floats(2, 4, 3, 12, dtype=dtype), floats(*lens, dtype=dtype), floats(*lens, dtype=dtype), positions]
+    op = mgx.op("rotary_embedding", interleaved=interleaved)
+    assert steps(op, operands, tolerance) == ["rotary-loop rotary_embedding"]
+
+
+def test_masks_shorter_than_the_keys_take_the_long_way() -> None:
+    operands = [floats(B, H, S, D), floats(B, H, T, D), floats(B, H, T, E), MASK[..., :30]]
+    assert "norm-loop softmax" in steps(mgx.op("attention"), operands, 2e-6)
