@@ -99,9 +99,13 @@ AnyStep = KernelStep | LibraryStep | HostStep
 
 @dataclass
 class Emitter:
-    """Collects steps in order for one device."""
+    """Collects steps in order for one device.
+
+    tf32: products and convolutions of float32 may round their operands to 10 bits of mantissa.
+    """
 
     context: GpuContext
+    tf32: bool = False
     steps: list[AnyStep] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
     sources: tuple[str, ...] = ()

@@ -225,6 +225,7 @@ def emit_product(e: Emitter, a: Value, b: Value, epilogue: Steps | None = None) 
         epilogue=tuple(epilogue.steps),
         alpha=epilogue.alpha,
         bias_dtype=a.shape.dtype if "bias" in epilogue.steps else None,
+        compute="tf32" if e.tf32 and a.shape.dtype is dt.float32 else "f32",
     )
     found = _timed_product(e, problem)
     if isinstance(found, No):
@@ -249,7 +250,7 @@ def _timed_product(e: Emitter, problem: GemmProblem, compiled: bool = True) -> T
         found = plan if isinstance(plan, No) else Timed.of(plan, 0.0)
     if isinstance(found, No):
         return found
-    if problem.a.dtype is dt.float32 and found.choice.get("library") == "cudnn":
+    if problem.a.dtype is dt.float32 and problem.compute == "f32" and found.choice.get("library") == "cudnn":
         return No("cuDNN computes float32 products with shortened operands")
     return found
 
@@ -318,6 +319,7 @@ def emit_convolution(e: Emitter, op: Any, x: Value, w: Value, epilogue: Steps | 
         dtype=dtype,
         epilogue=tuple(epilogue.steps),
         bias_dtype=dtype if "bias" in epilogue.steps else None,
+        tf32=e.tf32 and dtype is dt.float32,
     )
     if problem.is_depthwise and dtype is dt.float32:
         raise Declined("cuDNN has no fast depthwise engine in full precision")
@@ -407,7 +409,7 @@ def _as_product(p: ConvProblem, rows: int, width: int) -> GemmProblem:
     d = Matrix(p.dtype, p.filters, align=16)
     return GemmProblem(
         rows, p.filters, width, a=Matrix(p.dtype, width, align=16), b=Matrix(p.dtype, width, True, align=16), d=d,
-        residual=d if residual else None, epilogue=p.epilogue, bias_dtype=p.bias_dtype,
+        residual=d if residual else None, epilogue=p.epilogue, bias_dtype=p.bias_dtype, compute="tf32" if p.tf32 else "f32",
     )  # fmt: skip
 
 

@@ -41,13 +41,13 @@ class GpuRunner:
         self.device = context.device
         self.offload_copy = options.offload_copy
         self.overlap = self.device.kind == "cuda" and self.device.arch >= "sm_90"
-        self.emitter = Emitter(context)
+        self.emitter = Emitter(context, tf32=options.aggressiveness >= 2 and options.fast_math)
         self.parameters = list(module.parameters.values())
         self.lock = RLock()
         self.rest, self.wanted, self.outputs = put_together(self.emitter, module)
         self.whole = not self.rest and list(module.outputs) == self.wanted
         if context.tuner is not None:
-            context.tuner.save()
+            context.tuner.done()
         self.hosted = [s for s in self.emitter.steps if isinstance(s, HostStep)]
         self._allocate()
         self._load(kept)

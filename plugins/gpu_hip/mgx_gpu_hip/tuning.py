@@ -7,6 +7,7 @@ import math
 import os
 import re
 import tempfile
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,8 @@ __all__ = ["Timed", "Tuner"]
 
 FORMAT = 1
 LAUNCHES = 5
+KNOWN = 2048  # problems whose plans are kept at hand
+GUESS = 2e8  # operations in a microsecond, where nothing was measured
 
 
 class Timed:
@@ -52,16 +55,20 @@ class Timed:
 class Tuner:
     """Asks libraries for several plans of a problem and keeps the fastest.
 
+    A program whose shapes keep changing would spend its time on measuring: after `patience` sets of shapes what is not known
+    yet is the library's own choice.
+
     folder: by default ``tuning`` in ``$MGX_CACHE_DIR`` or the user's cache directory; choices are kept by device.
     """
 
-    def __init__(self, device: Device, libraries: Libraries, folder: Path | None = None) -> None:
+    def __init__(self, device: Device, libraries: Libraries, folder: Path | None = None, patience: int = 16) -> None:
         self.device = device
         self.libraries = libraries
         name = re.sub(r"\W+", "-", f"{device.properties.name}-{device.arch}").strip("-")
         self.path = (folder or cache_directory() / "tuning") / f"{name}.json"
         self.lock = RLock()
-        self.found: dict[Any, Timed | No] = {}
+        self.patience = patience
+        self.found: OrderedDict[Any, Timed | No] = OrderedDict()
         self.saved: dict[str, Any] = self._read()
         self.changed = False
 
@@ -103,7 +110,9 @@ class Tuner:
         )
 
     def attention(self, p: AttentionProblem) -> Timed | No:
-        """The library's own choice, timed."""
+        """The library's own choice, timed; refused where there is no patience for that."""
+        if not self.patience and repr(p) not in self.saved:
+            return No("the library's attention was not timed")
         size = p.dtype.size
         sizes = {
             "q": size * _reach((p.batch, p.heads, p.queries, p.size), p.q),
@@ -114,6 +123,11 @@ class Tuner:
         if p.bias is not None:
             sizes["bias"] = 4 * math.prod(p.bias)
         return self._best(p, lambda choice: self.libraries.attention(p, choice), lambda: No(""), sizes)
+
+    def done(self) -> None:
+        """Another set of shapes has its plans."""
+        self.patience = max(self.patience - 1, 0)
+        self.save()
 
     def choices(self) -> dict[str, Any]:
         """What is known of the problems asked so far, as plain data that another process can `recall`."""
@@ -165,8 +179,12 @@ class Tuner:
             known = self.found.get(problem)
             if known is None:
                 last = one if fall_back else lambda choice: No("no ready-made kernel")
-                known = self._remembered(repr(problem), one, lambda: self._measured(repr(problem), last, many, sizes))
+                known = self._remembered(
+                    repr(problem), one, lambda: self._measured(repr(problem), problem, last, many, sizes)
+                )
                 self.found[problem] = known
+                if len(self.found) > KNOWN:
+                    self.found.popitem(last=False)
             return known
 
     def _remembered(
@@ -194,10 +212,14 @@ class Tuner:
     def _measured(
         self,
         key: str,
+        problem: Any,
         one: Callable[[Mapping[str, Any] | None], Any],
         many: Callable[[], Sequence[Any] | No],
         sizes: Mapping[str, int],
     ) -> Timed | No:
+        if not self.patience:
+            plan = one(None)
+            return plan if isinstance(plan, No) else Timed.of(plan, 5.0 + problem.flops / GUESS)
         plans = many()
         if isinstance(plans, No) or not plans:
             single = one(None)

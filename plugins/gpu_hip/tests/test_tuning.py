@@ -1,0 +1,118 @@
+"""Choices among library plans: measured, remembered, and left to the library when shapes keep changing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mgx_core import No
+from mgx_core.errors import DeviceError
+from mgx_gpu_hip.library.gemm import GemmProblem
+from mgx_gpu_hip.runtime import open_device
+from mgx_gpu_hip.tuning import Tuner
+
+PROBLEM = GemmProblem.packed(64, 32, 16)
+OTHER = GemmProblem.packed(64, 32, 48)
+
+
+class Plan:
+    """A plan that takes `us`."""
+
+    workspace = 0
+
+    def __init__(self, name: str, us: float, version: str = "1") -> None:
+        self.us = us
+        self.choice = {"library": "stand-in", "version": version, "plan": name}
+
+
+class Library:
+    """Knows three plans, the second of which is the fastest; counts what it is asked."""
+
+    def __init__(self, version: str = "1") -> None:
+        self.all = {n: Plan(n, us, version) for n, us in (("first", 9.0), ("second", 4.0), ("third", 6.0))}
+        self.asked: list[str] = []
+
+    def gemm(self, problem: GemmProblem, choice: Any) -> Plan:
+        self.asked.append("first" if choice is None else choice["plan"])
+        return self.all[self.asked[-1]]
+
+    def gemms(self, problem: GemmProblem, count: int, compiled: bool) -> Any:
+        self.asked.append("all")
+        return list(self.all.values())
+
+
+@pytest.fixture
+def tuned(tmp_path, monkeypatch):
+    """Makes tuners that share a folder, or have one of their own."""
+    monkeypatch.setattr(Tuner, "_time", lambda self, plan, *rest: plan.us)
+
+    def make(library: Any, folder: str = "a", **more: Any) -> Tuner:
+        return Tuner(open_device("host", 1), library, tmp_path / folder, **more)
+
+    return make
+
+
+def test_the_fastest_is_taken_and_asked_for_once(tuned) -> None:
+    library = Library()
+    tuner = tuned(library)
+    assert tuner.gemm(PROBLEM).plan is library.all["second"]
+    assert tuner.gemm(PROBLEM).us == 4.0
+    assert library.asked == ["all"]
+
+
+@pytest.mark.parametrize("way", ["disk", "file"])
+def test_another_process_does_not_measure_again(tuned, way) -> None:
+    first = tuned(Library())
+    first.gemm(PROBLEM)
+    first.done()
+    library = Library()
+    second = tuned(library, "a" if way == "disk" else "b")
+    if way == "file":
+        second.recall(first.choices())
+    found = second.gemm(PROBLEM)
+    assert (found.us, library.asked) == (4.0, [])  # to compare it, nothing has to be made
+    assert found.plan is library.all["second"]
+    assert library.asked == ["second"]
+
+
+def test_a_plan_of_another_version_is_measured_again(tuned) -> None:
+    first = tuned(Library("1"))
+    first.gemm(PROBLEM)
+    library = Library("2")
+    second = tuned(library, "b")
+    second.recall(first.choices())
+    assert second.gemm(PROBLEM).plan is library.all["second"]
+    assert library.asked == ["second", "all"]
+
+
+def test_a_refusal_is_remembered_in_files_but_not_on_disk(tuned) -> None:
+    none: Any = SimpleNamespace(gemm=lambda *_: No("no such product"), gemms=lambda *_: No("none"))
+    first = tuned(none)
+    assert first.gemm(PROBLEM).why == "no such product"
+    first.done()
+    second = tuned(SimpleNamespace(), "b")
+    second.recall(first.choices())
+    assert second.gemm(PROBLEM).why == "no such product"
+    assert isinstance(tuned(Library()).gemm(PROBLEM).plan, Plan)
+
+
+def test_after_many_sets_of_shapes_the_librarys_choice_is_taken(tuned) -> None:
+    library = Library()
+    tuner = tuned(library, patience=1)
+    tuner.gemm(PROBLEM)
+    tuner.done()
+    assert tuner.gemm(OTHER).plan is library.all["first"]
+    assert tuner.gemm(PROBLEM).plan is library.all["second"]
+    assert library.asked == ["all", "first"]
+
+
+def test_a_plan_that_cannot_be_had_any_more_is_an_error(tuned) -> None:
+    first = tuned(Library())
+    first.gemm(PROBLEM)
+    none: Any = SimpleNamespace(gemm=lambda *_: No("gone"), gemms=lambda *_: No("gone"))
+    second = tuned(none, "b")
+    second.recall(first.choices())
+    with pytest.raises(DeviceError, match="gone"):
+        _ = second.gemm(PROBLEM).plan
