@@ -11,6 +11,7 @@
 #include "primitive.h"
 #include "program.h"
 #include "threads.h"
+#include "winograd.h"
 
 namespace py = pybind11;
 
@@ -50,6 +51,7 @@ PYBIND11_MODULE(_native, module) {
     mgx::bind_arrays(module);
     mgx::bind_program(module);
     mgx::bind_machine(module);
+    mgx::bind_winograd(module);
     module.def("available_threads", &mgx::available_threads);
     module.def("thread_count", &mgx::thread_count);
     module.def("set_threads", &mgx::set_thread_count, py::arg("count"));

@@ -1,0 +1,61 @@
+// Vectors of MGX_LANES floats, and the functions on them that activations need.
+//
+// Included by sources that are compiled once per instruction set, so everything here has internal linkage.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace {
+
+constexpr int64_t lanes = MGX_LANES;
+
+typedef float Floats __attribute__((vector_size(MGX_LANES * 4)));
+typedef int32_t Ints __attribute__((vector_size(MGX_LANES * 4)));
+
+inline Floats load(const float *from) {
+    Floats v;
+    std::memcpy(&v, from, sizeof v);
+    return v;
+}
+
+inline void store(float *to, Floats v) { std::memcpy(to, &v, sizeof v); }
+
+// The first `count` lanes; the others are 0.
+inline Floats load_some(const float *from, int64_t count) {
+    Floats v = {};
+    std::memcpy(&v, from, static_cast<size_t>(count) * sizeof(float));
+    return v;
+}
+
+inline void store_some(float *to, Floats v, int64_t count) {
+    std::memcpy(to, &v, static_cast<size_t>(count) * sizeof(float));
+}
+
+inline Floats all(float x) { return x - Floats {}; }
+
+inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
+
+inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+
+// e^x, a few ulp; x is held where neither the result nor its inverse overflows, and what is not a number stays so.
+inline Floats exponential(Floats x) {
+    x = x > 87.0f ? all(87.0f) : x;
+    x = x < -87.0f ? all(-87.0f) : x;
+    const float magic = 12582912.0f; // adding it rounds to an integer, which then sits in the low bits
+    Floats shifted = x * 1.44269504f + magic;
+    Floats n = shifted - magic;
+    Floats r = x - n * 0.693359375f - n * -2.12194440e-4f;
+    Floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    Ints bits = (((Ints)shifted - 0x4b400000) << 23) + 0x3f800000;
+    return p * (Floats)bits;
+}
+
+inline Floats sigmoid(Floats x) { return 1.0f / (1.0f + exponential(-x)); }
+
+} // namespace

@@ -1,0 +1,63 @@
+// The Python face of Winograd convolutions.
+#include "winograd.h"
+
+#include <array>
+
+#include <omp.h>
+#include <pybind11/stl.h>
+
+#include "errors.h"
+#include "threads.h"
+#include "winograd_job.h"
+
+namespace py = pybind11;
+
+namespace mgx {
+
+namespace {
+
+using Tile = std::array<int, 4>; // outputs and taps of a tile down, then across
+
+bool has_avx512() { return __builtin_cpu_supports("avx512f"); }
+
+WinogradLoops loops_of(const Tile &tile) {
+    WinogradKind kind {tile[0], tile[1], tile[2], tile[3]};
+    WinogradLoops found {};
+    if (has_avx512())
+        found = winograd_avx512(kind);
+    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        found = winograd_avx2(kind);
+    if (!found.both) throw Failure(Fault::unsupported, "no Winograd convolution of this tile and filter on this processor");
+    return found;
+}
+
+std::array<size_t, 3> addresses(const Tile &tile) {
+    WinogradLoops found = loops_of(tile);
+    return {reinterpret_cast<size_t>(found.transform), reinterpret_cast<size_t>(found.multiply),
+            reinterpret_cast<size_t>(found.both)};
+}
+
+void pack(const Tile &tile, size_t from, const std::array<int64_t, 4> &strides, int64_t outputs, int64_t channels, size_t to) {
+    WinogradLoops found = loops_of(tile);
+    const int64_t width = has_avx512() ? 32 : 16, panels = (outputs + width - 1) / width;
+    const auto *weights = reinterpret_cast<const float *>(from);
+    auto *made = reinterpret_cast<float *>(to);
+    py::gil_scoped_release released;
+    Share share(false);
+#pragma omp parallel num_threads(share.threads())
+    {
+        const int64_t team = omp_get_num_threads(), me = omp_get_thread_num();
+        found.pack(weights, strides.data(), made, outputs, channels, panels * me / team, panels * (me + 1) / team);
+    }
+}
+
+} // namespace
+
+void bind_winograd(py::module_ &module) {
+    module.def("winograd_loops", &addresses, py::arg("tile"));
+    module.def("winograd_lanes", [] { return has_avx512() ? 16 : 8; });
+    module.def("winograd_pack", &pack, py::arg("tile"), py::arg("address"), py::arg("strides"), py::arg("outputs"),
+            py::arg("channels"), py::arg("target"));
+}
+
+} // namespace mgx

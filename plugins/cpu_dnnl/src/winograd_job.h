@@ -1,0 +1,51 @@
+// Convolutions of stride 1 by Winograd's minimal filtering: what the loops for each instruction set have in common.
+//
+// Included by sources that are compiled once per instruction set, so there are no inline functions here.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace mgx {
+
+using WinogradLoop = void (*)(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch);
+
+// A tile of outputs and the filter: m + r - 1 points an axis, 1 where the filter has one tap.
+struct WinogradKind {
+    int m_h, r_h, m_w, r_w;
+};
+
+struct WinogradLoops {
+    WinogradLoop transform; // inputs to points, tiles as work
+    WinogradLoop multiply; // products and outputs of what `transform` left, (spans, blocks) as work
+    WinogradLoop both; // one after the other in scratch memory, blocks as work
+    // weights [o, c, r_h, r_w] by strides -> [point, panel, c, width]; (panels) as work
+    void (*pack)(const float *from, const int64_t *strides, float *to, int64_t o, int64_t c, int64_t begin, int64_t end);
+};
+
+// nullptrs where there is none
+WinogradLoops winograd_avx2(WinogradKind kind);
+WinogradLoops winograd_avx512(WinogradKind kind);
+
+// Activations and sums after a convolution, in the order in which they come.
+enum class LinkKind : int64_t { add, mul, sub, div, max, min, relu, linear, clip, logistic, swish, hardswish, tanh };
+
+struct Link {
+    LinkKind kind;
+    float alpha, beta;
+    int64_t buffer; // of a binary link: which operand, and its strides
+    int64_t image, row, column, channel;
+};
+
+struct Job {
+    int64_t images, height, width, channels, out_height, out_width, out_channels, pad_top, pad_left;
+    int64_t x_image, x_row, x_column, y_image, y_row, y_column; // strides in floats
+    int64_t tile_rows, tile_columns; // in one image
+    int64_t block; // tiles that are done together
+    int64_t span; // output channels that are done together, whole panels
+    int64_t links; // how many follow in the arguments
+};
+
+constexpr int64_t line = 16; // floats in a cache line: keeps points from sharing cache sets
+
+} // namespace mgx

@@ -1,0 +1,360 @@
+// Winograd convolutions on channels-last tensors for vectors of MGX_LANES floats.
+//
+// A block of tiles goes through three stages that leave its data in the cache: values at the points [point][tile][channel],
+// a product of matrices for each point, outputs from the products with what follows the convolution.
+#include "vectors.h"
+#include "winograd_job.h"
+#include "winograd_transform.h"
+
+namespace {
+
+using namespace mgx;
+
+constexpr int64_t panel = 2 * lanes; // output channels of one product
+constexpr int most_rows = MGX_ROWS; // tiles of one product: their sums fill the registers
+
+inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+inline int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+inline int64_t tiles_of(const Job &job) { return job.images * job.tile_rows * job.tile_columns; }
+
+// Between points, in floats; a line more than needed, so that points don't share cache sets.
+inline int64_t values_step(const Job &job) { return up(job.block * up(job.channels, lanes), line) + line; }
+inline int64_t products_step(const Job &job) { return up(job.block * job.span, line) + line; }
+
+typedef double Doubles __attribute__((vector_size(MGX_LANES * 8)));
+
+struct Tile {
+    int64_t image, row, column;
+};
+
+inline Tile tile_at(const Job &job, int64_t n) {
+    const int64_t column = n % job.tile_columns, rest = n / job.tile_columns;
+    return {rest / job.tile_rows, rest % job.tile_rows, column};
+}
+
+template <int M, int R>
+struct Axis {
+    static constexpr int m = M, r = R, n = M + R - 1;
+};
+
+// One vector of channels of a tile: patch(i, j) gives its inputs.
+template <typename H, typename W, typename Patch>
+MGX_INLINE void transform_vector(float *to, int64_t step, const Patch &patch) {
+    Floats half[H::n * W::n];
+#pragma GCC unroll 12
+    for (int j = 0; j < W::n; ++j) {
+        Floats column[H::n];
+#pragma GCC unroll 12
+        for (int i = 0; i < H::n; ++i)
+            column[i] = patch(i, j);
+        to_points<H::n>(column, 1, half + j, W::n);
+    }
+#pragma GCC unroll 12
+    for (int i = 0; i < H::n; ++i) {
+        Floats row[W::n];
+        to_points<W::n>(half + i * W::n, 1, row, 1);
+#pragma GCC unroll 12
+        for (int j = 0; j < W::n; ++j)
+            store(to + (i * W::n + j) * step, row[j]);
+    }
+}
+
+template <typename H, typename W>
+void transform_tile(const Job &job, const float *x, Tile tile, float *to) {
+    const int64_t top = tile.row * H::m - job.pad_top, left = tile.column * W::m - job.pad_left;
+    const int64_t step = values_step(job), whole = job.channels / lanes * lanes;
+    const float *first = x + tile.image * job.x_image + top * job.x_row + left * job.x_column;
+    const bool inside = top >= 0 && left >= 0 && top + H::n <= job.height && left + W::n <= job.width;
+    if (inside) {
+        const int64_t row = job.x_row, column = job.x_column;
+        for (int64_t c = 0; c < whole; c += lanes)
+            transform_vector<H, W>(to + c, step, [&](int i, int j) { return load(first + c + i * row + j * column); });
+        if (whole == job.channels) return;
+    }
+    auto there = [&](int i, int j) {
+        return top + i >= 0 && top + i < job.height && left + j >= 0 && left + j < job.width;
+    };
+    for (int64_t c = inside ? whole : 0; c < job.channels; c += lanes) {
+        const int64_t count = least(lanes, job.channels - c);
+        transform_vector<H, W>(to + c, step, [&](int i, int j) {
+            return there(i, j) ? load_some(first + c + i * job.x_row + j * job.x_column, count) : Floats {};
+        });
+    }
+}
+
+// m[row][0..WIDE*lanes] = sum over k of a[row][k] * b[k][..]
+template <int ROWS, int WIDE>
+void multiply(const float *a, int64_t a_step, const float *b, int64_t depth, float *m, int64_t m_step) {
+    Floats sum[ROWS][WIDE] = {};
+#pragma GCC unroll 2
+    for (int64_t k = 0; k < depth; ++k) {
+        Floats factor[WIDE];
+#pragma GCC unroll 2
+        for (int w = 0; w < WIDE; ++w)
+            factor[w] = load(b + k * panel + w * lanes);
+#pragma GCC unroll 16
+        for (int r = 0; r < ROWS; ++r)
+#pragma GCC unroll 2
+            for (int w = 0; w < WIDE; ++w)
+                sum[r][w] += a[r * a_step + k] * factor[w];
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; ++r)
+#pragma GCC unroll 2
+        for (int w = 0; w < WIDE; ++w)
+            store(m + r * m_step + w * lanes, sum[r][w]);
+}
+
+using Product = void (*)(const float *, int64_t, const float *, int64_t, float *, int64_t);
+
+template <int WIDE>
+Product product_of(int64_t rows) {
+    static constexpr Product made[] = {nullptr, multiply<1, WIDE>, multiply<2, WIDE>, multiply<3, WIDE>, multiply<4, WIDE>,
+            multiply<5, WIDE>, multiply<6, WIDE>,
+#if MGX_ROWS > 6
+            multiply<7, WIDE>, multiply<8, WIDE>, multiply<9, WIDE>, multiply<10, WIDE>, multiply<11, WIDE>,
+            multiply<12, WIDE>, multiply<13, WIDE>, multiply<14, WIDE>,
+#endif
+    };
+    return made[rows];
+}
+
+// The products of `tiles` tiles with output channels [begin, end), all points.
+void multiply_block(const Job &job, int points, const float *values, const float *weights, int64_t tiles, int64_t begin,
+        int64_t end, float *products) {
+    const int64_t width = up(job.channels, lanes), panels = up(job.out_channels, panel) / panel;
+    const int64_t groups = (tiles + most_rows - 1) / most_rows;
+    for (int p = 0; p < points; ++p) {
+        const float *a = values + p * values_step(job);
+        for (int64_t o = begin; o < end; o += panel) {
+            const float *b = weights + (p * panels + o / panel) * job.channels * panel;
+            float *m = products + p * products_step(job) + (o - begin);
+            const bool wide = end - o > lanes;
+            for (int64_t g = 0; g < groups; ++g) {
+                const int64_t first = tiles * g / groups, rows = tiles * (g + 1) / groups - first;
+                auto product = wide ? product_of<2>(rows) : product_of<1>(rows);
+                product(a + first * width, width, b, job.channels, m + first * job.span, job.span);
+            }
+        }
+    }
+}
+
+// What a binary link combines the outputs with.
+template <int COUNT, typename Combine>
+MGX_INLINE void combine(Floats *v, const Link &link, const float *from, int64_t count, int columns, uint64_t there,
+        const Combine &with) {
+    const bool every = link.row == 0 && link.column == 0;
+    Floats same = {};
+    if (every) same = link.channel ? load_some(from, count) : all(*from);
+    for (int n = 0; n < COUNT; ++n) {
+        if (!(there >> n & 1)) continue;
+        const float *at = from + n / columns * link.row + n % columns * link.column;
+        v[n] = with(v[n], every ? same : !link.channel ? all(*at) : count == lanes ? load(at) : load_some(at, count));
+    }
+}
+
+template <int COUNT, typename F>
+MGX_INLINE void map(Floats *v, const F &f) {
+    for (int n = 0; n < COUNT; ++n)
+        v[n] = f(v[n]);
+}
+
+template <int COUNT>
+void apply(const Link &link, Floats *v, const float *from, int64_t count, int columns, uint64_t there) {
+    const Floats alpha = all(link.alpha), beta = all(link.beta);
+    auto binary = [&](auto with) { combine<COUNT>(v, link, from, count, columns, there, with); };
+    switch (link.kind) {
+        case LinkKind::add: return binary([](Floats a, Floats b) { return a + b; });
+        case LinkKind::mul: return binary([](Floats a, Floats b) { return a * b; });
+        case LinkKind::sub: return binary([](Floats a, Floats b) { return a - b; });
+        case LinkKind::div: return binary([](Floats a, Floats b) { return a / b; });
+        case LinkKind::max: return binary([](Floats a, Floats b) { return a < b ? b : a; });
+        case LinkKind::min: return binary([](Floats a, Floats b) { return a > b ? b : a; });
+        case LinkKind::relu: return map<COUNT>(v, [&](Floats a) { return a < 0.0f ? a * alpha : a; });
+        case LinkKind::linear: return map<COUNT>(v, [&](Floats a) { return a * alpha + beta; });
+        case LinkKind::clip:
+            return map<COUNT>(v, [&](Floats a) {
+                a = a < alpha ? alpha : a;
+                return a > beta ? beta : a;
+            });
+        case LinkKind::logistic: return map<COUNT>(v, [](Floats a) { return sigmoid(a); });
+        case LinkKind::swish: return map<COUNT>(v, [&](Floats a) { return a / (1.0f + exponential(-alpha * a)); });
+        case LinkKind::hardswish:
+            return map<COUNT>(v, [&](Floats a) {
+                Floats gate = a * alpha + beta;
+                gate = gate < 0.0f ? all(0.0f) : gate;
+                return a * (gate > 1.0f ? all(1.0f) : gate);
+            });
+        case LinkKind::tanh: return map<COUNT>(v, [](Floats a) { return 2.0f * sigmoid(2.0f * a) - 1.0f; });
+    }
+}
+
+// One vector of output channels of a tile, with what follows the convolution.
+template <typename H, typename W>
+void finish_vector(const Job &job, const Link *links, void *const *buffers, Tile tile, int64_t o, int64_t count,
+        const float *products, float *y) {
+    constexpr int size = H::m * W::m;
+    Floats half[H::m * W::n], out[size];
+    const int64_t step = products_step(job);
+#pragma GCC unroll 12
+    for (int j = 0; j < W::n; ++j) {
+        Floats column[H::n];
+#pragma GCC unroll 12
+        for (int i = 0; i < H::n; ++i)
+            column[i] = load(products + (i * W::n + j) * step);
+        from_points<H::m, H::n>(column, 1, half + j, W::n);
+    }
+#pragma GCC unroll 12
+    for (int i = 0; i < H::m; ++i)
+        from_points<W::m, W::n>(half + i * W::n, 1, out + i * W::m, 1);
+    const int64_t top = tile.row * H::m, left = tile.column * W::m;
+    const int64_t rows = least(H::m, job.out_height - top), columns = least(W::m, job.out_width - left);
+    uint64_t there = 0;
+    for (int n = 0; n < size; ++n)
+        there |= static_cast<uint64_t>(n / W::m < rows && n % W::m < columns) << n;
+    for (int64_t n = 0; n < job.links; ++n) {
+        const Link &link = links[n];
+        const float *from = nullptr;
+        if (link.kind <= LinkKind::min)
+            from = static_cast<const float *>(buffers[link.buffer]) + tile.image * link.image + top * link.row
+                    + left * link.column + o * link.channel;
+        apply<size>(link, out, from, count, W::m, there);
+    }
+    float *to = y + tile.image * job.y_image + top * job.y_row + left * job.y_column + o;
+    if (rows == H::m && columns == W::m && count == lanes) {
+#pragma GCC unroll 16
+        for (int n = 0; n < size; ++n)
+            store(to + n / W::m * job.y_row + n % W::m * job.y_column, out[n]);
+        return;
+    }
+    for (int n = 0; n < size; ++n)
+        if (there >> n & 1) store_some(to + n / W::m * job.y_row + n % W::m * job.y_column, out[n], count);
+}
+
+template <typename H, typename W>
+void finish_block(const Job &job, const Link *links, void *const *buffers, int64_t block, int64_t begin, int64_t end,
+        const float *products) {
+    auto *y = static_cast<float *>(buffers[2]);
+    const int64_t first = block * job.block, last = least(first + job.block, tiles_of(job));
+    for (int64_t n = first; n < last; ++n)
+        for (int64_t o = begin; o < end; o += lanes)
+            finish_vector<H, W>(job, links, buffers, tile_at(job, n), o, least(lanes, end - o),
+                    products + (n - first) * job.span + (o - begin), y);
+}
+
+struct Arguments {
+    Job job;
+    Link links[16];
+};
+
+inline Arguments arguments_from(const int64_t *args) {
+    Arguments found;
+    std::memcpy(&found.job, args, sizeof found.job);
+    const int64_t *at = args + sizeof found.job / sizeof *args;
+    for (int64_t n = 0; n < found.job.links; ++n, at += 8) {
+        Link &link = found.links[n];
+        link.kind = static_cast<LinkKind>(at[0]);
+        std::memcpy(&link.alpha, at + 1, sizeof link.alpha);
+        std::memcpy(&link.beta, at + 2, sizeof link.beta);
+        link.buffer = at[3];
+        link.image = at[4];
+        link.row = at[5];
+        link.column = at[6];
+        link.channel = at[7];
+    }
+    return found;
+}
+
+template <typename H, typename W>
+struct Loops {
+    static constexpr int points = H::n * W::n;
+
+    // buffers: x, values at the points [block, point, tile, channel]
+    static void transform(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+        const Arguments given = arguments_from(args);
+        const Job &job = given.job;
+        const int64_t width = up(job.channels, lanes);
+        for (int64_t n = begin; n < end; ++n)
+            transform_tile<H, W>(job, static_cast<const float *>(buffers[0]), tile_at(job, n),
+                    static_cast<float *>(buffers[1]) + n / job.block * points * values_step(job) + n % job.block * width);
+    }
+
+    static void span(const Arguments &given, void *const *buffers, const float *values, int64_t block, int64_t begin,
+            float *products) {
+        const Job &job = given.job;
+        const int64_t end = least(begin + job.span, job.out_channels);
+        const int64_t tiles = least(job.block, tiles_of(job) - block * job.block);
+        multiply_block(job, points, values, static_cast<const float *>(buffers[1]), tiles, begin, end, products);
+        finish_block<H, W>(job, given.links, buffers, block, begin, end, products);
+    }
+
+    // buffers: values, packed weights, y, operands of the links
+    static void multiply(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+        const Arguments given = arguments_from(args);
+        const Job &job = given.job;
+        const int64_t blocks = (tiles_of(job) + job.block - 1) / job.block;
+        for (int64_t n = begin; n < end; ++n)
+            span(given, buffers, static_cast<const float *>(buffers[0]) + n % blocks * points * values_step(job), n % blocks,
+                    n / blocks * job.span, static_cast<float *>(scratch));
+    }
+
+    // buffers: x, packed weights, y, operands of the links
+    static void both(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+        const Arguments given = arguments_from(args);
+        const Job &job = given.job;
+        auto *values = static_cast<float *>(scratch), *products = values + points * values_step(job);
+        for (int64_t block = begin; block < end; ++block) {
+            const int64_t first = block * job.block, last = least(first + job.block, tiles_of(job));
+            for (int64_t n = first; n < last; ++n)
+                transform_tile<H, W>(job, static_cast<const float *>(buffers[0]), tile_at(job, n),
+                        values + (n - first) * up(job.channels, lanes));
+            for (int64_t o = 0; o < job.out_channels; o += job.span)
+                span(given, buffers, values, block, o, products);
+        }
+    }
+
+    static void pack(const float *from, const int64_t *strides, float *to, int64_t o, int64_t c, int64_t begin, int64_t end) {
+        constexpr int taps = H::r * W::r;
+        const int64_t panels = up(o, panel) / panel;
+        for (int64_t n = begin; n < end; ++n)
+            for (int64_t k = 0; k < c; ++k)
+                for (int64_t part = 0; part < panel; part += lanes) {
+                    Doubles filter[taps] = {}, half[H::n * W::r], made[points];
+                    for (int64_t lane = 0; lane < least(lanes, o - n * panel - part); ++lane) {
+                        const float *at = from + (n * panel + part + lane) * strides[0] + k * strides[1];
+                        for (int t = 0; t < taps; ++t)
+                            filter[t][lane] = at[t / W::r * strides[2] + t % W::r * strides[3]];
+                    }
+                    for (int j = 0; j < W::r; ++j)
+                        taps_to_points<H::r, H::n>(filter + j, W::r, half + j, W::r);
+                    for (int i = 0; i < H::n; ++i)
+                        taps_to_points<W::r, W::n>(half + i * W::r, 1, made + i * W::n, 1);
+                    for (int p = 0; p < points; ++p)
+                        store(to + ((p * panels + n) * c + k) * panel + part, __builtin_convertvector(made[p], Floats));
+                }
+    }
+
+    static WinogradLoops all() { return {&transform, &multiply, &both, &pack}; }
+};
+
+} // namespace
+
+namespace mgx {
+
+WinogradLoops MGX_WINOGRAD(WinogradKind kind) {
+    auto is = [&](int m_h, int r_h, int m_w, int r_w) {
+        return kind.m_h == m_h && kind.r_h == r_h && kind.m_w == m_w && kind.r_w == r_w;
+    };
+    if (is(2, 3, 2, 3)) return Loops<Axis<2, 3>, Axis<2, 3>>::all();
+    if (is(4, 3, 4, 3)) return Loops<Axis<4, 3>, Axis<4, 3>>::all();
+    if (is(2, 5, 2, 5)) return Loops<Axis<2, 5>, Axis<2, 5>>::all();
+    if (is(1, 1, 4, 3)) return Loops<Axis<1, 1>, Axis<4, 3>>::all();
+    if (is(4, 3, 1, 1)) return Loops<Axis<4, 3>, Axis<1, 1>>::all();
+    if (is(1, 1, 4, 7)) return Loops<Axis<1, 1>, Axis<4, 7>>::all();
+    if (is(4, 7, 1, 1)) return Loops<Axis<4, 7>, Axis<1, 1>>::all();
+    return {};
+}
+
+} // namespace mgx
