@@ -8,6 +8,7 @@ from . import (
     attention,
     attention_op,
     convolution,
+    deconvolution,
     loop_products,
     loops,
     moves,
@@ -23,6 +24,7 @@ __all__ = ["PLANS"]
 PLANS: Kernels = (
     views.PLANS
     + convolution.PLANS
+    + deconvolution.PLANS
     + products.PLANS
     + loop_products.PLANS
     + attention.PLANS

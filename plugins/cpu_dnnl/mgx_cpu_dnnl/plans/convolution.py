@@ -7,7 +7,7 @@ from typing import Any
 
 from mgx_core import DeviceError, Instruction, Kernels, Module, No, Operation, Shape, UnsupportedError
 from mgx_core.ops.control import Group
-from mgx_core.ops.convolution import Convolution, ConvolutionBackwards
+from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.window import explicit_padding, per_axis
 from mgx_core.shape import AnyShape
 
@@ -18,7 +18,7 @@ from ..values import Value, channels_last
 from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, offer, only
 
-__all__ = ["PLANS"]
+__all__ = ["PLANS", "take_bias"]
 
 PLANS = Kernels("cpu")
 
@@ -73,7 +73,7 @@ def convolve(e: Emitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None)
     w_md = descriptor(weights)
     bias = None
     if epilogue is not None:
-        bias = _take_bias(e, epilogue, lens[1])
+        bias = take_bias(e, epilogue, lens[1])
     attributes = {} if epilogue is None else epilogue.attributes(e, out)
     constant = e.constant(w) is not None
     try:
@@ -114,7 +114,7 @@ def _grouped(w: Value, group: int) -> Value:
     return Value(Shape(w.shape.dtype, [group, per, *lens[1:]], [per * strides[0], *strides]), w.buffer, w.offset)
 
 
-def _take_bias(e: Emitter, epilogue: Epilogue, channels: int) -> Value | None:
+def take_bias(e: Emitter, epilogue: Epilogue, channels: int) -> Value | None:
     """The first link as the convolution's own bias, if it adds one number a channel."""
     for position, (link, operand) in enumerate(epilogue.links[:2]):
         if link.kind != "binary" or link.algorithm != "add" or operand is None or operand is epilogue.residual:
@@ -127,8 +127,3 @@ def _take_bias(e: Emitter, epilogue: Epilogue, channels: int) -> Value | None:
         del epilogue.links[position]
         return Value(Shape(operand.shape.dtype, [channels]), operand.buffer, operand.offset)
     return None
-
-
-@offer(PLANS, ConvolutionBackwards, when=only(FLOATS), name="onednn")
-def emit_deconvolution(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    return e.host(op, modules, args)
