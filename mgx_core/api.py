@@ -128,14 +128,15 @@ def save(program: Program, path: Any, format: str = "msgpack") -> None:
     store.save(program, path, format)
 
 
-def load(path: Any, format: str = "msgpack") -> Program:
+def load(path: Any, format: str = "msgpack", *, trust: bool | None = None) -> Program:
     """Read a program that `save` wrote; the format is recognised by itself.
 
+    trust: whether compiled code may be taken from the file (None: if the same user wrote it).
     Errors: StoreError for damaged files and for files of a newer mgx.
     """
     from . import store
 
-    return store.load(path)
+    return store.load(path, trust=trust)
 
 
 def save_buffer(program: Program) -> bytes:
@@ -145,8 +146,8 @@ def save_buffer(program: Program) -> bytes:
     return store.save_buffer(program)
 
 
-def load_buffer(data: bytes) -> Program:
-    """A program from bytes.  Errors: StoreError."""
+def load_buffer(data: bytes, *, trust: bool | None = None) -> Program:
+    """A program from bytes; see `load`.  Errors: StoreError."""
     from . import store
 
-    return store.load_buffer(data)
+    return store.load_buffer(data, trust)
