@@ -9,6 +9,7 @@ from . import (
     attention_op,
     convolution,
     deconvolution,
+    gru,
     loop_products,
     loops,
     moves,
@@ -32,6 +33,7 @@ PLANS: Kernels = (
     + rotary.PLANS
     + pooling.PLANS
     + recurrent.PLANS
+    + gru.PLANS
     + loops.PLANS
     + moves.PLANS
 )
