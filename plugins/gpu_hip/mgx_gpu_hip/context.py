@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from mgx_core.errors import DeviceError
+from mgx_core.settings import setting
 
 from .codegen.source import DeviceTraits
 from .library.vendor import Libraries
@@ -31,8 +32,15 @@ class GpuContext:
 
     @cached_property
     def device(self) -> Device:
-        """The device, opened when first needed.  Errors: DeviceError if there is none."""
-        return open_device(self.kind, self.device_id)
+        """The device, opened when first needed; ``$MGX_GPU_DEVICE`` (``cuda:1``, ``host:0``) where the target names none.
+
+        Errors: DeviceError if there is none.
+        """
+        kind, index = self.kind, self.device_id
+        if not kind:
+            kind, _, number = setting("MGX_GPU_DEVICE").partition(":")
+            index = int(number) if number.isdigit() else index
+        return open_device(kind, index)
 
     def is_for(self, arch: str) -> bool:
         """Whether there is a device and it has this architecture."""

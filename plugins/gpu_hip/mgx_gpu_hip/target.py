@@ -27,7 +27,8 @@ EXPANDED = frozenset({"layernorm", "rmsnorm", "groupnorm", "instancenorm"})
 class GpuTarget:
     """HIP C++ kernels and vendor libraries on one GPU, a program replayed as one graph.
 
-    kind: ``cuda``, ``hip``, ``host`` (emulated on the processor, for tests), or empty for the first real device.
+    kind: ``cuda``, ``hip``, ``host`` (emulated on the processor, for tests), or empty for what ``$MGX_GPU_DEVICE`` names
+    (``host:1``), else the first real device.
     """
 
     name = "gpu"
