@@ -23,6 +23,7 @@ from .passes.normalize import Normalize, normalized
 from .passes.propagate_precision import PRECISION
 from .passes.raise_activations import ACTIVATIONS
 from .passes.raise_norms import NORMS
+from .passes.raise_rotary import ROTARY
 from .passes.rewrite_low_precision import LOW_PRECISION
 from .passes.rewrite_pooling import POOLING
 from .passes.rewrite_quantization import QUANTIZATION
@@ -30,10 +31,13 @@ from .passes.rewrite_rules import Rewrite
 from .passes.simplify_algebra import SIMPLIFY
 from .passes.simplify_arithmetic import ARITHMETIC
 from .passes.simplify_control import InlineBranches
+from .passes.simplify_convolutions import CONVOLUTIONS
 from .passes.simplify_reshapes import RESHAPES
 from .passes.simplify_shapes import SHAPES
 from .passes.simplify_siblings import JoinConvolutions, JoinGathers
 from .passes.simplify_slices import SLICES
+from .passes.simplify_splits import SPLITS
+from .passes.simplify_views import VIEWS
 from .pipeline import Pass, Pipeline, Stage
 from .target import Context, Target
 
@@ -45,10 +49,14 @@ RULES: Final = (
     + CONVERTS
     + ACTIVATIONS
     + NORMS
+    + ROTARY
     + ARITHMETIC
     + SIMPLIFY
+    + CONVOLUTIONS
     + SLICES
+    + SPLITS
     + RESHAPES
+    + VIEWS
     + PADS
     + POOLING
     + QUANTIZATION

@@ -49,6 +49,13 @@ class Builder:
         self.made.append(made)
         return made
 
+    def absent(self) -> Instruction:
+        """An optional operand that is not given."""
+        made = self.module.add_absent()
+        self.module.move(made, self.at)
+        self.made.append(made)
+        return made
+
 
 class Rule(NamedTuple):
     """A rewriting rule: the function, its name (the function's, with dashes), what its docstring says, and what it may change."""

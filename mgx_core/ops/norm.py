@@ -237,6 +237,23 @@ class Lrn(Operation):
             base = kind(self.bias) + kind(self.alpha / self.size) * total
             return convert(wide / base ** kind(self.beta), of(x.dtype))
 
+    def decompose(self, b: Builder, x: Instruction) -> Instruction:
+        from .pointwise import Add, Mul, Pow
+        from .pooling import Pooling
+
+        parts = Parts(b, x)
+        wide, dims = parts.wide(x), x.shape.dims
+        image = parts.reshape(b.add(Mul(), wide, wide), (dims[0], 1, dims[1], product(dims[2:])))
+        around = ((self.size - 1) // 2, 0, self.size // 2, 0)
+        window = Pooling(mode="average", lengths=(self.size, 1), stride=(1, 1), padding=around, count_include_pad=True)
+        mean = parts.reshape(b.add(window, image), dims)
+
+        def number(value: float) -> Instruction:
+            return parts.spread(b.literal(np.asarray(value, parts.computed.numpy)), dims)
+
+        base = b.add(Add(), b.add(Mul(), mean, number(self.alpha)), number(self.bias))
+        return parts.finish(b.add(Mul(), wide, b.add(Pow(), base, number(-self.beta))), None, None)
+
 
 class Parts:
     """Pieces that the compositions are put together from; computed in float32 if x is narrower."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from ..errors import ParameterError
 from ..options import CompileOptions
-from ..rewrite import EXACT, RANGE, ROUNDING, Rules
+from ..rewrite import EXACT, RANGE, ROUNDING, Rule, Rules
 
 __all__ = ["FUSIONS", "Choice"]
 
@@ -44,7 +44,10 @@ PASSES: Final = frozenset(
     {"fuse-attention", "fuse-elementwise", "fuse-reductions", "fuse-epilogue", "epilogue-convolution", "epilogue-dot"}
     | {"fuse-horizontal", "join-convolutions", "join-gathers"}
 )
-OPTIONAL: Final = frozenset({"join-convolutions", "join-gathers"})  # on only where asked for: they pay on few machines
+# On only where asked for: they pay on few machines.
+OPTIONAL: Final = frozenset(
+    {"join-convolutions", "join-gathers", "pooling-from-lrn", "reshape-before-slices", "transpose-before-slices"}
+)
 
 
 class Choice:
@@ -78,10 +81,10 @@ class Choice:
         """Those that are on: by what they may change, unless they are named."""
         if self.level == 0 and not any(self.said.values()):
             return Rules(rules.name)
-        return Rules(
-            rules.name,
-            (r for r in rules.rules if self.said.get(r.name, self.level > 0 and r.changes <= self.changes)),
-        )
+        return Rules(rules.name, (r for r in rules.rules if self.said.get(r.name, self._usual(r))))
+
+    def _usual(self, rule: Rule) -> bool:
+        return self.level > 0 and rule.changes <= self.changes and rule.name not in OPTIONAL
 
     def anchors(self, anchors: frozenset[str]) -> frozenset[str]:
         """Which products take the work after them along."""

@@ -6,6 +6,7 @@ from typing import Final
 
 from ..ir.instruction import Instruction
 from ..kernel import No
+from ..ops.norm import Lrn
 from ..ops.pooling import Pooling
 from ..ops.reduce import ReduceMax, ReduceMean
 from ..rewrite import ROUNDING, Builder, Rules
@@ -61,3 +62,9 @@ def plain_average(i: Instruction, b: Builder) -> Instruction | No | None:
     if not op.count_include_pad or any(op.padding) or op.padding_mode != "default" or op.ceil_mode:
         return None
     return b.add(op.replace(count_include_pad=False), i.inputs[0])
+
+
+@POOLING.on(Lrn, changes=ROUNDING)
+def pooling_from_lrn(i: Instruction, b: Builder) -> Instruction | No | None:
+    """lrn(x) -> x * (bias + alpha * average pooling of x * x over channels) ^ -beta."""
+    return i.op.decompose(b, i.inputs[0])  # type: ignore[attr-defined, no-any-return]

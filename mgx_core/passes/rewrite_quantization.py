@@ -10,7 +10,7 @@ from ..ir.instruction import Instruction
 from ..kernel import No
 from ..ops.quantized import Dequantizelinear, Quantizelinear
 from ..rewrite import Builder, Rules
-from .constants import aligned, finite
+from .constants import aligned, finite, uniform
 
 __all__ = ["QUANTIZATION"]
 
@@ -51,3 +51,13 @@ def _same(x: Instruction | None, y: Instruction | None) -> bool:
         return False
     one, other = aligned(x), aligned(y)
     return one is not None and other is not None and one.dtype == other.dtype and np.array_equal(one, other)
+
+
+@QUANTIZATION.on(Quantizelinear, Dequantizelinear)
+def drop_zero_point_of_zero(i: Instruction, b: Builder) -> Instruction | No | None:
+    """quantizelinear(x, s, 0) -> quantizelinear(x, s); dequantizelinear likewise."""
+    zero = _operands(i)[1]
+    if zero is None or not zero.shape.dtype.is_integer or uniform(zero) != 0:
+        return None
+    op = i.op.replace(out_type=i.shape.dtype) if isinstance(i.op, Quantizelinear) else i.op
+    return b.add(op, *i.inputs[:2])

@@ -17,6 +17,8 @@ from ..ops.convolution import Convolution
 from ..ops.linear import Dot
 from ..ops.movement import Transpose
 from ..ops.pointwise import Add, Mul
+from ..ops.quantized_product import QuantConvolution, QuantDot
+from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 from ..ops.slice import Slice
 from ..rewrite import ROUNDING, Builder, Rules
 from ..scalar import convert, widen
@@ -28,6 +30,7 @@ __all__ = ["SIMPLIFY"]
 
 SIMPLIFY: Final = Rules("simplify-algebra")
 
+MOVES: Final = (Transpose, Reshape, Squeeze, Unsqueeze)
 LARGEST: Final = 1 << 27  # elements of a weight that is rewritten while compiling
 
 
@@ -185,9 +188,13 @@ def input_term_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None
 
 @SIMPLIFY.on(Dot, changes=ROUNDING)
 def scale_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None:
-    """dot(a * s, c) -> dot(a, c) * s for a scalar s: the product of many becomes a product of few, or joins the epilogue."""
+    """dot(a * s, c) -> dot(a, c) * s for a scalar s, also through transposes: the product of many joins the epilogue."""
     for side in (0, 1):
         mul = i.inputs[side]
+        moves: list[Instruction] = []
+        while isinstance(mul.op, MOVES) and len(mul.inputs) == 1 and len(mul.users) == 1:
+            moves.append(mul)
+            mul = mul.inputs[0]
         if not isinstance(mul.op, Mul):
             continue
         for at in (0, 1):
@@ -200,6 +207,8 @@ def scale_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None:
                 return No(f"{i.shape.dtype} products may overflow in another order")
             operands = list(i.inputs)
             operands[side] = mul.inputs[1 - at]
+            for move in reversed(moves):
+                operands[side] = b.add(move.op, operands[side])
             product = b.add(Dot(), *operands)
             return b.add(Mul(), product, b.add(Multibroadcast(out_lens=product.shape.dims), scale))
     return None
@@ -260,9 +269,11 @@ def dot_of_repeated(i: Instruction, b: Builder) -> Instruction | No | None:
 def rows_of(anchor: Instruction, axis: int) -> int | None:
     """Which operand of a dot or convolution alone decides about positions along an axis of the result."""
     rank = anchor.shape.rank
-    if isinstance(anchor.op, Dot):
+    if any(not x.is_absent and x.shape.elements() != 1 for x in anchor.inputs[2:]):
+        return None  # zero points along an axis
+    if isinstance(anchor.op, (Dot, QuantDot)):
         return {rank - 2: 0, rank - 1: 1}.get(axis)
-    if isinstance(anchor.op, Convolution):
+    if isinstance(anchor.op, (Convolution, QuantConvolution)):
         return 0 if axis == 0 else 1 if axis == 1 and anchor.op.group == 1 else None
     return None
 
@@ -271,7 +282,7 @@ def rows_of(anchor: Instruction, axis: int) -> int | None:
 def slice_of_product(i: Instruction, b: Builder) -> Instruction | No | None:
     """slice(dot(x, y)) -> dot(slice(x), y) for rows, dot(x, slice(y)) for columns; convolutions by image and by channel."""
     product = i.inputs[0]
-    if not isinstance(product.op, (Dot, Convolution)) or len(i.inputs) > 1:
+    if not isinstance(product.op, (Dot, QuantDot, Convolution, QuantConvolution)) or len(i.inputs) > 1:
         return None
     if len(product.users) > 1:
         return No("other parts of the product are read too")
@@ -282,7 +293,7 @@ def slice_of_product(i: Instruction, b: Builder) -> Instruction | No | None:
     if at is None:
         return No(f"positions along axis {op.axes[0]} depend on both operands")
     operands = list(product.inputs)
-    own = 0 if isinstance(product.op, Convolution) else op.axes[0]
+    own = 0 if isinstance(product.op, (Convolution, QuantConvolution)) else op.axes[0]
     operands[at] = b.add(op.replace(axes=(own,)), operands[at])
     return b.add(product.op, *operands)
 

@@ -16,7 +16,7 @@ from ..ops.broadcast import BroadcastForDot, BroadcastWithDims, Multibroadcast, 
 from ..ops.concat import Concat
 from ..ops.control import GetTupleElem
 from ..ops.fill import DimensionsOf, Fill
-from ..ops.index import Gather
+from ..ops.index import Gather, Onehot
 from ..ops.pad import Pad
 from ..ops.pointwise import Add, Mul, Sub
 from ..ops.reduce import Reduce
@@ -308,3 +308,15 @@ def broadcast_from_fill(i: Instruction, b: Builder) -> Instruction | No | None:
     if value.shape.rank > i.shape.rank:
         value = b.add(Reshape(dims=()), value)
     return value if value.shape.dims == i.shape.dims else b.add(Multibroadcast(out_lens=i.shape.dims), value)
+
+
+@SHAPES.on(Onehot)
+def static_onehot(i: Instruction, b: Builder) -> Instruction | No | None:
+    """onehot(indices, depth, values) with a known depth -> the depth as attribute."""
+    op: Onehot = i.op  # type: ignore[assignment]
+    if op.depth is not None or i.inputs[1].is_absent:
+        return None
+    found = extents(i.inputs[1])
+    if found is None or len(found) != 1:
+        return No("the depth is not known before running")
+    return settled(i, b, op.replace(depth=found[0]), i.inputs[0], b.absent(), i.inputs[2])

@@ -9,14 +9,13 @@ import numpy as np
 from ..dim import Dim, compare
 from ..ir.instruction import Instruction
 from ..kernel import No
-from ..operation import Pointwise
+from ..ops.broadcast import Multibroadcast
 from ..ops.concat import Concat
 from ..ops.index import Gather
 from ..ops.reshape import Reshape, Squeeze
 from ..ops.slice import Slice, Step
 from ..rewrite import Builder, Rules
 from .constants import aligned, is_constant
-from .outline import through_views
 
 __all__ = ["SLICES"]
 
@@ -132,48 +131,6 @@ def slice_from_step(i: Instruction, b: Builder) -> Instruction | No | None:
     return cut(b, i.inputs[0], {a: (0, dims[a], s) for a, s in zip(axes, i.op.steps, strict=True)})  # type: ignore[attr-defined]
 
 
-@SLICES.on(Pointwise)
-def work_before_slices(i: Instruction, b: Builder) -> Instruction | No | None:
-    """f(slice(x)), f(slice'(x)), .. -> slices of f(x), where all of x is cut up so and f is one op on elements."""
-    mine = i.inputs[0]
-    if not isinstance(mine.op, Slice) or len(i.inputs) != 1:
-        return None
-    x, own = mine.inputs[0], ranges(mine)
-    if own is None or len(own) != 1 or len(x.users) < 2 or is_constant(x):
-        return None
-    (axis,) = own
-    found: list[tuple[Dim, Dim]] = []
-    for other in x.users:
-        theirs = ranges(other)
-        if theirs is None or list(theirs) != [axis] or theirs[axis][2] != 1:
-            return No("x is read otherwise too")
-        if len(other.users) != 1 or other.users[0].op != i.op:
-            return No("the slices do not all go into the same op")
-        found.append(theirs[axis][:2])
-    at: Dim = 0
-    while found:
-        following = next((f for f in found if f[0] == at), None)
-        if following is None:
-            break
-        found.remove(following)
-        at = following[1]
-    if found or at != x.shape.dims[axis]:
-        return No("the slices overlap, or do not cover x")
-    if x._next is None or any(v.parent is not i.parent for v in (x, *x.users)):
-        return No("x belongs to an enclosing module")
-    done = b.add(i.op, x)
-    assert i.parent is not None
-    i.parent.move(done, x._next)
-    made = {
-        other.users[0]: i.parent.add(other.op, done, before=other.users[0]) for other in x.users if other is not done
-    }
-    for reader, part in made.items():
-        part.sources = reader.sources
-        if reader is not i:
-            i.parent.replace(reader, part)
-    return made[i]
-
-
 # concatenations -------------------------------------------------------------------------------------------------------
 
 
@@ -233,21 +190,6 @@ def concat_of_slices(i: Instruction, b: Builder) -> Instruction | No | None:
     return parts[0] if len(parts) == 1 else b.add(i.op, *parts)
 
 
-@SLICES.on(Concat)
-def work_after_concat(i: Instruction, b: Builder) -> Instruction | No | None:
-    """concat(f(x), f(y)) -> f(concat(x, y)) for one op f on elements, where f ends no other work."""
-    first = i.inputs[0]
-    if not isinstance(first.op, Pointwise) or len(first.inputs) != 1 or len(i.inputs) < 2:
-        return None
-    for x in i.inputs:
-        if x.op != first.op or len(x.users) != 1 or x.inputs[0].shape.dtype is not first.inputs[0].shape.dtype:
-            return No("the operands are not all the same op, read here alone")
-        source = through_views(x.inputs[0])
-        if not (source.is_param or source.is_literal or isinstance(source.op, (Slice, Concat, Gather))):
-            return No("the work would have run together with what is before it")
-    return b.add(first.op, b.add(i.op, *(x.inputs[0] for x in i.inputs)))
-
-
 # gathers --------------------------------------------------------------------------------------------------------------
 
 
@@ -278,3 +220,26 @@ def gather_of_range(i: Instruction, b: Builder) -> Instruction | No | None:
     if indices.shape.rank == 0:
         return b.add(Squeeze(axes=(axis,)), part)
     return b.add(Reshape(dims=i.shape.dims, allowzero=True), part)
+
+
+@SLICES.on(Gather)
+def repetition_from_gather(i: Instruction, b: Builder) -> Instruction | No | None:
+    """gather(x, constant) -> a broadcast of x where the positions name each element of the axis equally often, in order."""
+    x, indices = i.inputs
+    value = aligned(indices)
+    if value is None or not x.shape.ranked or is_constant(x) or value.shape != tuple(indices.shape.dims):
+        return None
+    axis: int = i.op.axis % x.shape.rank  # type: ignore[attr-defined]
+    n = x.shape.dims[axis]
+    if not isinstance(n, int) or n < 1 or value.size <= n or value.size % n:
+        return None
+    times = value.size // n
+    at = np.where(value < 0, value + n, value).reshape(-1)
+    inside = np.array_equal(at, np.repeat(np.arange(n), times))
+    if not inside and not np.array_equal(at, np.tile(np.arange(n), times)):
+        return No("the positions do not repeat the axis evenly")
+    before, after = x.shape.dims[:axis], x.shape.dims[axis + 1 :]
+    split, wide = ((n, 1), (n, times)) if inside else ((1, n), (times, n))
+    parts = b.add(Reshape(dims=(*before, *split, *after), allowzero=True), x)
+    spread = b.add(Multibroadcast(out_lens=(*before, *wide, *after)), parts)
+    return b.add(Reshape(dims=i.shape.dims, allowzero=True), spread)

@@ -20,9 +20,10 @@ from mgx_core.ir.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
 from mgx_core.options import CompileOptions
-from mgx_core.passes.choice import FUSIONS, PASSES, Choice
+from mgx_core.passes.choice import FUSIONS, OPTIONAL, PASSES, Choice
 from mgx_core.passes.rewrite_dot import DOTS, MEANS
 from mgx_core.passes.rewrite_resize import RESIZES
+from mgx_core.passes.rewrite_rnn import rewrite_rnn
 from mgx_core.rewrite import EXACT, RANGE, ROUNDING, Rewriter
 from mgx_core.shape import Shape
 
@@ -45,6 +46,8 @@ def test_every_rule_has_a_case_and_says_what_it_does():
 
 UNARY = ["relu", "neg", "abs", "exp", "sigmoid", "tanh", "floor", "sqrt", "recip"]
 BINARY = ["add", "sub", "mul", "div", "max", "min", "sqdiff", "pow"]
+KINDS = ["unary", "binary", "number", "number", "view", "view", "reduce", "slice", "split", "concat", "gather", "dot"]
+KINDS += ["convolution"]
 NUMBERS = [0.0, 1.0, -1.0, 2.0, 0.5, 3.0, -0.25]
 
 
@@ -75,9 +78,7 @@ class Maker:
     def step(self) -> None:
         x = self.one()
         draw, add, rank = self.draw, self.main.add, x.shape.rank
-        kind = draw(
-            st.sampled_from(["unary", "binary", "number", "number", "view", "view", "reduce", "slice", "concat", "dot"])
-        )
+        kind = draw(st.sampled_from(KINDS))
         match kind:
             case "unary":
                 made = add(make(draw(st.sampled_from(UNARY))), x)
@@ -107,6 +108,20 @@ class Maker:
                     "slice", axes=(axis,), starts=(0 if start else cut,), ends=(cut if start else x.shape.dims[axis],)
                 )
                 made = add(op, x)
+            case "split":
+                made = self.split(x)
+            case "gather":
+                fixed = [a for a, d in enumerate(x.shape.dims) if isinstance(d, int) and 0 < d < 8]
+                if not fixed:
+                    return
+                axis = draw(st.sampled_from(fixed))
+                n = x.shape.dims[axis]
+                every = draw(
+                    st.sampled_from([np.repeat(np.arange(n), 2), np.tile(np.arange(n), 2), np.arange(n)[::-1]])
+                )
+                made = add(make("gather", axis=axis), x, self.main.add_literal(every.astype(np.int64)))
+            case "convolution":
+                made = self.convolution(x)
             case "concat":
                 if not rank:
                     return
@@ -125,6 +140,40 @@ class Maker:
                 made = add(make("dot"), x, self.main.add_literal(w))
         if made.shape.elements() <= 4096:
             self.pool.append(made)
+
+    def split(self, x: Instruction) -> Instruction:
+        """Something done to all parts of x, which are then put together again, perhaps in another order."""
+        fixed = [a for a, d in enumerate(x.shape.dims) if isinstance(d, int) and d > 1]
+        if not fixed:
+            return x
+        axis = self.draw(st.sampled_from(fixed))
+        n, at = x.shape.dims[axis], self.draw(st.integers(1, x.shape.dims[axis] - 1))
+        parts = [self.main.add(make("slice", axes=(axis,), starts=(a,), ends=(e,)), x) for a, e in ((0, at), (at, n))]
+        kind = self.draw(st.sampled_from(["unary", "number", "reduce", "transpose", "one"]))
+        other = (axis + 1) % x.shape.rank
+        for k, part in enumerate(parts):
+            if kind == "unary" or (kind == "one" and not k):
+                parts[k] = self.main.add(make("abs"), part)
+            elif kind == "number":
+                parts[k] = self.main.add(make("mul"), part, self.number(part))
+            elif kind == "reduce" and other != axis:
+                parts[k] = self.main.add(make("reduce_sum", axes=(other,)), part)
+            elif kind == "transpose":
+                parts[k] = self.main.add(make("transpose"), part)
+        axis = x.shape.rank - 1 - axis if kind == "transpose" else axis
+        return self.main.add(make("concat", axis=axis), *(parts if self.draw(st.booleans()) else parts[::-1]))
+
+    def convolution(self, x: Instruction) -> Instruction:
+        """Two convolutions added, or one with a factor on a part of its channels."""
+        if x.shape.rank != 3 or not isinstance(x.shape.dims[1], int):
+            return x
+        add, c = self.main.add, x.shape.dims[1]
+        numbers = np.linspace(-1, 1, 4 * c).reshape(4, c, 1).astype(x.shape.dtype.numpy)
+        one = add(make("convolution"), x, self.main.add_literal(numbers))
+        if self.draw(st.booleans()):
+            return add(make("add"), one, add(make("convolution"), x, self.main.add_literal(numbers[::-1].copy())))
+        parts = [add(make("slice", axes=(1,), starts=(a,), ends=(a + 2,)), one) for a in (0, 2)]
+        return add(make("concat", axis=1), add(make("mul"), parts[0], self.number(parts[0])), parts[1])
 
     def view(self, x: Instruction) -> Instruction:
         draw, add, dims = self.draw, self.main.add, x.shape.dims
@@ -245,7 +294,10 @@ def test_aggressiveness_and_fast_math_say_what_may_change():
     assert [c.changes for c in levels] == [EXACT, ROUNDING, ROUNDING, RANGE]
     counts = [len(c.rules(RULES).rules) for c in levels]
     assert counts == sorted(counts)
-    assert counts[0] < counts[1] == counts[2] < counts[3] == len(RULES.rules)
+    left_out = {r.name for r in RULES.rules} & OPTIONAL
+    assert counts[0] < counts[1] == counts[2] < counts[3] == len(RULES.rules) - len(left_out)
+    named = CompileOptions(fusion_rules=dict.fromkeys(left_out, True))
+    assert left_out <= {r.name for r in Choice(named, RULES).rules(RULES).rules}
     assert Choice(CompileOptions(aggressiveness=0), RULES).rules(RULES).rules == []
 
 
@@ -311,3 +363,15 @@ module main
     optimize_module(module, CompileOptions())
     with pytest.raises(MgxError):
         Interpreter().run(module, [np.zeros((2, 3), np.float32)])
+
+
+def test_the_list_of_rules_names_what_there_is():
+    """docs/rules.md: every name in code font in its right column is a rule, a pass, a fusion or an op."""
+    text = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
+    rows = [line.split("|")[2] for line in text.splitlines() if line.startswith("| ")]
+    names = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    known = {r.name for r in (*RULES.rules, *DOTS.rules, *MEANS.rules, *RESIZES.rules, *rewrite_rnn.rules)} | PASSES
+    known |= {p.name for s in stages(None, None, CompileOptions()) for p in s.passes} | {"expand-composites"}
+    words = {n for n in names if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", n)}
+    assert len(words) > 80
+    assert not [n for n in words - known if n.replace("-", "_") not in STANDARD]
