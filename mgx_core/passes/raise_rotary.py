@@ -69,7 +69,8 @@ def _is_half(ins: Instruction, x: Instruction, start: int, end: int) -> bool:
         return False
     if tuple(a % 4 for a in op.axes) != (3,) or op.steps not in ((), (1,)):
         return False
-    return op.starts == (start,) and isinstance(op.ends[0], int) and min(op.ends[0], x.shape.dims[3]) == end
+    stop, size = op.ends[0], x.shape.dims[3]
+    return op.starts == (start,) and isinstance(stop, int) and isinstance(size, int) and min(stop, size) == end
 
 
 def _angles(b: Builder, ins: Instruction, x: Instruction) -> Instruction | No:
@@ -96,7 +97,10 @@ def _alike(ins: Instruction, deep: int) -> bool:
         return False
     if ins.literal is not None:
         value = ins.literal.value
-        return isinstance(value, np.ndarray) and np.array_equal(*np.split(value, 2, axis=-1))
+        if not isinstance(value, np.ndarray):
+            return False
+        first, second = np.split(value, 2, axis=-1)
+        return np.array_equal(first, second)
     last, op = ins.shape.dims[-1], ins.op
     if isinstance(op, Pointwise):
         return all(_alike(v, deep - 1) for v in ins.inputs)

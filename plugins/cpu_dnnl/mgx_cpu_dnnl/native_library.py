@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Final
 
 from mgx_core.errors import DeviceError
+from mgx_core.settings import setting
 
 __all__ = ["native", "preload"]
 
@@ -23,7 +24,7 @@ SPIN: Final = "10000"  # 0.1 to 0.2 ms: covers the gaps between steps, and ends 
 
 def candidates() -> Iterator[Path]:
     """Where the library may lie, most explicit first."""
-    named = os.environ.get("MGX_DNNL_LIBRARY")
+    named = setting("MGX_DNNL_LIBRARY")
     if named:
         yield Path(named)
         return
