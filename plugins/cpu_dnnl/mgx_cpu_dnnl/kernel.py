@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from mgx_core import Module, Operation
+from mgx_core.argument import Array
 
 from .values import Value
 
@@ -23,18 +26,31 @@ class Declined(Exception):
 
 
 class CpuKernel:
-    """An op to be put into a native program by `emit`; with other shapes it is put there again."""
+    """An op to be put into a native program by `emit`; with other shapes it is put there again.
 
-    __slots__ = ("emit", "modules", "name", "op")
+    open_axis: the axis of the result whose extent depends on data; `emit` then gives memory for the most that there can be,
+    and an int64 [1] that says how much of it is taken.
+    """
 
-    def __init__(self, name: str, op: Operation, modules: Sequence[Module], emit: Emit) -> None:
+    __slots__ = ("emit", "modules", "name", "op", "open_axis")
+
+    def __init__(
+        self, name: str, op: Operation, modules: Sequence[Module], emit: Emit, open_axis: int | None = None
+    ) -> None:
         self.name = name
         self.op = op
         self.modules = tuple(modules)
         self.emit = emit
+        self.open_axis = open_axis
 
     def with_op(self, op: Operation) -> CpuKernel:
-        return CpuKernel(self.name, op, self.modules, self.emit)
+        return CpuKernel(self.name, op, self.modules, self.emit, self.open_axis)
+
+    def taken(self, whole: Array, count: Array) -> Array:
+        """The part of an open result that is taken."""
+        assert self.open_axis is not None
+        part = tuple(slice(int(count[0])) if a == self.open_axis else slice(None) for a in range(whole.ndim))
+        return np.ascontiguousarray(whole[part])
 
     def run(self, args: Sequence[Any], modules: Sequence[Any] = (), run: Any = None) -> Any:
         """One op on arrays, for what is decided only while running."""

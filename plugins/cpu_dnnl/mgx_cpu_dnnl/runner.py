@@ -13,6 +13,7 @@ from .chains import chains_of
 from .emitter import Emitter
 from .native_library import native
 from .native_program import build
+from .single import native_when_run
 from .values import Buffer, Value
 
 __all__ = ["CpuRunner", "as_output"]
@@ -91,7 +92,7 @@ class CpuRunner:
                 op = step.name.removeprefix("host ") if ins is None else repr(getattr(ins.op, "of", ins.op))
                 found.append(Placement(op, step.sources, "host", step.name, (step.host,)))
         for ins in self.rest:
-            if ins.result.dynamic() and not getattr(ins.op, "control", False):
+            if not native_when_run(ins) and not getattr(ins.op, "control", False):
                 op = repr(getattr(ins.op, "of", ins.op))
                 found.append(Placement(op, ins.sources, "host", "reference", ("its extents depend on data",)))
         return found

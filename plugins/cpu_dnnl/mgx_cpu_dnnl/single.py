@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Shape, TupleShape
+from mgx_core import Instruction, Shape, TupleShape
 from mgx_core.argument import Array
+from mgx_core.dim import symbols_of
+from mgx_core.shape import AnyShape
 
 from .emitter import Emitter
 from .kernel import CpuKernel
 from .native_program import NativeRun, build
 from .values import Buffer, Value
 
-__all__ = ["run_single"]
+__all__ = ["native_when_run", "run_single"]
 
 KEPT = 512
 _programs: OrderedDict[Any, tuple[NativeRun, bool]] = OrderedDict()
@@ -28,7 +30,12 @@ def run_single(kernel: CpuKernel, args: Sequence[Any]) -> Any:
     """The result of one kernel for these arrays."""
     if any(not isinstance(a, np.ndarray) and a is not None for a in args):
         return kernel.op.evaluate(args, kernel.modules)
-    if any(a is not None and (a.size == 0 or a.dtype == object) for a in args) or _open(kernel, args):
+    result = _result(kernel, args)
+    if all(isinstance(r, Shape) and not r.dynamic() and not r.elements() for r in result):
+        empty = tuple(np.empty(r.lens(), r.dtype.numpy) for r in result)
+        return empty if len(empty) > 1 else empty[0]
+    opened = any(not isinstance(r, Shape) or r.dynamic() for r in result) and kernel.open_axis is None
+    if opened or any(a is not None and (a.size == 0 or a.dtype == object) for a in args):
         from mgx_core.interpret import Interpreter
 
         return kernel.op.evaluate(args, kernel.modules, Interpreter().run)
@@ -45,15 +52,26 @@ def run_single(kernel: CpuKernel, args: Sequence[Any]) -> Any:
                 _programs.popitem(last=False)
     program, several = found
     results = program.run([a for a in args if a is not None])
+    if kernel.open_axis is not None:
+        return kernel.taken(*results)
     return tuple(results) if several else results[0]
 
 
-def _open(kernel: CpuKernel, args: Sequence[Array | None]) -> bool:
-    """Whether the result's extents depend on the values, so that no program can be made for the shapes."""
+def native_when_run(ins: Instruction) -> bool:
+    """Whether an instruction whose extents depend on data runs as a native program once its inputs are there."""
+    kernel = getattr(ins.op, "kernel", None)
+    tensors = all(i.is_absent or isinstance(i.result, Shape) for i in ins.inputs) and isinstance(ins.result, Shape)
+    if not isinstance(kernel, CpuKernel) or not tensors:
+        return False
+    given = {s for i in ins.inputs if not i.is_absent for d in i.shape.dims for s in symbols_of(d)}
+    return kernel.open_axis is not None or {s for d in ins.shape.dims for s in symbols_of(d)} <= given
+
+
+def _result(kernel: CpuKernel, args: Sequence[Array | None]) -> Sequence[AnyShape]:
+    """The types of the results; extents that depend on the values are symbols."""
     shapes = [None if a is None else Shape(a.dtype, a.shape) for a in args]
     result = kernel.op.result(shapes, kernel.modules)
-    items = result.items if isinstance(result, TupleShape) else (result,)
-    return any(not isinstance(s, Shape) or s.dynamic() for s in items)
+    return result.items if isinstance(result, TupleShape) else (result,)
 
 
 def _build(kernel: CpuKernel, args: Sequence[Array | None]) -> tuple[NativeRun, bool]:

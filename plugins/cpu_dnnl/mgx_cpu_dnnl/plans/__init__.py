@@ -10,9 +10,11 @@ from . import (
     convolution,
     deconvolution,
     gru,
+    indexing,
     loop_products,
     loops,
     moves,
+    open_extents,
     pooling,
     products,
     recurrent,
@@ -36,4 +38,6 @@ PLANS: Kernels = (
     + gru.PLANS
     + loops.PLANS
     + moves.PLANS
+    + indexing.PLANS
+    + open_extents.PLANS
 )

@@ -19,8 +19,13 @@ NUMBERS = FLOATS | INTEGERS | {dt.float64, dt.float16, dt.bool_}
 Check = Callable[[Any, Sequence[Any], Sequence[Any]], "No | None"]
 
 
-def offer(plans: Kernels, *ops: type[Operation], when: Check, name: str = "") -> Callable[[Emit], Emit]:
-    """Decorator: an emit function as a plan for some ops; `when` says no with a reason, or None."""
+def offer(
+    plans: Kernels, *ops: type[Operation], when: Check, name: str = "", open_axis: int | None = None
+) -> Callable[[Emit], Emit]:
+    """Decorator: an emit function as a plan for some ops; `when` says no with a reason, or None.
+
+    open_axis: the axis of the result whose extent depends on data, see `CpuKernel`.
+    """
 
     def keep(emit: Emit) -> Emit:
         label = name or emit.__name__.removeprefix("emit_")
@@ -28,7 +33,7 @@ def offer(plans: Kernels, *ops: type[Operation], when: Check, name: str = "") ->
         @plans.plan(*ops)
         def plan(op: Operation, inputs: Sequence[Any], context: Any, modules: Sequence[Any] = ()) -> Kernel | No:
             why = when(op, inputs, modules)
-            return why if why is not None else CpuKernel(f"{label} {op.name}", op, modules, emit)
+            return why if why is not None else CpuKernel(f"{label} {op.name}", op, modules, emit, open_axis)
 
         plan.__name__ = label
         return emit

@@ -1,0 +1,10 @@
+// Loops over indices and order, found by name.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace mgx {
+
+void bind_index_loops(pybind11::module_ &module);
+
+} // namespace mgx
