@@ -88,9 +88,11 @@ class StringNormalizer(Operation):
         if x.rank not in (1, 2) or (x.rank == 2 and not may_equal(x.dims[0], 1)):
             raise ShapeError(f"dims must be [n] or [1, n], got {list(x.dims)}")
         kept = fresh("kept", 0, x.dims[-1] + 1) if self.stopwords or x.dims[-1] == 0 else x.dims[-1]
-        return x.with_dims([*x.dims[:-1], kept])
+        return x.with_dims([1, kept] if x.rank == 2 else [kept])
 
     def compute(self, x: Array) -> Array:
+        if x.ndim == 2 and len(x) != 1:
+            raise ShapeError(f"dims must be [n] or [1, n], got {list(x.shape)}")
         words = [str(s) for s in x.reshape(-1)]
         if self.is_case_sensitive:
             words = [w for w in words if w not in set(self.stopwords)]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mgx_core import dtype as dt
+from mgx_core.dim import symbol
 from mgx_core.errors import ParameterError, ShapeError
 from mgx_core.ops.text import RegexFullMatch, StringConcat, StringNormalizer, StringSplit, TfIdfVectorizer
 from mgx_core.ops.tokenizer import Tokenizer
@@ -54,6 +55,10 @@ def test_normalizer() -> None:
     assert kept.tolist() == [["monday", "tuesday", "wednesday"]]
     assert StringNormalizer(stopwords=["a"]).evaluate([strings("A")[None]]).tolist() == [[""]]
     assert StringNormalizer().result([Shape.of(dt.string, (1, 3))]) == Shape.of(dt.string, (1, 3))
+    n = symbol("n")
+    assert StringNormalizer().result([Shape.of(dt.string, (n, 3))]) == Shape.of(dt.string, (1, 3))
+    with pytest.raises(ShapeError, match="dims"):
+        StringNormalizer().compute(np.array([["a"], ["b"]], object))
     for dims in ((), (2, 3), (1, 1, 1)):
         with pytest.raises(ShapeError, match="dims"):
             StringNormalizer().result([Shape.of(dt.string, dims)])

@@ -66,7 +66,7 @@ def _check_names(model: onnx.ModelProto) -> None:
             words.append(graph.name)
             for info in (*graph.input, *graph.output):
                 words.append(info.name)
-                words += [d.dim_param for d in info.type.tensor_type.shape.dim]
+                words += _extents_named(info.type)
             words += [t.name for t in graph.initializer] + [s.values.name for s in graph.sparse_initializer]
         while nodes:
             node = nodes.pop()
@@ -79,6 +79,21 @@ def _check_names(model: onnx.ModelProto) -> None:
     for word in words:
         if not isinstance(word, str):
             raise ParseError(f"damaged model: the name {word!r} is not UTF-8")
+
+
+def _extents_named(given: onnx.TypeProto) -> list[object]:
+    """The names of extents in a type, those of elements of sequences and optionals included."""
+    words: list[object] = []
+    while True:
+        words += [d.dim_param for t in (given.tensor_type, given.sparse_tensor_type) for d in t.shape.dim]
+        if given.HasField("sequence_type"):
+            given = given.sequence_type.elem_type
+        elif given.HasField("optional_type"):
+            given = given.optional_type.elem_type
+        elif given.HasField("map_type"):
+            given = given.map_type.value_type
+        else:
+            return words
 
 
 def opsets_of(model: onnx.ModelProto) -> Mapping[str, int]:

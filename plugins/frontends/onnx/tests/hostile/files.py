@@ -42,6 +42,11 @@ for flip in range(20):
     at = random.Random(flip).randrange(len(DATA) * 8)
     wrong[at // 8] ^= 1 << at % 8
     add("bytes", f"bit {at} flipped", bytes(wrong), "either")
+for wrap in (h.make_sequence_type_proto, h.make_optional_type_proto, lambda t: h.make_map_type_proto(T.INT64, t)):
+    kind = wrap(h.make_tensor_type_proto(T.FLOAT, ["extent"]))
+    named = model([n("Identity", ["x"], ["y"])], [onnx.ValueInfoProto(name="x", type=kind)]).SerializeToString()
+    which = kind.WhichOneof("value")
+    add("bytes", f"an extent's name in a {which} that is no UTF-8", named.replace(b"extent", b"ext\xfft\xfe"))
 add("bytes", "no such file", lambda folder: Trial(folder / "none.onnx"))
 add("bytes", "a folder", lambda folder: Trial(folder))
 
