@@ -499,6 +499,9 @@ def loop_failed_address() -> int:
     """Of `void mgx_loop_failed(int64_t code, int64_t value)`, which a compiled loop may call to fail the run: code 1 is an
     index out of bounds, 2 a division by zero, 3 another number outside its range (all ShapeError), others DeviceError."""
 
+def index_loops() -> dict[str, int]:
+    """The addresses of all of them by name."""
+
 def index_loop(name: str) -> int:
     """The address of a ready-made loop that picks, places, searches or orders elements (src/index_loops.cpp lists them)."""
 

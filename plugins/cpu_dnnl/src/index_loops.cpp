@@ -463,6 +463,12 @@ const Table &table() {
 } // namespace
 
 void bind_index_loops(py::module_ &module) {
+    module.def("index_loops", [] {
+        py::dict found;
+        for (auto &[name, loop] : table())
+            found[py::str(name)] = reinterpret_cast<size_t>(loop);
+        return found;
+    });
     module.def("index_loop", [](const std::string &name) {
         auto found = table().find(name);
         if (found == table().end()) throw Failure(Fault::unsupported, "there is no loop " + name);
