@@ -503,7 +503,7 @@ def index_loops() -> dict[str, int]:
     """The addresses of all of them by name."""
 
 def index_loop(name: str) -> int:
-    """The address of a ready-made loop that picks, places, searches or orders elements (src/index_loops.cpp lists them)."""
+    """The address of a ready-made loop that picks, places, searches or orders elements (src/element_loops.cpp lists them)."""
 
 # the machine
 

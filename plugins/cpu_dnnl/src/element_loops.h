@@ -5,6 +5,6 @@
 
 namespace mgx {
 
-void bind_index_loops(pybind11::module_ &module);
+void bind_element_loops(pybind11::module_ &module);
 
 } // namespace mgx

@@ -13,7 +13,7 @@
 
 #include "errors.h"
 #include "frame.h"
-#include "index_loops.h"
+#include "element_loops.h"
 
 namespace py = pybind11;
 
@@ -462,7 +462,7 @@ const Table &table() {
 
 } // namespace
 
-void bind_index_loops(py::module_ &module) {
+void bind_element_loops(py::module_ &module) {
     module.def("index_loops", [] {
         py::dict found;
         for (auto &[name, loop] : table())
