@@ -366,7 +366,7 @@ class NativeProgram:
 
     # values
     def arena(self, offset: int, nbytes: int) -> int: ...
-    def literal(self, address: int, nbytes: int, owner: object) -> int:
+    def literal(self, address: int, nbytes: int, owner: Any) -> int:
         """Memory that `owner` keeps alive."""
     def input(self, dtype: npt.DTypeLike, dims: Sequence[int]) -> int: ...
     def output(self, dtype: npt.DTypeLike, dims: Sequence[int]) -> int:
@@ -385,7 +385,7 @@ class NativeProgram:
         self,
         name: str,
         address: int,
-        owner: object,
+        owner: Any,
         buffers: Sequence[Place],
         args: Sequence[int] = (),
         work: int = 1,
@@ -491,6 +491,15 @@ class CodeImage:
     def address(self, symbol: str) -> int: ...
     @property
     def nbytes(self) -> int: ...
+
+def build_id() -> bytes:
+    """The linker's number of this build of the module; empty if it gave none."""
+
+def own_offset(address: int) -> int | None:
+    """Where a function of this module lies in it; None for others."""
+
+def own_address(offset: int) -> int:
+    """The way back, in the same build."""
 
 def prepare(primitives: Sequence[Primitive]) -> None:
     """Describe deferred primitives and make the code of all of them, side by side."""

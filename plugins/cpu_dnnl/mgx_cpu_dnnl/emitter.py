@@ -308,7 +308,7 @@ class Emitter:
         """A constant in the layout that a primitive chose, made once now."""
         if plain == wanted:
             return value
-        key = (value.buffer.id if value.buffer.id >= 0 else id(value.buffer), value.offset, plain, wanted)
+        key = (id(value.buffer), value.offset, plain, wanted)
         found = self.packs.get(key)
         if found is None:
             array = value.buffer.array

@@ -8,25 +8,23 @@ from typing import Any
 from mgx_core import Shape
 from mgx_core.memory import ALIGNMENT, place
 
-from .emitter import Emitter
+from .emitter import Emitter, Step
 from .values import Buffer, Value
 
-__all__ = ["NativeRun", "build"]
+__all__ = ["NativeRun", "build", "install"]
 
 
 class NativeRun:
     """A native program with the inputs that it takes.
 
-    taken: positions of the module's parameters that the program reads, in its order.
+    taken: positions of the module's parameters that the program reads, in its order; hosted: its steps on the host.
     """
 
-    def __init__(self, program: Any, taken: Sequence[int], emitter: Emitter, lower_bound: int) -> None:
+    def __init__(self, program: Any, taken: Sequence[int], hosted: Sequence[Step] = ()) -> None:
         self.program = program
         self.taken = list(taken)
         self.every = self.taken == list(range(len(self.taken)))
-        self.emitter = emitter
-        self.lower_bound = lower_bound
-        self.hosted = [s for s in emitter.steps if s.host]
+        self.hosted = list(hosted)
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         if self.every and len(args) == len(self.taken):
@@ -46,8 +44,6 @@ def build(e: Emitter, inputs: Sequence[Shape | None], outputs: Sequence[Value]) 
     """
     from .native_library import native
 
-    _native = native()
-
     last = len(e.steps)
     for n, step in enumerate(e.steps):
         for buffer in (*step.reads, *step.writes):
@@ -57,34 +53,41 @@ def build(e: Emitter, inputs: Sequence[Shape | None], outputs: Sequence[Value]) 
     arena = [b for b in e.buffers if b.kind == "arena" and b.first >= 0]
     for b in arena:
         b.bytes = -(-b.bytes // ALIGNMENT) * ALIGNMENT
-    size, lower_bound = place(arena, last + 1)
-    program = _native.NativeProgram("main", size)
-    taken = []
+    size, _ = place(arena, last + 1)
+    program = native().NativeProgram("main", size)
+    install(program, e, inputs, outputs)
+    taken = [n for n, shape in enumerate(inputs) if shape is not None]
+    return NativeRun(program, taken, [s for s in e.steps if s.host])
+
+
+def install(program: Any, e: Emitter, inputs: Sequence[Shape | None], outputs: Sequence[Value]) -> None:
+    """Put the values and steps, once they are placed, into a native program or what takes calls like one."""
+    ids: dict[int, int] = {}
     for n, shape in enumerate(inputs):
         if shape is None:
             continue
-        ident = program.input(shape.dtype.numpy, shape.lens())
-        taken.append(n)
+        made = program.input(shape.dtype.numpy, shape.lens())
         for b in e.buffers:
             if b.kind == "input" and b.index == n:
-                b.id = ident
+                ids[id(b)] = made
     by_index = {b.index: b for b in e.buffers if b.kind == "output"}
     for n, value in enumerate(outputs):
-        by_index[n].id = program.output(value.shape.dtype.numpy, value.lens)
+        ids[id(by_index[n])] = program.output(value.shape.dtype.numpy, value.lens)
 
     def ident(buffer: Buffer) -> int:
-        if buffer.id < 0:
+        found = ids.get(id(buffer))
+        if found is None:
             if buffer.kind == "arena":
-                buffer.id = program.arena(buffer.offset, buffer.bytes)
+                found = program.arena(buffer.offset, buffer.bytes)
             else:
                 array = buffer.array
                 address = buffer.owner.address if array is None else array.__array_interface__["data"][0]
-                buffer.id = program.literal(address, buffer.bytes, buffer.owner if array is None else array)
-        return buffer.id
+                found = program.literal(address, buffer.bytes, buffer.owner if array is None else array)
+            ids[id(buffer)] = found
+        return found
 
     for step in e.steps:
         step.install(program, ident)
     for n in range(len(outputs)):
-        program.result(by_index[n].id)
+        program.result(ids[id(by_index[n])])
     program.finish()
-    return NativeRun(program, taken, e, lower_bound)

@@ -18,10 +18,11 @@ __all__ = ["Contiguous", "Packed", "contiguous", "forget_pages", "pack"]
 class Packed:
     """A constant in the layout that a primitive chose; keeps the constant alive, so that its address names it."""
 
-    __slots__ = ("__weakref__", "native", "source")
+    __slots__ = ("__weakref__", "array", "native", "source")
 
     def __init__(self, made: Any, source: Array) -> None:
         self.native = made
+        self.array: Array = np.frombuffer(made, np.uint8)  # on the same memory
         self.source = source
 
     @property

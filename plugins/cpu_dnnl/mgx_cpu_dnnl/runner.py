@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mgx_core import Instruction, Module, Shape, TupleShape
+from mgx_core import Instruction, Module, Shape, StoreError, TupleShape
 from mgx_core.interpret import Interpreter, Observer, bind_symbols, reads
 from mgx_core.passes.lower import Placement
 
 from .chains import chains_of
 from .emitter import Emitter
 from .native_library import native
-from .native_program import build
+from .native_program import NativeRun, build, install
+from .restored import FORMAT, kept_again, owners_of, restored_run
 from .single import native_when_run
 from .values import Buffer, Value
+
+if TYPE_CHECKING:
+    from mgx_core.saved import Keep, SavedInstance
 
 __all__ = ["CpuRunner", "as_output"]
 
@@ -26,9 +30,17 @@ class CpuRunner:
 
     The instructions whose extents are all known, and whatever they need, become one native program; control flow and what
     depends on data runs instruction by instruction after it.
+
+    saved: what a file has of its native program.
     """
 
-    def __init__(self, module: Module, threads: int, fast_math: bool) -> None:
+    def __init__(
+        self,
+        module: Module,
+        threads: int,
+        fast_math: bool,
+        saved: SavedInstance | None = None,
+    ) -> None:
         self.module = module
         native().set_threads(threads or native().available_threads())
         self.emitter = Emitter(threads, fast_math)
@@ -50,8 +62,24 @@ class CpuRunner:
         )
         if self.whole:
             self.wanted = list(module.outputs)
-        self.program = _emit(self.emitter, module, static, self.wanted) if static else None
+        self._saved = saved
+        self._layout: tuple[list[Shape | None], list[Value]] | None = None
+        self.program: NativeRun | None = None
+        if saved is not None:
+            if [n for n, ins in enumerate(module) if ins in wanted] != sorted(saved.code["wanted"]):
+                raise StoreError("the program is not lowered to what its kernels were made for")
+            self.program = restored_run(saved)
+        elif static:
+            self._layout = _emit(self.emitter, module, static, self.wanted)
+            self.program = build(self.emitter, *self._layout)
         self.notes = self.emitter.notes
+
+    @property
+    def owners(self) -> list[Instruction | None]:
+        """The instruction that each native step was made for."""
+        if self._saved is None:
+            return [s.instruction for s in self.emitter.steps]
+        return owners_of(self._saved, self.module)
 
     def run(self, args: Sequence[Any], observe: Observer | None = None) -> list[Any]:
         results = [] if self.program is None else self.program.run(args)
@@ -97,6 +125,35 @@ class CpuRunner:
                 found.append(Placement(op, ins.sources, "host", "reference", ("its extents depend on data",)))
         return found
 
+    def saved(self, keep: Keep) -> Any:
+        """The native program as plain data; None if there is none, or if it has steps that live in this process only."""
+        if self._saved is not None:
+            return kept_again(self._saved, keep)
+        if self._layout is None or self.program is None:
+            return None
+        from .saved import NotSaved, Recorder
+
+        recorder = Recorder(self.program.program.arena_bytes, keep, self.emitter.engine.image)
+        try:
+            install(recorder, self.emitter, *self._layout)
+        except NotSaved as why:
+            self.emitter.note(f"not saved: {why}")
+            return None
+        numbers = {ins: n for n, ins in enumerate(self.module)}
+        wanted = {ins: n for n, ins in enumerate(self.wanted)}
+        given = {ins: n for n, ins in enumerate(self.parameters)}
+        plain = not self.rest and all(o in wanted or o in given for o in self.module.outputs)
+        return {
+            "format": FORMAT,
+            "program": recorder.plain(),
+            "taken": self.program.taken,
+            "owners": [numbers.get(i, -1) if i is not None else -1 for i in self.owners],
+            "outputs": [["result", wanted[o]] if o in wanted else ["parameter", given[o]] for o in self.module.outputs]
+            if plain
+            else None,
+            "wanted": [numbers[i] for i in self.wanted],
+        }
+
     def time(self, args: Sequence[Any], runs: int, warmup: int) -> Any:
         """Times of each native step."""
         from .timing import timings
@@ -124,7 +181,10 @@ def _fixed(ins: Instruction) -> bool:
     return all(isinstance(s, Shape) and not s.dynamic() and s.dtype.kind not in "sc" for s in items)
 
 
-def _emit(e: Emitter, module: Module, static: set[Instruction], wanted: Sequence[Instruction]) -> Any:
+def _emit(
+    e: Emitter, module: Module, static: set[Instruction], wanted: Sequence[Instruction]
+) -> tuple[list[Shape | None], list[Value]]:
+    """Emit the static part; gives the shapes of the parameters that it reads (None for the others) and the results."""
     env: dict[Instruction, Any] = {}
     parameters = list(module.parameters.values())
     used = {i for ins in static for i in reads(ins)}
@@ -151,7 +211,7 @@ def _emit(e: Emitter, module: Module, static: set[Instruction], wanted: Sequence
                 if v is not None:
                     v.buffer.readers -= 1
     outputs = [as_output(e, env[w], n) for n, w in enumerate(wanted)]
-    return build(e, [(p.shape if p in used else None) for p in parameters], outputs)
+    return [(p.shape if p in used else None) for p in parameters], outputs
 
 
 def as_output(e: Emitter, value: Value, index: int) -> Value:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from mgx_core import CompileOptions, Kernels, Module, Pass
-from mgx_core.memory import MemoryPlan
-from mgx_core.passes.expand_composites import ExpandComposites
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from .context import CpuContext
-from .plans import PLANS
+
+if TYPE_CHECKING:
+    from mgx_core import CompileOptions, Kernels, Module, Pass
+    from mgx_core.executable import Lowered
+    from mgx_core.memory import MemoryPlan
+    from mgx_core.saved import SavedInstance
 
 __all__ = ["CpuTarget"]
 
@@ -30,15 +31,48 @@ class CpuTarget:
         return CpuContext(self, self.threads)
 
     def kernels(self, context: Any) -> Kernels:
+        from .plans import PLANS
+
         return PLANS
 
     def passes(self, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
+        from mgx_core.passes.expand_composites import ExpandComposites
+
         return (ExpandComposites(EXPANDED),) if stage == "legalize" else ()
 
     def runner(self, module: Module, plan: MemoryPlan, context: Any, options: CompileOptions) -> Any:
         from .runner import CpuRunner
 
         return CpuRunner(module, options.threads or context.threads, options.fast_math)
+
+    def machine(self, context: Any) -> str:
+        """The processor, oneDNN's version, and the build of what runs the code."""
+        from mgx_core import __version__
+
+        from .native_library import native
+        from .restored import FORMAT
+
+        _native = native()
+        library = ".".join(map(str, _native.dnnl_version()))
+        build = _native.build_id().hex() or "unknown"
+        return (
+            f"{_native.cpu_model()} ({_native.cpu_key()}), oneDNN {library}, mgx {__version__} "
+            f"(cpu code {FORMAT}, build {build[:16]})"
+        )
+
+    def restored(
+        self, saved: SavedInstance, lowered: Callable[[], Lowered], context: Any, options: CompileOptions
+    ) -> Any:
+        from .native_library import native
+        from .restored import RestoredRunner
+
+        _native = native()
+        _native.set_threads(options.threads or context.threads or _native.available_threads())
+        if saved.code["outputs"] is not None:
+            return RestoredRunner(saved, lowered)
+        from .runner import CpuRunner
+
+        return CpuRunner(lowered().module, options.threads or context.threads, options.fast_math, saved)
 
     def __repr__(self) -> str:
         return "target 'cpu'"

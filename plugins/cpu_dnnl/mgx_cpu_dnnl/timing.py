@@ -9,12 +9,13 @@ from mgx_core import Instruction, Module
 from mgx_core.executable import Timing
 
 if TYPE_CHECKING:
+    from .restored import RestoredRunner
     from .runner import CpuRunner
 
 __all__ = ["timings"]
 
 
-def timings(runner: CpuRunner, args: Sequence[Any], runs: int, warmup: int) -> list[Timing]:
+def timings(runner: CpuRunner | RestoredRunner, args: Sequence[Any], runs: int, warmup: int) -> list[Timing]:
     """Each instruction of the lowered module with the time of its native steps.
 
     A step counts for the instruction that it was made for; what an executor does between steps is not in it.  The
@@ -23,8 +24,7 @@ def timings(runner: CpuRunner, args: Sequence[Any], runs: int, warmup: int) -> l
     found: dict[Instruction, Timing] = {}
     if runner.program is not None:
         median = runner.program.time(args, runs, warmup)
-        for step, nanoseconds in zip(runner.emitter.steps, median, strict=True):
-            ins = step.instruction
+        for ins, nanoseconds in zip(runner.owners, median, strict=True):
             if ins is None:
                 continue
             timing = found.setdefault(ins, Timing(ins, [0.0]))
@@ -35,7 +35,7 @@ def timings(runner: CpuRunner, args: Sequence[Any], runs: int, warmup: int) -> l
 
 
 def _observed(
-    runner: CpuRunner, args: Sequence[Any], runs: int, warmup: int, module: Module
+    runner: CpuRunner | RestoredRunner, args: Sequence[Any], runs: int, warmup: int, module: Module
 ) -> dict[Instruction, Timing]:
     import time
 

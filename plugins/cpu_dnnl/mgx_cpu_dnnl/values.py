@@ -29,7 +29,6 @@ class Buffer:
     first: int = -1
     last: int = -1
     offset: int = 0
-    id: int = -1
 
 
 @dataclass(frozen=True)
