@@ -202,7 +202,7 @@ class Emitter:
         if op.name in ("group", "pointwise", "fused_reduce") and len(modules) == 1:
             body = modules[0]
             members = [i for i in body if not (i.is_param or i.is_return)]
-            if len(members) > 1 or members[0].op.name != op.name:
+            if len(members) > 1 or members[0].op.name != op.name or members[0].modules:
                 env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
                 for ins in members:
                     env[ins] = self.emit(ins, env)
@@ -258,6 +258,8 @@ class Emitter:
 
     def host(self, op: Operation, modules: Sequence[Module], args: Sequence[Any], why: str) -> Any:
         """The op's own definition on the host, as a visible step."""
+        if any(isinstance(a, tuple) for a in args):
+            raise UnsupportedError(f"{op!r} on the host takes a tuple")
         flat = [None if a is None else self.row_major(a) for a in args]
         result = op.result([None if a is None else Shape(a.shape.dtype, a.lens) for a in flat], modules)
         items = result.items if isinstance(result, TupleShape) else (result,)

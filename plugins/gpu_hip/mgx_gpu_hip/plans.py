@@ -16,6 +16,7 @@ from .values import Value, packed_strides
 __all__ = ["PLANS", "GpuKernel", "emit_op", "output_like"]
 
 PLANS = Kernels("gpu")
+ITEMS = {"get_tuple_elem": 0, "rnn_last_cell_output": 1}  # ops that name an item of a tuple
 
 
 class GpuKernel:
@@ -47,14 +48,14 @@ def device(op: Operation, inputs: Sequence[Any], context: Any, modules: Sequence
     """Every op for which there is a generator or a library plan."""
     if any(isinstance(s, Shape) and s.dtype.kind in "sc" for s in inputs):
         return No("strings and complex numbers stay on the host")
-    known = op.name in ("group", "dot", "convolution", "get_tuple_elem") or hasattr(op, "view") or generates(op)
+    known = op.name in ("group", "dot", "convolution", *ITEMS) or hasattr(op, "view") or generates(op)
     return GpuKernel(op, modules) if known else No(f"there is no generator for {op.name}")
 
 
 def emit_op(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any], ins: Instruction) -> Any:
     """An op's steps.  Errors: Declined."""
-    if op.name == "get_tuple_elem":
-        return args[0][op.index]
+    if op.name in ITEMS:
+        return args[0][getattr(op, "index", ITEMS[op.name])]
     if hasattr(op, "view") and op.name != "fill":
         return _view(e, op, args)
     if op.name == "group":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import RLock
 from typing import Any
 
@@ -57,9 +57,12 @@ class GpuRunner:
         """What runs by its own definition on the host after all."""
         found = [Placement(repr(s.op), s.nodes, "host", s.name, (s.why,)) for s in self.hosted]
         for ins in self.rest:
-            if not getattr(ins.op, "control", False):
-                op = repr(getattr(ins.op, "of", ins.op))
-                found.append(Placement(op, ins.sources, "host", "reference", ("its extents depend on data",)))
+            control = bool(getattr(ins.op, "control", False))
+            why = "control flow runs on the host" if control else "its extents depend on data"
+            found += [
+                Placement(repr(getattr(i.op, "of", i.op)), i.sources, "host", "reference", (why,))
+                for i in (_inside(ins.modules) if control else [ins])
+            ]
         return found
 
     # putting together
@@ -349,6 +352,15 @@ def _library_call(step: LibraryStep, addresses: Mapping[int, int]) -> Callable[[
     return lambda stream: step.plan.launch(stream, workspace=workspace, **operands)
 
 
+def _inside(modules: Sequence[Module]) -> Iterator[Instruction]:
+    """What modules of control flow compute, members of groups included."""
+    for module in modules:
+        for ins in module:
+            if not (ins.is_param or ins.is_literal or ins.is_return or ins.is_absent):
+                yield ins
+            yield from _inside(ins.modules)
+
+
 def kernel_steps(e: Emitter) -> list[KernelStep]:
     """The steps that launch kernels of ours."""
     return [s for s in e.steps if isinstance(s, KernelStep) and s.source.launches]
@@ -375,6 +387,10 @@ def _fixed(ins: Instruction) -> bool:
     return all(isinstance(s, Shape) and not s.dynamic() and s.dtype.kind not in "sc" for s in items)
 
 
+def _tensor(ins: Instruction) -> bool:
+    return isinstance(ins.result, Shape) and _fixed(ins)
+
+
 def _static_part(module: Module) -> set[Instruction]:
     """Instructions with fixed extents whose needs are all fixed too, control flow excepted."""
     found: set[Instruction] = set()
@@ -383,7 +399,7 @@ def _static_part(module: Module) -> set[Instruction]:
             continue
         if getattr(ins.op, "control", False) or not _fixed(ins):
             continue
-        if all(i in found or i.is_absent or ((i.is_param or i.is_literal) and _fixed(i)) for i in reads(ins)):
+        if all(i in found or i.is_absent or ((i.is_param or i.is_literal) and _tensor(i)) for i in reads(ins)):
             found.add(ins)
     return found
 
@@ -391,7 +407,7 @@ def _static_part(module: Module) -> set[Instruction]:
 def _emit(e: Emitter, module: Module, static: set[Instruction], wanted: Sequence[Instruction]) -> list[Value]:
     env: dict[Instruction, Any] = {}
     for index, p in enumerate(module.parameters.values()):
-        if not _fixed(p):
+        if not _tensor(p):
             continue
         shape = p.shape
         buffer = Buffer("input", shape.elements() * shape.dtype.size, index=index)

@@ -262,8 +262,8 @@ def from_op(op: Any, inputs: Sequence[Tensor | None], out: Tensor) -> Pattern | 
     made.add_return([at])
     pattern.score, pattern.score_inputs, pattern.score_index = Body.of(made, given), given, index
     if lengths is not None:
-        pattern.lines.append(f"const i64 keys = (i64)p4[h0 * {lengths.strides[0]}u];")
-        conditions.append("(i64)col < keys")
+        pattern.lines.append(f"const i64 valid_keys = (i64)p4[h0 * {lengths.strides[0]}u];")
+        conditions.append("(i64)col < valid_keys")
     if op.causal or op.left_window_size >= 0 or op.right_window_size >= 0:
         if offsets is not None:
             pattern.lines.append(f"const i64 start = (i64)p5[h0 * {offsets.strides[0]}u];")
