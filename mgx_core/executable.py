@@ -9,44 +9,35 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from .argument import Argument, Value, as_value, shape_of
 from .dim import bounds
 from .errors import DeviceError, MgxError, ParameterError, ShapeError
-from .extensions import kernels_of, passes_of
 from .interpret import bind_symbols, check_symbols
 from .ir.instruction import Instruction
 from .ir.module import Module
-from .memory import MemoryPlan, fits_in_memory, plan_memory
 from .options import CompileOptions
-from .passes.lower import Lower, Placement
-from .passes.settle_extents import SettleExtents
-from .pipeline import PassRecord, Pipeline, Stage, size
+from .placement import Placement
 from .room import limited
 from .saved import SavedInstance
 from .shape import AnyShape, Shape, TupleShape, matches
 from .target import HostRunner, Runner, Target, runner_of
 
+if TYPE_CHECKING:
+    from .lowering import Lowered
+    from .memory import MemoryPlan
+    from .pipeline import PassRecord
+
 OUTPUT: Final = "main:#output_"  # the parameters that name where results go, for callers that own device memory
 
 REPEATS: Final = 16  # sets of arguments for which a prepared call is kept
 
-__all__ = ["OUTPUT", "Executable", "Instance", "Lowered", "Timing", "lowered"]
+__all__ = ["OUTPUT", "Executable", "Instance", "Timing"]
 
 _log = logging.getLogger("mgx")
-
-
-@dataclass
-class Lowered:
-    """The optimised module for one set of input shapes, lowered and planned."""
-
-    module: Module
-    plan: MemoryPlan
-    placements: list[Placement]
-    records: list[PassRecord]
 
 
 class Instance:
@@ -61,12 +52,12 @@ class Instance:
         runner: Runner,
         placements: list[Placement],
         lower: Callable[[], Lowered],
-        literals: Module,
+        literals: Module | None,
     ) -> None:
         self.shapes = dict(shapes)
         self.runner = runner
         self.placements = placements
-        self.literals = literals  # the module whose constants the runner reads
+        self.literals = literals  # the module whose constants the runner reads (None: only from a file)
         self._lower = lower
 
     @property
@@ -94,25 +85,29 @@ class Executable:
     """What `Program.compile` makes: the optimised module, its target, and an instance per set of input shapes.
 
     The instances sit in a bounded LRU (option ``instances``).  Safe to run from several threads at once.
+    module: or a function that gives it once it is needed, together with the parameters that it has.
     """
 
     def __init__(
         self,
-        module: Module,
+        module: Module | Callable[[], Module],
         target: Target,
         context: Any,
         options: CompileOptions,
         output_names: Sequence[str] = (),
-        records: Sequence[PassRecord] = (),
+        records: Sequence[PassRecord] | Callable[[], Sequence[PassRecord]] = (),
         saved: Sequence[SavedInstance] = (),
+        parameters: Mapping[str, AnyShape] | None = None,
     ) -> None:
-        self.module = module
+        self._module = module
         self.target = target
         self.context = context
         self.options = options
         self.output_names = list(output_names)
-        self.records = list(records)
-        self.parameters: dict[str, AnyShape] = {n: i.result for n, i in module.parameters.items()}
+        self._records = records
+        self.parameters: dict[str, AnyShape] = (
+            {n: i.result for n, i in self.module.parameters.items()} if parameters is None else dict(parameters)
+        )
         self.notes: list[str] = []  # what a loaded program could not take from its file, and why
         self._saved = {tuple(i.shapes.items()): i for i in saved}
         self._instances: OrderedDict[tuple[AnyShape, ...], Instance] = OrderedDict()
@@ -122,6 +117,25 @@ class Executable:
         self._repeats: dict[Any, Callable[[Mapping[str, Any], int], list[Argument]]] = {}
         if not any(s.dynamic() for s in self.parameters.values()):
             self._fixed = self._instantiate({})
+
+    @property
+    def module(self) -> Module:
+        """The optimised module."""
+        if not isinstance(self._module, Module):
+            with self._lock:
+                if not isinstance(self._module, Module):
+                    self._module = self._module()
+        return self._module
+
+    @property
+    def records(self) -> list[PassRecord]:
+        """The passes that made the module."""
+        return list(self._records() if callable(self._records) else self._records)
+
+    @property
+    def restored(self) -> bool:
+        """Whether all that was made so far came out of a file."""
+        return bool(self._saved) and all(i.literals is None for i in self.instances())
 
     # running
 
@@ -239,9 +253,11 @@ class Executable:
         if saved is not None:
             try:
                 runner = self.target.restored(saved, lower, self.context, self.options)  # type: ignore[attr-defined]
-                return Instance(given, runner, list(saved.placements), lower, self.module)
+                return Instance(given, runner, list(saved.placements), lower, None)
             except (MgxError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
                 self.note(f"the file's kernels could not be used and were compiled again: {error}")
+        from .pipeline import PassRecord, size
+
         made = lower()
         start, count = time.perf_counter(), size(made.module)
         runner = runner_of(self.target, made.module, made.plan, self.context, self.options)
@@ -251,23 +267,9 @@ class Executable:
         return Instance(given, runner, made.placements, lower, made.module)
 
     def _lowered(self, shapes: Mapping[str, AnyShape]) -> Lowered:
-        module = self.module.clone(parameters={n: s for n, s in shapes.items() if not s.dynamic()})
-        lower = Lower(kernels_of(self.target, self.context), self.context)
-        stages = (
-            Stage(
-                "lower", (SettleExtents(), lower, *passes_of(self.target, "lower", self.context, self.options)), lowered
-            ),
-            Stage("plan", tuple(passes_of(self.target, "plan", self.context, self.options))),
-        )
-        pipeline = Pipeline(stages, self.options.validate, frozenset(self.options.disable_passes))
-        pipeline.run(module)
-        records, count = pipeline.records, size(module)
-        start = time.perf_counter()
-        plan = plan_memory(module, self.options.memory_reuse)
-        with limited(self.options.limit_bytes):
-            fits_in_memory(plan, module)
-        records.append(PassRecord("plan", "plan-memory", time.perf_counter() - start, True, count, count))
-        return Lowered(module, plan, lower.placements, records)
+        from .lowering import lower_module
+
+        return lower_module(self.module, shapes, self.target, self.context, self.options)
 
     def note(self, text: str) -> None:
         """Keep and log what the user of a loaded program should know."""
@@ -393,26 +395,11 @@ def tensor_type(value: Value) -> AnyShape:
     return shape.as_standard() if isinstance(shape, Shape) else shape
 
 
-def lowered(module: Module) -> str | None:
-    """The invariant after lowering: parameters, literals, launches and control flow, nothing else."""
-    for ins in module:
-        if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or ins.name == "launch":
-            continue
-        if getattr(ins.op, "control", False):
-            for inner in ins.modules:
-                wrong = lowered(inner)
-                if wrong is not None:
-                    return wrong
-            continue
-        return f"{ins!r} is left"
-    return None
-
-
-def owned(results: Sequence[Value], inputs: Sequence[Value], module: Module) -> list[Value]:
+def owned(results: Sequence[Value], inputs: Sequence[Value], module: Module | None) -> list[Value]:
     """Results that own their memory: what lies in an input, a literal or another result is copied."""
-    taken = {id(base(v)) for v in inputs if isinstance(v, np.ndarray)} | module.derive(
-        "literal memory", _literal_memory
-    )
+    taken = {id(base(v)) for v in inputs if isinstance(v, np.ndarray)}
+    if module is not None:  # what comes out of a file cannot be written to, so it is copied anyway
+        taken |= module.derive("literal memory", _literal_memory)
     return [_own(v, taken) for v in results]
 
 

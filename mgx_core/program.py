@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .argument import Argument
@@ -44,12 +44,20 @@ class Program:
 
     Built by a frontend (`parse_onnx`, ...) or by hand through `get_main_module`.  Editing is possible until `compile`, which
     works on a copy; a failed compile leaves the program as it was.
+    graph: or a function that gives it once somebody looks.
     """
 
-    def __init__(self, graph: Graph | None = None, output_names: Sequence[str] = ()) -> None:
-        self.graph = Graph() if graph is None else graph
+    def __init__(self, graph: Graph | Callable[[], Graph] | None = None, output_names: Sequence[str] = ()) -> None:
+        self._graph = Graph() if graph is None else graph
         self._output_names = list(output_names)
         self.executable: Executable | None = None
+
+    @property
+    def graph(self) -> Graph:
+        """The modules."""
+        if not isinstance(self._graph, Graph):
+            self._graph = self._graph()
+        return self._graph
 
     # building
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from .argument import Array
-from .passes.lower import Placement
+from .placement import Placement
 from .shape import AnyShape
 
 __all__ = ["Keep", "SavedInstance", "machine_of"]

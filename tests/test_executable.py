@@ -12,7 +12,8 @@ import pytest
 import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, PassError
-from mgx_core.executable import Executable, lowered
+from mgx_core.executable import Executable
+from mgx_core.lowering import lowered
 from mgx_core.shape import OptionalShape, SequenceShape, Shape
 
 plans = mgx.Kernels("host")

@@ -10,21 +10,11 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..kernel import Kernels, Launch, Reference
 from ..ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
+from ..placement import Placement
 from ..rewrite import Builder
 from ..shape import TupleShape
 
 __all__ = ["Lower", "Placement"]
-
-
-@dataclass
-class Placement:
-    """Where one instruction went: the op's text, its source nodes, ``target`` or ``host``, the kernel, and every refusal."""
-
-    op: str
-    sources: tuple[str, ...]
-    place: str
-    kernel: str
-    refused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

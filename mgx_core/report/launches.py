@@ -9,7 +9,7 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..kernel import Launch
 from ..memory import root
-from ..passes.lower import Placement
+from ..placement import Placement
 from .words import group_text, kind, operation, title
 
 __all__ = ["LaunchRow", "launch_rows"]

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ..errors import MgxError, ParameterError, StoreError, UnsupportedError
 from ..ir.program import Graph
-from ..plugins import manager
 from ..program import Program
 from .codec import Decoder
-from .compiled import plain_executable, restore
 from .container import Stored, json_chunks, msgpack_chunks, read_bytes, read_file, write_file
 from .literals import LiteralReader
 from .migrations import migrated
-from .modules import ModuleDecoder, ModuleEncoder
 
 __all__ = ["load", "load_buffer", "save", "save_buffer"]
+
+T = TypeVar("T")
+
+# what damaged data makes of code that takes it to be whole
+FOREIGN: Final = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError)
 
 _FORMATS: Final = {"msgpack": msgpack_chunks, "json": json_chunks}
 
@@ -67,6 +70,9 @@ def _chunks(program: Program, format: str) -> Any:
     if format not in _FORMATS:
         raise ParameterError(f"format must be one of {', '.join(map(repr, _FORMATS))}, got {format!r}")
     from .. import __version__
+    from ..plugins import manager
+    from .compiled import plain_executable
+    from .modules import ModuleEncoder
 
     encoder = ModuleEncoder()
     compiled = program.executable
@@ -86,27 +92,37 @@ def _chunks(program: Program, format: str) -> Any:
 
 def _program(stored: Stored, trust: bool | None) -> Program:
     data: Any = {}
-    try:
-        data = migrated(stored.metadata, stored.format)
+
+    def fitting(part: Callable[[], T]) -> T:
+        """A part of the program, with errors that say what file it is in."""
+        try:
+            return part()
+        except UnsupportedError as error:
+            written = ", ".join(f"{d} {v}" for _, d, v in data.get("plugins", ())) or "no plugins"
+            raise error.located(f"a program written by mgx {data.get('mgx')} with {written}") from None
+        except StoreError:
+            raise
+        except (MgxError, *FOREIGN) as error:
+            raise StoreError(f"the file's program does not fit together: {type(error).__name__}: {error}") from error
+
+    def whole() -> Program:
+        data.update(migrated(stored.metadata, stored.format))
         literals = LiteralReader(data["literals"], stored.section, stored.check)
-        decoder = ModuleDecoder(manager().opset(), Decoder(data["symbols"]), literals)
-        program = Program(Graph(decoder.module(data["main"])), [str(n) for n in data["outputs"]])
+        values = Decoder(data["symbols"])
+
+        def graph() -> Graph:
+            from ..plugins import manager
+            from .modules import ModuleDecoder
+
+            return Graph(ModuleDecoder(manager().opset(), values, literals).module(data["main"]))
+
+        program = Program(lambda: fitting(graph), [str(n) for n in data["outputs"]])
         if data["compiled"] is not None:
-            restore(program, data["compiled"], decoder.values, literals, trust)
-    except UnsupportedError as error:
-        written = ", ".join(f"{d} {v}" for _, d, v in data.get("plugins", ())) or "no plugins"
-        raise error.located(f"a program written by mgx {data.get('mgx')} with {written}") from None
-    except StoreError:
-        raise
-    except (
-        MgxError,
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        ArithmeticError,
-        AssertionError,
-        RecursionError,
-    ) as error:
-        raise StoreError(f"the file's program does not fit together: {type(error).__name__}: {error}") from error
-    return program
+            from .compiled import restore
+
+            restore(program, data["compiled"], values, literals, trust)
+        if program.executable is None or not program.executable.restored:
+            program.get_main_module()
+        return program
+
+    return fitting(whole)

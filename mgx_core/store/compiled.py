@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 
@@ -13,14 +14,16 @@ from ..argument import Array
 from ..errors import MgxError, StoreError, UnsupportedError
 from ..executable import Executable
 from ..options import CompileOptions
-from ..passes.lower import Placement
-from ..pipeline import PassRecord
+from ..placement import Placement
 from ..plugins import manager
 from ..program import Program
 from ..saved import SavedInstance, machine_of
 from .codec import Decoder, Encoder
 from .literals import LiteralReader, LiteralWriter
 from .seal import seal, sealed
+
+if TYPE_CHECKING:
+    from ..pipeline import PassRecord
 
 __all__ = ["plain_executable", "restore"]
 
@@ -44,6 +47,7 @@ def plain_executable(executable: Executable, values: Encoder, literals: LiteralW
         "optimised": True,
         "machine": machine_of(executable.target, executable.context),
         "passes": [list(dataclasses.astuple(r)) for r in executable.records],
+        "parameters": {name: values.shape(shape) for name, shape in executable.parameters.items()},
         "instances": packed,
         "seal": seal(packed) if packed else b"",
     }
@@ -55,7 +59,11 @@ def _plain(options: CompileOptions) -> dict[str, Any]:
 
 
 def restore(program: Program, plain: Any, values: Decoder, literals: LiteralReader, trust: bool | None) -> None:
-    """Make a program ready to run as it was when it was saved, where its target is there; logs what had to be done again."""
+    """Make a program ready to run as it was when it was saved, where its target is there; logs what had to be done again.
+
+    With all kernels from the file the program itself is not looked at before somebody wants to see it: who may bring code is
+    believed that it belongs to the program.
+    """
     name = str(plain["target"])
     try:
         if name not in manager().named("targets"):
@@ -67,9 +75,16 @@ def restore(program: Program, plain: Any, values: Decoder, literals: LiteralRead
         options = CompileOptions.of(plain["options"])
         context = target.get_context()
         saved, note = _saved(plain, machine_of(target, context), values, literals, trust)
-        records = [PassRecord(*r) for r in plain["passes"]]
+        parameters = {str(n): values.shape(s) for n, s in plain["parameters"].items()} if saved else None
         program.executable = Executable(
-            program.graph.main, target, context, options, program.get_output_names(), records, saved
+            (lambda: program.graph.main) if saved else program.graph.main,
+            target,
+            context,
+            options,
+            program.get_output_names(),
+            functools.partial(_records, plain["passes"]),
+            saved,
+            parameters,
         )
         if note:
             program.executable.note(note)
@@ -77,6 +92,12 @@ def restore(program: Program, plain: Any, values: Decoder, literals: LiteralRead
         raise
     except MgxError as error:
         _log.warning("the program was compiled for target %r and is left uncompiled: %s", name, error)
+
+
+def _records(plain: Any) -> list[PassRecord]:
+    from ..pipeline import PassRecord
+
+    return [PassRecord(*r) for r in plain]
 
 
 def _saved(

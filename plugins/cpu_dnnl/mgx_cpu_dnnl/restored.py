@@ -11,7 +11,7 @@ from .native_program import NativeRun
 from .saved import replayed
 
 if TYPE_CHECKING:
-    from mgx_core.executable import Lowered
+    from mgx_core.lowering import Lowered
     from mgx_core.saved import Keep, SavedInstance
 
 __all__ = ["FORMAT", "RestoredRunner", "kept_again", "owners_of", "restored_run"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mgx_core import Instruction, Module, Shape, StoreError, TupleShape
 from mgx_core.interpret import Interpreter, Observer, bind_symbols, reads
-from mgx_core.passes.lower import Placement
+from mgx_core.placement import Placement
 
 from .chains import chains_of
 from .emitter import Emitter

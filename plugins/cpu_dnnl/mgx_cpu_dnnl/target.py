@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from .context import CpuContext
 
 if TYPE_CHECKING:
     from mgx_core import CompileOptions, Kernels, Module, Pass
-    from mgx_core.executable import Lowered
+    from mgx_core.lowering import Lowered
     from mgx_core.memory import MemoryPlan
     from mgx_core.saved import SavedInstance
 
@@ -54,10 +55,11 @@ class CpuTarget:
 
         _native = native()
         library = ".".join(map(str, _native.dnnl_version()))
-        build = _native.build_id().hex() or "unknown"
+        processor = hashlib.sha256(_native.cpu_key().encode()).hexdigest()[:16]
+        build = _native.build_id().hex()[:16] or "unknown"
         return (
-            f"{_native.cpu_model()} ({_native.cpu_key()}), oneDNN {library}, mgx {__version__} "
-            f"(cpu code {FORMAT}, build {build[:16]})"
+            f"{_native.cpu_model()} ({processor}), oneDNN {library}, "
+            f"mgx {__version__} (cpu code {FORMAT}, build {build})"
         )
 
     def restored(
