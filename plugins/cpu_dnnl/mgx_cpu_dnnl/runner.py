@@ -171,9 +171,13 @@ def _static_part(module: Module) -> set[Instruction]:
             continue
         if getattr(ins.op, "control", False) or not _fixed(ins):
             continue
-        if all(i in found or i.is_absent or ((i.is_param or i.is_literal) and _fixed(i)) for i in reads(ins)):
+        if all(i in found or i.is_absent or ((i.is_param or i.is_literal) and _tensor(i)) for i in reads(ins)):
             found.add(ins)
     return found
+
+
+def _tensor(ins: Instruction) -> bool:
+    return isinstance(ins.result, Shape) and _fixed(ins)
 
 
 def _fixed(ins: Instruction) -> bool:

@@ -63,8 +63,12 @@ def native_when_run(ins: Instruction) -> bool:
     tensors = all(i.is_absent or isinstance(i.result, Shape) for i in ins.inputs) and isinstance(ins.result, Shape)
     if not isinstance(kernel, CpuKernel) or not tensors:
         return False
+    if kernel.open_axis is not None or any(not i.is_absent and not i.shape.ranked for i in ins.inputs):
+        return True
+    if not ins.shape.ranked:
+        return False
     given = {s for i in ins.inputs if not i.is_absent for d in i.shape.dims for s in symbols_of(d)}
-    return kernel.open_axis is not None or {s for d in ins.shape.dims for s in symbols_of(d)} <= given
+    return {s for d in ins.shape.dims for s in symbols_of(d)} <= given
 
 
 def _result(kernel: CpuKernel, args: Sequence[Array | None]) -> Sequence[AnyShape]:

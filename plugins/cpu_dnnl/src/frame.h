@@ -91,8 +91,8 @@ private:
     int64_t error_value_ = 0;
 };
 
-// Called by compiled loops: the run fails after the step.  Codes: 1 index out of bounds, 2 division by zero, others a
-// fault of the kernel.
+// Called by compiled loops: the run fails after the step.  Codes: 1 index out of bounds, 2 division by zero, 3
+// number out of range, 4 region that is not finite, others a fault of the kernel.
 extern "C" void mgx_loop_failed(int64_t code, int64_t value);
 
 } // namespace mgx

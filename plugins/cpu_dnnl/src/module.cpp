@@ -9,6 +9,7 @@
 #include "machine.h"
 #include "memory.h"
 #include "memory_desc.h"
+#include "named_loops.h"
 #include "primitive.h"
 #include "program.h"
 #include "threads.h"
@@ -54,6 +55,7 @@ PYBIND11_MODULE(_native, module) {
     mgx::bind_program(module);
     mgx::bind_machine(module);
     mgx::bind_winograd(module);
+    mgx::bind_named_loops(module);
     module.def("available_threads", &mgx::available_threads);
     module.def("thread_count", &mgx::thread_count);
     module.def("set_threads", &mgx::set_thread_count, py::arg("count"));

@@ -63,25 +63,35 @@ MGX_INLINE void transform_vector(float *to, int64_t step, const Patch &patch) {
 
 template <typename H, typename W>
 void transform_tile(const Job &job, const float *x, Tile tile, float *to) {
+    static const float nothing[lanes] = {};
     const int64_t top = tile.row * H::m - job.pad_top, left = tile.column * W::m - job.pad_left;
     const int64_t step = values_step(job), whole = job.channels / lanes * lanes;
-    const float *first = x + tile.image * job.x_image + top * job.x_row + left * job.x_column;
-    const bool inside = top >= 0 && left >= 0 && top + H::n <= job.height && left + W::n <= job.width;
-    if (inside) {
-        const int64_t row = job.x_row, column = job.x_column;
+    const int64_t row = job.x_row, column = job.x_column;
+    const float *first = x + tile.image * job.x_image + top * row + left * column;
+    if (top >= 0 && left >= 0 && top + H::n <= job.height && left + W::n <= job.width) {
         for (int64_t c = 0; c < whole; c += lanes)
             transform_vector<H, W>(to + c, step, [&](int i, int j) { return load(first + c + i * row + j * column); });
-        if (whole == job.channels) return;
+        if (whole < job.channels)
+            transform_vector<H, W>(to + whole, step, [&](int i, int j) {
+                return load_some(first + whole + i * row + j * column, job.channels - whole);
+            });
+        return;
     }
-    auto there = [&](int i, int j) {
-        return top + i >= 0 && top + i < job.height && left + j >= 0 && left + j < job.width;
-    };
-    for (int64_t c = inside ? whole : 0; c < job.channels; c += lanes) {
-        const int64_t count = least(lanes, job.channels - c);
-        transform_vector<H, W>(to + c, step, [&](int i, int j) {
-            return there(i, j) ? load_some(first + c + i * job.x_row + j * job.x_column, count) : Floats {};
+    // where the tile hangs over, zeros are read that do not move on
+    const float *at[H::n][W::n];
+    int64_t there[H::n][W::n];
+    for (int i = 0; i < H::n; ++i)
+        for (int j = 0; j < W::n; ++j) {
+            const bool inside = top + i >= 0 && top + i < job.height && left + j >= 0 && left + j < job.width;
+            at[i][j] = inside ? first + i * row + j * column : nothing;
+            there[i][j] = inside ? -1 : 0;
+        }
+    for (int64_t c = 0; c < whole; c += lanes)
+        transform_vector<H, W>(to + c, step, [&](int i, int j) { return load(at[i][j] + (c & there[i][j])); });
+    if (whole < job.channels)
+        transform_vector<H, W>(to + whole, step, [&](int i, int j) {
+            return load_some(at[i][j] + (whole & there[i][j]), job.channels - whole);
         });
-    }
 }
 
 // m[row][0..WIDE*lanes] = sum over k of a[row][k] * b[k][..]
@@ -141,30 +151,35 @@ void multiply_block(const Job &job, int points, const float *values, const float
     }
 }
 
-// What a binary link combines the outputs with.
-template <int COUNT, typename Combine>
-MGX_INLINE void combine(Floats *v, const Link &link, const float *from, int64_t count, int columns, uint64_t there,
-        const Combine &with) {
-    const bool every = link.row == 0 && link.column == 0;
-    Floats same = {};
-    if (every) same = link.channel ? load_some(from, count) : all(*from);
-    for (int n = 0; n < COUNT; ++n) {
-        if (!(there >> n & 1)) continue;
-        const float *at = from + n / columns * link.row + n % columns * link.column;
-        v[n] = with(v[n], every ? same : !link.channel ? all(*at) : count == lanes ? load(at) : load_some(at, count));
-    }
-}
-
 template <int COUNT, typename F>
 MGX_INLINE void map(Floats *v, const F &f) {
     for (int n = 0; n < COUNT; ++n)
         v[n] = f(v[n]);
 }
 
-template <int COUNT>
-void apply(const Link &link, Floats *v, const float *from, int64_t count, int columns, uint64_t there) {
+// The outputs of a tile that there are, and how many channels of a vector.
+struct Part {
+    int64_t rows, columns, count;
+};
+
+template <int COLUMNS, int COUNT, typename Combine>
+MGX_INLINE void combine(Floats *v, const Link &link, const float *from, Part part, const Combine &with) {
+    auto read = [&](const float *at) {
+        return link.channel == 0 ? all(*at) : part.count == lanes ? load(at) : load_some(at, part.count);
+    };
+    if (link.row == 0 && link.column == 0) {
+        const Floats same = read(from);
+        return map<COUNT>(v, [&](Floats a) { return with(a, same); });
+    }
+    for (int n = 0; n < COUNT; ++n)
+        if (n / COLUMNS < part.rows && n % COLUMNS < part.columns)
+            v[n] = with(v[n], read(from + n / COLUMNS * link.row + n % COLUMNS * link.column));
+}
+
+template <int COLUMNS, int COUNT>
+void apply(const Link &link, Floats *v, const float *from, Part part) {
     const Floats alpha = all(link.alpha), beta = all(link.beta);
-    auto binary = [&](auto with) { combine<COUNT>(v, link, from, count, columns, there, with); };
+    auto binary = [&](auto with) { combine<COLUMNS, COUNT>(v, link, from, part, with); };
     switch (link.kind) {
         case LinkKind::add: return binary([](Floats a, Floats b) { return a + b; });
         case LinkKind::mul: return binary([](Floats a, Floats b) { return a * b; });
@@ -191,13 +206,10 @@ void apply(const Link &link, Floats *v, const float *from, int64_t count, int co
     }
 }
 
-// One vector of output channels of a tile, with what follows the convolution.
+// One vector of output channels of a tile from its products.
 template <typename H, typename W>
-void finish_vector(const Job &job, const Link *links, void *const *buffers, Tile tile, int64_t o, int64_t count,
-        const float *products, float *y) {
-    constexpr int size = H::m * W::m;
-    Floats half[H::m * W::n], out[size];
-    const int64_t step = products_step(job);
+MGX_INLINE void outputs_of(const float *products, int64_t step, Floats *out) {
+    Floats half[H::m * W::n];
 #pragma GCC unroll 12
     for (int j = 0; j < W::n; ++j) {
         Floats column[H::n];
@@ -209,39 +221,45 @@ void finish_vector(const Job &job, const Link *links, void *const *buffers, Tile
 #pragma GCC unroll 12
     for (int i = 0; i < H::m; ++i)
         from_points<W::m, W::n>(half + i * W::n, 1, out + i * W::m, 1);
-    const int64_t top = tile.row * H::m, left = tile.column * W::m;
-    const int64_t rows = least(H::m, job.out_height - top), columns = least(W::m, job.out_width - left);
-    uint64_t there = 0;
-    for (int n = 0; n < size; ++n)
-        there |= static_cast<uint64_t>(n / W::m < rows && n % W::m < columns) << n;
-    for (int64_t n = 0; n < job.links; ++n) {
-        const Link &link = links[n];
-        const float *from = nullptr;
-        if (link.kind <= LinkKind::min)
-            from = static_cast<const float *>(buffers[link.buffer]) + tile.image * link.image + top * link.row
-                    + left * link.column + o * link.channel;
-        apply<size>(link, out, from, count, W::m, there);
-    }
-    float *to = y + tile.image * job.y_image + top * job.y_row + left * job.y_column + o;
-    if (rows == H::m && columns == W::m && count == lanes) {
-#pragma GCC unroll 16
-        for (int n = 0; n < size; ++n)
-            store(to + n / W::m * job.y_row + n % W::m * job.y_column, out[n]);
-        return;
-    }
-    for (int n = 0; n < size; ++n)
-        if (there >> n & 1) store_some(to + n / W::m * job.y_row + n % W::m * job.y_column, out[n], count);
 }
 
+// The output channels [begin, end) of a tile, with what follows the convolution.
 template <typename H, typename W>
-void finish_block(const Job &job, const Link *links, void *const *buffers, int64_t block, int64_t begin, int64_t end,
+void finish_tile(const Job &job, const Link *links, void *const *buffers, Tile tile, int64_t begin, int64_t end,
         const float *products) {
-    auto *y = static_cast<float *>(buffers[2]);
-    const int64_t first = block * job.block, last = least(first + job.block, tiles_of(job));
-    for (int64_t n = first; n < last; ++n)
-        for (int64_t o = begin; o < end; o += lanes)
-            finish_vector<H, W>(job, links, buffers, tile_at(job, n), o, least(lanes, end - o),
-                    products + (n - first) * job.span + (o - begin), y);
+    constexpr int size = H::m * W::m;
+    const int64_t top = tile.row * H::m, left = tile.column * W::m, step = products_step(job);
+    const int64_t row = job.y_row, column = job.y_column;
+    float *to = static_cast<float *>(buffers[2]) + tile.image * job.y_image + top * row + left * column;
+    Part part {least(H::m, job.out_height - top), least(W::m, job.out_width - left), lanes};
+    const bool whole = part.rows == H::m && part.columns == W::m;
+    for (int64_t o = begin; o < end; o += lanes) {
+        Floats out[size];
+        outputs_of<H, W>(products + (o - begin), step, out);
+        part.count = least(lanes, end - o);
+        for (int64_t n = 0; n < job.links; ++n) {
+            const Link &link = links[n];
+            const float *from = nullptr;
+            if (link.kind <= LinkKind::min)
+                from = static_cast<const float *>(buffers[link.buffer]) + tile.image * link.image + top * link.row
+                        + left * link.column + o * link.channel;
+            apply<W::m, size>(link, out, from, part);
+        }
+        if (whole && part.count == lanes) {
+#pragma GCC unroll 16
+            for (int n = 0; n < size; ++n)
+                store(to + n / W::m * row + n % W::m * column + o, out[n]);
+            continue;
+        }
+        for (int n = 0; n < size; ++n) {
+            if (n / W::m >= part.rows || n % W::m >= part.columns) continue;
+            float *at = to + n / W::m * row + n % W::m * column + o;
+            if (part.count == lanes)
+                store(at, out[n]);
+            else
+                store_some(at, out[n], part.count);
+        }
+    }
 }
 
 struct Arguments {
@@ -287,7 +305,9 @@ struct Loops {
         const int64_t end = least(begin + job.span, job.out_channels);
         const int64_t tiles = least(job.block, tiles_of(job) - block * job.block);
         multiply_block(job, points, values, static_cast<const float *>(buffers[1]), tiles, begin, end, products);
-        finish_block<H, W>(job, given.links, buffers, block, begin, end, products);
+        for (int64_t n = 0; n < tiles; ++n)
+            finish_tile<H, W>(job, given.links, buffers, tile_at(job, block * job.block + n), begin, end,
+                    products + n * job.span);
     }
 
     // buffers: values, packed weights, y, operands of the links

@@ -120,9 +120,6 @@ def test_axes(engine, name, dims, axes):
 def test_element_types(engine, name, dtype, axes):
     body = reducing(OPS[name](axes=axes), Shape(dtype, (37, 45)))
     x = numbers((37, 45), dtype.numpy) if name != "prod" else np.ones((37, 45), dtype.numpy)
-    if name == "mean" and not dtype.is_float:
-        assert isinstance(compile_reduce(body, axes, [Shape(dtype, (37, 45))], body.output_shapes(), engine), No)
-        return
     check(engine, body, axes, [x], gap=1)
 
 

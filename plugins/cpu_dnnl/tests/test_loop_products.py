@@ -101,6 +101,8 @@ def test_convolution(name: str) -> None:
     op = mgx.op("convolution", padding=(1, 1, 2, 0), stride=(2, 1), dilation=(1, 2))
     check(op, [data(name, 2, 4, 9, 8), data(name, 6, 4, 3, 3)], (1,))
     check(op, [data(name, 2, 4, 9, 8), data(name, 6, 4, 3, 3)])
+    check(mgx.op("convolution", padding=(1, 1)), [data(name, 1, 13, 7, 7), data(name, 65, 13, 3, 3)])
+    check(mgx.op("convolution", padding=(1, 1)), [data(name, 1, 8, 8, 8), data(name, 8, 8, 3, 3)], (1,))
     check(mgx.op("convolution", group=4), [data(name, 2, 4, 9), data(name, 8, 1, 3)], (1,))
     check(mgx.op("convolution", padding=(0, 1, 1)), [data(name, 1, 4, 5, 6, 7), data(name, 3, 4, 2, 1, 3)])
     check(mgx.op("convolution", padding_mode="same_upper", stride=(2,)), [data(name, 1, 3, 6), data(name, 2, 3, 3)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -161,9 +162,8 @@ class _Reader:
             )
         kind = REDUCTIONS[ins.op.name]
         dtype = ins.shape.dtype
-        if kind == "mean" and not dtype.is_float:
-            raise Refused("means of integers")
-        node = graph.reduce(kind, self._place(self.held[source]), dtype)
+        x = self._place(self.held[source])
+        node = self._whole_mean(x, dtype) if kind == "mean" and not dtype.is_float else graph.reduce(kind, x, dtype)
         codes = Shape(dtype, self.kept, [i + 1 for i in range(rank)]) if rank else Shape(dtype, ())
 
         def fixed(tree: _Tree) -> Node:
@@ -173,6 +173,15 @@ class _Reader:
             return node
 
         return self._keep(_Tree(codes, fixed, leaf=True))
+
+    def _whole_mean(self, x: Node, dtype: DType) -> Node:
+        """The mean of integers: their sum in 64 bits over their number, rounded toward zero."""
+        graph, wide = self.graph, dt.uint64 if dtype.kind == "u" else dt.int64
+        count = math.prod(n for i, n in enumerate(graph.dims) if i in graph.reduced)
+        if not count:
+            raise Refused("the mean of no integers")
+        total = graph.reduce("sum", graph.convert(x, wide), wide)
+        return graph.convert(graph.prim("div", wide, (total, graph.const(count, wide))), dtype)
 
     def _place(self, tree: _Tree) -> Node:
         """The node of a value whose dims are the iteration space's, or those of the reductions."""

@@ -79,6 +79,10 @@ class Graph:
             simpler = self._division(args)
             if simpler is not None:
                 return simpler
+        if name == "add" and dtype is dt.float32:
+            simpler = self._one_and_tanh(args)
+            if simpler is not None:
+                return simpler
         if name in ("round", "floor", "ceil", "trunc"):  # between two whole numbers the last bit decides
             args = (self.exact(args[0]),)
         return self.node("prim", dtype, args, name, axes, max((a.level for a in args), default=0))
@@ -96,6 +100,15 @@ class Graph:
         x = b.args[0]
         x = x.args[0] if x.kind == "prim" and x.extra == "neg" else self.prim("neg", dt.float32, (x,))
         return self.prim("sigmoid", dt.float32, (x,))
+
+    def _one_and_tanh(self, args: tuple[Node, ...]) -> Node | None:
+        """1 + tanh(x) as 2 / (1 + exp(-2 x)), which loses nothing where tanh is near -1."""
+        a, b = args if args[0].kind == "const" else args[::-1]
+        if not (a.kind == "const" and float(a.extra) == 1.0 and b.kind == "prim" and b.extra == "tanh"):
+            return None
+        twice = self.prim("add", dt.float32, (b.args[0], b.args[0]))
+        half = self.prim("sigmoid", dt.float32, (twice,))
+        return self.prim("add", dt.float32, (half, half))
 
     def exact(self, x: Node) -> Node:
         """A quotient that no multiplication with an inverse may stand for; any other node as it is."""

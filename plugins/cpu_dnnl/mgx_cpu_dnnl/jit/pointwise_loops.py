@@ -195,6 +195,7 @@ class _Tiled(_Rows):
         inner = len(extents) - 1
         turned = [k for k in range(len(plan.loads)) if plan.kind(k) == "t"]
         pure = bool(turned) and plan.nodes == plan.results == plan.loads[:1] and len(plan.outputs) == 1
+        pure = pure and self.ops.dtypes[0] is self.ops.dtypes[1]  # narrow floats become float32 without a node
         tiles = {} if pure else {k: c.stack(self.ops.elems[k], n * n) for k in turned}  # plain copies need no memory
         outer = [i for i in range(inner) if i != plan.tile]
         across = extents[plan.tile]

@@ -1,0 +1,120 @@
+// Boxes of indices that loops walk through, with the offset of each of several strided operands.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+namespace mgx {
+
+constexpr int64_t most_axes = 32;
+
+// The numbers that a loop is given, in the order in which it asks for them.
+class Numbers {
+public:
+    explicit Numbers(const int64_t *at) : at_(at) {}
+    int64_t next() { return *at_++; }
+    const int64_t *next(int64_t count) { return (at_ += count) - count; }
+
+private:
+    const int64_t *at_;
+};
+
+// A box of N operands: rank (at least 1), extents, then the strides of each operand in elements.
+template <int N>
+struct Box {
+    int64_t rank;
+    int64_t dims[most_axes];
+    int64_t steps[N][most_axes];
+    int64_t start[N] = {};
+
+    explicit Box(Numbers &numbers) : rank(numbers.next()) {
+        std::copy_n(numbers.next(rank), rank, dims);
+        for (int n = 0; n < N; ++n)
+            std::copy_n(numbers.next(rank), rank, steps[n]);
+    }
+
+    int64_t length() const { return dims[rank - 1]; } // of a line
+    int64_t step(int n) const { return steps[n][rank - 1]; }
+
+    void cut(int64_t axis, int64_t begin, int64_t end) {
+        for (int n = 0; n < N; ++n)
+            start[n] += begin * steps[n][axis];
+        dims[axis] = end - begin;
+    }
+
+    // body(offsets, count) for stretches of the last axis that together are the elements [begin, end) in row-major order
+    template <typename Body>
+    void runs(int64_t begin, int64_t end, const Body &body) const {
+        if (begin >= end) return;
+        int64_t at[most_axes], offset[N];
+        std::copy_n(start, N, offset);
+        int64_t rest = begin;
+        for (int64_t axis = rank; axis-- > 0;) {
+            at[axis] = rest % dims[axis];
+            rest /= dims[axis];
+            for (int n = 0; n < N; ++n)
+                offset[n] += at[axis] * steps[n][axis];
+        }
+        for (int64_t done = begin; done < end;) {
+            const int64_t count = std::min(end - done, length() - at[rank - 1]);
+            body(static_cast<const int64_t *>(offset), count);
+            done += count;
+            for (int n = 0; n < N; ++n)
+                offset[n] -= at[rank - 1] * step(n);
+            at[rank - 1] = 0;
+            for (int64_t axis = rank - 1; axis-- > 0;) {
+                for (int n = 0; n < N; ++n)
+                    offset[n] += steps[n][axis];
+                if (++at[axis] < dims[axis]) break;
+                for (int n = 0; n < N; ++n)
+                    offset[n] -= steps[n][axis] * dims[axis];
+                at[axis] = 0;
+            }
+        }
+    }
+
+    int64_t elements() const {
+        int64_t count = 1;
+        for (int64_t axis = 0; axis < rank; ++axis)
+            count *= dims[axis];
+        return count;
+    }
+
+    // body(offsets) for every line
+    template <typename Body>
+    void lines(const Body &body) const {
+        runs(0, elements(), [&](const int64_t *offset, int64_t) { body(offset); });
+    }
+
+    // body(offsets) for the elements [begin, end)
+    template <typename Body>
+    void points(int64_t begin, int64_t end, const Body &body) const {
+        runs(begin, end, [&](const int64_t *offset, int64_t count) {
+            int64_t now[N];
+            std::copy_n(offset, N, now);
+            for (int64_t i = 0; i < count; ++i) {
+                body(static_cast<const int64_t *>(now));
+                for (int n = 0; n < N; ++n)
+                    now[n] += step(n);
+            }
+        });
+    }
+};
+
+// The elements of operand 0 of a box copied to operand 1.
+template <typename T>
+void copy_box(const Box<2> &box, const T *from, T *to) {
+    const int64_t count = box.length(), in = box.step(0), out = box.step(1);
+    box.lines([&](const int64_t *offset) {
+        const T *source = from + offset[0];
+        T *target = to + offset[1];
+        if (in == 1 && out == 1)
+            std::memcpy(target, source, static_cast<size_t>(count) * sizeof(T));
+        else
+            for (int64_t i = 0; i < count; ++i)
+                target[i * out] = source[i * in];
+    });
+}
+
+} // namespace mgx

@@ -1,0 +1,75 @@
+// Elements and slices taken from, or put to, places that indices give.
+#include "named_loops.h"
+#include "places.h"
+#include "scalars.h"
+
+namespace mgx {
+
+namespace {
+
+// Buffers: x, indices, out.  Numbers: axis to cut; places in x; box of places (x, indices, out); box of a slice (x, out).
+template <typename T>
+void take(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    auto *x = static_cast<const T *>(buffers[0]);
+    auto *out = static_cast<T *>(buffers[2]);
+    Numbers numbers(args);
+    const int64_t axis = numbers.next();
+    const Places places(numbers, buffers[1]);
+    Box<3> outer(numbers);
+    Box<2> slice(numbers);
+    cut(outer, slice, axis, begin, end);
+    const bool lone = slice.elements() == 1;
+    const int64_t count = outer.length();
+    outer.lines([&](const int64_t *offset) {
+        for (int64_t i = 0; i < count; ++i) {
+            int64_t place;
+            if (!places.find(offset[1] + i * outer.step(1), place)) continue;
+            const T *from = x + place + offset[0] + i * outer.step(0) + slice.start[0];
+            T *to = out + offset[2] + i * outer.step(2) + slice.start[1];
+            if (lone)
+                *to = *from;
+            else
+                copy_box(slice, from - slice.start[0], to - slice.start[1]);
+        }
+    });
+}
+
+// Buffers: out, indices, updates.  Numbers: axis to cut; places in out; box of places (out, indices, updates); box of a slice
+// (updates, out).
+template <typename T>
+void put(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    auto *out = static_cast<T *>(buffers[0]);
+    auto *updates = static_cast<const T *>(buffers[2]);
+    Numbers numbers(args);
+    const int64_t axis = numbers.next();
+    const Places places(numbers, buffers[1]);
+    Box<3> outer(numbers);
+    Box<2> slice(numbers);
+    cut(outer, slice, axis, begin, end);
+    const bool lone = slice.elements() == 1;
+    const int64_t count = outer.length();
+    outer.lines([&](const int64_t *offset) {
+        for (int64_t i = 0; i < count; ++i) {
+            int64_t place;
+            if (!places.find(offset[1] + i * outer.step(1), place)) continue;
+            T *to = out + place + offset[0] + i * outer.step(0);
+            const T *from = updates + offset[2] + i * outer.step(2);
+            if (lone)
+                to[slice.start[1]] = from[slice.start[0]];
+            else
+                copy_box(slice, from, to);
+        }
+    });
+}
+
+} // namespace
+
+void add_index_loops(NamedLoops &loops) {
+    each(Sizes {}, size_names, [&](auto element, const char *name) {
+        using T = decltype(element);
+        loops[std::string("take_") + name] = &take<T>;
+        loops[std::string("put_none_") + name] = &put<T>;
+    });
+}
+
+} // namespace mgx

@@ -1,0 +1,45 @@
+#include "named_loops.h"
+
+#include <pybind11/stl.h>
+
+#include "errors.h"
+
+namespace mgx {
+
+namespace {
+
+const NamedLoops &table() {
+    static const NamedLoops made = [] {
+        NamedLoops loops;
+        add_index_loops(loops);
+        add_scatter_loops(loops);
+        add_selection_loops(loops);
+        add_scan_loops(loops);
+        add_sequence_loops(loops);
+        add_window_loops(loops);
+        add_sampling_loops(loops);
+        add_open_loops(loops);
+        return loops;
+    }();
+    return made;
+}
+
+} // namespace
+
+void bind_named_loops(pybind11::module_ &module) {
+    module.def("native_loops", [] {
+        std::map<std::string, size_t> addresses;
+        for (auto &[name, loop] : table())
+            addresses[name] = reinterpret_cast<size_t>(loop);
+        return addresses;
+    });
+    module.def("native_loop",
+            [](const std::string &name) {
+                auto found = table().find(name);
+                if (found == table().end()) throw Failure(Fault::unsupported, "there is no loop " + name);
+                return reinterpret_cast<size_t>(found->second);
+            },
+            pybind11::arg("name"));
+}
+
+} // namespace mgx

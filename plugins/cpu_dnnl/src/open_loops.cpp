@@ -1,0 +1,157 @@
+// Results whose extent depends on the data: memory for the most there can be, and how many there are.
+#include <algorithm>
+#include <limits>
+
+#include "box.h"
+#include "named_loops.h"
+#include "scalars.h"
+
+namespace mgx {
+
+namespace {
+
+// Buffers: x, positions [rank, most], count.  Numbers: most that there can be; then the box of x by row-major axes, none merged.
+template <typename T>
+void nonzero(void *const *buffers, const int64_t *args, int64_t, int64_t, void *) {
+    auto *x = static_cast<const T *>(buffers[0]);
+    auto *positions = static_cast<int64_t *>(buffers[1]);
+    Numbers numbers(args);
+    const int64_t most = numbers.next();
+    const Box<1> box(numbers);
+    int64_t found = 0, at[most_axes] = {};
+    box.lines([&](const int64_t *offset) {
+        const T *line = x + offset[0];
+        for (int64_t i = 0; i < box.length(); ++i) {
+            if (widened(line[i * box.step(0)]) == 0) continue;
+            for (int64_t a = 0; a + 1 < box.rank; ++a)
+                positions[a * most + found] = at[a];
+            positions[(box.rank - 1) * most + found++] = i;
+        }
+        for (int64_t a = box.rank - 1; a-- > 0;) {
+            if (++at[a] < box.dims[a]) break;
+            at[a] = 0;
+        }
+    });
+    *static_cast<int64_t *>(buffers[2]) = found;
+}
+
+template <typename T>
+T lesser(T a, T b) {
+    return a < b || a != a ? a : b;
+}
+
+template <typename T>
+T greater(T a, T b) {
+    return a > b || a != a ? a : b;
+}
+
+template <typename T>
+struct Corners {
+    T low[2], high[2], area;
+
+    Corners(const T *box, bool centre) {
+        for (int i = 0; i < 2; ++i) {
+            const T a = box[i], b = box[2 + i];
+            low[i] = centre ? a - b / 2 : lesser(a, b);
+            high[i] = centre ? a + b / 2 : greater(a, b);
+        }
+        area = (high[0] - low[0]) * (high[1] - low[1]);
+    }
+
+    bool overlaps(const Corners &other, T most) const {
+        const T down = lesser(high[0], other.high[0]) - greater(low[0], other.low[0]);
+        const T across = lesser(high[1], other.high[1]) - greater(low[1], other.low[1]);
+        if (!(down > 0 && across > 0)) return T {0} > most; // nothing is shared, or no number
+        const T shared = down * across, both = area + other.area - shared;
+        return area > 0 && other.area > 0 && both > 0 && shared / both > most;
+    }
+};
+
+// A box with its score: the best is the greatest, of equals the first.
+template <typename Key>
+struct Candidate {
+    Key key;
+    int64_t box;
+    bool operator<(const Candidate &other) const { return key != other.key ? key < other.key : box > other.box; }
+};
+
+// Buffers: boxes [batch, n, 4], scores [batch, classes, n], most to keep, greatest overlap, least score, kept [items, room],
+// counts [items].  Numbers: n, classes, room, whether boxes are centres, whether there is a least score.  Scratch memory: n
+// corners and candidates.  Work: items, which are classes of batch entries.
+template <typename T>
+void best_boxes(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+    using Key = decltype(ordered(T {}));
+    Numbers numbers(args);
+    const int64_t n = numbers.next(), classes = numbers.next(), room = numbers.next();
+    const bool centre = numbers.next(), limited = numbers.next();
+    const int64_t most = std::min(*static_cast<const int64_t *>(buffers[2]), room);
+    const T overlap = *static_cast<const T *>(buffers[3]), least = *static_cast<const T *>(buffers[4]);
+    if (!(overlap >= 0 && overlap <= 1)) return mgx_loop_failed(3, 0);
+    auto *chosen = static_cast<Corners<T> *>(scratch);
+    auto *heap = reinterpret_cast<Candidate<Key> *>(chosen + (n + 1) / 2 * 2);
+    for (int64_t item = begin; item < end; ++item) {
+        auto *boxes = static_cast<const T *>(buffers[0]) + item / classes * n * 4;
+        auto *scores = static_cast<const T *>(buffers[1]) + item * n;
+        auto *kept = static_cast<int64_t *>(buffers[5]) + item * room;
+        int64_t left = 0, count = 0;
+        for (int64_t i = 0; i < n && most > 0; ++i)
+            if (!limited || scores[i] > least) heap[left++] = {is_nan(scores[i]) ? Key {0} : ordered(scores[i]), i};
+        std::make_heap(heap, heap + left); // few are taken from many: a sort would order all
+        while (left && count < most) {
+            std::pop_heap(heap, heap + left--);
+            const int64_t box = heap[left].box;
+            const Corners<T> own(boxes + box * 4, centre);
+            if (std::any_of(chosen, chosen + count, [&](const Corners<T> &other) { return other.overlaps(own, overlap); }))
+                continue;
+            chosen[count] = own;
+            kept[count++] = box;
+        }
+        static_cast<int64_t *>(buffers[6])[item] = count;
+    }
+}
+
+// Buffers: kept [items, room], counts [items], found [.., 3], total.  Numbers: items, classes, room.
+void join_boxes(void *const *buffers, const int64_t *args, int64_t, int64_t, void *) {
+    auto *kept = static_cast<const int64_t *>(buffers[0]), *counts = static_cast<const int64_t *>(buffers[1]);
+    auto *out = static_cast<int64_t *>(buffers[2]);
+    Numbers numbers(args);
+    const int64_t items = numbers.next(), classes = numbers.next(), room = numbers.next();
+    int64_t total = 0;
+    for (int64_t item = 0; item < items; ++item)
+        for (int64_t i = 0; i < counts[item]; ++i, ++total) {
+            *out++ = item / classes;
+            *out++ = item % classes;
+            *out++ = kept[item * room + i];
+        }
+    *static_cast<int64_t *>(buffers[3]) = total;
+}
+
+// Buffers: x, condition, out, count.  Numbers: entries of the condition; strides of slices in x and out, and of the condition;
+// box of a slice (x, out).
+template <typename T>
+void compress(void *const *buffers, const int64_t *args, int64_t, int64_t, void *) {
+    auto *x = static_cast<const T *>(buffers[0]);
+    auto *condition = static_cast<const uint8_t *>(buffers[1]);
+    auto *out = static_cast<T *>(buffers[2]);
+    Numbers numbers(args);
+    const int64_t entries = numbers.next(), in = numbers.next(), over = numbers.next(), step = numbers.next();
+    const Box<2> slice(numbers);
+    int64_t found = 0;
+    for (int64_t i = 0; i < entries; ++i)
+        if (condition[i * step]) copy_box(slice, x + i * in, out + found++ * over);
+    *static_cast<int64_t *>(buffers[3]) = found;
+}
+
+} // namespace
+
+void add_open_loops(NamedLoops &loops) {
+    each(Numeric {}, numeric_names,
+            [&](auto element, const char *name) { loops[std::string("nonzero_") + name] = &nonzero<decltype(element)>; });
+    each(Sizes {}, size_names,
+            [&](auto element, const char *name) { loops[std::string("compress_") + name] = &compress<decltype(element)>; });
+    loops["best_boxes_float32"] = &best_boxes<float>;
+    loops["best_boxes_float64"] = &best_boxes<double>;
+    loops["join_boxes"] = &join_boxes;
+}
+
+} // namespace mgx

@@ -1,0 +1,68 @@
+// Running sums and products along an axis.
+#include "box.h"
+#include "named_loops.h"
+#include "scalars.h"
+
+namespace mgx {
+
+namespace {
+
+template <typename T>
+using Sum = std::conditional_t<std::is_integral_v<Wide<T>>, T, double>; // floats gather in double, integers wrap
+
+template <bool product, typename A, typename X>
+inline A further(A a, X x) {
+    if constexpr (std::is_integral_v<A>)
+        return static_cast<A>(product ? static_cast<uint64_t>(a) * static_cast<uint64_t>(x)
+                                      : static_cast<uint64_t>(a) + static_cast<uint64_t>(x));
+    else
+        return product ? a * static_cast<A>(x) : a + static_cast<A>(x);
+}
+
+// Buffers: x, out.  Numbers: n, strides along the axis in x and out (negative from the end, where the buffers then point),
+// whether an element leaves itself out; box of the other axes (x, out).  Work: lines.
+template <typename T, bool product>
+void scan(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    using A = Sum<T>;
+    constexpr int64_t most = 64;
+    auto *x = static_cast<const T *>(buffers[0]);
+    auto *out = static_cast<T *>(buffers[1]);
+    Numbers numbers(args);
+    const int64_t n = numbers.next(), in = numbers.next(), over = numbers.next(), exclusive = numbers.next();
+    const Box<2> box(numbers);
+    const int64_t width = in == 1 || in == -1 ? 1 : most; // lines that go side by side
+    box.runs(begin, end, [&](const int64_t *offset, int64_t total) {
+        for (int64_t first = 0; first < total; first += width) {
+            const int64_t count = std::min(width, total - first);
+            const T *from = x + offset[0] + first * box.step(0);
+            T *to = out + offset[1] + first * box.step(1);
+            A running[most];
+            for (int64_t j = 0; j < count; ++j)
+                running[j] = product ? 1 : 0;
+            for (int64_t i = 0; i < n; ++i, from += in, to += over) {
+                auto go = [&](int64_t a, int64_t b) {
+                    for (int64_t j = 0; j < count; ++j) {
+                        const A before = running[j];
+                        running[j] = further<product>(before, widened(from[j * a]));
+                        store(to[j * b], exclusive ? before : running[j]);
+                    }
+                };
+                box.step(0) == 1 && box.step(1) == 1 ? go(1, 1) : go(box.step(0), box.step(1));
+            }
+        }
+    });
+}
+
+} // namespace
+
+void add_scan_loops(NamedLoops &loops) {
+    each(Numeric {}, numeric_names, [&](auto element, const char *name) {
+        using T = decltype(element);
+        if constexpr (!std::is_same_v<T, Bool>) {
+            loops[std::string("scan_sum_") + name] = &scan<T, false>;
+            loops[std::string("scan_prod_") + name] = &scan<T, true>;
+        }
+    });
+}
+
+} // namespace mgx

@@ -1,0 +1,212 @@
+// The largest or smallest elements along an axis: the first k in order, or the position of one.
+#include <algorithm>
+
+#include "box.h"
+#include "named_loops.h"
+#include "scalars.h"
+
+namespace mgx {
+
+namespace {
+
+// An element with its place, so that no two are equal: the lesser one comes first.
+template <typename Key, typename Enable = void>
+struct Entry {
+    Key key;
+    uint32_t place;
+    bool operator<(const Entry &other) const { return key != other.key ? key < other.key : place < other.place; }
+};
+template <typename Key>
+struct Entry<Key, std::enable_if_t<sizeof(Key) <= 4>> {
+    Entry() = default;
+    Entry(Key key, uint32_t place) : both(static_cast<uint64_t>(key) << 32 | place) {}
+    uint64_t both;
+    bool operator<(const Entry &other) const { return both < other.both; }
+};
+template <typename Key>
+uint32_t place_of(const Entry<Key> &entry) {
+    if constexpr (sizeof(Key) <= 4)
+        return static_cast<uint32_t>(entry.both);
+    else
+        return entry.place;
+}
+
+// The k first of n entries in order, at the start of `room`, which holds more than k; a full room is cut to the k best so far,
+// whose last then sorts out most of what comes.
+template <typename Key, typename KeyAt>
+void first_entries(int64_t n, int64_t k, Entry<Key> *room, int64_t size, const KeyAt &key_at) {
+    constexpr int64_t block = 16;
+    int64_t count = 0;
+    bool full = false;
+    Key limit = 0;
+    auto take = [&](Key key, int64_t i) {
+        if (full && key > limit) return;
+        room[count++] = Entry<Key> {key, static_cast<uint32_t>(i)};
+        if (count < size) return;
+        std::nth_element(room, room + k - 1, room + count);
+        count = k;
+        full = true;
+        limit = key_at(place_of<Key>(room[k - 1]));
+    };
+    int64_t i = 0;
+    for (; i + block <= n; i += block) {
+        Key keys[block];
+        for (int64_t j = 0; j < block; ++j)
+            keys[j] = key_at(i + j);
+        if (full) {
+            int any = 0;
+            for (int64_t j = 0; j < block; ++j)
+                any |= keys[j] <= limit;
+            if (!any) continue;
+        }
+        for (int64_t j = 0; j < block; ++j)
+            take(keys[j], i + j);
+    }
+    for (; i < n; ++i)
+        take(key_at(i), i);
+    if (count > k) std::nth_element(room, room + k - 1, room + count);
+    std::sort(room, room + k);
+}
+
+// Buffers: x, values, places.  Numbers: n, k, whether the largest are wanted, entries that scratch memory holds, strides along
+// the axis in x, values and places; box of the other axes (x, values, places).  Work: lines.
+template <typename T>
+void topk(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+    using Key = decltype(ordered(T {}));
+    auto *x = static_cast<const T *>(buffers[0]);
+    auto *values = static_cast<T *>(buffers[1]);
+    auto *places = static_cast<int64_t *>(buffers[2]);
+    Numbers numbers(args);
+    const int64_t n = numbers.next(), k = numbers.next(), largest = numbers.next(), size = numbers.next();
+    const int64_t *along = numbers.next(3);
+    const Box<3> box(numbers);
+    auto *room = static_cast<Entry<Key> *>(scratch);
+    box.points(begin, end, [&](const int64_t *offset) {
+        const T *line = x + offset[0];
+        const int64_t step = along[0];
+        const Key flip = largest ? static_cast<Key>(~Key {0}) : Key {0};
+        if (step == 1)
+            first_entries<Key>(n, k, room, size, [=](int64_t i) { return static_cast<Key>(ordered(line[i]) ^ flip); });
+        else
+            first_entries<Key>(n, k, room, size, [=](int64_t i) { return static_cast<Key>(ordered(line[i * step]) ^ flip); });
+        for (int64_t i = 0; i < k; ++i) {
+            const int64_t place = place_of<Key>(room[i]);
+            values[offset[1] + i * along[1]] = line[place * step];
+            places[offset[2] + i * along[2]] = place;
+        }
+    });
+}
+
+// Whether c takes the place of the best so far; a NaN beats all numbers.
+template <bool low, bool last, typename W>
+inline bool beats(W c, W best) {
+    if constexpr (std::is_floating_point_v<W>) {
+        if (best != best) return last && c != c;
+        if (c != c) return true;
+    }
+    if constexpr (low)
+        return last ? c <= best : c < best;
+    else
+        return last ? c >= best : c > best;
+}
+
+// The first (or last) best element of a line that lies without gaps: the best value first, in lanes, then where it is.
+template <bool low, bool last, typename T>
+int64_t best_in_line(const T *line, int64_t n) {
+    using W = Wide<T>;
+    constexpr int64_t lanes = 32;
+    W best = widened(line[0]);
+    bool nan = is_nan(best);
+    if (n >= lanes) {
+        W most[lanes];
+        int strange[lanes] = {};
+        for (int64_t j = 0; j < lanes; ++j)
+            most[j] = best;
+        int64_t i = 0;
+        for (; i + lanes <= n; i += lanes)
+            for (int64_t j = 0; j < lanes; ++j) {
+                const W c = widened(line[i + j]);
+                most[j] = low ? (c < most[j] ? c : most[j]) : (c > most[j] ? c : most[j]);
+                strange[j] |= is_nan(c);
+            }
+        for (; i < n; ++i) {
+            const W c = widened(line[i]);
+            most[0] = low ? (c < most[0] ? c : most[0]) : (c > most[0] ? c : most[0]);
+            strange[0] |= is_nan(c);
+        }
+        for (int64_t j = 0; j < lanes; ++j) {
+            best = low ? (most[j] < best ? most[j] : best) : (most[j] > best ? most[j] : best);
+            nan = nan || strange[j];
+        }
+    } else {
+        for (int64_t i = 1; i < n; ++i) {
+            const W c = widened(line[i]);
+            best = low ? (c < best ? c : best) : (c > best ? c : best);
+            nan = nan || is_nan(c);
+        }
+    }
+    auto is_best = [&](int64_t i) {
+        const W c = widened(line[i]);
+        return nan ? is_nan(c) : c == best;
+    };
+    int64_t i = last ? n - 1 : 0;
+    while (!is_best(i))
+        i += last ? -1 : 1;
+    return i;
+}
+
+// Buffers: x, places.  Numbers: n, stride along the axis in x; box of the other axes (x, places).  Work: lines.
+template <typename T, bool low, bool last>
+void position(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    using W = Wide<T>;
+    constexpr int64_t most = 64;
+    auto *x = static_cast<const T *>(buffers[0]);
+    auto *places = static_cast<int64_t *>(buffers[1]);
+    Numbers numbers(args);
+    const int64_t n = numbers.next(), along = numbers.next();
+    const Box<2> box(numbers);
+    if (along == 1) {
+        box.points(begin, end, [&](const int64_t *offset) { places[offset[1]] = best_in_line<low, last>(x + offset[0], n); });
+        return;
+    }
+    const int64_t across = box.step(0);
+    box.runs(begin, end, [&](const int64_t *offset, int64_t total) {
+        for (int64_t first = 0; first < total; first += most) { // lines side by side
+            const int64_t count = std::min(most, total - first);
+            const T *row = x + offset[0] + first * across;
+            W best[most];
+            int32_t where[most] = {};
+            for (int64_t j = 0; j < count; ++j)
+                best[j] = widened(row[j * across]);
+            for (int64_t i = 1; i < n; ++i) {
+                row += along;
+                auto compare = [&](int64_t step) {
+                    for (int64_t j = 0; j < count; ++j) {
+                        const W c = widened(row[j * step]);
+                        const bool better = beats<low, last>(c, best[j]);
+                        best[j] = better ? c : best[j];
+                        where[j] = better ? static_cast<int32_t>(i) : where[j];
+                    }
+                };
+                across == 1 ? compare(1) : compare(across);
+            }
+            for (int64_t j = 0; j < count; ++j)
+                places[offset[1] + (first + j) * box.step(1)] = where[j];
+        }
+    });
+}
+
+} // namespace
+
+void add_selection_loops(NamedLoops &loops) {
+    each(Numeric {}, numeric_names, [&](auto element, const char *name) {
+        using T = decltype(element);
+        loops[std::string("topk_") + name] = &topk<T>;
+        loops[std::string("argmax_") + name] = &position<T, false, false>;
+        loops[std::string("argmax_last_") + name] = &position<T, false, true>;
+        loops[std::string("argmin_") + name] = &position<T, true, false>;
+        loops[std::string("argmin_last_") + name] = &position<T, true, true>;
+    });
+}
+
+} // namespace mgx

@@ -1,0 +1,107 @@
+// Steps of sequences moved by numbers that each sequence has of its own: its length, or where new steps go.
+#include "box.h"
+#include "named_loops.h"
+#include "scalars.h"
+
+namespace mgx {
+
+namespace {
+
+enum Move : int64_t { reverse, keep, to_start, to_end, last };
+
+int64_t number_at(const void *numbers, int64_t at, bool wide) {
+    return wide ? static_cast<const int64_t *>(numbers)[at] : static_cast<const int32_t *>(numbers)[at];
+}
+
+// The step that comes to place t of a sequence of `length` of `steps`; negative: none, zeros.
+int64_t source_of(int64_t move, int64_t t, int64_t length, int64_t steps) {
+    switch (move) {
+        case reverse: return t < length ? length - 1 - t : t;
+        case keep: return t < length ? t : -1;
+        case to_start: return t < length ? t + steps - length : -1;
+        case to_end: return t - (steps - length);
+        default: return length - 1;
+    }
+}
+
+// Buffers: x, lengths, out.  Numbers: move, steps of x, stride of a step in x, whether lengths are int64; box of places (x less
+// its steps, lengths, out, place along time); box of a step's elements (x, out).  Work: places.
+template <typename T>
+void by_length(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    auto *x = static_cast<const T *>(buffers[0]);
+    auto *out = static_cast<T *>(buffers[2]);
+    Numbers numbers(args);
+    const int64_t move = numbers.next(), steps = numbers.next(), along = numbers.next(), wide = numbers.next();
+    const Box<4> places(numbers);
+    const Box<2> step(numbers);
+    places.points(begin, end, [&](const int64_t *offset) {
+        const int64_t length = number_at(buffers[1], offset[1], wide);
+        if (length < 0 || length > steps) return mgx_loop_failed(1, length);
+        const int64_t source = source_of(move, offset[3], length, steps);
+        T *to = out + offset[2];
+        if (source >= 0) return copy_box(step, x + offset[0] + source * along, to);
+        step.lines([&](const int64_t *line) {
+            for (int64_t i = 0; i < step.length(); ++i)
+                to[line[1] + i * step.step(1)] = T {};
+        });
+    });
+}
+
+// Buffers: out, starts, updates.  Numbers: steps of out, stride of a step there, whether to go on at the start, whether starts
+// are int64; box of the updates' places (out less its steps, starts, updates, place along time); box of a step's elements
+// (updates, out).  Work: places.
+template <typename T>
+void put_steps(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    auto *out = static_cast<T *>(buffers[0]);
+    auto *updates = static_cast<const T *>(buffers[2]);
+    Numbers numbers(args);
+    const int64_t steps = numbers.next(), along = numbers.next(), circular = numbers.next(), wide = numbers.next();
+    const Box<4> places(numbers);
+    const Box<2> step(numbers);
+    places.points(begin, end, [&](const int64_t *offset) {
+        int64_t target = number_at(buffers[1], offset[1], wide) + offset[3];
+        if (circular) target = (target % steps + steps) % steps;
+        if (target < 0 || target >= steps) return mgx_loop_failed(1, target);
+        copy_box(step, updates + offset[2], out + offset[0] + target * along);
+    });
+}
+
+// Buffers: bytes, out.  Numbers: stride of a pair's later half in out, whether codes are signed; box of bytes (bytes, out).
+void unpack_int4(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    auto *bytes = static_cast<const uint8_t *>(buffers[0]);
+    auto *out = static_cast<uint8_t *>(buffers[1]);
+    Numbers numbers(args);
+    const int64_t later = numbers.next(), sign = numbers.next() ? 8 : 0;
+    const Box<2> box(numbers);
+    box.points(begin, end, [&](const int64_t *offset) {
+        const int64_t both = bytes[offset[0]];
+        out[offset[1]] = static_cast<uint8_t>(((both & 15) ^ sign) - sign);
+        out[offset[1] + later] = static_cast<uint8_t>(((both >> 4) ^ sign) - sign);
+    });
+}
+
+// Buffers: x, bytes.  Numbers: stride of a pair's later half in x; box of bytes (x, bytes).
+void pack_int4(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    auto *x = static_cast<const uint8_t *>(buffers[0]);
+    auto *bytes = static_cast<uint8_t *>(buffers[1]);
+    Numbers numbers(args);
+    const int64_t later = numbers.next();
+    const Box<2> box(numbers);
+    box.points(begin, end, [&](const int64_t *offset) {
+        bytes[offset[1]] = static_cast<uint8_t>((x[offset[0]] & 15) | x[offset[0] + later] << 4);
+    });
+}
+
+} // namespace
+
+void add_sequence_loops(NamedLoops &loops) {
+    each(Sizes {}, size_names, [&](auto element, const char *name) {
+        using T = decltype(element);
+        loops[std::string("by_length_") + name] = &by_length<T>;
+        loops[std::string("put_steps_") + name] = &put_steps<T>;
+    });
+    loops["unpack_int4"] = &unpack_int4;
+    loops["pack_int4"] = &pack_int4;
+}
+
+} // namespace mgx
