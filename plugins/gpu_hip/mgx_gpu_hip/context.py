@@ -9,6 +9,7 @@ from mgx_core.errors import DeviceError
 from mgx_core.settings import setting
 
 from .codegen.source import DeviceTraits
+from .constants import Constants
 from .library.vendor import Libraries
 from .runtime import Device, NullDevice, open_device, properties_of
 from .tuning import Tuner
@@ -29,6 +30,7 @@ class GpuContext:
         self.target = target
         self.kind = kind
         self.device_id = device_id
+        self.constants = Constants()
 
     @cached_property
     def device(self) -> Device:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,7 +110,6 @@ class Emitter:
     buffers: list[Buffer] = field(default_factory=list)
     sources: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
-    packs: dict[Any, Value] = field(default_factory=dict)
     _literals: dict[Any, Value] = field(default_factory=dict)
 
     # buffers and values
@@ -145,19 +144,27 @@ class Emitter:
         flat = array.reshape(-1)[value.offset :]
         return np.lib.stride_tricks.as_strided(flat, value.lens, [s * size for s in value.strides], writeable=False)
 
+    def derived(self, value: Value, how: Sequence[Hashable], make: Callable[[Array], Array]) -> Value | None:
+        """A constant made from a constant, once for all instances of the program; None for what is no constant.
+
+        how: names the way, so that it is not done twice.
+        """
+        array, source = self.constant(value), value.buffer.array
+        if array is None or source is None:
+            return None
+        key = (*how, value.offset, tuple(value.lens), tuple(value.strides))
+        made = self.context.constants.derived(source, key, lambda: np.ascontiguousarray(make(array)))
+        found = self.literal(made.array)
+        found.buffer.kept = made
+        return found
+
     def packed(self, value: Value, strides: Sequence[int]) -> Value:
         """A constant laid out by dense strides, made once now; anything else is copied while running."""
-        array = self.constant(value)
-        if array is None:
-            return self.copy(value, strides)
         order = tuple(sorted(range(len(strides)), key=lambda a: -strides[a]))
-        key = (id(value.buffer), value.offset, tuple(value.lens), tuple(value.strides), order)
-        found = self.packs.get(key)
-        if found is None:
-            turned = np.ascontiguousarray(array.transpose(order))
-            made = self.literal(turned)
-            found = self.packs[key] = Value(Shape(value.shape.dtype, value.lens, strides), made.buffer)
-        return found
+        made = self.derived(value, ("packed", order), lambda array: array.transpose(order))
+        if made is None:
+            return self.copy(value, strides)
+        return Value(Shape(value.shape.dtype, value.lens, strides), made.buffer)
 
     # instructions
 
@@ -188,7 +195,6 @@ class Emitter:
         del self.buffers[buffers:]
         there = set(map(id, self.buffers))
         self._literals = {k: v for k, v in self._literals.items() if id(v.buffer) in there}
-        self.packs = {k: v for k, v in self.packs.items() if id(v.buffer) in there}
 
     def value_of(self, ins: Instruction, env: Mapping[Instruction, Any]) -> Any:
         if ins.is_absent:

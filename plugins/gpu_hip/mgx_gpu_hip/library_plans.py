@@ -11,6 +11,7 @@ import numpy as np
 
 from mgx_core import Instruction, Module, No, Shape
 from mgx_core import dtype as dt
+from mgx_core.argument import Array
 from mgx_core.epilogue import Link, read_chain
 from mgx_core.ops.pad import Pad
 from mgx_core.ops.window import explicit_padding, per_axis
@@ -36,7 +37,9 @@ def emit_group(e: Emitter, body: Module, args: Sequence[Any]) -> Any:
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
     parts = [i for i in body if not (i.is_param or i.is_return)]
     tail = parts[-1]
-    anchor = next(i for i in parts if i.op.name in ("dot", "convolution", "convolution_backwards"))
+    anchor = next((i for i in parts if i.op.name in ("dot", "convolution", "convolution_backwards")), None)
+    if anchor is None:
+        raise Declined("there is no product or convolution in it")
     joint = next((i for i in tail.inputs if _leads_to(i, anchor)), None)
     if tail.op.name != "pointwise" or joint is None or (joint is not anchor and anchor.op.name != "dot"):
         raise Declined("something stands between the anchor and its epilogue")
@@ -421,30 +424,27 @@ def _with_two_axes(x: Value) -> Value:
 
 def _unfolded_weights(e: Emitter, w: Value, windows: Windows) -> Value:
     """Weights as rows of a window's elements each, zeros behind them; made once."""
-    key = ("unfolded", id(w.buffer), w.offset, tuple(w.lens), windows.channels_inside, windows.width)
-    found = e.packs.get(key)
-    if found is None:
-        array = e.constant(w)
-        assert array is not None
+
+    def rows(array: Array) -> Array:
         turned = np.moveaxis(array, 1, -1) if windows.channels_inside else array
-        rows = turned.reshape(array.shape[0], -1)
-        made = np.zeros((rows.shape[0], windows.width), array.dtype)
-        made[:, : rows.shape[1]] = rows
-        found = e.packs[key] = e.literal(made)
+        flat = turned.reshape(array.shape[0], -1)
+        made = np.zeros((flat.shape[0], windows.width), array.dtype)
+        made[:, : flat.shape[1]] = flat
+        return made
+
+    found = e.derived(w, ("unfolded", windows.channels_inside, windows.width), rows)
+    assert found is not None
     return found
 
 
 def _more_channels(e: Emitter, x: Value, more: int) -> Value:
     """x with zeros for more channels, channels last."""
     lens = [x.lens[0], x.lens[1] + more, *x.lens[2:]]
-    array = e.constant(x)
-    if array is not None:
-        key = ("channels", id(x.buffer), x.offset, tuple(x.lens), more)
-        if key not in e.packs:
-            e.packs[key] = e.literal(np.pad(array, [(0, 0), (0, more)] + [(0, 0)] * (array.ndim - 2)))
-        return e.packs[key]
-    out = e.allocate(x.shape.dtype, lens, channels_last(lens))
     rank = len(lens)
+    made = e.derived(x, ("channels", more), lambda a: np.pad(a, [(0, 0), (0, more)] + [(0, 0)] * (rank - 2)))
+    if made is not None:
+        return made
+    out = e.allocate(x.shape.dtype, lens, channels_last(lens))
     e.kernel(Pad(pads=(0,) * (rank + 1) + (more,) + (0,) * (rank - 2)), (), [x], [out])
     return out
 

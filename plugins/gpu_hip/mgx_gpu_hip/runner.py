@@ -20,7 +20,7 @@ from .compile.build import build
 from .context import GpuContext
 from .emitter import Emitter, HostStep, KernelStep, LibraryStep
 from .restoring import Kept, keep_code
-from .runtime import DeviceArray, DeviceBuffer
+from .runtime import DeviceArray, DeviceBuffer, Stream
 from .values import Buffer, Value
 
 __all__ = ["GpuRunner", "Named", "kernel_steps", "put_together"]
@@ -56,6 +56,9 @@ class GpuRunner:
     def on_host(self) -> list[Placement]:
         """What runs by its own definition on the host after all."""
         found = [Placement(repr(s.op), s.nodes, "host", s.name, (s.why,)) for s in self.hosted]
+        found += [
+            Placement(repr(i.op), i.sources, "host", s.name, (s.why,)) for s in self.hosted for i in _inside(s.modules)
+        ]
         for ins in self.rest:
             control = bool(getattr(ins.op, "control", False))
             why = "control flow runs on the host" if control else "its extents depend on data"
@@ -84,9 +87,7 @@ class GpuRunner:
         self.weights = []
         for b in self.emitter.buffers:
             if b.kind == "literal" and b.first >= 0 and b.array is not None:
-                uploaded = self.device.upload(
-                    b.array.reshape(-1).view(np.uint8) if b.array.size else np.zeros(16, np.uint8)
-                )
+                uploaded = self.context.constants.uploaded(b.array, self.device)
                 self.weights.append(uploaded)
                 self.addresses[id(b)] = uploaded.address
         self.staging = {}
@@ -258,7 +259,7 @@ class GpuRunner:
         key = _key(given, places)
         found = self._graphs.get(key)
         if found is None:
-            found = self._record(given, places)
+            found = self._record(given, places, stream)
             self._graphs[key] = found
             while len(self._graphs) > GRAPHS:
                 self._graphs.popitem(last=False)
@@ -272,7 +273,7 @@ class GpuRunner:
             else:
                 call(stream.handle)
 
-    def _record(self, given: Mapping[int, int], places: Mapping[int, int]) -> tuple[Any, list[Any]]:
+    def _record(self, given: Mapping[int, int], places: Mapping[int, int], after: Stream) -> tuple[Any, list[Any]]:
         addresses = dict(self.addresses)
         for b in self.emitter.buffers:
             if b.kind == "input" and b.index in given:
@@ -283,6 +284,7 @@ class GpuRunner:
         if self.hosted or not calls:
             return None, calls
         own = self.device.stream()
+        own.after(after)  # the arguments are on their way there
         for call in calls:  # once without capture: libraries set themselves up
             call(own.handle)  # type: ignore[operator]
         own.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from mgx_core import Shape
 from mgx_core.argument import Array
@@ -28,6 +29,7 @@ class Buffer:
     first: int = -1
     last: int = -1
     offset: int = 0
+    kept: Any = None  # what its array must not outlive
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,8 @@ def reverse_sequence(op: Any, x: Tensor, lengths: Tensor, y: Tensor, traits: Dev
 
     def found(at: Coordinates) -> Moved:
         lines = [
-            f"const i32 m = (i32)p1[{offset_of(lengths, [at[batch]])}];",
+            f"const i64 length = (i64)p1[{offset_of(lengths, [at[batch]])}];",
+            f"const i32 m = length < {x.lens[time]} ? (i32)length : {x.lens[time]};",
             f"const u32 g = (i32){at[time]} < m ? (u32)(m - 1 - (i32){at[time]}) : {at[time]};",
         ]
         return Moved(lines, f"p0 + ({offset_of(x, ['g' if a == time else c for a, c in enumerate(at)])})")

@@ -284,7 +284,6 @@ class NullDevice:
         return f"null ({self.arch})"
 
 
-@cache
 def open_device(kind: str = "", index: int = 0) -> Device:
     """The device of a driver (``hip``, ``cuda``, ``host``; by default the first real one), opened once.
 
@@ -298,4 +297,9 @@ def open_device(kind: str = "", index: int = 0) -> Device:
                 "no GPU was found: neither libamdhip64 nor libcuda loads and sees a device; the driver 'host' emulates one"
             )
         kind = found[0]
+    return _opened(kind, index)
+
+
+@cache
+def _opened(kind: str, index: int) -> Device:
     return Device(load_driver(kind), index)
