@@ -41,7 +41,12 @@ def _zero(zero_point: Shape | None, x: Shape, name: str) -> None:
 
 def _shifted(x: Array, zero_point: Array | None) -> Array:
     wide = widen(x).astype(np.float64)
-    return wide if zero_point is None else wide - widen(zero_point).astype(np.float64)
+    if zero_point is None:
+        return wide
+    moved = wide - widen(zero_point).astype(np.float64)
+    if moved.shape != x.shape:
+        raise ShapeError(f"a zero point of dims {list(zero_point.shape)} does not broadcast to {list(x.shape)}")
+    return np.asarray(moved)
 
 
 def _product(wide: Array, to: DType) -> Array:
@@ -163,6 +168,8 @@ class QuantConvolution(Operation):
         if x_zero_point is not None:
             x_zero_point = x_zero_point.reshape(())
         if w_zero_point is not None and w_zero_point.size != 1:
+            if w_zero_point.size != len(w):
+                raise ShapeError(f"w_zero_point must be one value or one a kernel ({len(w)}), got {w_zero_point.size}")
             w_zero_point = w_zero_point.reshape(-1, *(1,) * (w.ndim - 1))
         elif w_zero_point is not None:
             w_zero_point = w_zero_point.reshape(())

@@ -114,6 +114,8 @@ class GridSample(Operation):
         return x.with_dims((*x.dims[:2], *grid.dims[1:-1]))
 
     def compute(self, x: Array, grid: Array) -> Array:
+        if len(x) != len(grid):
+            raise ShapeError(f"x and grid need one batch extent, got {len(x)} and {len(grid)}")
         wide = widen(x)
         if wide.dtype.kind not in "fc":
             wide = wide.astype(np.float64)

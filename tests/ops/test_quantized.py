@@ -165,3 +165,13 @@ def test_integer_convolution_pads_with_the_zero_point() -> None:
 def test_capture_is_transparent() -> None:
     x = np.arange(3, dtype=F)
     assert run(Capture(ins_index=2), x) is x
+
+
+def test_zero_points_that_turn_out_not_to_fit_are_refused() -> None:
+    """Where extents were open, the shape rule could not say so."""
+    x, w = np.ones((1, 1, 2, 2), np.uint8), np.ones((2, 1, 1, 1), np.int8)
+    with pytest.raises(ShapeError, match="one a kernel"):
+        QuantConvolution().compute(x, w, None, np.ones(3, np.int8))
+    for a, b in ((np.ones((2, 3), np.int8), None), (None, np.ones((2, 1, 1), np.int8))):
+        with pytest.raises(ShapeError, match="does not broadcast"):
+            QuantDot().compute(np.ones((1, 3), np.int8), np.ones((3, 1), np.int8), a, b)

@@ -97,3 +97,8 @@ def test_images_that_are_not_there() -> None:
         Roialign().result([Shape("float", (1, 1, 2, 2)), Shape("float", (1, 5)), Shape("int64", (1,))])
     with pytest.raises(MgxError, match="positive output"):
         Roialign(output_height=0)
+
+
+def test_batches_that_turn_out_to_differ_are_refused() -> None:
+    with pytest.raises(MgxError, match="one batch extent, got 2 and 1"):
+        GridSample().compute(X, np.zeros((1, 2, 2, 2)))
