@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -19,7 +19,12 @@ from .kernel import CpuKernel, Declined, Results
 from .packing import contiguous, pack
 from .values import Buffer, Value
 
-__all__ = ["Emitter", "Step", "Trial"]
+if TYPE_CHECKING:
+    from .tuning import Tuning
+
+__all__ = ["APART", "Emitter", "Step", "Trial"]
+
+APART: Final = "apart"  # a choice of tuning: the members of a group one by one
 
 
 @dataclass(eq=False)
@@ -54,7 +59,8 @@ class Trial:
 class Emitter:
     """Collects steps in order.
 
-    threads: for how many threads the program is made; fast_math: whether approximations are allowed.
+    threads: for how many threads the program is made; fast_math: whether approximations are allowed; tuning: asked which plan to
+    take, if there is one; choices: what it answered, by problem.
     """
 
     threads: int
@@ -66,6 +72,8 @@ class Emitter:
     chains: dict[Instruction, Chain] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     packs: dict[Any, Value] = field(default_factory=dict)
+    tuning: Tuning | None = None
+    choices: dict[str, str] = field(default_factory=dict)
     _literals: dict[Any, Value] = field(default_factory=dict)
 
     @property
@@ -166,7 +174,14 @@ class Emitter:
         """A kernel's steps, or those of the next plan that does not decline; else the op runs on the host, with every reason."""
         marks = len(self.steps), len(self.buffers)
         reasons = []
-        for candidate in self.candidates(kernel, modules, args):
+        candidates: Iterable[CpuKernel] = self.candidates(kernel, modules, args)
+        if self.tuning is not None:
+            ways = list(candidates)
+            best = self.tuning.choice(self, ways, modules, args)
+            if best == APART:
+                return self.apart(kernel.op, modules, args, "its members one by one are faster")
+            candidates = sorted(ways, key=lambda k: k.name != best)
+        for candidate in candidates:
             try:
                 return candidate.emit(self, kernel.op, modules, args)
             except Declined as why:

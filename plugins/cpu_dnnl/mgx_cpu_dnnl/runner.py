@@ -20,6 +20,8 @@ from .values import Buffer, Value
 if TYPE_CHECKING:
     from mgx_core.saved import Keep, SavedInstance
 
+    from .tuning import Tuning
+
 __all__ = ["CpuRunner", "as_output"]
 
 FOREVER = 1 << 30
@@ -31,7 +33,7 @@ class CpuRunner:
     The instructions whose extents are all known, and whatever they need, become one native program; control flow and what
     depends on data runs instruction by instruction after it.
 
-    saved: what a file has of its native program.
+    saved: what a file has of its native program; tuning: says which plans to take, if there is one.
     """
 
     def __init__(
@@ -40,10 +42,11 @@ class CpuRunner:
         threads: int,
         fast_math: bool,
         saved: SavedInstance | None = None,
+        tuning: Tuning | None = None,
     ) -> None:
         self.module = module
         native().set_threads(threads or native().available_threads())
-        self.emitter = Emitter(threads, fast_math)
+        self.emitter = Emitter(threads, fast_math, tuning=tuning)
         self.parameters = list(module.parameters.values())
         static = _static_part(module)
         self.rest = [
@@ -72,6 +75,8 @@ class CpuRunner:
         elif static:
             self._layout = _emit(self.emitter, module, static, self.wanted)
             self.program = build(self.emitter, *self._layout)
+            if tuning is not None:
+                tuning.save()
         self.notes = self.emitter.notes
 
     @property
@@ -145,6 +150,7 @@ class CpuRunner:
         plain = not self.rest and all(o in wanted or o in given for o in self.module.outputs)
         return {
             "format": FORMAT,
+            "tuning": self.emitter.choices,
             "program": recorder.plain(),
             "taken": self.program.taken,
             "owners": [numbers.get(i, -1) if i is not None else -1 for i in self.owners],

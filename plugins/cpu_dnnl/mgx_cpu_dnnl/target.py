@@ -44,7 +44,12 @@ class CpuTarget:
     def runner(self, module: Module, plan: MemoryPlan, context: Any, options: CompileOptions) -> Any:
         from .runner import CpuRunner
 
-        return CpuRunner(module, options.threads or context.threads, options.fast_math)
+        tuning = None
+        if options.exhaustive_tune:
+            from .tuning import tuning_of
+
+            tuning = tuning_of(self.machine(context))
+        return CpuRunner(module, options.threads or context.threads, options.fast_math, tuning=tuning)
 
     def machine(self, context: Any) -> str:
         """The processor, oneDNN's version, and the build of what runs the code."""
@@ -69,6 +74,10 @@ class CpuTarget:
         from .restored import RestoredRunner
 
         _native = native()
+        if options.exhaustive_tune and saved.code["tuning"]:
+            from .tuning import tuning_of
+
+            tuning_of(self.machine(context)).learn(saved.code["tuning"])
         _native.set_threads(options.threads or context.threads or _native.available_threads())
         if saved.code["outputs"] is not None:
             return RestoredRunner(saved, lowered)

@@ -1,0 +1,211 @@
+"""Plans timed on this machine for the shapes at hand, and the choices kept on disk.
+
+Under the option ``exhaustive_tune`` every plan that can do an op is put into a native program of its own and timed; a group is
+also timed as its members one by one.  What was chosen is plain data, so that program files can carry it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from math import inf
+from pathlib import Path
+from threading import Lock, RLock
+from typing import Any, Final
+
+import numpy as np
+
+from mgx_core import MgxError, Module, Shape
+from mgx_core.argument import Array
+from mgx_core.dtype import DType
+from mgx_core.settings import cache_directory
+
+from .emitter import APART, Emitter
+from .kernel import CpuKernel, Declined, Results
+from .native_program import build
+from .values import Buffer, Value
+
+__all__ = ["Tuning", "tuning_of"]
+
+FORMAT: Final = 1
+SPENT: Final = 0.03  # seconds on one plan
+LEAD: Final = (
+    0.97  # a plan must be faster than this part of the one before it: between equals the order of plans decides
+)
+
+
+class Tuning:
+    """What was found to be fastest, by problem.
+
+    machine: what the times depend on; choices made for another are not taken.  folder: where they are kept; None: nowhere.
+    """
+
+    def __init__(self, machine: str, folder: Path | None) -> None:
+        self.machine = machine
+        name = hashlib.sha256(machine.encode()).hexdigest()[:16]
+        self.path = None if folder is None else folder / f"cpu-{name}.json"
+        self.choices: dict[str, str] = self._read()
+        self.timed = 0  # problems that were measured rather than known
+        self._changed = False
+        self._lock = RLock()
+
+    def choice(
+        self, e: Emitter, candidates: Sequence[CpuKernel], modules: Sequence[Module], args: Sequence[Any]
+    ) -> str | None:
+        """The name of the kernel to take, `APART` for a group's members one by one; None where there is nothing to choose."""
+        op = candidates[0].op
+        apart = op.name == "group"
+        if len(candidates) + apart < 2:
+            return None
+        key = _key(e, candidates[0], modules, args)
+        if key is None:
+            return None
+        names = [c.name for c in candidates] + [APART] * apart
+        with self._lock:
+            known = self.choices.get(key)
+            if known not in names:
+                known = self._measured(e, candidates, modules, args, apart)
+                self.timed += 1
+                self.choices[key] = known
+                self._changed = True
+        e.choices[key] = known
+        return known
+
+    def learn(self, choices: Mapping[str, str]) -> None:
+        """Take over what a program file brings, where nothing is known yet."""
+        with self._lock:
+            self.choices = {**{str(k): str(v) for k, v in choices.items()}, **self.choices}
+
+    def save(self) -> None:
+        """Write new choices to disk; a cache that cannot be written is no error."""
+        with self._lock:
+            if not self._changed or self.path is None:
+                return
+            text = json.dumps({"format": FORMAT, "machine": self.machine, "choices": {**self._read(), **self.choices}})
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                with tempfile.NamedTemporaryFile("w", dir=self.path.parent, prefix=".new", delete=False) as file:
+                    file.write(text)
+                os.replace(file.name, self.path)
+            except OSError:
+                return
+            self._changed = False
+
+    def _read(self) -> dict[str, str]:
+        if self.path is None:
+            return {}
+        try:
+            found = json.loads(self.path.read_text())
+            if found["format"] != FORMAT or found["machine"] != self.machine:
+                return {}
+            return {k: v for k, v in found["choices"].items() if isinstance(v, str)}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}
+
+    def _measured(
+        self, e: Emitter, candidates: Sequence[CpuKernel], modules: Sequence[Module], args: Sequence[Any], apart: bool
+    ) -> str:
+        op = candidates[0].op
+        ways: list[tuple[str, Callable[[Emitter, Sequence[Any]], Results]]] = [
+            (c.name, lambda trial, given, c=c: c.emit(trial, c.op, modules, given))  # type: ignore[misc]
+            for c in candidates
+        ]
+        if apart:
+            ways.append((APART, lambda trial, given: trial.apart(op, modules, given, "")))
+        best, least = candidates[0].name, inf
+        for name, emit in ways:
+            seconds = _seconds(e, emit, args)
+            if seconds < least * (LEAD if least < inf else 1.0):
+                best, least = name, seconds
+        return best
+
+
+def _seconds(e: Emitter, emit: Callable[[Emitter, Sequence[Any]], Results], args: Sequence[Any]) -> float:
+    """How long an op takes on random operands that lie as the given ones do; infinite where that cannot be told."""
+    trial = Emitter(e.threads, e.fast_math)
+    inputs: list[Shape | None] = []
+    arrays: list[Array] = []
+
+    def stand_in(value: Any) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, tuple):
+            return tuple(map(stand_in, value))
+        held = value.buffer
+        if held.kind == "literal":
+            buffer = Buffer("literal", held.bytes, array=held.array, owner=held.owner)
+            trial.buffers.append(buffer)
+            return Value(value.shape, buffer, value.offset)
+        space = max(value.shape.element_space(), 1)
+        buffer = Buffer("input", space * value.shape.dtype.size, index=len(arrays), readers=1 << 30)
+        trial.buffers.append(buffer)
+        inputs.append(Shape(value.shape.dtype, [space]))
+        arrays.append(_random(value.shape.dtype, space))
+        return Value(value.shape, buffer)
+
+    try:
+        emit(trial, [stand_in(a) for a in args])
+        if any(step.host for step in trial.steps):
+            return inf
+        read = {id(b) for step in trial.steps for b in step.reads}
+        used = [shape if _read(trial, n, read) else None for n, shape in enumerate(inputs)]
+        program = build(trial, used, [])
+        once = sum(program.time(arrays, 1, 1)) * 1e-9
+        return sum(program.time(arrays, max(3, min(30, int(SPENT / max(once, 1e-6)))), 1)) * 1e-9
+    except (Declined, MgxError):
+        return inf
+
+
+def _read(trial: Emitter, index: int, read: set[int]) -> bool:
+    return any(b.kind == "input" and b.index == index and id(b) in read for b in trial.buffers)
+
+
+def _random(dtype: DType, count: int) -> Array:
+    rng = np.random.default_rng(0)
+    if dtype.is_float:
+        return rng.standard_normal(count).astype(dtype.numpy)
+    return rng.integers(0, 2, count).astype(dtype.numpy)
+
+
+def _key(e: Emitter, kernel: CpuKernel, modules: Sequence[Module], args: Sequence[Any]) -> str | None:
+    """What a choice depends on, as text."""
+    parts = [f"{kernel.op!r} threads {e.threads} fast_math {e.fast_math}"]
+    parts += [hashlib.sha256(_body(module).encode()).hexdigest()[:16] for module in modules]
+    for value in args:
+        if value is None:
+            parts.append("-")
+            continue
+        for v in value if isinstance(value, tuple) else (value,):
+            if not v.shape.elements():
+                return None
+            parts.append(f"{v.shape.dtype}{v.lens} by {v.strides}{' constant' if v.buffer.kind == 'literal' else ''}")
+    return "; ".join(parts)
+
+
+def _body(module: Module) -> str:
+    """A group's body as text; constants count by their types, since values take no time."""
+    at = {ins: n for n, ins in enumerate(module)}
+    lines = []
+    for ins in module:
+        what = "literal" if ins.is_literal else "" if ins.is_param else repr(ins.op)
+        inner = " ".join(f"{{{_body(m)}}}" for m in ins.modules)
+        lines.append(f"{what}({', '.join(str(at.get(i, '-')) for i in ins.inputs)}){inner} {ins.result}")
+    return "\n".join(lines)
+
+
+_making = Lock()
+
+
+def tuning_of(machine: str) -> Tuning:
+    """The choices for a machine that this process and its cache folder share."""
+    with _making:
+        return _made(machine, cache_directory() / "tuning")
+
+
+@cache
+def _made(machine: str, folder: Path) -> Tuning:
+    return Tuning(machine, folder)

@@ -1,0 +1,133 @@
+"""The option exhaustive_tune: plans are timed once, the choice is kept and reused, and nonsense in the cache does no harm."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_cpu_dnnl.target import CpuTarget
+from mgx_cpu_dnnl.tuning import Tuning, tuning_of
+
+rng = np.random.default_rng(2)
+WEIGHTS = rng.standard_normal((64, 48)).astype(np.float32)
+GIVEN = rng.standard_normal((8, 64)).astype(np.float32)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path))
+    return tmp_path / "tuning"
+
+
+def tuning() -> Tuning:
+    target = CpuTarget()
+    return tuning_of(target.machine(target.get_context()))
+
+
+def compiled(relu: bool = False, rows: Any = 8) -> mgx.Program:
+    program = mgx.Program()
+    m = program.get_main_module()
+    y = m.add(mgx.op("dot"), m.add_parameter("x", mgx.Shape("float32", [rows, 64])), m.add_literal(WEIGHTS))
+    m.add_return([m.add(mgx.op("relu"), y) if relu else y])
+    program.compile(CpuTarget(), exhaustive_tune=True)
+    return program
+
+
+def check(program: mgx.Program, relu: bool = False) -> dict[str, str]:
+    """The choices of its last instance, after a look at what it computes."""
+    wanted = GIVEN.astype(np.float64) @ WEIGHTS
+    got = program.run({"x": GIVEN})[0].to_numpy()
+    np.testing.assert_allclose(got, np.maximum(wanted, 0) if relu else wanted, rtol=1e-4, atol=1e-4)
+    choices: dict[str, str] = program.executable.instances()[-1].runner.emitter.choices
+    return choices
+
+
+def test_a_choice_is_kept_and_reused(folder: Path) -> None:
+    choices = check(compiled())
+    assert len(choices) == 1
+    assert all(name.endswith(" dot") for name in choices.values())
+    assert tuning().timed == 1
+    assert check(compiled()) == choices
+    assert tuning().timed == 1
+    (file,) = folder.iterdir()
+    kept = json.loads(file.read_text())
+    assert (kept["choices"], kept["machine"]) == (choices, tuning().machine)
+    later = Tuning(tuning().machine, folder)  # as another process finds it
+    assert later.choices == choices
+
+
+@pytest.mark.parametrize("name", ["onednn dot", "loop dot"])
+def test_the_choice_is_what_runs(folder: Path, name: str) -> None:
+    (key,) = check(compiled())
+    tuning().choices[key] = name
+    program = compiled()
+    assert check(program) == {key: name}
+    (step,) = program.executable.instances()[0].runner.emitter.steps
+    assert step.name.startswith("matmul" if name == "onednn dot" else "product")
+
+
+def test_a_group_may_run_as_its_members(folder: Path) -> None:
+    choices = check(compiled(relu=True), relu=True)
+    key = next(k for k in choices if k.startswith("group"))
+    tuning().choices[key] = "apart"
+    program = compiled(relu=True)
+    assert check(program, relu=True)[key] == "apart"
+    assert [s.name.split()[0] for s in program.executable.instances()[0].runner.emitter.steps][-1] == "loop"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"format": 99, "choices": {}}', '{"format": 1, "machine": "another", "choices": {"a": "b"}}'],
+)
+def test_a_file_that_makes_no_sense_is_ignored(folder: Path, text: str) -> None:
+    path = tuning().path
+    assert path is not None
+    folder.mkdir(parents=True)
+    path.write_text(text)
+    assert Tuning(tuning().machine, folder).choices == {}
+    choices = check(compiled())
+    assert json.loads(path.read_text())["choices"] == choices
+
+
+def test_a_choice_that_no_plan_answers_to_is_made_again(folder: Path) -> None:
+    (key,) = check(compiled())
+    tuning().choices[key] = "a kernel of another version"
+    (name,) = check(compiled()).values()
+    assert name != "a kernel of another version"
+    assert tuning().timed == 2
+
+
+def test_another_number_of_rows_is_another_problem(folder: Path) -> None:
+    program = compiled(rows=mgx.dim.symbol("n", 1, 64))
+    for n in (3, 8):
+        program.run({"x": np.zeros((n, 64), np.float32)})
+    assert tuning().timed == 2
+
+
+def test_program_files_carry_the_choices(folder: Path, tmp_path: Path) -> None:
+    program = compiled()
+    choices = check(program)
+    kept = program.executable.instances()[0].runner.saved(lambda array: 0)
+    assert kept["tuning"] == choices
+    program.save(tmp_path / "tuned.mxr")
+    next(folder.iterdir()).unlink()
+    tuning().choices.clear()
+    loaded = mgx.load(tmp_path / "tuned.mxr")
+    np.testing.assert_array_equal(loaded.run({"x": GIVEN})[0].to_numpy(), program.run({"x": GIVEN})[0].to_numpy())
+    assert tuning().choices == choices
+    assert tuning().timed == 1
+
+
+def test_without_the_option_nothing_is_timed(folder: Path) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [8, 64]))
+    m.add_return([m.add(mgx.op("dot"), x, m.add_literal(WEIGHTS))])
+    program.compile(CpuTarget())
+    check(program)
+    assert not folder.exists()
