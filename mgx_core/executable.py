@@ -75,10 +75,15 @@ class Instance:
 
 @dataclass
 class Timing:
-    """How long one instruction took, in seconds, once per measured run."""
+    """How long one instruction took, in seconds, once per measured run.
+
+    flops, bytes: the arithmetic of one run and the memory that it moves, as far as the target knows them; else 0.
+    """
 
     instruction: Instruction
     seconds: list[float]
+    flops: int = 0
+    bytes: int = 0
 
 
 class Executable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,8 @@ def command(
 ) -> None:
     """Time a model on random inputs: the whole, each instruction, each kind of operation.
 
-    Times are medians after warm-up.  The rate is the batch (--batch, else 1) over the median.
+    Times are medians after warm-up.  The rate is the batch (--batch, else 1) over the median.  Where the target counts the work
+    of its kernels, it is shown per second, beside the most that the machine was measured to do.
 
     \b
     Examples:
@@ -63,6 +64,7 @@ def command(
         write_trace(trace, executable, executable.instance(executable.bind(values)), timings)
     spent = sum(_median(t.seconds) for t in timings)
     batch = given["batch"] or 1
+    limits = _ceilings(executable) if any(t.flops or t.bytes for t in timings) else {}
     steps = [_step(t, spent) for t in timings]
     groups = _groups(timings, spent, detailed)
     report.document(
@@ -76,22 +78,31 @@ def command(
             "rate_per_s": batch / total["median"],
             "instructions_s": spent,
             "overhead_s": total["median"] - spent,
+            "ceilings": limits,
             "instructions": steps,
             "operations": groups,
         }
     )
     if timings and (detailed or len(timings) <= 60):
-        columns = ["ms", "share", "instruction", "from"]
-        report.table(columns, [(*_numbers(s), s["instruction"], ", ".join(s["sources"])) for s in steps], right=[0, 1])
+        columns = ["ms", "share", *(("GFLOP/s", "GB/s") if limits else ()), "instruction", "from"]
+        rows = [(*_numbers(s), *_rates(s, limits), s["instruction"], ", ".join(s["sources"])) for s in steps]
+        report.table(columns, rows, right=list(range(len(columns) - 2)))
         report.say()
     if timings:
-        rows = [(*_numbers(g), g["count"], g["operation"]) for g in groups]
-        report.table(["ms", "share", "count", "operation"], rows, right=[0, 1, 2])
+        report.table(
+            ["ms", "share", "count", "operation"],
+            [(*_numbers(g), g["count"], g["operation"]) for g in groups],
+            right=[0, 1, 2],
+        )
         report.say()
     report.say(f"target {executable.target.name}, {iterations} runs after {warm} of warm-up")
     report.say("total   " + ", ".join(f"{name} {value * 1e3:.4f} ms" for name, value in total.items()))
     if timings:
         report.say(f"instructions {spent * 1e3:.4f} ms, overhead {(total['median'] - spent) * 1e3:.4f} ms")
+    if limits:
+        report.say(
+            f"at most {limits['flops'] / 1e9:.1f} GFLOP/s and {limits['bytes'] / 1e9:.1f} GB/s on this machine, as measured"
+        )
     report.say(f"rate    {batch / total['median']:.1f}/s at batch {batch}")
 
 
@@ -124,6 +135,22 @@ def _share(seconds: float, spent: float) -> float:
     return seconds / spent if spent else 0.0
 
 
+def _ceilings(executable: Executable) -> dict[str, float]:
+    """What the device can do in a second, if its target measures it (``ceilings(context)``)."""
+    give = getattr(executable.target, "ceilings", None)
+    return {} if give is None else dict(give(executable.context))
+
+
+def _rates(step: dict[str, Any], limits: Mapping[str, float]) -> tuple[str, ...]:
+    """Work per second, and the part of the ceiling that this is."""
+    if not limits:
+        return ()
+    return tuple(
+        f"{step[of + '_per_s'] / 1e9:.1f} ({step[of + '_per_s'] / limits[of]:.0%})" if step[of] and limits[of] else ""
+        for of in ("flops", "bytes")
+    )
+
+
 def _step(timing: Timing, spent: float) -> dict[str, Any]:
     ins = timing.instruction
     median = _median(timing.seconds)
@@ -136,6 +163,10 @@ def _step(timing: Timing, spent: float) -> dict[str, Any]:
         "seconds": median,
         "p90": statistics(timing.seconds)["p90"],
         "share": _share(median, spent),
+        "flops": timing.flops,
+        "bytes": timing.bytes,
+        "flops_per_s": _share(timing.flops, median),
+        "bytes_per_s": _share(timing.bytes, median),
     }
 
 

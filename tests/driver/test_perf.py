@@ -35,3 +35,21 @@ def test_statistics():
     found = statistics([4.0, 1.0, 2.0, 3.0, 5.0])
     assert (found["min"], found["mean"], found["median"], found["max"]) == (1, 3, 3, 5)
     assert found["p90"] == pytest.approx(4.6)
+
+
+def test_work_is_shown_beside_what_the_machine_can_do(drive, drive_json, chain, monkeypatch):
+    from mgx_core.driver import perf
+    from mgx_core.executable import Executable, Timing
+
+    def timed(executable, values, runs, warmup):
+        launch = next(i for i in executable.instances()[0].module if i.name == "launch")
+        return [Timing(launch, [0.5], flops=2_000_000_000, bytes=500_000_000)]
+
+    monkeypatch.setattr(Executable, "time", timed)
+    monkeypatch.setattr(perf, "_ceilings", lambda executable: {"flops": 8e9, "bytes": 4e9})
+    text = drive("perf", chain("exp"), "-n", "1", "--target", "wrong", "--warmup", "1", "--detailed")
+    assert "4.0 (50%)" in text
+    assert "1.0 (25%)" in text
+    assert "at most 8.0 GFLOP/s and 4.0 GB/s" in text
+    found = drive_json("perf", chain("exp"), "-n", "1", "--target", "wrong")
+    assert (found["instructions"][0]["flops_per_s"], found["ceilings"]) == (4e9, {"flops": 8e9, "bytes": 4e9})

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mgx_core.lowering import Lowered
     from mgx_core.saved import Keep, SavedInstance
 
-__all__ = ["FORMAT", "RestoredRunner", "kept_again", "owners_of", "restored_run"]
+__all__ = ["FORMAT", "RestoredRunner", "figures_of", "kept_again", "owners_of", "restored_run"]
 
 FORMAT: Final = 1  # of what is saved, and of the native module that runs it
 
@@ -50,6 +50,11 @@ class RestoredRunner:
         """The instruction that each native step was made for."""
         return owners_of(self._saved, self.module)
 
+    @property
+    def figures(self) -> list[tuple[int, int]]:
+        """Of each native step: its arithmetic, and the bytes that it moves."""
+        return figures_of(self._saved)
+
     def run(self, args: Sequence[Any], observe: Any = None) -> list[Any]:
         results = self.program.run(args)
         if self.whole:
@@ -71,6 +76,11 @@ def owners_of(saved: SavedInstance, module: Module) -> list[Instruction | None]:
     """The instruction of the lowered module that each native step was made for."""
     instructions = list(module)
     return [None if n < 0 else instructions[n] for n in saved.code["owners"]]
+
+
+def figures_of(saved: SavedInstance) -> list[tuple[int, int]]:
+    """The arithmetic and the bytes moved of each native step."""
+    return [(flops, moved) for flops, moved in saved.code["figures"]]
 
 
 def kept_again(saved: SavedInstance, keep: Keep) -> Any:

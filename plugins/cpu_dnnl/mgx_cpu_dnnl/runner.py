@@ -13,7 +13,7 @@ from .chains import chains_of
 from .emitter import Emitter
 from .native_library import native
 from .native_program import NativeRun, build, install
-from .restored import FORMAT, kept_again, owners_of, restored_run
+from .restored import FORMAT, figures_of, kept_again, owners_of, restored_run
 from .single import native_when_run
 from .values import Buffer, Value
 
@@ -86,6 +86,13 @@ class CpuRunner:
             return [s.instruction for s in self.emitter.steps]
         return owners_of(self._saved, self.module)
 
+    @property
+    def figures(self) -> list[tuple[int, int]]:
+        """Of each native step: its arithmetic, and the bytes that it moves."""
+        if self._saved is None:
+            return [(s.flops, s.bytes) for s in self.emitter.steps]
+        return figures_of(self._saved)
+
     def run(self, args: Sequence[Any], observe: Observer | None = None) -> list[Any]:
         results = [] if self.program is None else self.program.run(args)
         if self.whole:
@@ -154,6 +161,7 @@ class CpuRunner:
             "program": recorder.plain(),
             "taken": self.program.taken,
             "owners": [numbers.get(i, -1) if i is not None else -1 for i in self.owners],
+            "figures": [list(f) for f in self.figures],
             "outputs": [["result", wanted[o]] if o in wanted else ["parameter", given[o]] for o in self.module.outputs]
             if plain
             else None,

@@ -67,6 +67,13 @@ class CpuTarget:
             f"mgx {__version__} (cpu code {FORMAT}, build {build})"
         )
 
+    def ceilings(self, context: Any) -> dict[str, float]:
+        """Operations and bytes in a second that the machine reaches at most, measured and kept."""
+        from .ceilings import ceilings
+        from .native_library import native
+
+        return ceilings(self.machine(context), self.threads or native().available_threads())
+
     def restored(
         self, saved: SavedInstance, lowered: Callable[[], Lowered], context: Any, options: CompileOptions
     ) -> Any:

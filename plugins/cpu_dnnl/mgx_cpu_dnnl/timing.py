@@ -24,11 +24,13 @@ def timings(runner: CpuRunner | RestoredRunner, args: Sequence[Any], runs: int, 
     found: dict[Instruction, Timing] = {}
     if runner.program is not None:
         median = runner.program.time(args, runs, warmup)
-        for ins, nanoseconds in zip(runner.owners, median, strict=True):
+        for ins, nanoseconds, (flops, moved) in zip(runner.owners, median, runner.figures, strict=True):
             if ins is None:
                 continue
             timing = found.setdefault(ins, Timing(ins, [0.0]))
             timing.seconds[0] += nanoseconds * 1e-9
+            timing.flops += flops
+            timing.bytes += moved
     if runner.rest:
         found |= _observed(runner, args, runs, warmup, runner.module)
     return list(found.values())
