@@ -12,6 +12,7 @@ from .ir.module import Module
 from .memory import MemoryPlan, fits_in_memory, plan_memory
 from .options import CompileOptions
 from .passes.lower import Lower
+from .passes.order_for_memory import OrderForMemory
 from .passes.settle_extents import SettleExtents
 from .pipeline import PassRecord, Pipeline, Stage, size
 from .placement import Placement
@@ -38,9 +39,10 @@ def lower_module(
     """A copy of an optimised module for concrete shapes of its parameters, through the stages lower and plan."""
     module = given.clone(parameters={n: s for n, s in shapes.items() if not s.dynamic()})
     lower = Lower(kernels_of(target, context), context)
+    ordering = (OrderForMemory(),) if options.aggressive_memory else ()
     stages = (
         Stage("lower", (SettleExtents(), lower, *passes_of(target, "lower", context, options)), lowered),
-        Stage("plan", tuple(passes_of(target, "plan", context, options))),
+        Stage("plan", (*ordering, *passes_of(target, "plan", context, options))),
     )
     pipeline = Pipeline(stages, options.validate, frozenset(options.disable_passes))
     pipeline.run(module)

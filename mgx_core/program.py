@@ -99,7 +99,12 @@ class Program:
         from .compiler import compile_module  # brings the ops and passes along, which listing and editing do not need
 
         record = CompileOptions.of(options, **keywords)
-        self.executable = compile_module(self.graph.main, target, record, self.get_output_names())
+        source = self
+        if record.use_fp16:
+            from .quantize import quantize_fp16
+
+            source = quantize_fp16(self.clone())
+        self.executable = compile_module(source.graph.main, target, record, self.get_output_names())
 
     def is_compiled(self) -> bool:
         return self.executable is not None
