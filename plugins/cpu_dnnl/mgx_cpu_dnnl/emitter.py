@@ -147,9 +147,9 @@ class Emitter:
         try:
             if isinstance(ins.op, Launch):
                 if not isinstance(ins.op.kernel, CpuKernel):
-                    return self.host(
-                        ins.op.of, ins.modules, args, "; ".join(getattr(ins.op.kernel, "reasons", ())), ins.op
-                    )
+                    reasons = getattr(ins.op.kernel, "reasons", None)
+                    why = "a Python function" if reasons is None else "; ".join(reasons)
+                    return self.host(ins.op.of, ins.modules, args, why, ins.op)
                 kernel = ins.op.kernel
             else:
                 shapes = [None if i.is_absent else i.result for i in ins.inputs]
