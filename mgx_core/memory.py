@@ -56,7 +56,10 @@ def plan_memory(module: Module, reuse: bool = True) -> MemoryPlan:
     reuse: let values that are not alive together share memory.
     """
     steps = list(module)
-    outside = {root(o) for o in module.outputs}
+    roots: dict[Instruction, Instruction] = {}
+    for ins in steps:
+        roots[ins] = roots.get(ins.inputs[0]) or root(ins) if _is_view(ins) else ins
+    outside = {roots.get(o) or root(o) for o in module.outputs}
     of: dict[Instruction, Buffer] = {}
     buffers: list[Buffer] = []
     dynamic: list[Instruction] = []
@@ -66,7 +69,7 @@ def plan_memory(module: Module, reuse: bool = True) -> MemoryPlan:
                 of[read].last = max(of[read].last, n)
         if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent:
             continue
-        owner = root(ins)
+        owner = roots[ins]
         if owner in of:
             of[ins] = of[owner]
             of[owner].members.append(ins)
@@ -84,14 +87,18 @@ def plan_memory(module: Module, reuse: bool = True) -> MemoryPlan:
 
 def root(ins: Instruction) -> Instruction:
     """The instruction whose memory a chain of views looks at."""
-    while True:
-        view = getattr(getattr(ins.op, "of", ins.op), "view", None)
-        if view is None or not ins.inputs or not isinstance(ins.result, Shape) or ins.result.dynamic():
-            return ins
-        shapes = [i.result for i in ins.inputs]
-        if any(not isinstance(s, Shape) or s.dynamic() for s in shapes) or view(*shapes) is None:
-            return ins
+    while _is_view(ins):
         ins = ins.inputs[0]
+    return ins
+
+
+def _is_view(ins: Instruction) -> bool:
+    """Whether a value is its first input's memory looked at in another way."""
+    view = getattr(getattr(ins.op, "of", ins.op), "view", None)
+    if view is None or not ins.inputs or not isinstance(ins.result, Shape) or ins.result.dynamic():
+        return False
+    shapes = [i.result for i in ins.inputs]
+    return all(isinstance(s, Shape) and not s.dynamic() for s in shapes) and view(*shapes) is not None
 
 
 def static_bytes(shape: AnyShape) -> int | None:
