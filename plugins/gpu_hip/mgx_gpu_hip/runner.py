@@ -44,6 +44,8 @@ class GpuRunner:
         self.emitter = Emitter(context, tf32=options.aggressiveness >= 2 and options.fast_math)
         self.parameters = list(module.parameters.values())
         self.lock = RLock()
+        if context.tuner is not None:
+            context.tuner.exhaustive = options.exhaustive_tune
         self.rest, self.wanted, self.outputs = put_together(self.emitter, module)
         self.whole = not self.rest and list(module.outputs) == self.wanted
         if context.tuner is not None:

@@ -56,7 +56,9 @@ class Tuner:
     """Asks libraries for several plans of a problem and keeps the fastest.
 
     A program whose shapes keep changing would spend its time on measuring: after `patience` sets of shapes what is not known
-    yet is the library's own choice.
+    yet is the library's own choice.  With `exhaustive` set, which the compile option ``exhaustive_tune`` does, there is no end
+    of patience, more plans are tried, those among them that are compiled for the problem, and what was found without it counts
+    for nothing.
 
     folder: by default ``tuning`` in ``$MGX_CACHE_DIR`` or the user's cache directory; choices are kept by device.
     """
@@ -68,6 +70,7 @@ class Tuner:
         self.path = (folder or cache_directory() / "tuning") / f"{name}.json"
         self.lock = RLock()
         self.patience = patience
+        self.exhaustive = False
         self.found: OrderedDict[Any, Timed | No] = OrderedDict()
         self.saved: dict[str, Any] = self._read()
         self.changed = False
@@ -85,6 +88,8 @@ class Tuner:
             sizes["bias"] = 8 * p.n
 
         def many() -> Any:
+            if self.exhaustive:
+                return self.libraries.gemms(p, 32, True)
             plans = self.libraries.gemms(p, 16 if p.flops < 4e9 else 6, False)
             return self.libraries.gemms(p, 3, True) if isinstance(plans, No) and compiled else plans
 
@@ -105,13 +110,13 @@ class Tuner:
         return self._best(
             p,
             lambda choice: self.libraries.convolution(p, choice),
-            lambda: self.libraries.convolutions(p, 8, False),
+            lambda: self.libraries.convolutions(p, *((24, True) if self.exhaustive else (8, False))),
             sizes,
         )
 
     def attention(self, p: AttentionProblem) -> Timed | No:
         """The library's own choice, timed; refused where there is no patience for that."""
-        if not self.patience and repr(p) not in self.saved:
+        if self.hurried and repr(p) not in self.saved:
             return No("the library's attention was not timed")
         size = p.dtype.size
         sizes = {
@@ -122,7 +127,16 @@ class Tuner:
         }
         if p.bias is not None:
             sizes["bias"] = 4 * math.prod(p.bias)
-        return self._best(p, lambda choice: self.libraries.attention(p, choice), lambda: No(""), sizes)
+        return self._best(
+            p,
+            lambda choice: self.libraries.attention(p, choice),
+            lambda: self.libraries.attentions(p) if self.exhaustive else No(""),
+            sizes,
+        )
+
+    @property
+    def hurried(self) -> bool:
+        return not (self.patience or self.exhaustive)
 
     def done(self) -> None:
         """Another set of shapes has its plans."""
@@ -134,7 +148,9 @@ class Tuner:
         with self.lock:
             known = {repr(p): found for p, found in self.found.items()}
             return {
-                key: {"refused": found.why} if isinstance(found, No) else {"choice": dict(found.choice), "us": found.us}
+                key: {"refused": found.why, "exhaustive": self.exhaustive}
+                if isinstance(found, No)
+                else {"choice": dict(found.choice), "us": found.us, "exhaustive": self.exhaustive}
                 for key, found in known.items()
             }
 
@@ -192,7 +208,7 @@ class Tuner:
     ) -> Timed | No:
         """A kept choice, measured again only if the plan that it names cannot be had any more."""
         kept = self.saved.get(key)
-        if kept is None:
+        if kept is None or (self.exhaustive and not kept.get("exhaustive")):
             return measure()
         if "refused" in kept:
             return No(kept["refused"])
@@ -217,7 +233,7 @@ class Tuner:
         many: Callable[[], Sequence[Any] | No],
         sizes: Mapping[str, int],
     ) -> Timed | No:
-        if not self.patience:
+        if self.hurried:
             plan = one(None)
             return plan if isinstance(plan, No) else Timed.of(plan, 5.0 + problem.flops / GUESS)
         plans = many()
@@ -246,7 +262,7 @@ class Tuner:
         stream.wait()
         if best is None:
             return No(f"none of {len(plans)} plans could be launched for {key}")
-        self.saved[key] = {"choice": dict(best.choice), "us": best.us}
+        self.saved[key] = {"choice": dict(best.choice), "us": best.us, "exhaustive": self.exhaustive}
         self.changed = True
         return best
 

@@ -116,3 +116,21 @@ def test_a_plan_that_cannot_be_had_any_more_is_an_error(tuned) -> None:
     second.recall(first.choices())
     with pytest.raises(DeviceError, match="gone"):
         _ = second.gemm(PROBLEM).plan
+
+
+def test_an_exhaustive_search_tries_more_and_takes_nothing_else_for_granted(tuned) -> None:
+    quick, library = tuned(Library()), Library()
+    quick.gemm(PROBLEM)
+    quick.done()
+    asked: list[tuple[int, bool]] = []
+    once = library.gemms
+    library.gemms = lambda problem, count, compiled: asked.append((count, compiled)) or once(problem, count, compiled)
+    thorough = tuned(library, patience=0)
+    thorough.exhaustive = True
+    thorough.gemm(PROBLEM)
+    assert asked == [(32, True)]
+    thorough.done()
+    another = tuned(Library())
+    another.exhaustive = True
+    assert another.gemm(PROBLEM).us == 4.0
+    assert another.libraries.asked == []
