@@ -506,13 +506,14 @@ def prepare(primitives: Sequence[Primitive]) -> None:
 
 def loop_failed_address() -> int:
     """Of `void mgx_loop_failed(int64_t code, int64_t value)`, which a compiled loop may call to fail the run: code 1 is an
-    index out of bounds, 2 a division by zero, 3 another number outside its range (all ShapeError), others DeviceError."""
+    index out of bounds, 2 a division by zero, 3 another number outside its range (all ShapeError), 4 a
+    region that is not finite (ParameterError), others DeviceError."""
 
-def index_loops() -> dict[str, int]:
-    """The addresses of all of them by name."""
+def native_loops() -> dict[str, int]:
+    """The addresses of the loops that this module brings, by name: "topk_float32" (src/*_loops.cpp say what they take)."""
 
-def index_loop(name: str) -> int:
-    """The address of a ready-made loop that picks, places, searches or orders elements (src/element_loops.cpp lists them)."""
+def native_loop(name: str) -> int:
+    """One of them.  Errors: UnsupportedError if there is none of this name."""
 
 # the machine
 

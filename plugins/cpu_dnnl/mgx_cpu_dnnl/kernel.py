@@ -49,7 +49,8 @@ class CpuKernel:
     def taken(self, whole: Array, count: Array) -> Array:
         """The part of an open result that is taken."""
         assert self.open_axis is not None
-        part = tuple(slice(int(count[0])) if a == self.open_axis else slice(None) for a in range(whole.ndim))
+        axis = self.open_axis % whole.ndim
+        part = tuple(slice(int(count[0])) if a == axis else slice(None) for a in range(whole.ndim))
         return np.ascontiguousarray(whole[part])
 
     def run(self, args: Sequence[Any], modules: Sequence[Any] = (), run: Any = None) -> Any:

@@ -18,7 +18,11 @@ from . import (
     pooling,
     products,
     recurrent,
+    representation,
     rotary,
+    sampling,
+    selecting,
+    sequences,
     views,
 )
 
@@ -39,5 +43,9 @@ PLANS: Kernels = (
     + loops.PLANS
     + moves.PLANS
     + indexing.PLANS
+    + selecting.PLANS
+    + sequences.PLANS
+    + sampling.PLANS
+    + representation.PLANS
     + open_extents.PLANS
 )

@@ -1,19 +1,16 @@
-"""Ops that pick, place, search and order elements, as ready-made native loops."""
+"""Elements and slices taken from, or put to, places that indices give."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
-from mgx_core.dtype import DType
 from mgx_core.ops.axes import normalize
 from mgx_core.ops.index import GatherElements, Gathernd
-from mgx_core.ops.movement import Reverse
-from mgx_core.ops.reduce import Argmax, Argmin
-from mgx_core.ops.scan import PrefixScanProd, PrefixScanSum
+from mgx_core.ops.pooling import MaxUnpool
 from mgx_core.ops.scatter import (
     ScatterAdd,
     ScatterMax,
@@ -26,203 +23,198 @@ from mgx_core.ops.scatter import (
     ScatterndNone,
     ScatterNone,
 )
-from mgx_core.ops.topk import Topk
 
 from ..emitter import Emitter
 from ..kernel import Declined, Results
-from ..values import Buffer, Value
+from ..values import Value
+from .native_loops import ENOUGH, as_indices, filled, merged, native_loop
 from .offer import NUMBERS, offer, only
 
-__all__ = ["PLANS", "native_loop"]
+__all__ = ["PLANS", "Places", "put", "take"]
 
 PLANS = Kernels("cpu")
-MOVED = NUMBERS
-COMBINED = NUMBERS - {dt.bool_, dt.float16, dt.bfloat16}  # narrow floats are summed wide
-INDICES = (dt.int32, dt.int64)
+NARROW: Final = (dt.float16, dt.bfloat16)
+FAIL, SKIP, NOT_NEGATIVE = range(3)  # what positions outside are
 
 
-def native_loop(
-    e: Emitter,
-    loop: str,
-    inputs: Sequence[Value],
-    outputs: Sequence[Value],
-    args: Sequence[int],
-    work: int = 1,
-    grain: int = 1,
-    scratch: int = 0,
-    updates: Sequence[Value] = (),
+class Places:
+    """Positions that indices give.
+
+    lens, steps: extents of the indices and strides of the tensor and of the indices over them; components: for each component
+    of a position the extent of its axis and the stride there; apart: stride between components in the indices.
+    """
+
+    def __init__(
+        self,
+        indices: Value,
+        lens: Sequence[int],
+        steps: Sequence[Sequence[int]],
+        components: Sequence[tuple[int, int]],
+        apart: int = 0,
+        outside: int = FAIL,
+    ) -> None:
+        self.indices = indices
+        self.lens = lens
+        self.steps = steps
+        self.numbers = [int(indices.shape.dtype is dt.int64), outside, len(components)]
+        for extent, stride in components:
+            self.numbers += [extent, stride, apart]
+
+
+def take(
+    e: Emitter, name: str, x: Value, places: Places, out: Value, own: Sequence[int], rest: Sequence[Sequence[int]]
 ) -> None:
-    """A step that calls a loop of the native module; `updates` are outputs that hold something before."""
-    from ..native_library import native
+    """Fill `out`, whose strides over the indices are `own`; rest: extents of a slice and its strides in x and out."""
+    lens, steps = merged(places.lens, *places.steps, own)
+    inner, inner_steps = merged(*rest)
+    extents = [*lens, *inner]
+    axis = max(range(len(extents)), key=extents.__getitem__)
+    numbers = [axis, *places.numbers, *_box(lens, steps), *_box(inner, inner_steps)]
+    work = extents[axis]
+    grain = max(1, ENOUGH * work // (prod(extents) * x.shape.dtype.size))
+    native_loop(e, name, f"take_{x.shape.dtype.size}", [x, places.indices, out], [out], numbers, work, grain)
 
-    address, name = native().index_loop(loop), e.label(loop)
-    values = [*inputs, *updates, *outputs]
 
-    def install(program: Any, ident: Callable[[Buffer], int]) -> None:
-        where = [(ident(v.buffer), v.byte_offset) for v in values]
-        program.add_loop(name, address, f"native:{loop}", where, list(args), work, grain, scratch)
+def put(
+    e: Emitter,
+    name: str,
+    out: Value,
+    places: Places,
+    updates: Value,
+    own: Sequence[int],
+    rest: Sequence[Sequence[int]],
+    how: str,
+) -> None:
+    """Combine updates, whose strides over the indices are `own`, with `out`; rest: a slice and its strides in updates and out."""
+    lens, steps = merged(places.lens, *places.steps, own)
+    inner, inner_steps = merged(*rest)
+    extents = [*lens, *inner]
+    # threads share an axis along which no two updates have one place; else collisions would come in any order
+    apart = [*steps[0], *inner_steps[1]]
+    axes = [a for a, stride in enumerate(apart) if stride and extents[a] > 1]
+    axis = max(axes, key=extents.__getitem__, default=-1)
+    numbers = [axis, *places.numbers, *_box(lens, steps), *_box(inner, inner_steps)]
+    work = 1 if axis < 0 else extents[axis]
+    grain = max(1, ENOUGH * work // (prod(extents) * updates.shape.dtype.size))
+    kind = updates.shape.dtype.size if how == "none" else updates.shape.dtype
+    native_loop(e, name, f"put_{how}_{kind}", [out, places.indices, updates], [out], numbers, work, grain, updated=True)
 
-    read = [v.buffer for v in (*inputs, *updates)]
-    moved = sum(v.shape.elements() * v.shape.dtype.size for v in values)
-    e.step(name, read, [v.buffer for v in (*updates, *outputs)], install, bytes=moved)
+
+def _box(lens: Sequence[int], steps: Sequence[Sequence[int]]) -> list[int]:
+    return [len(lens), *lens, *(n for s in steps for n in s)]
 
 
 def indexed(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
-    if not isinstance(inputs[1], Shape) or inputs[1].dtype not in INDICES:
+    if not isinstance(inputs[1], Shape) or not inputs[1].dtype.is_integer or inputs[1].dtype not in NUMBERS:
         return No(f"indices {inputs[1]}")
-    return only(MOVED, 1)(op, inputs, modules)
+    return only(NUMBERS, 1)(op, inputs, modules)
+
+
+def _given(e: Emitter, args: Sequence[Value | None]) -> list[Value]:
+    x, indices, *others = (a for a in args if a is not None)
+    return [x, as_indices(e, indices), *others]
 
 
 @offer(PLANS, Gathernd, when=indexed, name="native")
 def emit_gathernd(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    data, indices = _given(e, args)
-    b, k, size = op.batch_dims, indices.lens[-1], data.shape.dtype.size
-    out = e.allocate(data.shape.dtype, [*indices.lens[:-1], *data.lens[b + k :]])
+    x, indices = _given(e, args)
+    b, k, lead = op.batch_dims, indices.lens[-1], indices.lens[:-1]
+    out = e.allocate(x.shape.dtype, [*lead, *x.lens[b + k :]])
     if not out.shape.elements():
-        raise Declined("an extent is 0")
-    items = prod(indices.lens[b:-1])
-    rest = prod(data.lens[b + k :]) * size
-    steps = [s * size for s in data.strides[b : b + k]]
-    numbers = [items, k, rest, prod(data.lens[b:]) * size, *data.lens[b : b + k], *steps]
-    work = prod(indices.lens[:-1])
-    native_loop(e, f"gathernd_{indices.shape.dtype}", [data, indices], [out], numbers, work, max(1, 32768 // rest))
+        return out
+    steps = [*x.strides[:b], *(0 for _ in lead[b:])], indices.strides[:-1]
+    components = list(zip(x.lens[b : b + k], x.strides[b : b + k], strict=True))
+    places = Places(indices, lead, steps, components, indices.strides[-1])
+    take(
+        e,
+        op.name,
+        x,
+        places,
+        out,
+        out.strides[: len(lead)],
+        (x.lens[b + k :], x.strides[b + k :], out.strides[len(lead) :]),
+    )
     return out
 
 
 @offer(PLANS, GatherElements, when=indexed, name="native")
 def emit_gather_elements(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    data, indices = _given(e, args)
-    axis, rank = normalize(op.axis, len(data.lens)), len(data.lens)
-    out = e.allocate(data.shape.dtype, indices.lens)
-    work = out.shape.elements()
-    if not work:
-        raise Declined("an extent is 0")
-    steps = [0 if a == axis else s for a, s in enumerate(data.strides)]
-    numbers = [rank, axis, data.lens[axis], data.strides[axis], *indices.lens, *steps]
-    loop = f"gather_elements_{data.shape.dtype.bits if data.shape.dtype is not dt.bool_ else 8}_{indices.shape.dtype}"
-    native_loop(e, loop, [data, indices], [out], numbers, work, 8192)
+    x, indices = _given(e, args)
+    out = e.allocate(x.shape.dtype, indices.lens)
+    if out.shape.elements():
+        take(e, op.name, x, _along(op, x, indices), out, out.strides, ((), (), ()))
     return out
 
 
-def combined(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
-    if op.reduction != "none" and isinstance(inputs[0], Shape) and inputs[0].dtype not in COMBINED:
-        return No(f"{inputs[0].dtype} elements are combined in a wider type")
-    return indexed(op, inputs, modules)
+def _along(op: Any, x: Value, indices: Value, outside: int = FAIL) -> Places:
+    """The places of elements that keep their positions but along one axis."""
+    axis = normalize(op.axis, len(x.lens))
+    steps = [0 if a == axis else s for a, s in enumerate(x.strides)], indices.strides
+    return Places(indices, indices.lens, steps, [(x.lens[axis], x.strides[axis])], outside=outside)
 
 
-def _kind(reduction: str, dtype: DType) -> str:
-    """Part of a loop's name: elements are only moved, or computed with."""
-    return f"none_{8 * dtype.size}" if reduction == "none" else f"{reduction}_{dtype}"
-
-
-@offer(PLANS, ScatterNone, ScatterAdd, ScatterMul, ScatterMin, ScatterMax, when=combined, name="native")
+@offer(PLANS, ScatterNone, ScatterAdd, ScatterMul, ScatterMin, ScatterMax, when=indexed, name="native")
 def emit_scatter(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    data, indices, updates = _given(e, args)
-    axis, rank = normalize(op.axis, len(data.lens)), len(data.lens)
-    out = e.copy(data)
-    if not updates.shape.elements():
-        return out
-    steps = [0 if a == axis else s for a, s in enumerate(out.strides)]
-    skip = int(op.skip_out_of_bounds)
-    numbers = [updates.shape.elements(), data.lens[axis], out.strides[axis], skip, rank, *indices.lens, *steps]
-    loop = f"scatter_{_kind(op.reduction, data.shape.dtype)}_{indices.shape.dtype}"
-    native_loop(e, loop, [indices, updates], [], numbers, updates=[out])
-    return out
+    x, indices, updates = _given(e, args)
+    out = _storage(e, op, x, [indices, updates])
+    if updates.shape.elements():
+        places = _along(op, out, indices, SKIP if op.skip_out_of_bounds else FAIL)
+        put(e, op.name, out, places, updates, updates.strides, ((), (), ()), op.reduction)
+    return _narrowed(e, out, x)
 
 
-@offer(PLANS, ScatterndNone, ScatterndAdd, ScatterndMul, ScatterndMin, ScatterndMax, when=combined, name="native")
+@offer(PLANS, ScatterndNone, ScatterndAdd, ScatterndMul, ScatterndMin, ScatterndMax, when=indexed, name="native")
 def emit_scatternd(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    data, indices, updates = _given(e, args)
-    k = indices.lens[-1]
-    out = e.copy(data)
-    if not updates.shape.elements():
+    x, indices, updates = _given(e, args)
+    out = _storage(e, op, x, [indices, updates])
+    k, lead = indices.lens[-1], indices.lens[:-1]
+    if updates.shape.elements():
+        components = list(zip(out.lens[:k], out.strides[:k], strict=True))
+        places = Places(indices, lead, ([0] * len(lead), indices.strides[:-1]), components, indices.strides[-1])
+        rest = out.lens[k:], updates.strides[len(lead) :], out.strides[k:]
+        put(e, op.name, out, places, updates, updates.strides[: len(lead)], rest, op.reduction)
+    return _narrowed(e, out, x)
+
+
+def _storage(e: Emitter, op: Any, x: Value, others: Sequence[Value]) -> Value:
+    """What x has, where it may be changed: x itself where nobody else reads it, else a copy (of narrow floats a wide one)."""
+    if op.reduction != "none" and x.shape.dtype in NARROW:
+        out = e.allocate(dt.float32, x.lens)
+        if x.shape.elements():
+            e.copy_into(x, out)
         return out
-    numbers = [prod(indices.lens[:-1]), k, prod(data.lens[k:]), *data.lens[:k], *out.strides[:k]]
-    loop = f"scatternd_{_kind(op.reduction, data.shape.dtype)}_{indices.shape.dtype}"
-    native_loop(e, loop, [indices, updates], [], numbers, updates=[out])
-    return out
+    alone = e.current is not None and getattr(e.current.op, "of", None) == op
+    if alone and e.may_overwrite(x, x.shape.dtype) and all(o.buffer is not x.buffer for o in others):
+        return x
+    return e.copy(x)
 
 
-def _given(e: Emitter, args: Sequence[Value | None]) -> list[Value]:
-    return [e.row_major(a) for a in args if a is not None]
-
-
-# searching and ordering
-
-
-def fixed(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
-    if any(s is not None for s in inputs[1:]):
-        return No("its numbers are known only while running")
-    return only(NUMBERS, 1)(op, inputs, modules)
-
-
-def _lines(x: Value, axis: int) -> tuple[int, int, int]:
-    """The lines along an axis: how many, of how many elements, how far apart."""
-    n = x.lens[axis]
-    if not x.shape.elements():
-        raise Declined("an extent is 0")
-    return x.shape.elements() // n, n, prod(x.lens[axis + 1 :])
-
-
-@offer(PLANS, Topk, when=fixed, name="native")
-def emit_topk(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    (x,) = _given(e, args)
-    axis = normalize(op.axis, len(x.lens))
-    rows, n, inner = _lines(x, axis)
-    lens = [op.k if a == axis else d for a, d in enumerate(x.lens)]
-    values, indices = e.allocate(x.shape.dtype, lens), e.allocate(dt.int64, lens)
-    if op.k:
-        loop = f"topk_{'largest' if op.largest else 'smallest'}_{x.shape.dtype}"
-        native_loop(e, loop, [x], [values, indices], [n, op.k, inner], rows, max(1, 4096 // n), 16 * n)
-    return values, indices
-
-
-@offer(PLANS, Argmax, Argmin, when=fixed, name="native")
-def emit_position(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    (x,) = _given(e, args)
-    axis = normalize(op.axis, len(x.lens))
-    rows, n, inner = _lines(x, axis)
-    out = e.allocate(dt.int64, [1 if a == axis else d for a, d in enumerate(x.lens)])
-    numbers = [n, inner, int(op.select_last_index)]
-    native_loop(e, f"{op.name}_{x.shape.dtype}", [x], [out], numbers, rows, max(1, 16384 // n))
-    return out
-
-
-@offer(PLANS, PrefixScanSum, PrefixScanProd, when=fixed, name="native")
-def emit_scan(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    (x,) = _given(e, args)
-    if x.shape.dtype is dt.bool_:
-        raise Declined("running sums of truth values")
-    axis = normalize(op.axis, len(x.lens))
-    rows, n, inner = _lines(x, axis)
-    narrow = x.shape.dtype in (dt.float16, dt.bfloat16)
-    given, out = x, e.allocate(x.shape.dtype, x.lens)
-    sums = out
-    if narrow:
-        given, sums = e.allocate(dt.float32, x.lens), e.allocate(dt.float32, x.lens)
-        e.copy_into(x, given)
-    loop = f"{op.name.removeprefix('prefix_scan_')}_{given.shape.dtype}"
-    numbers = [n, inner, int(op.exclusive), int(op.reverse)]
-    native_loop(e, loop, [given], [sums], numbers, rows, max(1, 16384 // n))
-    if narrow:
-        e.copy_into(sums, out)
-    return out
-
-
-@offer(PLANS, Reverse, when=fixed, name="copy")
-def emit_reverse(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    (x,) = _given(e, args)
-    out = e.allocate(x.shape.dtype, x.lens)
-    if not x.shape.elements():
+def _narrowed(e: Emitter, out: Value, x: Value) -> Value:
+    if out.shape.dtype is x.shape.dtype:
         return out
-    axes = {normalize(a, len(x.lens)) for a in op.axes}
-    strides = [-s if a in axes else s for a, s in enumerate(x.strides)]
-    start = sum(s * (n - 1) for a, (n, s) in enumerate(zip(x.lens, x.strides, strict=True)) if a in axes)
-    name, size = e.label("reverse"), x.shape.dtype.size
+    narrow = e.allocate(x.shape.dtype, x.lens)
+    if x.shape.elements():
+        e.copy_into(out, narrow)
+    return narrow
 
-    def install(program: Any, ident: Callable[[Buffer], int]) -> None:
-        source = ident(x.buffer), x.byte_offset + start * size
-        program.add_strided_copy(name, source, (ident(out.buffer), 0), size, x.lens, strides, out.strides)
 
-    e.step(name, [x.buffer], [out.buffer], install, bytes=2 * x.shape.elements() * size)
-    return out
+@offer(PLANS, MaxUnpool, when=indexed, name="native")
+def emit_max_unpool(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    """Values to their places in the flat result, which a larger `output_shape` then goes around."""
+    if len(args) > 2 and args[2] is not None:
+        raise Declined("the result's extents are known only while running")
+    x, indices = _given(e, args)
+    dims = [*x.lens[:2], *op.natural(x.lens[2:])]
+    target = [int(d) for d in op.output_shape] or dims
+    if len(target) != len(dims) or any(t < d for t, d in zip(target, dims, strict=True)):
+        raise Declined(f"output_shape must be at least {dims}, got {target}")
+    out = filled(e, x.shape.dtype, dims)
+    if x.shape.elements():
+        places = Places(indices, x.lens, ([0] * len(x.lens), indices.strides), [(prod(dims), 1)], outside=NOT_NEGATIVE)
+        put(e, op.name, out, places, x, x.strides, ((), (), ()), "none")
+    if target == dims:
+        return out
+    whole = filled(e, x.shape.dtype, target)
+    if out.shape.elements():
+        e.copy_into(out, whole.seen_as(0, Shape(x.shape.dtype, dims, whole.strides)))
+    return whole

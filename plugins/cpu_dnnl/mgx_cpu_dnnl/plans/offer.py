@@ -20,11 +20,15 @@ Check = Callable[[Any, Sequence[Any], Sequence[Any]], "No | None"]
 
 
 def offer(
-    plans: Kernels, *ops: type[Operation], when: Check, name: str = "", open_axis: int | None = None
+    plans: Kernels,
+    *ops: type[Operation],
+    when: Check,
+    name: str = "",
+    open_axis: int | Callable[[Any], int] | None = None,
 ) -> Callable[[Emit], Emit]:
     """Decorator: an emit function as a plan for some ops; `when` says no with a reason, or None.
 
-    open_axis: the axis of the result whose extent depends on data, see `CpuKernel`.
+    open_axis: the axis of the result whose extent depends on data, or what gives it for an op; see `CpuKernel`.
     """
 
     def keep(emit: Emit) -> Emit:
@@ -33,7 +37,10 @@ def offer(
         @plans.plan(*ops)
         def plan(op: Operation, inputs: Sequence[Any], context: Any, modules: Sequence[Any] = ()) -> Kernel | No:
             why = when(op, inputs, modules)
-            return why if why is not None else CpuKernel(f"{label} {op.name}", op, modules, emit, open_axis)
+            if why is not None:
+                return why
+            opened = open_axis(op) if callable(open_axis) else open_axis
+            return CpuKernel(f"{label} {op.name}", op, modules, emit, opened)
 
         plan.__name__ = label
         return emit

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from mgx_core import Kernels, Module, No
+from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
+from mgx_core.ops.axes import normalize
 from mgx_core.ops.nms import Nonmaxsuppression
-from mgx_core.ops.select import Nonzero
+from mgx_core.ops.select import Compress, Nonzero
 
 from ..emitter import Emitter
 from ..kernel import Declined, Results
 from ..values import Value
-from .indexing import native_loop
+from .native_loops import MOST_AXES, box, grain_of, native_loop
 from .offer import NUMBERS, offer, only
 
 __all__ = ["PLANS"]
@@ -27,45 +29,82 @@ PLANS = Kernels("cpu")
 def emit_nonzero(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x = args[0]
     assert x is not None
-    x = e.row_major(x)
+    lens, strides = x.lens or [1], x.strides or [1]
+    if len(lens) > MOST_AXES:
+        raise Declined(f"{len(lens)} axes")
     elements = x.shape.elements()
-    positions, count = e.allocate(dt.int64, [len(x.lens), elements]), e.allocate(dt.int64, [1])
-    native_loop(e, f"nonzero_{x.shape.dtype}", [x], [positions, count], [elements, len(x.lens), *x.lens])
+    positions, count = e.allocate(dt.int64, [len(lens), elements]), e.allocate(dt.int64, [1])
+    numbers = [elements, len(lens), *lens, *strides]
+    native_loop(e, op.name, f"nonzero_{x.shape.dtype}", [x, positions, count], [positions, count], numbers)
     return positions, count
 
 
+def truths(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+    return only(NUMBERS, 1)(op, inputs, modules)
+
+
+@offer(PLANS, Compress, when=truths, name="native", open_axis=lambda op: op.axis or 0)
+def emit_compress(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    x, condition = args
+    assert x is not None and condition is not None
+    if op.axis is None:
+        x = e.row_major(x)
+        x = x.seen_as(0, Shape(x.shape.dtype, [x.shape.elements()]))
+    axis, entries = normalize(op.axis or 0, len(x.lens)), condition.lens[0]
+    if entries > x.lens[axis]:
+        raise Declined(f"a condition of {entries} entries for {x.lens[axis]} slices")
+    out = e.allocate(x.shape.dtype, [entries if a == axis else n for a, n in enumerate(x.lens)])
+    count = e.allocate(dt.int64, [1])
+    rest = [a for a in range(len(x.lens)) if a != axis]
+    slices = box([x.lens[a] for a in rest], [x.strides[a] for a in rest], [out.strides[a] for a in rest])
+    numbers = [entries, x.strides[axis], out.strides[axis], condition.strides[0], *slices]
+    native_loop(e, op.name, f"compress_{x.shape.dtype.size}", [x, condition, out, count], [out, count], numbers)
+    return out, count
+
+
 def boxes(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
-    if inputs[0].dtype not in (dt.float32, dt.float64) or inputs[1].dtype is not inputs[0].dtype:
+    if inputs[1].dtype is not inputs[0].dtype:
         return No(f"boxes {inputs[0]} with scores {inputs[1]}")
-    if any(s is not None and s.dtype is not inputs[0].dtype for s in inputs[3:5]):
-        return No("a threshold of another type than the boxes")
-    if len(inputs) > 2 and inputs[2] is not None and inputs[2].dtype is not dt.int64:
-        return No(f"a count of type {inputs[2].dtype}")
-    return None
+    return only(NUMBERS)(op, inputs, modules)
 
 
 @offer(PLANS, Nonmaxsuppression, when=boxes, name="native", open_axis=0)
 def emit_nms(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     given, scores, most, overlap, least = (*args, *(None,) * (5 - len(args)))
     assert given is not None and scores is not None
-    dtype = given.shape.dtype
+    dtype = dt.float64 if given.shape.dtype is dt.float64 else dt.float32
     batch, classes, n = scores.lens
-    thresholded = least is not None
-    known = None if most is None else e.constant(most)
-    room = (
-        n if known is None and most is not None else 0 if known is None else min(n, max(0, int(known.reshape(-1)[0])))
-    )
-    if most is None:
-        most = e.literal(np.zeros(1, np.int64))
-    zero = e.literal(np.zeros(1, dtype.numpy))
-    overlap, least = overlap or zero, least or zero
     items = batch * classes
     if not items or not n:
         raise Declined("an extent is 0")
-    inputs = [e.row_major(v) for v in (given, scores, most, overlap, least)]
+    limited = int(least is not None)
+    room = n
+    known = None if most is None else e.constant(most)
+    if most is None:
+        most, room = e.literal(np.zeros(1, np.int64)), 0
+    elif known is not None:
+        room = min(n, max(0, int(known.reshape(-1)[0])))
+    zero = e.literal(np.zeros(1, dtype.numpy))
+    numbers = (given, dtype), (scores, dtype), (most, dt.int64), (overlap or zero, dtype), (least or zero, dtype)
+    inputs = [_rows_of(e, value, kind) for value, kind in numbers]
     kept, counts = e.allocate(dt.int64, [items, max(room, 1)]), e.allocate(dt.int64, [items])
-    numbers = [n, classes, room, int(op.center_point_box), int(thresholded)]
-    native_loop(e, f"best_boxes_{dtype}", inputs, [kept, counts], numbers, items, 1, n * (5 * dtype.size + 16))
+    scratch = (n + 1) * 5 * dtype.size + 16 * n
+    choice = [n, classes, room, int(op.center_point_box), limited]
+    grain = grain_of(items, [inputs[1]])
+    native_loop(
+        e, op.name, f"best_boxes_{dtype}", [*inputs, kept, counts], [kept, counts], choice, items, grain, scratch
+    )
     found, count = e.allocate(dt.int64, [items * room, 3]), e.allocate(dt.int64, [1])
-    native_loop(e, "join_boxes", [kept, counts], [found, count], [items, classes, room])
+    native_loop(
+        e, op.name, "join_boxes", [kept, counts, found, count], [found, count], [items, classes, prod(kept.lens[1:])]
+    )
     return found, count
+
+
+def _rows_of(e: Emitter, value: Value, dtype: Any) -> Value:
+    """A value row-major and of a type."""
+    if value.shape.dtype is dtype:
+        return e.row_major(value)
+    made = e.allocate(dtype, value.lens)
+    e.copy_into(value, made)
+    return made

@@ -1,0 +1,120 @@
+"""Steps that call loops of the native module, and how they tell them where their operands lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from math import prod
+from typing import Any, Final
+
+from mgx_core import Operation, Shape
+from mgx_core import dtype as dt
+
+from ..emitter import Emitter
+from ..kernel import Declined, Results
+from ..values import Buffer, Value
+
+__all__ = ["ENOUGH", "applied", "as_indices", "box", "filled", "grain_of", "merged", "native_loop", "repeated"]
+
+ENOUGH: Final = 32768  # bytes to move for which a second thread pays
+MOST_AXES: Final = 32
+
+
+def native_loop(
+    e: Emitter,
+    name: str,
+    loop: str,
+    operands: Sequence[Value],
+    written: Collection[Value],
+    numbers: Sequence[int],
+    work: int = 1,
+    grain: int = 1,
+    scratch: int = 0,
+    updated: bool = False,
+) -> None:
+    """A step called `name` that runs a loop of the native module.
+
+    operands: in the order of its buffers; written: those that are results; updated: whether these hold something before that
+    is read too; numbers, work, grain, scratch: as the loop states them.
+    """
+    from ..native_library import native
+
+    address, label = native().native_loop(loop), e.label(name)
+
+    def install(program: Any, ident: Callable[[Buffer], int]) -> None:
+        where = [(ident(v.buffer), v.byte_offset) for v in operands]
+        program.add_loop(label, address, None, where, list(numbers), work, grain, scratch)
+
+    read = [v.buffer for v in operands if updated or v not in written]
+    moved = sum(v.shape.elements() * v.shape.dtype.size for v in operands)
+    e.step(label, read, [v.buffer for v in written], install, bytes=moved)
+
+
+def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], list[list[int]]]:
+    """The same elements in the same order with as few axes as possible, at least one."""
+    lens: list[int] = []
+    steps: list[list[int]] = [[] for _ in strides]
+    for n, *here in zip(dims, *strides, strict=True):
+        if n == 1:
+            continue
+        if lens and all(s[-1] == h * n for s, h in zip(steps, here, strict=True)):
+            lens[-1] *= n
+            for s, h in zip(steps, here, strict=True):
+                s[-1] = h
+        else:
+            lens.append(n)
+            for s, h in zip(steps, here, strict=True):
+                s.append(h)
+    if len(lens) > MOST_AXES:
+        raise Declined(f"{len(lens)} axes")
+    return (lens, steps) if lens else ([1], [[1] for _ in strides])
+
+
+def box(dims: Sequence[int], *strides: Sequence[int]) -> list[int]:
+    """The numbers of a box: axes, extents, strides of each operand."""
+    lens, steps = merged(dims, *strides)
+    return [len(lens), *lens, *(n for s in steps for n in s)]
+
+
+def grain_of(work: int, values: Sequence[Value]) -> int:
+    """Least items worth a thread where all of them read and write `values`."""
+    moved = sum(v.shape.elements() * v.shape.dtype.size for v in values)
+    return max(1, ENOUGH * work // max(moved, 1))
+
+
+def as_indices(e: Emitter, value: Value) -> Value:
+    """Integers of a type that loops read: int32 and int64 as they are, others as int64."""
+    if value.shape.dtype in (dt.int32, dt.int64):
+        return value
+    wide = e.allocate(dt.int64, value.lens)
+    if wide.shape.elements():
+        e.copy_into(value, wide)
+    return wide
+
+
+def filled(e: Emitter, dtype: Any, lens: Sequence[int], number: Any = 0) -> Value:
+    """A new value of one number."""
+    out, name = e.allocate(dtype, lens), e.label("fill")
+    count = prod(lens)
+    pattern = dtype.numpy.type(number).tobytes()
+
+    def install(program: Any, ident: Callable[[Buffer], int]) -> None:
+        program.add_fill(name, (ident(out.buffer), 0), pattern, count)
+
+    if count:
+        e.step(name, [], [out.buffer], install, bytes=count * dtype.size)
+    return out
+
+
+def repeated(value: Value, lens: Sequence[int]) -> Value:
+    """A value of one element as a tensor that repeats it."""
+    return value.seen_as(0, Shape(value.shape.dtype, lens, [0] * len(lens)))
+
+
+def applied(e: Emitter, op: Operation, *values: Value) -> Value:
+    """One more op on values, by whatever plan takes it."""
+    from . import PLANS
+
+    picked: Any = PLANS.pick(op, [Shape(v.shape.dtype, v.lens) for v in values], None, ()).kernel
+    result: Results = e.run_kernel(picked, (), values)
+    assert isinstance(result, Value)
+    return result

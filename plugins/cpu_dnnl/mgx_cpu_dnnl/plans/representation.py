@@ -1,0 +1,117 @@
+"""Ops that give the same elements another form: identity, layout, other types for the same bits, halves of bytes, triangles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from mgx_core import Kernels, Module, No, Shape
+from mgx_core import dtype as dt
+from mgx_core.ops.axes import normalize, normalize_all
+from mgx_core.ops.bitwise import BitCast
+from mgx_core.ops.compare import GreaterOrEqual, LessOrEqual, NotEqual
+from mgx_core.ops.fill import EyeLike
+from mgx_core.ops.index import Trilu
+from mgx_core.ops.movement import Layout
+from mgx_core.ops.packing import PackInt4, UnpackInt4
+from mgx_core.ops.pointwise import Identity, Where
+
+from ..emitter import Emitter
+from ..kernel import Results
+from ..values import Value, packed_strides
+from .native_loops import applied, as_indices, box, grain_of, native_loop, repeated
+from .offer import NUMBERS, offer, only
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("cpu")
+BYTES: Final = frozenset({dt.int8, dt.uint8, dt.int4, dt.uint4})
+
+
+def _operand(args: Sequence[Value | None]) -> Value:
+    assert args[0] is not None
+    return args[0]
+
+
+@offer(PLANS, Identity, when=only(NUMBERS), name="view")
+def emit_identity(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    return _operand(args)
+
+
+@offer(PLANS, Layout, when=only(NUMBERS), name="copy")
+def emit_layout(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    x = _operand(args)
+    wanted = packed_strides(x.lens, list(normalize_all(op.permutation, len(x.lens))))
+    same = all(n == 1 or a == b for n, a, b in zip(x.lens, x.strides, wanted, strict=True))
+    return x if same else e.copy(x, wanted)
+
+
+def same_width(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+    return (
+        No(f"a result of type {op.target_type}")
+        if op.target_type not in NUMBERS
+        else only(NUMBERS)(op, inputs, modules)
+    )
+
+
+@offer(PLANS, BitCast, when=same_width, name="view")
+def emit_bit_cast(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    x = _operand(args)
+    if op.target_type is dt.bool_ and x.shape.dtype is not dt.bool_:
+        number = x.seen_as(0, Shape(dt.uint8, x.lens, x.strides))
+        return applied(e, NotEqual(), number, repeated(e.literal(np.zeros((), np.uint8)), x.lens))
+    return x.seen_as(0, Shape(op.target_type, x.lens, x.strides))
+
+
+@offer(PLANS, EyeLike, when=only(NUMBERS), name="literal")
+def emit_eye_like(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    x = _operand(args)
+    return e.literal(np.ascontiguousarray(op.compute(np.broadcast_to(np.zeros((), x.shape.dtype.numpy), x.lens))))
+
+
+@offer(PLANS, Trilu, when=only(NUMBERS), name="loops")
+def emit_trilu(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    """A diagonal that is known only while running is compared with each element's own."""
+    x, k = (*args, None)[:2]
+    assert x is not None
+    rows, columns = x.lens[-2:]
+    if k is None:
+        diagonal = e.literal(np.array(op.k, np.int64))
+    else:
+        diagonal = as_indices(e, k)
+    own = np.arange(columns)[None, :] - np.arange(rows)[:, None]
+    literal = e.literal(np.ascontiguousarray(own.astype(diagonal.shape.dtype.numpy)))
+    if not x.shape.elements():
+        return x
+    above = literal.seen_as(0, Shape(literal.shape.dtype, x.lens, [*[0] * (len(x.lens) - 2), columns, 1]))
+    keep = applied(e, GreaterOrEqual() if op.upper else LessOrEqual(), above, repeated(diagonal, x.lens))
+    return applied(e, Where(), keep, x, repeated(e.literal(np.zeros((), x.shape.dtype.numpy)), x.lens))
+
+
+@offer(PLANS, UnpackInt4, when=only(BYTES), name="native")
+def emit_unpack_int4(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    x = _operand(args)
+    axis = normalize(op.axis, len(x.lens))
+    out = e.allocate(x.shape.dtype, [2 * n if a == axis else n for a, n in enumerate(x.lens)])
+    work = x.shape.elements()
+    if work:
+        pairs = [2 * s if a == axis else s for a, s in enumerate(out.strides)]
+        numbers = [out.strides[axis], int(x.shape.dtype is dt.int8), *box(x.lens, x.strides, pairs)]
+        native_loop(e, op.name, "unpack_int4", [x, out], [out], numbers, work, grain_of(work, [x]))
+    return out
+
+
+@offer(PLANS, PackInt4, when=only(BYTES), name="native")
+def emit_pack_int4(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    x = _operand(args)
+    axis = normalize(op.axis, len(x.lens))
+    dtype = dt.int8 if x.shape.dtype.is_signed else dt.uint8
+    out = e.allocate(dtype, [n // 2 if a == axis else n for a, n in enumerate(x.lens)])
+    work = out.shape.elements()
+    if work:
+        pairs = [2 * s if a == axis else s for a, s in enumerate(x.strides)]
+        numbers = [x.strides[axis], *box(out.lens, pairs, out.strides)]
+        native_loop(e, op.name, "pack_int4", [x, out], [out], numbers, work, grain_of(work, [x]))
+    return out

@@ -1,0 +1,103 @@
+"""Images read between their elements, in regions, and in windows."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final
+
+from mgx_core import Kernels, Module, No
+from mgx_core import dtype as dt
+from mgx_core.ops.pooling import MaxPoolIndices
+from mgx_core.ops.roi import Roialign
+from mgx_core.ops.sample import GridSample
+
+from ..emitter import Emitter
+from ..kernel import Declined, Results
+from ..values import Value
+from .native_loops import box, grain_of, native_loop
+from .offer import NUMBERS, offer, only
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("cpu")
+FLOATS: Final = frozenset({dt.float32, dt.float64, dt.float16, dt.bfloat16})
+MODES: Final = ("linear", "nearest", "cubic")
+PADDING: Final = ("zeros", "border", "reflection")
+TAPS: Final = 16 * 64 * 16  # bytes: places at once, neighbours of each, offset and weight
+
+
+@offer(PLANS, GridSample, when=only(FLOATS), name="native")
+def emit_grid_sample(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    x, grid = args
+    assert x is not None and grid is not None
+    rank = len(x.lens) - 2
+    if rank > 3:
+        raise Declined(f"{rank} spatial axes")
+    out = e.allocate(x.shape.dtype, [*x.lens[:2], *grid.lens[1:-1]])
+    if not out.shape.elements():
+        return out
+    if not x.shape.elements():
+        raise Declined("there are no elements to sample")
+    dims = [x.lens[0], *grid.lens[1:-1]]
+    over = [out.strides[0], *out.strides[2:]]
+    numbers = [MODES.index(op.mode), PADDING.index(op.padding_mode), int(op.align_corners)]
+    numbers += [x.lens[1], x.strides[1], out.strides[1], rank, grid.strides[-1], *x.lens[2:], *x.strides[2:]]
+    numbers += box(dims, [x.strides[0], *[0] * rank], grid.strides[:-1], over)
+    work, loop = prod(dims), f"grid_sample_{x.shape.dtype}_{grid.shape.dtype}"
+    native_loop(e, op.name, loop, [x, grid, out], [out], numbers, work, max(1, 2048 // x.lens[1]), TAPS)
+    return out
+
+
+def regions(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+    if inputs[2].dtype not in NUMBERS:
+        return No(f"images {inputs[2]}")
+    return only(FLOATS, 2)(op, inputs, modules)
+
+
+@offer(PLANS, Roialign, when=regions, name="native")
+def emit_roialign(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    x, rois, images = args
+    assert x is not None and rois is not None and images is not None
+    count = rois.lens[0]
+    out = e.allocate(x.shape.dtype, [count, x.lens[1], op.output_height, op.output_width])
+    if not out.shape.elements():
+        return out
+    if not x.shape.elements():
+        raise Declined("there are no elements to sample")
+    if images.shape.dtype is not dt.int64:
+        wide = e.allocate(dt.int64, images.lens)
+        e.copy_into(images, wide)
+        images = wide
+    (scale,) = struct.unpack("q", struct.pack("d", float(op.spatial_scale)))
+    aligned = op.coordinate_transformation_mode == "half_pixel"
+    numbers = [int(op.mode == "max"), int(aligned), op.output_height, op.output_width, op.sampling_ratio, scale]
+    numbers += [*x.lens, *x.strides, *rois.strides, images.strides[0], *out.strides]
+    native_loop(e, op.name, f"roialign_{x.shape.dtype}", [x, rois, images, out], [out], numbers, count, 1)
+    return out
+
+
+@offer(PLANS, MaxPoolIndices, when=only(NUMBERS - {dt.bool_}), name="native")
+def emit_max_pool_indices(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    x = args[0]
+    assert x is not None
+    dims, rank = x.lens[2:], len(x.lens) - 2
+    lengths, stride, dilation = op.numbers(rank)
+    counts = [int(c) for c in op.counts(dims)]
+    before, _, _ = op.around(dims, counts)
+    values = e.allocate(x.shape.dtype, [*x.lens[:2], *counts])
+    places = e.allocate(dt.int64, [*x.lens[:2], *counts])
+    work = values.shape.elements()
+    if not work:
+        return values, places
+    if not x.shape.elements():
+        raise Declined("there are no elements")
+    steps = [prod(dims[a + 1 :]) if op.storage_order == 0 else prod(dims[:a]) for a in range(rank)]
+    axes = zip(dims, lengths, stride, dilation, before, x.strides[2:], steps, strict=True)
+    numbers = [prod(dims), rank, *(n for axis in axes for n in axis), *counts, *box(x.lens[:2], x.strides[:2])]
+    grain = max(1, grain_of(work, [x]) // prod(lengths))
+    native_loop(
+        e, op.name, f"max_pool_indices_{x.shape.dtype}", [x, values, places], [values, places], numbers, work, grain
+    )
+    return values, places

@@ -1,0 +1,145 @@
+"""The largest or smallest elements along an axis, and running sums and products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Kernels, Module, No
+from mgx_core import dtype as dt
+from mgx_core.ops.axes import normalize
+from mgx_core.ops.compare import NotEqual
+from mgx_core.ops.convert import Convert
+from mgx_core.ops.reduce import Argmax, Argmin, ReduceAll, ReduceAny, ReduceMax, ReduceMin
+from mgx_core.ops.scan import PrefixScanProd, PrefixScanSum
+from mgx_core.ops.softmax import Hardmax
+from mgx_core.ops.topk import Topk
+
+from ..emitter import Emitter
+from ..kernel import Declined, Results
+from ..values import Value
+from .indexing import Places, put
+from .native_loops import applied, box, filled, grain_of, native_loop, repeated
+from .offer import NUMBERS, offer, only
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("cpu")
+
+
+def fixed(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+    if any(s is not None for s in inputs[1:]):
+        return No("its numbers are known only while running")
+    return only(NUMBERS, 1)(op, inputs, modules)
+
+
+def _operand(args: Sequence[Value | None]) -> Value:
+    assert args[0] is not None
+    return args[0]
+
+
+def _others(numbers: Sequence[int], axis: int) -> list[int]:
+    return [n for a, n in enumerate(numbers) if a != axis]
+
+
+@offer(PLANS, Topk, when=fixed, name="native")
+def emit_topk(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    x = _operand(args)
+    axis = normalize(op.axis, len(x.lens))
+    n, k = x.lens[axis], int(op.k)
+    if n >= 1 << 31:
+        raise Declined(f"{n} elements in a line")
+    lens = [k if a == axis else d for a, d in enumerate(x.lens)]
+    values, places = e.allocate(x.shape.dtype, lens), e.allocate(dt.int64, lens)
+    if not values.shape.elements():
+        return values, places
+    room = min(n + 1, max(2 * k, k + 1024))  # entries that are looked through before the best are picked
+    all_three = x, values, places
+    numbers = [n, k, int(op.largest), room, *(v.strides[axis] for v in all_three)]
+    numbers += box(_others(lens, axis), *(_others(v.strides, axis) for v in all_three))
+    work = prod(_others(lens, axis))
+    loop = f"topk_{x.shape.dtype}"
+    native_loop(e, op.name, loop, all_three, [values, places], numbers, work, grain_of(work, [x]), 16 * room)
+    return values, places
+
+
+@offer(PLANS, Argmax, Argmin, when=fixed, name="native")
+def emit_position(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    last = "_last" if op.select_last_index else ""
+    return _position(e, op.name, f"{op.name}{last}", _operand(args), op.axis)
+
+
+def _position(e: Emitter, name: str, loop: str, x: Value, along: int) -> Value:
+    axis = normalize(along, len(x.lens))
+    out = e.allocate(dt.int64, [1 if a == axis else d for a, d in enumerate(x.lens)])
+    work = out.shape.elements()
+    if not work:
+        return out
+    if not 0 < x.lens[axis] < 1 << 31:
+        raise Declined(f"{x.lens[axis]} elements in a line")
+    others = box(_others(x.lens, axis), _others(x.strides, axis), _others(out.strides, axis))
+    numbers = [x.lens[axis], x.strides[axis], *others]
+    native_loop(e, name, f"{loop}_{x.shape.dtype}", [x, out], [out], numbers, work, grain_of(work, [x]))
+    return out
+
+
+@offer(PLANS, Hardmax, when=only(NUMBERS), name="native")
+def emit_hardmax(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    """Ones put where the largest elements are."""
+    x = _operand(args)
+    out = filled(e, x.shape.dtype, x.lens)
+    if not out.shape.elements():
+        return out
+    axis = normalize(op.axis, len(x.lens))
+    at = _position(e, op.name, "argmax", x, axis)
+    one = repeated(e.literal(np.ones((), np.float32).astype(x.shape.dtype.numpy)), at.lens)
+    steps = [0 if a == axis else s for a, s in enumerate(out.strides)], at.strides
+    places = Places(at, at.lens, steps, [(x.lens[axis], out.strides[axis])])
+    put(e, op.name, out, places, one, one.strides, ((), (), ()), "none")
+    return out
+
+
+def along_constant(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+    return only(NUMBERS - {dt.bool_}, 1)(op, inputs, modules)
+
+
+@offer(PLANS, PrefixScanSum, PrefixScanProd, when=along_constant, name="native")
+def emit_scan(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    x = _operand(args)
+    along = op.axis
+    if len(args) > 1 and args[1] is not None:
+        known = e.constant(args[1])
+        if known is None:
+            raise Declined("the axis is known only while running")
+        along = int(known.reshape(-1)[0])
+    axis = normalize(along, len(x.lens))
+    out = e.allocate(x.shape.dtype, x.lens)
+    if not out.shape.elements():
+        return out
+    n, (a, b) = x.lens[axis], (x.strides[axis], out.strides[axis])
+    start, end = x, out
+    if op.reverse:
+        start, end = x.seen_as((n - 1) * a, x.shape), out.seen_as((n - 1) * b, out.shape)
+        a, b = -a, -b
+    others = box(_others(x.lens, axis), _others(x.strides, axis), _others(out.strides, axis))
+    work = x.shape.elements() // n
+    loop = f"{op.name.removeprefix('prefix_')}_{x.shape.dtype}"
+    numbers = [n, a, b, int(op.exclusive), *others]
+    native_loop(e, op.name, loop, [start, end], [end], numbers, work, grain_of(work, [x]))
+    return out
+
+
+@offer(PLANS, ReduceAny, ReduceAll, when=fixed, name="loops")
+def emit_any(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    """The greatest or least of truth values."""
+    x = _operand(args)
+    tests = x
+    if x.shape.dtype is not dt.bool_:
+        zero = repeated(e.literal(np.zeros((), x.shape.dtype.numpy)), x.lens)
+        tests = applied(e, NotEqual(), x, zero)
+    reduce = ReduceMax if isinstance(op, ReduceAny) else ReduceMin
+    found = applied(e, reduce(axes=op.axes), tests)
+    return found if x.shape.dtype is dt.bool_ else applied(e, Convert(target_type=x.shape.dtype), found)

@@ -1,0 +1,159 @@
+"""Steps of sequences moved by numbers that each sequence has of its own, and elements in opposite order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from mgx_core import Kernels, Module, No, Shape
+from mgx_core.ops.axes import normalize, normalize_all
+from mgx_core.ops.movement import Reverse, ReverseSequence
+from mgx_core.ops.recurrent_states import (
+    RnnLastHsOutput,
+    RnnVarSlLastOutput,
+    RnnVarSlShiftOutput,
+    RnnVarSlShiftSequence,
+)
+from mgx_core.ops.scatter import TensorScatter
+
+from ..emitter import Emitter
+from ..kernel import Declined, Results
+from ..values import Buffer, Value
+from .native_loops import as_indices, box, grain_of, native_loop
+from .offer import NUMBERS, offer, only
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("cpu")
+REVERSE, KEEP, TO_START, TO_END, LAST = range(5)  # moves of the loop by_length
+INDEX: Final = np.int64
+
+
+@offer(PLANS, Reverse, when=only(NUMBERS, 1), name="copy")
+def emit_reverse(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    x = args[0]
+    assert x is not None
+    out = e.allocate(x.shape.dtype, x.lens)
+    if not x.shape.elements():
+        return out
+    axes = normalize_all(op.axes, len(x.lens))
+    strides = [-s if a in axes else s for a, s in enumerate(x.strides)]
+    start = sum(s * (n - 1) for a, (n, s) in enumerate(zip(x.lens, x.strides, strict=True)) if a in axes)
+    name, size = e.label("reverse"), x.shape.dtype.size
+
+    def install(program: Any, ident: Callable[[Buffer], int]) -> None:
+        source = ident(x.buffer), x.byte_offset + start * size
+        program.add_strided_copy(name, source, (ident(out.buffer), 0), size, x.lens, strides, out.strides)
+
+    e.step(name, [x.buffer], [out.buffer], install, bytes=2 * x.shape.elements() * size)
+    return out
+
+
+def lengths(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+    given = inputs[-1] if len(inputs) > 1 else None
+    if not isinstance(given, Shape) or given.dtype not in NUMBERS or not given.dtype.is_integer:
+        return No(f"lengths {given}")
+    return only(NUMBERS, 1)(op, inputs, modules)
+
+
+def _moved(e: Emitter, name: str, move: int, x: Value, counts: Value, out: Value, time: int, batch: int) -> None:
+    """Fill `out` with the steps of x, each sequence by its own length."""
+    if not out.shape.elements():
+        return
+    if not x.shape.elements():
+        raise Declined("there are no steps")
+    counts = as_indices(e, counts)
+    rest = [a for a in range(len(x.lens)) if a not in (time, batch)]
+    dims = [out.lens[time], out.lens[batch]]
+    places = box(dims, [0, x.strides[batch]], [0, counts.strides[0]], [out.strides[time], out.strides[batch]], [1, 0])
+    step = box([x.lens[a] for a in rest], [x.strides[a] for a in rest], [out.strides[a] for a in rest])
+    numbers = [move, x.lens[time], x.strides[time], int(counts.shape.dtype.size == 8), *places, *step]
+    loop, work = f"by_length_{x.shape.dtype.size}", prod(dims)
+    native_loop(e, name, loop, [x, counts, out], [out], numbers, work, grain_of(work, [out]))
+
+
+def _both(args: Sequence[Value | None]) -> tuple[Value, Value]:
+    x, counts = args
+    assert x is not None and counts is not None
+    return x, counts
+
+
+@offer(PLANS, ReverseSequence, when=lengths, name="native")
+def emit_reverse_sequence(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    x, counts = _both(args)
+    rank = len(x.lens)
+    out = e.allocate(x.shape.dtype, x.lens)
+    _moved(e, op.name, REVERSE, x, counts, out, normalize(op.time_axis, rank), normalize(op.batch_axis, rank))
+    return out
+
+
+@offer(PLANS, RnnVarSlShiftSequence, when=lengths, name="native")
+def emit_shift_sequence(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    x, counts = _both(args)
+    out = e.allocate(x.shape.dtype, x.lens)
+    _moved(e, op.name, TO_END, x, counts, out, 0, 1)
+    return out
+
+
+@offer(PLANS, RnnVarSlShiftOutput, when=lengths, name="native")
+def emit_shift_output(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    x, counts = _both(args)
+    out = e.allocate(x.shape.dtype, x.lens)
+    for way in range(x.lens[1]):
+        backward = op.direction == "reverse" or way == 1
+        _moved(e, op.name, TO_START if backward else KEEP, _way(x, way, 1), counts, _way(out, way, 1), 0, 2)
+    return out
+
+
+@offer(PLANS, RnnVarSlLastOutput, RnnLastHsOutput, when=lengths, name="native")
+def emit_last_output(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    x, counts = _both(args)
+    out = e.allocate(x.shape.dtype, [1, *x.lens[1:]])
+    for way in range(x.lens[1]):
+        source, target = _way(x, way, 1), _way(out, way, 1)
+        if op.direction == "reverse" or way == 1:
+            first = source.seen_as(0, Shape(x.shape.dtype, target.lens, x.strides))
+            if not x.shape.elements():
+                raise Declined("there are no steps")
+            e.copy_into(first, target)
+        else:
+            _moved(e, op.name, LAST, source, counts, target, 0, 2)
+    return out.seen_as(0, Shape(x.shape.dtype, x.lens[1:]))
+
+
+def _way(value: Value, index: int, axis: int) -> Value:
+    """One place of an axis, which stays with extent 1."""
+    lens = [1 if a == axis else n for a, n in enumerate(value.lens)]
+    return value.seen_as(index * value.strides[axis], Shape(value.shape.dtype, lens, value.strides))
+
+
+def caches(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+    start = inputs[2] if len(inputs) > 2 else None
+    if start is not None and start.dtype not in NUMBERS:
+        return No(f"write_indices {start}")
+    return only(NUMBERS, 2)(op, inputs, modules)
+
+
+@offer(PLANS, TensorScatter, when=caches, name="native")
+def emit_tensor_scatter(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    cache, update, start = (*args, *(None,) * (3 - len(args)))
+    assert cache is not None and update is not None
+    axis = normalize(op.axis, len(cache.lens))
+    starts = e.literal(np.zeros(cache.lens[0], INDEX)) if start is None else as_indices(e, start)
+    alone = e.current is not None and getattr(e.current.op, "of", None) == op
+    own = alone and e.may_overwrite(cache, cache.shape.dtype)
+    out = cache if own and cache.buffer not in (update.buffer, starts.buffer) else e.copy(cache)
+    if not update.shape.elements():
+        return out
+    rest = [a for a in range(len(cache.lens)) if a not in (0, axis)]
+    dims = [update.lens[0], update.lens[axis]]
+    places = box(dims, [out.strides[0], 0], [starts.strides[0], 0], [update.strides[0], update.strides[axis]], [0, 1])
+    slices = box([update.lens[a] for a in rest], [update.strides[a] for a in rest], [out.strides[a] for a in rest])
+    circular, wide = int(op.mode == "circular"), int(starts.shape.dtype.size == 8)
+    numbers = [out.lens[axis], out.strides[axis], circular, wide, *places, *slices]
+    loop, work = f"put_steps_{out.shape.dtype.size}", prod(dims)
+    native_loop(e, op.name, loop, [out, starts, update], [out], numbers, work, grain_of(work, [update]), updated=True)
+    return out
