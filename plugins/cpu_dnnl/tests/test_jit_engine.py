@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mgx_core import DeviceError
 from mgx_core.shape import Shape
 from mgx_cpu_dnnl.jit.code import Code, V, constant
 from mgx_cpu_dnnl.jit.engine import Engine
@@ -76,7 +77,7 @@ def test_unwritable_cache(tmp_path):
 def test_bad_ir_is_shown():
     engine = Engine(cache=None)
     function = engine.function("bad", lambda c: c.emit("%x = nonsense"))
-    with pytest.raises(RuntimeError, match="%x = nonsense"):
+    with pytest.raises(DeviceError, match="%x = nonsense"):
         function.address  # noqa: B018
 
 

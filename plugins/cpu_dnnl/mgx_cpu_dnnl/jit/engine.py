@@ -13,6 +13,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from mgx_core import DeviceError
 from mgx_core.settings import cache_directory
 
 from ..native_library import native
@@ -35,9 +36,12 @@ class Function:
 
     @property
     def address(self) -> int:
-        """Where its code is; compiles everything that waits."""
+        """Where its code is; compiles everything that waits.
+
+        Errors: DeviceError if it cannot be compiled or loaded; asked again, it is tried again.
+        """
         if not self._address:
-            self.engine.flush()
+            self.engine.make(self)
         return self._address
 
 
@@ -63,6 +67,7 @@ class Engine:
         self._functions: dict[str, Function] = {}
         self._loaded: list[Any] = []
         self._images: dict[int, tuple[str, bytes]] = {}
+        self._failed: dict[str, tuple[Function, str, str]] = {}  # with the text and the reason
         self._waiting: list[tuple[Function, str, bytes | None]] = []
         self._lock = threading.RLock()
         self.compiled = 0  # functions made by LLVM rather than read from the cache
@@ -132,19 +137,41 @@ class Engine:
         return "\n".join([body, *declared, f"attributes #0 = {{ {attributes} }}", ""])
 
     def flush(self) -> None:
-        """Compile and load everything that waits."""
+        """Compile and load everything that waits; what fails is kept for whoever asks for it."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
-            if not waiting:
-                return
-            images = []
+            functions, images = [], []
             for function, text, image in waiting:
                 if image is None:
-                    image = self._compile(text)
+                    try:
+                        image = self._compile(text)
+                    except (RuntimeError, MemoryError, OSError) as error:
+                        self._failed[function.symbol] = function, text, str(error) or type(error).__name__
+                        continue
                     self.compiled += 1
                     self._write(function.symbol, image)
+                functions.append((function, text))
                 images.append(image)
-            self._load([f for f, _, _ in waiting], images)
+            if not images:
+                return
+            try:
+                self._load([f for f, _ in functions], images)
+            except DeviceError as error:
+                for function, text in functions:
+                    self._failed[function.symbol] = function, text, error.message
+
+    def make(self, function: Function) -> None:
+        """Compile and load everything that waits, and a function that failed before.  Errors: DeviceError if it fails."""
+        with self._lock:
+            failed = self._failed.pop(function.symbol, None)
+            if failed is not None:
+                self._waiting.append((function, failed[1], None))
+            self.flush()
+            again = self._failed.get(function.symbol)
+            if again is not None:
+                if not again[1]:  # it came from the cache: the next who wants it makes it anew
+                    self._functions.pop(function.symbol, None)
+                raise DeviceError(f"a compiled loop cannot be made: {again[2]}")
 
     def _compile(self, text: str) -> bytes:
         return bytes(self._emitter.emit_object(self._parsed(text)))
