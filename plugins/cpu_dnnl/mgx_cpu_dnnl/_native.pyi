@@ -474,6 +474,9 @@ def set_recycling_limit(nbytes: int) -> None:
     """Freed memory kept for reuse at most (default 256 MiB)."""
 
 def recycled_bytes() -> int: ...
+def arena_pool_bytes() -> int:
+    """Memory that waits for the next run of any program."""
+
 
 # threads
 

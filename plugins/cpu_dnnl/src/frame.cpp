@@ -10,18 +10,13 @@ namespace py = pybind11;
 
 namespace mgx {
 
-Frame::Frame(const Program &program, char *external_arena)
+Frame::Frame(const Program &program)
     : program_(program)
-    , own_arena_(external_arena ? 0 : program.arena_bytes())
-    , scratch_(program.scratch_bytes())
-    , arena_(external_arena ? external_arena : own_arena_.data())
     , inputs_(program.input_count())
     , outputs_(program.output_count())
     , pointers_(program.steps().size())
     , full_(program.steps().size())
     , single_(program.steps().size()) {
-    own_arena_.touch();
-    scratch_.touch();
     for (size_t i = 0; i < program.steps().size(); ++i)
         program.steps()[i]->build(*this, i);
 }
@@ -39,7 +34,11 @@ void Frame::follow(Ref ref, Patch patch, void *&address) {
     const Value &value = program_.values()[static_cast<size_t>(ref.value)];
     address = nullptr;
     switch (value.kind) {
-        case Value::Kind::arena: address = arena_ + value.at + ref.offset; break;
+        case Value::Kind::arena:
+            patch.offset = value.at + ref.offset;
+            arena_.patches.push_back(patch);
+            if (arena_.address) address = static_cast<char *>(arena_.address) + patch.offset;
+            break;
         case Value::Kind::literal: address = value.address + ref.offset; break;
         case Value::Kind::input: inputs_[static_cast<size_t>(value.at)].patches.push_back(patch); break;
         case Value::Kind::output: outputs_[static_cast<size_t>(value.at)].patches.push_back(patch); break;
@@ -61,24 +60,33 @@ dnnl_memory_t Frame::memory(const_dnnl_memory_desc_t desc, Ref ref) {
 
 dnnl_memory_t Frame::scratchpad(const_dnnl_memory_desc_t desc) {
     dnnl_memory_t made = nullptr;
-    check(dnnl_memory_create(&made, desc, cpu_engine().get(), scratch_.data()), "scratchpad");
+    check(dnnl_memory_create(&made, desc, cpu_engine().get(), DNNL_MEMORY_NONE), "scratchpad");
     memories_.push_back(made);
+    scratch_.patches.push_back({nullptr, made, 0});
+    if (scratch_.address) check(dnnl_memory_set_data_handle(made, scratch_.address), "memory");
     return made;
 }
 
-void Frame::bind(std::vector<Bound> &list, const std::vector<void *> &addresses) {
-    for (size_t i = 0; i < list.size(); ++i) {
-        Bound &bound = list[i];
-        if (bound.address == addresses[i]) continue;
-        bound.address = addresses[i];
-        for (auto &patch : bound.patches) {
-            void *address = static_cast<char *>(addresses[i]) + patch.offset;
-            if (patch.slot)
-                *patch.slot = address;
-            else
-                check(dnnl_memory_set_data_handle(patch.memory, address), "memory");
-        }
+void Frame::bind(Bound &bound, void *address) {
+    if (bound.address == address) return;
+    bound.address = address;
+    for (auto &patch : bound.patches) {
+        void *at = static_cast<char *>(address) + patch.offset;
+        if (patch.slot)
+            *patch.slot = at;
+        else
+            check(dnnl_memory_set_data_handle(patch.memory, at), "memory");
     }
+}
+
+void Frame::bind(std::vector<Bound> &list, const std::vector<void *> &addresses) {
+    for (size_t i = 0; i < list.size(); ++i)
+        bind(list[i], addresses[i]);
+}
+
+void Frame::bind_memory(char *arena, char *scratch) {
+    bind(arena_, arena);
+    bind(scratch_, scratch);
 }
 
 void Frame::fail(int64_t code, int64_t value) {

@@ -33,24 +33,24 @@ struct Ref {
 
 class Program;
 
-// Memory of one run.  Built once and reused: only addresses of inputs and outputs change from run to run.
+// The addresses of one run, filled in for every step.  Built once and reused: what changes from run to run is put in again.
 class Frame {
 public:
-    Frame(const Program &program, char *external_arena);
+    explicit Frame(const Program &program);
     ~Frame();
     Frame(const Frame &) = delete;
     Frame &operator=(const Frame &) = delete;
 
     void bind_inputs(const std::vector<void *> &addresses) { bind(inputs_, addresses); }
     void bind_outputs(const std::vector<void *> &addresses) { bind(outputs_, addresses); }
+    void bind_memory(char *arena, char *scratch);
 
     // For steps while they are built: a slot that follows the value, and a oneDNN memory that does.
     void attach(void **slot, Ref ref);
     dnnl_memory_t memory(const_dnnl_memory_desc_t desc, Ref ref);
     dnnl_memory_t scratchpad(const_dnnl_memory_desc_t desc);
 
-    char *scratch() const { return scratch_.data(); }
-    size_t scratch_bytes() const { return scratch_.size(); }
+    char *scratch() const { return static_cast<char *>(scratch_.address); }
     void **pointers(size_t step) { return pointers_[step].data(); }
     std::vector<dnnl_exec_arg_t> &args(size_t step, bool single) { return single ? single_[step] : full_[step]; }
     bool has_single = false;
@@ -74,13 +74,13 @@ private:
         std::vector<Patch> patches;
     };
 
-    void bind(std::vector<Bound> &list, const std::vector<void *> &addresses);
+    static void bind(Bound &bound, void *address);
+    static void bind(std::vector<Bound> &list, const std::vector<void *> &addresses);
     void follow(Ref ref, Patch patch, void *&address);
 
     const Program &program_;
-    AlignedBuffer own_arena_;
-    AlignedBuffer scratch_;
-    char *arena_;
+    Bound arena_;
+    Bound scratch_;
     std::vector<Bound> inputs_;
     std::vector<Bound> outputs_;
     std::vector<std::vector<void *>> pointers_;

@@ -12,6 +12,7 @@
 
 #include <pybind11/stl.h>
 
+#include "arena.h"
 #include "primitive.h"
 
 namespace py = pybind11;
@@ -210,6 +211,7 @@ void bind_memory(py::module_ &module) {
             py::call_guard<py::gil_scoped_release>());
     module.def("set_recycling_limit", &set_recycling_limit, py::arg("nbytes"));
     module.def("recycled_bytes", &recycled_bytes);
+    module.def("arena_pool_bytes", &arena_pool_bytes);
 }
 
 } // namespace mgx

@@ -5,6 +5,7 @@
 
 #include <pybind11/stl.h>
 
+#include "arena.h"
 #include "errors.h"
 #include "threads.h"
 
@@ -12,23 +13,27 @@ namespace py = pybind11;
 
 namespace mgx {
 
-// A frame of the program's free list for the time of a run.
+// A frame of the program's free list and memory from the process's pool for the time of a run.
 class Program::Lease {
 public:
-    Lease(Program &program, char *external) : program_(program), external_(external != nullptr) {
-        if (!external_) {
+    Lease(Program &program, char *external)
+        : program_(program), loan_((external ? 0 : program.scratch_offset()) + program.scratch_bytes()) {
+        {
             std::lock_guard<std::mutex> lock(program_.frames_mutex_);
             if (!program_.free_.empty()) {
                 frame_ = std::move(program_.free_.back());
                 program_.free_.pop_back();
             }
         }
-        if (!frame_) frame_ = std::make_unique<Frame>(program_, external);
+        if (!frame_) frame_ = std::make_unique<Frame>(program_);
+        if (external)
+            frame_->bind_memory(external, loan_.data());
+        else
+            frame_->bind_memory(loan_.data(), loan_.data() + program.scratch_offset());
     }
     ~Lease() {
-        if (external_) return;
         std::lock_guard<std::mutex> lock(program_.frames_mutex_);
-        if (frame_->scratch_bytes() >= program_.scratch_bytes_) program_.free_.push_back(std::move(frame_));
+        program_.free_.push_back(std::move(frame_));
     }
     Lease(const Lease &) = delete;
     Lease &operator=(const Lease &) = delete;
@@ -36,7 +41,7 @@ public:
 
 private:
     Program &program_;
-    bool external_;
+    ArenaLoan loan_;
     std::unique_ptr<Frame> frame_;
 };
 
@@ -93,13 +98,16 @@ void Program::add_result(int id) {
     results_.push_back(id);
 }
 
+Program::~Program() { forget_arena(borrowed_); }
+
 void Program::compute_scratch() {
     size_t bytes = 0;
     for (auto &step : steps_)
         bytes = std::max(bytes, step->scratch_bytes(most_threads_));
     std::lock_guard<std::mutex> frames(frames_mutex_);
-    if (bytes > scratch_bytes_) free_.clear(); // frames made so far are too small
     scratch_bytes_ = bytes;
+    forget_arena(borrowed_);
+    need_arena(borrowed_ = scratch_offset() + bytes);
 }
 
 void Program::finish(bool touch) {
@@ -114,7 +122,7 @@ void Program::finish(bool touch) {
     py::gil_scoped_release nogil;
     side_by_side(steps_.size(), [this](size_t i) { steps_[i]->prepare(); });
     if (!touch) return;
-    auto frame = std::make_unique<Frame>(*this, nullptr);
+    Lease lease(*this, nullptr);
     for (auto &spec : outputs_) { // so that the first results have their pages, too
         auto bytes = static_cast<size_t>(std::max<int64_t>(spec.bytes, 1));
         auto *block = static_cast<char *>(recycled_allocate(bytes));
@@ -123,8 +131,6 @@ void Program::finish(bool touch) {
             *const_cast<volatile char *>(block + at) = 0;
         recycled_free(block);
     }
-    std::lock_guard<std::mutex> lock(frames_mutex_);
-    free_.push_back(std::move(frame));
 }
 
 // Have every primitive planned for one thread, too.  False if one of them cannot be.

@@ -16,6 +16,7 @@ namespace mgx {
 class Program {
 public:
     explicit Program(std::string name, int64_t arena_bytes);
+    ~Program();
 
     // building
     int add_value(Value value);
@@ -29,6 +30,7 @@ public:
     // looking
     size_t arena_bytes() const { return static_cast<size_t>(arena_bytes_); }
     size_t scratch_bytes() const { return scratch_bytes_; }
+    size_t scratch_offset() const { return (arena_bytes() + alignment - 1) / alignment * alignment; } // behind the arena
     size_t input_count() const { return inputs_.size(); }
     size_t output_count() const { return outputs_.size(); }
     const std::vector<Value> &values() const { return values_; }
@@ -66,6 +68,7 @@ private:
     std::string name_;
     int64_t arena_bytes_;
     std::atomic<size_t> scratch_bytes_ {0};
+    size_t borrowed_ = 0; // at most, in a run
     int planned_threads_ = 1; // by the primitives
     int most_threads_ = 1; // that scratch memory is there for
     bool finished_ = false;

@@ -57,6 +57,20 @@ def test_primitives_in_a_row_and_their_times() -> None:
     assert len(times) == 2 and all(t > 1000 for t in times)
 
 
+def test_programs_share_memory_for_their_runs() -> None:
+    gc.collect()
+    before = n.arena_pool_bytes()
+    programs = [mlp(width, 512) for width in (256, 512, 1024, 512, 256)]
+    for program, x, expected in [*programs, *reversed(programs)]:
+        (y,) = program.run_arrays([x])
+        np.testing.assert_allclose(y, expected, rtol=1e-3, atol=1e-3)
+    most = max(p.arena_bytes + p.scratch_bytes + 64 for p, _, _ in programs)
+    assert n.arena_pool_bytes() <= max(before, most)
+    del program, programs
+    gc.collect()
+    assert n.arena_pool_bytes() <= before
+
+
 def test_results_own_their_memory_and_give_it_back() -> None:
     program, x, _ = mlp()
     (first,) = program.run_arrays([x])

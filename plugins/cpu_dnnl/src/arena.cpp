@@ -1,0 +1,76 @@
+#include "arena.h"
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+#include <vector>
+
+namespace mgx {
+
+namespace {
+
+class Pool {
+public:
+    std::unique_ptr<AlignedBuffer> take(size_t bytes) {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            auto fits = std::find_if(free_.rbegin(), free_.rend(), [&](auto &block) { return block->size() >= bytes; });
+            if (fits != free_.rend()) {
+                auto block = std::move(*fits);
+                free_.erase(std::next(fits).base());
+                return block;
+            }
+            if (!free_.empty()) free_.pop_back(); // too small for this and likely for what comes
+        }
+        auto block = std::make_unique<AlignedBuffer>(bytes);
+        block->touch();
+        return block;
+    }
+
+    void give(std::unique_ptr<AlignedBuffer> block) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (!needs_.empty() && block->size() <= *needs_.rbegin()) free_.push_back(std::move(block));
+    }
+
+    void need(size_t bytes) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        needs_.insert(bytes);
+    }
+
+    void forget(size_t bytes) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        auto found = needs_.find(bytes);
+        if (found != needs_.end()) needs_.erase(found);
+        size_t most = needs_.empty() ? 0 : *needs_.rbegin();
+        free_.erase(std::remove_if(free_.begin(), free_.end(), [&](auto &block) { return block->size() > most; }), free_.end());
+    }
+
+    size_t bytes() {
+        std::lock_guard<std::mutex> lock(mutex_);
+        size_t sum = 0;
+        for (auto &block : free_)
+            sum += block->size();
+        return sum;
+    }
+
+private:
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<AlignedBuffer>> free_; // the one used last at the end: its pages are warm
+    std::multiset<size_t> needs_;
+};
+
+Pool &pool() {
+    static auto *made = new Pool(); // programs may outlive statics
+    return *made;
+}
+
+} // namespace
+
+ArenaLoan::ArenaLoan(size_t bytes) : block_(pool().take(bytes)) {}
+ArenaLoan::~ArenaLoan() { pool().give(std::move(block_)); }
+
+void need_arena(size_t bytes) { pool().need(bytes); }
+void forget_arena(size_t bytes) { pool().forget(bytes); }
+size_t arena_pool_bytes() { return pool().bytes(); }
+
+} // namespace mgx
