@@ -1,8 +1,8 @@
 // The one-dimensional transforms of Winograd's minimal filtering, from the points that they interpolate through.
 //
 // M outputs of a filter of R taps come from N = M + R - 1 products: one for each of the points 0, +a, -a, +b, -b, .., and
-// infinity.  Opposite points share their even and odd parts, which halves the work.  The points are those that gave the
-// smallest rounding error in float32 among simple fractions (an eighth of a unit and the like).
+// infinity.  Opposite points share their even and odd parts, which halves the work.  The points are near those with
+// the smallest rounding errors, which lie with their inverses.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ constexpr std::array<double, 1> points<4>() { return {1.0}; }
 template <>
 constexpr std::array<double, 2> points<6>() { return {0.625, 1.5}; }
 template <>
-constexpr std::array<double, 4> points<10>() { return {1.0 / 3.0, 0.875, 1.125, 3.0}; }
+constexpr std::array<double, 4> points<10>() { return {0.4, 0.8, 1.25, 2.5}; }
 
 // Coefficients of the product of (z - p^2) over all points but one (none left out for -1), lowest power first.
 template <int N>

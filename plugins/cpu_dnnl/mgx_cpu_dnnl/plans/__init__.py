@@ -24,12 +24,14 @@ from . import (
     selecting,
     sequences,
     views,
+    winograd,
 )
 
 __all__ = ["PLANS"]
 
 PLANS: Kernels = (
     views.PLANS
+    + winograd.PLANS
     + convolution.PLANS
     + deconvolution.PLANS
     + products.PLANS

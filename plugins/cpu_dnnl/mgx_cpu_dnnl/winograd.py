@@ -1,0 +1,175 @@
+"""Winograd's minimal filtering: which tile a convolution takes, if any, how its work is cut, and its packed filters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from mgx_core.argument import Array
+
+from .native_library import native
+
+__all__ = ["Cut", "Filters", "Problem", "Tile", "best_tile", "cut", "filters", "tiles_for"]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Outputs and taps of a tile, down and across; outputs + taps - 1 points an axis, one product each."""
+
+    down: int
+    taps_down: int
+    across: int
+    taps_across: int
+
+    @property
+    def points(self) -> int:
+        return (self.down + self.taps_down - 1) * (self.across + self.taps_across - 1)
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int]:
+        return self.down, self.taps_down, self.across, self.taps_across
+
+
+# Larger tiles save more products, but their rounding errors grow with the points an axis: these stay within a few units of a
+# direct sum's.
+TILES: Final = (
+    Tile(4, 3, 4, 3),
+    Tile(2, 3, 2, 3),
+    Tile(2, 5, 2, 5),
+    Tile(1, 1, 4, 3),
+    Tile(4, 3, 1, 1),
+    Tile(1, 1, 4, 7),
+    Tile(4, 7, 1, 1),
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A convolution of stride 1: images [n, c, ..] -> [n, o, height, width]."""
+
+    images: int
+    channels: int
+    out_channels: int
+    height: int
+    width: int
+    taps_down: int
+    taps_across: int
+
+    def tiles(self, tile: Tile) -> int:
+        return self.images * ceil(self.height / tile.down) * ceil(self.width / tile.across)
+
+
+def tiles_for(taps_down: int, taps_across: int) -> list[Tile]:
+    """The tiles for a filter."""
+    return [t for t in TILES if (t.taps_down, t.taps_across) == (taps_down, taps_across)]
+
+
+# Costs in the time of one multiply-add of vectors.  A value that passes through a transform is loaded, stored and takes part
+# in about two sums an axis; a weight is read from memory at each run, for which no sum waits but the memory itself.
+TRANSFORM: Final = 8.0
+WEIGHT: Final = 1.5
+GAIN: Final = 0.9  # of the direct convolution's cost: what is not modelled must not make it slower
+
+
+def direct_cost(p: Problem, lanes: int) -> float:
+    """Of summing all taps."""
+    taps = p.taps_down * p.taps_across
+    sums = p.images * p.height * p.width * taps * p.channels * ceil(p.out_channels / lanes)
+    return sums + WEIGHT * taps * p.channels * p.out_channels
+
+
+def tile_cost(p: Problem, tile: Tile, lanes: int) -> float:
+    """Of the products at the points, the transforms before and after them, and the larger weights."""
+    inputs, outputs = ceil(p.channels / lanes), ceil(p.out_channels / lanes)
+    each = p.channels * outputs + TRANSFORM * (inputs + outputs)
+    return tile.points * (p.tiles(tile) * each + WEIGHT * p.channels * p.out_channels)
+
+
+def best_tile(p: Problem, lanes: int) -> Tile | None:
+    """The cheapest tile; None where the direct convolution is about as cheap."""
+    tiles = tiles_for(p.taps_down, p.taps_across)
+    if not tiles:
+        return None
+    best = min(tiles, key=lambda t: tile_cost(p, t, lanes))
+    return best if tile_cost(p, best, lanes) < GAIN * direct_cost(p, lanes) else None
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How the work is divided.
+
+    block: tiles that are done together; span: output channels that are done together; apart: whether all transforms come
+    first, and the spans are shared out to the threads, because there are few tiles.
+    """
+
+    block: int
+    span: int
+    apart: bool
+
+    def values_bytes(self, p: Problem, lanes: int) -> int:
+        """Of a block's values at one point."""
+        return _step(self.block * _up(p.channels, lanes))
+
+    def products_bytes(self) -> int:
+        return _step(self.block * self.span)
+
+
+BLOCK: Final = 24  # tiles: enough that each weight is used often while it is near, few enough that a block stays near
+SPAN: Final = 128  # output channels, for the same reason
+
+
+def cut(p: Problem, tile: Tile, lanes: int, threads: int) -> Cut:
+    """Blocks of tiles of equal size, as many for each thread; spans of channels instead where there are few tiles."""
+    tiles, panel = p.tiles(tile), 2 * lanes
+    if tiles >= threads * lanes // 2:
+        blocks = threads * ceil(tiles / (threads * BLOCK))
+        return Cut(ceil(tiles / blocks), min(_up(p.out_channels, panel), SPAN), False)
+    blocks = ceil(tiles / BLOCK)
+    panels = ceil(p.out_channels / panel)
+    spans = min(panels, ceil(threads * ceil(panels * panel / (threads * SPAN)) / blocks))
+    return Cut(ceil(tiles / blocks), panel * ceil(panels / spans), True)
+
+
+def _up(n: int, to: int) -> int:
+    return -(-n // to) * to
+
+
+def _step(floats: int) -> int:
+    """Bytes from one point to the next, as the loops have them: a cache line between."""
+    return 4 * (_up(floats, 16) + 16)
+
+
+class Filters:
+    """A convolution's weights at the points; keeps the originals alive, so that their address names them."""
+
+    __slots__ = ("__weakref__", "array", "source")
+
+    def __init__(self, source: Array, tile: Tile, lanes: int) -> None:
+        """source: float32 [outputs, channels, down, across], strided as it may be."""
+        self.source = source
+        outputs, channels = source.shape[:2]
+        panel = 2 * lanes
+        size = tile.points * _up(outputs, panel) * channels
+        room = np.empty(size + 16, np.float32)
+        skipped = -room.ctypes.data % 64 // 4  # a line of the cache is one row of a panel, or half of one
+        self.array: Array = room[skipped : skipped + size]
+        strides = [s // 4 for s in source.strides]
+        address = source.__array_interface__["data"][0]
+        native().winograd_pack(tile.numbers, address, strides, outputs, channels, self.array.ctypes.data)
+
+
+_shared: WeakValueDictionary[Any, Filters] = WeakValueDictionary()
+
+
+def filters(source: Array, tile: Tile, lanes: int) -> Filters:
+    """The packed weights, shared by all programs of the process."""
+    key: Sequence[Any] = (source.__array_interface__["data"][0], source.shape, source.strides, tile)
+    found = _shared.get(key)
+    if found is None:
+        found = _shared[key] = Filters(source, tile, lanes)
+    return found

@@ -1,0 +1,216 @@
+"""Winograd convolutions against sums in float64, within bounds that follow from the transforms and the number of terms."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.lib.stride_tricks import sliding_window_view
+
+import mgx_core as mgx
+from mgx_cpu_dnnl import winograd
+from mgx_cpu_dnnl.target import CpuTarget
+from mgx_cpu_dnnl.winograd import Cut, Problem, Tile, best_tile, cut
+
+rng = np.random.default_rng(5)
+POINTS = {1: [], 4: [1.0], 6: [5 / 8, 3 / 2], 10: [0.4, 0.8, 1.25, 2.5]}
+GROWTH = {1: 1, 4: 2, 6: 4, 10: 10}  # of rounding errors against those of direct sums, by the points of an axis
+
+
+def matrices(outputs: int, taps: int) -> tuple[Any, Any, Any]:
+    """Of outputs, taps and inputs: y = (a [g . t] b x) with the products at the points between."""
+    n = outputs + taps - 1
+    if n == 1:
+        return np.ones((1, 1)), np.ones((1, 1)), np.ones((1, 1))
+    points = [0.0] + [sign * p for p in POINTS[n] for sign in (1, -1)]
+    back, forth, inputs = np.zeros((outputs, n)), np.zeros((n, taps)), np.zeros((n, n))
+    for k, p in enumerate(points):
+        others = [q for q in points if q != p]
+        back[:, k] = [p**i for i in range(outputs)]
+        forth[k] = [p**j / np.prod([p - q for q in others]) for j in range(taps)]
+        inputs[k, : n - 1] = np.poly(others)[::-1]
+    back[-1, -1] = forth[-1, -1] = 1
+    inputs[-1] = np.poly(points)[::-1]
+    return back, forth, inputs
+
+
+def bound(tile: Tile, x: Any, w: Any) -> float:
+    """Of the rounding error of any output: what each stage can add, as if all signs were the same."""
+    down, across = matrices(tile.down, tile.taps_down), matrices(tile.across, tile.taps_across)
+    values = np.abs(down[2]).sum(1).max() * np.abs(across[2]).sum(1).max() * np.abs(x).max()
+    factors = np.einsum("ia,ocab,jb->ocij", np.abs(down[1]), np.abs(w), np.abs(across[1])).sum(1).max((0, 1, 2))
+    sums = np.abs(down[0]).sum(1).max() * np.abs(across[0]).sum(1).max()
+    terms = w.shape[1] + 4 * tile.points**0.5 + 8
+    return float(terms * 2.0**-24 * values * factors * sums)
+
+
+def direct(x: Any, w: Any, padding: list[int], dtype: Any) -> Any:
+    top, left, bottom, right = padding
+    padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right))).astype(dtype)
+    windows = sliding_window_view(padded, w.shape[2:], (2, 3))
+    return np.einsum("nchwab,ocab->nohw", windows, w.astype(dtype), optimize=dtype is np.float64)
+
+
+def compiled(x: Any, w: Any, padding: list[int], after: Any = None, **options: Any) -> tuple[Any, list[str]]:
+    program = mgx.Program()
+    m = program.get_main_module()
+    given = m.add_parameter("x", mgx.shape(type="float32", lens=list(x.shape)))
+    y = m.add(mgx.op("convolution", padding=padding), given, m.add_literal(w))
+    m.add_return([y if after is None else after(m, y)])
+    program.compile(CpuTarget(), **options)
+    (found,) = program.run({"x": x})
+    steps = program.executable.instances()[0].runner.emitter.steps
+    return found.to_numpy(), [s.name for s in steps if "conv" in s.name]
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Takes a tile for its filter whatever it costs."""
+
+    def force(tile: Tile) -> None:
+        monkeypatch.setattr(winograd, "TILES", (tile,))
+        monkeypatch.setattr(winograd, "GAIN", float("inf"))
+
+    return force
+
+
+SHAPES = [
+    ((1, 8, 12, 12), 16, "same"),
+    ((1, 3, 9, 17), 5, "same"),
+    ((2, 37, 13, 11), 45, "same"),
+    ((3, 16, 8, 31), 33, "none"),
+    ((1, 130, 7, 9), 131, "odd"),
+    ((5, 24, 1, 1), 8, "same"),
+    ((1, 64, 41, 40), 64, "same"),
+]
+
+
+@pytest.mark.parametrize("tile", winograd.TILES, ids=lambda t: "x".join(map(str, t.numbers)))
+@pytest.mark.parametrize(("dims", "outputs", "around"), SHAPES)
+def test_values(only: Any, tile: Tile, dims: tuple[int, ...], outputs: int, around: str) -> None:
+    down, across = tile.taps_down, tile.taps_across
+    padding = {
+        "same": [down // 2, across // 2] * 2,
+        "none": [0] * 4,
+        "odd": [down - 1, across // 2, 0, across - 1],
+    }[around]
+    only(tile)
+    x = rng.standard_normal(dims).astype(np.float32)
+    w = (rng.standard_normal((outputs, dims[1], down, across))).astype(np.float32)
+    found, steps = compiled(x, w, padding)
+    assert any(s.startswith(f"conv winograd {tile.down}x{tile.across}") for s in steps), steps
+    wanted = direct(x, w, padding, np.float64)
+    assert found.shape == wanted.shape
+    assert np.abs(found - wanted).max() <= bound(tile, x, w)
+
+
+@pytest.mark.parametrize("tile", winograd.TILES, ids=lambda t: "x".join(map(str, t.numbers)))
+def test_errors_are_near_those_of_direct_sums(only: Any, tile: Tile) -> None:
+    only(tile)
+    x = np.maximum(rng.standard_normal((1, 48, 28, 28)), 0).astype(np.float32)
+    w = (rng.standard_normal((16, 48, tile.taps_down, tile.taps_across))).astype(np.float32)
+    padding = [tile.taps_down // 2, tile.taps_across // 2] * 2
+    found, _ = compiled(x, w, padding)
+    wanted = direct(x, w, padding, np.float64)
+    errors = [float(np.sqrt(np.mean((y - wanted) ** 2))) for y in (found, direct(x, w, padding, np.float32))]
+    points = max(tile.down + tile.taps_down, tile.across + tile.taps_across) - 1
+    assert errors[0] <= GROWTH[points] * errors[1]
+
+
+def broadcast(m: mgx.Module, value: Any, like: mgx.Instruction) -> mgx.Instruction:
+    return m.add(mgx.op("multibroadcast", out_lens=like.shape.lens()), m.add_literal(value.astype(np.float32)))
+
+
+AFTER = {
+    "relu": (lambda m, y: m.add(mgx.op("relu"), y), lambda y: np.maximum(y, 0)),
+    "leaky_relu": (lambda m, y: m.add(mgx.op("leaky_relu", alpha=0.25), y), lambda y: np.where(y < 0, y / 4, y)),
+    "swish": (lambda m, y: m.add(mgx.op("mul"), y, m.add(mgx.op("sigmoid"), y)), lambda y: y / (1 + np.exp(-y))),
+    "tanh": (lambda m, y: m.add(mgx.op("tanh"), y), np.tanh),
+    "hard_swish": (lambda m, y: m.add(mgx.op("hard_swish"), y), lambda y: y * np.clip(y / 6 + 0.5, 0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", AFTER)
+def test_what_follows_is_done_in_the_same_step(only: Any, name: str) -> None:
+    """A bias, an activation, a factor, a residual: twelve by ten outputs, so that tiles hang over; a part of a vector."""
+    only(winograd.TILES[0])
+    emit, meaning = AFTER[name]
+    x = rng.standard_normal((2, 21, 12, 10)).astype(np.float32)
+    first, w = (rng.standard_normal((21, 21, n, n)).astype(np.float32) * 0.1 for n in (1, 3))
+    bias, factor = rng.standard_normal((2, 21, 1, 1))
+    program = mgx.Program()
+    m = program.get_main_module()
+    given = m.add_parameter("x", mgx.shape(type="float32", lens=list(x.shape)))
+    before = m.add(mgx.op("convolution", padding=[0, 0, 0, 0]), given, m.add_literal(first))
+    y = m.add(mgx.op("convolution", padding=[1, 1, 1, 1]), before, m.add_literal(w))
+    y = emit(m, m.add(mgx.op("add"), y, broadcast(m, bias, y)))
+    y = m.add(mgx.op("add"), m.add(mgx.op("mul"), y, broadcast(m, factor, y)), before)
+    m.add_return([y])
+    program.compile(CpuTarget())
+    (found,) = program.run({"x": x})
+    middle = direct(x, first, [0] * 4, np.float64)
+    wanted = meaning(direct(middle, w, [1] * 4, np.float64) + bias) * factor + middle
+    np.testing.assert_allclose(found.to_numpy(), wanted, rtol=1e-5, atol=2e-5)
+    steps = [s.name for s in program.executable.instances()[0].runner.emitter.steps]
+    assert sum("winograd" in s for s in steps) >= 1, steps
+    assert not any(s.startswith("loop") for s in steps), steps
+
+
+def test_lines_are_planes_of_one_row(only: Any) -> None:
+    only(Tile(1, 1, 4, 3))
+    program = mgx.Program()
+    m = program.get_main_module()
+    x, w = (rng.standard_normal(lens).astype(np.float32) for lens in ((2, 16, 50), (24, 16, 3)))
+    given = m.add_parameter("x", mgx.shape(type="float32", lens=[2, 16, 50]))
+    m.add_return([m.add(mgx.op("convolution", padding=[1, 1], stride=[1], dilation=[1]), given, m.add_literal(w))])
+    program.compile(CpuTarget())
+    (found,) = program.run({"x": x})
+    wanted = direct(x[:, :, None], w[:, :, None], [0, 1, 0, 1], np.float64)[:, :, 0]
+    assert any("winograd" in s.name for s in program.executable.instances()[0].runner.emitter.steps)
+    assert np.abs(found.to_numpy() - wanted).max() <= bound(Tile(1, 1, 4, 3), x, w[:, :, None])
+
+
+def test_exact_sums_are_direct() -> None:
+    x = rng.standard_normal((1, 64, 56, 56)).astype(np.float32)
+    w = rng.standard_normal((64, 64, 3, 3)).astype(np.float32)
+    for fast, expected in ((True, True), (False, False)):
+        _, steps = compiled(x, w, [1] * 4, fast_math=fast)
+        assert any("winograd" in s for s in steps) == expected
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    x = rng.standard_normal((1, 64, 30, 30)).astype(np.float32)
+    w = rng.standard_normal((64, 64, 3, 3)).astype(np.float32)
+    one, two = (compiled(x, w, [1] * 4, threads=n)[0] for n in (1, 2))
+    np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("lanes", [8, 16])
+def test_choice_of_tiles(lanes: int) -> None:
+    def chosen(*numbers: int) -> Tile | None:
+        return best_tile(Problem(*numbers), lanes)
+
+    assert chosen(1, 64, 64, 56, 56, 3, 3) == Tile(4, 3, 4, 3)
+    assert chosen(1, 128, 128, 28, 28, 3, 3) == Tile(4, 3, 4, 3)
+    assert chosen(1, 3, 64, 224, 224, 3, 3) is None  # transforms of the outputs for three channels only
+    assert chosen(1, 512, 512, 2, 2, 3, 3) is None  # reading the weights is all the work
+    assert chosen(1, 64, 64, 56, 56, 4, 4) is None  # no transforms
+    small, large = chosen(1, 256, 256, 14, 14, 3, 3), chosen(32, 256, 256, 14, 14, 3, 3)
+    assert large == Tile(4, 3, 4, 3)
+    assert small is not None
+
+
+@pytest.mark.parametrize(("threads", "lanes"), list(product([1, 2, 7, 64], [8, 16])))
+@pytest.mark.parametrize("extent", [1, 4, 7, 14, 57, 160])
+def test_work_is_cut_without_rest(threads: int, lanes: int, extent: int) -> None:
+    p, tile = Problem(1, 40, 200, extent, extent, 3, 3), winograd.TILES[0]
+    tiles = p.tiles(tile)
+    work: Cut = cut(p, tile, lanes, threads)
+    assert work.span % (2 * lanes) == 0
+    assert 1 <= work.block <= tiles
+    blocks = -(-tiles // work.block)
+    if not work.apart:
+        assert blocks >= min(threads, tiles) * 3 // 4  # nobody is idle for long
+    assert work.apart == (tiles < threads * lanes // 2)
