@@ -30,7 +30,7 @@ class Shape:
     Errors: ShapeError for unknown types, negative or absurd extents, strides of another rank.
     """
 
-    __slots__ = ("_dims", "_hash", "_strides", "dtype")
+    __slots__ = ("_count", "_dims", "_hash", "_lens", "_steps", "_strides", "dtype")
 
     # where MIGraphX's users look for them
     type_t: ClassVar = dt.TYPE_T
@@ -39,6 +39,9 @@ class Shape:
     dtype: DType
     _dims: tuple[Dim, ...] | None
     _strides: tuple[int, ...] | None
+    _lens: tuple[int, ...] | None  # the extents if all are ints
+    _steps: tuple[int, ...] | None  # the strides once asked for
+    _count: int  # of elements once asked for, -1 before
 
     def __init__(
         self,
@@ -54,8 +57,12 @@ class Shape:
             lens = ranges
         if lens is not None and not isinstance(lens, Iterable):
             raise ShapeError(f"lens must be a list of extents, got {lens!r}")
-        dims = tuple(d if isinstance(d, Sym) else _extent(d, i) for i, d in enumerate((1,) if lens is None else lens))
-        self._set(dt.of(type), dims, None)
+        dims = tuple((1,) if lens is None else lens)
+        for d in dims:
+            if d.__class__ is not int or d < 0:
+                dims = tuple(d if isinstance(d, Sym) else _extent(d, i) for i, d in enumerate(dims))
+                break
+        self._set(type if type.__class__ is DType else dt.of(type), dims, None)
         if permutation is not None:
             if sorted(permutation) != list(range(len(dims))):
                 raise ShapeError(f"permutation {tuple(permutation)} does not order the {len(dims)} axes")
@@ -68,9 +75,9 @@ class Shape:
                 raise ShapeError(f"strides must be ints, got {strides!r}") from None
             if len(steps) != len(dims):
                 raise ShapeError(f"{len(steps)} strides given for {len(dims)} extents")
-            if self.dynamic() or steps != row_major(self.lens()):
-                self._strides = steps
-        if not self.dynamic() and self.elements() * self.dtype.size > MAX_BYTES:
+            if self._lens is None or steps != row_major(self._lens):
+                self._strides = self._steps = steps
+        if self._lens is not None and self.elements() * self.dtype.size > MAX_BYTES:
             raise ShapeError(f"{self} would take {self.elements() * self.dtype.size} bytes, more than any tensor may")
 
     def _set(self, dtype: DType, dims: tuple[Dim, ...] | None, strides: tuple[int, ...] | None) -> None:
@@ -78,7 +85,9 @@ class Shape:
             raise ShapeError(f"a tensor has at most {MAX_RANK} axes, got {len(dims)}")
         self.dtype = dtype
         self._dims = dims
-        self._strides = strides
+        self._strides = self._steps = strides
+        self._lens = None if dims is None or any(isinstance(d, Sym) for d in dims) else dims  # type: ignore[assignment]
+        self._count = -1
         self._hash = hash((dtype, dims, strides))
 
     @classmethod
@@ -117,13 +126,15 @@ class Shape:
 
     def lens(self) -> list[int]:
         """Extents as ints.  Errors: ShapeError if one is symbolic."""
-        if self.dynamic():
+        if self._lens is None:
             raise ShapeError(f"{self} has no fixed extents; see dyn_dims()")
-        return [d for d in self.dims if isinstance(d, int)]
+        return list(self._lens)
 
     def strides(self) -> list[int]:
         """Steps in elements from one index to the next along each axis.  Errors: ShapeError for symbolic extents."""
-        return list(self._strides) if self._strides is not None else list(row_major(self.lens()))
+        if self._steps is None:
+            self._steps = row_major(self.lens())
+        return list(self._steps)
 
     def type(self) -> DType:
         return self.dtype
@@ -148,7 +159,9 @@ class Shape:
 
     def elements(self) -> int:
         """Number of elements; for symbolic extents the largest."""
-        return math.prod(bounds(d)[1] for d in self.dims)
+        if self._count < 0:
+            self._count = math.prod(self._lens or (bounds(d)[1] for d in self.dims))
+        return self._count
 
     def sym_elements(self) -> Dim:
         """Number of elements as an extent."""
@@ -167,7 +180,7 @@ class Shape:
 
     def dynamic(self) -> bool:
         """Whether an extent, or the rank, is not a fixed number."""
-        return self._dims is None or any(isinstance(d, Sym) for d in self._dims)
+        return self._lens is None
 
     def standard(self) -> bool:
         """Row-major without gaps."""
