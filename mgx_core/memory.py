@@ -120,10 +120,14 @@ def fits_in_memory(plan: MemoryPlan, module: Module) -> None:
     if needed > there:
         raise DeviceError(f"the program needs {needed} bytes for its values at once; this machine has {there}")
     allowed = room()
+    fitting: set[int] = set()  # shapes are shared by many instructions
     for inner in nested(module):
         for ins in inner:  # views as well: whoever reads one goes through all of its elements
+            if id(ins.result) in fitting or ins.is_return:
+                continue
+            fitting.add(id(ins.result))
             size = static_bytes(ins.result)
-            if size is not None and size > allowed and not ins.is_return:
+            if size is not None and size > allowed:
                 raise DeviceError(
                     f"{ins!r} would take {size} bytes; {allowed} are allowed (compile option limit_bytes)"
                 )
