@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from .collection import collection_paused
 from .errors import ParameterError
 from .executable import Executable
 from .extensions import passes_of
@@ -131,6 +132,7 @@ def compile_module(
     wrong = misplaced(module)
     if wrong is not None:
         raise ParameterError(wrong)
-    copy = module.clone()
-    pipeline = optimize_module(copy, options, target, context)
-    return Executable(copy, target, context, options, output_names or (), pipeline.records)
+    with collection_paused():
+        copy = module.clone()
+        pipeline = optimize_module(copy, options, target, context)
+        return Executable(copy, target, context, options, output_names or (), pipeline.records)

@@ -10,15 +10,18 @@ import importlib
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pluggy
 
 from .errors import PluginError, UnsupportedError
-from .kernel import Kernels
-from .operation import OpSet
-from .pipeline import Pass
+from .installed import entries
 from .settings import setting
+
+if TYPE_CHECKING:
+    from .kernel import Kernels
+    from .operation import OpSet
+    from .pipeline import Pass
 
 __all__ = ["GROUP", "INTERFACE", "Lazy", "PluginRecord", "Plugins", "hookimpl", "hookspec", "manager"]
 
@@ -137,16 +140,12 @@ class Plugins:
             self._discover()
 
     def _discover(self) -> None:
-        from importlib.metadata import entry_points
-
         chosen = setting("MGX_PLUGINS")
         names = {n.strip() for n in chosen.split(",") if n.strip()}
         denied = {n[1:] for n in names if n.startswith("-")}
         allowed = names - {"-" + n for n in denied}
-        for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name):
-            dist = entry.dist
-            name, version = (str(dist.name), str(dist.version)) if dist else ("?", "?")
-            record = PluginRecord(entry.name, entry.value, name, version, "ok")
+        for entry in sorted(entries(GROUP), key=lambda e: e.name):
+            record = PluginRecord(entry.name, entry.value, entry.distribution, entry.version, "ok")
             self.records.append(record)
             if entry.name in denied or (allowed and entry.name not in allowed):
                 record.state, record.error = "disabled", "left out by MGX_PLUGINS"
@@ -268,6 +267,8 @@ class Plugins:
 
     def kernels(self, target: str) -> Kernels:
         """Plans that plugins add to a target."""
+        from .kernel import Kernels
+
         out = Kernels(target)
         for plugin, lazy in self._all("kernels", target=target):
             try:

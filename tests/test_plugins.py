@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -48,11 +47,12 @@ def installed(monkeypatch, **entries) -> Plugins:
                 raise value
             return value
 
-        dist = SimpleNamespace(name=f"dist-{name}", version="1.2")
-        return SimpleNamespace(name=name, value=f"package_{name}", dist=dist, load=load)
+        return SimpleNamespace(
+            name=name, value=f"package_{name}", distribution=f"dist-{name}", version="1.2", load=load
+        )
 
     found = [entry(n, v) for n, v in entries.items()]
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found if group == "mgx" else [])
+    monkeypatch.setattr(plugins, "entries", lambda group: found if group == "mgx" else [])
     return Plugins()
 
 

@@ -1,0 +1,98 @@
+"""What installed distributions say in their entry points, read without the machinery that can do much more."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["Entry", "entries"]
+
+
+class Entry(NamedTuple):
+    """One line of an ``entry_points.txt``: a name, what it stands for, and whose it is."""
+
+    name: str
+    value: str
+    distribution: str
+    version: str
+
+    def load(self) -> Any:
+        """The module, or the object in it."""
+        module, _, attribute = self.value.partition(":")
+        found: Any = importlib.import_module(module.strip())
+        for part in filter(None, attribute.strip().split(".")):
+            found = getattr(found, part)
+        return found
+
+
+def entries(group: str) -> list[Entry]:
+    """The entry points of a group; of two distributions of one name the first on the path counts.
+
+    Asks ``importlib.metadata`` where something on the path is no folder or somebody brings finders of distributions.
+    """
+    finders = [f for f in sys.meta_path if hasattr(f, "find_distributions")]
+    folders = [Path(p or os.curdir) for p in sys.path]
+    if len(finders) != 1 or any(f.is_file() for f in folders):
+        return _by_metadata(group)
+    found: list[Entry] = []
+    seen: set[str] = set()
+    for folder in folders:
+        try:
+            names = sorted(n for n in os.listdir(folder) if n.endswith((".dist-info", ".egg-info")))
+        except OSError:
+            continue
+        for name in names:
+            known = name.partition("-")[0].lower().replace(".", "_")
+            if known in seen:
+                continue
+            seen.add(known)
+            try:
+                text = (folder / name / "entry_points.txt").read_text("utf-8")
+            except OSError:
+                continue
+            lines = _section(text, group)
+            if lines:
+                distribution, version = _about(folder / name)
+                found += [Entry(n, v, distribution, version) for n, v in lines]
+    return found
+
+
+def _section(text: str, group: str) -> list[tuple[str, str]]:
+    """The pairs below ``[group]``."""
+    found = []
+    inside = False
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            inside = line == f"[{group}]"
+        elif inside and "=" in line and not line.startswith(("#", ";")):
+            name, _, value = line.partition("=")
+            found.append((name.strip(), value.partition("[")[0].strip()))
+    return found
+
+
+def _about(folder: Path) -> tuple[str, str]:
+    """Name and version from the head of a distribution's metadata."""
+    words = {"name": "?", "version": "?"}
+    for file in ("METADATA", "PKG-INFO"):
+        try:
+            head = (folder / file).read_text("utf-8").partition("\n\n")[0]
+        except (OSError, UnicodeDecodeError):
+            continue
+        for line in head.splitlines():
+            key, _, value = line.partition(":")
+            if key.lower() in words:
+                words[key.lower()] = value.strip()
+        break
+    return words["name"], words["version"]
+
+
+def _by_metadata(group: str) -> list[Entry]:
+    from importlib.metadata import entry_points
+
+    return [
+        Entry(e.name, e.value, *((str(e.dist.name), str(e.dist.version)) if e.dist else ("?", "?")))
+        for e in entry_points(group=group)
+    ]
