@@ -5,7 +5,6 @@
 #include "errors.h"
 #include "frame.h"
 #include "image.h"
-#include "element_loops.h"
 #include "machine.h"
 #include "memory.h"
 #include "memory_desc.h"
@@ -49,7 +48,6 @@ PYBIND11_MODULE(_native, module) {
     mgx::bind_recurrent(module);
     mgx::keep_recipes(module);
     mgx::bind_image(module);
-    mgx::bind_element_loops(module);
     mgx::bind_memory(module);
     mgx::bind_arrays(module);
     mgx::bind_program(module);

@@ -1,0 +1,60 @@
+"""Results whose extents depend on data, and ops after them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_cpu_dnnl.target import CpuTarget
+
+rng = np.random.default_rng(3)
+Check = Callable[..., None]
+
+
+@pytest.mark.parametrize("fill", [0.0, 0.3, 1.0])
+def test_nonzero(agrees: Check, fill: float) -> None:
+    x = (rng.random((4, 5, 6)) < fill).astype(np.float32)
+    agrees(mgx.op("nonzero"), x)
+
+
+def boxes(count: int, classes: int, batch: int = 2) -> list[Any]:
+    corners = rng.random((batch, count, 4)).astype(np.float32) * 20
+    return [corners, rng.random((batch, classes, count)).astype(np.float32)]
+
+
+@pytest.mark.parametrize("center", [False, True])
+def test_choice_of_boxes(agrees: Check, center: bool) -> None:
+    op = mgx.op("nonmaxsuppression", center_point_box=center)
+    given = boxes(60, 3)
+    most, overlap, least = np.array([7]), np.array([0.4], np.float32), np.array([0.25], np.float32)
+    agrees(op, *given)
+    agrees(op, *given, most)
+    agrees(op, *given, most, overlap)
+    agrees(op, *given, most, overlap, least)
+    agrees(op, *given, np.array([1000]), overlap, np.array([2.0], np.float32))  # nothing is found
+
+
+def test_a_threshold_outside_its_range(fails: Check) -> None:
+    given = [*boxes(9, 1), np.array([3])]
+    good, bad = np.array([0.5], np.float32), np.array([1.5], np.float32)
+    fails("outside its range", mgx.op("nonmaxsuppression"), [*given, bad], [*given, good])
+
+
+def test_ops_after_one_with_open_extents() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [4, 6]))
+    found = m.add(mgx.op("nonzero"), x)
+    rows = m.add(mgx.op("squeeze", axes=(0,)), m.add(mgx.op("slice", axes=(0,), starts=(0,), ends=(1,)), found))
+    m.add_return([m.add(mgx.op("gather", axis=0), m.add(mgx.op("relu"), x), rows)])
+    program.compile(CpuTarget())
+    for keep in (0.4, 0.0, 1.0):
+        given = np.where(rng.random((4, 6)) < keep, rng.standard_normal((4, 6)), 0).astype(np.float32)
+        wanted = np.maximum(given, 0)[np.nonzero(given)[0]]
+        np.testing.assert_array_equal(program.run({"x": given})[0].to_numpy(), wanted)
+    (instance,) = program.executable.instances()
+    assert [p.op for p in instance.placements if p.place == "host"] == []

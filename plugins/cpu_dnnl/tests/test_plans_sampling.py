@@ -1,0 +1,117 @@
+"""Images read at the places of grids, in regions and in windows, and choices of boxes, against the definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import dtype as dt
+
+rng = np.random.default_rng(6)
+Check = Callable[..., None]
+TOLERANCE = {"float32": 2e-5, "float64": 1e-12, "float16": 2e-3, "bfloat16": 1.6e-2}
+
+
+def floats(*lens: int, name: str = "float32") -> Any:
+    return rng.standard_normal(lens).astype(dt.of(name).numpy)
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("corners", [False, True])
+def test_grids(agrees: Check, mode: str, padding: str, corners: bool) -> None:
+    op = mgx.op("grid_sample", mode=mode, padding_mode=padding, align_corners=corners)
+    for lens in ((7,), (5, 9), (1, 4), (3, 4, 5)):
+        places = (rng.random((2, *(6,) * len(lens), len(lens))) * 5 - 2.5).astype(np.float32)
+        places.reshape(-1)[:3] = [np.nan, np.inf, -1e30]
+        agrees(op, floats(2, 3, *lens), places, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("name", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("grid", ["float32", "float64"])
+def test_grids_of_other_types(agrees: Check, name: str, grid: str) -> None:
+    places = (rng.random((2, 30, 20, 2)) * 2.2 - 1.1).astype(grid)
+    agrees(mgx.op("grid_sample"), floats(2, 5, 12, 10, name=name), places, tolerance=2 * TOLERANCE[name])
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "output_half_pixel"])
+@pytest.mark.parametrize("ratio", [0, 2])
+@pytest.mark.parametrize("name", ["float32", "float16", "float64"])
+def test_regions(agrees: Check, mode: str, coordinates: str, ratio: int, name: str) -> None:
+    corners = rng.random((9, 2)) * 20 - 4
+    rois = np.concatenate([corners, corners + rng.random((9, 2)) * 15 - 1], 1).astype(dt.of(name).numpy)
+    op = mgx.op(
+        "roialign", mode=mode, coordinate_transformation_mode=coordinates, output_height=3, output_width=4,
+        sampling_ratio=ratio, spatial_scale=0.75,
+    )  # fmt: skip
+    for kind in (np.int64, np.int32):
+        agrees(op, floats(2, 5, 11, 13, name=name), rois, rng.integers(0, 2, 9).astype(kind), tolerance=TOLERANCE[name])
+
+
+def test_regions_that_are_none(fails: Check) -> None:
+    x, roi, op = floats(1, 2, 5, 5), np.array([[0, 0, 3, 3]], np.float32), mgx.op("roialign")
+    bad = np.array([[0, 0, np.inf, 3]], np.float32)
+    fails("region 0 is not finite", op, [x, bad, np.array([0])], [x, roi, np.array([0])], mgx.ParameterError)
+    fails("index 1 is out of bounds", op, [x, roi, np.array([1])], [x, roi, np.array([0])])
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "float64", "int8", "uint8", "int64"])
+@pytest.mark.parametrize("order", [0, 1])
+def test_maxima_and_places(agrees: Check, name: str, order: int) -> None:
+    x = (rng.integers(-3, 4, (2, 3, 9, 11))).astype(dt.of(name).numpy)
+    for more in (
+        {},
+        {"padding": (1, 0, 1, 1), "stride": (2, 1)},
+        {"dilations": (2, 3)},
+        {"ceil_mode": True, "stride": (2, 2)},
+    ):
+        agrees(mgx.op("max_pool_indices", lengths=(2, 3), storage_order=order, **more), x)
+    agrees(mgx.op("max_pool_indices", lengths=(3,), storage_order=order), x[0])
+
+
+def test_maxima_among_nan_and_infinities(agrees: Check) -> None:
+    x = rng.choice(np.array([-np.inf, 0, 1, np.nan], np.float32), (1, 2, 8, 8))
+    agrees(mgx.op("max_pool_indices", lengths=(3, 3), padding=(1, 1)), x)
+
+
+def boxes(count: int, classes: int, batch: int, kind: Any) -> list[Any]:
+    corners = rng.random((batch, count, 2)) * 20
+    near = corners + rng.standard_normal((batch, count, 2)) * 9
+    scores = np.round(rng.random((batch, classes, count)), 2)  # some are equal
+    return [np.concatenate([corners, near], 2).astype(kind), scores.astype(kind)]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize("centre", [False, True])
+@pytest.mark.parametrize("count", [1, 300])
+def test_choices_of_boxes(agrees: Check, kind: Any, centre: bool, count: int) -> None:
+    op, given = mgx.op("nonmaxsuppression", center_point_box=centre), boxes(count, 3, 2, kind)
+    for most in (0, 4, 1000):
+        for overlap in (0.0, 0.3, 1.0):
+            agrees(op, *given, np.array([most]), np.array([overlap], np.float32), np.array([0.4], np.float32))
+            agrees(op, *given, np.array([most], np.int32), np.array([overlap], np.float32))
+
+
+def test_boxes_with_nan(agrees: Check) -> None:
+    given = boxes(40, 2, 1, np.float32)
+    given[0][0, 3, 1] = given[1][0, 1, 7] = np.nan
+    agrees(mgx.op("nonmaxsuppression"), *given, np.array([40]), np.array([0.2], np.float32))
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "int64", "bool"])
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_compress(agrees: Check, name: str, axis: int | None, share: float) -> None:
+    x = floats(4, 5, 6, name="float32").astype(dt.of(name).numpy)
+    agrees(mgx.op("compress", axis=axis), x, rng.random(4) < share)
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "int64", "bool"])
+@pytest.mark.parametrize("lens", [(), (7,), (3, 4, 5)])
+def test_nonzero(agrees: Check, name: str, lens: tuple[int, ...]) -> None:
+    agrees(mgx.op("nonzero"), (rng.random(lens) < 0.4).astype(dt.of(name).numpy))

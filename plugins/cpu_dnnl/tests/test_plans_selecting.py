@@ -1,0 +1,110 @@
+"""The first k in order, positions of extremes, running sums and truth values, against the definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import dtype as dt
+
+rng = np.random.default_rng(4)
+Check = Callable[..., None]
+FLOATS = ["float32", "float64", "float16", "bfloat16"]
+INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+
+
+def few(name: str, *lens: int) -> Any:
+    """Numbers of which many are equal, with infinities, both zeros and, among floats, NaN."""
+    kind = dt.of(name).numpy
+    if name not in FLOATS:
+        info = np.iinfo(kind) if name != "bool" else None
+        pool = [0, 1] if info is None else [info.min, 0, 1, 2, info.max]
+        return rng.choice(np.array(pool, kind), lens)
+    return rng.choice(np.array([-np.inf, -1, -0.0, 0.0, 1e-5, 2, np.inf, np.nan], np.float32), lens).astype(kind)
+
+
+@pytest.mark.parametrize("name", [*FLOATS, *INTEGERS, "bool"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_topk(agrees: Check, name: str, axis: int) -> None:
+    x = few(name, 7, 19, 33)
+    for largest in (True, False):
+        for k in (0, 1, 5, 7):
+            agrees(mgx.op("topk", k=k, axis=axis, largest=largest), x)
+
+
+@pytest.mark.parametrize("name", ["float32", "int64"])
+@pytest.mark.parametrize("k", [1, 40, 1500, 4999, 5000])
+def test_topk_of_long_lines(agrees: Check, name: str, k: int) -> None:
+    lines = [rng.standard_normal(5000) * 1000, np.arange(5000), -np.arange(5000), np.zeros(5000)]
+    for largest in (True, False):
+        agrees(mgx.op("topk", k=k, axis=-1, largest=largest), np.stack(lines).astype(name))
+
+
+@pytest.mark.parametrize("name", [*FLOATS, *INTEGERS, "bool"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_positions(agrees: Check, name: str, axis: int) -> None:
+    x = few(name, 9, 5, 70)
+    for op in ("argmax", "argmin"):
+        for last in (False, True):
+            agrees(mgx.op(op, axis=axis, select_last_index=last), x)
+            agrees(mgx.op(op, axis=axis, select_last_index=last), np.where(x == x, x, x.dtype.type(0)))
+
+
+@pytest.mark.parametrize("n", [1, 31, 32, 33, 1000])
+def test_positions_in_lines_of_all_lengths(agrees: Check, n: int) -> None:
+    x = rng.standard_normal((3, n)).astype(np.float32)
+    for op in ("argmax", "argmin"):
+        agrees(mgx.op(op, axis=1), x)
+        agrees(mgx.op(op, axis=1), x[:0])
+
+
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_hardmax(agrees: Check, name: str, axis: int) -> None:
+    agrees(mgx.op("hardmax", axis=axis), few(name, 3, 4, 5))
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_running(agrees: Check, exclusive: bool, reverse: bool, axis: int) -> None:
+    """Integers wrap; narrow floats are rounded once, from sums in double."""
+    for name in INTEGERS:
+        kind = dt.of(name).numpy
+        info = np.iinfo(kind)
+        x = rng.integers(info.min, info.max, (3, 9, 70), kind, endpoint=True)
+        for op in ("prefix_scan_sum", "prefix_scan_prod"):
+            agrees(mgx.op(op, axis=axis, exclusive=exclusive, reverse=reverse), x)
+    for name in FLOATS:
+        x = rng.standard_normal((3, 9, 70)).astype(dt.of(name).numpy)
+        for op in ("prefix_scan_sum", "prefix_scan_prod"):
+            agrees(mgx.op(op, axis=axis, exclusive=exclusive, reverse=reverse), x)
+
+
+def test_running_over_nothing(agrees: Check) -> None:
+    agrees(mgx.op("prefix_scan_sum", axis=1), np.zeros((3, 0, 2), np.float32))
+
+
+def test_running_along_a_constant_axis() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [4, 6]))
+    m.add_return([m.add(mgx.op("prefix_scan_sum"), x, m.add_literal(np.array(1)))])
+    program.compile(mgx.get_target("cpu"))
+    given = rng.standard_normal((4, 6)).astype(np.float32)
+    np.testing.assert_allclose(program.run({"x": given})[0].to_numpy(), np.cumsum(given, 1), rtol=1e-5)
+    assert [p.place for p in program.executable.instances()[0].placements] == ["target"]
+
+
+@pytest.mark.parametrize("name", ["bool", "float32", "float16", "int8", "uint64"])
+@pytest.mark.parametrize("axes", [(), (0,), (1, 2), (-1,)])
+def test_truth(agrees: Check, name: str, axes: tuple[int, ...]) -> None:
+    for op in ("reduce_any", "reduce_all"):
+        for share in (0.0, 0.1, 0.95, 1.0):
+            x = (rng.random((4, 5, 6)) < share).astype(dt.of(name).numpy)
+            agrees(mgx.op(op, axes=axes), x)
+            agrees(mgx.op(op, axes=axes), x * x.dtype.type(3) if name != "bool" else ~x)

@@ -1,0 +1,102 @@
+"""Steps of sequences moved by each one's own length, caches, and other forms of the same elements, against the definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import dtype as dt
+
+rng = np.random.default_rng(5)
+Check = Callable[..., None]
+TYPES = ["float32", "float64", "float16", "int8", "int64", "bool"]
+
+
+def numbers(name: str, *lens: int) -> Any:
+    return (rng.standard_normal(lens) * 9).astype(dt.of(name).numpy)
+
+
+@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("axes", [(0,), (1, 2), (-1, 0), ()])
+def test_reverse(agrees: Check, name: str, axes: tuple[int, ...]) -> None:
+    agrees(mgx.op("reverse", axes=axes), numbers(name, 3, 4, 5))
+
+
+@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize(("batch", "time"), [(1, 0), (0, 1), (0, 3), (2, 1)])
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_reverse_sequence(agrees: Check, fails: Check, name: str, batch: int, time: int, kind: Any) -> None:
+    x = numbers(name, 4, 5, 3, 6)
+    lens = rng.integers(0, x.shape[time], x.shape[batch], endpoint=True).astype(kind)
+    op = mgx.op("reverse_sequence", batch_axis=batch, time_axis=time)
+    agrees(op, x, lens)
+    fails("reverse_sequence: index 9 is out of bounds", op, [x, np.full_like(lens, 9)], [x, lens])
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_states_of_sequences(agrees: Check, direction: str) -> None:
+    states = numbers("float32", 5, 2 if direction == "bidirectional" else 1, 4, 7)
+    lens = np.array([5, 0, 3, 1], np.int32)
+    agrees(mgx.op("rnn_var_sl_shift_output", direction=direction), states, lens)
+    agrees(mgx.op("rnn_var_sl_last_output", direction=direction), states, lens)
+    agrees(mgx.op("rnn_last_hs_output", direction=direction), states, lens)
+    agrees(mgx.op("rnn_var_sl_shift_sequence"), states[:, 0], lens)
+
+
+@pytest.mark.parametrize("mode", ["linear", "circular"])
+@pytest.mark.parametrize("name", ["float32", "float16"])
+@pytest.mark.parametrize("axis", [1, 2, -1])
+def test_caches(agrees: Check, fails: Check, mode: str, name: str, axis: int) -> None:
+    cache = numbers(name, 3, 8, 9, 10)
+    lens = [2 if a == axis % 4 else n for a, n in enumerate(cache.shape)]
+    update, op = numbers(name, *lens), mgx.op("tensor_scatter", mode=mode, axis=axis)
+    agrees(op, cache, update, np.array([0, 6, 3]))
+    agrees(op, cache, update, None)
+    if mode == "circular":
+        agrees(op, cache, update, np.array([7, -3, 123], np.int32))
+    else:
+        bad = np.array([0, 1, 12])
+        fails("tensor_scatter: index 12 is out of bounds", op, [cache, update, bad], [cache, update, bad * 0])
+
+
+def test_more_caches_than_one(agrees: Check) -> None:
+    agrees(
+        mgx.op("tensor_scatter"),
+        numbers("float32", 2, 4, 300, 64),
+        numbers("float32", 2, 4, 30, 64),
+        np.array([9, 270]),
+    )
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+def test_halves_of_bytes(agrees: Check, axis: int, kind: Any) -> None:
+    x = rng.integers(0, 256, (4, 6, 8)).astype(np.uint8).view(kind)
+    agrees(mgx.op("unpack_int4", axis=axis), x)
+    agrees(mgx.op("pack_int4", axis=axis), x)
+
+
+@pytest.mark.parametrize("k", [-20, -1, 0, 2, 20])
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("name", ["float32", "int8", "bool", "float16"])
+def test_triangles(agrees: Check, k: int, upper: bool, name: str) -> None:
+    x = numbers(name, 2, 5, 7)
+    agrees(mgx.op("trilu", upper=upper), x, np.array(k))
+    agrees(mgx.op("eye_like", k=k), x[0])
+    agrees(mgx.op("eye_like", k=k, dtype=dt.bfloat16), x[0])
+
+
+def test_the_same_elements(agrees: Check) -> None:
+    x = numbers("float32", 3, 4, 5)
+    agrees(mgx.op("identity"), x)
+    agrees(mgx.op("layout", permutation=(2, 0, 1)), x)
+    for kind in (dt.int32, dt.uint32):
+        agrees(mgx.op("bit_cast", target_type=kind), x)
+    agrees(mgx.op("bit_cast", target_type=dt.bfloat16), numbers("float16", 3, 4))
+    bits = np.array([[0, 1, 2], [255, 128, 0]], np.uint8)
+    agrees(mgx.op("bit_cast", target_type=dt.bool_), bits)
+    agrees(mgx.op("bit_cast", target_type=dt.int8), bits > 1)
