@@ -38,7 +38,7 @@ run() { LD_PRELOAD="$preload" "$python" -c "import first, sys, pytest; sys.exit(
 if [ "$kind" = address ]; then
     export ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
     cd "$here/tests"
-    run test_native_program.py test_native_primitives.py test_indexing.py test_loop_products.py test_foreign.py
+    run test_native_program.py test_native_primitives.py test_plans_{indexing,open_extents,sampling,selecting,sequences}.py test_loop_products.py test_foreign.py
     cd "$folder"
     run --pyargs mgx_conformance.suite --mgx-target cpu --mgx-level ops --mgx-sample "${SAMPLE:-1}"
 else
