@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+from mgx_core.dtype import DType
 from mgx_core.ir.module import Module
 from mgx_core.kernel import No
 from mgx_core.operation import Operation
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 __all__ = [
-    "JitKernel", "compile_attention", "compile_copy", "compile_gather", "compile_norm", "compile_op", "compile_pad",
-    "compile_pointwise", "compile_pooling", "compile_reduce", "compile_resize", "default_engine", "run_numpy",
+    "JitKernel", "compile_attention", "compile_copy", "compile_gather", "compile_gemm", "compile_norm",
+    "compile_op", "compile_pad", "compile_pointwise", "compile_pooling", "compile_reduce", "compile_resize", "default_engine", "run_numpy",
 ]  # fmt: skip
 
 
@@ -96,6 +97,24 @@ def compile_attention(
     from .attention import compile_attention as compile_
 
     return compile_(q, k, v, out, engine or default_engine(), score, extra, causal, offset, name, guarded)
+
+
+def compile_gemm(
+    a: Shape,
+    columns: int,
+    weights: DType,
+    out: Shape,
+    engine: Engine | None = None,
+    body: Module | None = None,
+    at: int = 0,
+    extra: Sequence[Shape] = (),
+    threads: int = 1,
+    name: str = "gemm",
+) -> JitKernel | No:
+    """A matrix times packed weights, and pointwise work on the result."""
+    from .gemm import compile_gemm as compile_
+
+    return compile_(a, columns, weights, out, engine or default_engine(), body, at, extra, threads, name)
 
 
 def compile_gather(axis: int, data: Shape, indices: Shape, out: Shape, engine: Engine | None = None) -> JitKernel | No:

@@ -6,18 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from mgx_core import DeviceError, Instruction, Kernels, Module, No, Operation, Shape, UnsupportedError
+from mgx_core import dtype as dt
 from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
 from mgx_core.shape import AnyShape
 
 from ..emitter import Emitter
 from ..kernel import Declined, Results
-from ..layout import descriptor
+from ..layout import descriptor, same_order
 from ..values import Value
 from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, offer, only
+from .packed_products import packed_group, packed_product
 
-__all__ = ["PLANS", "emit_dot", "product"]
+__all__ = ["PLANS", "plain_product", "product", "widened"]
 
 PLANS = Kernels("cpu")
 
@@ -31,20 +33,56 @@ def is_dot_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequ
     return None
 
 
-@offer(PLANS, Dot, when=only(FLOATS), name="onednn")
+@offer(PLANS, Dot, when=only(FLOATS), name="product")
 def emit_dot(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     a, b = args
     assert a is not None and b is not None
-    return product(e, a, b, None)
+    return plain_product(e, a, b)
 
 
-@offer(PLANS, Group, when=is_dot_group, name="onednn")
+@offer(PLANS, Group, when=is_dot_group, name="product")
 def emit_dot_group(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    return fused_epilogue(e, modules[0], [a for a in args if a is not None], build)
+    given = [a for a in args if a is not None]
+    with e.trial() as trial:
+        found = packed_group(e, modules[0], given)
+        trial.keep()
+        return found
+    return fused_epilogue(e, modules[0], given, build)
 
 
 def build(e: Emitter, anchor: Instruction, operands: Sequence[Value], epilogue: Epilogue | None) -> Value:
+    if epilogue is None:
+        return plain_product(e, operands[0], operands[1])
     return product(e, operands[0], operands[1], epilogue)
+
+
+def plain_product(e: Emitter, a: Value, b: Value) -> Value:
+    """A product with nothing after it: our own loop, oneDNN, or bfloat16 by way of float32."""
+    with e.trial() as trial:
+        found = packed_product(e, a, b)
+        trial.keep()
+        return found
+    if a.shape.dtype is not dt.bfloat16 or b.shape.dtype is not dt.bfloat16:
+        return product(e, a, b, None)
+    with e.trial() as trial:
+        found = product(e, a, b, None)
+        trial.keep()
+        return found
+    exact = product(e, widened(e, a), widened(e, b), None)
+    out = e.allocate(dt.bfloat16, exact.lens)
+    e.copy_into(exact, out)
+    return out
+
+
+def widened(e: Emitter, value: Value) -> Value:
+    """A bfloat16 value in float32, in the same order of axes; what is broadcast stays so."""
+    strides = value.strides
+    dense = [1 if s == 0 else n for n, s in zip(value.lens, strides, strict=True)]
+    part = value.seen_as(0, Shape(value.shape.dtype, dense, strides))
+    made = e.allocate(dt.float32, dense, same_order(part))
+    e.copy_into(part, made)
+    steps = [0 if s == 0 else t for s, t in zip(strides, made.strides, strict=True)]
+    return made.seen_as(0, Shape(dt.float32, value.lens, steps))
 
 
 def matrix_ready(e: Emitter, value: Value) -> Value:

@@ -1,0 +1,182 @@
+"""Products of a matrix with packed weights, and pointwise work on the results before they are stored.
+
+Weights lie in panels of as many columns as two vectors hold, each panel row after row: [panels, k, width].  Here is what a
+kernel depends on; `gemm_loops` writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from mgx_core import dtype as dt
+from mgx_core.dtype import DType
+from mgx_core.ir.module import Module
+from mgx_core.kernel import No
+from mgx_core.shape import Shape
+
+from .body import Refused, read
+from .engine import Engine
+from .graph import Graph, Node, walk
+from .kernel import JitKernel
+from .space import Args
+
+__all__ = ["FEW", "GemmPlan", "compile_gemm", "panel_width"]
+
+FEW: Final = 3  # rows up to which the weights are read once and nothing is worth blocking
+DEPTH: Final = 384  # rows of a panel that are in use together: two thirds of the first-level cache
+BLOCK: Final = 72 * 1024  # elements of the left matrix that are in use together: half of the second-level cache
+GROUP: Final = 4  # panels that an item works on with the same block
+WEIGHTS = (dt.float32, dt.bfloat16)
+
+
+def panel_width(engine: Engine) -> int:
+    """Columns of a panel of weights."""
+    return 2 * engine.lanes
+
+
+@dataclass
+class GemmPlan:
+    """What the code depends on is in `key`; extents and steps are args.
+
+    heights: rows of a register tile, the usual one first; chains: sums kept for each result, so that additions do not wait
+    for each other; ragged: the last panel is not full; widened: bfloat16 panels are converted to scratch before use; at: which
+    parameter of the pointwise part is the product; extra: how many others there are.
+    """
+
+    weights: DType
+    out: DType
+    heights: tuple[int, ...]
+    chains: int
+    ragged: bool
+    widened: bool
+    graph: Graph | None
+    loads: list[tuple[Node, int, int]]  # with their steps by row and by column
+    at: int
+    extra: int
+    args: Args = field(default_factory=Args)
+    slots: dict[str, int] = field(default_factory=dict)
+    key: str = ""
+
+
+def compile_gemm(
+    a: Shape,
+    columns: int,
+    weights: DType,
+    out: Shape,
+    engine: Engine,
+    body: Module | None = None,
+    at: int = 0,
+    extra: Sequence[Shape] = (),
+    threads: int = 1,
+    name: str = "gemm",
+) -> JitKernel | No:
+    """a [m, k] float32, contiguous in k, times packed weights [panels, k, width], to out [.., n], whose rows follow each other.
+
+    columns: n; body: a module of pointwise ops and views whose parameter `at` is the product with out's extents, the others
+    `extra`; threads: how many the work is shared out for.  Buffers: a, the full panels, the last panel if n fills none,
+    extra.., out.
+    """
+    if a.rank != 2 or a.dtype is not dt.float32 or (a.strides()[1] != 1 and a.lens()[1] > 1):
+        return No(f"rows {a} of a product")
+    if weights not in WEIGHTS or not out.dtype.is_float:
+        return No(f"weights of {weights} to {out.dtype}")
+    m, k = a.lens()
+    step = row_step(out.lens(), out.strides())
+    if step is None or out.elements() != m * columns or (out.strides()[-1] != 1 and columns > 1):
+        return No(f"results {out} of {m} rows and {columns} columns")
+    if 0 in (m, k, columns):
+        return No("an extent is 0")
+    graph: Graph | None = None
+    loads: list[tuple[Node, int, int]] = []
+    if body is not None:
+        try:
+            shapes = [*extra[:at], Shape(dt.float32, out.dims), *extra[at:]]
+            graph = read(body, shapes, out.lens())
+        except Refused as error:
+            return No(str(error))
+        if len(graph.outputs) != 1 or not graph.outputs[0].dtype.is_float:
+            return No("results that are no floats, or more than one")
+        for node in walk(graph.outputs):
+            if node.kind == "load" and node.extra[0] != at:
+                steps = node.extra[1]
+                by_row = row_step(out.lens(), steps)
+                if by_row is None:
+                    return No("an operand that does not lie like one matrix")
+                loads.append((node, by_row, steps[-1]))
+    lanes, width = engine.lanes, panel_width(engine)
+    few = m <= FEW
+    heights = (m,) if few else (12, 8) if engine.wide else (6, 4)
+    chains = {1: 4, 2: 2}.get(m, 1) if few else 1
+    plan = GemmPlan(
+        weights, out.dtype, heights, chains, columns % width != 0, weights is dt.bfloat16 and not few, graph, loads, at,
+        len(extra),
+    )  # fmt: skip
+    depth = k if few else _even(k, DEPTH, 4)
+    rows = m if few else _even(m, max(heights[0], min(240, BLOCK // depth)), heights[0])
+    panels = -(-columns // width)
+    blocks = -(-m // rows)
+    group = max(1, min(GROUP, panels * blocks // (4 * threads)))
+    numbers = {
+        "m": m, "n": columns, "k": k, "lda": a.strides()[0] if m > 1 else k, "ldo": step, "depth": depth, "rows": rows,
+        "group": group, "panels": panels, "blocks": blocks, "groups": -(-panels // group),
+    }  # fmt: skip
+    for word, value in numbers.items():
+        plan.slots[word] = plan.args.add(value)
+    for j, (_, by_row, by_column) in enumerate(loads):
+        plan.slots[f"r{j}"] = plan.args.add(by_row)
+        plan.slots[f"c{j}"] = plan.args.add(by_column)
+    sums = (rows + heights[0]) * group * width
+    plan.slots["panel"] = plan.args.add(sums)
+    plan.key = _key(plan, lanes)
+    from .gemm_loops import write
+
+    return JitKernel(
+        name=name,
+        code=engine.function(plan.key, lambda c: write(c, plan)),
+        work=blocks * -(-panels // group),
+        grain=max(1, 32768 // max(1, rows * k * group * width)),
+        args=tuple(plan.args.values),
+        scratch_bytes=4 * (sums + (depth * width if plan.widened else 0)),
+        inputs=2 + plan.ragged + len(extra),
+        outputs=1,
+        flops=2 * m * k * columns,
+        bytes=4 * m * k + k * columns * weights.size + sum(s.element_space() * s.dtype.size for s in (out, *extra)),
+    )
+
+
+def row_step(lens: Sequence[int], strides: Sequence[int]) -> int | None:
+    """The one step from each row to the next over all axes but the last; None if there is no such step."""
+    step: int | None = None
+    expected = 0
+    for n, s in zip(reversed(lens[:-1]), reversed(strides[:-1]), strict=True):
+        if n == 1:
+            continue
+        if step is None:
+            step, expected = s, s
+        if s != expected:
+            return None
+        expected *= n
+    return 0 if step is None else step
+
+
+def _even(extent: int, most: int, unit: int) -> int:
+    """The size of equal shares of an extent, none above `most`, in whole units."""
+    shares = -(-extent // most)
+    return -(-extent // (shares * unit)) * unit
+
+
+def _key(plan: GemmPlan, lanes: int) -> str:
+    words = [
+        f"gemm {plan.weights} {plan.out} heights={plan.heights} chains={plan.chains} ragged={plan.ragged}",
+        f"widened={plan.widened} at={plan.at} extra={plan.extra} lanes={lanes}",
+    ]
+    if plan.graph is not None:
+        nodes = list(walk(plan.graph.outputs))
+        number = {x.ident: i for i, x in enumerate(nodes)}
+        steps = {x.ident: (bool(r), min(abs(s), 2)) for x, r, s in plan.loads}
+        for i, x in enumerate(nodes):
+            extra = (x.extra[0], steps.get(x.ident)) if x.kind == "load" else x.extra
+            words.append(f"{i} {x.kind} {x.dtype} {extra} {[number[a.ident] for a in x.args]}")
+    return "\n".join(words)

@@ -1,0 +1,298 @@
+"""The code of products with packed weights.
+
+An item is a block of rows times a group of panels.  Sums lie in scratch while the depth is worked through a piece at a time:
+a piece of a panel stays in the first-level cache for all rows, the block's rows in the second-level cache for all panels of
+the group.  A register tile takes some rows and one panel.  At the end the pointwise part runs over the sums, row by row.
+"""
+
+from __future__ import annotations
+
+from mgx_core import dtype as dt
+
+from .code import Code, V
+from .gemm import GemmPlan
+from .graph import Node
+from .primitive import MEMORY, from_memory, to_memory
+from .scope import Scope
+from .space import items
+
+__all__ = ["write"]
+
+UNROLL = 4  # rows of a panel in a trip of the innermost loop
+VECTORS = 2  # of a panel's row
+AHEAD = 2048
+
+
+def write(c: Code, plan: GemmPlan) -> None:
+    """The body of the kernel that a plan describes."""
+    _Writer(c, plan).write()
+
+
+class _Writer:
+    def __init__(self, c: Code, plan: GemmPlan) -> None:
+        self.c = c
+        self.plan = plan
+        self.lanes = c.lanes
+        self.width = VECTORS * c.lanes
+        self.zero, self.one = V("0", "i64", 0), V("1", "i64", 0)
+        self.nothing = V("zeroinitializer", "float", c.lanes)
+        self.elem = MEMORY[plan.weights]
+
+    def number(self, value: int) -> V:
+        return V(str(value), "i64", 0)
+
+    def arg(self, name: str) -> V:
+        return self.refs[self.plan.slots[name]]
+
+    def write(self) -> None:
+        c, plan = self.c, self.plan
+        buffers = V("%buffers", "ptr", 0)
+        bases = [c.load(c.gep(buffers, i, "ptr"), "ptr", 0) for i in range(3 + plan.ragged + plan.extra)]
+        self.a, self.weights, self.out = bases[0], bases[1], bases[-1]
+        self.extra = bases[2 + plan.ragged : -1]
+        self.tail = bases[2]  # the last panel, if that is not full
+        self.sums = V("%scratch", "ptr", 0)
+        self.refs = plan.args.load(c)
+        self.panel = c.gep(self.sums, self.arg("panel"), "float")
+        self.pitch = c.op("mul", self.arg("group"), self.number(self.width))
+        items(c, [self.arg("blocks"), self.arg("groups")], self.item)
+
+    def item(self, index: list[V], _: V) -> None:
+        c = self.c
+        self.row0 = c.op("mul", index[0], self.arg("rows"))
+        self.rows = c.intrinsic("smin", self.arg("rows"), c.op("sub", self.arg("m"), self.row0))
+        self.panel0 = c.op("mul", index[1], self.arg("group"))
+        self.panels = c.intrinsic("smin", self.arg("group"), c.op("sub", self.arg("panels"), self.panel0))
+        self.last = c.op("sub", self.rows, self.one)
+        self.left = c.gep(self.a, c.op("mul", self.row0, self.arg("lda")), "float")
+        if len(self.plan.heights) == 1:
+            c.loop(self.zero, self.panels, 1, lambda p, _: self._whole_panel(p))
+        else:
+            self._clear()
+            c.loop(self.zero, self.arg("k"), self.arg("depth"), lambda k0, _: self._piece(k0))
+        self._finish()
+
+    def _panel(self, p: V) -> V:
+        """Where a panel of the group begins."""
+        c = self.c
+        number = c.op("add", self.panel0, p)
+        size = c.op("mul", self.arg("k"), self.number(self.width))
+        panel = c.gep(self.weights, c.op("mul", number, size), self.elem)
+        if not self.plan.ragged:
+            return panel
+        return c.select(c.compare("eq", number, c.op("sub", self.arg("panels"), self.one)), self.tail, panel)
+
+    # a few rows: each panel is read once from end to end
+
+    def _whole_panel(self, p: V) -> list[V]:
+        c, h = self.c, self.plan.heights[0]
+        panel = self._panel(p)
+        lines = [c.gep(self.left, c.op("mul", self.number(r), self.arg("lda")), "float") for r in range(h)]
+        start = [self.nothing] * (self.plan.chains * h * VECTORS)
+        totals = self._accumulate(lines, panel, self.arg("k"), start, 8)
+        tile = h * VECTORS
+        while len(totals) > tile:
+            half = len(totals) // 2
+            totals = [c.op("fadd", a, b) for a, b in zip(totals[:half], totals[half:], strict=True)]
+        home = c.gep(self.sums, c.op("mul", p, self.number(self.width)), "float")
+        for r in range(h):
+            line = c.gep(home, c.op("mul", self.number(r), self.pitch), "float")
+            for v in range(VECTORS):
+                c.store(c.gep(line, v * self.lanes, "float"), totals[r * VECTORS + v])
+        return []
+
+    # many rows
+
+    def _clear(self) -> None:
+        c = self.c
+        size = c.op("mul", c.op("add", self.rows, self.number(self.plan.heights[0])), self.pitch)
+
+        def clear(i: V, _: list[V]) -> list[V]:
+            c.store(c.gep(self.sums, i, "float"), self.nothing)
+            return []
+
+        c.loop(self.zero, size, self.lanes, clear)
+
+    def _piece(self, k0: V) -> list[V]:
+        """All rows of the block times `depth` rows of the group's panels."""
+        c, plan = self.c, self.plan
+        depth = c.intrinsic("smin", self.arg("depth"), c.op("sub", self.arg("k"), k0))
+        left = c.gep(self.left, k0, "float")
+        tall, low = plan.heights
+        # as few low tiles as leave less than half a tall one's waste
+        over = c.op("urem", self.rows, self.number(tall))
+        lows = self._low_tiles(over)
+        rest = c.intrinsic("smax", c.op("sub", self.rows, c.op("mul", lows, self.number(low))), self.zero)
+        talls = c.op("udiv", c.op("add", rest, self.number(tall - 1)), self.number(tall))
+        tiles = c.op("add", talls, lows)
+        ask = c.op("udiv", c.op("add", depth, c.op("sub", tiles, self.one)), tiles)
+        size = c.op("mul", self.arg("k"), self.number(self.width))
+
+        def one_panel(p: V, _: list[V]) -> list[V]:
+            panel = c.gep(self._panel(p), c.op("mul", k0, self.number(self.width)), self.elem)
+            following = c.gep(panel, size, self.elem)
+            if plan.widened:
+                self._widen(panel, depth)
+                panel = self.panel
+            home = c.gep(self.sums, c.op("mul", p, self.number(self.width)), "float")
+
+            def tile(height: int, first: V, t: V) -> None:
+                self._prefetch(following, c.op("mul", t, ask), ask)
+                self._tile(height, first, left, panel, home, depth)
+
+            def tall_tile(t: V, _: list[V]) -> list[V]:
+                tile(tall, c.op("mul", t, self.number(tall)), t)
+                return []
+
+            def low_tile(t: V, _: list[V]) -> list[V]:
+                first = c.op("add", c.op("mul", talls, self.number(tall)), c.op("mul", t, self.number(low)))
+                tile(low, first, c.op("add", talls, t))
+                return []
+
+            c.loop(self.zero, talls, 1, tall_tile)
+            c.loop(self.zero, lows, 1, low_tile)
+            return []
+
+        c.loop(self.zero, self.panels, 1, one_panel)
+        return []
+
+    def _low_tiles(self, over: V) -> V:
+        """How many low tiles (2/3 of a tall one) make up for rows that fill no tall tile: 0 if most of one, 1, or 2 if few."""
+        c, (tall, low) = self.c, self.plan.heights
+        one = c.compare("ule", over, self.number(low))
+        two = c.compare("ule", over, self.number(2 * low - tall))
+        none = c.compare("eq", over, self.zero)
+        lows = c.select(two, self.number(2), c.select(one, self.one, self.zero))
+        short = c.compare("ult", self.rows, self.number(low + 1))  # a single low tile
+        return c.select(none, self.zero, c.select(short, self.one, lows))
+
+    def _widen(self, panel: V, depth: V) -> None:
+        """A piece of a panel as float32 in scratch."""
+        c = self.c
+
+        def line(i: V, _: list[V]) -> list[V]:
+            raw = c.load(c.gep(panel, i, self.elem), self.elem, self.lanes)
+            c.store(c.gep(self.panel, i, "float"), from_memory(c, raw, self.plan.weights))
+            return []
+
+        c.loop(self.zero, c.op("mul", depth, self.number(self.width)), self.lanes, line)
+
+    def _prefetch(self, panel: V, first: V, count: V) -> None:
+        """Ask for some rows of the next panel, a share with each tile of this one."""
+        c = self.c
+        row = self.width * (2 if self.elem == "i16" else 4)
+
+        def ask(i: V, _: list[V]) -> list[V]:
+            at = c.gep(panel, c.op("mul", i, self.number(self.width)), self.elem)
+            for line in range(0, row, 64):
+                self._ask(c.gep(at, line, "i8"))
+            return []
+
+        c.loop(first, c.op("add", first, count), 1, ask)
+
+    def _ask(self, at: V) -> None:
+        self.c.declared["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)"
+        self.c.emit(f"call void @llvm.prefetch.p0(ptr {at.ref}, i32 0, i32 2, i32 1)")
+
+    def _tile(self, height: int, first: V, left: V, panel: V, home: V, depth: V) -> None:
+        """Some rows times a piece of a panel, added to their sums; rows past the last repeat it."""
+        c = self.c
+        lines, homes = [], []
+        for r in range(height):
+            row = c.op("add", first, self.number(r))
+            seen = c.intrinsic("smin", row, self.last)
+            lines.append(c.gep(left, c.op("mul", seen, self.arg("lda")), "float"))
+            homes.append(c.gep(home, c.op("mul", row, self.pitch), "float"))
+        totals = self._accumulate(lines, panel, depth, [self.nothing] * (height * VECTORS), UNROLL)
+        for r in range(height):
+            for v in range(VECTORS):
+                at = c.gep(homes[r], v * self.lanes, "float")
+                c.store(at, c.op("fadd", c.load(at, "float", self.lanes), totals[r * VECTORS + v]))
+
+    def _accumulate(self, lines: list[V], panel: V, depth: V, start: list[V], unroll: int) -> list[V]:
+        """Sums of a tile's products; with several chains each trip's rows go to them in turn."""
+        c, n = self.c, self.lanes
+        elem = "float" if self.plan.widened else self.elem
+        kind = dt.float32 if self.plan.widened else self.plan.weights
+        tile = len(lines) * VECTORS
+        chains = len(start) // tile
+
+        def trip(count: int, i: V, totals: list[V]) -> list[V]:
+            out = list(totals)
+            at = c.gep(panel, c.op("mul", i, self.number(self.width)), elem)
+            if self.elem == "i16" and len(self.plan.heights) == 1:
+                for byte in range(0, count * self.width * kind.size, 64):
+                    self._ask(c.gep(at, AHEAD + byte, "i8"))
+            for u in range(count):
+                some = []
+                for v in range(VECTORS):
+                    raw = c.load(c.gep(at, u * self.width + v * n, elem), elem, n)
+                    some.append(from_memory(c, raw, kind))
+                for r, line in enumerate(lines):
+                    many = c.splat(c.load(c.gep(c.gep(line, i, "float"), u, "float"), "float", 0), n)
+                    for v, x in enumerate(some):
+                        slot = (u % chains) * tile + r * VECTORS + v
+                        out[slot] = c.fma(many, x, out[slot])
+            return out
+
+        at, *totals = c.loop(self.zero, depth, unroll, lambda i, t: trip(unroll, i, t), start, ahead=unroll - 1)
+        return c.loop(at, depth, 1, lambda i, t: trip(1, i, t), totals)[1:]
+
+    # results
+
+    def _finish(self) -> None:
+        c, n = self.c, self.lanes
+        column0 = c.op("mul", self.panel0, self.number(self.width))
+        columns = c.op("mul", self.panels, self.number(self.width))
+        if self.plan.ragged:
+            columns = c.intrinsic("smin", columns, c.op("sub", self.arg("n"), column0))
+        out = MEMORY[self.plan.out]
+
+        def row(r: V, _: list[V]) -> list[V]:
+            line = c.op("add", self.row0, r)
+            source = c.gep(self.sums, c.op("mul", r, self.pitch), "float")
+            target = c.gep(c.gep(self.out, c.op("mul", line, self.arg("ldo")), out), column0, out)
+            bases = []
+            for j, (node, by_row, by_column) in enumerate(self.plan.loads):
+                at, elem = self.extra[node.extra[0] - (node.extra[0] > self.plan.at)], MEMORY[node.dtype]
+                if by_row:
+                    at = c.gep(at, c.op("mul", line, self.arg(f"r{j}")), elem)
+                if by_column:
+                    at = c.gep(at, c.op("mul", column0, self.arg(f"c{j}")), elem)
+                bases.append(at)
+
+            def some(vectors: int, j: V, mask: V | None) -> list[V]:
+                for v in range(vectors):
+                    at = c.op("add", j, self.number(v * n)) if v else j
+                    value = self._pointwise(c.load(c.gep(source, at, "float"), "float", n), bases, at, mask)
+                    c.store(c.gep(target, at, out), to_memory(c, value, self.plan.out), mask)
+                return []
+
+            at = c.loop(self.zero, columns, self.width, lambda j, _: some(VECTORS, j, None), ahead=self.width - 1)[0]
+            if self.plan.ragged:
+                c.loop(at, columns, n, lambda j, _: some(1, j, c.first(c.op("sub", columns, j), n)))
+            return []
+
+        c.loop(self.zero, self.rows, 1, row)
+
+    def _pointwise(self, value: V, bases: list[V], j: V, mask: V | None) -> V:
+        c, plan, n = self.c, self.plan, self.lanes
+        if plan.graph is None:
+            return value
+        number = {x.ident: i for i, (x, _, _) in enumerate(plan.loads)}
+
+        def load(node: Node) -> V:
+            if node.extra[0] == plan.at:
+                return value
+            k = number[node.ident]
+            elem = MEMORY[node.dtype]
+            by_column = plan.loads[k][2]
+            if not by_column:
+                return c.splat(from_memory(c, c.load(bases[k], elem, 0), node.dtype), n)
+            if by_column == 1:
+                return from_memory(c, c.load(c.gep(bases[k], j, elem), elem, n, mask), node.dtype)
+            step = self.arg(f"c{k}")
+            raw = c.gather(c.gep(bases[k], c.op("mul", j, step), elem), c.offsets(step, n), elem, mask)
+            return from_memory(c, raw, node.dtype)
+
+        return Scope(c, n, load).value(plan.graph.outputs[0])

@@ -1,0 +1,161 @@
+"""Products with constant weights as loops of our own: weights in panels, any pointwise group on the results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Instruction, Module, No, Shape
+from mgx_core import dtype as dt
+
+from ..alike import alike
+from ..emitter import Emitter
+from ..kernel import Declined
+from ..layout import NAMES
+from ..native_library import native
+from ..values import Value
+from .offer import FLOATS
+
+__all__ = ["packed_group", "packed_product"]
+
+LEADING = ("reshape", "squeeze", "unsqueeze")
+
+
+def packed_product(
+    e: Emitter,
+    a: Value,
+    b: Value,
+    out: Value | None = None,
+    body: Module | None = None,
+    at: int = 0,
+    extra: Sequence[Value] = (),
+) -> Value:
+    """a [.., m, k] times constant b [k, n], float32 or bfloat16, then `body` on the result.
+
+    body: a pointwise module whose parameter `at` is the product, with the extents of its result (other leading axes than a's
+    are fine); the other parameters are `extra`.  Errors: Declined where oneDNN does better, or with the reason why not.
+    """
+    from ..jit import compile_gemm
+
+    m, k, n = _serves(e, a, b)
+    rows = _rows(e, a, m, k)
+    result = Shape(a.shape.dtype, [*a.lens[:-1], n]) if body is None else body.outputs[0].shape
+    lens = result.lens()
+    if lens[-1:] != [n] or result.elements() != m * n:
+        raise Declined(f"the group on a product of {m} x {n} gives {result}")
+    if out is None:
+        out = _onto(e, result, [rows, b], extra) or e.allocate(result.dtype, lens)
+    panels = _panels(e, b, k, n)
+    others = [x.shape for x in extra]
+    name = e.label("gemm")
+    threads = e.threads or native().thread_count()
+
+    def make() -> Any:
+        return compile_gemm(rows.shape, n, b.shape.dtype, out.shape, e.engine, body, at, others, threads, name)
+
+    about = ("gemm", n, at, threads)
+    kernel = alike(e.engine, name, body, about, [rows.shape, b.shape, out.shape, *others], make)
+    if isinstance(kernel, No):
+        raise Declined(kernel.why)
+    e.loop(kernel, [rows, *panels, *extra], [out])
+    return out
+
+
+def _serves(e: Emitter, a: Value, b: Value) -> tuple[int, int, int]:
+    """m, k and n of a product that is better off here.  Errors: Declined for others."""
+    from ..jit.gemm import FEW, panel_width
+
+    (k, n), dtype = b.lens[-2:], b.shape.dtype
+    m = a.shape.elements() // max(k, 1)
+    if e.constant(b) is None or any(x != 1 for x in b.lens[:-2]):
+        raise Declined("the weights are not one constant matrix")
+    if dtype not in FLOATS or a.shape.dtype is not dtype:
+        raise Declined(f"a product of {a.shape.dtype} and {dtype}")
+    if 0 in (m, k, n):
+        raise Declined("an extent is 0")
+    if m <= FEW:
+        return m, k, n
+    if dtype is dt.bfloat16:
+        if "avx512_bf16" in native().cpu_features():
+            raise Declined("the machine multiplies bfloat16 itself")
+    elif e.engine.wide:
+        raise Declined("oneDNN has a blocked product for AVX-512")
+    elif 2 * n < panel_width(e.engine):
+        raise Declined(f"{n} columns fill no panel")
+    return m, k, n
+
+
+def _rows(e: Emitter, a: Value, m: int, k: int) -> Value:
+    """The left operand as one float32 matrix, contiguous in k."""
+    from ..jit.gemm import row_step
+
+    if a.shape.dtype is not dt.float32:
+        wide = e.allocate(dt.float32, a.lens)
+        e.copy_into(a, wide)
+        a = wide
+    step = row_step(a.lens, a.strides)
+    if step is None or (a.strides[-1] != 1 and k > 1) or (step < k and m > 1):
+        a = e.row_major(a)
+        step = k
+    return a.seen_as(0, Shape(dt.float32, [m, k], [max(step, k), 1]))
+
+
+def _panels(e: Emitter, b: Value, k: int, n: int) -> list[Value]:
+    """The full panels of the weights, and the last one padded with zeros if it is not full."""
+    from ..jit.gemm import panel_width
+
+    width = panel_width(e.engine)
+    full = n // width
+    by_row, by_column = b.strides[-2:]
+    found: list[Value] = []
+    if full:
+        desc, kind = native().MemoryDesc, NAMES[b.shape.dtype]
+        steps = [width * max(by_column, 1), max(by_row, 1), max(by_column, 1)]
+        plain, wanted = desc([full, k, width], kind, steps), desc([full, k, width], kind, [k * width, width, 1])
+        found.append(e.packed(b, plain, wanted))
+    if n % width:
+        array = e.constant(b)
+        assert array is not None
+        last = np.zeros((k, width), array.dtype)
+        last[:, : n % width] = array.reshape(k, n)[:, full * width :]
+        value = e.literal(last)
+        found = [*found, value] if found else [value, value]
+    return found
+
+
+def _onto(e: Emitter, result: Shape, read: Sequence[Value], extra: Sequence[Value]) -> Value | None:
+    """An operand of the pointwise group whose memory the result may take."""
+    for x in extra:
+        alone = sum(x.buffer is y.buffer for y in (*read, *extra)) == 1
+        if alone and x.lens == result.lens() and x.shape.standard() and e.may_overwrite(x, result.dtype):
+            return x
+    return None
+
+
+def packed_group(e: Emitter, body: Module, args: Sequence[Value]) -> Value:
+    """A group of a dot, reshapes and a pointwise group as one loop.  Errors: Declined."""
+    env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
+    parts = [i for i in body if not (i.is_param or i.is_return)]
+    tail = parts[-1]
+    anchor = next(i for i in parts if i.op.name == "dot")
+    if tail.op.name != "pointwise" or len(body.outputs) != 1 or len(tail.modules[0].outputs) != 1:
+        raise Declined("the dot is not followed by one pointwise group")
+    for ins in parts[: parts.index(anchor)]:
+        env[ins] = e.emit(ins, env)
+    a, b = (e.value_of(i, env) for i in anchor.inputs)
+    _serves(e, a, b)
+    product = anchor
+    for ins in parts[parts.index(anchor) + 1 : -1]:
+        if product in ins.inputs:
+            if ins.op.name not in LEADING:
+                raise Declined(f"{ins.op.name} between the dot and the pointwise group")
+            product = ins
+        else:
+            env[ins] = e.emit(ins, env)
+    if list(tail.inputs).count(product) != 1:
+        raise Declined("the pointwise group does not read the product once")
+    at = tail.inputs.index(product)
+    extra = [e.value_of(i, env) for n, i in enumerate(tail.inputs) if n != at]
+    return packed_product(e, a, b, None, tail.modules[0], at, extra)

@@ -1,0 +1,167 @@
+"""Products with packed weights against float64 numpy: every tile height, ragged panels, both weight types, fused work."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mgx_core import dtype as dt
+from mgx_core.ir.module import Module
+from mgx_core.kernel import No
+from mgx_core.ops import activation, pointwise
+from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.shape import Shape
+from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.gemm import compile_gemm, panel_width, row_step
+from mgx_cpu_dnnl.jit.kernel import run_numpy
+
+
+@pytest.fixture(scope="module", params=["host", "avx2"])
+def engine(request):
+    return Engine(cache=None) if request.param == "host" else Engine("x86-64-v3", cache=None)
+
+
+def panels(b, width):
+    """Full panels, and the last one padded if there is a rest; as the kernel wants them."""
+    k, n = b.shape
+    full = np.ascontiguousarray(b[:, : n // width * width].reshape(k, -1, width).swapaxes(0, 1))
+    if n % width == 0:
+        return [full]
+    last = np.zeros((k, width), b.dtype)
+    last[:, : n % width] = b[:, n // width * width :]
+    return [full, last] if full.size else [last, last]
+
+
+def run(engine, a, b, out, body=None, at=0, extra=(), chunks=1, threads=1):
+    shape = lambda x: Shape(dt.of(x.dtype), x.shape, [s // x.itemsize for s in x.strides])  # noqa: E731
+    kernel = compile_gemm(
+        shape(a), b.shape[1], dt.of(b.dtype), shape(out), engine, body, at, [shape(x) for x in extra], threads
+    )
+    assert not isinstance(kernel, No), kernel.why
+    run_numpy(kernel, [a, *panels(b, panel_width(engine)), *extra, out], chunks)
+    return kernel
+
+
+def bound(a, b):
+    """Rounding of k products and as many sums in float32, whatever their order."""
+    size = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)
+    return 2.0**-24 * (a.shape[1] + 2) * size
+
+
+@pytest.mark.parametrize("weights", [np.float32, dt.bfloat16.numpy])
+@pytest.mark.parametrize("m", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 17, 31, 64, 197, 500])
+def test_every_number_of_rows(engine, m, weights):
+    r = np.random.default_rng(m)
+    for k, n in ((1, 1), (5, 16), (37, 50), (130, 33)):
+        a = r.standard_normal((m, k)).astype(np.float32)
+        b = r.standard_normal((k, n)).astype(weights)
+        out = np.full((m, n), np.nan, np.float32)
+        run(engine, a, b, out, chunks=3, threads=2)
+        assert (np.abs(out - a.astype(np.float64) @ b.astype(np.float64)) <= bound(a, b)).all()
+
+
+@pytest.mark.parametrize("weights", [np.float32, dt.bfloat16.numpy])
+@pytest.mark.parametrize(("m", "k", "n"), [(250, 800, 96), (12, 1000, 300), (1, 1023, 257), (40, 385, 64)])
+def test_depths_and_blocks(engine, m, k, n, weights):
+    r = np.random.default_rng(1)
+    a = r.standard_normal((m, k)).astype(np.float32)
+    b = r.standard_normal((k, n)).astype(weights)
+    out = np.full((m, n), np.nan, np.float32)
+    run(engine, a, b, out, chunks=2, threads=4)
+    assert (np.abs(out - a.astype(np.float64) @ b.astype(np.float64)) <= bound(a, b)).all()
+
+
+def test_rows_with_gaps_and_results_with_gaps(engine):
+    r = np.random.default_rng(2)
+    a = r.standard_normal((9, 60)).astype(np.float32)[:, 7:41]
+    b = r.standard_normal((34, 45)).astype(np.float32)
+    room = np.full((9, 80), 5.0, np.float32)
+    run(engine, a, b, room[:, 10:55])
+    assert (np.abs(room[:, 10:55] - a.astype(np.float64) @ b) <= bound(a, b)).all()
+    assert (room[:, :10] == 5).all() and (room[:, 55:] == 5).all()
+
+
+def test_bfloat16_results_are_rounded_once(engine):
+    r = np.random.default_rng(3)
+    for m in (1, 3, 20):
+        a = r.standard_normal((m, 64)).astype(np.float32)
+        b = r.standard_normal((64, 48)).astype(dt.bfloat16.numpy)
+        exact = np.full((m, 48), np.nan, np.float32)
+        run(engine, a, b, exact)
+        out = np.zeros((m, 48), dt.bfloat16.numpy)
+        run(engine, a, b, out)
+        assert (out == exact.astype(dt.bfloat16.numpy)).all()
+
+
+def fused(dims, bias, residual, first):
+    """relu(product + bias) * residual; the product is the first parameter, or the last."""
+    body = Module("tail")
+    wide = lambda v: v if v.shape.dims == tuple(dims) else body.add(Multibroadcast(out_lens=tuple(dims)), v)  # noqa: E731
+    given = {}
+    words = ["product", "bias", "residual"]
+    for word in words if first else words[::-1]:
+        lens = {"product": dims, "bias": bias, "residual": residual}[word]
+        given[word] = body.add_parameter(word, Shape("float32", lens))
+    y = body.add(pointwise.Add(), given["product"], wide(given["bias"]))
+    y = body.add(activation.Relu(), y)
+    body.add_return([body.add(pointwise.Mul(), y, wide(given["residual"]))])
+    return body
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("bias", [[40], [1, 1, 1], [3, 5, 1]])
+@pytest.mark.parametrize("rows", ["3 x 5", "1 x 2"])
+def test_pointwise_work_on_the_results(engine, first, bias, rows):
+    r = np.random.default_rng(4)
+    dims = [3, 5, 40] if rows == "3 x 5" else [1, 2, 40]
+    bias = [min(x, d) for x, d in zip(bias, dims[-len(bias) :], strict=True)]
+    m = dims[0] * dims[1]
+    a = r.standard_normal((m, 21)).astype(np.float32)
+    b = r.standard_normal((21, 40)).astype(np.float32)
+    x, y = r.standard_normal(bias).astype(np.float32), r.standard_normal(dims).astype(np.float32)
+    out = np.full(dims, np.nan, np.float32)
+    extra = [x, y] if first else [y, x]
+    run(engine, a, b, out, fused(dims, bias, dims, first), 0 if first else 2, extra)
+    product = (a.astype(np.float64) @ b).reshape(dims)
+    wanted = np.maximum(product + x, 0) * y
+    allowed = (bound(a, b).reshape(dims) + 2.0**-23 * np.abs(product + x)) * np.abs(y) + 2.0**-23 * np.abs(wanted)
+    assert (np.abs(out - wanted) <= allowed).all()
+
+
+def test_in_place_on_an_operand(engine):
+    r = np.random.default_rng(5)
+    a = r.standard_normal((14, 30)).astype(np.float32)
+    b = r.standard_normal((30, 36)).astype(np.float32)
+    y = r.standard_normal((14, 36)).astype(np.float32)
+    one = np.ones(36, np.float32)
+    separate = np.full((14, 36), np.nan, np.float32)
+    body = fused([14, 36], [36], [14, 36], True)
+    run(engine, a, b, separate, body, 0, [one, y])
+    run(engine, a, b, y, body, 0, [one, y])
+    assert (y == separate).all()
+
+
+def test_what_is_refused(engine):
+    f32 = lambda *lens: Shape("float32", lens)  # noqa: E731
+    turned = Shape("float32", [4, 8], [1, 4])
+    cases = [
+        (turned, 5, f32(4, 5)),
+        (Shape("float64", [4, 8]), 5, f32(4, 5)),
+        (f32(4, 8), 5, f32(4, 6)),
+        (f32(4, 8), 5, Shape("float32", [4, 5], [1, 4])),
+        (f32(4, 0), 5, f32(4, 5)),
+        (f32(4, 8), 5, Shape("int32", [4, 5])),
+    ]
+    for a, n, out in cases:
+        assert isinstance(compile_gemm(a, n, dt.float32, out, engine), No)
+    assert isinstance(compile_gemm(f32(4, 8), 5, dt.int8, f32(4, 5), engine), No)
+
+
+def test_one_step_for_all_rows():
+    assert row_step([2, 3, 4], [12, 4, 1]) == 4
+    assert row_step([2, 3, 4], [30, 10, 1]) == 10
+    assert row_step([2, 3, 4], [40, 10, 1]) is None
+    assert row_step([1, 3, 4], [999, 4, 1]) == 4
+    assert row_step([2, 3, 4], [0, 0, 1]) == 0
+    assert row_step([2, 3, 4], [0, 4, 1]) is None
+    assert row_step([1, 1, 4], [7, 7, 1]) == 0

@@ -1,0 +1,163 @@
+"""Matrix products of whole programs: constant weights in panels, float32 and bfloat16, with what is fused behind them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import dtype as dt
+from mgx_cpu_dnnl.jit import default_engine
+from mgx_cpu_dnnl.native_library import native
+from mgx_cpu_dnnl.target import CpuTarget
+
+BF16 = dt.bfloat16.numpy
+SIZES = [(1, 5, 3), (2, 64, 1), (3, 40, 17), (4, 7, 16), (7, 33, 50), (12, 130, 8), (50, 300, 64), (131, 64, 100)]
+
+
+def compiled(build: Any) -> Any:
+    program = mgx.Program()
+    m = program.get_main_module()
+    m.add_return([build(m)])
+    program.compile(CpuTarget(), validate=True)
+    runner = program.executable.instances()[0].runner
+    assert not runner.program.hosted, runner.notes
+    return program, [s.name for s in runner.emitter.steps]
+
+
+def numbers(seed: int, *lens: int, kind: Any = np.float32) -> Any:
+    return np.random.default_rng(seed).standard_normal(lens).astype(kind)
+
+
+def nearest(exact: Any, got: Any, slack: Any) -> bool:
+    """Whether bfloat16 results are what `exact` rounds to, moved by no more than `slack` before."""
+    low, high = ((exact + s * slack).astype(np.float32).astype(BF16).astype(np.float32) for s in (-1, 1))
+    return bool(((got >= low) & (got <= high)).all())
+
+
+@pytest.mark.parametrize("kind", [np.float32, BF16])
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize(("m", "k", "n"), SIZES)
+def test_products_of_all_sizes(m: int, k: int, n: int, constant: bool, kind: Any) -> None:
+    a, b = numbers(1, m, k, kind=kind), numbers(2, k, n, kind=kind)
+
+    def build(module: mgx.Module) -> mgx.Instruction:
+        x = module.add_parameter("x", mgx.shape(type=dt.of(kind).name, lens=[m, k]))
+        y = (
+            module.add_literal(b)
+            if constant
+            else module.add_parameter("y", mgx.shape(type=dt.of(kind).name, lens=[k, n]))
+        )
+        return module.add(mgx.op("dot"), x, y)
+
+    program, steps = compiled(build)
+    ours = m <= 3 or (not default_engine().wide and 2 * n >= 16)
+    if constant and (ours or (kind is BF16 and "avx512_bf16" not in native().cpu_features())):
+        assert any(s.startswith("gemm") for s in steps), steps
+    (got,) = program.run({"x": a} if constant else {"x": a, "y": b})
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    slack = 2.0**-24 * (k + 2) * (np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64))
+    found = got.to_numpy()
+    assert found.dtype == kind
+    if kind is BF16:
+        assert nearest(exact, found.astype(np.float32), slack)
+    else:
+        assert (np.abs(found - exact) <= slack).all()
+
+
+@pytest.mark.parametrize("kind", [np.float32, BF16])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_batches_of_products(batch: int, kind: Any) -> None:
+    """The same weights for all of a batch, and weights of each."""
+    a, b, c = numbers(1, batch, 9, 30, kind=kind), numbers(2, 30, 40, kind=kind), numbers(3, batch, 40, 20, kind=kind)
+
+    def build(module: mgx.Module) -> mgx.Instruction:
+        x = module.add_parameter("x", mgx.shape(type=dt.of(kind).name, lens=[batch, 9, 30]))
+        wide = module.add(mgx.op("multibroadcast", out_lens=[batch, 30, 40]), module.add_literal(b))
+        return module.add(mgx.op("dot"), module.add(mgx.op("dot"), x, wide), module.add_literal(c))
+
+    program, _ = compiled(build)
+    (got,) = program.run({"x": a})
+    f64 = np.float64
+    middle = (a.astype(f64) @ b.astype(f64)).astype(kind).astype(f64)
+    exact = middle @ c.astype(f64)
+    unit = 2.0**-8 if kind is BF16 else 2.0**-23
+    size = (np.abs(a).astype(f64) @ np.abs(b).astype(f64)) @ np.abs(c).astype(f64)
+    assert (np.abs(got.to_numpy().astype(f64) - exact) <= unit * size * 2).all()
+
+
+def activated(x: mgx.Instruction, m: mgx.Module, word: str) -> mgx.Instruction:
+    if word != "gelu":
+        return m.add(mgx.op(word), x)
+    wide = lambda v: m.add(mgx.op("multibroadcast", out_lens=x.shape.lens()), m.add_literal(np.float32([v])))  # noqa: E731
+    erf = m.add(mgx.op("erf"), m.add(mgx.op("mul"), x, wide(0.7071067811865476)))
+    return m.add(mgx.op("mul"), m.add(mgx.op("mul"), x, m.add(mgx.op("add"), erf, wide(1.0))), wide(0.5))
+
+
+@pytest.mark.parametrize("word", ["relu", "gelu", "tanh"])
+@pytest.mark.parametrize("reshaped", [False, True])
+@pytest.mark.parametrize("rows", [1, 4, 14])
+def test_fused_bias_activation_and_residual(rows: int, reshaped: bool, word: str) -> None:
+    a, b, bias = numbers(1, rows, 24), numbers(2, 24, 40), numbers(3, 40)
+    rest = numbers(4, 1, rows, 40) if reshaped else numbers(4, rows, 40)
+
+    def build(m: mgx.Module) -> mgx.Instruction:
+        x = m.add_parameter("x", mgx.shape(type="float32", lens=[rows, 24]))
+        r = m.add_parameter("r", mgx.shape(type="float32", lens=rest.shape))
+        y = m.add(mgx.op("dot"), x, m.add_literal(b))
+        if reshaped:
+            y = m.add(mgx.op("reshape", dims=[1, rows, 40]), y)
+        y = m.add(mgx.op("add"), y, m.add(mgx.op("multibroadcast", out_lens=y.shape.lens()), m.add_literal(bias)))
+        return m.add(mgx.op("add"), activated(y, m, word), m.add(mgx.op("relu"), r))
+
+    program, steps = compiled(build)
+    (got,) = program.run({"x": a, "r": rest})
+    y = (a.astype(np.float64) @ b).reshape(rest.shape) + bias
+    if word == "gelu":
+        from math import erf
+
+        y = y * 0.5 * (1 + np.vectorize(erf)(y / np.sqrt(2)))
+    else:
+        y = np.maximum(y, 0) if word == "relu" else np.tanh(y)
+    np.testing.assert_allclose(got.to_numpy(), y + np.maximum(rest, 0), rtol=1e-5, atol=1e-5)
+    if rows <= 3 or not default_engine().wide:
+        assert len(steps) == 1, steps
+
+
+def test_rows_that_lie_apart() -> None:
+    """A transposed left operand is copied once, a slice of columns is read where it lies."""
+    a, b = numbers(1, 8, 48), numbers(2, 16, 32)
+
+    def build(m: mgx.Module) -> mgx.Instruction:
+        x = m.add_parameter("x", mgx.shape(type="float32", lens=[8, 48]))
+        part = m.add(mgx.op("slice", axes=[1], starts=[16], ends=[32]), x)
+        turned = m.add(
+            mgx.op("transpose", permutation=[1, 0]), m.add(mgx.op("slice", axes=[1], starts=[0], ends=[16]), x)
+        )
+        first = m.add(mgx.op("dot"), part, m.add_literal(b))
+        second = m.add(mgx.op("dot"), turned, m.add_literal(b[:8]))
+        return m.add(mgx.op("concat", axis=0), first, second)
+
+    program, _ = compiled(build)
+    (got,) = program.run({"x": a})
+    wanted = np.concatenate([a[:, 16:32] @ b, a[:, :16].T @ b[:8]])
+    np.testing.assert_allclose(got.to_numpy(), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_weights_that_are_views() -> None:
+    """A transposed constant and a slice of one, both packed from where they lie."""
+    a, b = numbers(1, 20, 24), numbers(2, 70, 24)
+
+    def build(m: mgx.Module) -> mgx.Instruction:
+        x = m.add_parameter("x", mgx.shape(type="float32", lens=[20, 24]))
+        w = m.add_literal(b)
+        turned = m.add(
+            mgx.op("transpose", permutation=[1, 0]), m.add(mgx.op("slice", axes=[0], starts=[3], ends=[53]), w)
+        )
+        return m.add(mgx.op("dot"), x, turned)
+
+    program, _ = compiled(build)
+    (got,) = program.run({"x": a})
+    np.testing.assert_allclose(got.to_numpy(), a @ b[3:53].T, rtol=1e-5, atol=1e-5)
