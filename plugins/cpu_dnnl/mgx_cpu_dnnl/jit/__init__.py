@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JitKernel", "compile_attention", "compile_copy", "compile_gather", "compile_gemm", "compile_norm",
-    "compile_op", "compile_pad", "compile_pointwise", "compile_pooling", "compile_reduce", "compile_resize", "default_engine", "run_numpy",
+    "compile_op", "compile_pad", "compile_pointwise", "compile_pooling", "compile_reduce", "compile_resize",
+    "default_engine", "run_numpy",
 ]  # fmt: skip
 
 
