@@ -132,6 +132,10 @@ class Executable:
                     self._module = self._module()
         return self._module
 
+    @module.setter
+    def module(self, module: Module) -> None:
+        self._module = module
+
     @property
     def records(self) -> list[PassRecord]:
         """The passes that made the module."""

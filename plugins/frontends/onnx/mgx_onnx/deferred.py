@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 
 from mgx_core import (
     Instruction,
@@ -31,6 +30,7 @@ from mgx_core.operation import Operation
 from mgx_core.shape import AnyShape
 
 from .functions import type_proto
+from .messages import onnx
 from .node import Node
 from .tensors import dtype_of, shape_of_type
 

@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import onnx
-
 from mgx_core import DeviceError, MgxError, Module, ParseError, Program
 from mgx_core.argument import Array
 from mgx_core.plugins import manager
 
 from .converter import Converters
 from .functions import expanded_nodes
+from .messages import onnx
 from .model import functions_of, opsets_of, read_model, read_model_bytes
 from .options import OnnxOptions
 from .parser import GraphParser, ModelContext

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import onnx
-from onnx import AttributeProto, FunctionProto, NodeProto
-
 from mgx_core import Instruction, OptionalShape, ParseError, SequenceShape, Shape
 from mgx_core.shape import AnyShape
 
+from .messages import onnx
 from .node import Node
 from .tensors import onnx_type
+
+AttributeProto = onnx.AttributeProto
+FunctionProto = onnx.FunctionProto
+NodeProto = onnx.NodeProto
 
 __all__ = ["Body", "expanded_nodes", "function_body", "standard_body", "type_proto"]
 

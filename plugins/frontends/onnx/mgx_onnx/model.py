@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import onnx
 from google.protobuf.message import DecodeError
 
 from mgx_core import ParseError, UnsupportedError
 from mgx_core.argument import Array
 
+from .messages import onnx
 from .weights import map_file, split_weights
 
 __all__ = ["Model", "NEWEST_OPSET", "functions_of", "opsets_of", "read_model", "read_model_bytes"]

@@ -8,7 +8,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 
 from mgx_core import Instruction, Module, ParseError, UnsupportedError
 from mgx_core import dim as dims_
@@ -19,6 +18,7 @@ from mgx_core.dtype import DType, of
 from mgx_core.operation import Operation
 from mgx_core.ops.axes import normalize_all
 
+from .messages import onnx
 from .tensors import sparse_array, tensor_array
 
 if TYPE_CHECKING:

@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-import onnx
-from onnx import AttributeProto, GraphProto, NodeProto
-
 from mgx_core import Argument, DeviceError, Instruction, MgxError, Module, ParseError, UnrankedError, UnsupportedError
 from mgx_core.argument import Array
 from mgx_core.dim import Dim, Sym, symbol
@@ -20,9 +17,14 @@ from mgx_core.shape import AnyShape
 from .converter import Converter, Converters, arity_of
 from .functions import function_body, standard_body
 from .known import Known
+from .messages import onnx
 from .node import Node
 from .options import OnnxOptions
 from .tensors import DataFolder, shape_of_type, sparse_array, tensor_array
+
+AttributeProto = onnx.AttributeProto
+GraphProto = onnx.GraphProto
+NodeProto = onnx.NodeProto
 
 __all__ = ["GraphParser", "ModelContext"]
 

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto
 
 from mgx_core import OptionalShape, ParseError, SequenceShape, Shape, UnsupportedError
 from mgx_core import dtype as dt
 from mgx_core.argument import Array
 from mgx_core.dtype import DType
 from mgx_core.ops.maps import map_shape
+
+from .messages import onnx
+
+TensorProto = onnx.TensorProto
 
 __all__ = ["DTYPES", "DataFolder", "dtype_of", "onnx_type", "tensor_array"]
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import onnx
-
 from mgx_core import Instruction
 from mgx_core import dtype as dt
 from mgx_core.dtype import DType
 
 from ..converter import converts
+from ..messages import onnx
 from ..node import Node
 from ..tensors import dtype_of
 

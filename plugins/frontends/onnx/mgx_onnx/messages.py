@@ -1,0 +1,65 @@
+"""ONNX's message classes and operator schemas without the rest of its package, which takes several times as long to import.
+
+``onnx`` here stands for the package: what parsing needs is loaded from the package's own files under their own names, so that a
+later import of the whole package meets the same classes; every other attribute imports the package.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["onnx"]
+
+if TYPE_CHECKING:
+    import onnx
+else:
+
+    class Package:
+        """Attributes of the package onnx, each loaded when first asked for."""
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "defs":
+                found = _schemas()
+            elif name.endswith("Proto"):
+                found = getattr(_part("onnx_ml_pb2", ".py"), name)
+            else:
+                found = getattr(importlib.import_module("onnx"), name, None) or importlib.import_module(f"onnx.{name}")
+            setattr(self, name, found)
+            return found
+
+    onnx = Package()
+
+
+def _schemas() -> Any:
+    native = _part("onnx_cpp2py_export", *EXTENSION_SUFFIXES).defs
+    names = ("get_schema", "get_all_schemas", "SchemaError")
+    return SimpleNamespace(has=native.has_schema, **{n: getattr(native, n) for n in names})
+
+
+def _part(name: str, *suffixes: str) -> ModuleType:
+    """A module of the package, without the package's own import where its file is found."""
+    full = f"onnx.{name}"
+    known = sys.modules.get(full)
+    if known is not None:
+        return known
+    package = None if "onnx" in sys.modules else importlib.util.find_spec("onnx")
+    for folder in (package.submodule_search_locations or ()) if package is not None else ():
+        for suffix in suffixes:
+            file = Path(folder) / f"{name}{suffix}"
+            spec = importlib.util.spec_from_file_location(full, file) if file.is_file() else None
+            if spec is not None and spec.loader is not None:
+                made = importlib.util.module_from_spec(spec)
+                sys.modules[full] = made
+                try:
+                    spec.loader.exec_module(made)
+                except BaseException:
+                    del sys.modules[full]
+                    raise
+                return made
+    return importlib.import_module(full)

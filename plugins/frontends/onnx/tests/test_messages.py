@@ -1,0 +1,45 @@
+"""The package onnx without its import: the same classes and schemas, whichever comes first."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+OURS = "from mgx_onnx.messages import onnx as ours; ours.ModelProto, ours.defs"
+WHOLE = "import onnx"
+SAME = """
+assert ours.ModelProto is onnx.ModelProto
+assert ours.NodeProto is onnx.NodeProto
+assert ours.helper is onnx.helper
+assert ours.defs.SchemaError is onnx.defs.SchemaError
+assert ours.defs.has("Relu", 14, "") and not ours.defs.has("Nothing", 14, "")
+assert ours.defs.get_schema("Relu", 14, "").since_version == onnx.defs.get_schema("Relu", 14, "").since_version == 14
+node = onnx.helper.make_node("Relu", ["x"], ["y"])
+assert isinstance(node, ours.NodeProto)
+onnx.checker.check_node(node, onnx.checker.DEFAULT_CONTEXT)
+"""
+
+
+@pytest.mark.parametrize("order", [(OURS, WHOLE), (WHOLE, OURS)], ids=["ours first", "onnx first"])
+def test_they_are_the_same(order):
+    subprocess.run([sys.executable, "-c", "\n".join([*order, SAME])], check=True)
+
+
+def test_parsing_does_not_import_the_package():
+    text = """
+import sys, mgx_core as mgx
+from mgx_onnx.messages import onnx
+model = onnx.ModelProto(ir_version=8)
+model.opset_import.add(version=17)
+model.graph.node.add(op_type="Relu", input=["x"], output=["y"])
+for put, name in ((model.graph.input, "x"), (model.graph.output, "y")):
+    kind = put.add(name=name).type.tensor_type
+    kind.elem_type = 1
+    kind.shape.dim.add(dim_value=3)
+program = mgx.parse_onnx_buffer(model.SerializeToString())
+assert [i.name for i in program.get_main_module()] == ["@param", "relu", "@return"]
+assert "onnx" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", text], check=True)
