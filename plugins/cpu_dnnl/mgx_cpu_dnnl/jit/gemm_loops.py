@@ -1,8 +1,8 @@
 """The code of products with packed weights.
 
 An item is a block of rows times a group of panels.  Sums lie in scratch while the depth is worked through a piece at a time:
-a piece of a panel stays in the first-level cache for all rows, the block's rows in the second-level cache for all panels of
-the group.  A register tile takes some rows and one panel.  At the end the pointwise part runs over the sums, row by row.
+a piece of a panel and the block's rows stay in the second-level cache, the next panel is asked for meanwhile.  A register tile
+takes some rows and one panel.  At the end the pointwise part runs over the sums, row by row.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .space import items
 
 __all__ = ["write"]
 
-UNROLL = 4  # rows of a panel in a trip of the innermost loop
+UNROLL = 8  # rows of a panel in a trip of the innermost loop
 VECTORS = 2  # of a panel's row
-AHEAD = 2048
+AHEAD = 1024  # bytes by which bfloat16 weights that are read only once are asked for; float32 comes as fast unasked
 
 
 def write(c: Code, plan: GemmPlan) -> None:
@@ -124,8 +124,6 @@ class _Writer:
         lows = self._low_tiles(over)
         rest = c.intrinsic("smax", c.op("sub", self.rows, c.op("mul", lows, self.number(low))), self.zero)
         talls = c.op("udiv", c.op("add", rest, self.number(tall - 1)), self.number(tall))
-        tiles = c.op("add", talls, lows)
-        ask = c.op("udiv", c.op("add", depth, c.op("sub", tiles, self.one)), tiles)
         size = c.op("mul", self.arg("k"), self.number(self.width))
 
         def one_panel(p: V, _: list[V]) -> list[V]:
@@ -137,8 +135,7 @@ class _Writer:
             home = c.gep(self.sums, c.op("mul", p, self.number(self.width)), "float")
 
             def tile(height: int, first: V, t: V) -> None:
-                self._prefetch(following, c.op("mul", t, ask), ask)
-                self._tile(height, first, left, panel, home, depth)
+                self._tile(height, first, left, panel, home, depth, self._share(following, panel, depth, t))
 
             def tall_tile(t: V, _: list[V]) -> list[V]:
                 tile(tall, c.op("mul", t, self.number(tall)), t)
@@ -177,24 +174,18 @@ class _Writer:
 
         c.loop(self.zero, c.op("mul", depth, self.number(self.width)), self.lanes, line)
 
-    def _prefetch(self, panel: V, first: V, count: V) -> None:
-        """Ask for some rows of the next panel, a share with each tile of this one."""
+    def _share(self, following: V, panel: V, depth: V, t: V) -> V:
+        """What tile t asks for of the next panel, a line a trip; once that is asked for, of this one, which is there."""
         c = self.c
-        row = self.width * (2 if self.elem == "i16" else 4)
-
-        def ask(i: V, _: list[V]) -> list[V]:
-            at = c.gep(panel, c.op("mul", i, self.number(self.width)), self.elem)
-            for line in range(0, row, 64):
-                self._ask(c.gep(at, line, "i8"))
-            return []
-
-        c.loop(first, c.op("add", first, count), 1, ask)
+        bytes_ = c.op("mul", depth, self.number(self.width * (2 if self.elem == "i16" else 4)))
+        done = c.op("mul", t, c.op("mul", depth, self.number(64 // UNROLL)))
+        return c.select(c.compare("ult", done, bytes_), c.gep(following, done, "i8"), panel)
 
     def _ask(self, at: V) -> None:
         self.c.declared["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)"
         self.c.emit(f"call void @llvm.prefetch.p0(ptr {at.ref}, i32 0, i32 2, i32 1)")
 
-    def _tile(self, height: int, first: V, left: V, panel: V, home: V, depth: V) -> None:
+    def _tile(self, height: int, first: V, left: V, panel: V, home: V, depth: V, share: V) -> None:
         """Some rows times a piece of a panel, added to their sums; rows past the last repeat it."""
         c = self.c
         lines, homes = [], []
@@ -203,14 +194,19 @@ class _Writer:
             seen = c.intrinsic("smin", row, self.last)
             lines.append(c.gep(left, c.op("mul", seen, self.arg("lda")), "float"))
             homes.append(c.gep(home, c.op("mul", row, self.pitch), "float"))
-        totals = self._accumulate(lines, panel, depth, [self.nothing] * (height * VECTORS), UNROLL)
+        totals = self._accumulate(lines, panel, depth, [self.nothing] * (height * VECTORS), UNROLL, share)
         for r in range(height):
             for v in range(VECTORS):
                 at = c.gep(homes[r], v * self.lanes, "float")
                 c.store(at, c.op("fadd", c.load(at, "float", self.lanes), totals[r * VECTORS + v]))
 
-    def _accumulate(self, lines: list[V], panel: V, depth: V, start: list[V], unroll: int) -> list[V]:
-        """Sums of a tile's products; with several chains each trip's rows go to them in turn."""
+    def _accumulate(
+        self, lines: list[V], panel: V, depth: V, start: list[V], unroll: int, share: V | None = None
+    ) -> list[V]:
+        """Sums of a tile's products; with several chains each trip's rows go to them in turn.
+
+        share: what to ask for meanwhile, a line a trip.
+        """
         c, n = self.c, self.lanes
         elem = "float" if self.plan.widened else self.elem
         kind = dt.float32 if self.plan.widened else self.plan.weights
@@ -223,6 +219,8 @@ class _Writer:
             if self.elem == "i16" and len(self.plan.heights) == 1:
                 for byte in range(0, count * self.width * kind.size, 64):
                     self._ask(c.gep(at, AHEAD + byte, "i8"))
+            if share is not None and count > 1:
+                self._ask(c.gep(share, c.op("mul", i, self.number(64 // unroll)), "i8"))
             for u in range(count):
                 some = []
                 for v in range(VECTORS):
