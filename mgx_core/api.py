@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, Final
 
+from .collection import collection_paused
 from .operation import Operation, OpSet
 from .options import CompileOptions
 from .program import Program
@@ -78,7 +79,8 @@ def parse_onnx(path: Any, **options: Any) -> Program:
     """
     from .plugins import manager
 
-    program: Program = manager().load("frontends", "onnx")().parse(path, **options)
+    with collection_paused():
+        program: Program = manager().load("frontends", "onnx")().parse(path, **options)
     return program
 
 
@@ -86,7 +88,8 @@ def parse_onnx_buffer(data: bytes, **options: Any) -> Program:
     """A program from the bytes of an ONNX file; see `parse_onnx`."""
     from .plugins import manager
 
-    program: Program = manager().load("frontends", "onnx")().parse_buffer(data, **options)
+    with collection_paused():
+        program: Program = manager().load("frontends", "onnx")().parse_buffer(data, **options)
     return program
 
 

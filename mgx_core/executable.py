@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from .argument import Argument, Value, as_value, shape_of
+from .collection import collection_paused
 from .dim import bounds
 from .errors import DeviceError, MgxError, ParameterError, ShapeError
 from .interpret import bind_symbols, check_symbols
@@ -267,9 +268,10 @@ class Executable:
                 self.note(f"the file's kernels could not be used and were compiled again: {error}")
         from .pipeline import PassRecord, size
 
-        made = lower()
-        start, count = time.perf_counter(), size(made.module)
-        runner = runner_of(self.target, made.module, made.plan, self.context, self.options)
+        with collection_paused():
+            made = lower()
+            start, count = time.perf_counter(), size(made.module)
+            runner = runner_of(self.target, made.module, made.plan, self.context, self.options)
         made.records.append(PassRecord("plan", "make-runner", time.perf_counter() - start, True, count, count))
         for moved in getattr(runner, "on_host", list)():
             _correct(made.placements, moved)

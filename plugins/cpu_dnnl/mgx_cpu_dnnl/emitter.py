@@ -75,6 +75,7 @@ class Emitter:
     tuning: Tuning | None = None
     choices: dict[str, str] = field(default_factory=dict)
     _literals: dict[Any, Value] = field(default_factory=dict)
+    _arrays: dict[int, Value] = field(default_factory=dict)
 
     @property
     def engine(self) -> Any:
@@ -107,12 +108,16 @@ class Emitter:
         if not array.flags.c_contiguous:
             owner = contiguous(array)
             array = owner.array
+        same = self._arrays.get(id(array))
+        if same is not None:
+            return same
         key = (array.__array_interface__["data"][0] if array.size else id(array), str(array.dtype), array.shape)
         found = self._literals.get(key)
         if found is None:
             buffer = Buffer("literal", array.nbytes, array=array, owner=owner)
             self.buffers.append(buffer)
             found = self._literals[key] = Value(Shape(array.dtype, array.shape), buffer)
+            self._arrays[id(array)] = found  # the buffer keeps the array, so that its id stays its own
         return found
 
     def constant(self, value: Value) -> Array | None:
@@ -185,9 +190,7 @@ class Emitter:
             try:
                 return candidate.emit(self, kernel.op, modules, args)
             except Declined as why:
-                del self.steps[marks[0] :]
-                del self.buffers[marks[1] :]
-                self._forget_literals()
+                self._take_back(marks)
                 self.note(f"{candidate.name}: {why}")
                 reasons.append(str(why))
         return self.apart(kernel.op, modules, args, "; ".join(dict.fromkeys(reasons)))
@@ -202,10 +205,15 @@ class Emitter:
             if isinstance(other, CpuKernel) and other.emit is not kernel.emit:
                 yield other
 
-    def _forget_literals(self) -> None:
-        there = {id(b) for b in self.buffers}
-        self._literals = {k: v for k, v in self._literals.items() if id(v.buffer) in there}
-        self.packs = {k: v for k, v in self.packs.items() if id(v.buffer) in there}
+    def _take_back(self, marks: tuple[int, int]) -> None:
+        """Undo all since there were so many steps and buffers."""
+        gone = {id(b) for b in self.buffers[marks[1] :] if b.kind == "literal"}
+        del self.steps[marks[0] :]
+        del self.buffers[marks[1] :]
+        if gone:
+            self._literals = {k: v for k, v in self._literals.items() if id(v.buffer) not in gone}
+            self._arrays = {k: v for k, v in self._arrays.items() if id(v.buffer) not in gone}
+            self.packs = {k: v for k, v in self.packs.items() if id(v.buffer) not in gone}
 
     def apart(self, op: Operation, modules: Sequence[Module], args: Sequence[Any], why: str) -> Results:
         """A declined op: a group member by member, anything else on the host."""
@@ -230,9 +238,7 @@ class Emitter:
         except Declined as why:
             self.note(str(why))
         if not trial.kept:
-            del self.steps[marks[0] :]
-            del self.buffers[marks[1] :]
-            self._forget_literals()
+            self._take_back(marks)
 
     def note(self, text: str) -> None:
         """Keep a refusal for the report."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from mgx_core import Shape
@@ -20,16 +21,18 @@ def descriptor(value: Value | Shape, lens: list[int] | None = None, strides: lis
 
     Axes that are broadcast (stride 0) become extents of 1, which oneDNN repeats.
     """
-    from .native_library import native
-
-    _native = native()
-
     shape = value.shape if isinstance(value, Value) else value
     lens = shape.lens() if lens is None else lens
     strides = shape.strides() if strides is None else strides
-    dims = [1 if s == 0 and n != 1 else n for n, s in zip(lens, strides, strict=True)]
-    steps = [max(s, 1) for s in strides]
-    return _native.MemoryDesc(dims, NAMES[shape.dtype], steps)
+    dims = tuple(1 if s == 0 and n != 1 else n for n, s in zip(lens, strides, strict=True))
+    return _descriptor(dims, NAMES[shape.dtype], tuple(max(s, 1) for s in strides))
+
+
+@lru_cache(4096)
+def _descriptor(dims: tuple[int, ...], dtype: str, steps: tuple[int, ...]) -> Any:
+    from .native_library import native
+
+    return native().MemoryDesc(dims, dtype, steps)
 
 
 def is_channels_last(value: Value) -> bool:

@@ -61,7 +61,7 @@ class Engine:
         self._level = level
         self.wide = self._has_wide()
         self.lanes = 16 if self.wide else 8
-        machine = native().cpu_key() if not cpu else cpu
+        machine = cpu or native().cpu_key()
         self.stamp = "|".join((_generator(), machine, self.features, str(level), str(self.lanes)))
         self._cache = cache_directory() / "jit" if cache == "" else Path(cache) if cache else None
         self._functions: dict[str, Function] = {}
