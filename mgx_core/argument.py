@@ -45,7 +45,7 @@ class Argument:
 
     def __init__(self, data: Any, shape: AnyShape | None = None) -> None:
         self._data: Value = as_value(data)
-        self._shape: AnyShape = shape_of(self._data) if shape is None else shape
+        self._shape: AnyShape | None = shape_of(self._data) if shape is None else shape
         if isinstance(shape, Shape) and isinstance(self._data, np.ndarray):
             found = shape_of(self._data)
             if not isinstance(found, Shape) or (found.dtype, found.dims) != (shape.dtype, shape.dims):
@@ -56,11 +56,13 @@ class Argument:
         """Wrap what an op computed, unchecked."""
         self = cls.__new__(cls)
         self._data = value
-        self._shape = shape_of(value) if shape is None else shape
+        self._shape = shape  # found when somebody asks
         return self
 
     @property
     def shape(self) -> AnyShape:
+        if self._shape is None:
+            self._shape = shape_of(self._data)
         return self._shape
 
     @property
@@ -69,14 +71,14 @@ class Argument:
         return self._data
 
     def get_shape(self) -> AnyShape:
-        return self._shape
+        return self.shape
 
     def to_numpy(self) -> Array:
         """The tensor as an array on the same memory.  Errors: ParameterError for tuples, sequences and optionals."""
         if hasattr(self._data, "to_host"):  # a tensor in device memory: a copy of it
             return np.asarray(self._data.to_host())
         if not isinstance(self._data, np.ndarray):
-            raise ParameterError(f"a value of type {self._shape} is no tensor; see get_sub_objects()")
+            raise ParameterError(f"a value of type {self.shape} is no tensor; see get_sub_objects()")
         return self._data
 
     def get_sub_objects(self) -> list[Argument]:
@@ -100,7 +102,7 @@ class Argument:
 
     def copy(self) -> Argument:
         """A value of the same shape that owns its memory."""
-        return Argument.from_value(_copied(self._data), self._shape)
+        return Argument.from_value(_copied(self._data), self.shape)
 
     # exchange with other libraries
 
@@ -150,8 +152,8 @@ class Argument:
 
     def __repr__(self) -> str:
         if isinstance(self._data, np.ndarray):
-            return f"{self._shape} {np.array2string(self._data, threshold=16, separator=', ')}"
-        return f"{self._shape} {self._data!r}"
+            return f"{self.shape} {np.array2string(self._data, threshold=16, separator=', ')}"
+        return f"{self.shape} {self._data!r}"
 
 
 def as_value(data: Any) -> Value:

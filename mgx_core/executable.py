@@ -57,6 +57,7 @@ class Instance:
     ) -> None:
         self.shapes = dict(shapes)
         self.runner = runner
+        self.fresh = bool(getattr(runner, "fresh", False))  # whether every result is an array of its own already
         self.placements = placements
         self.literals = literals  # the module whose constants the runner reads (None: only from a file)
         self._lower = lower
@@ -159,7 +160,9 @@ class Executable:
             with limited(self.options.limit_bytes):
                 instance = self.instance(values)
                 results = instance.runner.run(values)
-            return [Argument.from_value(v) for v in owned(results, values, instance.literals)]
+            if not instance.fresh:
+                results = owned(results, values, instance.literals)
+            return [Argument.from_value(v) for v in results]
         except MemoryError as error:
             raise DeviceError(
                 f"out of memory while running: {error}; try smaller shapes or fewer runs at once"

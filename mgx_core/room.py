@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
@@ -20,14 +20,19 @@ LARGE: Final = 1 << 28  # bytes; smaller requests are not compared with the memo
 _limit: ContextVar[int] = ContextVar("limit_bytes", default=0)
 
 
-@contextlib.contextmanager
-def limited(limit_bytes: int) -> Iterator[None]:
+class limited:  # noqa: N801  (every run enters one: a class costs a fifth of a generator)
     """Inside, no value may take more than so many bytes (0: than half of what this machine has)."""
-    token = _limit.set(limit_bytes)
-    try:
-        yield
-    finally:
-        _limit.reset(token)
+
+    __slots__ = ("_bytes", "_token")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._bytes = limit_bytes
+
+    def __enter__(self) -> None:
+        self._token = _limit.set(self._bytes)
+
+    def __exit__(self, *exception: object) -> None:
+        _limit.reset(self._token)
 
 
 @cache

@@ -477,7 +477,6 @@ def recycled_bytes() -> int: ...
 def arena_pool_bytes() -> int:
     """Memory that waits for the next run of any program."""
 
-
 # threads
 
 def available_threads() -> int:

@@ -51,6 +51,11 @@ class RestoredRunner:
         return owners_of(self._saved, self.module)
 
     @property
+    def fresh(self) -> bool:
+        """Whether every result is an array that owns its memory, made by the run."""
+        return self.whole
+
+    @property
     def figures(self) -> list[tuple[int, int]]:
         """Of each native step: its arithmetic, and the bytes that it moves."""
         return figures_of(self._saved)
