@@ -6,7 +6,6 @@ costs) is a table keyed by the class, owned by whoever needs it.  Any object wit
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar, dataclass_transform
 
@@ -71,6 +70,8 @@ class Operation:
             object.__setattr__(self, field.name, value)
         if attributes:
             word = next(iter(attributes))
+            import difflib
+
             close = difflib.get_close_matches(word, [f.name for f in self.fields], 1)
             hint = (
                 f"; did you mean {close[0]!r}?"
@@ -333,6 +334,8 @@ class OpSet:
         """An op by name.  Errors: UnsupportedError for unknown names, ParameterError for bad attributes."""
         found = self._by_name.get(name)
         if found is None:
+            import difflib
+
             close = difflib.get_close_matches(name, self._by_name, 1)
             raise UnsupportedError(
                 f"no operation is called {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,6 +56,8 @@ class CompileOptions:
         known = {f.name: f for f in dataclasses.fields(cls)}
         for name, value in merged.items():
             if name not in known:
+                import difflib
+
                 close = difflib.get_close_matches(name, known, 1)
                 hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
                 raise ParameterError(f"there is no compile option {name!r}; {hint}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Final
 
 from ..errors import ParameterError
@@ -66,6 +65,8 @@ class Choice:
         for name, on in options.fusion_rules.items():
             meant = FUSIONS.get(name.replace("-", "_"), (name.replace("_", "-"),))
             if not names.issuperset(meant):
+                import difflib
+
                 near = difflib.get_close_matches(name.replace("_", "-"), [*FUSIONS, *names], 3)
                 raise ParameterError(
                     f"fusion_rules: there is no rule {name!r}; "

@@ -7,10 +7,8 @@ the section in base64.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import hashlib
-import json
 import os
 import struct
 import threading
@@ -59,6 +57,9 @@ def msgpack_chunks(metadata: Any, literals: LiteralWriter) -> Iterator[Any]:
 
 def json_chunks(metadata: Any, literals: LiteralWriter) -> Iterator[bytes]:
     """The JSON form; whoever edits it by hand takes the digest out."""
+    import base64
+    import json
+
     section = base64.b64encode(b"".join(map(bytes, literals.chunks()))).decode()
     text = _json(metadata)
     yield json.dumps({"mxr": FORMAT, "digest": _digest(text.encode()).hex()})[:-1].encode()
@@ -66,6 +67,8 @@ def json_chunks(metadata: Any, literals: LiteralWriter) -> Iterator[bytes]:
 
 
 def _json(metadata: Any) -> str:
+    import json
+
     return json.dumps(metadata, default=_json_bytes, allow_nan=False, separators=(",", ":"))
 
 
@@ -149,6 +152,9 @@ def _unpack(head: bytes, packed: bytes) -> Any:
 
 
 def _read_json(data: bytes) -> Stored:
+    import base64
+    import json
+
     try:
         whole = json.loads(data, object_hook=_from_json)
         _check_format(whole["mxr"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.metadata
 import os
 import sys
 from collections.abc import Iterator
@@ -28,13 +27,14 @@ def candidates() -> Iterator[Path]:
     if named:
         yield Path(named)
         return
-    try:
-        files = importlib.metadata.files(DISTRIBUTION) or ()
-    except importlib.metadata.PackageNotFoundError:
-        files = ()
-    for file in files:
-        if file.name == LIBRARY:
-            yield Path(str(file.locate()))
+    for folder in map(
+        Path, sys.path
+    ):  # where the wheel's record says; importlib.metadata would take longer than all else
+        for record in folder.glob(f"{DISTRIBUTION.replace('-', '_')}-*.dist-info/RECORD"):
+            for line in record.read_text("utf-8").splitlines():
+                path = line.partition(",")[0]
+                if path.rpartition("/")[2] == LIBRARY:
+                    yield (folder / path).resolve()
     for prefix in (sys.prefix, sys.base_prefix):
         yield Path(prefix) / "lib" / LIBRARY
 

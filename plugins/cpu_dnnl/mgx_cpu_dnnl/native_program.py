@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mgx_core import Shape
-from mgx_core.memory import ALIGNMENT, place
+if TYPE_CHECKING:
+    from mgx_core import Shape
 
-from .emitter import Emitter, Step
-from .values import Buffer, Value
+    from .emitter import Emitter, Step
+    from .values import Buffer, Value
 
 __all__ = ["NativeRun", "build", "install"]
 
@@ -42,6 +42,8 @@ def build(e: Emitter, inputs: Sequence[Shape | None], outputs: Sequence[Value]) 
 
     inputs: the shape of each parameter that is read, None for the others; outputs: values on output buffers, in order.
     """
+    from mgx_core.memory import ALIGNMENT, place
+
     from .native_library import native
 
     last = len(e.steps)
