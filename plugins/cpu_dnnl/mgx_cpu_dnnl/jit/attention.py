@@ -22,7 +22,8 @@ from .space import Args
 
 __all__ = ["KEYS", "Plan", "compile_attention"]
 
-KEYS = 64  # keys of a block: its copies of keys and values stay in the first-level cache
+KEYS = 128  # keys of a block at most: its copies of keys and values stay in the second-level cache
+TILE = 16  # keys of a block are a multiple of this, those of the last block excepted
 CHUNK = 240  # query rows of an item: copying keys and values is paid for by as many rows
 FLOATS = (dt.float32, dt.float16, dt.bfloat16)
 
@@ -98,7 +99,7 @@ def compile_attention(
     tile = engine.lanes * across
     plan = Plan(
         q, k, v, out, extra, graph, loads,
-        rows=_rows(m, engine), causal=causal, turned=k.strides()[-2] == 1 and n > 1 and k.strides()[-1] != 1,
+        rows=_rows(m), causal=causal, turned=k.strides()[-2] == 1 and n > 1 and k.strides()[-1] != 1,
         packed=m > 1 or k.strides()[-1] != 1, across=across, even=e % tile == 0, guarded=guarded,
     )  # fmt: skip
     chunk = _chunk(plan, m, math.prod(batch))
@@ -120,16 +121,14 @@ def compile_attention(
     )
 
 
-def _rows(m: int, engine: Engine) -> int:
+def _rows(m: int) -> int:
     """Rows of a register tile."""
-    if m <= 2:
-        return m or 1
-    return 6 if engine.wide else 4
+    return max(1, min(m, 6))
 
 
 def _across(e: int, engine: Engine) -> int:
     """Vectors of a register tile of results: a tile takes multiplications, or loads if they are more."""
-    rows = 6 if engine.wide else 4
+    rows = 6
 
     def price(vectors: int) -> float:
         return -(-e // (engine.lanes * vectors)) * max(rows * vectors, rows + vectors + 2)
@@ -147,8 +146,8 @@ def _chunk(plan: Plan, m: int, heads: int) -> int:
 def _scratch(plan: Plan, chunk: int, lanes: int, tile: int, d: int, e: int) -> int:
     """Numbers where the parts of scratch start, in floats; returns the bytes of all.
 
-    keys [d, KEYS], values [KEYS, e], weights [rows, KEYS], one vector a row, maxima and sums of the chunk's rows, two
-    vectors, results [chunk + rows, e]; e rounded up to tiles.
+    keys [KEYS / tile, d, tile], values [KEYS, e], weights [rows, KEYS], one vector a row, maxima and sums of the chunk's rows,
+    two vectors, results [chunk + rows, e]; e rounded up to tiles.
     """
     wide = -(-e // tile) * tile
     sizes = {
@@ -176,6 +175,8 @@ def _number(plan: Plan, batch: Sequence[int], extents: Sequence[int], offset: in
 
     for name, value in zip(("m", "n", "d", "e", "offset", "chunk"), (*extents, offset, chunk), strict=True):
         slot(name, value)
+    blocks = -(-extents[1] // KEYS)
+    slot("block", -(-extents[1] // (blocks * TILE)) * TILE)
     for i, extent in enumerate(batch):
         slot(f"b{i}", extent)
     for word, shape in (("q", plan.q), ("k", plan.k), ("v", plan.v), ("o", plan.out)):

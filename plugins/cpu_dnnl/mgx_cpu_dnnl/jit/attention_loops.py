@@ -24,6 +24,7 @@ __all__ = ["write"]
 
 NEGATIVE = -math.inf
 GROUP = 8  # vectors whose lanes are combined together
+UNROLL = 4  # elements of a head, or keys, in a trip of an innermost loop
 
 
 def write(c: Code, plan: Plan) -> None:
@@ -87,7 +88,7 @@ class _Writer:
             last = c.intrinsic("smin", self.n, c.intrinsic("smax", seen, self.zero))
 
         def keys(n0: V, _: list[V]) -> list[V]:
-            here = c.intrinsic("smin", self.number(KEYS), c.op("sub", self.n, n0))
+            here = c.intrinsic("smin", self.arg("block"), c.op("sub", self.n, n0))
             if plan.packed:
                 self._copy_keys(n0, here)
                 self._copy_values(n0, here)
@@ -99,7 +100,7 @@ class _Writer:
             c.loop(self.zero, count, plan.rows, group)
             return []
 
-        c.loop(self.zero, last, KEYS, keys)
+        c.loop(self.zero, last, self.arg("block"), keys)
         c.loop(self.zero, count, 1, lambda r, _: self._finish(r))
 
     def _clear(self, count: V) -> None:
@@ -127,22 +128,20 @@ class _Writer:
         return c.op("mul", c.op("udiv", c.op("add", x, self.number(k - 1)), self.number(k)), self.number(k))
 
     def _copy_keys(self, n0: V, here: V) -> None:
-        """The block's keys as [d, KEYS] float32 in scratch; lanes past the last key hold some other key."""
+        """The block's keys in scratch as float32, turned; lanes past the last key hold some other key."""
         c, plan, n = self.c, self.plan, self.lanes
         key_step, d_step = self.arg(f"k{self.rank - 2}"), self.arg(f"k{self.rank - 1}")
         elem = self.elem["k"]
         base = c.gep(self.here["k"], c.op("mul", n0, key_step), elem)
-        keys = self.number(KEYS)
         end = self._up(here, n)
         if plan.turned:
 
             def line(i: V, _: list[V]) -> list[V]:
                 source = c.gep(base, c.op("mul", i, d_step), elem)
-                target = c.gep(self.part["keys"], c.op("mul", i, keys), "float")
 
                 def copy(j: V, _: list[V]) -> list[V]:
                     raw = c.load(c.gep(source, j, elem), elem, n, c.first(c.op("sub", here, j), n))
-                    c.store(c.gep(target, j, "float"), from_memory(c, raw, plan.k.dtype))
+                    c.store(self._key(i, j), from_memory(c, raw, plan.k.dtype))
                     return []
 
                 c.loop(self.zero, end, n, copy)
@@ -168,15 +167,23 @@ class _Writer:
                     else:
                         raw = c.gather(c.gep(line, c.op("mul", i, d_step), elem), c.offsets(d_step, n), elem, mask)
                     rows.append(from_memory(c, raw, plan.k.dtype))
-                start = c.gep(self.part["keys"], c.op("add", c.op("mul", i, keys), j), "float")
+                start = self._key(i, j)
                 for r, row in enumerate(transposed(c, rows)):
-                    c.store(c.gep(start, r * KEYS, "float"), row)
+                    c.store(c.gep(start, r * self.tile, "float"), row)
                 return []
 
             c.loop(self.zero, self.d, n, along)
             return []
 
         c.loop(self.zero, end, n, across)
+
+    def _key(self, i: V, j: V) -> V:
+        """Where element i of key j of the block is kept: [.., d, tile] as the register tiles read them."""
+        c = self.c
+        within = c.op("and", j, self.number(self.tile - 1))
+        panel = c.op("mul", c.op("sub", j, within), self.d)
+        at = c.op("add", panel, c.op("add", c.op("mul", i, self.number(self.tile)), within))
+        return c.gep(self.part["keys"], at, "float")
 
     def _copy_values(self, n0: V, here: V) -> None:
         """The block's values as [KEYS, wide] float32 in scratch, zeros past the end of the head."""
@@ -243,29 +250,39 @@ class _Writer:
     def _scores(self, n0: V, here: V, j: V, queries: list[V], vectors: int) -> None:
         """Scores of all rows and some vectors of keys from j on."""
         c, plan, n = self.c, self.plan, self.lanes
-        keys = c.gep(self.part["keys"], j, "float")
+        keys = self._key(self.zero, j)
         elem = self.elem["q"]
         d_step = self.arg(f"q{self.rank - 1}")
         unit = plan.q.strides()[-1] == 1
         start = [V("zeroinitializer", "float", n)] * (plan.rows * vectors)
 
-        def step(i: V, total: list[V]) -> list[V]:
-            line = c.gep(keys, c.op("mul", i, self.number(KEYS)), "float")
-            some = [c.load(c.gep(line, v * n, "float"), "float", n) for v in range(vectors)]
-            at = i if unit else c.op("mul", i, d_step)
-            out = []
-            for r, query in enumerate(queries):
-                one = from_memory(c, c.load(c.gep(query, at, elem), elem, 0), plan.q.dtype)
-                many = c.splat(one, n)
-                out += [c.fma(many, x, total[r * vectors + v]) for v, x in enumerate(some)]
-            return out
+        def step(i: V, total: list[V], count: int) -> list[V]:
+            line = c.gep(keys, c.op("mul", i, self.number(self.tile)), "float")
+            for u in range(count):
+                some = [c.load(c.gep(line, u * self.tile + v * n, "float"), "float", n) for v in range(vectors)]
+                out = []
+                for r, query in enumerate(queries):
+                    if unit:
+                        at = c.gep(c.gep(query, i, elem), u, elem)
+                    else:
+                        at = c.gep(query, c.op("mul", c.op("add", i, self.number(u)), d_step), elem)
+                    many = c.splat(from_memory(c, c.load(at, elem, 0), plan.q.dtype), n)
+                    out += [c.fma(many, x, total[r * vectors + v]) for v, x in enumerate(some)]
+                total = out
+            return total
 
-        totals = c.loop(self.zero, self.d, 1, step, start)[1:]
+        totals = self._unrolled(self.d, step, start)
         mask = c.first(c.op("sub", here, j), n) if vectors == 1 else None
         shared: dict[tuple[int, int], V] = {}
         for r in range(plan.rows):
             made = [self._score(totals[r * vectors + v], r, v, n0, j, mask, shared) for v in range(vectors)]
             self._keep(made, r, j)
+
+    def _unrolled(self, end: V, trip: Callable[[V, list[V], int], list[V]], start: list[V]) -> list[V]:
+        """Sums over 0 .. end, several terms a trip."""
+        c = self.c
+        at, *totals = c.loop(self.zero, end, UNROLL, lambda i, t: trip(i, t, UNROLL), start, ahead=UNROLL - 1)
+        return c.loop(at, end, 1, lambda i, t: trip(i, t, 1), totals)[1:]
 
     def _dots(self, n0: V, here: V, j: V, query: V) -> list[V]:
         """Scores of one row and one vector of keys, each key read where it is."""
@@ -409,20 +426,23 @@ class _Writer:
                 start.append(c.op("fmul", c.load(at, "float", n), c.splat(shrink[r], n)))
         base = c.gep(values, x, elem)
 
-        def one(i: V, total: list[V]) -> list[V]:
+        def some_keys(i: V, total: list[V], count: int) -> list[V]:
             at = c.gep(base, c.op("mul", i, step), elem)
-            some = []
-            for v in range(plan.across):
-                raw = c.load(c.gep(at, v * n, elem), elem, n, masks[v])
-                some.append(raw if plan.packed else from_memory(c, raw, plan.v.dtype))
-            out = []
-            for r in range(plan.rows):
-                weight = c.load(c.gep(c.gep(self.part["weights"], r * KEYS, "float"), i, "float"), "float", 0)
-                many = c.splat(weight, n)
-                out += [c.fma(many, y, total[r * plan.across + v]) for v, y in enumerate(some)]
-            return out
+            for u in range(count):
+                some = []
+                for v in range(plan.across):
+                    raw = c.load(c.gep(at, v * n, elem), elem, n, masks[v])
+                    some.append(raw if plan.packed else from_memory(c, raw, plan.v.dtype))
+                out = []
+                for r in range(plan.rows):
+                    weight = c.load(c.gep(c.gep(self.part["weights"], r * KEYS + u, "float"), i, "float"), "float", 0)
+                    many = c.splat(weight, n)
+                    out += [c.fma(many, y, total[r * plan.across + v]) for v, y in enumerate(some)]
+                total = out
+                at = c.gep(at, step, elem)
+            return total
 
-        totals = c.loop(self.zero, here, 1, one, start)[1:]
+        totals = self._unrolled(here, some_keys, start)
         for at, total in zip(homes, totals, strict=True):
             c.store(at, total)
 

@@ -127,7 +127,9 @@ def exp_negative(c: Code, x: V) -> V:
     """exp of what is not above 0; 0 below the normal numbers (making a denormal one takes the machine 100 times longer)."""
     low = c.const(-87.33, x)
     none = c.compare("olt", x, low)
-    return c.select(none, c.const(0.0, x), _exp(c, c.select(c.compare("ogt", low, x), low, x)))
+    shifted, _, r = split(c, c.select(c.compare("ogt", low, x), low, x))
+    value = c.op("fmul", horner(c, r, (1.0, 1.0, *_EXP)), power_of_two(c, shifted))
+    return c.select(none, c.const(0.0, x), value)
 
 
 def _exp(c: Code, x: V) -> V:
