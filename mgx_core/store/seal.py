@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hmac
 import os
-import secrets
 from pathlib import Path
 from typing import Final
 
@@ -56,6 +55,8 @@ def _read(path: Path) -> bytes:
 
 def _make(path: Path) -> None:
     """Write a new key in one step, unless there is one by then; a folder that cannot be written is no error."""
+    import secrets
+
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
