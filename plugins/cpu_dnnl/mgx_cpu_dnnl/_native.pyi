@@ -278,12 +278,12 @@ def lrn(
     src: MemoryDesc, dst: MemoryDesc, size: int, alpha: float, beta: float, k: float, across_channels: bool = True
 ) -> Primitive: ...
 def lstm_loop() -> tuple[int, int]: ...
-def winograd_loops(tile: tuple[int, int, int, int]) -> tuple[int, int, int]:
-    """Addresses of the loops for a tile (outputs and taps down, outputs and taps across): transform, multiply, both in one."""
+def winograd_loops(tile: tuple[int, int, int, int, int]) -> tuple[int, int, int]:
+    """Addresses of the loops for a tile (outputs and taps down, then across; stride): transform, multiply, both in one."""
 
 def winograd_lanes() -> int: ...
 def winograd_pack(
-    tile: tuple[int, int, int, int], address: int, strides: Sequence[int], outputs: int, channels: int, target: int
+    tile: tuple[int, int, int, int, int], address: int, strides: Sequence[int], outputs: int, channels: int, target: int
 ) -> None:
     """Filters [outputs, channels, rows, columns] of float32, by strides in elements, as [point, panel, channel, 2 lanes]."""
 

@@ -16,12 +16,12 @@ namespace mgx {
 
 namespace {
 
-using Tile = std::array<int, 4>; // outputs and taps of a tile down, then across
+using Tile = std::array<int, 5>; // outputs and taps of a tile down, then across; the stride
 
 bool has_avx512() { return __builtin_cpu_supports("avx512f"); }
 
 WinogradLoops loops_of(const Tile &tile) {
-    WinogradKind kind {tile[0], tile[1], tile[2], tile[3]};
+    WinogradKind kind {tile[0], tile[1], tile[2], tile[3], tile[4]};
     WinogradLoops found {};
     if (has_avx512())
         found = winograd_avx512(kind);
@@ -37,7 +37,8 @@ std::array<size_t, 3> addresses(const Tile &tile) {
             reinterpret_cast<size_t>(found.both)};
 }
 
-void pack(const Tile &tile, size_t from, const std::array<int64_t, 4> &strides, int64_t outputs, int64_t channels, size_t to) {
+void pack(const Tile &tile, size_t from, const std::array<int64_t, 4> &strides, int64_t outputs, int64_t channels,
+        size_t to) {
     WinogradLoops found = loops_of(tile);
     const int64_t width = has_avx512() ? 32 : 16, panels = (outputs + width - 1) / width;
     const auto *weights = reinterpret_cast<const float *>(from);

@@ -1,4 +1,4 @@
-// Convolutions of stride 1 by Winograd's minimal filtering: what the loops for each instruction set have in common.
+// Convolutions by Winograd's minimal filtering: what the loops for each instruction set have in common.
 //
 // Included by sources that are compiled once per instruction set, so there are no inline functions here.
 #pragma once
@@ -10,9 +10,9 @@ namespace mgx {
 
 using WinogradLoop = void (*)(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch);
 
-// A tile of outputs and the filter: m + r - 1 points an axis, 1 where the filter has one tap.
+// A tile of outputs and the filter, down and across; the stride is that of both axes.
 struct WinogradKind {
-    int m_h, r_h, m_w, r_w;
+    int m_h, r_h, m_w, r_w, stride;
 };
 
 struct WinogradLoops {

@@ -34,27 +34,61 @@ inline Tile tile_at(const Job &job, int64_t n) {
     return {rest / job.tile_rows, rest % job.tile_rows, column};
 }
 
+// M outputs of R taps along an axis from `reach` inputs, by products at n points; the next tile begins `advance` inputs on.
 template <int M, int R>
 struct Axis {
-    static constexpr int m = M, r = R, n = M + R - 1;
+    static constexpr int m = M, r = R, n = M + R - 1, reach = n, advance = M;
+    template <typename V>
+    static MGX_INLINE void inputs(const V *from, int step, V *to) { to_points<n>(from, step, to, 1); }
+    template <typename V>
+    static MGX_INLINE void taps(const V *from, int step, V *to) { taps_to_points<R, n>(from, step, to, 1); }
+    template <typename V>
+    static MGX_INLINE void outputs(const V *from, int step, V *to) { from_points<M, n>(from, step, to, 1); }
+};
+
+// Three taps with stride 2: two on the even inputs at M + 1 points; one on the odd inputs, whose M products are summed as
+// they are.
+template <int M>
+struct Halving {
+    static constexpr int m = M, r = 3, n = 2 * M + 1, reach = n, advance = 2 * M;
+    template <typename V>
+    static MGX_INLINE void inputs(const V *from, int step, V *to) {
+        to_points<M + 1>(from, 2 * step, to, 1);
+#pragma GCC unroll 8
+        for (int k = 0; k < M; ++k)
+            to[M + 1 + k] = from[(2 * k + 1) * step];
+    }
+    template <typename V>
+    static MGX_INLINE void taps(const V *from, int step, V *to) {
+        taps_to_points<2, M + 1>(from, 2 * step, to, 1);
+        for (int k = 0; k < M; ++k)
+            to[M + 1 + k] = from[step];
+    }
+    template <typename V>
+    static MGX_INLINE void outputs(const V *from, int step, V *to) {
+        from_points<M, M + 1>(from, step, to, 1);
+#pragma GCC unroll 8
+        for (int k = 0; k < M; ++k)
+            to[k] += from[(M + 1 + k) * step];
+    }
 };
 
 // One vector of channels of a tile: patch(i, j) gives its inputs.
 template <typename H, typename W, typename Patch>
 MGX_INLINE void transform_vector(float *to, int64_t step, const Patch &patch) {
-    Floats half[H::n * W::n];
+    Floats half[W::reach * H::n];
 #pragma GCC unroll 12
-    for (int j = 0; j < W::n; ++j) {
-        Floats column[H::n];
+    for (int j = 0; j < W::reach; ++j) {
+        Floats column[H::reach];
 #pragma GCC unroll 12
-        for (int i = 0; i < H::n; ++i)
+        for (int i = 0; i < H::reach; ++i)
             column[i] = patch(i, j);
-        to_points<H::n>(column, 1, half + j, W::n);
+        H::inputs(column, 1, half + j * H::n);
     }
 #pragma GCC unroll 12
     for (int i = 0; i < H::n; ++i) {
         Floats row[W::n];
-        to_points<W::n>(half + i * W::n, 1, row, 1);
+        W::inputs(half + i, H::n, row);
 #pragma GCC unroll 12
         for (int j = 0; j < W::n; ++j)
             store(to + (i * W::n + j) * step, row[j]);
@@ -64,11 +98,11 @@ MGX_INLINE void transform_vector(float *to, int64_t step, const Patch &patch) {
 template <typename H, typename W>
 void transform_tile(const Job &job, const float *x, Tile tile, float *to) {
     static const float nothing[lanes] = {};
-    const int64_t top = tile.row * H::m - job.pad_top, left = tile.column * W::m - job.pad_left;
+    const int64_t top = tile.row * H::advance - job.pad_top, left = tile.column * W::advance - job.pad_left;
     const int64_t step = values_step(job), whole = job.channels / lanes * lanes;
     const int64_t row = job.x_row, column = job.x_column;
     const float *first = x + tile.image * job.x_image + top * row + left * column;
-    if (top >= 0 && left >= 0 && top + H::n <= job.height && left + W::n <= job.width) {
+    if (top >= 0 && left >= 0 && top + H::reach <= job.height && left + W::reach <= job.width) {
         for (int64_t c = 0; c < whole; c += lanes)
             transform_vector<H, W>(to + c, step, [&](int i, int j) { return load(first + c + i * row + j * column); });
         if (whole < job.channels)
@@ -78,10 +112,10 @@ void transform_tile(const Job &job, const float *x, Tile tile, float *to) {
         return;
     }
     // where the tile hangs over, zeros are read that do not move on
-    const float *at[H::n][W::n];
-    int64_t there[H::n][W::n];
-    for (int i = 0; i < H::n; ++i)
-        for (int j = 0; j < W::n; ++j) {
+    const float *at[H::reach][W::reach];
+    int64_t there[H::reach][W::reach];
+    for (int i = 0; i < H::reach; ++i)
+        for (int j = 0; j < W::reach; ++j) {
             const bool inside = top + i >= 0 && top + i < job.height && left + j >= 0 && left + j < job.width;
             at[i][j] = inside ? first + i * row + j * column : nothing;
             there[i][j] = inside ? -1 : 0;
@@ -94,9 +128,9 @@ void transform_tile(const Job &job, const float *x, Tile tile, float *to) {
         });
 }
 
-// m[row][0..WIDE*lanes] = sum over k of a[row][k] * b[k][..]
+// m[row][0..WIDE*lanes] = sum over k of a[row][k] * b[k][..]; what lies `ahead` of b is fetched meanwhile.
 template <int ROWS, int WIDE>
-void multiply(const float *a, int64_t a_step, const float *b, int64_t depth, float *m, int64_t m_step) {
+void multiply(const float *a, int64_t a_step, const float *b, int64_t depth, int64_t ahead, float *m, int64_t m_step) {
     Floats sum[ROWS][WIDE] = {};
 #pragma GCC unroll 2
     for (int64_t k = 0; k < depth; ++k) {
@@ -104,6 +138,8 @@ void multiply(const float *a, int64_t a_step, const float *b, int64_t depth, flo
 #pragma GCC unroll 2
         for (int w = 0; w < WIDE; ++w)
             factor[w] = load(b + k * panel + w * lanes);
+        for (int64_t at = 0; at < panel; at += line)
+            __builtin_prefetch(b + k * panel + at + ahead, 0, 2);
 #pragma GCC unroll 16
         for (int r = 0; r < ROWS; ++r)
 #pragma GCC unroll 2
@@ -117,7 +153,7 @@ void multiply(const float *a, int64_t a_step, const float *b, int64_t depth, flo
             store(m + r * m_step + w * lanes, sum[r][w]);
 }
 
-using Product = void (*)(const float *, int64_t, const float *, int64_t, float *, int64_t);
+using Product = void (*)(const float *, int64_t, const float *, int64_t, int64_t, float *, int64_t);
 
 template <int WIDE>
 Product product_of(int64_t rows) {
@@ -145,7 +181,8 @@ void multiply_block(const Job &job, int points, const float *values, const float
             for (int64_t g = 0; g < groups; ++g) {
                 const int64_t first = tiles * g / groups, rows = tiles * (g + 1) / groups - first;
                 auto product = wide ? product_of<2>(rows) : product_of<1>(rows);
-                product(a + first * width, width, b, job.channels, m + first * job.span, job.span);
+                const int64_t ahead = g == 0 ? job.channels * panel : 0; // the next panel's weights come while these work
+                product(a + first * width, width, b, job.channels, ahead, m + first * job.span, job.span);
             }
         }
     }
@@ -216,11 +253,11 @@ MGX_INLINE void outputs_of(const float *products, int64_t step, Floats *out) {
 #pragma GCC unroll 12
         for (int i = 0; i < H::n; ++i)
             column[i] = load(products + (i * W::n + j) * step);
-        from_points<H::m, H::n>(column, 1, half + j, W::n);
+        H::outputs(column, 1, half + j * H::m);
     }
 #pragma GCC unroll 12
     for (int i = 0; i < H::m; ++i)
-        from_points<W::m, W::n>(half + i * W::n, 1, out + i * W::m, 1);
+        W::outputs(half + i, H::m, out + i * W::m);
 }
 
 // The output channels [begin, end) of a tile, with what follows the convolution.
@@ -335,7 +372,8 @@ struct Loops {
         }
     }
 
-    static void pack(const float *from, const int64_t *strides, float *to, int64_t o, int64_t c, int64_t begin, int64_t end) {
+    static void pack(const float *from, const int64_t *strides, float *to, int64_t o, int64_t c, int64_t begin,
+            int64_t end) {
         constexpr int taps = H::r * W::r;
         const int64_t panels = up(o, panel) / panel;
         for (int64_t n = begin; n < end; ++n)
@@ -348,9 +386,9 @@ struct Loops {
                             filter[t][lane] = at[t / W::r * strides[2] + t % W::r * strides[3]];
                     }
                     for (int j = 0; j < W::r; ++j)
-                        taps_to_points<H::r, H::n>(filter + j, W::r, half + j, W::r);
+                        H::taps(filter + j, W::r, half + j * H::n);
                     for (int i = 0; i < H::n; ++i)
-                        taps_to_points<W::r, W::n>(half + i * W::r, 1, made + i * W::n, 1);
+                        W::taps(half + i, H::n, made + i * W::n);
                     for (int p = 0; p < points; ++p)
                         store(to + ((p * panels + n) * c + k) * panel + part, __builtin_convertvector(made[p], Floats));
                 }
@@ -364,11 +402,12 @@ struct Loops {
 namespace mgx {
 
 WinogradLoops MGX_WINOGRAD(WinogradKind kind) {
-    auto is = [&](int m_h, int r_h, int m_w, int r_w) {
-        return kind.m_h == m_h && kind.r_h == r_h && kind.m_w == m_w && kind.r_w == r_w;
+    auto is = [&](int m_h, int r_h, int m_w, int r_w, int stride = 1) {
+        return kind.m_h == m_h && kind.r_h == r_h && kind.m_w == m_w && kind.r_w == r_w && kind.stride == stride;
     };
     if (is(2, 3, 2, 3)) return Loops<Axis<2, 3>, Axis<2, 3>>::all();
     if (is(4, 3, 4, 3)) return Loops<Axis<4, 3>, Axis<4, 3>>::all();
+    if (is(3, 3, 3, 3, 2)) return Loops<Halving<3>, Halving<3>>::all();
     if (is(2, 5, 2, 5)) return Loops<Axis<2, 5>, Axis<2, 5>>::all();
     if (is(1, 1, 4, 3)) return Loops<Axis<1, 1>, Axis<4, 3>>::all();
     if (is(4, 3, 1, 1)) return Loops<Axis<4, 3>, Axis<1, 1>>::all();

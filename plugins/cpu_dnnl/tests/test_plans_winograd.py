@@ -19,8 +19,17 @@ POINTS = {1: [], 4: [1.0], 6: [5 / 8, 3 / 2], 10: [0.4, 0.8, 1.25, 2.5]}
 GROWTH = {1: 1, 4: 2, 6: 4, 10: 10}  # of rounding errors against those of direct sums, by the points of an axis
 
 
-def matrices(outputs: int, taps: int) -> tuple[Any, Any, Any]:
+def matrices(outputs: int, taps: int, stride: int = 1) -> tuple[Any, Any, Any]:
     """Of outputs, taps and inputs: y = (a [g . t] b x) with the products at the points between."""
+    if stride == 2:
+        back, forth, inputs = matrices(outputs, 2)
+        reach = 2 * outputs + 1
+        wide, odd = np.zeros((outputs + 1, reach)), np.zeros((outputs, reach))
+        wide[:, ::2], odd[:, 1::2] = inputs, np.eye(outputs)
+        given = np.zeros((outputs + 1, 3))
+        given[:, ::2] = forth
+        middle = np.tile([0.0, 1.0, 0.0], (outputs, 1))
+        return np.hstack([back, np.eye(outputs)]), np.vstack([given, middle]), np.vstack([wide, odd])
     n = outputs + taps - 1
     if n == 1:
         return np.ones((1, 1)), np.ones((1, 1)), np.ones((1, 1))
@@ -38,7 +47,8 @@ def matrices(outputs: int, taps: int) -> tuple[Any, Any, Any]:
 
 def bound(tile: Tile, x: Any, w: Any) -> float:
     """Of the rounding error of any output: what each stage can add, as if all signs were the same."""
-    down, across = matrices(tile.down, tile.taps_down), matrices(tile.across, tile.taps_across)
+    down = matrices(tile.down, tile.taps_down, tile.stride)
+    across = matrices(tile.across, tile.taps_across, tile.stride)
     values = np.abs(down[2]).sum(1).max() * np.abs(across[2]).sum(1).max() * np.abs(x).max()
     factors = np.einsum("ia,ocab,jb->ocij", np.abs(down[1]), np.abs(w), np.abs(across[1])).sum(1).max((0, 1, 2))
     sums = np.abs(down[0]).sum(1).max() * np.abs(across[0]).sum(1).max()
@@ -46,19 +56,18 @@ def bound(tile: Tile, x: Any, w: Any) -> float:
     return float(terms * 2.0**-24 * values * factors * sums)
 
 
-def direct(x: Any, w: Any, padding: list[int], dtype: Any) -> Any:
+def direct(x: Any, w: Any, padding: list[int], dtype: Any, stride: int = 1) -> Any:
     top, left, bottom, right = padding
     padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right))).astype(dtype)
-    windows = sliding_window_view(padded, w.shape[2:], (2, 3))
+    windows = sliding_window_view(padded, w.shape[2:], (2, 3))[:, :, ::stride, ::stride]
     return np.einsum("nchwab,ocab->nohw", windows, w.astype(dtype), optimize=dtype is np.float64)
 
 
-def compiled(x: Any, w: Any, padding: list[int], after: Any = None, **options: Any) -> tuple[Any, list[str]]:
+def compiled(x: Any, w: Any, padding: list[int], stride: int = 1, **options: Any) -> tuple[Any, list[str]]:
     program = mgx.Program()
     m = program.get_main_module()
     given = m.add_parameter("x", mgx.shape(type="float32", lens=list(x.shape)))
-    y = m.add(mgx.op("convolution", padding=padding), given, m.add_literal(w))
-    m.add_return([y if after is None else after(m, y)])
+    m.add_return([m.add(mgx.op("convolution", padding=padding, stride=[stride] * 2), given, m.add_literal(w))])
     program.compile(CpuTarget(), **options)
     (found,) = program.run({"x": x})
     steps = program.executable.instances()[0].runner.emitter.steps
@@ -99,9 +108,9 @@ def test_values(only: Any, tile: Tile, dims: tuple[int, ...], outputs: int, arou
     only(tile)
     x = rng.standard_normal(dims).astype(np.float32)
     w = (rng.standard_normal((outputs, dims[1], down, across))).astype(np.float32)
-    found, steps = compiled(x, w, padding)
+    found, steps = compiled(x, w, padding, tile.stride)
     assert any(s.startswith(f"conv winograd {tile.down}x{tile.across}") for s in steps), steps
-    wanted = direct(x, w, padding, np.float64)
+    wanted = direct(x, w, padding, np.float64, tile.stride)
     assert found.shape == wanted.shape
     assert np.abs(found - wanted).max() <= bound(tile, x, w)
 
@@ -112,10 +121,11 @@ def test_errors_are_near_those_of_direct_sums(only: Any, tile: Tile) -> None:
     x = np.maximum(rng.standard_normal((1, 48, 28, 28)), 0).astype(np.float32)
     w = (rng.standard_normal((16, 48, tile.taps_down, tile.taps_across))).astype(np.float32)
     padding = [tile.taps_down // 2, tile.taps_across // 2] * 2
-    found, _ = compiled(x, w, padding)
-    wanted = direct(x, w, padding, np.float64)
-    errors = [float(np.sqrt(np.mean((y - wanted) ** 2))) for y in (found, direct(x, w, padding, np.float32))]
-    points = max(tile.down + tile.taps_down, tile.across + tile.taps_across) - 1
+    found, _ = compiled(x, w, padding, tile.stride)
+    wanted = direct(x, w, padding, np.float64, tile.stride)
+    plain = direct(x, w, padding, np.float32, tile.stride)
+    errors = [float(np.sqrt(np.mean((y - wanted) ** 2))) for y in (found, plain)]
+    points = 4 if tile.stride == 2 else max(tile.down + tile.taps_down, tile.across + tile.taps_across) - 1
     assert errors[0] <= GROWTH[points] * errors[1]
 
 
@@ -197,6 +207,7 @@ def test_choice_of_tiles(lanes: int) -> None:
     assert chosen(1, 3, 64, 224, 224, 3, 3) is None  # transforms of the outputs for three channels only
     assert chosen(1, 512, 512, 2, 2, 3, 3) is None  # reading the weights is all the work
     assert chosen(1, 64, 64, 56, 56, 4, 4) is None  # no transforms
+    assert chosen(1, 128, 128, 28, 28, 3, 3, 2) == Tile(3, 3, 3, 3, 2)
     small, large = chosen(1, 256, 256, 14, 14, 3, 3), chosen(32, 256, 256, 14, 14, 3, 3)
     assert large == Tile(4, 3, 4, 3)
     assert small is not None

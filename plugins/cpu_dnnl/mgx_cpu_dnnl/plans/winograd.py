@@ -1,4 +1,4 @@
-"""Convolutions of stride 1 with small filters by Winograd's minimal filtering: a fraction of the multiplications."""
+"""Convolutions with small filters by Winograd's minimal filtering: a fraction of the multiplications."""
 
 from __future__ import annotations
 
@@ -44,18 +44,25 @@ def _possible(op: Any, x: AnyShape | None, w: AnyShape | None) -> No | None:
         return No(f"a convolution of {x} with {w}")
     if op.group != 1:
         return No(f"{op.group} groups")
-    if any(n != 1 for n in (*_numbers(op.stride), *_numbers(op.dilation))):
-        return No("a stride or dilation other than 1")
+    if any(n != 1 for n in _numbers(op.dilation)):
+        return No("a dilation")
     window = w.dims[2:]
     if len(window) not in (1, 2) or not all(isinstance(n, int) for n in window):
         return No(f"a window {window}")
-    if not tiles_for(*_plane([int(n) for n in window], 1)):
-        return No(f"no transforms for a window {window}")
+    stride = _stride(op)
+    if stride is None or not tiles_for(*_plane([int(n) for n in window], 1), stride):
+        return No(f"no transforms for a window {window} with stride {op.stride}")
     return None
 
 
 def _numbers(given: Any) -> Sequence[int]:
     return (given,) if isinstance(given, int) else given
+
+
+def _stride(op: Any) -> int | None:
+    """That of all axes."""
+    strides = set(_numbers(op.stride)) or {1}
+    return int(strides.pop()) if len(strides) == 1 else None
 
 
 def _plane(extents: Sequence[int], missing: int) -> tuple[int, int]:
@@ -102,9 +109,9 @@ def convolve(e: Emitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None)
     lens, window = result.lens(), w.lens[2:]
     if 0 in lens or 0 in x.lens:
         raise Declined("an extent is 0")
-    one = [1] * len(window)
-    begin, _ = explicit_padding(x.lens[2:], window, one, one, op.padding, op.padding_mode)
-    problem = Problem(lens[0], x.lens[1], lens[1], *_plane(lens[2:], 1), *_plane(window, 1))
+    stride, one = _stride(op) or 1, [1] * len(window)
+    begin, _ = explicit_padding(x.lens[2:], window, [stride] * len(window), one, op.padding, op.padding_mode)
+    problem = Problem(lens[0], x.lens[1], lens[1], *_plane(lens[2:], 1), *_plane(window, 1), stride)
     lanes = native().winograd_lanes()
     tile = best_tile(problem, lanes)
     if tile is None:
