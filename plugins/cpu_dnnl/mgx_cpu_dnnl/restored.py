@@ -37,7 +37,7 @@ class RestoredRunner:
         self.program = restored_run(saved)
         self.rest: list[Instruction] = []
         self.outputs: list[Any] = saved.code["outputs"]
-        self.whole = self.outputs == [["result", n] for n in range(len(self.outputs))]
+        self.whole: bool = self.outputs == [["result", n] for n in range(len(self.outputs))]
         self._saved = saved
         self._lowered = lowered
 

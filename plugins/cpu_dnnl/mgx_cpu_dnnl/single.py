@@ -31,8 +31,9 @@ def run_single(kernel: CpuKernel, args: Sequence[Any]) -> Any:
     if any(not isinstance(a, np.ndarray) and a is not None for a in args):
         return kernel.op.evaluate(args, kernel.modules)
     result = _result(kernel, args)
-    if all(isinstance(r, Shape) and not r.dynamic() and not r.elements() for r in result):
-        empty = tuple(np.empty(r.lens(), r.dtype.numpy) for r in result)
+    settled = [r for r in result if isinstance(r, Shape) and not r.dynamic()]
+    if len(settled) == len(result) and not any(r.elements() for r in settled):
+        empty = tuple(np.empty(r.lens(), r.dtype.numpy) for r in settled)
         return empty if len(empty) > 1 else empty[0]
     opened = any(not isinstance(r, Shape) or r.dynamic() for r in result) and kernel.open_axis is None
     if opened or any(a is not None and (a.size == 0 or a.dtype == object) for a in args):
