@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["DeviceBuffer", "PinnedBuffer", "Pool"]
 
 SMALL, LARGE = 512, 2 << 20  # sizes are rounded up to these below and above LARGE
+IDLE = 256 << 20  # bytes that may lie unused, if that is more than a quarter of what is taken
 WASTE = 8  # a kept block serves a request of at least (WASTE - 1) / WASTE of its size
 
 
@@ -74,7 +75,7 @@ class DeviceBuffer:
 
 
 class Pool:
-    """Device memory, kept for reuse when freed; emptied when the device runs out.
+    """Device memory, kept for reuse when freed; emptied when the device runs out, or when much of it lies unused.
 
     exact: hand out memory of exactly the size asked and keep none (the emulated device finds overruns so).
     """
@@ -103,6 +104,8 @@ class Pool:
                 block, address = self._free.pop(index)
                 self.kept -= block
             else:
+                if self.kept > max(IDLE, self.held // 4):  # of sizes that nobody asks for any more
+                    self._empty()
                 address = self._take(block, size)
             return DeviceBuffer(self.device, address, size, None, self, block)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mgx_core.errors import DeviceError
-from mgx_gpu_hip.runtime import Device
+from mgx_gpu_hip.runtime import Device, memory
 from mgx_gpu_hip.runtime.memory import Pool
 
 
@@ -102,3 +102,11 @@ def test_random_sizes_from_threads_stay_flat(device):
     assert device.pool.held == device.pool.kept < 4 * 10 * 200_000 * 4
     device.pool.trim()
     assert device.pool.held == 0
+
+
+def test_sizes_that_keep_growing_leave_little_unused(device, monkeypatch):
+    monkeypatch.setattr(memory, "IDLE", 64 << 20)
+    for n in range(1, 40):
+        device.allocate(n * (8 << 20)).free()
+        assert device.pool.kept <= (64 << 20) + n * (8 << 20)
+    assert device.pool.held == device.pool.kept
