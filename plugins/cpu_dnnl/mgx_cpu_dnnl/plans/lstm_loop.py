@@ -16,6 +16,7 @@ from mgx_core.epilogue import Link
 from ..emitter import Emitter
 from ..kernel import Results
 from ..native_library import native
+from ..packing import forget_pages
 from ..values import Buffer, Value
 from .epilogues import Epilogue
 from .products import product
@@ -37,12 +38,14 @@ class Panels:
         def blocked(a: Array) -> Array:
             """[ways, 4 hidden, ..] as [ways, blocks, 4, wide, ..], padded with zeros."""
             gates = a.reshape(ways, 4, hidden, -1)
-            gates = np.pad(gates, ((0, 0), (0, 0), (0, padded - hidden), (0, 0)))
+            if padded != hidden:
+                gates = np.pad(gates, ((0, 0), (0, 0), (0, padded - hidden), (0, 0)))
             return gates.reshape(ways, 4, padded // wide, wide, -1).swapaxes(1, 2)
 
-        self.layer = np.ascontiguousarray(blocked(w).reshape(-1, inside).T)
-        recurrent = blocked(r).reshape(ways, padded // wide, 4 * wide, hidden)
-        self.recurrent = _aligned(recurrent.swapaxes(2, 3))
+        self.layer = np.ascontiguousarray(np.moveaxis(blocked(w), -1, 0)).reshape(inside, -1)
+        forget_pages(w)
+        self.recurrent = _aligned(np.moveaxis(blocked(r), -1, 2)).reshape(ways, padded // wide, hidden, 4 * wide)
+        forget_pages(r)
         summed = np.zeros((ways, 4 * hidden), np.float32)
         if bias is not None:
             summed = bias[:, : 4 * hidden] + bias[:, 4 * hidden :]
