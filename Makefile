@@ -38,6 +38,7 @@ help:
 .venv-test/ready: $(METADATA)
 	$(call venv,.venv-test)
 	@.venv-test/bin/python $(PIP) $(EDITABLE) --group test --group lint --group type
+	@.venv-test/bin/python -m compileall -q mgx_core $(wildcard plugins/*/mgx_*) plugins/frontends/onnx/mgx_onnx # as pip does
 	@touch $@
 
 .venv-core/ready: pyproject.toml
