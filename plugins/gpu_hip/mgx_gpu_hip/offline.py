@@ -8,11 +8,12 @@ from typing import Any
 from mgx_core import CompileOptions, Module
 from mgx_core.errors import DeviceError
 
+from .arranging import kernel_steps, put_together
 from .compile.build import build
 from .context import GpuContext
 from .emitter import Emitter
 from .restoring import Kept, keep_code
-from .runner import Named, kernel_steps, put_together
+from .runner import Named
 
 __all__ = ["OfflineRunner"]
 

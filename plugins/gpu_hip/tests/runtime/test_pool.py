@@ -105,8 +105,8 @@ def test_random_sizes_from_threads_stay_flat(device):
 
 
 def test_sizes_that_keep_growing_leave_little_unused(device, monkeypatch):
-    monkeypatch.setattr(memory, "IDLE", 64 << 20)
-    for n in range(1, 40):
-        device.allocate(n * (8 << 20)).free()
-        assert device.pool.kept <= (64 << 20) + n * (8 << 20)
+    monkeypatch.setattr(memory, "IDLE", 4 << 20)
+    for n in range(1, 12):
+        device.allocate(n * (2 << 20)).free()
+        assert device.pool.kept <= (4 << 20) + n * (2 << 20)
     assert device.pool.held == device.pool.kept
