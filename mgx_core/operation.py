@@ -6,6 +6,7 @@ costs) is a table keyed by the class, owned by whoever needs it.  Any object wit
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar, dataclass_transform
 
@@ -225,15 +226,11 @@ def op(name: str) -> Callable[[O], O]:
 
 
 def _annotations(cls: type) -> dict[str, Any]:
-    own = cls.__dict__.get("__annotations__")  # noqa: RUF063
-    if own is None:  # Python 3.14 evaluates annotations lazily
-        try:
-            import annotationlib  # type: ignore[import-not-found,unused-ignore]
+    if sys.version_info >= (3, 14):  # which evaluates annotations lazily
+        import annotationlib
 
-            own = annotationlib.get_annotations(cls, format=annotationlib.Format.STRING)
-        except ImportError:
-            own = {}
-    return dict(own)
+        return dict(annotationlib.get_annotations(cls, format=annotationlib.Format.STRING))
+    return dict(cls.__dict__.get("__annotations__", {}))  # noqa: RUF063
 
 
 def _schema(infer: Any, namespace: Mapping[str, Any], cls: type) -> tuple[tuple[Input, ...], bool]:
