@@ -82,8 +82,8 @@ def tiles_for(taps_down: int, taps_across: int, stride: int) -> list[Tile]:
 # in about two sums an axis.  A weight is read from memory at each run, while the sums go on: the longer of both counts, and a
 # part of the shorter, because they do not go together perfectly.
 TRANSFORM: Final = 8.0
-WEIGHT: Final = 2.0
-APART: Final = 0.25
+WEIGHT: Final = 2.5
+APART: Final = 0.4
 GAIN: Final = (
     0.9  # of the other's cost: what is not modelled must not make it slower, and smaller weights are worth something
 )
