@@ -19,18 +19,18 @@ void take(void *const *buffers, const int64_t *args, int64_t begin, int64_t end,
     Box<2> slice(numbers);
     cut(outer, slice, axis, begin, end);
     const bool lone = slice.elements() == 1;
-    const int64_t count = outer.length();
+    const int64_t in = outer.step(0), over = outer.step(2);
     outer.lines([&](const int64_t *offset) {
-        for (int64_t i = 0; i < count; ++i) {
-            int64_t place;
-            if (!places.find(offset[1] + i * outer.step(1), place)) continue;
-            const T *from = x + place + offset[0] + i * outer.step(0) + slice.start[0];
-            T *to = out + offset[2] + i * outer.step(2) + slice.start[1];
-            if (lone)
-                *to = *from;
-            else
-                copy_box(slice, from - slice.start[0], to - slice.start[1]);
-        }
+        const T *from = x + offset[0];
+        T *to = out + offset[2];
+        if (lone) {
+            from += slice.start[0];
+            to += slice.start[1];
+            places.each(offset[1], outer.step(1), outer.length(),
+                    [&](int64_t i, int64_t place) { to[i * over] = from[place + i * in]; });
+        } else
+            places.each(offset[1], outer.step(1), outer.length(),
+                    [&](int64_t i, int64_t place) { copy_box(slice, from + place + i * in, to + i * over); });
     });
 }
 
@@ -47,18 +47,18 @@ void put(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, 
     Box<2> slice(numbers);
     cut(outer, slice, axis, begin, end);
     const bool lone = slice.elements() == 1;
-    const int64_t count = outer.length();
+    const int64_t in = outer.step(2), over = outer.step(0);
     outer.lines([&](const int64_t *offset) {
-        for (int64_t i = 0; i < count; ++i) {
-            int64_t place;
-            if (!places.find(offset[1] + i * outer.step(1), place)) continue;
-            T *to = out + place + offset[0] + i * outer.step(0);
-            const T *from = updates + offset[2] + i * outer.step(2);
-            if (lone)
-                to[slice.start[1]] = from[slice.start[0]];
-            else
-                copy_box(slice, from, to);
-        }
+        const T *from = updates + offset[2];
+        T *to = out + offset[0];
+        if (lone) {
+            from += slice.start[0];
+            to += slice.start[1];
+            places.each(offset[1], outer.step(1), outer.length(),
+                    [&](int64_t i, int64_t place) { to[place + i * over] = from[i * in]; });
+        } else
+            places.each(offset[1], outer.step(1), outer.length(),
+                    [&](int64_t i, int64_t place) { copy_box(slice, from + i * in, to + place + i * over); });
     });
 }
 

@@ -14,28 +14,36 @@ public:
         : indices_(indices), wide_(numbers.next()), outside_(numbers.next()), count_(numbers.next()),
           components_(numbers.next(3 * count_)) {}
 
-    bool single() const { return count_ == 1; }
-
-    // The offset of the place that the tuple at `at` names; false where it is outside.
-    bool find(int64_t at, int64_t &offset) const {
-        offset = 0;
-        for (int64_t c = 0; c < count_; ++c) {
-            const int64_t *axis = components_ + 3 * c;
-            int64_t index = read(at + c * axis[2]);
-            if (index < (outside_ == 2 ? 0 : -axis[0]) || index >= axis[0]) {
-                if (outside_ != 1) fail(index);
-                return false;
-            }
-            offset += (index < 0 ? index + axis[0] : index) * axis[1];
-        }
-        return true;
+    // body(i, offset) for the places that `count` tuples from `at` on name, but for those outside
+    template <typename Body>
+    void each(int64_t at, int64_t step, int64_t count, const Body &body) const {
+        if (wide_)
+            walk(static_cast<const int64_t *>(indices_) + at, step, count, body);
+        else
+            walk(static_cast<const int32_t *>(indices_) + at, step, count, body);
     }
 
 private:
-    int64_t read(int64_t at) const {
-        return wide_ ? static_cast<const int64_t *>(indices_)[at] : static_cast<const int32_t *>(indices_)[at];
+    template <typename Index, typename Body>
+    void walk(const Index *tuple, int64_t step, int64_t count, const Body &body) const {
+        const bool negative = outside_ != 2;
+        auto place = [&](int64_t index, const int64_t *axis, int64_t &offset) {
+            const int64_t extent = axis[0];
+            if (index < (negative ? -extent : 0) || index >= extent) {
+                if (outside_ != 1) mgx_loop_failed(1, index);
+                return false;
+            }
+            offset += (index < 0 ? index + extent : index) * axis[1];
+            return true;
+        };
+        for (int64_t i = 0; i < count; ++i, tuple += step) {
+            int64_t offset = 0;
+            bool inside = place(tuple[0], components_, offset);
+            for (int64_t c = 1; c < count_ && inside; ++c)
+                inside = place(tuple[c * components_[2]], components_ + 3 * c, offset);
+            if (inside) body(i, offset);
+        }
     }
-    static void fail(int64_t index) { mgx_loop_failed(1, index); }
 
     const void *indices_;
     int64_t wide_, outside_, count_;

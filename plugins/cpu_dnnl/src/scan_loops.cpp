@@ -30,10 +30,22 @@ void scan(void *const *buffers, const int64_t *args, int64_t begin, int64_t end,
     Numbers numbers(args);
     const int64_t n = numbers.next(), in = numbers.next(), over = numbers.next(), exclusive = numbers.next();
     const Box<2> box(numbers);
-    const int64_t width = in == 1 || in == -1 ? 1 : most; // lines that go side by side
+    if (in == 1 || in == -1) { // one line after the other
+        box.points(begin, end, [&](const int64_t *offset) {
+            const T *from = x + offset[0];
+            T *to = out + offset[1];
+            A running = product ? 1 : 0;
+            for (int64_t i = 0; i < n; ++i, from += in, to += over) {
+                const A before = running;
+                running = further<product>(before, widened(*from));
+                store(*to, exclusive ? before : running);
+            }
+        });
+        return;
+    }
     box.runs(begin, end, [&](const int64_t *offset, int64_t total) {
-        for (int64_t first = 0; first < total; first += width) {
-            const int64_t count = std::min(width, total - first);
+        for (int64_t first = 0; first < total; first += most) { // lines side by side
+            const int64_t count = std::min(most, total - first);
             const T *from = x + offset[0] + first * box.step(0);
             T *to = out + offset[1] + first * box.step(1);
             A running[most];

@@ -50,24 +50,32 @@ void combine(void *const *buffers, const int64_t *args, int64_t begin, int64_t e
     Box<3> outer(numbers);
     Box<2> slice(numbers);
     cut(outer, slice, axis, begin, end);
-    const int64_t count = outer.length(), items = slice.length(), in = slice.step(0), over = slice.step(1);
+    const bool lone = slice.elements() == 1;
+    const int64_t in = outer.step(2), over = outer.step(0);
+    const int64_t items = slice.length(), item_in = slice.step(0), item_over = slice.step(1);
+    auto combined = [](D &to, U from) { to = How::of(to, static_cast<D>(widened(from))); };
     outer.lines([&](const int64_t *offset) {
-        for (int64_t i = 0; i < count; ++i) {
-            int64_t place;
-            if (!places.find(offset[1] + i * outer.step(1), place)) continue;
-            D *to = out + place + offset[0] + i * outer.step(0);
-            const U *from = updates + offset[2] + i * outer.step(2);
+        const U *from = updates + offset[2];
+        D *to = out + offset[0];
+        if (lone) {
+            from += slice.start[0];
+            to += slice.start[1];
+            places.each(offset[1], outer.step(1), outer.length(),
+                    [&](int64_t i, int64_t place) { combined(to[place + i * over], from[i * in]); });
+            return;
+        }
+        places.each(offset[1], outer.step(1), outer.length(), [&](int64_t i, int64_t place) {
             slice.lines([&](const int64_t *line) {
-                const U *source = from + line[0];
-                D *target = to + line[1];
-                if (in == 1 && over == 1)
+                const U *source = from + i * in + line[0];
+                D *target = to + place + i * over + line[1];
+                if (item_in == 1 && item_over == 1)
                     for (int64_t j = 0; j < items; ++j)
-                        target[j] = How::of(target[j], static_cast<D>(widened(source[j])));
+                        combined(target[j], source[j]);
                 else
                     for (int64_t j = 0; j < items; ++j)
-                        target[j * over] = How::of(target[j * over], static_cast<D>(widened(source[j * in])));
+                        combined(target[j * item_over], source[j * item_in]);
             });
-        }
+        });
     });
 }
 

@@ -68,11 +68,29 @@ void first_entries(int64_t n, int64_t k, Entry<Key> *room, int64_t size, const K
     std::sort(room, room + k);
 }
 
+// The same where k is small: what is better than the last so far goes to its place among them.
+template <typename Key, typename KeyAt>
+void few_entries(int64_t n, int64_t k, Entry<Key> *room, const KeyAt &key_at) {
+    int64_t count = 0;
+    Key limit = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        const Key key = key_at(i);
+        if (count == k && key >= limit) continue; // of equals the first stays
+        const Entry<Key> entry {key, static_cast<uint32_t>(i)};
+        int64_t at = count < k ? count++ : k - 1;
+        for (; at > 0 && entry < room[at - 1]; --at)
+            room[at] = room[at - 1];
+        room[at] = entry;
+        limit = key_at(place_of<Key>(room[count - 1]));
+    }
+}
+
 // Buffers: x, values, places.  Numbers: n, k, whether the largest are wanted, entries that scratch memory holds, strides along
 // the axis in x, values and places; box of the other axes (x, values, places).  Work: lines.
 template <typename T>
 void topk(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     using Key = decltype(ordered(T {}));
+    constexpr int64_t few = 16;
     auto *x = static_cast<const T *>(buffers[0]);
     auto *values = static_cast<T *>(buffers[1]);
     auto *places = static_cast<int64_t *>(buffers[2]);
@@ -85,10 +103,16 @@ void topk(void *const *buffers, const int64_t *args, int64_t begin, int64_t end,
         const T *line = x + offset[0];
         const int64_t step = along[0];
         const Key flip = largest ? static_cast<Key>(~Key {0}) : Key {0};
+        auto find = [&](const auto &key_at) {
+            if (k <= few && n <= 64 * few)
+                few_entries<Key>(n, k, room, key_at);
+            else
+                first_entries<Key>(n, k, room, size, key_at);
+        };
         if (step == 1)
-            first_entries<Key>(n, k, room, size, [=](int64_t i) { return static_cast<Key>(ordered(line[i]) ^ flip); });
+            find([=](int64_t i) { return static_cast<Key>(ordered(line[i]) ^ flip); });
         else
-            first_entries<Key>(n, k, room, size, [=](int64_t i) { return static_cast<Key>(ordered(line[i * step]) ^ flip); });
+            find([=](int64_t i) { return static_cast<Key>(ordered(line[i * step]) ^ flip); });
         for (int64_t i = 0; i < k; ++i) {
             const int64_t place = place_of<Key>(room[i]);
             values[offset[1] + i * along[1]] = line[place * step];
@@ -100,14 +124,14 @@ void topk(void *const *buffers, const int64_t *args, int64_t begin, int64_t end,
 // Whether c takes the place of the best so far; a NaN beats all numbers.
 template <bool low, bool last, typename W>
 inline bool beats(W c, W best) {
-    if constexpr (std::is_floating_point_v<W>) {
-        if (best != best) return last && c != c;
-        if (c != c) return true;
-    }
+    bool better;
     if constexpr (low)
-        return last ? c <= best : c < best;
+        better = last ? c <= best : c < best;
     else
-        return last ? c >= best : c > best;
+        better = last ? c >= best : c > best;
+    if constexpr (std::is_floating_point_v<W>) // comparisons with NaN are false
+        better = better | ((c != c) & (last | (best == best)));
+    return better;
 }
 
 // The first (or last) best element of a line that lies without gaps: the best value first, in lanes, then where it is.
@@ -149,7 +173,21 @@ int64_t best_in_line(const T *line, int64_t n) {
         const W c = widened(line[i]);
         return nan ? is_nan(c) : c == best;
     };
+    auto any_in = [&](int64_t first) {
+        int any = 0;
+        for (int64_t j = 0; j < lanes; ++j) {
+            const W c = widened(line[first + j]);
+            any |= (c == best) | is_nan(c);
+        }
+        return any != 0;
+    };
     int64_t i = last ? n - 1 : 0;
+    if (last)
+        while (i >= lanes && !any_in(i + 1 - lanes))
+            i -= lanes;
+    else
+        while (i + lanes <= n && !any_in(i))
+            i += lanes;
     while (!is_best(i))
         i += last ? -1 : 1;
     return i;

@@ -97,7 +97,6 @@ def emit_max_pool_indices(e: Emitter, op: Any, modules: Sequence[Module], args: 
     axes = zip(dims, lengths, stride, dilation, before, x.strides[2:], steps, strict=True)
     numbers = [prod(dims), rank, *(n for axis in axes for n in axis), *counts, *box(x.lens[:2], x.strides[:2])]
     grain = max(1, grain_of(work, [x]) // prod(lengths))
-    native_loop(
-        e, op.name, f"max_pool_indices_{x.shape.dtype}", [x, values, places], [values, places], numbers, work, grain
-    )
+    loop, scratch = f"max_pool_indices_{x.shape.dtype}", 16 * prod(lengths)
+    native_loop(e, op.name, loop, [x, values, places], [values, places], numbers, work, grain, scratch)
     return values, places
