@@ -46,7 +46,7 @@ class Operation:
     give both a keyword `modules`, and `compute` also a keyword `run` that evaluates one of them.
     """
 
-    __slots__ = ()
+    __slots__ = ("_hash",)
 
     name: ClassVar[str] = ""
     fields: ClassVar[tuple[Field, ...]] = ()
@@ -54,6 +54,8 @@ class Operation:
     takes_modules: ClassVar[bool] = False
     random: ClassVar[bool] = False  # two evaluations may differ: never folded, never merged
     effect: ClassVar[bool] = False  # kept even if nobody uses its result
+
+    _hash: int  # once asked for
 
     infer: Callable[..., AnyShape]
     compute: Callable[..., Value]
@@ -104,10 +106,15 @@ class Operation:
         return tuple(getattr(self, f.name) for f in self.fields)
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._key() == other._key()
+        return self is other or (type(self) is type(other) and self._key() == other._key())
 
     def __hash__(self) -> int:
-        return hash((self.name, self._key()))
+        try:
+            return self._hash
+        except AttributeError:
+            found = hash((self.name, self._key()))
+            object.__setattr__(self, "_hash", found)
+            return found
 
     def __reduce__(self) -> Any:
         raise TypeError("operations are stored by name and attributes, never pickled")
