@@ -154,7 +154,12 @@ def test_gather_block_quantized(agree: Any) -> None:
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 def test_dynamic_quantize_lstm(agree: Any, direction: str) -> None:
     d, h, i = 2 if direction == "bidirectional" else 1, 6, 5
-    weights = narrow(np.int8, d, i, 4 * h), narrow(np.int8, d, h, 4 * h), RNG.normal(size=(d, 8 * h)).astype(F)
+    # seven bits: where the processor has no products of bytes, onnxruntime's sums of two saturate at 16 bits
+    weights = (
+        narrow(np.int8, d, i, 4 * h) // 2,
+        narrow(np.int8, d, h, 4 * h) // 2,
+        RNG.normal(size=(d, 8 * h)).astype(F),
+    )
     scales = np.full(d, 0.01, F), np.zeros(d, np.int8), np.full(d, 0.01, F), np.zeros(d, np.int8)
     x = RNG.normal(size=(4, 2, i)).astype(F)
     given = {"hidden_size": h, "direction": direction, "outputs": 3, "fixed": (1, 2, 8, 9, 10, 11), **MS}
