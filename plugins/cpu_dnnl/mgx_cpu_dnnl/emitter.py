@@ -76,6 +76,7 @@ class Emitter:
     choices: dict[str, str] = field(default_factory=dict)
     _literals: dict[Any, Value] = field(default_factory=dict)
     _arrays: dict[int, Value] = field(default_factory=dict)
+    _made: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def engine(self) -> Any:
@@ -260,6 +261,16 @@ class Emitter:
             Step(name, list(reads), list(writes), install, self.sources, flops, bytes, host, self.current)
         )
 
+    def made(self, builder: str, *args: Any, **keywords: Any) -> Any:
+        """A oneDNN primitive from the native module's builder of this name; those that are asked for alike are one."""
+        from .native_library import native
+
+        key = _frozen((builder, args, *sorted(keywords.items())))
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = getattr(native(), builder)(*args, **keywords)
+        return found
+
     def primitive(
         self, name: str, made: Any, bound: Mapping[int, Value], flops: int = 0, writes_to: Collection[int] = ()
     ) -> None:
@@ -405,6 +416,11 @@ class Emitter:
         out = self.host(op, (), [x], "no view and no plan")
         assert isinstance(out, Value)
         return out
+
+
+def _frozen(value: Any) -> Any:
+    """Lists as tuples, so that they can be looked up."""
+    return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _type(value: Any) -> Any:

@@ -77,7 +77,8 @@ def convolve(e: Emitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None)
     attributes = {} if epilogue is None else epilogue.attributes(e, out)
     constant = e.constant(w) is not None
     try:
-        made = _native.convolution(
+        made = e.made(
+            "convolution",
             descriptor(x),
             _native.MemoryDesc(list(w_md.dims), w_md.dtype, "any"),
             None if bias is None else descriptor(bias),

@@ -120,7 +120,7 @@ def product(e: Emitter, a: Value, b: Value, epilogue: Epilogue | None, out: Valu
     weights = e.constant(b)
     wanted = _native.MemoryDesc(list(b_md.dims), b_md.dtype, "any") if weights is not None else b_md
     try:
-        made = _native.matmul(a_md, wanted, out_md, **attributes)
+        made = e.made("matmul", a_md, wanted, out_md, **attributes)
     except (UnsupportedError, DeviceError) as error:
         raise Declined(f"oneDNN: {error}") from None
     if made.is_reference:
