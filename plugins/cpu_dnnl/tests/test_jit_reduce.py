@@ -305,6 +305,22 @@ def groups(draw):
     return body, axes, arrays, {i: draw(st.permutations(range(rank))) for i in range(len(returned))}
 
 
+@pytest.mark.parametrize("inner", [7, 9, 10, 15, 17, 31])
+@pytest.mark.parametrize("which", ["host", "avx2"])
+def test_kept_values_do_not_overrun_each_other(which, inner):
+    """Two values kept in scratch over rows whose last vector reaches beyond the row."""
+    outer = next(n for n in range(2, 200) if 0 < -n * inner % 64 < 8)
+    dims = (outer, 2, inner)
+    body = Module("kept")
+    x = body.add_parameter("x", Shape("float32", dims))
+    one, other = body.add(pointwise.Tanh(), x), body.add(pointwise.Exp(), x)
+    totals = [
+        body.add(Multibroadcast(out_lens=dims), body.add(reduce.ReduceMean(axes=(0, 2)), v)) for v in (one, other)
+    ]
+    body.add_return([body.add(pointwise.Sub(), v, t) for v, t in zip((one, other), totals, strict=True)])
+    check(get_engine(which), body, (0, 2), [numbers(dims)], tolerance=1e-5)
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(groups(), st.sampled_from(["host", "avx2"]), st.integers(1, 3))
 def test_random_groups(group, which, chunks):

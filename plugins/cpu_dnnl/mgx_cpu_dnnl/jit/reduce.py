@@ -29,6 +29,7 @@ __all__ = ["compile_reduce"]
 
 GRAIN = 24576
 PIECE = 1 << 14  # elements of a piece of a long row
+MOST_LANES = 16  # elements of the widest vector that is kept in scratch
 DEAR = 10  # vector instructions from which a value is kept for the next pass
 MOST_KEPT = 1 << 18  # bytes of scratch a row may take; longer rows compute again
 
@@ -142,7 +143,8 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
 
 
 def _padded(n: int) -> int:
-    return -(-n // 64) * 64
+    """Scratch elements of a row of n: kept values are written a whole vector at a time, so the last one may reach further."""
+    return -(-(n + MOST_LANES) // 64) * 64
 
 
 def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine) -> Plan | No:
