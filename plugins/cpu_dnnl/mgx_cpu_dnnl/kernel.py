@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from mgx_core import Module, Operation
+from mgx_core import Module, Operation, ShapeError
 from mgx_core.argument import Array
 
 from .values import Value
@@ -28,7 +28,7 @@ class Declined(Exception):
 class CpuKernel:
     """An op to be put into a native program by `emit`; with other shapes it is put there again.
 
-    open_axis: the axis of the result whose extent depends on data; `emit` then gives memory for the most that there can be,
+    open_axis: the axis of the results whose extent depends on data; `emit` then gives memory for the most that there can be,
     and an int64 [1] that says how much of it is taken.
     """
 
@@ -46,12 +46,24 @@ class CpuKernel:
     def with_op(self, op: Operation) -> CpuKernel:
         return CpuKernel(self.name, op, self.modules, self.emit, self.open_axis)
 
-    def taken(self, whole: Array, count: Array) -> Array:
-        """The part of an open result that is taken."""
+    def taken(self, *results: Array) -> Array | tuple[Array, ...]:
+        """The parts of open results that are taken, given the results and their count.
+
+        Errors: ShapeError if the count is more than there can be, as one that an operand states may be.
+        """
         assert self.open_axis is not None
-        axis = self.open_axis % whole.ndim
-        part = tuple(slice(int(count[0])) if a == axis else slice(None) for a in range(whole.ndim))
-        return np.ascontiguousarray(whole[part])
+        *wholes, count = results
+        n, parts = int(count[0]), []
+        for whole in wholes:
+            axis = self.open_axis % whole.ndim
+            if not 0 <= n <= whole.shape[axis]:
+                raise ShapeError(
+                    f"{self.op.name} can give 0 to {whole.shape[axis]} elements along axis {axis}, not {n}"
+                )
+            parts.append(
+                np.ascontiguousarray(whole[tuple(slice(n) if a == axis else slice(None) for a in range(whole.ndim))])
+            )
+        return parts[0] if len(parts) == 1 else tuple(parts)
 
     def run(self, args: Sequence[Any], modules: Sequence[Any] = (), run: Any = None) -> Any:
         """One op on arrays, for what is decided only while running."""

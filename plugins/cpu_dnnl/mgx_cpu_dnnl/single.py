@@ -12,6 +12,7 @@ import numpy as np
 from mgx_core import Instruction, Shape, TupleShape
 from mgx_core.argument import Array
 from mgx_core.dim import symbols_of
+from mgx_core.ops.control import GetTupleElem
 from mgx_core.shape import AnyShape
 
 from .emitter import Emitter
@@ -61,10 +62,15 @@ def run_single(kernel: CpuKernel, args: Sequence[Any]) -> Any:
 def native_when_run(ins: Instruction) -> bool:
     """Whether an instruction whose extents depend on data runs as a native program once its inputs are there."""
     kernel = getattr(ins.op, "kernel", None)
-    tensors = all(i.is_absent or isinstance(i.result, Shape) for i in ins.inputs) and isinstance(ins.result, Shape)
-    if not isinstance(kernel, CpuKernel) or not tensors:
+    if isinstance(kernel, CpuKernel) and isinstance(kernel.op, GetTupleElem):
+        return True  # nothing is computed
+    if not isinstance(kernel, CpuKernel) or not all(i.is_absent or isinstance(i.result, Shape) for i in ins.inputs):
         return False
-    if kernel.open_axis is not None or any(not i.is_absent and not i.shape.ranked for i in ins.inputs):
+    if kernel.open_axis is not None:
+        return True
+    if not isinstance(ins.result, Shape):
+        return False
+    if any(not i.is_absent and not i.shape.ranked for i in ins.inputs):
         return True
     if not ins.shape.ranked:
         return False

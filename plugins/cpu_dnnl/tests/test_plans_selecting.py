@@ -44,6 +44,18 @@ def test_topk_of_long_lines(agrees: Check, name: str, k: int) -> None:
         agrees(mgx.op("topk", k=k, axis=-1, largest=largest), np.stack(lines).astype(name))
 
 
+@pytest.mark.parametrize("axis", [0, 2, -2])
+@pytest.mark.parametrize("kind", [np.int64, np.int32])
+def test_topk_of_a_count_known_while_running(agrees: Check, fails: Check, axis: int, kind: Any) -> None:
+    x = few("float32", 7, 19, 33)
+    for largest in (True, False):
+        op = mgx.op("topk", axis=axis, largest=largest)
+        for k in (0, 1, 7):
+            agrees(op, x, np.array([k], kind))
+    for bad in (-1, 34):
+        fails(f"not {bad}", op, [x, np.array([bad], kind)], [x, np.array([3], kind)])
+
+
 @pytest.mark.parametrize("name", [*FLOATS, *INTEGERS, "bool"])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_positions(agrees: Check, name: str, axis: int) -> None:

@@ -70,7 +70,7 @@ def boxes(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | Non
 
 @offer(PLANS, Nonmaxsuppression, when=boxes, name="native", open_axis=0)
 def emit_nms(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    given, scores, most, overlap, least = (*args, *(None,) * (5 - len(args)))
+    given, scores, most, overlap, least = [*args, None, None, None][:5]
     assert given is not None and scores is not None
     dtype = dt.float64 if given.shape.dtype is dt.float64 else dt.float32
     batch, classes, n = scores.lens

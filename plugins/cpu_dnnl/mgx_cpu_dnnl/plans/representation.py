@@ -74,7 +74,7 @@ def emit_eye_like(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence
 @offer(PLANS, Trilu, when=only(NUMBERS), name="loops")
 def emit_trilu(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """A diagonal that is known only while running is compared with each element's own."""
-    x, k = (*args, None)[:2]
+    x, k = [*args, None][:2]
     assert x is not None
     rows, columns = x.lens[-2:]
     if k is None:

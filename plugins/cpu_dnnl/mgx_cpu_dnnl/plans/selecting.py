@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Kernels, Module, No
+from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.ops.axes import normalize
 from mgx_core.ops.compare import NotEqual
@@ -47,9 +47,26 @@ def _others(numbers: Sequence[int], axis: int) -> list[int]:
 
 @offer(PLANS, Topk, when=fixed, name="native")
 def emit_topk(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    x = _operand(args)
+    return _topk(e, op, _operand(args), int(op.k))
+
+
+def counted(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+    return only(NUMBERS)(op, inputs, modules)
+
+
+@offer(PLANS, Topk, when=counted, name="native", open_axis=lambda op: op.axis)
+def emit_sorted(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    """Where k is known only while running: all elements in order, of which the first k are taken."""
+    x, k = args
+    assert x is not None and k is not None
+    count = e.allocate(dt.int64, k.lens)
+    e.copy_into(k, count)
+    return *_topk(e, op, x, x.lens[normalize(op.axis, len(x.lens))]), count.seen_as(0, Shape(dt.int64, [1]))
+
+
+def _topk(e: Emitter, op: Any, x: Value, k: int) -> tuple[Value, Value]:
     axis = normalize(op.axis, len(x.lens))
-    n, k = x.lens[axis], int(op.k)
+    n = x.lens[axis]
     if n >= 1 << 31:
         raise Declined(f"{n} elements in a line")
     lens = [k if a == axis else d for a, d in enumerate(x.lens)]

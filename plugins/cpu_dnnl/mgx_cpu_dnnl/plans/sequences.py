@@ -139,7 +139,7 @@ def caches(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | No
 
 @offer(PLANS, TensorScatter, when=caches, name="native")
 def emit_tensor_scatter(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    cache, update, start = (*args, *(None,) * (3 - len(args)))
+    cache, update, start = [*args, None][:3]
     assert cache is not None and update is not None
     axis = normalize(op.axis, len(cache.lens))
     starts = e.literal(np.zeros(cache.lens[0], INDEX)) if start is None else as_indices(e, start)
