@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -120,3 +121,17 @@ def test_truth(agrees: Check, name: str, axes: tuple[int, ...]) -> None:
             x = (rng.random((4, 5, 6)) < share).astype(dt.of(name).numpy)
             agrees(mgx.op(op, axes=axes), x)
             agrees(mgx.op(op, axes=axes), x * x.dtype.type(3) if name != "bool" else ~x)
+
+
+def test_native_loops_come_back_from_a_file(tmp_path: Path) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    found = m.add(mgx.op("topk", k=3), m.add_parameter("x", mgx.Shape("float32", [4, 50])))
+    m.add_return([m.add(mgx.op("get_tuple_elem", index=i), found) for i in range(2)])
+    program.compile(mgx.get_target("cpu"))
+    mgx.save(program, tmp_path / "topk.mxr")
+    loaded = mgx.load(tmp_path / "topk.mxr")
+    x = few("float32", 4, 50)
+    for a, b in zip(loaded.run({"x": x}), mgx.op("topk", k=3).evaluate([x]), strict=True):
+        np.testing.assert_array_equal(a.to_numpy(), b)
+    assert type(loaded.executable.instances()[0].runner).__name__ == "RestoredRunner"
