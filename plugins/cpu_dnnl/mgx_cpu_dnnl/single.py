@@ -41,19 +41,27 @@ def run_single(kernel: CpuKernel, args: Sequence[Any]) -> Any:
         from mgx_core.interpret import Interpreter
 
         return kernel.op.evaluate(args, kernel.modules, Interpreter().run)
-    key = (kernel.op, kernel.modules, tuple(None if a is None else (a.dtype, a.shape) for a in args))
+    literal = [_sets_extents(kernel, n, a) for n, a in enumerate(args)]
+    key = (
+        kernel.op,
+        kernel.modules,
+        tuple(
+            None if a is None else (a.dtype, a.shape, a.tobytes() if own else None)
+            for a, own in zip(args, literal, strict=True)
+        ),
+    )
     with _lock:
         found = _programs.get(key)
         if found is not None:
             _programs.move_to_end(key)
     if found is None:
-        found = _build(kernel, args)
+        found = _build(kernel, args, literal)
         with _lock:
             _programs[key] = found
             while len(_programs) > KEPT:
                 _programs.popitem(last=False)
     program, several = found
-    results = program.run([a for a in args if a is not None])
+    results = program.run([a for a, own in zip(args, literal, strict=True) if a is not None and not own])
     if kernel.open_axis is not None:
         return kernel.taken(*results)
     return tuple(results) if several else results[0]
@@ -85,15 +93,23 @@ def _result(kernel: CpuKernel, args: Sequence[Array | None]) -> Sequence[AnyShap
     return result.items if isinstance(result, TupleShape) else (result,)
 
 
-def _build(kernel: CpuKernel, args: Sequence[Array | None]) -> tuple[NativeRun, bool]:
+def _sets_extents(kernel: CpuKernel, n: int, arg: Array | None) -> bool:
+    """Whether an operand is the number, commonly the same in all runs, that says how much an open result takes at most.
+
+    A program is then made for it: there is memory for that much, not for all that a run might ask for.
+    """
+    return kernel.open_axis is not None and n > 0 and arg is not None and arg.size == 1 and arg.dtype.kind in "iu"
+
+
+def _build(kernel: CpuKernel, args: Sequence[Array | None], literal: Sequence[bool]) -> tuple[NativeRun, bool]:
     from .runner import as_output
 
     e = Emitter(0)
     values: list[Value | None] = []
     shapes: list[Shape | None] = []
-    for a in args:
-        if a is None:
-            values.append(None)
+    for a, own in zip(args, literal, strict=True):
+        if a is None or own:
+            values.append(None if a is None else e.literal(a.copy()))
             continue
         shape = Shape(a.dtype, a.shape)
         buffer = Buffer("input", a.nbytes, index=len(shapes), readers=1 << 30)

@@ -56,12 +56,15 @@ def counted(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | N
 
 @offer(PLANS, Topk, when=counted, name="native", open_axis=lambda op: op.axis)
 def emit_sorted(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """Where k is known only while running: all elements in order, of which the first k are taken."""
+    """Where k is known only while running: all elements in order, of which the first k are taken, or k if it is known now."""
     x, k = args
     assert x is not None and k is not None
     count = e.allocate(dt.int64, k.lens)
     e.copy_into(k, count)
-    return *_topk(e, op, x, x.lens[normalize(op.axis, len(x.lens))]), count.seen_as(0, Shape(dt.int64, [1]))
+    n, known = x.lens[normalize(op.axis, len(x.lens))], e.constant(k)
+    wanted = n if known is None else int(known.reshape(-1)[0])
+    found = _topk(e, op, x, wanted if 0 <= wanted <= n else n)
+    return *found, count.seen_as(0, Shape(dt.int64, [1]))
 
 
 def _topk(e: Emitter, op: Any, x: Value, k: int) -> tuple[Value, Value]:
