@@ -13,6 +13,7 @@ threads  some threads running three programs with their own inputs, host and dev
 from __future__ import annotations
 
 import argparse
+import gc
 import random
 import resource
 import statistics
@@ -72,6 +73,7 @@ def memory(models: Path) -> None:
         if not path.exists():
             continue
         for half in (True, False):
+            gc.collect()
             pool.trim()
             before = pool.held
             program = program_of(models, name, half, offload_copy=False)

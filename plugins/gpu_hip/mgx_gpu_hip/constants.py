@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from weakref import WeakValueDictionary
-
-import numpy as np
 
 from mgx_core.argument import Array
 
 from .runtime import Device, DeviceBuffer
 
 __all__ = ["Constants", "Derived"]
+
+ALIGNMENT = 256  # of constants on the device
 
 
 class Derived:
@@ -39,15 +39,25 @@ class Constants:
             found = self._derived[key] = Derived(make(), source)
         return found
 
-    def uploaded(self, array: Array, device: Device) -> DeviceBuffer:
-        """The bytes of a contiguous array in device memory."""
-        key = (_place(array), str(device))
-        found = self._uploaded.get(key)
-        if found is None:
-            found = device.upload(array.reshape(-1).view(np.uint8) if array.size else np.zeros(16, np.uint8))
-            found.owner = array
-            self._uploaded[key] = found
-        return found
+    def uploaded(self, arrays: Sequence[Array], device: Device) -> list[DeviceBuffer]:
+        """The bytes of contiguous arrays in device memory; those that are not there yet go into one block."""
+        keys = [(_place(array), str(device)) for array in arrays]
+        found: dict[Hashable, DeviceBuffer | None] = {key: self._uploaded.get(key) for key in keys}
+        missing = {key: array for key, array in zip(keys, arrays, strict=True) if found[key] is None}
+        sizes = [-(-max(array.nbytes, 1) // ALIGNMENT) * ALIGNMENT for array in missing.values()]
+        block = device.allocate(sum(sizes))
+        stream, offset = device.default_stream, 0
+        for (key, array), size in zip(missing.items(), sizes, strict=True):
+            part = block.part(offset, max(array.nbytes, 1))
+            part.owner = block, array  # the address in the key stays the array's as long as the entry lives
+            if array.size:
+                stream.copy_in(part.address, array)
+            self._uploaded[key] = part
+            found[key] = part
+            offset += size
+        if missing:
+            stream.wait()
+        return [held for key in keys if (held := found[key]) is not None]
 
 
 def _place(array: Array) -> Hashable:

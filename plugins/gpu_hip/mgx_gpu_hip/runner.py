@@ -86,12 +86,10 @@ class GpuRunner:
         self.device.activate()
         self.arena = self.device.allocate(max(size, ALIGNMENT))
         self.addresses: dict[int, int] = {id(b): self.arena.address + b.offset for b in arena}
-        self.weights = []
-        for b in self.emitter.buffers:
-            if b.kind == "literal" and b.first >= 0 and b.array is not None:
-                uploaded = self.context.constants.uploaded(b.array, self.device)
-                self.weights.append(uploaded)
-                self.addresses[id(b)] = uploaded.address
+        literals = {id(b): b.array for b in self.emitter.buffers if b.kind == "literal" and b.first >= 0}
+        constants = {n: array for n, array in literals.items() if array is not None}
+        self.weights = self.context.constants.uploaded(list(constants.values()), self.device)
+        self.addresses.update((n, part.address) for n, part in zip(constants, self.weights, strict=True))
         self.staging = {}
         for b in self.emitter.buffers:
             if b.kind in ("input", "output") and (b.first >= 0 or b.kind == "output"):

@@ -34,12 +34,17 @@ def test_made_once_and_forgotten_when_unused() -> None:
 
 def test_uploaded_once_and_given_back() -> None:
     constants, device = Constants(), open_device("host", 1)
-    array = np.arange(1000, dtype=np.float32)
+    arrays = [np.arange(n, dtype=np.float32) for n in (1000, 7, 0)]
+    gc.collect()
+    device.pool.trim()
     before = device.pool.held
-    first = constants.uploaded(array, device)
-    assert constants.uploaded(array, device) is first
-    np.testing.assert_array_equal(device.download(np.empty(1000, np.float32), first), array)
-    del first
+    first = constants.uploaded(arrays, device)
+    again = constants.uploaded([arrays[1], np.ones(3), arrays[0]], device)
+    assert [again[0], again[2]] == [first[1], first[0]]
+    for array, part in zip(arrays[:2], first, strict=False):
+        assert part.address % 256 == first[0].address % 256
+        np.testing.assert_array_equal(device.download(np.empty(len(array), np.float32), part), array)
+    del first, again, part
     gc.collect()
     device.pool.trim()
     assert device.pool.held == before

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DeviceBuffer", "PinnedBuffer", "Pool"]
 
-SMALL, LARGE = 512, 2 << 20  # sizes are rounded up to these below and above LARGE
+SMALL, LARGE = 512, 2 << 20  # sizes are rounded up: by SMALL below LARGE, above by a sixteenth at most
 IDLE = 256 << 20  # bytes that may lie unused, if that is more than a quarter of what is taken
 WASTE = 8  # a kept block serves a request of at least (WASTE - 1) / WASTE of its size
 
@@ -96,7 +96,8 @@ class Pool:
             raise DeviceError(f"a size of at least 0 bytes is required, got {size}")
         if size == 0:
             return DeviceBuffer(self.device, 0, 0, None, self, 0)
-        block = size if self.exact else -(-size // SMALL) * SMALL if size < LARGE else -(-size // LARGE) * LARGE
+        step = 1 if self.exact else SMALL if size < LARGE else 1 << (size.bit_length() - 5)
+        block = -(-size // step) * step
         with self._lock:
             self._reclaim()
             index = bisect.bisect_left(self._free, (block, 0))
