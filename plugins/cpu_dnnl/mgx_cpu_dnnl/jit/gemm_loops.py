@@ -55,13 +55,13 @@ class _Writer:
         self.refs = plan.args.load(c)
         self.panel = c.gep(self.sums, self.arg("panel"), "float")
         self.pitch = c.op("mul", self.arg("group"), self.number(self.width))
-        items(c, [self.arg("blocks"), self.arg("groups")], self.item)
+        items(c, [self.arg("groups"), self.arg("blocks")], self.item)  # so that each thread reads weights of its own
 
     def item(self, index: list[V], _: V) -> None:
         c = self.c
-        self.row0 = c.op("mul", index[0], self.arg("rows"))
+        self.row0 = c.op("mul", index[1], self.arg("rows"))
         self.rows = c.intrinsic("smin", self.arg("rows"), c.op("sub", self.arg("m"), self.row0))
-        self.panel0 = c.op("mul", index[1], self.arg("group"))
+        self.panel0 = c.op("mul", index[0], self.arg("group"))
         self.panels = c.intrinsic("smin", self.arg("group"), c.op("sub", self.arg("panels"), self.panel0))
         self.last = c.op("sub", self.rows, self.one)
         self.left = c.gep(self.a, c.op("mul", self.row0, self.arg("lda")), "float")
