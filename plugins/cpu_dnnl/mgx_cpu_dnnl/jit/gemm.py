@@ -25,9 +25,7 @@ from .space import Args
 __all__ = ["FEW", "GemmPlan", "compile_gemm", "panel_width"]
 
 FEW: Final = 3  # rows up to which the weights are read once and nothing is worth blocking
-DEPTH: Final = (
-    1024  # rows of a panel that are in use together: they stream from the second-level cache as fast as needed
-)
+DEPTH: Final = 1024  # rows of a panel that are in use together: they stream from the second-level cache
 BLOCK: Final = 72 * 1024  # elements of the left matrix that are in use together: with the panels, that cache's size
 GROUP: Final = 4  # panels that an item works on with the same block
 WEIGHTS = (dt.float32, dt.bfloat16)
