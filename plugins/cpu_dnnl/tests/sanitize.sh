@@ -19,8 +19,8 @@ case $kind in
     *) echo "usage: sanitize.sh address|thread" >&2; exit 2 ;;
 esac
 mkdir -p "$folder/$kind/site"
-cmake -S "$here" -B "$folder/$kind/build" -G Ninja -DCMAKE_BUILD_TYPE=None -DPython_EXECUTABLE="$($python -c 'import sys; print(sys.executable)')" \
-    -DCMAKE_CXX_FLAGS="-O1 -g -fno-omit-frame-pointer $flags" ${CMAKE_ARGUMENTS:-} > "$folder/$kind/configure.log"
+cmake -S "$here" -B "$folder/$kind/build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG= -DPython_EXECUTABLE="$($python -c 'import sys; print(sys.executable)')" \
+    -DCMAKE_CXX_FLAGS="-O1 -g1 -fno-omit-frame-pointer $flags" ${CMAKE_ARGUMENTS:-} > "$folder/$kind/configure.log"
 cmake --build "$folder/$kind/build" -j "${JOBS:-2}" > "$folder/$kind/build.log"
 rm -rf "$folder/$kind/site/mgx_cpu_dnnl"
 cp -r "$here/mgx_cpu_dnnl" "$folder/$kind/site/"
