@@ -77,6 +77,7 @@ class Emitter:
     _literals: dict[Any, Value] = field(default_factory=dict)
     _arrays: dict[int, Value] = field(default_factory=dict)
     _made: dict[Any, Any] = field(default_factory=dict)
+    _looked_at: tuple[Value, Array] | None = None
 
     @property
     def engine(self) -> Any:
@@ -126,9 +127,13 @@ class Emitter:
         array = value.buffer.array
         if value.buffer.kind != "literal" or array is None:
             return None
-        size = array.dtype.itemsize
-        flat = array.reshape(-1)[value.offset :]
-        return np.lib.stride_tricks.as_strided(flat, value.lens, [s * size for s in value.strides], writeable=False)
+        if self._looked_at is None or self._looked_at[0] is not value:  # plans ask for one several times in a row
+            size = array.dtype.itemsize
+            flat = array.reshape(-1)[value.offset :]
+            steps = [s * size for s in value.strides]
+            seen = np.lib.stride_tricks.as_strided(flat, value.lens, steps, writeable=False)
+            self._looked_at = value, seen
+        return self._looked_at[1]
 
     def may_overwrite(self, value: Value, dtype: DType) -> bool:
         """Whether a step may write its result over this value: nobody reads its memory after the current instruction."""
