@@ -372,26 +372,42 @@ struct Loops {
         }
     }
 
+    // Filters of one input channel and `width` output channels at the points, `step` apart.
+    static void pack_vector(const float *from, const int64_t *strides, int64_t width, float *to, int64_t step) {
+        constexpr int taps = H::r * W::r;
+        Doubles filter[taps] = {}, half[H::n * W::r], made[points];
+        for (int64_t lane = 0; lane < width; ++lane)
+            for (int t = 0; t < taps; ++t)
+                filter[t][lane] = from[lane * strides[0] + t / W::r * strides[2] + t % W::r * strides[3]];
+#pragma GCC unroll 8
+        for (int j = 0; j < W::r; ++j)
+            H::taps(filter + j, W::r, half + j * H::n);
+#pragma GCC unroll 12
+        for (int i = 0; i < H::n; ++i)
+            W::taps(half + i, H::n, made + i * W::n);
+        for (int p = 0; p < points; ++p)
+            store(to + p * step, __builtin_convertvector(made[p], Floats));
+    }
+
+    // Some channels at a time go through near memory: the points lie far apart, and often in the same cache sets.
     static void pack(const float *from, const int64_t *strides, float *to, int64_t o, int64_t c, int64_t begin,
             int64_t end) {
-        constexpr int taps = H::r * W::r;
+        constexpr int64_t some = 8, step = some * panel;
         const int64_t panels = up(o, panel) / panel;
+        float near[points * step];
         for (int64_t n = begin; n < end; ++n)
-            for (int64_t k = 0; k < c; ++k)
-                for (int64_t part = 0; part < panel; part += lanes) {
-                    Doubles filter[taps] = {}, half[H::n * W::r], made[points];
-                    for (int64_t lane = 0; lane < least(lanes, o - n * panel - part); ++lane) {
-                        const float *at = from + (n * panel + part + lane) * strides[0] + k * strides[1];
-                        for (int t = 0; t < taps; ++t)
-                            filter[t][lane] = at[t / W::r * strides[2] + t % W::r * strides[3]];
+            for (int64_t first = 0; first < c; first += some) {
+                const int64_t count = least(some, c - first);
+                for (int64_t k = 0; k < count; ++k)
+                    for (int64_t part = 0; part < panel; part += lanes) {
+                        const int64_t channel = n * panel + part, width = least(lanes, o - channel);
+                        pack_vector(from + channel * strides[0] + (first + k) * strides[1], strides, width,
+                                near + k * panel + part, step);
                     }
-                    for (int j = 0; j < W::r; ++j)
-                        H::taps(filter + j, W::r, half + j * H::n);
-                    for (int i = 0; i < H::n; ++i)
-                        W::taps(half + i, H::n, made + i * W::n);
-                    for (int p = 0; p < points; ++p)
-                        store(to + ((p * panels + n) * c + k) * panel + part, __builtin_convertvector(made[p], Floats));
-                }
+                for (int p = 0; p < points; ++p)
+                    std::memcpy(to + ((p * panels + n) * c + first) * panel, near + p * step,
+                            static_cast<size_t>(count * panel) * sizeof(float));
+            }
     }
 
     static WinogradLoops all() { return {&transform, &multiply, &both, &pack}; }

@@ -111,25 +111,37 @@ MGX_INLINE void from_points(const V *from, int step, V *to, int to_step) {
     }
 }
 
+// What a tap is worth at a point; at the opposite point the odd taps change sign.
+template <int R, int N>
+constexpr std::array<std::array<double, R>, N / 2 - 1> worths() {
+    std::array<std::array<double, R>, N / 2 - 1> found {};
+    for (int i = 0; i < N / 2 - 1; ++i) {
+        const double at = points<N>()[i];
+        double norm = 0, power = 1;
+        for (int k = 0; k < N / 2 - 1; ++k, power *= at * at)
+            norm += table<N>.without[i][k] * power;
+        found[i][0] = 1.0 / (2 * at * at * norm);
+        for (int r = 1; r < R; ++r)
+            found[i][r] = found[i][r - 1] * at;
+    }
+    return found;
+}
+
 // R taps as the factors at the N points.
 template <int R, int N, typename V>
 MGX_INLINE void taps_to_points(const V *from, int step, V *to, int to_step) {
     if constexpr (N == 1) {
         to[0] = from[0];
     } else {
-        constexpr const Table<N> &t = table<N>;
-        to[0] = from[0] * (1.0 / t.whole[0]);
+        constexpr auto worth = worths<R, N>();
+        to[0] = from[0] * (1.0 / table<N>.whole[0]);
         to[(N - 1) * to_step] = from[(R - 1) * step];
+#pragma GCC unroll 8
         for (int i = 0; i < N / 2 - 1; ++i) {
-            const double at = points<N>()[i];
-            double norm = 0, power = 1;
-            for (int k = 0; k < N / 2 - 1; ++k, power *= at * at)
-                norm += t.without[i][k] * power;
-            norm *= 2 * at * at;
-            V even {}, odd {};
-            double factor = 1.0 / norm;
-            for (int r = 0; r < R; ++r, factor *= at)
-                (r % 2 ? odd : even) += from[r * step] * factor;
+            V even = from[0] * worth[i][0], odd = from[step] * worth[i][1];
+#pragma GCC unroll 8
+            for (int r = 2; r < R; ++r)
+                (r % 2 ? odd : even) += from[r * step] * worth[i][r];
             to[(2 * i + 1) * to_step] = even + odd;
             to[(2 * i + 2) * to_step] = even - odd;
         }
