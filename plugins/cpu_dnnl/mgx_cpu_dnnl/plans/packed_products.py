@@ -69,7 +69,7 @@ def _serves(e: Emitter, a: Value, b: Value) -> tuple[int, int, int]:
 
     (k, n), dtype = b.lens[-2:], b.shape.dtype
     m = a.shape.elements() // max(k, 1)
-    if e.constant(b) is None or any(x != 1 for x in b.lens[:-2]):
+    if e.constant(b) is None or any(x != 1 and step for x, step in zip(b.lens[:-2], b.strides[:-2], strict=True)):
         raise Declined("the weights are not one constant matrix")
     if dtype not in FLOATS or a.shape.dtype is not dtype:
         raise Declined(f"a product of {a.shape.dtype} and {dtype}")
@@ -119,7 +119,7 @@ def _panels(e: Emitter, b: Value, k: int, n: int) -> list[Value]:
         array = e.constant(b)
         assert array is not None
         last = np.zeros((k, width), array.dtype)
-        last[:, : n % width] = array.reshape(k, n)[:, full * width :]
+        last[:, : n % width] = array[(0,) * (array.ndim - 2)][:, full * width :]
         value = e.literal(last)
         found = [*found, value] if found else [value, value]
     return found
