@@ -57,13 +57,44 @@ struct Corners {
         }
         area = (high[0] - low[0]) * (high[1] - low[1]);
     }
+};
 
-    bool overlaps(const Corners &other, T most) const {
-        const T down = lesser(high[0], other.high[0]) - greater(low[0], other.low[0]);
-        const T across = lesser(high[1], other.high[1]) - greater(low[1], other.low[1]);
-        if (!(down > 0 && across > 0)) return T {0} > most; // nothing is shared, or no number
-        const T shared = down * across, both = area + other.area - shared;
-        return area > 0 && other.area > 0 && both > 0 && shared / both > most;
+// Corners of the boxes that are kept so far, one coordinate after the other, so that many are compared at once.
+template <typename T>
+struct Chosen {
+    T *low0, *low1, *high0, *high1, *area;
+    int64_t count = 0;
+
+    Chosen(T *room, int64_t most) : low0(room), low1(room + most), high0(low1 + most), high1(high0 + most), area(high1 + most) {}
+
+    void add(const Corners<T> &box) {
+        low0[count] = box.low[0], low1[count] = box.low[1];
+        high0[count] = box.high[0], high1[count] = box.high[1];
+        area[count++] = box.area;
+    }
+
+    // a NaN among the corners makes the area one, and then nothing overlaps
+    bool overlap_at(int64_t i, const Corners<T> &box, T most) const {
+        const T top = low0[i] > box.low[0] ? low0[i] : box.low[0], left = low1[i] > box.low[1] ? low1[i] : box.low[1];
+        const T bottom = high0[i] < box.high[0] ? high0[i] : box.high[0];
+        const T right = high1[i] < box.high[1] ? high1[i] : box.high[1];
+        const T down = bottom - top > 0 ? bottom - top : T {0}, across = right - left > 0 ? right - left : T {0};
+        const T shared = down * across, both = area[i] + box.area - shared;
+        return (area[i] > 0) & (box.area > 0) & (both > 0) & (shared / both > most);
+    }
+
+    bool overlap(const Corners<T> &box, T most) const {
+        constexpr int64_t block = 16;
+        int64_t i = 0;
+        for (; i + block <= count; i += block) {
+            int any = 0;
+            for (int64_t j = i; j < i + block; ++j)
+                any |= overlap_at(j, box, most);
+            if (any) return true;
+        }
+        for (; i < count; ++i)
+            if (overlap_at(i, box, most)) return true;
+        return false;
     }
 };
 
@@ -87,26 +118,27 @@ void best_boxes(void *const *buffers, const int64_t *args, int64_t begin, int64_
     const int64_t most = std::min(*static_cast<const int64_t *>(buffers[2]), room);
     const T overlap = *static_cast<const T *>(buffers[3]), least = *static_cast<const T *>(buffers[4]);
     if (!(overlap >= 0 && overlap <= 1)) return mgx_loop_failed(3, 0);
-    auto *chosen = static_cast<Corners<T> *>(scratch);
-    auto *heap = reinterpret_cast<Candidate<Key> *>(chosen + (n + 1) / 2 * 2);
+    const int64_t even = (n + 1) / 2 * 2; // candidates begin where their numbers may lie
+    auto *heap = reinterpret_cast<Candidate<Key> *>(static_cast<T *>(scratch) + 5 * even);
     for (int64_t item = begin; item < end; ++item) {
         auto *boxes = static_cast<const T *>(buffers[0]) + item / classes * n * 4;
         auto *scores = static_cast<const T *>(buffers[1]) + item * n;
         auto *kept = static_cast<int64_t *>(buffers[5]) + item * room;
-        int64_t left = 0, count = 0;
+        Chosen<T> chosen(static_cast<T *>(scratch), n);
+        int64_t left = 0;
         for (int64_t i = 0; i < n && most > 0; ++i)
             if (!limited || scores[i] > least) heap[left++] = {is_nan(scores[i]) ? Key {0} : ordered(scores[i]), i};
-        std::make_heap(heap, heap + left); // few are taken from many: a sort would order all
-        while (left && count < most) {
-            std::pop_heap(heap, heap + left--);
-            const int64_t box = heap[left].box;
+        const bool few = left > 8 * most; // few are taken from many: no need to order all
+        few ? std::make_heap(heap, heap + left) : std::sort(heap, heap + left);
+        while (left && chosen.count < most) {
+            if (few) std::pop_heap(heap, heap + left);
+            const int64_t box = heap[--left].box;
             const Corners<T> own(boxes + box * 4, centre);
-            if (std::any_of(chosen, chosen + count, [&](const Corners<T> &other) { return other.overlaps(own, overlap); }))
-                continue;
-            chosen[count] = own;
-            kept[count++] = box;
+            if (chosen.overlap(own, overlap)) continue;
+            kept[chosen.count] = box;
+            chosen.add(own);
         }
-        static_cast<int64_t *>(buffers[6])[item] = count;
+        static_cast<int64_t *>(buffers[6])[item] = chosen.count;
     }
 }
 
