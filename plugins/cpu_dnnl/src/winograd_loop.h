@@ -239,7 +239,7 @@ void apply(const Link &link, Floats *v, const float *from, Part part) {
                 gate = gate < 0.0f ? all(0.0f) : gate;
                 return a * (gate > 1.0f ? all(1.0f) : gate);
             });
-        case LinkKind::tanh: return map<COUNT>(v, [](Floats a) { return 2.0f * sigmoid(2.0f * a) - 1.0f; });
+        case LinkKind::tanh: return map<COUNT>(v, [](Floats a) { return hyperbolic(a); });
     }
 }
 

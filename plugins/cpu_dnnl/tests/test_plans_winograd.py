@@ -168,6 +168,22 @@ def test_what_follows_is_done_in_the_same_step(only: Any, name: str) -> None:
     assert not any(s.startswith("loop") for s in steps), steps
 
 
+def test_tanh_keeps_its_digits_near_zero(only: Any) -> None:
+    only(winograd.TILES[0])
+    x = rng.standard_normal((1, 16, 12, 12)).astype(np.float32)
+    w = (rng.standard_normal((16, 16, 3, 3)) * 1e-5).astype(np.float32)
+    program = mgx.Program()
+    m = program.get_main_module()
+    given = m.add_parameter("x", mgx.shape(type="float32", lens=list(x.shape)))
+    y = m.add(mgx.op("convolution", padding=[1, 1, 1, 1]), given, m.add_literal(w))
+    m.add_return([m.add(mgx.op("tanh"), y)])
+    program.compile(CpuTarget())
+    (found,) = program.run({"x": x})
+    assert any("winograd" in s.name for s in program.executable.instances()[0].runner.emitter.steps)
+    wanted = np.tanh(direct(x, w, [1] * 4, np.float64))
+    assert np.abs(found.to_numpy() - wanted).max() <= 16 * 9 * 2.0**-24 * np.abs(wanted).max()  # a rounding a term
+
+
 def test_lines_are_planes_of_one_row(only: Any) -> None:
     only(Tile(1, 1, 4, 3))
     program = mgx.Program()
