@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from mgx_core import DeviceError, Instruction, Kernels, Module, No, Operation, Shape, UnsupportedError
+from mgx_core import dtype as dt
 from mgx_core.ops.control import Group
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.window import explicit_padding, per_axis
@@ -13,12 +16,12 @@ from mgx_core.shape import AnyShape
 
 from ..emitter import Emitter
 from ..kernel import Declined, Results
-from ..layout import as_channels_last, descriptor
+from ..layout import as_channels_last, descriptor, same_order
 from ..values import Value, channels_last
 from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, offer, only
 
-__all__ = ["PLANS", "take_bias"]
+__all__ = ["PLANS", "take_bias", "widened"]
 
 PLANS = Kernels("cpu")
 
@@ -37,6 +40,40 @@ def emit_convolution(e: Emitter, op: Any, modules: Sequence[Module], args: Seque
     x, w = args
     assert x is not None and w is not None
     return convolve(e, op, x, w, None)
+
+
+@offer(PLANS, Convolution, when=only(frozenset({dt.float16, dt.bfloat16})), name="onednn-wide")
+def emit_wide_convolution(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    """Narrow floats on processors that cannot multiply them: in float32, rounded once."""
+    x, w = args
+    assert x is not None and w is not None
+    wide = _best(e, op, widened(e, x), widened(e, w))
+    out = e.allocate(x.shape.dtype, wide.lens, wide.strides)
+    e.copy_into(wide, out)
+    return out
+
+
+def _best(e: Emitter, op: Any, x: Value, w: Value) -> Value:
+    """A float32 convolution by Winograd's filtering where that pays, else by oneDNN."""
+    from . import winograd  # builds on this file
+
+    if winograd.fits(op, [x.shape, w.shape], ()) is None:
+        with e.trial() as trial:
+            found = winograd.convolve(e, op, x, w, None)
+            trial.keep()
+            return found
+    return convolve(e, op, x, w, None)
+
+
+def widened(e: Emitter, value: Value) -> Value:
+    """A value in float32, in the axis order that it has."""
+    array = e.constant(value)
+    if array is not None:
+        return e.literal(array.astype(np.float32))
+    out = e.allocate(dt.float32, value.lens, same_order(value))
+    if value.shape.elements():
+        e.copy_into(value, out)
+    return out
 
 
 @offer(PLANS, Group, when=is_convolution_group, name="onednn")

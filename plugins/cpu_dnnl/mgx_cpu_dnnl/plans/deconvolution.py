@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from mgx_core import DeviceError, Instruction, Kernels, Module, No, Operation, Shape, UnsupportedError
 from mgx_core import dtype as dt
 from mgx_core.ops.control import Group
@@ -18,7 +16,7 @@ from ..emitter import Emitter
 from ..kernel import Declined, Results
 from ..layout import as_channels_last, descriptor
 from ..values import Value, channels_last
-from .convolution import take_bias
+from .convolution import take_bias, widened
 from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, offer, only
 
@@ -48,19 +46,9 @@ def emit_wide_deconvolution(e: Emitter, op: Any, modules: Sequence[Module], args
     """Narrow floats on processors that cannot multiply them: in float32, rounded once."""
     x, w = args
     assert x is not None and w is not None
-    wide = deconvolve(e, op, _widened(e, x), _widened(e, w), None)
+    wide = deconvolve(e, op, widened(e, x), widened(e, w), None)
     out = e.allocate(x.shape.dtype, wide.lens, wide.strides)
     e.copy_into(wide, out)
-    return out
-
-
-def _widened(e: Emitter, value: Value) -> Value:
-    array = e.constant(value)
-    if array is not None:
-        return e.literal(array.astype(np.float32))
-    out = e.allocate(dt.float32, value.lens)
-    if value.shape.elements():
-        e.copy_into(value, out)
     return out
 
 
