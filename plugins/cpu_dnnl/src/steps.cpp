@@ -80,7 +80,8 @@ void PrimitiveStep::build(Frame &frame, size_t index) const {
 
 bool PrimitiveStep::prepare_single() {
     if (!single_) single_ = primitive_->threads() == 1 ? primitive_ : primitive_->single();
-    return single_ != nullptr;
+    if (!single_) single_ = primitive_; // no plan for one thread on the same weights: this step alone takes the team
+    return true;
 }
 
 void PrimitiveStep::build_single(Frame &frame, size_t index) const {
