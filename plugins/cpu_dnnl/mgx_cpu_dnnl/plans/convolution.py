@@ -21,7 +21,7 @@ from ..values import Value, channels_last
 from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, offer, only
 
-__all__ = ["PLANS", "take_bias", "widened"]
+__all__ = ["PLANS", "take_bias", "narrowed", "widened"]
 
 PLANS = Kernels("cpu")
 
@@ -48,9 +48,7 @@ def emit_wide_convolution(e: Emitter, op: Any, modules: Sequence[Module], args: 
     x, w = args
     assert x is not None and w is not None
     wide = _best(e, op, widened(e, x), widened(e, w))
-    out = e.allocate(x.shape.dtype, wide.lens, wide.strides)
-    e.copy_into(wide, out)
-    return out
+    return narrowed(e, wide, x.shape.dtype)
 
 
 def _best(e: Emitter, op: Any, x: Value, w: Value) -> Value:
@@ -63,6 +61,13 @@ def _best(e: Emitter, op: Any, x: Value, w: Value) -> Value:
             trial.keep()
             return found
     return convolve(e, op, x, w, None)
+
+
+def narrowed(e: Emitter, wide: Value, dtype: Any) -> Value:
+    """A float32 value rounded to a narrower type, lying as it lies."""
+    out = e.allocate(dtype, wide.lens, wide.strides)
+    e.copy_into(wide, out)
+    return out
 
 
 def widened(e: Emitter, value: Value) -> Value:

@@ -16,7 +16,7 @@ from ..emitter import Emitter
 from ..kernel import Declined, Results
 from ..layout import as_channels_last, descriptor
 from ..values import Value, channels_last
-from .convolution import take_bias, widened
+from .convolution import narrowed, take_bias, widened
 from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, offer, only
 
@@ -47,9 +47,7 @@ def emit_wide_deconvolution(e: Emitter, op: Any, modules: Sequence[Module], args
     x, w = args
     assert x is not None and w is not None
     wide = deconvolve(e, op, widened(e, x), widened(e, w), None)
-    out = e.allocate(x.shape.dtype, wide.lens, wide.strides)
-    e.copy_into(wide, out)
-    return out
+    return narrowed(e, wide, x.shape.dtype)
 
 
 @offer(PLANS, Group, when=is_deconvolution_group, name="onednn")

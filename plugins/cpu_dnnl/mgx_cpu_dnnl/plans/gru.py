@@ -19,6 +19,7 @@ from ..layout import descriptor
 from ..native_library import native
 from ..values import Value
 from .offer import offer
+from .recurrent import packed_constant
 
 __all__ = ["PLANS"]
 
@@ -65,8 +66,8 @@ def emit_recurrent(e: Emitter, op: Any, modules: Sequence[Module], args: Sequenc
     _native = native()
     bound = {
         _native.ARG_SRC_LAYER: x,
-        _native.ARG_WEIGHTS_LAYER: _packed(e, layer, made.md(_native.ARG_WEIGHTS_LAYER)),
-        _native.ARG_WEIGHTS_ITER: _packed(e, recurrent, made.md(_native.ARG_WEIGHTS_ITER)),
+        _native.ARG_WEIGHTS_LAYER: packed_constant(e, layer, made.md(_native.ARG_WEIGHTS_LAYER)),
+        _native.ARG_WEIGHTS_ITER: packed_constant(e, recurrent, made.md(_native.ARG_WEIGHTS_ITER)),
         _native.ARG_BIAS: summed,
         _native.ARG_DST_LAYER: out,
         _native.ARG_DST_ITER: last,
@@ -117,8 +118,3 @@ def _biases(op: Any, bias: Array | None, ways: int, hidden: int) -> Array:
     if not apart:
         return np.ascontiguousarray((own + other)[None])
     return np.concatenate([(own + other)[:, :2], own[:, 2:], other[:, 2:]], axis=1)[None]
-
-
-def _packed(e: Emitter, array: Array, wanted: Any) -> Value:
-    value = e.literal(array)
-    return e.packed(value, descriptor(value), wanted)

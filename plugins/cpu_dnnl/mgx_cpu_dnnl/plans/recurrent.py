@@ -21,7 +21,7 @@ from ..values import Value
 from .lstm_loop import FEW, emit_lstm_loop
 from .offer import offer
 
-__all__ = ["PLANS"]
+__all__ = ["PLANS", "packed_constant"]
 
 PLANS = Kernels("cpu")
 
@@ -93,8 +93,8 @@ def emit_lstm(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Val
         raise Declined("oneDNN has only its reference lstm")
     bound = {
         _native.ARG_SRC_LAYER: x,
-        _native.ARG_WEIGHTS_LAYER: _packed(e, layer, made.md(_native.ARG_WEIGHTS_LAYER)),
-        _native.ARG_WEIGHTS_ITER: _packed(e, recurrent, made.md(_native.ARG_WEIGHTS_ITER)),
+        _native.ARG_WEIGHTS_LAYER: packed_constant(e, layer, made.md(_native.ARG_WEIGHTS_LAYER)),
+        _native.ARG_WEIGHTS_ITER: packed_constant(e, recurrent, made.md(_native.ARG_WEIGHTS_ITER)),
         _native.ARG_BIAS: bias_value,
         _native.ARG_DST_LAYER: out,
         _native.ARG_DST_ITER: state,
@@ -120,6 +120,7 @@ def _regated(weights: Array, ways: int, hidden: int) -> Array:
     return np.ascontiguousarray(gates.transpose(0, 3, 1, 2))[None]
 
 
-def _packed(e: Emitter, array: Array, wanted: Any) -> Value:
+def packed_constant(e: Emitter, array: Array, wanted: Any) -> Value:
+    """A constant in the layout that a primitive chose."""
     value = e.literal(array)
     return e.packed(value, descriptor(value), wanted)
