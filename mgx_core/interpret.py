@@ -116,6 +116,8 @@ def schedule(module: Module) -> list[tuple[Instruction, list[Instruction]]]:
 
 def reads(ins: Instruction) -> list[Instruction]:
     """Everything an instruction needs: its inputs and what its modules capture."""
+    if not ins.modules:
+        return list(ins.inputs)
     from .ir.module import captures
 
     return [*ins.inputs, *(c for m in ins.modules for c in captures(m))]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .extensions import kernels_of, passes_of
+from .ir.alike import alike_bodies
 from .ir.module import Module
 from .memory import MemoryPlan, fits_in_memory, plan_memory
 from .options import CompileOptions
@@ -37,7 +38,8 @@ def lower_module(
     given: Module, shapes: Mapping[str, AnyShape], target: Target, context: Any, options: CompileOptions
 ) -> Lowered:
     """A copy of an optimised module for concrete shapes of its parameters, through the stages lower and plan."""
-    module = given.clone(parameters={n: s for n, s in shapes.items() if not s.dynamic()})
+    settled = {n: s for n, s in shapes.items() if not s.dynamic()}
+    module = given.clone(parameters=settled, alike=given.derive("alike bodies", alike_bodies))
     lower = Lower(kernels_of(target, context), context)
     ordering = (OrderForMemory(),) if options.aggressive_memory else ()
     stages = (

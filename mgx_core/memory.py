@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from functools import cached_property
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -35,14 +36,47 @@ class Buffer:
     members: list[Instruction] = field(default_factory=list)
 
 
-@dataclass
 class MemoryPlan:
-    """Where the values of a module lie.
+    """Where the values of a module lie (parameters, literals and results that leave it lie elsewhere).
 
-    peak: bytes of the arena; lower_bound: largest sum of bytes alive at one time; dynamic: values whose size is known only while
-    running, which get memory of their own then.
+    Found when one of its figures is first asked for, since a target may place the values itself.
+    reuse: let values that are not alive together share memory.
     """
 
+    def __init__(self, module: Module, reuse: bool = True) -> None:
+        self._module = module
+        self._reuse = reuse
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        return self._planned.buffers
+
+    @property
+    def peak(self) -> int:
+        """Bytes of the arena."""
+        return self._planned.peak
+
+    @property
+    def lower_bound(self) -> int:
+        """The largest sum of bytes alive at one time."""
+        return self._planned.lower_bound
+
+    @property
+    def dynamic(self) -> list[Instruction]:
+        """Values whose size is known only while running, which get memory of their own then."""
+        return self._planned.dynamic
+
+    @property
+    def of(self) -> dict[Instruction, Buffer]:
+        """The buffer of each value that has one."""
+        return self._planned.of
+
+    @cached_property
+    def _planned(self) -> _Planned:
+        return _planned(self._module, self._reuse)
+
+
+class _Planned(NamedTuple):
     buffers: list[Buffer]
     peak: int
     lower_bound: int
@@ -51,10 +85,11 @@ class MemoryPlan:
 
 
 def plan_memory(module: Module, reuse: bool = True) -> MemoryPlan:
-    """Plan the intermediate values of one module (parameters, literals and results that leave it lie elsewhere).
+    """The plan for the intermediate values of one module."""
+    return MemoryPlan(module, reuse)
 
-    reuse: let values that are not alive together share memory.
-    """
+
+def _planned(module: Module, reuse: bool) -> _Planned:
     steps = list(module)
     roots: dict[Instruction, Instruction] = {}
     for ins in steps:
@@ -82,7 +117,7 @@ def plan_memory(module: Module, reuse: bool = True) -> MemoryPlan:
             of[ins] = buffer
             buffers.append(buffer)
     peak, lower_bound = place(buffers, len(steps), reuse)
-    return MemoryPlan(buffers, peak, lower_bound, dynamic, of)
+    return _Planned(buffers, peak, lower_bound, dynamic, of)
 
 
 def root(ins: Instruction) -> Instruction:
@@ -113,24 +148,25 @@ def static_bytes(shape: AnyShape) -> int | None:
 
 def fits_in_memory(plan: MemoryPlan, module: Module) -> None:
     """Refuse a plan before anything is allocated.  Errors: DeviceError if this machine's memory could never hold it."""
-    results = sum(static_bytes(o.result) or 0 for o in module.outputs)
-    largest = max((b.bytes for b in plan.buffers), default=0)
-    needed = max(plan.lower_bound, largest) + results
-    there = machine_memory()
-    if needed > there:
-        raise DeviceError(f"the program needs {needed} bytes for its values at once; this machine has {there}")
+    sizes: dict[int, int] = {}  # by shape: many instructions share one
     allowed = room()
-    fitting: set[int] = set()  # shapes are shared by many instructions
     for inner in nested(module):
         for ins in inner:  # views as well: whoever reads one goes through all of its elements
-            if id(ins.result) in fitting or ins.is_return:
+            if id(ins.result) in sizes or ins.is_return:
                 continue
-            fitting.add(id(ins.result))
-            size = static_bytes(ins.result)
-            if size is not None and size > allowed:
+            size = sizes[id(ins.result)] = static_bytes(ins.result) or 0
+            if size > allowed:
                 raise DeviceError(
                     f"{ins!r} would take {size} bytes; {allowed} are allowed (compile option limit_bytes)"
                 )
+    there = machine_memory()
+    if sum(sizes[id(i.result)] for i in module if not i.is_return) <= there:
+        return  # even if nothing shared memory
+    results = sum(static_bytes(o.result) or 0 for o in module.outputs)
+    largest = max((b.bytes for b in plan.buffers), default=0)
+    needed = max(plan.lower_bound, largest) + results
+    if needed > there:
+        raise DeviceError(f"the program needs {needed} bytes for its values at once; this machine has {there}")
 
 
 class Placed(Protocol):

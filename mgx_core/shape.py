@@ -70,13 +70,14 @@ class Shape:
             strides = [packed[list(permutation).index(axis)] for axis in range(len(dims))]
         if strides is not None:
             try:
-                steps = tuple(operator.index(s) for s in strides)
+                steps = tuple(s if isinstance(s, int) else operator.index(s) for s in strides)
             except TypeError:
                 raise ShapeError(f"strides must be ints, got {strides!r}") from None
             if len(steps) != len(dims):
                 raise ShapeError(f"{len(steps)} strides given for {len(dims)} extents")
             if self._lens is None or steps != row_major(self._lens):
                 self._strides = self._steps = steps
+                self._hash = hash((self.dtype, dims, steps))
         if self._lens is not None and self.elements() * self.dtype.size > MAX_BYTES:
             raise ShapeError(f"{self} would take {self.elements() * self.dtype.size} bytes, more than any tensor may")
 
@@ -86,7 +87,11 @@ class Shape:
         self.dtype = dtype
         self._dims = dims
         self._strides = self._steps = strides
-        self._lens = None if dims is None or any(isinstance(d, Sym) for d in dims) else dims  # type: ignore[assignment]
+        self._lens = dims  # type: ignore[assignment]
+        for d in dims or ():
+            if d.__class__ is not int and isinstance(d, Sym):
+                self._lens = None
+                break
         self._count = -1
         self._hash = hash((dtype, dims, strides))
 
@@ -96,7 +101,7 @@ class Shape:
         self = cls.__new__(cls)
         self._set(dtype, tuple(dims), None)
         for d in self._dims or ():
-            if not isinstance(d, Sym) and d < 0:
+            if (d.__class__ is int or not isinstance(d, Sym)) and d < 0:
                 raise ShapeError(f"extents must not be negative, got {list(self._dims or ())}")
         return self
 
@@ -386,7 +391,7 @@ def _extent(value: Any, axis: int) -> Dim:
     if isinstance(value, DynamicDimension):
         return value.named(f"_{axis}")
     try:
-        n = int(value.__index__())
+        n: int = value if isinstance(value, int) and not isinstance(value, bool) else int(value.__index__())
     except AttributeError:
         raise ShapeError(f"an extent must be an integer, got {value!r}") from None
     if n < 0:

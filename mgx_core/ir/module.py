@@ -265,6 +265,10 @@ class Module:
 
     def sweep(self) -> int:
         """Remove instructions that nothing reads (parameters and effects stay); returns how many."""
+        return self._sweep(set())
+
+    def _sweep(self, seen: set[Module]) -> int:
+        seen.add(self)
         gone = 0
         keep = None if self.returned is not None else self._last
         for ins in list(reversed(self)):
@@ -273,7 +277,8 @@ class Module:
                 gone += 1
             else:
                 for module in ins.modules:
-                    gone += module.sweep()
+                    if module not in seen:
+                        gone += module._sweep(seen)
         return gone
 
     def sort(self) -> None:
@@ -322,12 +327,14 @@ class Module:
         outer: dict[Instruction, Instruction] | None = None,
         name: str | None = None,
         parameters: Mapping[str, AnyShape] | None = None,
+        alike: Mapping[Module, Module] | None = None,
     ) -> Module:
         """A copy with symbols replaced by name and parameters given other shapes; shapes are inferred again where they change.
 
-        outer: where values of enclosing modules went in their copies.  Literals are shared.
+        outer: where values of enclosing modules went in their copies; alike: nested modules by the one to copy in their place,
+        once for all of them (see `alike_bodies`).  Literals are shared.
         """
-        return self._copied(_Substitution(values), {} if outer is None else outer, name, parameters)
+        return self._copied(_Substitution(values, alike), {} if outer is None else outer, name, parameters)
 
     def _copied(
         self,
@@ -339,7 +346,7 @@ class Module:
         copy = Module(name or self.name)
         symbols = by.symbols
         for ins in self:
-            inputs = tuple(went.get(i, i) for i in ins.inputs)
+            inputs = tuple([went.get(i, i) for i in ins.inputs])
             if ins.is_literal:
                 made = Instruction(ins.op, ins.result, literal=ins.literal, sources=ins.sources)
             elif isinstance(ins.op, Param):
@@ -352,7 +359,7 @@ class Module:
                     by.exact = by.exact and ins.result.substitute(symbols) == given
                 made = Instruction(Param(label=ins.op.label, shape=shape), shape, sources=ins.sources)
             else:
-                modules = tuple(m._copied(by, went) for m in ins.modules)
+                modules = tuple(by.module(m, went) for m in ins.modules)
                 op = by.op(ins.op) if symbols else ins.op
                 made = Instruction(op, ins.result, inputs, modules, None, ins.sources)
                 if symbols or parameters:
@@ -422,15 +429,31 @@ class _Substitution:
     """Extents for symbols while a module is copied, and what ops and shapes became with them.
 
     exact: whether the parameters' shapes are those declared with the symbols replaced, so that a result whose symbols are all
-    known need not be inferred again.
+    known need not be inferred again; alike: nested modules that are copied once for several.
     """
 
-    def __init__(self, values: Mapping[str, Dim] | None) -> None:
+    def __init__(self, values: Mapping[str, Dim] | None, alike: Mapping[Module, Module] | None = None) -> None:
         self.symbols: dict[str, Dim] = dict(values or {})
         self.exact = True
         self._shapes: dict[Shape, Shape] = {}
         self._ops: dict[Operation, Operation] = {}
         self._known = len(self.symbols)
+        self._alike = alike or {}
+        self._copies: dict[Module, Module] = {}
+
+    def module(self, module: Module, went: dict[Instruction, Instruction]) -> Module:
+        one = self._alike.get(module) if self.exact else None
+        if one is None:
+            return module._copied(self, went)
+        copy = self._copies.get(one)
+        if copy is None:
+            copy = one._copied(self, went)
+            if any(_open(ins.result) for ins in copy):
+                return copy  # symbols that are learnt later
+            self._copies[one] = copy
+            for ins in copy:
+                ins.sources = ()  # who runs it knows its own
+        return copy
 
     def op(self, op: Operation) -> Operation:
         if self._known != len(self.symbols):
@@ -452,6 +475,11 @@ class _Substitution:
                 return None
             self._shapes[shape] = found
         return found
+
+
+def _open(result: AnyShape) -> bool:
+    """Whether extents are still to be learnt."""
+    return result.dynamic()
 
 
 def _parameters(module: Module) -> dict[str, Instruction]:
@@ -496,17 +524,25 @@ def captures(module: Module) -> list[Instruction]:
         inside.add(m)
         for ins in m:
             for nested in ins.modules:
-                walk(nested)
+                if nested not in inside:
+                    walk(nested)
             for i in ins.inputs:
-                found[i] = None
+                if i.parent is not m:
+                    found[i] = None
 
     walk(module)
     return [i for i in found if i.parent not in inside]
 
 
 def nested(module: Module) -> Iterator[Module]:
-    """The module and all modules below it, outermost first."""
+    """The module and all modules below it, each once, outermost first."""
+    return _nested(module, set())
+
+
+def _nested(module: Module, seen: set[Module]) -> Iterator[Module]:
+    seen.add(module)
     yield module
     for ins in module:
         for inner in ins.modules:
-            yield from nested(inner)
+            if inner not in seen:
+                yield from _nested(inner, seen)

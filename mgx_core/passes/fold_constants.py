@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..argument import Argument, Value
@@ -33,6 +34,18 @@ class FoldConstants:
                 changed |= self._fold(inner, ins)
         return changed
 
+    def follow(self, literals: Iterable[Instruction]) -> None:
+        """Evaluate what became constant because these literals did."""
+        waiting = list(literals)
+        while waiting:
+            for user in waiting.pop().users:
+                if is_view(user):
+                    waiting.append(user)
+                elif user.parent is not None and self._fold(user.parent, user):
+                    folded = user._prev  # where `_fold` puts it
+                    assert folded is not None and folded.is_literal
+                    waiting.append(folded)
+
     def _fold(self, module: Module, ins: Instruction) -> bool:
         if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or ins.op.random or ins.op.effect:
             return False
@@ -55,6 +68,8 @@ class FoldConstants:
             return False  # what is wrong with the values is reported where they are used, while running
         folded = module.add_literal(Argument.from_value(value))
         folded.sources = ins.sources
+        if folded.result == ins.result:
+            folded.result = ins.result  # the same extents, which may be ints that know more
         module.move(folded, ins)
         if ins.result.dynamic():
             for user in ins.users:

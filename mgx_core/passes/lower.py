@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import MgxError, UnsupportedError
+from ..ir.builtin import Literal, Param, Return, Undefined
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..kernel import Kernels, Launch, Reference
@@ -15,6 +17,8 @@ from ..rewrite import Builder
 from ..shape import TupleShape
 
 __all__ = ["Lower", "Placement"]
+
+SETTLED = (Param, Literal, Return, Undefined, Launch)  # what stays as it is
 
 
 @dataclass(frozen=True)
@@ -29,10 +33,11 @@ class Lower:
     context: Any
     placements: list[Placement] = field(default_factory=list)
     name: str = "lower"
+    _made: dict[Hashable, tuple[Launch, str, tuple[str, ...]]] = field(default_factory=dict, init=False, repr=False)
 
     def apply(self, module: Module) -> bool:
         for ins in module:
-            if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or isinstance(ins.op, Launch):
+            if isinstance(ins.op, SETTLED):
                 continue
             if getattr(ins.op, "control", False):
                 for inner in ins.modules:
@@ -43,17 +48,21 @@ class Lower:
         return True
 
     def _lower(self, module: Module, ins: Instruction) -> None:
-        shapes = [None if i.is_absent else i.result for i in ins.inputs]
-        try:
-            picked = self.kernels.pick(ins.op, shapes, self.context, ins.modules)
-            launch = Launch(picked.kernel, ins.op, ins.result, picked.plan)
-            refused = picked.refused
-        except UnsupportedError as error:
-            if self._decompose(module, ins) or self._expand(module, ins):
-                return
-            launch = Launch(Reference(ins.op, (error.message,)), ins.op, ins.result, "reference", "host")
-            refused = (error.message,)
-        self.placements.append(Placement(repr(ins.op), ins.sources, launch.place, launch.kernel.name, refused))
+        shapes = tuple([None if i.is_absent else i.result for i in ins.inputs])
+        key = (ins.op, shapes, ins.modules)  # the layers of a network ask the same again and again
+        made = self._made.get(key)
+        if made is None:
+            try:
+                picked = self.kernels.pick(ins.op, shapes, self.context, ins.modules)
+                made = Launch(picked.kernel, ins.op, ins.result, picked.plan), repr(ins.op), picked.refused
+            except UnsupportedError as error:
+                if self._decompose(module, ins) or self._expand(module, ins):
+                    return
+                launch = Launch(Reference(ins.op, (error.message,)), ins.op, ins.result, "reference", "host")
+                made = launch, repr(ins.op), (error.message,)
+            self._made[key] = made
+        launch, text, refused = made
+        self.placements.append(Placement(text, ins.sources, launch.place, launch.kernel.name, refused))
         ins.op = launch
         module.version += 1
 

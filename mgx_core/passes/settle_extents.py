@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..shape import Shape
 from .fold_constants import FoldConstants
@@ -20,7 +21,7 @@ class SettleExtents:
     name: str = "settle-extents"
 
     def apply(self, module: Module) -> bool:
-        changed = False
+        found: list[Instruction] = []
         for inner in list(nested(module)):
             for ins in inner:
                 shape = ins.inputs[0].result if ins.op.name == "dimensions_of" else None
@@ -29,8 +30,8 @@ class SettleExtents:
                 settled = inner.add_literal(np.asarray(ins.op.evaluate([np.broadcast_to(np.int8(0), shape.lens())])))
                 inner.move(settled, ins)
                 inner.replace(ins, settled)
-                changed = True
-        if changed:
-            FoldConstants().apply(module)
+                found.append(settled)
+        FoldConstants().follow(found)
+        if found:
             module.sweep()
-        return changed
+        return bool(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from itertools import count
 from threading import Lock
 from typing import Any, Final
 
@@ -14,6 +14,8 @@ __all__ = ["alike", "signature"]
 
 KEPT: Final = 2048
 _kernels: OrderedDict[Hashable, Any] = OrderedDict()
+_numbers: OrderedDict[Hashable, int] = OrderedDict()
+_next = count(1)
 _lock = Lock()
 
 
@@ -41,10 +43,10 @@ def alike(
     engine: Any, name: str, body: Module | None, about: Hashable, shapes: Sequence[Shape], make: Callable[[], Any]
 ) -> Any:
     """The kernel that `make` gives, or the one that it gave before for a body and shapes that are alike."""
-    parts = () if body is None else signature(body)
-    if parts is None:
+    ident = 0 if body is None else body.derive("loop signature", _number)
+    if ident is None:
         return make()
-    key = (id(engine), parts, about, tuple((s.dtype, s.dims, tuple(s.strides())) for s in shapes))
+    key = (id(engine), ident, about, *shapes)
     with _lock:
         found = _kernels.get(key)
         if found is not None:
@@ -55,4 +57,20 @@ def alike(
             _kernels[key] = found
             while len(_kernels) > KEPT:
                 _kernels.popitem(last=False)
-    return found if isinstance(found, No) else replace(found, name=name)
+    return found if isinstance(found, No) else found.named(name)
+
+
+def _number(body: Module) -> int | None:
+    """A number that stands for the signature, so that it is compared once."""
+    parts = signature(body)
+    if parts is None:
+        return None
+    with _lock:
+        found = _numbers.get(parts)
+        if found is None:
+            found = _numbers[parts] = next(_next)
+            while len(_numbers) > KEPT:
+                _numbers.popitem(last=False)
+        else:
+            _numbers.move_to_end(parts)
+    return found

@@ -53,11 +53,12 @@ def normalised(value: Value, strides: list[int]) -> Value:
     return Value(Shape(value.shape.dtype, value.lens, strides), value.buffer, value.offset)
 
 
-def same_order(value: Value) -> list[int]:
+def same_order(value: Value | Shape) -> list[int]:
     """Dense strides that keep the axis order of a value's memory (row-major where it repeats or says nothing)."""
-    lens, strides = value.lens, value.strides
+    shape = value.shape if isinstance(value, Value) else value
+    lens, strides = shape.lens(), shape.strides()
     if any(s == 0 and n != 1 for n, s in zip(lens, strides, strict=True)):
-        return Shape(value.shape.dtype, lens).strides()
+        return Shape(shape.dtype, lens).strides()
     order = _stable_order(lens, strides)
     out = [0] * len(lens)
     step = 1

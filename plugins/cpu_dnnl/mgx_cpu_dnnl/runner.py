@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mgx_core import Instruction, Module, Shape, StoreError, TupleShape
@@ -180,18 +180,17 @@ class CpuRunner:
         return timings(self, args, runs, warmup)
 
 
-def _static_part(module: Module) -> set[Instruction]:
-    """Instructions with fixed extents whose needs are all fixed too, control flow excepted."""
-    found: set[Instruction] = set()
+def _static_part(module: Module) -> dict[Instruction, list[Instruction]]:
+    """Instructions with fixed extents whose needs are all fixed too, control flow excepted, each with what it reads."""
+    found: dict[Instruction, list[Instruction]] = {}
     for ins in module:
-        if ins.is_return or ins.is_param or ins.is_absent:
-            continue
-        if ins.is_literal:
+        if ins.literal is not None or ins.is_return or ins.is_param or ins.is_absent:
             continue
         if getattr(ins.op, "control", False) or not _fixed(ins):
             continue
-        if all(i in found or i.is_absent or ((i.is_param or i.is_literal) and _tensor(i)) for i in reads(ins)):
-            found.add(ins)
+        needs = reads(ins)
+        if all(i in found or i.is_absent or ((i.literal is not None or i.is_param) and _tensor(i)) for i in needs):
+            found[ins] = needs
     return found
 
 
@@ -200,17 +199,20 @@ def _tensor(ins: Instruction) -> bool:
 
 
 def _fixed(ins: Instruction) -> bool:
-    items = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
+    result = ins.result
+    if type(result) is Shape:
+        return not result.dynamic() and result.dtype.kind not in "sc"
+    items = result.items if isinstance(result, TupleShape) else (result,)
     return all(isinstance(s, Shape) and not s.dynamic() and s.dtype.kind not in "sc" for s in items)
 
 
 def _emit(
-    e: Emitter, module: Module, static: set[Instruction], wanted: Sequence[Instruction]
+    e: Emitter, module: Module, static: Mapping[Instruction, Sequence[Instruction]], wanted: Sequence[Instruction]
 ) -> tuple[list[Shape | None], list[Value]]:
     """Emit the static part; gives the shapes of the parameters that it reads (None for the others) and the results."""
     env: dict[Instruction, Any] = {}
     parameters = list(module.parameters.values())
-    used = {i for ins in static for i in reads(ins)}
+    used = {i for needs in static.values() for i in needs}
     for index, p in enumerate(parameters):
         if p in used:
             shape = p.shape
@@ -219,13 +221,11 @@ def _emit(
             env[p] = Value(Shape.of(shape.dtype, shape.dims), buffer)
     kept = set(wanted)
     e.chains = chains_of(module, static)
-    for ins in module:
-        if ins not in static:
-            continue
+    for ins in static:
         e.current = ins
         result = e.emit(ins, env)
         env[ins] = result
-        uses = sum(1 for u in ins.users if u in static) + (FOREVER if ins in kept else 0)
+        uses = sum([u in static for u in ins.users]) + (FOREVER if ins in kept else 0)
         for v in result if isinstance(result, tuple) else (result,):
             v.buffer.readers += uses
         for read in set(ins.inputs):

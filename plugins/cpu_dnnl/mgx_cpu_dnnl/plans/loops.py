@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from mgx_core import Kernels, Module, No, Operation, Pointwise, Shape, TupleShape
@@ -34,11 +35,15 @@ def body_dtypes(op: Operation, inputs: Sequence[AnyShape | None], modules: Seque
 
 def output_like(e: Emitter, dtype: Any, lens: Sequence[int], args: Sequence[Value]) -> Value:
     """A new value that lies in memory like the first operand of the same extents."""
-    for a in args:
-        if a.lens == list(lens) and a.shape.rank > 1:
-            strides = same_order(a)
-            return e.allocate(dtype, lens, strides)
-    return e.allocate(dtype, lens)
+    return e.allocate_as(_like(dtype, tuple(lens), *(a.shape for a in args)))
+
+
+@lru_cache(4096)
+def _like(dtype: Any, lens: tuple[int, ...], *shapes: Shape) -> Shape:
+    for shape in shapes:
+        if shape.dims == lens and shape.rank > 1:
+            return Shape(dtype, lens, same_order(shape))
+    return Shape(dtype, lens)
 
 
 @offer(PLANS, PointwiseGroup, when=body_dtypes, name="loop")
