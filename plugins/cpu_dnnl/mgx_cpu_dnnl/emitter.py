@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,11 +17,13 @@ from mgx_core.dtype import DType
 from .alike import alike
 from .chains import Chain
 from .kernel import CpuKernel, Declined, Results
-from .packing import contiguous, pack
+from .packing import contiguous, pack, pack_as_bfloat16
 from .values import Buffer, Value
 
 if TYPE_CHECKING:
     from .tuning import Tuning
+
+MISSING: Final = object()
 
 __all__ = ["APART", "Emitter", "Step", "Trial"]
 
@@ -79,7 +82,7 @@ class Emitter:
     _made: dict[Any, Any] = field(default_factory=dict)
     _looked_at: tuple[Value, Array] | None = None
 
-    @property
+    @cached_property
     def engine(self) -> Any:
         """The process's loop compiler for this machine."""
         from .jit import default_engine
@@ -94,8 +97,12 @@ class Emitter:
 
     def allocate(self, dtype: DType, lens: Sequence[int], strides: Sequence[int] | None = None) -> Value:
         """A new value in the arena, row-major unless `strides` say otherwise."""
-        shape = Shape(dtype, lens, strides)
-        buffer = Buffer("arena", max(shape.element_space() * dtype.size, 1))
+        return self.allocate_as(Shape(dtype, lens, strides))
+
+    def allocate_as(self, shape: Shape) -> Value:
+        """A new value in the arena of this shape, strides included."""
+        space = shape.elements() if shape.standard() else shape.element_space()
+        buffer = Buffer("arena", max(space * shape.dtype.size, 1))
         self.buffers.append(buffer)
         return Value(shape, buffer)
 
@@ -113,7 +120,7 @@ class Emitter:
         same = self._arrays.get(id(array))
         if same is not None:
             return same
-        key = (array.__array_interface__["data"][0] if array.size else id(array), str(array.dtype), array.shape)
+        key = (array.__array_interface__["data"][0] if array.size else id(array), array.dtype, array.shape)
         found = self._literals.get(key)
         if found is None:
             buffer = Buffer("literal", array.nbytes, array=array, owner=owner)
@@ -121,6 +128,11 @@ class Emitter:
             found = self._literals[key] = Value(Shape(array.dtype, array.shape), buffer)
             self._arrays[id(array)] = found  # the buffer keeps the array, so that its id stays its own
         return found
+
+    @staticmethod
+    def is_constant(value: Value) -> bool:
+        """Whether it is a literal, or a view of one."""
+        return value.buffer.kind == "literal" and value.buffer.array is not None
 
     def constant(self, value: Value) -> Array | None:
         """The array of a literal value, views of one included."""
@@ -149,10 +161,8 @@ class Emitter:
 
     def emit(self, ins: Instruction, env: Mapping[Instruction, Any]) -> Any:
         """An instruction's steps; its inputs' values are looked up in `env`."""
-        from .plans import PLANS
-
         args = [self.value_of(i, env) for i in ins.inputs]
-        if ins.is_literal:
+        if ins.literal is not None:
             return self.literal(ins.get_literal().to_numpy())
         before, self.sources = self.sources, ins.sources or self.sources
         try:
@@ -163,6 +173,8 @@ class Emitter:
                     return self.host(ins.op.of, ins.modules, args, why, ins.op)
                 kernel = ins.op.kernel
             else:
+                from .plans import PLANS
+
                 shapes = [None if i.is_absent else i.result for i in ins.inputs]
                 try:
                     picked = PLANS.pick(ins.op, shapes, None, ins.modules).kernel
@@ -175,11 +187,12 @@ class Emitter:
             self.sources = before
 
     def value_of(self, ins: Instruction, env: Mapping[Instruction, Any]) -> Any:
+        found = env.get(ins, MISSING)
+        if found is not MISSING:
+            return found
         if ins.is_absent:
             return None
-        if ins.literal is not None and ins not in env:
-            return self.literal(ins.literal.to_numpy())
-        return env[ins]
+        return self.literal(ins.get_literal().to_numpy())
 
     def run_kernel(self, kernel: CpuKernel, modules: Sequence[Module], args: Sequence[Any]) -> Results:
         """A kernel's steps, or those of the next plan that does not decline; else the op runs on the host, with every reason."""
@@ -341,16 +354,22 @@ class Emitter:
         same = all(n == 1 or a == b for n, a, b in zip(value.lens, value.strides, wanted.strides(), strict=True))
         return Value(wanted, value.buffer, value.offset) if same else self.copy(value)
 
-    def packed(self, value: Value, plain: Any, wanted: Any) -> Value:
-        """A constant in the layout that a primitive chose, made once now."""
-        if plain == wanted:
+    def packed(self, value: Value, plain: Any, wanted: Any, bfloat16: bool = False) -> Value:
+        """A constant in the layout that a primitive chose, made once now.
+
+        bfloat16: its numbers are of that type and are stored in it, though the layouts are given in float32.
+        """
+        if plain == wanted and not bfloat16:
             return value
-        key = (id(value.buffer), value.offset, plain, wanted)
+        key = (id(value.buffer), value.offset, plain, wanted, bfloat16)
         found = self.packs.get(key)
         if found is None:
             array = value.buffer.array
             assert array is not None
-            made = pack(array, value.byte_offset, plain, wanted)
+            if bfloat16:
+                made = pack_as_bfloat16(array, value.offset, plain, wanted)
+            else:
+                made = pack(array, value.byte_offset, plain, wanted)
             buffer = Buffer("literal", made.nbytes, owner=made)
             self.buffers.append(buffer)
             found = self.packs[key] = Value(Shape("uint8", [made.nbytes]), buffer)

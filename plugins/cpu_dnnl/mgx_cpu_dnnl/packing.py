@@ -12,26 +12,25 @@ from mgx_core.argument import Array
 
 from .native_library import native
 
-__all__ = ["Contiguous", "Packed", "contiguous", "forget_pages", "pack"]
+__all__ = ["Contiguous", "Packed", "contiguous", "forget_pages", "is_bfloat16", "pack", "pack_as_bfloat16"]
 
 
 class Packed:
     """A constant in the layout that a primitive chose; keeps the constant alive, so that its address names it."""
 
-    __slots__ = ("__weakref__", "array", "native", "source")
+    __slots__ = ("__weakref__", "array", "source")
 
-    def __init__(self, made: Any, source: Array) -> None:
-        self.native = made
-        self.array: Array = np.frombuffer(made, np.uint8)  # on the same memory
+    def __init__(self, array: Array, source: Array) -> None:
+        self.array = array
         self.source = source
 
     @property
     def address(self) -> int:
-        return int(self.native.address)
+        return int(self.array.__array_interface__["data"][0])
 
     @property
     def nbytes(self) -> int:
-        return int(self.native.nbytes)
+        return self.array.nbytes
 
 
 _shared: WeakValueDictionary[Any, Packed] = WeakValueDictionary()
@@ -43,25 +42,56 @@ def pack(array: Array, offset: int, plain: Any, wanted: Any) -> Packed:
     key = (address, plain, wanted)
     found = _shared.get(key)
     if found is None:
-        found = _shared[key] = Packed(native().pack(address, plain, wanted), array)
+        made = np.frombuffer(native().pack(address, plain, wanted), np.uint8)  # keeps what it is a window on
+        found = _shared[key] = Packed(made, array)
         forget_pages(array)
     return found
+
+
+def pack_as_bfloat16(array: Array, offset: int, plain: Any, wanted: Any) -> Packed:
+    """The bfloat16 numbers, held as such or in float32, that begin at element `offset` of an array, as `wanted` in bfloat16.
+
+    plain, wanted: layouts of float32, which oneDNN reorders many times faster than 16 bits.
+    """
+    key = (array.__array_interface__["data"][0] + offset * array.itemsize, plain, wanted, "bfloat16")
+    found = _shared.get(key)
+    if found is None:
+        wide = array.astype(np.float32, copy=False)
+        made = native().pack(wide.__array_interface__["data"][0] + 4 * offset, plain, wanted)
+        found = _shared[key] = Packed(_upper_halves(np.frombuffer(made, np.uint16)), array)
+        forget_pages(array)
+    return found
+
+
+def _upper_halves(words: Array) -> Array:
+    """Every second word, on a cache line's border as vector loads like it."""
+    room = np.empty(len(words) // 2 + 32, np.uint16)
+    start = -(room.__array_interface__["data"][0] // 2) % 32
+    made = room[start : start + len(words) // 2]
+    made[:] = words[1::2]
+    return made
+
+
+def is_bfloat16(array: Array) -> bool:
+    """Whether every number of a float32 array is one of bfloat16, too."""
+    words = array.reshape(-1).view(np.uint32)
+    return not any(int(np.bitwise_or.reduce(part)) & 0xFFFF for part in (words[:1024], words[1024:]))
 
 
 def forget_pages(array: Array) -> None:
     """Let go of the memory behind an array that is a window on a file: read again, it comes from the file once more."""
     base: Any = array
-    while isinstance(base, (np.ndarray, memoryview)):
-        base = base.obj if isinstance(base, memoryview) else base.base
-    if not isinstance(base, mmap.mmap) or not array.flags.c_contiguous:
-        return
-    start = int(array.__array_interface__["data"][0]) - int(
-        np.frombuffer(base, np.uint8).__array_interface__["data"][0]
-    )
-    first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
-    length = (start + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
+    while not isinstance(base, mmap.mmap):  # arrays, memory views, and what numpy puts between them
+        base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
+        if base is None:
+            return
+    file = np.frombuffer(base, np.uint8)
+    start = int(file.__array_interface__["data"][0])
+    first, end = (int(at) - start for at in np.lib.array_utils.byte_bounds(array))
+    first = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
+    length = end // mmap.PAGESIZE * mmap.PAGESIZE - first
     # pages that somebody wrote to would be lost, so only maps that nobody can write to
-    if length > 0 and not np.frombuffer(base, np.uint8).flags.writeable:
+    if length > 0 and not file.flags.writeable:
         base.madvise(mmap.MADV_DONTNEED, first, length)
 
 
@@ -73,6 +103,7 @@ class Contiguous:
     def __init__(self, source: Array) -> None:
         self.source = source
         self.array = source.copy(order="C")
+        forget_pages(source)
 
 
 _copies: WeakValueDictionary[Any, Contiguous] = WeakValueDictionary()

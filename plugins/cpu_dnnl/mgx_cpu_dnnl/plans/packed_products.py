@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from mgx_core import Instruction, Module, No, Shape
 from mgx_core import dtype as dt
+from mgx_core.dtype import DType
 
 from ..alike import alike
 from ..emitter import Emitter
 from ..kernel import Declined
-from ..layout import NAMES
 from ..native_library import native
+from ..packing import is_bfloat16
 from ..values import Value
 from .offer import FLOATS
 
@@ -41,21 +43,21 @@ def packed_product(
 
     m, k, n = _serves(e, a, b)
     rows = _rows(e, a, m, k)
-    result = Shape(a.shape.dtype, [*a.lens[:-1], n]) if body is None else body.outputs[0].shape
-    lens = result.lens()
-    if lens[-1:] != [n] or result.elements() != m * n:
+    result = _plain_result(a.shape, n) if body is None else body.outputs[0].shape
+    if result.dims[-1:] != (n,) or result.elements() != m * n:
         raise Declined(f"the group on a product of {m} x {n} gives {result}")
     if out is None:
-        out = _onto(e, result, [rows, b], extra) or e.allocate(result.dtype, lens)
-    panels = _panels(e, b, k, n)
+        out = _onto(e, result, [rows, b], extra) or e.allocate_as(result)
+    kept = _kept_in(b, m)
+    panels = _panels(e, b, k, n, kept)
     others = [x.shape for x in extra]
     name = e.label("gemm")
     threads = e.threads or native().thread_count()
 
     def make() -> Any:
-        return compile_gemm(rows.shape, n, b.shape.dtype, out.shape, e.engine, body, at, others, threads, name)
+        return compile_gemm(rows.shape, n, kept, out.shape, e.engine, body, at, others, threads, name)
 
-    about = ("gemm", n, at, threads)
+    about = ("gemm", n, kept, at, threads)
     kernel = alike(e.engine, name, body, about, [rows.shape, b.shape, out.shape, *others], make)
     if isinstance(kernel, No):
         raise Declined(kernel.why)
@@ -65,71 +67,113 @@ def packed_product(
 
 def _serves(e: Emitter, a: Value, b: Value) -> tuple[int, int, int]:
     """m, k and n of a product that is better off here.  Errors: Declined for others."""
+    if not e.is_constant(b):
+        raise Declined("the weights are no constant")
+    found = _extents(a.shape, b.shape, e.engine)
+    if isinstance(found, No):
+        raise Declined(found.why)
+    return found
+
+
+@lru_cache(4096)
+def _extents(a: Shape, b: Shape, engine: Any) -> tuple[int, int, int] | No:
+    """What `_serves` says of the shapes; the layers of a network ask the same again and again."""
     from ..jit.gemm import FEW, panel_width
 
-    (k, n), dtype = b.lens[-2:], b.shape.dtype
-    m = a.shape.elements() // max(k, 1)
-    if e.constant(b) is None or any(x != 1 and step for x, step in zip(b.lens[:-2], b.strides[:-2], strict=True)):
-        raise Declined("the weights are not one constant matrix")
-    if dtype not in FLOATS or a.shape.dtype is not dtype:
-        raise Declined(f"a product of {a.shape.dtype} and {dtype}")
+    *batch, k, n = b.lens()
+    m = a.elements() // max(k, 1)
+    if any(x != 1 and step for x, step in zip(batch, b.strides()[:-2], strict=True)):
+        return No("the weights are not one constant matrix")
+    if b.dtype not in FLOATS or a.dtype is not b.dtype:
+        return No(f"a product of {a.dtype} and {b.dtype}")
     if 0 in (m, k, n):
-        raise Declined("an extent is 0")
+        return No("an extent is 0")
     if m <= FEW:
         return m, k, n
-    if dtype is dt.bfloat16:
+    if b.dtype is dt.bfloat16:
         if "avx512_bf16" in native().cpu_features():
-            raise Declined("the machine multiplies bfloat16 itself")
-    elif e.engine.wide:
-        raise Declined("oneDNN has a blocked product for AVX-512")
-    elif 2 * n < panel_width(e.engine):
-        raise Declined(f"{n} columns fill no panel")
+            return No("the machine multiplies bfloat16 itself")
+    elif engine.wide:
+        return No("oneDNN has a blocked product for AVX-512")
+    elif 2 * n < panel_width(engine):
+        return No(f"{n} columns fill no panel")
     return m, k, n
+
+
+@lru_cache(4096)
+def _plain_result(a: Shape, n: int) -> Shape:
+    return Shape(a.dtype, [*a.lens()[:-1], n])
 
 
 def _rows(e: Emitter, a: Value, m: int, k: int) -> Value:
     """The left operand as one float32 matrix, contiguous in k."""
-    from ..jit.gemm import row_step
-
     if a.shape.dtype is not dt.float32:
         wide = e.allocate(dt.float32, a.lens)
         e.copy_into(a, wide)
         a = wide
-    step = row_step(a.lens, a.strides)
-    if step is None or (a.strides[-1] != 1 and k > 1) or (step < k and m > 1):
+    found = _as_matrix(a.shape, m, k)
+    if found is None:
         a = e.row_major(a)
-        step = k
-    return a.seen_as(0, Shape(dt.float32, [m, k], [max(step, k), 1]))
+        found = Shape(dt.float32, [m, k])
+    return a.seen_as(0, found)
 
 
-def _panels(e: Emitter, b: Value, k: int, n: int) -> list[Value]:
+@lru_cache(4096)
+def _as_matrix(a: Shape, m: int, k: int) -> Shape | None:
+    """The same memory as rows contiguous in k, if it is that."""
+    from ..jit.gemm import row_step
+
+    strides = a.strides()
+    step = row_step(a.lens(), strides)
+    if step is None or (strides[-1] != 1 and k > 1) or (step < k and m > 1):
+        return None
+    return Shape(dt.float32, [m, k], [max(step, k), 1])
+
+
+def _kept_in(b: Value, m: int) -> DType:
+    """The type of the panels: bfloat16 if that loses nothing and reading the weights is what takes the time."""
+    from ..jit.gemm import FEW
+
+    if b.shape.dtype is dt.float32 and m <= FEW and b.buffer.array is not None and is_bfloat16(b.buffer.array):
+        return dt.bfloat16
+    return b.shape.dtype
+
+
+def _panels(e: Emitter, b: Value, k: int, n: int, kept: DType) -> list[Value]:
     """The full panels of the weights, and the last one padded with zeros if it is not full."""
     from ..jit.gemm import panel_width
 
     width = panel_width(e.engine)
     full = n // width
-    by_row, by_column = b.strides[-2:]
     found: list[Value] = []
     if full:
-        desc, kind = native().MemoryDesc, NAMES[b.shape.dtype]
-        steps = [width * max(by_column, 1), max(by_row, 1), max(by_column, 1)]
-        plain, wanted = desc([full, k, width], kind, steps), desc([full, k, width], kind, [k * width, width, 1])
-        found.append(e.packed(b, plain, wanted))
+        plain, wanted = _panel_layouts(b.shape, full, width)
+        found.append(e.packed(b, plain, wanted, kept is dt.bfloat16))
     if n % width:
         array = e.constant(b)
         assert array is not None
-        last = np.zeros((k, width), array.dtype)
+        last = np.zeros((k, width), kept.numpy)
         last[:, : n % width] = array[(0,) * (array.ndim - 2)][:, full * width :]
         value = e.literal(last)
         found = [*found, value] if found else [value, value]
     return found
 
 
+@lru_cache(4096)
+def _panel_layouts(b: Shape, full: int, width: int) -> tuple[Any, Any]:
+    """How the full panels lie in the weights, and how they are to lie."""
+    k = b.lens()[-2]
+    by_row, by_column = b.strides()[-2:]
+    steps = [width * max(by_column, 1), max(by_row, 1), max(by_column, 1)]
+    desc = native().MemoryDesc
+    return desc([full, k, width], "f32", steps), desc([full, k, width], "f32", [k * width, width, 1])
+
+
 def _onto(e: Emitter, result: Shape, read: Sequence[Value], extra: Sequence[Value]) -> Value | None:
     """An operand of the pointwise group whose memory the result may take."""
     for x in extra:
         alone = sum(x.buffer is y.buffer for y in (*read, *extra)) == 1
-        if alone and x.lens == result.lens() and x.shape.standard() and e.may_overwrite(x, result.dtype):
+        if alone and x.shape == result and e.may_overwrite(x, result.dtype):
             return x
     return None
 
