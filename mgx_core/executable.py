@@ -283,6 +283,9 @@ class Executable:
     def _lowered(self, shapes: Mapping[str, AnyShape]) -> Lowered:
         from .lowering import lower_module
 
+        settled = getattr(self.target, "instance_shape", None)  # extents as ints that know what they come from
+        if settled is not None:
+            shapes = {n: settled(self.parameters[n], s) for n, s in shapes.items()}
         return lower_module(self.module, shapes, self.target, self.context, self.options)
 
     def note(self, text: str) -> None:

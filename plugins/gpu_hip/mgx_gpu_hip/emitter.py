@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from mgx_core import Instruction, Launch, Module, No, Operation, Shape, TupleShape, UnsupportedError
+from mgx_core import dtype as dt
 from mgx_core.argument import Array
 from mgx_core.dtype import DType
 
 from .codegen.source import KernelSource
 from .codegen.table import generate
 from .context import GpuContext
-from .values import Buffer, Value
+from .values import Buffer, Value, packed_strides
 
 __all__ = ["Declined", "Emitter", "HostStep", "KernelStep", "LibraryStep"]
 
@@ -120,7 +121,7 @@ class Emitter:
         return Value(shape, self.scratch(max(shape.element_space() * dtype.size, 1)))
 
     def scratch(self, size: int) -> Buffer:
-        buffer = Buffer("arena", size)
+        buffer = Buffer("arena", int(size))
         self.buffers.append(buffer)
         return buffer
 
@@ -173,7 +174,7 @@ class Emitter:
         from .plans import emit_op
 
         if ins.is_literal:
-            return self.literal(ins.get_literal().to_numpy())
+            return self._constant_of(ins)
         args = [self.value_of(i, env) for i in ins.inputs]
         op = ins.op.of if isinstance(ins.op, Launch) else ins.op
         before, self.sources = self.sources, ins.sources or self.sources
@@ -200,8 +201,14 @@ class Emitter:
         if ins.is_absent:
             return None
         if ins.literal is not None and ins not in env:
-            return self.literal(ins.literal.to_numpy())
+            return self._constant_of(ins)
         return env[ins]
+
+    def _constant_of(self, ins: Instruction) -> Value:
+        """A literal with the extents of its instruction, which may be open."""
+        value = self.literal(ins.get_literal().to_numpy())
+        same = isinstance(ins.result, Shape) and ins.result.dims == value.shape.dims
+        return Value(Shape.of(value.shape.dtype, ins.shape.dims), value.buffer) if same else value
 
     def apart(self, op: Operation, modules: Sequence[Module], args: Sequence[Any], why: str) -> Any:
         """A declined op: a group member by member, a composite by its parts, anything else on the host."""
@@ -239,6 +246,32 @@ class Emitter:
             raise Declined("its extents depend on data")
         scratch = [self.scratch(size) for size in source.scratch]
         self.steps.append(KernelStep(source, list(inputs), list(outputs), scratch, self.sources))
+
+    def counted(self, ins: Instruction, env: Mapping[Instruction, Any], axis: int, most: int) -> tuple[Value, Value]:
+        """An op that finds out while running how many rows it gives: memory for `most`, rows outermost, and their number.
+
+        Errors: Declined.
+        """
+        op = ins.op.of if isinstance(ins.op, Launch) else ins.op
+        args = [self.value_of(i, env) for i in ins.inputs]
+        lens = [most if a == axis else d for a, d in enumerate(ins.shape.dims)]
+        order = [axis, *(a for a in range(len(lens)) if a != axis)]
+        rows = self.allocate(ins.shape.dtype, lens, packed_strides(lens, order))
+        count = self.allocate(dt.int64, [1])
+        marks = len(self.steps), len(self.buffers) - 2
+        source = generate(
+            op,
+            [None if v is None else v.tensor for v in args],
+            [rows.tensor, count.tensor],
+            self.context.traits,
+            ins.modules,
+        )
+        if isinstance(source, No):
+            self.withdraw(*marks)
+            raise Declined(source.why)
+        scratch = [self.scratch(size) for size in source.scratch]
+        self.steps.append(KernelStep(source, args, [rows, count], scratch, ins.sources or self.sources))
+        return Value(Shape(ins.shape.dtype, [lens[a] for a in order]), rows.buffer), count
 
     def library(self, plan: Any, result: str, **operands: Value) -> None:
         workspace = self.scratch(plan.workspace) if plan.workspace else None

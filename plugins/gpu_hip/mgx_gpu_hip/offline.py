@@ -1,4 +1,4 @@
-"""Programs compiled for a device that is not here: everything is made but memory and launches."""
+"""Programs compiled without being run: everything is made but memory and launches."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from mgx_core import CompileOptions, Module
 from mgx_core.errors import DeviceError
+from mgx_core.placement import Placement
 
-from .arranging import kernel_steps, put_together
+from .arranging import Named, kernel_steps, on_host, put_together
 from .compile.build import build
 from .context import GpuContext
 from .emitter import Emitter
 from .restoring import Kept, keep_code
-from .runner import Named
 
 __all__ = ["OfflineRunner"]
 
@@ -27,10 +27,21 @@ class OfflineRunner:
 
     def __init__(self, module: Module, context: GpuContext, options: CompileOptions, kept: Kept | None = None) -> None:
         self.context = context
-        self.emitter = Emitter(context)
-        put_together(self.emitter, module)
+        self.emitter = Emitter(context, tf32=options.aggressiveness >= 2 and options.fast_math)
+        arranged = put_together(self.emitter, module, lambda after: OfflineRunner(after, context, options, kept))
         self.named = [Named(s) for s in kernel_steps(self.emitter)]
         self.codes = build(self.named, context.device.arch, kept=kept)
+        self.placements = on_host(self.emitter, arranged.rest)
+        after = None if arranged.following is None else arranged.following.largest()
+        if after is not None:  # what follows extents that depend on data, for the largest ones
+            inner = OfflineRunner(after, context, options, kept)
+            self.named += inner.named
+            self.codes += inner.codes
+            self.placements += inner.placements
+
+    def on_host(self) -> list[Placement]:
+        """What will run by its own definition on the host."""
+        return self.placements
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         """Errors: DeviceError always."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import RLock
 from typing import Any
 
@@ -13,17 +13,18 @@ from mgx_core import Argument, CompileOptions, Instruction, Module, Shape, Unsup
 from mgx_core.executable import OUTPUT
 from mgx_core.interpret import Interpreter, bind_symbols
 from mgx_core.memory import ALIGNMENT, place
-from mgx_core.passes.lower import Placement
+from mgx_core.placement import Placement
 
-from .arranging import kernel_steps, put_together
+from .arranging import Named, kernel_steps, on_host, put_together
 from .codegen.source import Buffer as KernelBuffer
 from .compile.build import build
 from .context import GpuContext
 from .emitter import Emitter, HostStep, KernelStep, LibraryStep
 from .restoring import Kept, keep_code
 from .runtime import DeviceArray, DeviceBuffer, Stream
+from .segments import Following
 
-__all__ = ["GpuRunner", "Named"]
+__all__ = ["GpuRunner"]
 
 CODES = {"u32": "I", "i32": "i", "u64": "Q", "i64": "q", "float": "f"}  # letters of the struct module
 
@@ -38,6 +39,7 @@ class GpuRunner:
         """kept: compiled kernels at hand."""
         self.module = module
         self.context = context
+        self.kept = kept
         self.device = context.device
         self.offload_copy = options.offload_copy
         self.overlap = self.device.kind == "cuda" and self.device.arch >= "sm_90"
@@ -46,31 +48,45 @@ class GpuRunner:
         self.lock = RLock()
         if context.tuner is not None:
             context.tuner.exhaustive = options.exhaustive_tune
-        self.rest, self.wanted, self.outputs = put_together(self.emitter, module)
-        self.whole = not self.rest and list(module.outputs) == self.wanted
+        self.options = options
+        arranged = put_together(self.emitter, module, self._next)
+        self.rest, self.wanted, self.outputs = arranged.rest, arranged.wanted, arranged.outputs
+        self.opening, self.following = arranged.opening, arranged.following
+        self.whole = arranged.whole and list(module.outputs) == self.wanted
         if context.tuner is not None:
             context.tuner.done()
         self.hosted = [s for s in self.emitter.steps if isinstance(s, HostStep)]
         self._allocate()
         self._load(kept)
         self._graphs: OrderedDict[Any, Any] = OrderedDict()
+        self.placements = on_host(self.emitter, self.rest)
+        self._prepare()
 
     def on_host(self) -> list[Placement]:
         """What runs by its own definition on the host after all."""
-        found = [Placement(repr(s.op), s.nodes, "host", s.name, (s.why,)) for s in self.hosted]
-        found += [
-            Placement(repr(i.op), i.sources, "host", s.name, (s.why,)) for s in self.hosted for i in _inside(s.modules)
-        ]
-        for ins in self.rest:
-            control = bool(getattr(ins.op, "control", False))
-            why = "control flow runs on the host" if control else "its extents depend on data"
-            found += [
-                Placement(repr(getattr(i.op, "of", i.op)), i.sources, "host", "reference", (why,))
-                for i in (_inside(ins.modules) if control else [ins])
-            ]
-        return found
+        return self.placements
 
     # putting together
+
+    def _next(self, module: Module) -> GpuRunner:
+        """What runs behind extents that depend on data."""
+        return GpuRunner(module, self.context, self.options, self.kept)
+
+    def _prepare(self) -> None:
+        """Compile what follows extents that depend on data before they are known: for the largest ones."""
+        if self.following is None:
+            return
+        ahead = self.following.whole()
+        if ahead is None:
+            from .offline import OfflineRunner
+
+            after = self.following.largest()
+            if after is None:
+                return
+            ahead = OfflineRunner(after, self.context, self.options, self.kept)
+        self.named += ahead.named
+        self.codes += ahead.codes
+        self.placements += ahead.placements
 
     def _allocate(self) -> None:
         steps = self.emitter.steps
@@ -150,31 +166,130 @@ class GpuRunner:
     # running
 
     def run(self, args: Sequence[Any]) -> list[Any]:
+        if self.following is not None:
+            return self._run_cut(args, self.following)
         if not self.whole:
             return self._run_mixed(args)
         return self._run_device(args, self.offload_copy)
 
     def _run_device(self, args: Sequence[Any], offload_copy: bool) -> list[Any]:
         with self.lock:
-            self.device.activate()
-            stream = self.device.default_stream
-            given, kept = self._inputs(args, stream)
-            self._execute(given, {}, stream)
-            results: list[Any] = []
-            for n, out in enumerate(self.outputs):
-                held = self.staging["output", n]
-                if offload_copy:
-                    array = np.empty(out.lens, out.shape.dtype.numpy)
-                    if array.size:
-                        stream.copy_out(array, held.address)
-                    results.append(array)
-                else:
-                    fresh = self.device.allocate(max(out.buffer.bytes, 16))
-                    stream.copy(fresh.address, held.address, out.buffer.bytes)
-                    results.append(DeviceArray(fresh, out.shape.dtype, out.lens))
-            stream.wait()
+            kept = self._start(args)
+            results = [self._result(n, offload_copy) for n in range(len(self.outputs))]
+            self.device.default_stream.wait()
             del kept
             return results
+
+    def _start(self, args: Sequence[Any]) -> list[Any]:
+        """Enqueue a run; returns what must live until it is done."""
+        self.device.activate()
+        stream = self.device.default_stream
+        given, kept = self._inputs(args, stream)
+        self._execute(given, {}, stream)
+        return kept
+
+    def _result(self, n: int, offload_copy: bool, axis: int | None = None, rows: int = 0) -> Any:
+        """An output's value, copied when the stream gets there; axis: the one along which only the first `rows` count."""
+        out, held, stream = self.outputs[n], self.staging["output", n], self.device.default_stream
+        lens = out.lens
+        first = axis is not None and all(d == 1 for d in lens[:axis])
+        if first:
+            lens = [rows if a == axis else d for a, d in enumerate(lens)]
+        if offload_copy:
+            array = np.empty(lens, out.shape.dtype.numpy)
+            if array.size:
+                stream.copy_out(array, held.address)
+            if axis is None or first:
+                return array
+            stream.wait()
+            return np.ascontiguousarray(array[(*[slice(None)] * axis, slice(rows))])
+        size = int(np.prod(lens, dtype=np.int64)) * out.shape.dtype.size
+        fresh = self.device.allocate(max(size, 16))
+        stream.copy(fresh.address, held.address, size)
+        if axis is not None and not first:
+            cut = [rows if a == axis else d for a, d in enumerate(lens)]
+            return DeviceArray(fresh, out.shape.dtype, cut, Shape(out.shape.dtype, lens).strides())
+        return DeviceArray(fresh, out.shape.dtype, lens)
+
+    def _run_cut(self, args: Sequence[Any], following: Following) -> list[Any]:
+        """The part before extents that its values decide, then what follows for these extents."""
+        with self.lock:
+            kept = self._start(args)
+            whole = following.whole()
+            if whole is not None:
+                with whole.lock:
+                    kept += whole._start(self._handed(following, args, following.most))
+                    counts, _ = self._read_back(following)
+                    number = dict(zip(following.symbols, counts, strict=True))
+                    made = [
+                        whole._result(
+                            n, self.offload_copy, *((None, 0) if rows is None else (rows[0], number[rows[1]]))
+                        )
+                        for n, rows in enumerate(following.rows)
+                    ]
+                    self.device.default_stream.wait()
+            else:
+                counts, values = self._read_back(following)
+                runner = following.runner(counts, values)
+                made = runner.run(self._handed(following, args, counts))
+            later = dict(zip(following.outputs, made, strict=True))
+            given = dict(zip(self.parameters, args, strict=True))
+            results = []
+            for out in self.module.outputs:
+                if out in later:
+                    results.append(later[out])
+                elif out in self.opening:
+                    at = self.opening.index(out)
+                    results.append(self._counted(at, following.axes[at], counts[at]))
+                elif out in given:
+                    results.append(given[out])
+                elif out.literal is not None:
+                    results.append(out.literal.value)
+                else:
+                    results.append(None if out.is_absent else self._result(self.wanted.index(out), self.offload_copy))
+            self.device.default_stream.wait()
+            del kept
+            return results
+
+    def _counted(self, at: int, axis: int, count: int) -> Any:
+        """The result of an op that counted its rows, which lie outermost in memory."""
+        value = self._result(len(self.wanted) + 2 * at, self.offload_copy, 0, count)
+        if axis == 0:
+            return value
+        if isinstance(value, DeviceArray):
+            dims, strides = ([*d[1 : axis + 1], d[0], *d[axis + 1 :]] for d in (value.dims, value.strides))
+            return DeviceArray(value.buffer, value.dtype, dims, strides)
+        self.device.default_stream.wait()
+        return np.ascontiguousarray(np.moveaxis(value, 0, axis))
+
+    def _read_back(self, following: Following) -> tuple[list[int], list[Any]]:
+        """Numbers of rows and values that decide extents, once they are there."""
+        stream = self.device.default_stream
+        counts = [np.zeros(1, np.int64) for _ in self.opening]
+        for n, (count, most) in enumerate(zip(counts, following.most, strict=True)):
+            if most:
+                stream.copy_out(count, self.staging["output", len(self.wanted) + 2 * n + 1].address)
+        values = []
+        for name in following.asked:
+            out = self.wanted.index(following.source(name))
+            values.append(self._result(out, True))
+        stream.wait()
+        return [min(int(c[0]), most) for c, most in zip(counts, following.most, strict=True)], values
+
+    def _handed(self, following: Following, args: Sequence[Any], counts: Sequence[int]) -> list[Any]:
+        """The arguments of what follows, where they lie."""
+        found: list[Any] = []
+        for source in following.sources:
+            if source.is_param:
+                found.append(args[self.parameters.index(source)])
+                continue
+            opens = source in self.opening
+            at = self.opening.index(source) if opens else self.wanted.index(source)
+            n = len(self.wanted) + 2 * at if opens else at
+            lens = self.outputs[n].lens
+            lens = [counts[at], *lens[1:]] if opens else lens
+            found.append(DeviceArray(self.staging["output", n], self.outputs[n].shape.dtype, lens))
+        return found
 
     def run_async(self, args: Sequence[Any], stream: int, places: Mapping[int, Any]) -> list[Any]:
         """Enqueue on the caller's stream; results lie in the caller's places, or in memory that the next run writes again."""
@@ -330,15 +445,6 @@ class GpuRunner:
         return [values[o] for o in self.module.outputs]
 
 
-class Named:
-    """A kernel step as the compiler's driver wants sources."""
-
-    def __init__(self, step: KernelStep) -> None:
-        self.name = step.source.name
-        self.text = step.source.text
-        self.nodes = step.nodes
-
-
 def _key(given: Mapping[int, int], places: Mapping[int, int]) -> Any:
     """Where a graph finds its inputs and puts its results."""
     return (*sorted(given.items()), *((-1 - n, a) for n, a in sorted(places.items())))
@@ -352,12 +458,3 @@ def _library_call(step: LibraryStep, addresses: Mapping[int, int]) -> Callable[[
     operands = {k: addresses[id(v.buffer)] + v.byte_offset for k, v in step.operands.items()}
     workspace = None if step.workspace is None else addresses[id(step.workspace)]
     return lambda stream: step.plan.launch(stream, workspace=workspace, **operands)
-
-
-def _inside(modules: Sequence[Module]) -> Iterator[Instruction]:
-    """What modules of control flow compute, members of groups included."""
-    for module in modules:
-        for ins in module:
-            if not (ins.is_param or ins.is_literal or ins.is_return or ins.is_absent):
-                yield ins
-            yield from _inside(ins.modules)

@@ -46,6 +46,12 @@ class GpuTarget:
     def passes(self, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
         return (ExpandComposites(EXPANDED), Rewrite(SCORES), FoldConstants()) if stage == "legalize" else ()
 
+    def instance_shape(self, declared: Any, given: Any) -> Any:
+        """The shape of a parameter in one instance, with extents that become arguments of kernels."""
+        from .codegen.extents import opened
+
+        return opened(declared, given)
+
     def runner(self, module: Module, plan: MemoryPlan, context: GpuContext, options: CompileOptions) -> Any:
         return _runner(module, context, options, None)
 

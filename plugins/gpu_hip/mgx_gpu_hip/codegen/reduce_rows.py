@@ -78,8 +78,8 @@ def _shape(plan: Plan, traits: DeviceTraits) -> _Shape:
         threads = min(threads, traits.max_threads)
     if ceil_div(groups, threads) * width > MOST_KEPT:
         threads = min(traits.max_threads, 512)
-    turns = ceil_div(groups, threads)
-    return _Shape(width, threads, turns, turns * threads * width == plan.length)
+    turns = int(ceil_div(groups, threads))  # sizes of arrays: numbers, whatever they come from
+    return _Shape(width, int(threads), turns, turns * threads * width == plan.length)
 
 
 def _splits(plan: Plan, traits: DeviceTraits) -> int:

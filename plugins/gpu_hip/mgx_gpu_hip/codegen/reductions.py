@@ -9,6 +9,7 @@ from mgx_core import Instruction
 
 from .bodies import Access, Body, is_reduction
 from .expressions import FLOATS, UNSIGNED, Lines, Value, constant
+from .extents import Open
 from .geometry import Loop, index_type, memory_order, merge
 from .source import Buffer, Tensor, computed, read, stored
 
@@ -61,6 +62,8 @@ class Reduction:
         """The accumulated value as the op's result."""
         kind = computed(self.ins.shape.dtype)
         if self.ins.op.name == "reduce_mean":
+            if self.ctype in FLOATS and isinstance(count, Open):
+                return f"{code} / ({self.ctype}){count}"
             if self.ctype in FLOATS:
                 return f"{code} * {constant(1 / count, self.ctype)}" if count else f"({self.ctype})m::nan()"
             return f"({kind})({code} / {max(count, 1)})"

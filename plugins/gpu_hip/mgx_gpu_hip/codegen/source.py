@@ -12,6 +12,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from mgx_core import Shape, dtype
 from mgx_core.dtype import DType
 
+from .extents import current, plain
 from .snippets import needed
 
 __all__ = [
@@ -164,7 +165,12 @@ def finish(
     flops: int = 0,
     moved: int | None = None,
 ) -> KernelSource:
-    """The kernel named after its word and its text, with the snippets that the text uses in front."""
+    """The kernel named after its word and its text, with the snippets that the text uses in front.
+
+    Open extents in the text become arguments of the kernels that name them.
+    """
+    recorder = current()
+    text, added = (text, {}) if recorder is None else recorder.resolved(text)
     body = needed(text) + text
     name = f"{word}_{hashlib.sha256(body.encode()).hexdigest()[:8]}"
     sizes = sum(t.nbytes for t in (*inputs, *outputs) if t is not None) if moved is None else moved
@@ -172,17 +178,23 @@ def finish(
         name=name,
         text=body.replace(NAME, name),
         launches=tuple(
-            KernelLaunch(la.entry.replace(NAME, name), la.grid, la.block, la.args, la.shared_bytes)
+            KernelLaunch(
+                la.entry.replace(NAME, name),
+                tuple(map(int, la.grid)),
+                tuple(map(int, la.block)),
+                (*la.args, *(Number(kind, value) for kind, value in added.get(la.entry, ()))),  # type: ignore[arg-type]
+                la.shared_bytes,
+            )
             for la in launches
             if math.prod(la.grid)
         ),
         inputs=len(inputs),
         outputs=len(outputs),
-        scratch=tuple(-(-s // 16) * 16 for s in scratch),
+        scratch=tuple(plain(-(-s // 16) * 16) for s in scratch),
         zeroed=tuple(zeroed),
         extents=tuple(extents),
-        flops=flops,
-        bytes=sizes,
+        flops=plain(flops),
+        bytes=plain(sizes),
     )
 
 

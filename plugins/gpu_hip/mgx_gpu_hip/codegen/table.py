@@ -32,6 +32,7 @@ from .attention_pattern import from_group, from_op
 from .bodies import REDUCTIONS, flat, single
 from .depthwise import depthwise_group
 from .elements import carried
+from .extents import arguments
 from .pointwise import pointwise
 from .reduce import fused_reduce
 from .source import DeviceTraits, KernelSource, Tensor, entry_word, supported, tensors
@@ -58,10 +59,11 @@ def generate(
     """
     xs = tensors(inputs)
     ys = [Tensor.of(y) for y in outputs]
-    try:
-        return _generate(op, xs, ys, traits, modules)
-    except (UnsupportedError, ShapeError) as error:
-        return No(str(error))
+    with arguments() as recorder:
+        try:
+            return _generate(op, xs, ys, traits, modules)
+        except (UnsupportedError, ShapeError) as error:
+            return No(recorder.fixed(str(error)))
 
 
 def generates(op: Operation) -> bool:

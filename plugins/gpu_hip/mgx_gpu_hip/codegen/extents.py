@@ -1,0 +1,212 @@
+"""Extents that differ between the instances of a program: numbers for the generators, arguments in the kernels' text.
+
+An `Open` is an int with its value in this instance, so that every choice of a generator is made as for a fixed extent.  Where it
+is written into a kernel's text while `arguments` are being recorded, the text gets a name instead and the launch the value.  The
+text then serves every instance for which the same choices are made, and it is compiled once for all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, TypeAlias
+
+__all__ = ["Open", "Recorder", "arguments", "opened", "plain"]
+
+Terms: TypeAlias = "Mapping[tuple[str, ...], int]"  # a polynomial: coefficients by the sorted names that are multiplied
+
+_PLACE: Final = re.compile("«(\\d+)»(ull|ll|u)?")
+_KERNEL: Final = re.compile(r"^KERNEL\(([^)]*)\) ([^\s(]+)\(([^)]*)\) \{\n", re.M)
+# what a compiler must know: sizes of arrays, arguments of templates
+_FIXED: Final = re.compile(
+    r"^ *SHARED\(.*$|^ *\w+(?:<[^<>]*>)? (?:\w+(?:\[[^\]]*\])+(?: = \{\})?,? ?)+;$|\w<[^<>();]*>", re.M
+)
+_TYPES: Final = {"u32": "n", "u64": "wide", "i32": "s", "i64": "long_"}
+
+
+class Open(int):
+    """An extent's value with the polynomial in symbols that it comes from."""
+
+    terms: Terms
+
+    @classmethod
+    def of(cls, value: int, terms: Terms) -> Any:
+        """An int if nothing in it is open."""
+        if not terms or (len(terms) == 1 and () in terms):
+            return int(value)
+        made = int.__new__(cls, value)
+        made.terms = terms
+        return made
+
+    @classmethod
+    def symbol(cls, name: str, value: int) -> Open:
+        made: Open = cls.of(value, {(name,): 1})
+        return made
+
+    def __mul__(self, other: Any) -> Any:
+        if not isinstance(other, int):
+            return NotImplemented
+        value = int.__mul__(self, other)
+        if other.__class__ is not Open:
+            if other == 1:
+                return self
+            return Open.of(value, {m: c * other for m, c in self.terms.items()} if other else {})
+        out: dict[tuple[str, ...], int] = {}
+        for m, c in self.terms.items():
+            for n, d in other.terms.items():
+                key = tuple(sorted(m + n)) if m and n else m or n
+                out[key] = out.get(key, 0) + c * d
+        return Open.of(value, out)
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: Any) -> Any:
+        if not isinstance(other, int):
+            return NotImplemented
+        if other.__class__ is not Open and not other:
+            return self
+        out = dict(self.terms)
+        for m, c in terms_of(other).items():
+            out[m] = out.get(m, 0) + c
+        return Open.of(int.__add__(self, other), {m: c for m, c in out.items() if c})
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Any:
+        return Open.of(int.__neg__(self), {m: -c for m, c in self.terms.items()})
+
+    def __sub__(self, other: Any) -> Any:
+        return self + -other if isinstance(other, int) else NotImplemented
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other if isinstance(other, int) else NotImplemented
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _call("/", self, other, int.__floordiv__)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _call("/", other, self, int.__floordiv__)
+
+    def __mod__(self, other: Any) -> Any:
+        return _call("%", self, other, int.__mod__)
+
+    def __rmod__(self, other: Any) -> Any:
+        return _call("%", other, self, int.__mod__)
+
+    def __format__(self, spec: str) -> str:
+        recorder = None if spec else _recording.get()
+        return int.__format__(self, spec) if recorder is None else recorder.place(self)
+
+    def __str__(self) -> str:
+        return self.__format__("")
+
+    def __repr__(self) -> str:
+        return int.__repr__(self)
+
+    def __reduce__(self) -> Any:
+        return int, (int(self),)
+
+
+def _call(sign: str, a: Any, b: Any, function: Any) -> Any:
+    if not (isinstance(a, int) and isinstance(b, int)):
+        return NotImplemented
+    value = function(int(a), int(b))
+    if sign == "/" and b.__class__ is not Open and all(c % b == 0 for c in terms_of(a).values()):
+        return Open.of(value, {m: c // b for m, c in terms_of(a).items()})
+    return Open.of(value, {(f"({_text(a)}{sign}{_text(b)})",): 1})
+
+
+def terms_of(x: int) -> Terms:
+    return x.terms if isinstance(x, Open) else {(): int(x)} if x else {}
+
+
+def _text(x: int) -> str:
+    return "+".join("*".join((str(c), *m)) for m, c in sorted(terms_of(x).items()))
+
+
+def plain(x: Any) -> Any:
+    """Numbers as they are, without where they come from."""
+    return int(x) if isinstance(x, Open) else x
+
+
+class Recorder:
+    """The open extents that a kernel's text names."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.values: list[int] = []
+
+    def place(self, x: Open) -> str:
+        number = self.numbers.setdefault(_text(x), len(self.values))
+        if number == len(self.values):
+            self.values.append(int(x))
+        return f"«{number}»"
+
+    def fixed(self, text: str) -> str:
+        """The text with values in the places."""
+        return _PLACE.sub(lambda found: f"{self.values[int(found[1])]}{found[2] or ''}", text)
+
+    def resolved(self, text: str) -> tuple[str, dict[str, list[tuple[str, int]]]]:
+        """The text with arguments in the places inside kernels, and by kernel their C types and values, in order.
+
+        Where the compiler needs a number (array sizes, templates, text outside kernels) the value is written.
+        """
+        if "«" not in text:
+            return text, {}
+        added: dict[str, list[tuple[str, int]]] = {}
+        out, last = [], 0
+        for head in _KERNEL.finditer(text):
+            end = text.find("\n}\n", head.end() - 1)
+            body = _FIXED.sub(lambda found: self.fixed(found[0]), text[head.end() : end])
+            own: dict[tuple[str, int], str] = {}
+            body = _PLACE.sub(lambda found, own=own: self._named(found, own), body)  # type: ignore[misc]
+            parameters = [p for p in (head[3], *(f"{kind} {name}" for (kind, _), name in own.items())) if p]
+            added[head[2]] = [(kind, self.values[number]) for kind, number in own]
+            out.append(self.fixed(text[last : head.start()]))
+            out.append(f"KERNEL({self.fixed(head[1])}) {head[2]}({', '.join(parameters)}) {{\n{body}")
+            last = end
+        out.append(self.fixed(text[last:]))
+        return "".join(out), added
+
+    def _named(self, found: re.Match[str], own: dict[tuple[str, int], str]) -> str:
+        number = int(found[1])
+        value = self.values[number]
+        if found[2] in ("u", "ull"):
+            kind = "u32" if found[2] == "u" and value < 1 << 32 else "u64"
+        else:
+            kind = "i32" if not found[2] and -(1 << 31) <= value < 1 << 31 else "i64"
+        return own.setdefault((kind, number), f"{_TYPES[kind]}{len(own)}x")
+
+
+_recording: ContextVar[Recorder | None] = ContextVar("mgx_gpu_extents", default=None)
+
+
+def current() -> Recorder | None:
+    """What records now."""
+    return _recording.get()
+
+
+@contextmanager
+def arguments(wanted: bool = True) -> Iterator[Recorder | None]:
+    """Open extents that are written to text meanwhile become places, which `Recorder.resolved` turns into arguments."""
+    recorder = Recorder() if wanted else None
+    token = _recording.set(recorder)
+    try:
+        yield recorder
+    finally:
+        _recording.reset(token)
+
+
+def opened(declared: Any, given: Any) -> Any:
+    """The given shape with extents that know the symbols that they are declared with."""
+    from mgx_core import Shape
+
+    if not isinstance(declared, Shape) or not isinstance(given, Shape) or given.dynamic() or not declared.dynamic():
+        return given
+    if not declared.ranked or declared.rank != given.rank:
+        return given
+    symbols = [getattr(d, "symbol", None) for d in declared.dims]
+    dims = [n if s is None else Open.symbol(s.name, int(n)) for s, n in zip(symbols, given.lens(), strict=True)]
+    return Shape.of(given.dtype, dims)

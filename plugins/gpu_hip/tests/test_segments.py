@@ -1,0 +1,207 @@
+"""Programs whose extents depend on data: what follows runs on the device too, for every number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core.interpret import Interpreter
+from mgx_gpu_hip.compile import build as builder
+from mgx_gpu_hip.compile.compiler import CompileError
+from mgx_gpu_hip.runtime import DeviceArray
+from mgx_gpu_hip.target import GpuTarget
+
+Build = Callable[[mgx.Module], list[mgx.Instruction]]
+
+
+@pytest.fixture(params=[0, 1], ids=["wave64", "wave32"])
+def target(request: Any) -> GpuTarget:
+    return GpuTarget("host", request.param)
+
+
+def made(build: Build) -> mgx.Program:
+    program = mgx.Program()
+    m = program.get_main_module()
+    m.add_return(build(m))
+    return program
+
+
+def same(results: Any, wanted: Any) -> None:
+    for got, right in zip(results, wanted, strict=True):
+        found = got.to_numpy()
+        assert found.dtype == right.dtype and found.shape == right.shape
+        np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-6)
+
+
+def check(build: Build, target: GpuTarget, feeds: list[dict[str, Any]], whole: bool | None, **options: Any) -> Any:
+    """Right for every feed, nothing on the host; whole: whether one program serves all numbers of rows."""
+    program = made(build)
+    plain = program.get_main_module().clone()
+    program.compile(target, **options)
+    instance = program.executable.instances()[0]
+    assert [p for p in instance.placements if p.place == "host"] == []
+    runner = instance.runner
+    assert not runner.rest and not runner.hosted and runner.following is not None
+    for feed in [*feeds, feeds[0]]:
+        same(program.run(feed), Interpreter().run(plain, list(feed.values())))
+    for later in runner.following.runners():
+        assert not later.rest and not later.hosted
+    if whole is not None:
+        assert (runner.following.whole() is not None) == whole
+    return program
+
+
+def boxes(count: int, classes: int, rng: np.random.Generator) -> dict[str, Any]:
+    corners = rng.random((1, count, 2), np.float32) * 8
+    return {
+        "boxes": np.concatenate([corners, corners + 1 + rng.random((1, count, 2), np.float32)], 2),
+        "scores": rng.random((1, classes, count), np.float32),
+    }
+
+
+def suppressed(m: mgx.Module, count: int, classes: int) -> tuple[mgx.Instruction, mgx.Instruction]:
+    given = m.add_parameter("boxes", mgx.shape(type="float32", lens=(1, count, 4)))
+    scores = m.add_parameter("scores", mgx.shape(type="float32", lens=(1, classes, count)))
+    most, overlap, least = (m.add_literal(np.array([v], t)) for v, t in ((5, "i8"), (0.4, "f4"), (0.5, "f4")))
+    return given, m.add(mgx.op("nonmaxsuppression"), given, scores, most, overlap, least)
+
+
+def test_boxes_are_picked_and_gathered(target: GpuTarget) -> None:
+    """The tail of a detector: no, one, few and many boxes by one program, which computes as many rows as there may be."""
+
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        given, found = suppressed(m, 40, 3)
+        number = m.add(mgx.op("squeeze", axes=[1]), m.add(mgx.op("slice", axes=[1], starts=[2], ends=[3]), found))
+        picked = m.add(mgx.op("gather", axis=0), m.add(mgx.op("squeeze", axes=[0]), given), number)
+        return [given, found, m.add(mgx.op("relu"), m.add(mgx.op("transpose", permutation=[1, 0]), picked)), picked]
+
+    rng = np.random.default_rng(3)
+    feeds = [boxes(40, 3, rng) for _ in range(5)]
+    feeds[1]["scores"] *= 0.4  # none
+    feeds[2]["scores"][:] = 0
+    feeds[2]["scores"][0, 1, 7] = 0.9  # one
+    program = check(build, target, feeds, True)
+    assert len({program.run(f)[1].to_numpy().shape for f in feeds}) >= 3
+
+
+def test_rows_that_look_at_each_other(target: GpuTarget) -> None:
+    """A mean over the rows, and positions from their end, need the true number; kernels are compiled before it is known."""
+
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        x = m.add_parameter("x", mgx.shape(type="float32", lens=(6, 8)))
+        found = m.add(mgx.op("transpose", permutation=[1, 0]), m.add(mgx.op("nonzero"), x))
+        total = m.add(mgx.op("reduce_sum", axes=[0]), found)
+        last = m.add(mgx.op("gather", axis=0), found, m.add_literal(np.array([-1, 0])))
+        return [found, total, last]
+
+    rng = np.random.default_rng(4)
+    feeds = [{"x": (rng.random((6, 8)) < p).astype(np.float32)} for p in (0.1, 0.5, 0.9)]
+    feeds.append({"x": np.ones((6, 8), np.float32)})
+    check(build, target, feeds, False)
+
+
+def test_another_number_of_rows_compiles_nothing(target: GpuTarget) -> None:
+    """Forty numbers of rows share the texts of a few choices: vector widths, a row of one."""
+
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        x = m.add_parameter("x", mgx.shape(type="float32", lens=(40, 12)))
+        keep = m.add_parameter("keep", mgx.shape(type="bool", lens=(40,)))
+        rows = m.add(mgx.op("compress", axis=0), x, keep)
+        mean = m.add(mgx.op("reduce_mean", axes=[0]), rows)
+        return [m.add(mgx.op("tanh"), rows), mean]
+
+    x = np.random.default_rng(5).standard_normal((40, 12)).astype(np.float32)
+    feeds = [{"x": x, "keep": np.arange(40) % 7 * 6 + np.arange(40) // 7 < n} for n in (1, 4, 23)]
+    program = check(build, target, feeds, False)
+    runner, texts = program.executable.instances()[0].runner, set[str]()
+    for count in range(1, 41):
+        program.run({"x": x, "keep": np.arange(40) < count})
+        texts |= {named.text for later in runner.following.runners() for named in later.named}
+    assert len(texts) <= 6
+
+
+def test_compressed_columns(target: GpuTarget) -> None:
+    """Rows are counted along an inner axis; what follows finds them by strides."""
+
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        x = m.add_parameter("x", mgx.shape(type="float32", lens=(5, 9)))
+        keep = m.add_parameter("keep", mgx.shape(type="bool", lens=(9,)))
+        columns = m.add(mgx.op("compress", axis=1), x, keep)
+        return [columns, m.add(mgx.op("reduce_max", axes=[0]), columns)]
+
+    rng = np.random.default_rng(6)
+    x = rng.standard_normal((5, 9)).astype(np.float32)
+    check(build, target, [{"x": x, "keep": rng.random(9) < p} for p in (0.5, 0.0, 1.0)], True)
+
+
+def test_one_cut_behind_another(target: GpuTarget) -> None:
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        x = m.add_parameter("x", mgx.shape(type="float32", lens=(4, 10)))
+        keep = m.add_parameter("keep", mgx.shape(type="bool", lens=(4,)))
+        rows = m.add(mgx.op("compress", axis=0), x, keep)
+        found = m.add(mgx.op("nonzero"), m.add(mgx.op("relu"), rows))
+        return [found, m.add(mgx.op("reduce_sum", axes=[1]), found), x]
+
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal((4, 10)).astype(np.float32)
+    check(build, target, [{"x": x, "keep": np.arange(4) < n} for n in (3, 1, 4)], False)
+
+
+def test_extents_that_are_computed(target: GpuTarget) -> None:
+    """The operands of a Reshape and of a Slice are read back."""
+
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        x = m.add_parameter("x", mgx.shape(type="float32", lens=(24,)))
+        n = m.add_parameter("n", mgx.shape(type="int64", lens=(1,)))
+        twice = m.add(mgx.op("add"), n, n)
+        dims = m.add(mgx.op("concat", axis=0), m.add_literal(np.array([-1])), twice)
+        table = m.add(mgx.op("reshape"), m.add(mgx.op("relu"), x), dims)
+        zero, axis = m.add_literal(np.array([0])), m.add_literal(np.array([0]))
+        part = m.add(mgx.op("slice"), x, zero, twice, axis)
+        return [m.add(mgx.op("reduce_sum", axes=[0]), table), m.add(mgx.op("tanh"), part)]
+
+    x = np.linspace(-1, 1, 24, dtype=np.float32)
+    check(build, target, [{"x": x, "n": np.array([n])} for n in (2, 3, 6)], None)
+
+
+def test_device_arrays(target: GpuTarget) -> None:
+    """Without copies to the host results are device arrays of the true extents, which outlive the next run."""
+
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        given, found = suppressed(m, 16, 2)
+        return [found, m.add(mgx.op("transpose", permutation=[1, 0]), found), m.add(mgx.op("relu"), given)]
+
+    rng = np.random.default_rng(8)
+    feeds = [boxes(16, 2, rng) for _ in range(3)]
+    program = check(build, target, feeds, True, offload_copy=False)
+    first = program.run(feeds[0])
+    assert all(isinstance(r.value, DeviceArray) for r in first)
+    wanted = Interpreter().run(made(build).get_main_module(), list(feeds[0].values()))
+    for feed in feeds[1:]:
+        program.run(feed)
+    same(first, wanted)
+
+
+def test_saved_programs_hold_what_follows(target: GpuTarget, tmp_path: Any, monkeypatch: Any) -> None:
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        _, found = suppressed(m, 16, 2)
+        return [m.add(mgx.op("tanh"), m.add(mgx.op("convert", target_type=mgx.shape(type="float32").dtype), found))]
+
+    program = made(build)
+    program.compile(target)
+    feed = boxes(16, 2, np.random.default_rng(9))
+    wanted = program.run(feed)[0].to_numpy()
+    program.save(tmp_path / "boxes.mxr")
+
+    def never(*args: Any, **kwargs: Any) -> Any:
+        raise CompileError("nobody", "nothing", "nothing should be compiled")
+
+    monkeypatch.setattr(builder, "compiler_for", never)
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / "empty"))
+    monkeypatch.setenv("MGX_GPU_DEVICE", f"host:{target.device_id}")
+    loaded = mgx.load(tmp_path / "boxes.mxr", trust=True)
+    np.testing.assert_array_equal(loaded.run(feed)[0].to_numpy(), wanted)
