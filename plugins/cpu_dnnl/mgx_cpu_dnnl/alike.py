@@ -12,7 +12,7 @@ from mgx_core import Instruction, Module, No, Shape
 
 __all__ = ["alike", "signature"]
 
-KEPT: Final = 2048
+KEPT: Final = 512
 _kernels: OrderedDict[Hashable, Any] = OrderedDict()
 _numbers: OrderedDict[Hashable, int] = OrderedDict()
 _next = count(1)

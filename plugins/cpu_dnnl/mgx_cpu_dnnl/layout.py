@@ -28,7 +28,7 @@ def descriptor(value: Value | Shape, lens: list[int] | None = None, strides: lis
     return _descriptor(dims, NAMES[shape.dtype], tuple(max(s, 1) for s in strides))
 
 
-@lru_cache(4096)
+@lru_cache(1024)
 def _descriptor(dims: tuple[int, ...], dtype: str, steps: tuple[int, ...]) -> Any:
     from .native_library import native
 

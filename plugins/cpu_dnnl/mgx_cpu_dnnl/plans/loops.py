@@ -38,7 +38,7 @@ def output_like(e: Emitter, dtype: Any, lens: Sequence[int], args: Sequence[Valu
     return e.allocate_as(_like(dtype, tuple(lens), *(a.shape for a in args)))
 
 
-@lru_cache(4096)
+@lru_cache(1024)
 def _like(dtype: Any, lens: tuple[int, ...], *shapes: Shape) -> Shape:
     for shape in shapes:
         if shape.dims == lens and shape.rank > 1:

@@ -75,7 +75,7 @@ def _serves(e: Emitter, a: Value, b: Value) -> tuple[int, int, int]:
     return found
 
 
-@lru_cache(4096)
+@lru_cache(1024)
 def _extents(a: Shape, b: Shape, engine: Any) -> tuple[int, int, int] | No:
     """What `_serves` says of the shapes; the layers of a network ask the same again and again."""
     from ..jit.gemm import FEW, panel_width
@@ -100,7 +100,7 @@ def _extents(a: Shape, b: Shape, engine: Any) -> tuple[int, int, int] | No:
     return m, k, n
 
 
-@lru_cache(4096)
+@lru_cache(1024)
 def _plain_result(a: Shape, n: int) -> Shape:
     return Shape(a.dtype, [*a.lens()[:-1], n])
 
@@ -118,7 +118,7 @@ def _rows(e: Emitter, a: Value, m: int, k: int) -> Value:
     return a.seen_as(0, found)
 
 
-@lru_cache(4096)
+@lru_cache(1024)
 def _as_matrix(a: Shape, m: int, k: int) -> Shape | None:
     """The same memory as rows contiguous in k, if it is that."""
     from ..jit.gemm import row_step
@@ -159,7 +159,7 @@ def _panels(e: Emitter, b: Value, k: int, n: int, kept: DType) -> list[Value]:
     return found
 
 
-@lru_cache(4096)
+@lru_cache(1024)
 def _panel_layouts(b: Shape, full: int, width: int) -> tuple[Any, Any]:
     """How the full panels lie in the weights, and how they are to lie."""
     k = b.lens()[-2]

@@ -34,7 +34,7 @@ def view_of(op: Any, value: Value, others: Sequence[Value | None] = ()) -> Value
     return None if found is None else value.seen_as(*found)
 
 
-@lru_cache(4096)
+@lru_cache(1024)
 def _view(op: Any, *shapes: Shape) -> Any:
     """The op's own answer; the layers of a network ask the same again and again."""
     return op.view(*shapes)
