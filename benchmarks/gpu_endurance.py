@@ -1,10 +1,10 @@
 """Shapes that keep changing, threads that share programs, and the device memory that a program takes.
 
-python benchmarks/gpu_endurance.py MODELS [--shapes N] [--shape-seconds S] [--seconds S] [--threads N]
+python benchmarks/gpu_endurance.py MODELS [--shapes N] [--shape-seconds S] [--every N] [--seconds S] [--threads N] [--parts a,b]
 
 Needs bert_base_dyn.onnx, resnet50_dyn.onnx and mobilenet_v2_dyn.onnx, and onnxruntime as the witness.  Prints:
 
-memory   for each program alone: device bytes taken against weights plus the plan's lower bound for one run
+memory   for each model of the folder alone: device bytes taken against weights plus the plan's lower bound for one run
 shapes   bert_base_dyn in fp16 with random batch (1..8) and length (1..256): milliseconds for a new and for a known shape, device
          memory after each tenth, and the largest error of samples against the witness (float32)
 threads  some threads running three programs with their own inputs, host and device arrays mixed: runs, wrong results, memory
@@ -68,31 +68,41 @@ def witness(models: Path, name: str) -> Any:
 
 def memory(models: Path) -> None:
     pool = open_device().pool
-    for name in ("resnet50", "bert_base", "vit_base", "mobilenet_v2", "densenet121", "gpt2_prefill", "unet"):
-        path = models / f"{name}.onnx"
-        if not path.exists():
-            continue
+    worst = 0.0
+    for path in sorted(models.glob("*.onnx")):
+        feed = dict(np.load(path.with_suffix(".in.npz")))
         for half in (True, False):
             gc.collect()
             pool.trim()
             before = pool.held
-            program = program_of(models, name, half, offload_copy=False)
+            program = program_of(models, path.stem, half)
+            program.run(feed)
             runner = program.executable.instances()[0].runner
+            gc.collect()
             pool.trim()
-            weights = sum(b.array.nbytes for b in runner.emitter.buffers if b.kind == "literal" and b.first >= 0)
-            ends = sum(b.size for b in runner.staging.values())
-            bound = weights + runner.lower_bound
+            parts = [runner, *(runner.following.runners() if runner.following else ())]
+            literals = {
+                id(b.array): b.array.nbytes
+                for r in parts
+                for b in r.emitter.buffers
+                if b.kind == "literal" and b.first >= 0
+            }
+            weights, arena = sum(literals.values()), sum(r.arena_bytes for r in parts)
+            ends = sum(b.size for r in parts for b in r.staging.values())
+            lower = sum(r.lower_bound for r in parts)
+            taken, bound = pool.held - before, lower + weights
+            worst = max(worst, (taken - ends) / bound)
             print(
-                f"memory   {name:14} {'fp16' if half else 'fp32'}: arena {runner.arena_bytes / MB:.1f} MB, bound "
-                f"{runner.lower_bound / MB:.1f} MB, weights {weights / MB:.1f} MB, (arena + weights) / (bound + weights) "
-                f"{(runner.arena_bytes + weights) / bound:.3f}; taken from the device {(pool.held - before) / MB:.1f} MB "
-                f"with {ends / MB:.1f} MB for inputs and results, ratio {(pool.held - before) / bound:.3f}",
+                f"memory   {path.stem:18} {'fp16' if half else 'fp32'}: arena {arena / MB:.1f} MB, bound {lower / MB:.1f} MB, "
+                f"weights {weights / MB:.1f} MB; taken from the device {taken / MB:.1f} MB with {ends / MB:.1f} MB for inputs and "
+                f"results, ratio without these {(taken - ends) / bound:.3f}, with {taken / bound:.3f}",
                 flush=True,
             )
-            del program, runner
+            del program, runner, parts
+    print(f"memory   largest ratio without inputs and results {worst:.3f}", flush=True)
 
 
-def shapes(models: Path, count: int, seconds: float) -> None:
+def shapes(models: Path, count: int, seconds: float, every: int) -> None:
     program = program_of(models, "bert_base_dyn", True)
     right = witness(models, "bert_base_dyn")
     choose = random.Random(1)
@@ -109,7 +119,7 @@ def shapes(models: Path, count: int, seconds: float) -> None:
         results = program.run(feed)
         (known if shape in seen else new).append((time.perf_counter() - begin) * 1e3)
         seen.add(shape)
-        if n % 50 == 0:
+        if n % every == 0:
             wanted = right.run(None, feed)
             worst = max(worst, *(relative(r.to_numpy(), w) for r, w in zip(results, wanted, strict=True)))
             samples += 1
@@ -189,6 +199,7 @@ def main() -> None:
     parser.add_argument("models", type=Path)
     parser.add_argument("--shapes", type=int, default=1000)
     parser.add_argument("--shape-seconds", type=float, default=600)
+    parser.add_argument("--every", type=int, default=10, help="one of so many runs is compared with the witness")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--parts", default="memory,shapes,threads")
@@ -197,7 +208,7 @@ def main() -> None:
     if "memory" in parts:
         memory(given.models)
     if "shapes" in parts:
-        shapes(given.models, given.shapes, given.shape_seconds)
+        shapes(given.models, given.shapes, given.shape_seconds, given.every)
     if "threads" in parts:
         threads(given.models, given.threads, given.seconds)
 
