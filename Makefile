@@ -19,7 +19,7 @@ define venv
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint types wheels core-alone bench clean
+.PHONY: help demo test test-all lint types wheels core-alone browser bench clean
 
 help:
 	@echo "make demo    classify handwritten digits with the example network"
@@ -65,7 +65,13 @@ wheels: .venv-test/ready
 core-alone: .venv-core/ready
 	.venv-core/bin/python -m pytest -q tests/core_alone
 
-test: lint types wheels core-alone
+# one test looks at a report in a real browser, and skips itself where there is none and none can be installed
+browser:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+		&& apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium; } >/dev/null 2>&1 \
+		|| echo "there is no chromium here, so no test looks at reports in a browser"
+
+test: lint types wheels core-alone browser
 	.venv-test/bin/python -m pytest -q -n $(JOBS) --dist worksteal -m "not slow and not gpu"
 
 # everything, long runs included; tests marked gpu skip themselves where there is no device

@@ -166,7 +166,6 @@ def test_words():
     assert escaped('a<b>"&\x07\ud800') == "a&lt;b&gt;&quot;&amp;\\x07\\ud800"
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs the browser chromium")
 def test_a_browser_shows_it(program, target, tmp_path):
     made = program()
