@@ -94,8 +94,8 @@ def memory(models: Path) -> None:
             worst = max(worst, (taken - ends) / bound)
             print(
                 f"memory   {path.stem:18} {'fp16' if half else 'fp32'}: arena {arena / MB:.1f} MB, bound {lower / MB:.1f} MB, "
-                f"weights {weights / MB:.1f} MB; taken from the device {taken / MB:.1f} MB with {ends / MB:.1f} MB for inputs and "
-                f"results, ratio without these {(taken - ends) / bound:.3f}, with {taken / bound:.3f}",
+                f"weights {weights / MB:.1f} MB; taken from the device {taken / MB:.1f} MB with {ends / MB:.1f} MB for inputs "
+                f"and results, ratio without these {(taken - ends) / bound:.3f}, with {taken / bound:.3f}",
                 flush=True,
             )
             del program, runner, parts
