@@ -56,6 +56,7 @@ class Operation:
     effect: ClassVar[bool] = False  # kept even if nobody uses its result
 
     _hash: int  # once asked for
+    _floats: ClassVar[tuple[str, ...]] = ()  # the attributes that hold floats
 
     infer: Callable[..., AnyShape]
     compute: Callable[..., Value]
@@ -106,7 +107,12 @@ class Operation:
         return tuple(getattr(self, f.name) for f in self.fields)
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (type(self) is type(other) and self._key() == other._key())
+        if self is other:
+            return True
+        if type(self) is not type(other) or self._key() != other._key():
+            return False
+        # 0.0 == -0.0, yet an op need not give the same for both
+        return all(repr(getattr(self, name)) == repr(getattr(other, name)) for name in self._floats)
 
     def __hash__(self) -> int:
         try:
@@ -222,6 +228,7 @@ def op(name: str) -> Callable[[O], O]:
         namespace["__slots__"] = tuple(f.name for f in own if f.name not in {g.name for g in inherited})
         namespace["name"] = name
         namespace["fields"] = tuple(f for f in inherited if f.name not in {g.name for g in own}) + tuple(own)
+        namespace["_floats"] = tuple(f.name for f in namespace["fields"] if "float" in str(f.annotation))
         infer = namespace.get("infer", getattr(cls, "infer", None))
         if infer is not None:
             namespace["inputs"], namespace["takes_modules"] = _schema(infer, namespace, cls)

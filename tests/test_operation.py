@@ -133,6 +133,11 @@ def test_ops_are_values():
         pickle.dumps(a)
 
 
+def test_zeros_of_different_signs_are_different_attributes():
+    assert Many(count=1, scale=0.0) == Many(count=1, scale=0.0)
+    assert Many(count=1, scale=0.0) != Many(count=1, scale=-0.0)
+
+
 def test_inherited_attributes_come_first():
     assert [f.name for f in Child.fields] == ["size", "more"]
     assert Child(size=2, more=1).attributes() == {"size": 2, "more": 1}
