@@ -32,7 +32,10 @@ class OfflineRunner:
         self.named = [Named(s) for s in kernel_steps(self.emitter)]
         self.codes = build(self.named, context.device.arch, kept=kept)
         self.placements = on_host(self.emitter, arranged.rest)
-        after = None if arranged.following is None else arranged.following.largest()
+        if arranged.following is None:
+            return
+        self.placements += on_host(Emitter(context), arranged.following.unsettled())
+        after = arranged.following.largest()
         if after is not None:  # what follows extents that depend on data, for the largest ones
             inner = OfflineRunner(after, context, options, kept)
             self.named += inner.named

@@ -59,7 +59,7 @@ class GpuRunner:
         self._allocate()
         self._load(kept)
         self._graphs: OrderedDict[Any, Any] = OrderedDict()
-        self.placements = on_host(self.emitter, self.rest)
+        self.placements = on_host(self.emitter, [*self.rest, *(self.following.unsettled() if self.following else ())])
         self._prepare()
 
     def on_host(self) -> list[Placement]:
@@ -219,7 +219,7 @@ class GpuRunner:
             if whole is not None:
                 with whole.lock:
                     kept += whole._start(self._handed(following, args, following.most))
-                    counts, _ = self._read_back(following)
+                    counts, _ = self._read_back(following, args)
                     number = dict(zip(following.symbols, counts, strict=True))
                     made = [
                         whole._result(
@@ -229,7 +229,7 @@ class GpuRunner:
                     ]
                     self.device.default_stream.wait()
             else:
-                counts, values = self._read_back(following)
+                counts, values = self._read_back(following, args)
                 runner = following.runner(counts, values)
                 made = runner.run(self._handed(following, args, counts))
             later = dict(zip(following.outputs, made, strict=True))
@@ -262,7 +262,7 @@ class GpuRunner:
         self.device.default_stream.wait()
         return np.ascontiguousarray(np.moveaxis(value, 0, axis))
 
-    def _read_back(self, following: Following) -> tuple[list[int], list[Any]]:
+    def _read_back(self, following: Following, args: Sequence[Any]) -> tuple[list[int], list[Any]]:
         """Numbers of rows and values that decide extents, once they are there."""
         stream = self.device.default_stream
         counts = [np.zeros(1, np.int64) for _ in self.opening]
@@ -271,8 +271,13 @@ class GpuRunner:
                 stream.copy_out(count, self.staging["output", len(self.wanted) + 2 * n + 1].address)
         values = []
         for name in following.asked:
-            out = self.wanted.index(following.source(name))
-            values.append(self._result(out, True))
+            source = following.source(name)
+            given = (
+                args[self.parameters.index(source)]
+                if source.is_param
+                else self._result(self.wanted.index(source), True)
+            )
+            values.append(given.to_host() if hasattr(given, "to_host") else given)
         stream.wait()
         return [min(int(c[0]), most) for c, most in zip(counts, following.most, strict=True)], values
 

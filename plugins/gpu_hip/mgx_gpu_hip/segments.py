@@ -243,6 +243,12 @@ class Following:
             self._runners.move_to_end(key)
         return found
 
+    def unsettled(self) -> list[Instruction]:
+        """What no rule turns into an op of known extents when its operands have been read back."""
+        roots = tuple(root for rule in SHAPES.rules for root in rule.roots)
+        asked = {self.module.parameters[name] for name in self.asked}
+        return [i for i in self.module if asked & set(i.inputs) and i.result.dynamic() and not isinstance(i.op, roots)]
+
     def whole(self) -> Any:
         """One runner for all numbers of rows: it computes as many as there is memory for.  None if rows look at each other."""
         if not self.bounded:

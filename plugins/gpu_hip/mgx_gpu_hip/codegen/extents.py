@@ -96,8 +96,10 @@ class Open(int):
         return _call("%", other, self, int.__mod__)
 
     def __format__(self, spec: str) -> str:
-        recorder = None if spec else _recording.get()
-        return int.__format__(self, spec) if recorder is None else recorder.place(self)
+        if spec:
+            return int.__format__(self, spec)
+        recorder = _recording.get()
+        return int.__repr__(self) if recorder is None else recorder.place(self)
 
     def __str__(self) -> str:
         return self.__format__("")
