@@ -18,6 +18,7 @@ from ..passes.rewrite_rules import Rewrite
 from ..pipeline import Pass
 from ..program import Program
 from ..shape import Shape
+from .angles import angles
 
 __all__ = ["quantize_bf16", "quantize_fp16"]
 
@@ -33,7 +34,8 @@ KEPT: Final = frozenset(
 def quantize_fp16(program: Program, ins_names: Iterable[str] = ("all",)) -> Program:
     """Let the named ops (or all) compute in float16; the program is changed and returned.
 
-    Types of parameters and results stay.  With ``all``, ops whose results leave float16's range keep computing in float32.
+    Types of parameters and results stay.  With ``all``, ops whose results leave float16's range keep computing in float32, and
+    so does what computes angles for sin, cos and tan.
     """
     return _truncate(program, dt.float16, ins_names, WIDE)
 
@@ -41,7 +43,7 @@ def quantize_fp16(program: Program, ins_names: Iterable[str] = ("all",)) -> Prog
 def quantize_bf16(program: Program, ins_names: Iterable[str] = ("all",)) -> Program:
     """Let the named ops (or all) compute in bfloat16; the program is changed and returned.
 
-    Types of parameters and results stay.
+    Types of parameters and results stay.  With ``all``, what computes angles for sin, cos and tan keeps computing in float32.
     """
     return _truncate(program, dt.bfloat16, ins_names, frozenset())
 
@@ -50,9 +52,10 @@ def _truncate(program: Program, to: DType, ins_names: Iterable[str], wide: froze
     names = set(ins_names)
     main = program.get_main_module()
     _run(main, Normalize(), FoldConstants())  # fold in float32, so that constants are rounded once
+    kept = angles(main)
     for module in list(nested(main)):
         for ins in list(module):
-            chosen = ins.op.name in names or ("all" in names and ins.op.name not in wide)
+            chosen = ins.op.name in names or ("all" in names and ins.op.name not in wide and ins not in kept)
             if chosen and ins.parent is module and ins.op.name not in KEPT:
                 _narrow(module, ins, to)
     _run(main, Rewrite(CONVERTS), FoldConstants(), MergeCommon())

@@ -12,7 +12,7 @@ from mgx_core.argument import Array
 
 from .native_library import native
 
-__all__ = ["Contiguous", "Packed", "contiguous", "forget_pages", "is_bfloat16", "pack", "pack_as_bfloat16"]
+__all__ = ["Contiguous", "Packed", "aligned", "contiguous", "forget_pages", "is_bfloat16", "pack", "pack_as_bfloat16"]
 
 
 class Packed:
@@ -58,17 +58,17 @@ def pack_as_bfloat16(array: Array, offset: int, plain: Any, wanted: Any) -> Pack
     if found is None:
         wide = array.astype(np.float32, copy=False)
         made = native().pack(wide.__array_interface__["data"][0] + 4 * offset, plain, wanted)
-        found = _shared[key] = Packed(_upper_halves(np.frombuffer(made, np.uint16)), array)
+        found = _shared[key] = Packed(aligned(np.frombuffer(made, np.uint16)[1::2]), array)
         forget_pages(array)
     return found
 
 
-def _upper_halves(words: Array) -> Array:
-    """Every second word, on a cache line's border as vector loads like it."""
-    room = np.empty(len(words) // 2 + 32, np.uint16)
-    start = -(room.__array_interface__["data"][0] // 2) % 32
-    made = room[start : start + len(words) // 2]
-    made[:] = words[1::2]
+def aligned(given: Array) -> Array:
+    """A row-major copy that begins where a cache line begins, so that no vector crosses one."""
+    room = np.empty(given.nbytes + 64, np.uint8)
+    skipped = -room.__array_interface__["data"][0] % 64
+    made = room[skipped : skipped + given.nbytes].view(given.dtype).reshape(given.shape)
+    made[...] = given
     return made
 
 

@@ -10,6 +10,7 @@ from .context import CpuContext
 
 if TYPE_CHECKING:
     from mgx_core import CompileOptions, Kernels, Module, Pass
+    from mgx_core.dtype import DType
     from mgx_core.lowering import Lowered
     from mgx_core.memory import MemoryPlan
     from mgx_core.saved import SavedInstance
@@ -37,9 +38,25 @@ class CpuTarget:
         return PLANS
 
     def passes(self, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
-        from mgx_core.passes.expand_composites import ExpandComposites
+        if stage == "normalize" and options.optimize and options.fast_math and options.aggressiveness:
+            from .widen_narrow_floats import WidenNarrowFloats
 
-        return (ExpandComposites(EXPANDED),) if stage == "legalize" else ()
+            return (WidenNarrowFloats(self._not_multiplied()),)
+        if stage == "legalize":
+            from mgx_core.passes.expand_composites import ExpandComposites
+
+            return (ExpandComposites(EXPANDED),)
+        return ()
+
+    @staticmethod
+    def _not_multiplied() -> frozenset[DType]:
+        """The narrow floats that this processor, or else no plan of this target, multiplies as they are."""
+        from mgx_core import dtype as dt
+
+        from .native_library import native
+
+        own = "avx512_bf16" in native().cpu_features()
+        return frozenset({dt.float16}) if own else frozenset({dt.float16, dt.bfloat16})
 
     def runner(self, module: Module, plan: MemoryPlan, context: Any, options: CompileOptions) -> Any:
         from .runner import CpuRunner

@@ -47,20 +47,8 @@ def emit_wide_convolution(e: Emitter, op: Any, modules: Sequence[Module], args: 
     """Narrow floats on processors that cannot multiply them: in float32, rounded once."""
     x, w = args
     assert x is not None and w is not None
-    wide = _best(e, op, widened(e, x), widened(e, w))
+    wide = convolve(e, op, widened(e, x), widened(e, w), None)
     return narrowed(e, wide, x.shape.dtype)
-
-
-def _best(e: Emitter, op: Any, x: Value, w: Value) -> Value:
-    """A float32 convolution by Winograd's filtering where that pays, else by oneDNN."""
-    from . import winograd  # builds on this file
-
-    if winograd.fits(op, [x.shape, w.shape], ()) is None:
-        with e.trial() as trial:
-            found = winograd.convolve(e, op, x, w, None)
-            trial.keep()
-            return found
-    return convolve(e, op, x, w, None)
 
 
 def narrowed(e: Emitter, wide: Value, dtype: Any) -> Value:

@@ -16,7 +16,7 @@ from mgx_core.epilogue import Link
 from ..emitter import Emitter
 from ..kernel import Results
 from ..native_library import native
-from ..packing import forget_pages
+from ..packing import aligned, forget_pages
 from ..values import Buffer, Value
 from .epilogues import Epilogue
 from .products import product
@@ -44,21 +44,12 @@ class Panels:
 
         self.layer = np.ascontiguousarray(np.moveaxis(blocked(w), -1, 0)).reshape(inside, -1)
         forget_pages(w)
-        self.recurrent = _aligned(np.moveaxis(blocked(r), -1, 2)).reshape(ways, padded // wide, hidden, 4 * wide)
+        self.recurrent = aligned(np.moveaxis(blocked(r), -1, 2)).reshape(ways, padded // wide, hidden, 4 * wide)
         forget_pages(r)
         summed = np.zeros((ways, 4 * hidden), np.float32)
         if bias is not None:
             summed = bias[:, : 4 * hidden] + bias[:, 4 * hidden :]
         self.bias = np.ascontiguousarray(blocked(summed).reshape(1, -1))
-
-
-def _aligned(given: Array) -> Array:
-    """A row-major copy that begins where a cache line begins, so that no vector crosses one."""
-    room = np.empty(given.size + 16, np.float32)
-    skipped = -room.ctypes.data % 64 // 4
-    made = room[skipped : skipped + given.size].reshape(given.shape)
-    made[...] = given
-    return made
 
 
 _shared: WeakValueDictionary[Any, Panels] = WeakValueDictionary()

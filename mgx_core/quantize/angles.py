@@ -1,0 +1,35 @@
+"""Work on angles, which a narrow float does not hold: of 1000 rad, bfloat16 knows no more than the turn."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..ir.instruction import Instruction
+from ..ir.module import Module, nested
+from ..shape import Shape
+
+__all__ = ["angles"]
+
+PERIODIC: Final = frozenset({"sin", "cos", "tan"})
+SUMS: Final = frozenset({"dot", "convolution"})
+
+
+def angles(main: Module) -> set[Instruction]:
+    """Periodic functions, and what is computed for nothing but them.
+
+    Where angles are sums of many products, as between layers with periodic activations, they are results like any other.
+    """
+    found: set[Instruction] = set()
+    for module in reversed(list(nested(main))):
+        for ins in reversed(module):
+            if ins.op.name in PERIODIC or (ins.users and found.issuperset(ins.users) and not _sums(ins)):
+                found.add(ins)
+    return found
+
+
+def _sums(ins: Instruction) -> bool:
+    """Whether it adds up products: an outer product does not."""
+    if ins.op.name not in SUMS:
+        return False
+    left = ins.inputs[0].result
+    return not (ins.op.name == "dot" and isinstance(left, Shape) and left.dims[-1] == 1)

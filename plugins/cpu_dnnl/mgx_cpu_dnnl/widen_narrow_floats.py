@@ -1,0 +1,150 @@
+"""Arithmetic of narrow floats in float32, on processors that cannot do it otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from mgx_core import Instruction, MgxError, Module, Shape, TupleShape
+from mgx_core import dtype as dt
+from mgx_core.dtype import DType
+from mgx_core.ir.module import nested
+from mgx_core.ops import STANDARD
+from mgx_core.ops.bitwise import BitCast
+from mgx_core.ops.control import GetTupleElem
+from mgx_core.ops.convert import Convert
+from mgx_core.shape import AnyShape
+
+__all__ = ["WidenNarrowFloats"]
+
+# ops that round nothing: they hand elements on, choose among them, or look at their extents
+EXACT: Final = frozenset(
+    {"array_feature_extractor", "argmax", "argmin", "as_shape", "broadcast", "broadcast_for_dot", "broadcast_with_dims"}
+    | {"compress", "concat", "concat_past_present", "contiguous", "diagonal", "dimensions_of", "flatten", "gather"}
+    | {
+        "gather_elements",
+        "gathernd",
+        "identity",
+        "layout",
+        "multibroadcast",
+        "nonzero",
+        "pad",
+        "reshape",
+        "reshape_lazy",
+    }
+    | {"reverse", "reverse_sequence", "scan_slice", "scatter_none", "scatternd_none", "slice", "split", "squeeze"}
+    | {"tensor_scatter", "tile", "topk", "transpose", "trilu", "unique", "unsqueeze", "where"}
+)
+VIEWS: Final = frozenset({"broadcast", "multibroadcast", "reshape", "squeeze", "transpose", "unsqueeze"})
+
+
+@dataclass(frozen=True)
+class WidenNarrowFloats:
+    """Lets arithmetic on some narrow float types be done in float32 and its results stay in it (excess precision).
+
+    Only roundings are left out: those of results that go on into arithmetic, whether an op's own or written as a conversion
+    to the narrow type and back.  Parameters, results, and what goes into and out of control flow keep their types and are
+    rounded there; constants keep their rounded values; what only moves elements works on the type that they come in, so
+    that tables and caches stay narrow.  Ops that look at bits, draw random numbers or come from other packages are left as
+    they are.
+    dtypes: the narrow types.
+    """
+
+    dtypes: frozenset[DType]
+    name: str = "widen-narrow-floats"
+
+    def apply(self, module: Module) -> bool:
+        changed, widening = False, Widening(self.dtypes)
+        for inner in list(nested(module)):  # enclosing modules come first
+            for ins in list(inner):
+                if ins.parent is inner and widening.spares_rounding(ins):
+                    changed |= widening.widen(inner, ins)
+        return changed
+
+
+@dataclass
+class Widening:
+    """One run of the pass.
+
+    wide: float32 of narrow values, by the module that reads them; rounded: conversions back of what was done in float32.
+    """
+
+    dtypes: frozenset[DType]
+    wide: dict[tuple[Module, Instruction], Instruction] = field(default_factory=dict)
+    rounded: set[Instruction] = field(default_factory=set)
+
+    def is_narrow(self, ins: Instruction) -> bool:
+        return isinstance(ins.result, Shape) and ins.result.dtype in self.dtypes
+
+    def was_wide(self, ins: Instruction) -> bool:
+        """Whether a narrow value is a rounded float32, other than a constant."""
+        if ins in self.rounded:
+            return True
+        return isinstance(ins.op, Convert) and ins.inputs[0].result == _wide(ins.result) and not _constant(ins)
+
+    def spares_rounding(self, ins: Instruction) -> bool:
+        """Whether float32 operands would spare an instruction, or one that reads it, a rounding."""
+        narrow = [i for i in ins.inputs if self.is_narrow(i)]
+        own = STANDARD.get(ins.op.name) is type(ins.op)
+        if not narrow or not own or ins.modules or ins.op.random or ins.op.effect or isinstance(ins.op, BitCast):
+            return False
+        if any(map(self.was_wide, narrow)):
+            return not (isinstance(ins.op, Convert) and ins.op.target_type is dt.string)  # text of the rounded number
+        if ins.op.name in VIEWS:
+            return _constant(ins)  # so that the constant is converted before it is repeated
+        return ins.op.name not in EXACT and not isinstance(ins.op, Convert)
+
+    def widen(self, module: Module, ins: Instruction) -> bool:
+        """Do an instruction's work on float32 operands and round what comes out where it was narrow."""
+        several = isinstance(ins.result, TupleShape)
+        if several and not all(isinstance(u.op, GetTupleElem) for u in ins.users):
+            return False
+        inputs = [self.operand(module, i, ins) for i in ins.inputs]
+        if isinstance(ins.op, Convert) and inputs[0].result == ins.result:
+            module.replace(ins, inputs[0])
+            return True
+        try:
+            new = module.add(ins.op, *inputs, before=ins, sources=ins.sources)
+        except MgxError:
+            return False  # its rule wants the narrow type
+        if not self.follows(new.result, ins.result):
+            module.remove(new)
+            return False
+        for old in ins.users if several else (ins,):
+            where = old.parent or module
+            item = where.add(old.op, new, before=old, sources=old.sources) if several else new
+            if item.result != old.result:
+                item = where.add(Convert(target_type=old.shape.dtype), item, before=old, sources=old.sources)
+                self.rounded.add(item)
+            where.replace(old, item)
+        return True
+
+    def operand(self, module: Module, x: Instruction, user: Instruction) -> Instruction:
+        """What an operand was before it was rounded, or its float32."""
+        if not self.is_narrow(x):
+            return x
+        if self.was_wide(x):
+            return x.inputs[0]
+        found = self.wide.get((module, x))
+        if found is None:
+            convert = Convert(target_type=dt.float32)
+            found = self.wide[module, x] = module.add(convert, x, before=user, sources=x.sources)
+        return found
+
+    def follows(self, new: AnyShape, old: AnyShape) -> bool:
+        """Whether a result is the old one, or that with float32 for a narrow type."""
+        if isinstance(new, TupleShape) and isinstance(old, TupleShape):
+            return len(new.items) == len(old.items) and all(map(self.follows, new.items, old.items))
+        return new == old or (isinstance(old, Shape) and old.dtype in self.dtypes and new == _wide(old))
+
+
+def _wide(shape: AnyShape) -> AnyShape:
+    """The type of a narrow value in float32."""
+    return shape.with_dtype(dt.float32) if isinstance(shape, Shape) else shape
+
+
+def _constant(ins: Instruction) -> bool:
+    """Whether a value comes from one constant."""
+    while len(ins.inputs) == 1:
+        ins = ins.inputs[0]
+    return ins.is_literal
