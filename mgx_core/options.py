@@ -17,7 +17,8 @@ class CompileOptions:
     """What `Program.compile` takes, as keywords or as a mapping.
 
     offload_copy: parameters and results lie in host memory and are copied for the caller; fast_math: approximations that keep
-    a result within a few units in the last place; exhaustive_tune: time every plan on the device; target: another architecture
+    a result within a few units in the last place, and narrow floats computed more exactly than their type says where that is
+    faster; exhaustive_tune: time every plan on the device; target: another architecture
     to compile for (``gfx1100``); use_fp16: compute floats in 16 bits as `quantize_fp16` does; use_nhwc: channels-last
     convolutions, for targets that lay images out by it; memory_reuse: share the memory of values that are not alive together;
     aggressive_memory: also reorder instructions so that less is alive at one time; optimize: run the passes

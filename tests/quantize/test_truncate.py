@@ -1,0 +1,97 @@
+"""Programs whose ops compute in 16-bit floats."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mgx_core import Program, Shape, op, quantize_bf16, quantize_fp16
+from mgx_core import dtype as dt
+from mgx_core.interpret import Interpreter
+from mgx_core.quantize.angles import angles
+
+QUANTIZE = {dt.float16: quantize_fp16, dt.bfloat16: quantize_bf16}
+
+
+def types(program):
+    """Result types by op, less those of parameters, constants and conversions."""
+    left_out = {"@param", "@literal", "@return", "convert"}
+    return {i.op.name: i.shape.dtype for i in program.get_main_module() if i.op.name not in left_out}
+
+
+@pytest.mark.parametrize("to", QUANTIZE)
+def test_ops_compute_in_the_type_and_the_border_keeps_its_own(to):
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float32", [2, 3]))
+    w = np.random.default_rng(1).standard_normal((3, 4)).astype(np.float32)
+    m.add_return([m.add(op("relu"), m.add(op("dot"), x, m.add_literal(w)))])
+    given = np.random.default_rng(2).standard_normal((2, 3)).astype(np.float32)
+    (wanted,) = Interpreter().run(m, [given])
+    QUANTIZE[to](program)
+    assert types(program) == {"dot": to, "relu": to}
+    (weights,) = (i.get_literal().to_numpy() for i in m if i.is_literal)
+    assert weights.dtype == to.numpy
+    np.testing.assert_array_equal(weights, w.astype(to.numpy))
+    (found,) = Interpreter().run(m, [given])
+    assert found.dtype == np.float32
+    size = np.abs(given) @ np.abs(w)
+    assert (np.abs(found - wanted) <= 2 * to.epsilon * size).all()
+
+
+@pytest.mark.parametrize("to", QUANTIZE)
+def test_nan_and_infinity_stay_in_constants(to):
+    program = Program()
+    m = program.get_main_module()
+    held = np.array([np.nan, np.inf, -np.inf, -0.0], np.float32)
+    m.add_return([m.add(op("add"), m.add_parameter("x", Shape("float32", [4])), m.add_literal(held))])
+    QUANTIZE[to](program)
+    (found,) = Interpreter().run(m, [np.zeros(4, np.float32)])
+    np.testing.assert_array_equal(found, held)
+
+
+def test_only_the_named_ops():
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float32", [2]))
+    m.add_return([m.add(op("neg"), m.add(op("sin"), m.add(op("mul"), x, x)))])
+    quantize_bf16(program, ["neg", "sin"])
+    assert types(program) == {"mul": dt.float32, "sin": dt.bfloat16, "neg": dt.bfloat16}
+
+
+def test_float16_leaves_out_what_overflows():
+    program = Program()
+    m = program.get_main_module()
+    m.add_return([m.add(op("neg"), m.add(op("exp"), m.add_parameter("x", Shape("float32", [2]))))])
+    quantize_fp16(program)
+    assert types(program) == {"exp": dt.float32, "neg": dt.float16}
+
+
+@pytest.mark.parametrize("to", QUANTIZE)
+def test_angles_stay_wide(to):
+    """Step 999 of a diffusion: in 16 bits its angle is off by a radian."""
+    program = Program()
+    m = program.get_main_module()
+    t = m.add(op("multibroadcast", out_lens=(8,)), m.add_parameter("t", Shape("float32", [1])))
+    frequencies = m.add_literal(np.exp(-np.arange(8)).astype(np.float32))
+    angle = m.add(op("mul"), t, frequencies)
+    both = [m.add(op("concat", axis=0), m.add(op("sin"), angle), m.add(op("cos"), angle))]
+    m.add_return([m.add(op("neg"), *both)])
+    (wanted,) = Interpreter().run(m, [np.array([999], np.float32)])
+    QUANTIZE[to](program)
+    found = types(program)
+    assert {found[n] for n in ("multibroadcast", "mul", "sin", "cos")} == {dt.float32}
+    assert found["neg"] is to
+    (got,) = Interpreter().run(m, [np.array([999], np.float32)])
+    np.testing.assert_allclose(got, wanted, atol=to.epsilon)
+
+
+@pytest.mark.parametrize(("inner", "kept"), [(1, {"dot", "sin"}), (8, {"sin"})])
+def test_sums_are_no_angles(inner, kept):
+    """Frequencies times positions are, a layer before a periodic activation is not."""
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float32", [4, inner]))
+    y = m.add_parameter("y", Shape("float32", [inner, 4]))
+    m.add_return([m.add(op("neg"), m.add(op("sin"), m.add(op("dot"), x, y)))])
+    assert {i.op.name for i in angles(m)} - {"@param"} == kept
