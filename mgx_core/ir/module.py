@@ -131,6 +131,11 @@ class Module:
         made = Instruction(Literal(shape=kind), kind, literal=value)
         return self._insert(made, None)
 
+    def add_like(self, ins: Instruction, inputs: Sequence[Instruction], modules: Sequence[Module] = ()) -> Instruction:
+        """Append what an instruction of another module does, to inputs of the same types."""
+        made = Instruction(ins.op, ins.result, tuple(inputs), tuple(modules), ins.literal, ins.sources)
+        return self._insert(made, None)
+
     def add_absent(self) -> Instruction:
         """The stand-in for an input that is not given."""
         return self.add(Undefined())

@@ -1,11 +1,11 @@
-"""Running a lowered module: one native program for what is static, the ops one by one where extents depend on data."""
+"""Running a lowered module: one native program for what is static, then parts around what is decided while running."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mgx_core import Instruction, Module, Shape, StoreError, TupleShape
+from mgx_core import Instruction, Module, Shape, StoreError
 from mgx_core.interpret import Interpreter, Observer, bind_symbols, reads
 from mgx_core.placement import Placement
 
@@ -13,6 +13,7 @@ from .chains import chains_of
 from .emitter import Emitter
 from .native_library import native
 from .native_program import NativeRun, build, install
+from .parts import Parts, fixed, schedule
 from .restored import FORMAT, figures_of, kept_again, owners_of, restored_run
 from .single import native_when_run
 from .values import Buffer, Value
@@ -30,8 +31,9 @@ FOREVER = 1 << 30
 class CpuRunner:
     """A lowered module ready to run.
 
-    The instructions whose extents are all known, and whatever they need, become one native program; control flow and what
-    depends on data runs instruction by instruction after it.
+    The instructions whose extents are all known, and whatever they need, become one native program.  Control flow and ops whose
+    extents depend on data run one by one after it, their bodies and what lies between them as native programs for the shapes
+    that come.
 
     saved: what a file has of its native program; tuning: says which plans to take, if there is one.
     """
@@ -65,6 +67,9 @@ class CpuRunner:
         )
         if self.whole:
             self.wanted = list(module.outputs)
+        self._parts = Parts(lambda inner: CpuRunner(inner, threads, fast_math, tuning=tuning))
+        self._schedule = schedule(module, static) if self.rest else []
+        self.inner = self._parts.prepare(self._schedule)
         self._saved = saved
         self._layout: tuple[list[Shape | None], list[Value]] | None = None
         self.program: NativeRun | None = None
@@ -109,19 +114,21 @@ class CpuRunner:
         return [self._value(o, values) for o in self.module.outputs]
 
     def _run_rest(self, values: dict[Instruction, Any], observe: Observer | None) -> None:
-        interpreter = Interpreter()
         known: dict[str, int] = {}
         for p in self.parameters:
             bind_symbols(p.result, values[p], known)
         for ins in self.module:
             if ins.literal is not None:
                 values[ins] = ins.literal.value
+        if observe is None:
+            self._parts.follow(self._schedule, values, known)
+            return
+        interpreter = Interpreter()
         for ins in self.rest:
             values[ins] = value = interpreter.step(ins, values, known)
             if ins.result.dynamic():
                 bind_symbols(ins.result, value, known)
-            if observe is not None:
-                observe(ins, value)
+            observe(ins, value)
 
     @staticmethod
     def _value(ins: Instruction, values: dict[Instruction, Any]) -> Any:
@@ -140,6 +147,8 @@ class CpuRunner:
             if not native_when_run(ins) and not getattr(ins.op, "control", False):
                 op = repr(getattr(ins.op, "of", ins.op))
                 found.append(Placement(op, ins.sources, "host", "reference", ("its extents depend on data",)))
+        for runner in self.inner:
+            found += runner.on_host()
         return found
 
     def saved(self, keep: Keep) -> Any:
@@ -186,7 +195,7 @@ def _static_part(module: Module) -> dict[Instruction, list[Instruction]]:
     for ins in module:
         if ins.literal is not None or ins.is_return or ins.is_param or ins.is_absent:
             continue
-        if getattr(ins.op, "control", False) or not _fixed(ins):
+        if getattr(ins.op, "control", False) or not fixed(ins):
             continue
         needs = reads(ins)
         if all(i in found or i.is_absent or ((i.literal is not None or i.is_param) and _tensor(i)) for i in needs):
@@ -195,15 +204,7 @@ def _static_part(module: Module) -> dict[Instruction, list[Instruction]]:
 
 
 def _tensor(ins: Instruction) -> bool:
-    return isinstance(ins.result, Shape) and _fixed(ins)
-
-
-def _fixed(ins: Instruction) -> bool:
-    result = ins.result
-    if type(result) is Shape:
-        return not result.dynamic() and result.dtype.kind not in "sc"
-    items = result.items if isinstance(result, TupleShape) else (result,)
-    return all(isinstance(s, Shape) and not s.dynamic() and s.dtype.kind not in "sc" for s in items)
+    return isinstance(ins.result, Shape) and fixed(ins)
 
 
 def _emit(

@@ -1,0 +1,39 @@
+"""A stretch of a module as a module of its own, with whatever it reads from outside as parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .instruction import Instruction
+from .module import Module, captures
+
+__all__ = ["extract"]
+
+
+def extract(
+    members: Sequence[Instruction], results: Sequence[Instruction], name: str
+) -> tuple[Module, list[Instruction]]:
+    """A copy of `members` (in order) that returns `results`; the module, and what each of its parameters stands for.
+
+    Literals are shared.  The members' own modules are copied, what they read from outside being replaced as well.
+    """
+    made = Module(name)
+    went: dict[Instruction, Instruction] = {}
+    taken: list[Instruction] = []
+    inside = set(members)
+    needed = [need for ins in members for need in (*ins.inputs, *(c for m in ins.modules for c in captures(m)))]
+    for need in dict.fromkeys([*needed, *results]):
+        if need in inside:
+            continue
+        if need.literal is not None:
+            went[need] = made.add_literal(need.literal)
+        elif need.is_absent:
+            went[need] = made.add_absent()
+        else:
+            went[need] = made.add_parameter(str(len(taken)), need.result)
+            taken.append(need)
+    for ins in members:
+        modules = tuple(m.clone(outer=went) for m in ins.modules)
+        went[ins] = made.add_like(ins, [went[i] for i in ins.inputs], modules)
+    made.add_return([went[r] for r in results])
+    return made, taken

@@ -1,0 +1,212 @@
+"""What runs around ops that are decided while running: native programs for the stretches between them, and for their bodies."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from mgx_core import Instruction, Module, Shape, TupleShape
+from mgx_core.dim import symbols_of
+from mgx_core.interpret import Interpreter, Observer, bind_symbols, reads
+from mgx_core.ir.alike import alike_bodies
+from mgx_core.ir.extract import extract
+from mgx_core.ops.control import GetTupleElem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .runner import CpuRunner
+
+__all__ = ["Part", "Parts", "fixed", "schedule"]
+
+KEPT: Final = 32  # native programs of a part, one for each set of shapes
+
+
+def fixed(ins: Instruction) -> bool:
+    """Whether all that an instruction gives are tensors of numbers with known extents."""
+    result = ins.result
+    if type(result) is Shape:
+        return not result.dynamic() and result.dtype.kind not in "sc"
+    items = result.items if isinstance(result, TupleShape) else (result,)
+    return all(isinstance(s, Shape) and not s.dynamic() and s.dtype.kind not in "sc" for s in items)
+
+
+def _settled(ins: Instruction, known: set[Any]) -> bool:
+    """Whether all that an instruction gives are tensors of numbers whose extents follow from symbols that are known."""
+    items = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
+    for s in items:
+        if not isinstance(s, Shape) or not s.ranked or s.dtype.kind in "sc":
+            return False
+        if any(symbol not in known for d in s.dims for symbol in symbols_of(d)):
+            return False
+    return True
+
+
+class Part:
+    """A stretch of a module as one native program for each set of shapes that comes.
+
+    results: what it gives, instructions of the module that it was taken from; needs: what it is given.
+    """
+
+    def __init__(self, members: Sequence[Instruction], results: Sequence[Instruction], name: str) -> None:
+        self.members = list(members)
+        self.results = list(results)
+        self.module, self.needs = extract(members, results, name)
+        self._labels = list(self.module.parameters)
+        self._made: OrderedDict[Any, CpuRunner] = OrderedDict()
+        self._last: tuple[Any, CpuRunner] | None = None
+        self._lock = Lock()
+
+    def prepare(self, make: Callable[[Module], CpuRunner]) -> CpuRunner | None:
+        """The program, made ahead, if the shapes are known."""
+        if not all(isinstance(n.result, Shape) and fixed(n) for n in self.needs):
+            return None
+        key = tuple([(n.shape.dtype.numpy, tuple(n.shape.lens())) for n in self.needs])
+        return self._runner(key, {}, make)
+
+    def run(
+        self, args: Sequence[Any], known: Mapping[str, int], make: Callable[[Module], CpuRunner]
+    ) -> list[Any] | None:
+        """Results for the values of `needs`; None if one of them is no array of numbers."""
+        key = []
+        for a in args:
+            if not isinstance(a, np.ndarray) or (a.dtype.kind not in "biuf" and a.dtype.kind != "V"):
+                return None
+            key.append((a.dtype, a.shape))
+        last = self._last
+        if last is not None and last[0] == key:
+            return last[1].run(args)
+        runner = self._runner(tuple(key), known, make)
+        self._last = key, runner
+        return runner.run(args)
+
+    def _runner(self, key: Any, known: Mapping[str, int], make: Callable[[Module], CpuRunner]) -> CpuRunner:
+        with self._lock:
+            found = self._made.get(key)
+            if found is None:
+                shapes = {label: Shape(dtype, lens) for label, (dtype, lens) in zip(self._labels, key, strict=True)}
+                alike = self.module.derive("alike bodies", alike_bodies)
+                found = self._made[key] = make(self.module.clone(dict(known), None, None, shapes, alike))
+                while len(self._made) > KEPT:
+                    self._made.popitem(last=False)
+            else:
+                self._made.move_to_end(key)
+        return found
+
+
+def schedule(module: Module, static: Mapping[Instruction, Any]) -> list[Part | Instruction]:
+    """What follows the static part of a module: parts, and between them the ops that are decided while running.
+
+    Such ops are control flow, those whose extents depend on data, and those on anything but tensors of numbers.
+    """
+    known = {s for p in module.parameters.values() if isinstance(p.result, Shape) and p.result.ranked
+             for d in p.shape.dims for s in symbols_of(d)}  # fmt: skip
+    stage: dict[Instruction, int] = {}
+    members: dict[int, list[Instruction]] = {}
+    between: dict[int, list[Instruction]] = {}
+    alone: set[Instruction] = set()  # what is decided while running
+    for ins in module:
+        if ins in static or ins.is_param or ins.literal is not None or ins.is_return or ins.is_absent:
+            continue
+        needs = reads(ins)
+        at = max((stage.get(n, 0) for n in needs), default=0)
+        op = getattr(ins.op, "of", ins.op)
+        item = isinstance(op, GetTupleElem)
+        tensors = item or all(n.is_absent or isinstance(n.result, Shape) for n in needs)
+        if item and needs[0] in alone:
+            stage[ins] = at  # at once after the op that it takes an item of
+            between[at - 1].append(ins)
+            known |= _symbols(ins)
+        elif tensors and not getattr(op, "control", False) and not op.effect and _settled(ins, known):
+            stage[ins] = at
+            members.setdefault(at, []).append(ins)
+        else:
+            stage[ins] = at + 1
+            alone.add(ins)
+            between.setdefault(at, []).append(ins)
+            known |= _symbols(ins)
+    found: list[Part | Instruction] = []
+    for at in range(max([*members, *between], default=-1) + 1):
+        group = members.get(at, [])
+        if group:
+            inside = set(group)
+            results = [i for i in group if i in module.outputs or any(_outside(u, inside, module) for u in i.users)]
+            found.append(Part(group, results, f"{module.name}:{at}"))
+        found += between.get(at, [])
+    return found
+
+
+def _outside(user: Instruction, inside: set[Instruction], module: Module) -> bool:
+    """Whether an instruction that reads a value is not among those that run with it."""
+    return user not in inside or user.parent is not module
+
+
+def _symbols(ins: Instruction) -> set[Any]:
+    items = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
+    return {s for r in items if isinstance(r, Shape) and r.ranked for d in r.dims for s in symbols_of(d)}
+
+
+class Parts(Interpreter):
+    """Runs a schedule, and the bodies of control flow as native programs."""
+
+    def __init__(self, make: Callable[[Module], CpuRunner], observe: Observer | None = None) -> None:
+        super().__init__(observe)
+        self._make = make
+        self._bodies: dict[Module, tuple[Part, list[int]]] = {}
+
+    def prepare(self, items: Sequence[Part | Instruction]) -> list[CpuRunner]:
+        """Programs that can be made before anything runs."""
+        found = []
+        for item in items:
+            if isinstance(item, Part):
+                found.append(item.prepare(self._make))
+            elif getattr(item.op, "control", False):
+                bodies = [m for m in item.modules if not any(o.is_absent for o in m.outputs)]
+                found += [self._body(m)[0].prepare(self._make) for m in bodies]
+        return [runner for runner in found if runner is not None]
+
+    def follow(
+        self, items: Sequence[Part | Instruction], values: dict[Instruction, Any], known: dict[str, int]
+    ) -> None:
+        """Run a schedule; `values` and `known` learn what it gives."""
+        for item in items:
+            if isinstance(item, Part):
+                results = item.run([values[n] for n in item.needs], known, self._make)
+                if results is None:
+                    for ins in item.members:
+                        values[ins] = self.step(ins, values, known)
+                else:
+                    values.update(zip(item.results, results, strict=True))
+                continue
+            values[item] = value = self.step(item, values, known)
+            if item.result.dynamic():
+                bind_symbols(item.result, value, known)
+
+    def run(
+        self,
+        module: Module,
+        args: Sequence[Any],
+        outer: Mapping[Instruction, Any] | None = None,
+        symbols: Mapping[str, int] | None = None,
+    ) -> list[Any]:
+        if self.observe is None and outer is not None and not any(o.is_absent for o in module.outputs):
+            part, places = self._body(module)
+            given = [args[n] if n >= 0 else outer[need] for n, need in zip(places, part.needs, strict=True)]
+            results = part.run(given, symbols or {}, self._make)
+            if results is not None:
+                return results
+        return super().run(module, args, outer, symbols)
+
+    def _body(self, module: Module) -> tuple[Part, list[int]]:
+        """A module that control flow runs, and which of its needs are its parameters (-1: values of modules around it)."""
+        found = self._bodies.get(module)
+        if found is None:
+            members = [i for i in module if not (i.is_param or i.literal is not None or i.is_return or i.is_absent)]
+            part = Part(members, module.outputs, module.name)
+            position = {p: n for n, p in enumerate(module.parameters.values())}
+            found = self._bodies[module] = part, [position.get(n, -1) for n in part.needs]
+        return found
