@@ -156,7 +156,7 @@ class Parts(Interpreter):
     def __init__(self, make: Callable[[Module], CpuRunner], observe: Observer | None = None) -> None:
         super().__init__(observe)
         self._make = make
-        self._bodies: dict[Module, tuple[Part, list[int]]] = {}
+        self._bodies: dict[Module, tuple[Part, list[tuple[int | None, Instruction]]] | None] = {}
 
     def prepare(self, items: Sequence[Part | Instruction]) -> list[CpuRunner]:
         """Programs that can be made before anything runs."""
@@ -165,8 +165,8 @@ class Parts(Interpreter):
             if isinstance(item, Part):
                 found.append(item.prepare(self._make))
             elif getattr(item.op, "control", False):
-                bodies = [m for m in item.modules if not any(o.is_absent for o in m.outputs)]
-                found += [self._body(m)[0].prepare(self._make) for m in bodies]
+                bodies = [self._body(m) for m in item.modules]
+                found += [body[0].prepare(self._make) for body in bodies if body is not None]
         return [runner for runner in found if runner is not None]
 
     def follow(
@@ -193,20 +193,23 @@ class Parts(Interpreter):
         outer: Mapping[Instruction, Any] | None = None,
         symbols: Mapping[str, int] | None = None,
     ) -> list[Any]:
-        if self.observe is None and outer is not None and not any(o.is_absent for o in module.outputs):
-            part, places = self._body(module)
-            given = [args[n] if n >= 0 else outer[need] for n, need in zip(places, part.needs, strict=True)]
+        body = None if self.observe is not None or outer is None else self._body(module)
+        if body is not None and outer is not None:
+            part, places = body
+            given = [outer[at] if n is None else args[n] for n, at in places]
             results = part.run(given, symbols or {}, self._make)
             if results is not None:
                 return results
         return super().run(module, args, outer, symbols)
 
-    def _body(self, module: Module) -> tuple[Part, list[int]]:
-        """A module that control flow runs, and which of its needs are its parameters (-1: values of modules around it)."""
-        found = self._bodies.get(module)
-        if found is None:
+    def _body(self, module: Module) -> tuple[Part, list[tuple[int | None, Instruction]]] | None:
+        """A module that control flow runs; of what it needs, which parameter that is (None: a value of modules around it)."""
+        if module not in self._bodies:
             members = [i for i in module if not (i.is_param or i.literal is not None or i.is_return or i.is_absent)]
-            part = Part(members, module.outputs, module.name)
             position = {p: n for n, p in enumerate(module.parameters.values())}
-            found = self._bodies[module] = part, [position.get(n, -1) for n in part.needs]
-        return found
+            if any(o.is_absent for o in module.outputs):
+                self._bodies[module] = None
+            else:
+                part = Part(members, module.outputs, module.name)
+                self._bodies[module] = part, [(position.get(n), n) for n in part.needs]
+        return self._bodies[module]

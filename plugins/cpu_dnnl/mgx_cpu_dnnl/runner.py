@@ -67,6 +67,7 @@ class CpuRunner:
         )
         if self.whole:
             self.wanted = list(module.outputs)
+        self._places = self._outputs() if not self.rest else []
         self._parts = Parts(lambda inner: CpuRunner(inner, threads, fast_math, tuning=tuning))
         self._schedule = schedule(module, static) if self.rest else []
         self.inner = self._parts.prepare(self._schedule)
@@ -83,6 +84,19 @@ class CpuRunner:
             if tuning is not None:
                 tuning.save()
         self.notes = self.emitter.notes
+
+    def _outputs(self) -> list[tuple[str, Any]]:
+        """Where each output comes from: a result or an argument by number, or a constant."""
+        wanted = {ins: n for n, ins in enumerate(self.wanted)}
+        given = {ins: n for n, ins in enumerate(self.parameters)}
+        return [
+            ("result", wanted[o])
+            if o in wanted
+            else ("given", given[o])
+            if o in given
+            else ("constant", None if o.literal is None else o.literal.value)
+            for o in self.module.outputs
+        ]
 
     @property
     def owners(self) -> list[Instruction | None]:
@@ -107,6 +121,8 @@ class CpuRunner:
         results = [] if self.program is None else self.program.run(args)
         if self.whole:
             return list(results)
+        if not self.rest:
+            return [results[n] if kind == "result" else args[n] if kind == "given" else n for kind, n in self._places]
         values: dict[Instruction, Any] = dict(zip(self.parameters, args, strict=True))
         values |= dict(zip(self.wanted, results, strict=True))
         if self.rest:
