@@ -163,3 +163,21 @@ def test_weights_that_are_views() -> None:
     program, _ = compiled(build)
     (got,) = program.run({"x": a})
     np.testing.assert_allclose(got.to_numpy(), a @ b[3:53].T, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("lens", [[1, 1], [40, 1], [1, 33]])
+@pytest.mark.parametrize("rows", [1, 2, 20])
+@pytest.mark.parametrize("kind", [np.float32, BF16])
+def test_weights_in_which_numbers_repeat(kind: Any, rows: int, lens: list[int]) -> None:
+    x, w = numbers(1, rows, 40, kind=kind), numbers(2, *lens, kind=kind)
+
+    def build(module: mgx.Module) -> mgx.Instruction:
+        given = module.add_parameter("x", mgx.shape(type=dt.of(kind).name, lens=[rows, 40]))
+        many = module.add(mgx.op("multibroadcast", out_lens=[40, 33]), module.add_literal(w))
+        return module.add(mgx.op("relu"), module.add(mgx.op("dot"), given, many))
+
+    program, _ = compiled(build)
+    (got,) = program.run({"x": x})
+    exact = np.maximum(x.astype(np.float64) @ np.broadcast_to(w.astype(np.float64), (40, 33)), 0)
+    slack = 1e-5 if kind is np.float32 else 2.0**-8 * np.abs(exact) + 1e-4
+    assert (np.abs(np.asarray(got).astype(np.float64) - exact) <= slack).all()
