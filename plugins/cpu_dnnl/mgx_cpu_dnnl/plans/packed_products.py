@@ -42,10 +42,10 @@ def packed_product(
     from ..jit import compile_gemm
 
     m, k, n = _serves(e, a, b)
-    if b.shape.broadcasted():  # a number that stands for many, as models with made up weights have them
-        array = e.constant(b)
+    if any(step == 0 and count > 1 for count, step in zip(b.lens[-2:], b.strides[-2:], strict=True)):
+        array = e.constant(b)  # in which numbers stand for many, as models with made up weights have them
         assert array is not None
-        b = e.literal(array)
+        b = e.literal(array[(0,) * (array.ndim - 2)])
     rows = _rows(e, a, m, k)
     result = _plain_result(a.shape, n) if body is None else body.outputs[0].shape
     if result.dims[-1:] != (n,) or result.elements() != m * n:
