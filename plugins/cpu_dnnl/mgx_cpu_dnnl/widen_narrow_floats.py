@@ -147,4 +147,4 @@ def _constant(ins: Instruction) -> bool:
     """Whether a value comes from one constant."""
     while len(ins.inputs) == 1:
         ins = ins.inputs[0]
-    return ins.is_literal
+    return bool(ins.is_literal)
