@@ -31,8 +31,10 @@ from .passes.rewrite_quantization import QUANTIZATION
 from .passes.rewrite_rules import Rewrite
 from .passes.simplify_algebra import SIMPLIFY
 from .passes.simplify_arithmetic import ARITHMETIC
+from .passes.simplify_bounds import BOUNDS
 from .passes.simplify_control import InlineBranches
 from .passes.simplify_convolutions import CONVOLUTIONS
+from .passes.simplify_powers import POWERS
 from .passes.simplify_reshapes import RESHAPES
 from .passes.simplify_shapes import SHAPES
 from .passes.simplify_siblings import JoinConvolutions, JoinGathers
@@ -52,6 +54,8 @@ RULES: Final = (
     + NORMS
     + ROTARY
     + ARITHMETIC
+    + POWERS
+    + BOUNDS
     + SIMPLIFY
     + CONVOLUTIONS
     + SLICES

@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 from .dim import Dim
 from .errors import MgxError, PassError
 from .ir.instruction import Instruction
-from .ir.module import Module, learn_symbols, nested, same_type
+from .ir.module import Module, nested, same_type
+from .ir.substitution import learn_symbols
 from .kernel import No
 from .operation import Operation
 from .shape import AnyShape

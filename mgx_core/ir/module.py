@@ -12,6 +12,7 @@ from ..operation import Operation
 from ..shape import AnyShape, Shape, TupleShape
 from .builtin import Literal, Param, Return, Undefined
 from .instruction import Instruction, infer_shape
+from .substitution import Substitution, learn_symbols
 
 __all__ = ["Module", "nested"]
 
@@ -339,15 +340,16 @@ class Module:
         outer: where values of enclosing modules went in their copies; alike: nested modules by the one to copy in their place,
         once for all of them (see `alike_bodies`).  Literals are shared.
         """
-        return self._copied(_Substitution(values, alike), {} if outer is None else outer, name, parameters)
+        return self.copied(Substitution(values, alike), {} if outer is None else outer, name, parameters)
 
-    def _copied(
+    def copied(
         self,
-        by: _Substitution,
+        by: Substitution,
         went: dict[Instruction, Instruction],
         name: str | None = None,
         parameters: Mapping[str, AnyShape] | None = None,
     ) -> Module:
+        """The copy that `clone` makes, in the midst of a substitution; `went` learns where instructions went."""
         copy = Module(name or self.name)
         symbols = by.symbols
         for ins in self:
@@ -430,63 +432,6 @@ class Module:
         return self.text()
 
 
-class _Substitution:
-    """Extents for symbols while a module is copied, and what ops and shapes became with them.
-
-    exact: whether the parameters' shapes are those declared with the symbols replaced, so that a result whose symbols are all
-    known need not be inferred again; alike: nested modules that are copied once for several.
-    """
-
-    def __init__(self, values: Mapping[str, Dim] | None, alike: Mapping[Module, Module] | None = None) -> None:
-        self.symbols: dict[str, Dim] = dict(values or {})
-        self.exact = True
-        self._shapes: dict[Shape, Shape] = {}
-        self._ops: dict[Operation, Operation] = {}
-        self._known = len(self.symbols)
-        self._alike = alike or {}
-        self._copies: dict[Module, Module] = {}
-
-    def module(self, module: Module, went: dict[Instruction, Instruction]) -> Module:
-        one = self._alike.get(module) if self.exact else None
-        if one is None:
-            return module._copied(self, went)
-        copy = self._copies.get(one)
-        if copy is None:
-            copy = one._copied(self, went)
-            if any(_open(ins.result) for ins in copy):
-                return copy  # symbols that are learnt later
-            self._copies[one] = copy
-            for ins in copy:
-                ins.sources = ()  # who runs it knows its own
-        return copy
-
-    def op(self, op: Operation) -> Operation:
-        if self._known != len(self.symbols):
-            self._known = len(self.symbols)
-            self._ops.clear()
-        found = self._ops.get(op)
-        if found is None:
-            found = self._ops[op] = op.substitute(self.symbols)
-        return found
-
-    def shape(self, shape: AnyShape) -> Shape | None:
-        """The shape without symbols, if that follows."""
-        if not self.exact or not isinstance(shape, Shape):
-            return None
-        found = self._shapes.get(shape)
-        if found is None:
-            found = shape.substitute(self.symbols)
-            if found.dynamic():
-                return None
-            self._shapes[shape] = found
-        return found
-
-
-def _open(result: AnyShape) -> bool:
-    """Whether extents are still to be learnt."""
-    return result.dynamic()
-
-
 def _parameters(module: Module) -> dict[str, Instruction]:
     return {i.op.label: i for i in module if isinstance(i.op, Param)}
 
@@ -497,20 +442,6 @@ def _own_symbol(parameter: str, d: Dim) -> Dim:
         (own,) = symbols_of(d)
         return symbol(parameter + own.name, own.lo, own.hi, own.optimals)
     return d
-
-
-def learn_symbols(old: AnyShape, new: AnyShape, symbols: dict[str, Dim]) -> None:
-    """Note what the lone symbols of `old` became in `new`, so that later attributes follow."""
-    match old, new:
-        case Shape(), Shape():
-            if old.ranked and new.ranked and old.rank == new.rank:
-                for a, b in zip(old.dims, new.dims, strict=True):
-                    lone = a.symbol if isinstance(a, Sym) else None
-                    if lone is not None and a != b:
-                        symbols.setdefault(lone.name, b)
-        case TupleShape(), TupleShape():
-            for one, other in zip(old.items, new.items, strict=False):
-                learn_symbols(one, other, symbols)
 
 
 def same_type(a: AnyShape, b: AnyShape) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from ..rewrite import Builder
 from ..scalar import convert
 from .outline import through_views
 
-__all__ = ["aligned", "along", "is_constant", "scalar_of", "spread", "uniform"]
+__all__ = ["aligned", "along", "computed", "finite", "is_constant", "scalar_of", "split", "spread", "uniform"]
 
 LARGEST = 1 << 16  # elements that are looked at to see whether they are all the same
 
@@ -98,3 +99,22 @@ def finite(value: Array) -> bool:
     if dtype_of(value.dtype).is_integer:
         return True
     return bool(np.isfinite(value.astype(np.float32, copy=False) if value.dtype.itemsize < 4 else value).all())
+
+
+def split(i: Instruction) -> tuple[Instruction, Instruction] | None:
+    """The operand that varies and the one that is constant, where exactly one is."""
+    x, y = i.inputs
+    constant = is_constant(y)
+    if constant == is_constant(x):
+        return None
+    return (x, y) if constant else (y, x)
+
+
+def computed(b: Builder, op: Any, i: Instruction, *values: Array | None) -> Instruction | None:
+    """`op` of constants as a literal, repeated to the extents of `i`; None if a value is not known or the result not finite."""
+    arrays = [v for v in values if v is not None]
+    if len(arrays) < len(values):
+        return None
+    with np.errstate(all="ignore"):
+        value = np.asarray(op.compute(*arrays))
+    return spread(b, value, i.shape.dims, i) if finite(value) else None

@@ -22,9 +22,8 @@ from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 from ..ops.slice import Slice
 from ..rewrite import ROUNDING, Builder, Rules
 from ..scalar import convert, widen
-from .constants import aligned, along, finite, is_constant, spread
+from .constants import aligned, along, finite, is_constant, split, spread
 from .outline import through_views
-from .simplify_arithmetic import split
 
 __all__ = ["SIMPLIFY"]
 

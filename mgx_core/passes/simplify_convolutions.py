@@ -17,8 +17,7 @@ from ..ops.pointwise import Add, Mul
 from ..ops.slice import Slice
 from ..rewrite import ROUNDING, Builder, Rules
 from ..scalar import convert, widen
-from .constants import aligned, along, finite, spread
-from .simplify_arithmetic import split
+from .constants import aligned, along, finite, split, spread
 from .simplify_slices import cut, ranges
 
 __all__ = ["CONVOLUTIONS"]
