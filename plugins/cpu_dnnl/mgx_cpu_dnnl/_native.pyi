@@ -449,8 +449,8 @@ class NativeProgram:
         """Results, as new arrays that own their memory (recycled when they die)."""
     def time(self, inputs: list[Any], runs: int = 20, warmup: int = 3) -> list[float]:
         """Median nanoseconds of each step."""
-    def prepare_single(self) -> bool:
-        """Plan every primitive for one thread, too (else done when runs first overlap); False if one cannot be."""
+    def prepare_single(self) -> None:
+        """Plan every primitive for one thread, too (else done when runs first overlap)."""
     @property
     def name(self) -> str: ...
     @property

@@ -111,8 +111,10 @@ void Program::compute_scratch() {
 }
 
 void Program::finish(bool touch) {
-    for (auto &step : steps_)
+    for (auto &step : steps_) {
         planned_threads_ = std::max(planned_threads_, step->planned_threads());
+        movable_ = movable_ && !step->needs_caller();
+    }
     most_threads_ = std::max(planned_threads_, thread_count());
     compute_scratch();
     finished_ = true;
@@ -133,18 +135,13 @@ void Program::finish(bool touch) {
     }
 }
 
-// Have every primitive planned for one thread, too.  False if one of them cannot be.
-bool Program::prepare_single() {
-    auto known = single_.load(std::memory_order_acquire);
-    if (known != Single::unknown) return known == Single::yes;
-    std::lock_guard<std::mutex> lock(single_mutex_);
-    if (single_.load() != Single::unknown) return single_.load() == Single::yes;
-    bool all = true;
-    for (auto &step : steps_)
-        all = all && step->prepare_single();
-    if (all) compute_scratch();
-    single_.store(all ? Single::yes : Single::no, std::memory_order_release);
-    return all;
+// Have every primitive planned for one thread, too.
+void Program::prepare_single() {
+    std::call_once(single_, [this] {
+        for (auto &step : steps_)
+            step->prepare_single();
+        compute_scratch();
+    });
 }
 
 std::vector<py::object *> Program::owned() {
@@ -184,10 +181,20 @@ void Program::run_steps(Frame &frame, Team team, std::vector<int64_t> *nanosecon
 
 void Program::execute(const std::vector<void *> &inputs, const std::vector<void *> &outputs, char *arena,
         std::vector<py::object> *objects, std::vector<int64_t> *nanoseconds) {
-    Share share(single_.load(std::memory_order_acquire) == Single::no);
-    bool single = share.threads() < planned_threads_;
-    if (single && !prepare_single()) single = false; // more threads than the share: slower, still right
-    int threads = single ? 1 : std::min(std::max(share.threads(), planned_threads_), most_threads_);
+    with_share(pace_.single(most_threads_), movable_, [&](Granted granted) {
+        auto before = std::chrono::steady_clock::now();
+        execute_with(granted, inputs, outputs, arena, objects, nanoseconds);
+        auto took = std::chrono::steady_clock::now() - before;
+        if (granted.crowded)
+            pace_.note(granted.threads < most_threads_, std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
+    });
+}
+
+void Program::execute_with(Granted granted, const std::vector<void *> &inputs, const std::vector<void *> &outputs,
+        char *arena, std::vector<py::object> *objects, std::vector<int64_t> *nanoseconds) {
+    bool single = granted.threads < planned_threads_;
+    if (single) prepare_single();
+    int threads = single ? 1 : std::min(std::max(granted.threads, planned_threads_), most_threads_);
     TeamSize team_size(threads);
     Team team {threads, single};
     Lease lease(*this, arena);

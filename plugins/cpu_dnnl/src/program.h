@@ -9,7 +9,9 @@
 #include <pybind11/pybind11.h>
 
 #include "frame.h"
+#include "pace.h"
 #include "steps.h"
+#include "threads.h"
 
 namespace mgx {
 
@@ -45,7 +47,7 @@ public:
     void run(const std::vector<size_t> &inputs, const std::vector<size_t> &outputs, size_t arena);
     pybind11::list run_arrays(const pybind11::list &inputs);
     std::vector<double> time(const pybind11::list &inputs, int runs, int warmup);
-    bool prepare_single();
+    void prepare_single();
 
     std::vector<pybind11::object *> owned(); // Python objects kept, for the garbage collector
     void abandon(); // called once nothing else refers to the program
@@ -61,6 +63,8 @@ private:
     pybind11::list with_arrays(const pybind11::list &inputs, std::vector<int64_t> *nanoseconds);
     void execute(const std::vector<void *> &inputs, const std::vector<void *> &outputs, char *arena,
             std::vector<pybind11::object> *objects, std::vector<int64_t> *nanoseconds);
+    void execute_with(Granted granted, const std::vector<void *> &inputs, const std::vector<void *> &outputs, char *arena,
+            std::vector<pybind11::object> *objects, std::vector<int64_t> *nanoseconds);
     void run_steps(Frame &frame, Team team, std::vector<int64_t> *nanoseconds) const;
     void ready() const;
     void compute_scratch();
@@ -72,6 +76,8 @@ private:
     int planned_threads_ = 1; // by the primitives
     int most_threads_ = 1; // that scratch memory is there for
     bool finished_ = false;
+    bool movable_ = true; // any thread can do a run
+    Pace pace_;
     std::vector<Value> values_;
     std::vector<Input> inputs_;
     std::vector<ArraySpec> outputs_;
@@ -82,9 +88,7 @@ private:
 
     std::mutex frames_mutex_;
     std::vector<std::unique_ptr<Frame>> free_;
-    std::mutex single_mutex_;
-    enum class Single { unknown, yes, no };
-    std::atomic<Single> single_ {Single::unknown};
+    std::once_flag single_;
 };
 
 void bind_program(pybind11::module_ &module);

@@ -78,10 +78,9 @@ void PrimitiveStep::build(Frame &frame, size_t index) const {
     args.push_back({DNNL_ARG_SCRATCHPAD, frame.scratchpad(primitive_->desc(DNNL_ARG_SCRATCHPAD).get())});
 }
 
-bool PrimitiveStep::prepare_single() {
+void PrimitiveStep::prepare_single() {
     if (!single_) single_ = primitive_->threads() == 1 ? primitive_ : primitive_->single();
     if (!single_) single_ = primitive_; // no plan for one thread on the same weights: this step alone takes the team
-    return true;
 }
 
 void PrimitiveStep::build_single(Frame &frame, size_t index) const {

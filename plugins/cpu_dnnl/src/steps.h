@@ -27,9 +27,10 @@ public:
     virtual void run(Frame &frame, size_t index, Team team) const = 0;
     virtual size_t scratch_bytes(int /* threads */) const { return 0; }
     virtual int planned_threads() const { return 1; }
-    virtual bool prepare_single() { return true; } // false if the step cannot run on one thread
+    virtual void prepare_single() {} // have it planned for one thread, too
     virtual void build_single(Frame &, size_t) const {}
     virtual void prepare() {} // the costly part of making it, on any thread
+    virtual bool needs_caller() const { return false; } // whether only the thread that asked for the run can do it
     virtual void owned(std::vector<pybind11::object *> &) {} // Python objects, for the garbage collector
 
     std::string name;
@@ -50,7 +51,7 @@ public:
     void run(Frame &frame, size_t index, Team team) const override;
     size_t scratch_bytes(int) const override;
     int planned_threads() const override { return primitive_->threads(); }
-    bool prepare_single() override;
+    void prepare_single() override;
     void prepare() override { primitive_->prepare(); }
     void build_single(Frame &frame, size_t index) const override;
 
@@ -155,6 +156,7 @@ public:
         : Step(std::move(name)), function_(std::move(function)), inputs_(std::move(inputs)),
           outputs_(std::move(outputs)), into_(into), keep_(std::move(keep)) {}
     const char *kind() const override { return "host"; }
+    bool needs_caller() const override { return true; } // Python sees which thread calls it
     void build(Frame &frame, size_t index) const override;
     void run(Frame &frame, size_t index, Team team) const override;
     void owned(std::vector<pybind11::object *> &list) override { list.push_back(&function_); }

@@ -3,19 +3,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <condition_variable>
 #include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <mutex>
-#include <new>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <omp.h>
-#include <pthread.h>
 #include <sched.h>
 
 namespace mgx {
@@ -61,59 +58,6 @@ double control_group() {
     return limit;
 }
 
-class Gate {
-public:
-    Gate() : total_(available_threads()), free_(total_) {}
-
-    int total() {
-        std::lock_guard<std::mutex> lock(mutex_);
-        return total_;
-    }
-
-    void resize(int total) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        free_ += total - total_;
-        total_ = total;
-        changed_.notify_all();
-    }
-
-    int acquire(bool only_all) {
-        std::unique_lock<std::mutex> lock(mutex_);
-        if (next_ == serving_ && free_ >= total_) {
-            free_ -= total_;
-            return total_;
-        }
-        uint64_t ticket = next_++;
-        changed_.wait(lock, [&] { return serving_ == ticket && free_ >= (only_all ? total_ : 1); });
-        ++serving_;
-        int got = only_all ? total_ : 1;
-        free_ -= got;
-        if (free_ > 0) changed_.notify_all();
-        return got;
-    }
-
-    void release(int count) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        free_ += count;
-        if (next_ != serving_) changed_.notify_all();
-    }
-
-private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    int total_;
-    int free_;
-    uint64_t next_ = 0;
-    uint64_t serving_ = 0;
-};
-
-Gate &gate() {
-    static auto *made = new Gate();
-    return *made;
-}
-
-thread_local int held = 0; // the share of the run that this thread is in
-
 } // namespace
 
 int available_threads() {
@@ -125,27 +69,12 @@ int available_threads() {
     return std::max(1, static_cast<int>(limit));
 }
 
-int thread_count() { return gate().total(); }
-
-void set_thread_count(int count) { gate().resize(std::max(1, count)); }
-
 TeamSize::TeamSize(int threads) : before_(omp_get_max_threads()) {
     if (threads != before_) omp_set_num_threads(threads);
 }
 
 TeamSize::~TeamSize() {
     if (omp_get_max_threads() != before_) omp_set_num_threads(before_);
-}
-
-Share::Share(bool only_all) : inner_(held > 0) {
-    threads_ = inner_ ? held : gate().acquire(only_all);
-    held = threads_;
-}
-
-Share::~Share() {
-    if (inner_) return;
-    held = 0;
-    gate().release(threads_);
 }
 
 void side_by_side(size_t count, const std::function<void(size_t)> &work) {
@@ -169,14 +98,6 @@ void side_by_side(size_t count, const std::function<void(size_t)> &work) {
     for (auto &thread : others)
         thread.join();
     if (failed) std::rethrow_exception(failed);
-}
-
-void handle_forks() {
-    pthread_atfork(nullptr, nullptr, [] {
-        new (&gate()) Gate(); // whoever held shares or the lock exists only in the parent
-        gate().resize(1);
-        held = 0;
-    });
 }
 
 } // namespace mgx

@@ -1,0 +1,195 @@
+// Who runs when: the process's threads are dealt out to runs in order of arrival.
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <new>
+#include <system_error>
+#include <thread>
+
+#include <pthread.h>
+
+#include "threads.h"
+
+namespace mgx {
+
+namespace {
+
+using Work = std::function<void(Granted)>;
+
+thread_local int held = 0; // the share of the run that this thread is in
+
+// A run that waits for its share.
+struct Waiting {
+    enum class State { waits, served, done };
+    bool single;
+    const Work *movable; // null: only the thread that waits can do it
+    Granted granted {0, false};
+    State state = State::waits;
+    std::exception_ptr failed {};
+    std::condition_variable changed {};
+};
+
+// Where runs wait, they are done by threads of our own, one after the other: the processors never wait for a thread to wake
+// up, nor for one to get back to its caller, and the teams stay the same few.
+class Gate {
+public:
+    Gate() : total_(available_threads()), free_(total_) {}
+
+    int total() {
+        std::lock_guard<std::mutex> lock(mutex_);
+        return total_;
+    }
+
+    void resize(int total) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        free_ += total - total_;
+        total_ = total;
+        hand_out(0, 0);
+    }
+
+    void run(bool single, bool movable, const Work &work) {
+        Waiting own {single, movable ? &work : nullptr};
+        {
+            std::unique_lock<std::mutex> lock(mutex_);
+            int threads = queue_.empty() ? offer(single, active_ + 1) : 0;
+            if (threads) {
+                take(own, threads);
+            } else {
+                queue_.push_back(&own);
+                hand_out(0, 0);
+                own.changed.wait(lock, [&] { return own.state != Waiting::State::waits; });
+            }
+        }
+        if (own.state == Waiting::State::done) {
+            if (own.failed) std::rethrow_exception(own.failed);
+            return;
+        }
+        struct Release {
+            Gate &gate;
+            int threads;
+            ~Release() {
+                held = 0;
+                std::lock_guard<std::mutex> lock(gate.mutex_);
+                gate.give_back(threads, 0);
+            }
+        } release {*this, own.granted.threads};
+        held = own.granted.threads;
+        work(own.granted);
+    }
+
+private:
+    // The threads for a run where so many want to run; 0: none yet.
+    int offer(bool single, size_t runs) const {
+        int threads = single && runs > 1 && runs >= static_cast<size_t>(total_) ? 1 : total_;
+        return free_ >= threads ? threads : 0;
+    }
+
+    void take(Waiting &run, int threads) {
+        free_ -= threads;
+        ++active_;
+        run.granted = {threads, free_ <= 0};
+        run.state = Waiting::State::served;
+    }
+
+    void give_back(int threads, size_t workers) {
+        free_ += threads;
+        --active_;
+        hand_out(1, workers); // who leaves commonly comes back at once
+    }
+
+    // workers: how many of ours look for work right after this.
+    void hand_out(size_t leaving, size_t workers) {
+        while (!queue_.empty()) {
+            Waiting &next = *queue_.front();
+            int threads = offer(next.single, active_ + queue_.size() + leaving);
+            if (!threads) return;
+            queue_.pop_front();
+            take(next, threads);
+            if (next.movable && worker_for_one_more(workers)) {
+                next.state = Waiting::State::waits;
+                ready_.push_back(&next);
+            } else {
+                next.changed.notify_one(); // under the lock: afterwards the one waiting may be gone
+            }
+        }
+    }
+
+    bool worker_for_one_more(size_t looking) {
+        if (idle_ > ready_.size()) {
+            if (ready_.size() >= looking) wake_.notify_one();
+            return true;
+        }
+        if (workers_ >= static_cast<size_t>(total_)) return false;
+        try {
+            std::thread([this] { serve(); }).detach(); // for as long as the process lasts
+        } catch (const std::system_error &) {
+            return false;
+        }
+        ++workers_;
+        ++idle_;
+        return true;
+    }
+
+    void serve() {
+        std::unique_lock<std::mutex> lock(mutex_);
+        for (;;) {
+            wake_.wait(lock, [&] { return !ready_.empty(); });
+            Waiting &run = *ready_.front();
+            ready_.pop_front();
+            --idle_;
+            lock.unlock();
+            held = run.granted.threads;
+            try {
+                (*run.movable)(run.granted);
+            } catch (...) {
+                run.failed = std::current_exception();
+            }
+            held = 0;
+            lock.lock();
+            int threads = run.granted.threads;
+            run.state = Waiting::State::done;
+            run.changed.notify_one();
+            ++idle_;
+            give_back(threads, 1);
+        }
+    }
+
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    int total_;
+    int free_;
+    size_t active_ = 0;
+    size_t workers_ = 0;
+    size_t idle_ = 0; // workers that do nothing, or have yet to look at ready_
+    std::deque<Waiting *> queue_;
+    std::deque<Waiting *> ready_; // served, to be done by a worker
+};
+
+Gate &gate() {
+    static auto *made = new Gate(); // never destroyed: its threads outlive statics
+    return *made;
+}
+
+} // namespace
+
+int thread_count() { return gate().total(); }
+
+void set_thread_count(int count) { gate().resize(count < 1 ? 1 : count); }
+
+void with_share(bool single, bool movable, const std::function<void(Granted)> &work) {
+    if (held > 0)
+        work({held, false});
+    else
+        gate().run(single, movable, work);
+}
+
+void handle_forks() {
+    pthread_atfork(nullptr, nullptr, [] {
+        new (&gate()) Gate(); // whoever held shares or the lock exists only in the parent
+        gate().resize(1);
+        held = 0;
+    });
+}
+
+} // namespace mgx

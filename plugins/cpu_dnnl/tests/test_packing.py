@@ -1,0 +1,88 @@
+"""Constants that lie in a file: once they are packed, their pages are let go."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mgx_cpu_dnnl.packing import contiguous, forget_pages
+
+ROWS, COLUMNS = 512, 256  # 128 pages
+
+
+def resident(path: Path) -> int:
+    """Bytes of a file that the process has in memory."""
+    found, ours = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ", 1)[0]:
+            ours = line.endswith(str(path))
+        elif ours and line.startswith("Rss:"):
+            found += int(line.split()[1]) * 1024
+    return found
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> tuple[Path, Any]:
+    """A file and an array on it, read once."""
+    path = tmp_path / "table.bin"
+    np.arange(ROWS * COLUMNS, dtype=np.float32).tofile(path)
+    with path.open("rb") as file:
+        window = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    array = np.frombuffer(window, np.float32).reshape(ROWS, COLUMNS)
+    assert array.sum() > 0
+    return path, array
+
+
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "plain": lambda a: a,
+    "a memory view": lambda a: np.frombuffer(memoryview(a).cast("B"), np.float32),
+    "transposed": lambda a: a.T,
+    "strided by hand": lambda a: np.lib.stride_tricks.as_strided(a, a.shape, a.strides, writeable=False),
+    "of higher rank": lambda a: a.reshape(ROWS, 4, -1)[:, :, None],
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_pages_behind_a_view_are_let_go(table: tuple[Path, Any], view: str) -> None:
+    path, array = table
+    assert resident(path) == array.nbytes
+    seen = VIEWS[view](array)
+    forget_pages(seen)
+    assert resident(path) == 0
+    np.testing.assert_array_equal(np.sort(seen.ravel()), np.arange(ROWS * COLUMNS))  # read again
+
+
+def test_only_the_pages_of_a_part(table: tuple[Path, Any]) -> None:
+    path, array = table
+    forget_pages(array[100:200])
+    assert resident(path) == array.nbytes - 100 * COLUMNS * 4 // mmap.PAGESIZE * mmap.PAGESIZE
+
+
+def test_what_lies_in_no_file_stays() -> None:
+    array = np.ones((ROWS, COLUMNS), np.float32)
+    forget_pages(array.T)
+    assert array.all()
+
+
+def test_pages_that_could_be_written_to_stay(tmp_path: Path) -> None:
+    path = tmp_path / "table.bin"
+    path.write_bytes(bytes(1 << 16))
+    with path.open("r+b") as file:
+        window = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    array = np.frombuffer(window, np.float32)
+    array[:] = 1
+    forget_pages(array)
+    assert array.all()
+
+
+def test_a_copy_lets_the_original_go(table: tuple[Path, Any]) -> None:
+    path, array = table
+    copy = contiguous(array.T)
+    assert resident(path) == 0
+    np.testing.assert_array_equal(copy.array, array.T)
+    assert contiguous(array.T) is copy
