@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import NormalDist
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
@@ -45,6 +44,8 @@ def logistic(scores: Array) -> Array:
 
 
 def _probit(p: float) -> float:
+    from statistics import NormalDist  # it brings decimal, random and more, which nobody else needs
+
     if 0 < p < 1:
         return NormalDist().inv_cdf(p)
     return {0.0: -np.inf, 1.0: np.inf}.get(p, np.nan)
