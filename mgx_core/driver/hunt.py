@@ -30,7 +30,7 @@ class Hunt:
         tolerance: Tolerance,
         compile: Callable[[Program], Executable],
     ) -> None:
-        from ..executable import as_parameter
+        from ..binding import as_parameter
 
         self.program = program
         self.values = dict(values)
