@@ -11,7 +11,6 @@ from mgx_core.passes.constants import scalar_of
 
 from .codegen.attention_pattern import Pattern, from_group
 from .codegen.bodies import Access, flat
-from .codegen.table import generate
 from .emitter import Declined, Emitter
 from .library.attention import AttentionProblem
 from .values import Value
@@ -25,7 +24,7 @@ def emit_attention(e: Emitter, op: Any, modules: Sequence[Module], args: Sequenc
     out = e.allocate(shape.dtype, shape.lens())
     if _by_library(e, modules[0], args, out):
         return out
-    source = generate(op, [a.tensor for a in args], [out.tensor], e.context.traits, modules)
+    source = e.generated(op, args, [out], modules)
     if isinstance(source, No):
         raise Declined(source.why)
     e.kernel(op, modules, list(args), [out])
@@ -37,7 +36,8 @@ def _by_library(e: Emitter, body: Module, args: Sequence[Value], out: Value) -> 
     tuner = e.context.tuner
     if tuner is None or any(a.shape.dtype not in (dt.float16, dt.bfloat16) for a in args):
         return False
-    pattern = from_group(body, [a.tensor for a in args], out.tensor)
+    xs = [a.tensor for a in args]
+    pattern: Pattern | No = e.once(("attention", body, tuple(xs), out.tensor), lambda: from_group(body, xs, out.tensor))
     if isinstance(pattern, No) or len(pattern.batch) not in (1, 2):
         return False
     found = _problem(pattern, body, args, out)

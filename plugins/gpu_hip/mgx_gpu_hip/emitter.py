@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -112,6 +112,7 @@ class Emitter:
     sources: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
     _literals: dict[Any, Value] = field(default_factory=dict)
+    _made: dict[Any, Any] = field(default_factory=dict)
 
     # buffers and values
 
@@ -227,19 +228,31 @@ class Emitter:
         """Keep a refusal for the report."""
         self.notes.append(f"{', '.join(self.sources)}: {text}" if self.sources else text)
 
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` gives, made once for a key: layers of a model ask for the same many times."""
+        try:
+            found = self._made.get(key)
+        except TypeError:  # an attribute of an op that has no hash
+            return make()
+        if found is None:
+            found = self._made[key] = make()
+        return found
+
     # steps
+
+    def generated(
+        self, op: Operation, inputs: Sequence[Value | None], outputs: Sequence[Value], modules: Sequence[Module]
+    ) -> KernelSource | No:
+        """The kernel of an op on these operands, or why there is none."""
+        xs, ys = [None if v is None else v.tensor for v in inputs], [v.tensor for v in outputs]
+        key = (op, tuple(xs), tuple(ys), tuple(modules))
+        return cast("KernelSource | No", self.once(key, lambda: generate(op, xs, ys, self.context.traits, modules)))
 
     def kernel(
         self, op: Operation, modules: Sequence[Module], inputs: Sequence[Value | None], outputs: Sequence[Value]
     ) -> None:
         """A generated kernel.  Errors: Declined with the generator's reason."""
-        source = generate(
-            op,
-            [None if v is None else v.tensor for v in inputs],
-            [v.tensor for v in outputs],
-            self.context.traits,
-            modules,
-        )
+        source = self.generated(op, inputs, outputs, modules)
         if isinstance(source, No):
             raise Declined(source.why)
         if source.extents:
@@ -259,13 +272,7 @@ class Emitter:
         rows = self.allocate(ins.shape.dtype, lens, packed_strides(lens, order))
         count = self.allocate(dt.int64, [1])
         marks = len(self.steps), len(self.buffers) - 2
-        source = generate(
-            op,
-            [None if v is None else v.tensor for v in args],
-            [rows.tensor, count.tensor],
-            self.context.traits,
-            ins.modules,
-        )
+        source = self.generated(op, args, [rows, count], ins.modules)
         if isinstance(source, No):
             self.withdraw(*marks)
             raise Declined(source.why)

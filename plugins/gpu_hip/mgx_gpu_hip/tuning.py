@@ -28,7 +28,7 @@ __all__ = ["Timed", "Tuner"]
 
 FORMAT = 1
 LAUNCHES = 5
-KNOWN = 2048  # problems whose plans are kept at hand
+KNOWN = 512  # problems whose plans are kept at hand
 GUESS = 2e8  # operations in a microsecond, where nothing was measured
 
 

@@ -64,12 +64,16 @@ class Tensor(NamedTuple):
     @property
     def space(self) -> int:
         """Elements from the first to the last."""
-        return 0 if 0 in self.lens else 1 + sum((n - 1) * s for n, s in zip(self.lens, self.strides, strict=True))
+        return (
+            0
+            if 0 in self.lens
+            else 1 + sum((int(n) - 1) * int(s) for n, s in zip(self.lens, self.strides, strict=True))
+        )
 
     @property
     def nbytes(self) -> int:
         """Bytes that are read or written if each element of memory is touched once."""
-        return self.dtype.size * math.prod(n for n, s in zip(self.lens, self.strides, strict=True) if s)
+        return self.dtype.size * math.prod(int(n) for n, s in zip(self.lens, self.strides, strict=True) if s)
 
     @property
     def shape(self) -> Shape:
