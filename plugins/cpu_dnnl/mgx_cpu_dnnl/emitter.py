@@ -17,7 +17,7 @@ from mgx_core.dtype import DType
 from .alike import alike
 from .chains import Chain
 from .kernel import CpuKernel, Declined, Results
-from .packing import contiguous, pack, pack_as_bfloat16
+from .packing import contiguous, is_multiplied, pack, pack_as_bfloat16
 from .values import Buffer, Value
 
 if TYPE_CHECKING:
@@ -129,6 +129,15 @@ class Emitter:
             self._arrays[id(array)] = found  # the buffer keeps the array, so that its id stays its own
         return found
 
+    def literal_as_it_lies(self, array: Array) -> Value:
+        """A constant whose axes lie in another order, not copied."""
+        outermost_first = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
+        rows = array.transpose(outermost_first)
+        if not rows.flags.c_contiguous:
+            return self.literal(array)
+        steps = [s // array.itemsize for s in array.strides]
+        return self.literal(rows).seen_as(0, Shape(array.dtype, array.shape, steps))
+
     @staticmethod
     def is_constant(value: Value) -> bool:
         """Whether it is a literal, or a view of one."""
@@ -192,7 +201,10 @@ class Emitter:
             return found
         if ins.is_absent:
             return None
-        return self.literal(ins.get_literal().to_numpy())
+        array = ins.get_literal().to_numpy()
+        if not array.flags.c_contiguous and is_multiplied(ins):
+            return self.literal_as_it_lies(array)
+        return self.literal(array)
 
     def run_kernel(self, kernel: CpuKernel, modules: Sequence[Module], args: Sequence[Any]) -> Results:
         """A kernel's steps, or those of the next plan that does not decline; else the op runs on the host, with every reason."""

@@ -8,11 +8,24 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from mgx_core import Instruction, Launch
 from mgx_core.argument import Array
+from mgx_core.ops.control import Group
+from mgx_core.ops.linear import Dot
 
 from .native_library import native
 
-__all__ = ["Contiguous", "Packed", "aligned", "contiguous", "forget_pages", "is_bfloat16", "pack", "pack_as_bfloat16"]
+__all__ = [
+    "Contiguous",
+    "Packed",
+    "aligned",
+    "contiguous",
+    "forget_pages",
+    "is_bfloat16",
+    "is_multiplied",
+    "pack",
+    "pack_as_bfloat16",
+]
 
 
 class Packed:
@@ -116,3 +129,16 @@ def contiguous(array: Array) -> Contiguous:
     if found is None:
         found = _copies[key] = Contiguous(array)
     return found
+
+
+def is_multiplied(ins: Instruction) -> bool:
+    """Whether nothing reads a constant but products as their right operand, which is packed however it lies."""
+    for user in ins.users:
+        op = user.op.of if isinstance(user.op, Launch) else user.op
+        (at, *more) = (n for n, i in enumerate(user.inputs) if i is ins)
+        if isinstance(op, Group) and op.tag == "dot" and not more:
+            if not is_multiplied(list(user.modules[0].parameters.values())[at]):
+                return False
+        elif not isinstance(op, Dot) or at != 1 or more:
+            return False
+    return True

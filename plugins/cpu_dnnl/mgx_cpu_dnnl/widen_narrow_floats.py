@@ -35,6 +35,8 @@ EXACT: Final = frozenset(
     | {"reverse", "reverse_sequence", "scan_slice", "scatter_none", "scatternd_none", "slice", "split", "squeeze"}
     | {"tensor_scatter", "tile", "topk", "transpose", "trilu", "unique", "unsqueeze", "where"}
 )
+# ops whose kernels read narrow operands, caches of keys and values above all, and compute in float32
+WIDE_INSIDE: Final = frozenset({"attention", "rotary_embedding"})
 VIEWS: Final = frozenset({"broadcast", "multibroadcast", "reshape", "squeeze", "transpose", "unsqueeze"})
 
 
@@ -88,6 +90,8 @@ class Widening:
         own = STANDARD.get(ins.op.name) is type(ins.op)
         if not narrow or not own or ins.modules or ins.op.random or ins.op.effect or isinstance(ins.op, BitCast):
             return False
+        if ins.op.name in WIDE_INSIDE:
+            return all(map(self.was_wide, narrow))
         if any(map(self.was_wide, narrow)):
             return not (isinstance(ins.op, Convert) and ins.op.target_type is dt.string)  # text of the rounded number
         if ins.op.name in VIEWS:

@@ -181,3 +181,26 @@ def test_weights_in_which_numbers_repeat(kind: Any, rows: int, lens: list[int]) 
     exact = np.maximum(x.astype(np.float64) @ np.broadcast_to(w.astype(np.float64), (40, 33)), 0)
     slack = 1e-5 if kind is np.float32 else 2.0**-8 * np.abs(exact) + 1e-4
     assert (np.abs(np.asarray(got).astype(np.float64) - exact) <= slack).all()
+
+
+@pytest.mark.parametrize("rows", [1, 9])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_weights_that_lie_transposed_are_packed_from_where_they_are(rows: int, grouped: bool) -> None:
+    a, weights, bias = numbers(1, rows, 40), numbers(2, 50, 40), numbers(3, 50)
+
+    def build(module: mgx.Module) -> mgx.Instruction:
+        turned = module.add(mgx.op("transpose", permutation=(1, 0)), module.add_literal(weights))
+        y = module.add(mgx.op("dot"), module.add_parameter("x", mgx.shape(type="float32", lens=[rows, 40])), turned)
+        if not grouped:
+            return y
+        wide = module.add(mgx.op("multibroadcast", out_lens=[rows, 50]), module.add_literal(bias))
+        return module.add(mgx.op("relu"), module.add(mgx.op("add"), y, wide))
+
+    program, _ = compiled(build)
+    exact = a.astype(np.float64) @ weights.T.astype(np.float64)
+    wanted = np.maximum(exact + bias, 0) if grouped else exact
+    np.testing.assert_allclose(program.run({"x": a})[0].to_numpy(), wanted, rtol=1e-5, atol=1e-5)
+    emitter = program.executable.instances()[0].runner.emitter
+    held = [b.array for b in emitter.buffers if b.kind == "literal" and b.array is not None]
+    assert any(np.shares_memory(array, weights) for array in held)
+    assert not any(array.shape == (40, 50) for array in held)

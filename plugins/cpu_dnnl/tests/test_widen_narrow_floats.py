@@ -124,6 +124,15 @@ def test_constants_keep_their_rounding_and_are_converted_before_they_are_repeate
         %2 = transpose[permutation=[1, 0]](%1) -> bfloat16[3, 2]
         @return(%2)
         """,
+        # read as it is by a kernel that computes in float32
+        """
+        %x = @param["x"] -> float32[1, 2, 1, 8]
+        %k = @param["k"] -> float16[1, 2, 30, 8]
+        %v = @param["v"] -> float16[1, 2, 30, 8]
+        %1 = convert[target_type=float16](%x) -> float16[1, 2, 1, 8]
+        %2 = attention(%1, %k, %v) -> float16[1, 2, 1, 8]
+        @return(%2)
+        """,
         # bits
         """
         %x = @param["x"] -> float32[4]
