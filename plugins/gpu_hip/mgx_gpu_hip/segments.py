@@ -244,10 +244,15 @@ class Following:
         return found
 
     def unsettled(self) -> list[Instruction]:
-        """What no rule turns into an op of known extents when its operands have been read back."""
+        """What no rule turns into an op of known extents when its operands have been read back: there is none for the op, or
+        another of its operands is not known then either."""
         roots = tuple(root for rule in SHAPES.rules for root in rule.roots)
         asked = {self.module.parameters[name] for name in self.asked}
-        return [i for i in self.module if asked & set(i.inputs) and i.result.dynamic() and not isinstance(i.op, roots)]
+
+        def settles(ins: Instruction) -> bool:
+            return isinstance(ins.op, roots) and all(i.is_literal or i.is_absent or i in asked for i in ins.inputs[1:])
+
+        return [i for i in self.module if asked & set(i.inputs) and i.result.dynamic() and not settles(i)]
 
     def whole(self) -> Any:
         """One runner for all numbers of rows: it computes as many as there is memory for.  None if rows look at each other."""

@@ -64,7 +64,7 @@ def test_one_text_for_many_extents(name: str, wave: int) -> None:
     op, lens, names, out_names = CASES[name]
     rng = np.random.default_rng(11)
     texts: set[str] = set()
-    sizes = [(3, 5), (7, 11), (9, 13), (21, 5)]
+    sizes = [(3, 5), (7, 11), (9, 13), (21, 5), (16, 9), (8, 7), (5, 3), (11, 17)]
     for n, m in sizes:
         arrays: list[Any] = [
             rng.integers(-7, 7, f(n, m))
@@ -84,4 +84,4 @@ def test_one_text_for_many_extents(name: str, wave: int) -> None:
         assert isinstance(plainly, KernelSource)
         more, fewer = (sum(len(la.args) for la in s.launches) for s in (source, plainly))
         assert fewer < more or plainly.text == source.text  # where rows are merged, their number is an argument anyway
-    assert len(texts) <= 2, "\n".join(texts)
+    assert len(texts) <= 3, "\n".join(texts)
