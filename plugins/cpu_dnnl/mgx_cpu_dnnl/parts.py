@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from mgx_core import Instruction, Module, Shape, TupleShape
-from mgx_core.dim import symbols_of
-from mgx_core.interpret import Interpreter, Observer, bind_symbols, reads
+from mgx_core.dim import Sym, symbols_of
+from mgx_core.interpret import Interpreter, bind_symbols, reads
 from mgx_core.ir.alike import alike_bodies
 from mgx_core.ir.extract import extract
+from mgx_core.ir.module import nested
 from mgx_core.ops.control import GetTupleElem
 
 if TYPE_CHECKING:
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
     from .runner import CpuRunner
 
-__all__ = ["Part", "Parts", "fixed", "schedule"]
+__all__ = ["Item", "Part", "Parts", "fixed", "schedule"]
 
 KEPT: Final = 32  # native programs of a part, one for each set of shapes
 
@@ -57,6 +60,7 @@ class Part:
         self.results = list(results)
         self.module, self.needs = extract(members, results, name)
         self._labels = list(self.module.parameters)
+        self._open = sorted(_mentioned(self.module))
         self._made: OrderedDict[Any, CpuRunner] = OrderedDict()
         self._last: tuple[Any, CpuRunner] | None = None
         self._lock = Lock()
@@ -65,30 +69,34 @@ class Part:
         """The program, made ahead, if the shapes are known."""
         if not all(isinstance(n.result, Shape) and fixed(n) for n in self.needs):
             return None
-        key = tuple([(n.shape.dtype.numpy, tuple(n.shape.lens())) for n in self.needs])
-        return self._runner(key, {}, make)
+        if self._open:
+            return None
+        return self._made_for([(n.shape.dtype.numpy, tuple(n.shape.lens())) for n in self.needs], {}, make)
 
-    def run(
+    def runner(
         self, args: Sequence[Any], known: Mapping[str, int], make: Callable[[Module], CpuRunner]
-    ) -> list[Any] | None:
-        """Results for the values of `needs`; None if one of them is no array of numbers."""
-        key = []
+    ) -> CpuRunner | None:
+        """The program for the values of `needs`, and of symbols; None if a value is no array of numbers."""
+        key: list[Any] = []
         for a in args:
             if not isinstance(a, np.ndarray) or (a.dtype.kind not in "biuf" and a.dtype.kind != "V"):
                 return None
             key.append((a.dtype, a.shape))
+        if self._open:
+            key += [known.get(name) for name in self._open]
         last = self._last
         if last is not None and last[0] == key:
-            return last[1].run(args)
-        runner = self._runner(tuple(key), known, make)
-        self._last = key, runner
-        return runner.run(args)
+            return last[1]
+        found = self._made_for(key, known, make)
+        self._last = key, found
+        return found
 
-    def _runner(self, key: Any, known: Mapping[str, int], make: Callable[[Module], CpuRunner]) -> CpuRunner:
+    def _made_for(self, wanted: list[Any], known: Mapping[str, int], make: Callable[[Module], CpuRunner]) -> CpuRunner:
+        key = tuple(wanted)
         with self._lock:
             found = self._made.get(key)
             if found is None:
-                shapes = {label: Shape(dtype, lens) for label, (dtype, lens) in zip(self._labels, key, strict=True)}
+                shapes = {label: Shape(dtype, lens) for label, (dtype, lens) in zip(self._labels, key, strict=False)}
                 alike = self.module.derive("alike bodies", alike_bodies)
                 found = self._made[key] = make(self.module.clone(dict(known), None, None, shapes, alike))
                 while len(self._made) > KEPT:
@@ -98,7 +106,45 @@ class Part:
         return found
 
 
-def schedule(module: Module, static: Mapping[Instruction, Any]) -> list[Part | Instruction]:
+def _mentioned(instructions: Iterable[Instruction]) -> set[str]:
+    """The symbols whose values instructions, and the modules that they run, depend on."""
+    found: set[str] = set()
+
+    def look(value: Any) -> None:
+        if isinstance(value, Sym):
+            found.update(s.name for s in symbols_of(value))
+        elif isinstance(value, (tuple, list)):
+            for v in value:
+                look(v)
+        elif isinstance(value, Shape) and value.ranked:
+            look(value.dims)
+        elif isinstance(value, TupleShape):
+            look(value.items)
+
+    for ins in instructions:
+        look(ins.result)
+        look(tuple(getattr(ins.op, "of", ins.op).attributes().values()))
+        for inner in (n for m in ins.modules for n in nested(m)):
+            found |= _mentioned(i for i in inner if not i.modules)
+    return found
+
+
+@dataclass
+class Item:
+    """One step of a schedule.
+
+    what: a part, or an op that is decided while running; done: values that nobody needs after it.
+    """
+
+    what: Part | Instruction
+    done: list[Instruction] = field(default_factory=list)
+
+    @property
+    def needs(self) -> list[Instruction]:
+        return self.what.needs if isinstance(self.what, Part) else reads(self.what)
+
+
+def schedule(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
     """What follows the static part of a module: parts, and between them the ops that are decided while running.
 
     Such ops are control flow, those whose extents depend on data, and those on anything but tensors of numbers.
@@ -109,34 +155,42 @@ def schedule(module: Module, static: Mapping[Instruction, Any]) -> list[Part | I
     members: dict[int, list[Instruction]] = {}
     between: dict[int, list[Instruction]] = {}
     alone: set[Instruction] = set()  # what is decided while running
+    born: dict[str, int] = {}  # when a symbol's value is known
     for ins in module:
         if ins in static or ins.is_param or ins.literal is not None or ins.is_return or ins.is_absent:
             continue
         needs = reads(ins)
-        at = max((stage.get(n, 0) for n in needs), default=0)
+        at = max([*(stage.get(n, 0) for n in needs), *(born.get(s, 0) for s in _mentioned([ins]))], default=0)
         op = getattr(ins.op, "of", ins.op)
         item = isinstance(op, GetTupleElem)
         tensors = item or all(n.is_absent or isinstance(n.result, Shape) for n in needs)
         if item and needs[0] in alone:
-            stage[ins] = at  # at once after the op that it takes an item of
+            at = stage[ins] = stage[needs[0]]  # at once after the op that it takes an item of
             between[at - 1].append(ins)
-            known |= _symbols(ins)
+            fresh = _symbols(ins) - known
         elif tensors and not getattr(op, "control", False) and not op.effect and _settled(ins, known):
             stage[ins] = at
             members.setdefault(at, []).append(ins)
+            continue
         else:
             stage[ins] = at + 1
             alone.add(ins)
             between.setdefault(at, []).append(ins)
-            known |= _symbols(ins)
-    found: list[Part | Instruction] = []
+            fresh = _symbols(ins) - known
+        known |= fresh
+        born |= dict.fromkeys((s.name for s in fresh), stage[ins])
+    found: list[Item] = []
     for at in range(max([*members, *between], default=-1) + 1):
         group = members.get(at, [])
         if group:
             inside = set(group)
             results = [i for i in group if i in module.outputs or any(_outside(u, inside, module) for u in i.users)]
-            found.append(Part(group, results, f"{module.name}:{at}"))
-        found += between.get(at, [])
+            found.append(Item(Part(group, results, f"{module.name}:{at}")))
+        found += [Item(ins) for ins in between.get(at, [])]
+    last = {need: item for item in found for need in item.needs}
+    for need, reader in last.items():
+        if need not in module.outputs:
+            reader.done.append(need)
     return found
 
 
@@ -153,38 +207,61 @@ def _symbols(ins: Instruction) -> set[Any]:
 class Parts(Interpreter):
     """Runs a schedule, and the bodies of control flow as native programs."""
 
-    def __init__(self, make: Callable[[Module], CpuRunner], observe: Observer | None = None) -> None:
-        super().__init__(observe)
+    def __init__(self, make: Callable[[Module], CpuRunner]) -> None:
+        super().__init__()
         self._make = make
         self._bodies: dict[Module, tuple[Part, list[tuple[int | None, Instruction]]] | None] = {}
 
-    def prepare(self, items: Sequence[Part | Instruction]) -> list[CpuRunner]:
+    def prepare(self, items: Sequence[Item]) -> list[CpuRunner]:
         """Programs that can be made before anything runs."""
         found = []
         for item in items:
-            if isinstance(item, Part):
-                found.append(item.prepare(self._make))
-            elif getattr(item.op, "control", False):
-                bodies = [self._body(m) for m in item.modules]
+            if isinstance(item.what, Part):
+                found.append(item.what.prepare(self._make))
+            elif getattr(item.what.op, "control", False):
+                bodies = [self._body(m) for m in item.what.modules]
                 found += [body[0].prepare(self._make) for body in bodies if body is not None]
         return [runner for runner in found if runner is not None]
 
     def follow(
-        self, items: Sequence[Part | Instruction], values: dict[Instruction, Any], known: dict[str, int]
+        self,
+        items: Sequence[Item],
+        values: dict[Instruction, Any],
+        known: dict[str, int],
+        watch: Callable[[Instruction | CpuRunner, Part | None, Sequence[Any], float], None] | None = None,
     ) -> None:
-        """Run a schedule; `values` and `known` learn what it gives."""
+        """Run a schedule; `values` and `known` learn what it gives.
+
+        watch: told of each op, or each program with its part and arguments, and how many seconds it took.
+        """
         for item in items:
-            if isinstance(item, Part):
-                results = item.run([values[n] for n in item.needs], known, self._make)
-                if results is None:
-                    for ins in item.members:
-                        values[ins] = self.step(ins, values, known)
+            start = time.perf_counter()
+            if isinstance(item.what, Part):
+                part = item.what
+                args = [values[n] for n in part.needs]
+                runner = part.runner(args, known, self._make)
+                if runner is not None:
+                    values.update(zip(part.results, runner.run(args), strict=True))
+                    if watch is not None:
+                        watch(runner, part, args, time.perf_counter() - start)
                 else:
-                    values.update(zip(item.results, results, strict=True))
-                continue
-            values[item] = value = self.step(item, values, known)
-            if item.result.dynamic():
-                bind_symbols(item.result, value, known)
+                    for ins in part.members:
+                        self._alone(ins, values, known)
+                        if watch is not None:
+                            now = time.perf_counter()
+                            watch(ins, None, (), now - start)
+                            start = now
+            else:
+                self._alone(item.what, values, known)
+                if watch is not None:
+                    watch(item.what, None, (), time.perf_counter() - start)
+            for ins in item.done:
+                values.pop(ins, None)
+
+    def _alone(self, ins: Instruction, values: dict[Instruction, Any], known: dict[str, int]) -> None:
+        values[ins] = value = self.step(ins, values, known)
+        if ins.result.dynamic():
+            bind_symbols(ins.result, value, known)
 
     def run(
         self,
@@ -193,13 +270,13 @@ class Parts(Interpreter):
         outer: Mapping[Instruction, Any] | None = None,
         symbols: Mapping[str, int] | None = None,
     ) -> list[Any]:
-        body = None if self.observe is not None or outer is None else self._body(module)
+        body = None if outer is None else self._body(module)
         if body is not None and outer is not None:
             part, places = body
             given = [outer[at] if n is None else args[n] for n, at in places]
-            results = part.run(given, symbols or {}, self._make)
-            if results is not None:
-                return results
+            runner = part.runner(given, symbols or {}, self._make)
+            if runner is not None:
+                return runner.run(given)
         return super().run(module, args, outer, symbols)
 
     def _body(self, module: Module) -> tuple[Part, list[tuple[int | None, Instruction]]] | None:

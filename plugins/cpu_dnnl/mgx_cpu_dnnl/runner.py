@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mgx_core import Instruction, Module, Shape, StoreError
-from mgx_core.interpret import Interpreter, Observer, bind_symbols, reads
+from mgx_core.interpret import bind_symbols, reads
 from mgx_core.placement import Placement
 
 from .chains import chains_of
@@ -117,7 +117,8 @@ class CpuRunner:
             return [(s.flops, s.bytes) for s in self.emitter.steps]
         return figures_of(self._saved)
 
-    def run(self, args: Sequence[Any], observe: Observer | None = None) -> list[Any]:
+    def run(self, args: Sequence[Any], watch: Any = None) -> list[Any]:
+        """Results for the values of the parameters; watch: see `Parts.follow`."""
         results = [] if self.program is None else self.program.run(args)
         if self.whole:
             return list(results)
@@ -125,26 +126,14 @@ class CpuRunner:
             return [results[n] if kind == "result" else args[n] if kind == "given" else n for kind, n in self._places]
         values: dict[Instruction, Any] = dict(zip(self.parameters, args, strict=True))
         values |= dict(zip(self.wanted, results, strict=True))
-        if self.rest:
-            self._run_rest(values, observe)
-        return [self._value(o, values) for o in self.module.outputs]
-
-    def _run_rest(self, values: dict[Instruction, Any], observe: Observer | None) -> None:
         known: dict[str, int] = {}
         for p in self.parameters:
             bind_symbols(p.result, values[p], known)
         for ins in self.module:
             if ins.literal is not None:
                 values[ins] = ins.literal.value
-        if observe is None:
-            self._parts.follow(self._schedule, values, known)
-            return
-        interpreter = Interpreter()
-        for ins in self.rest:
-            values[ins] = value = interpreter.step(ins, values, known)
-            if ins.result.dynamic():
-                bind_symbols(ins.result, value, known)
-            observe(ins, value)
+        self._parts.follow(self._schedule, values, known, watch)
+        return [self._value(o, values) for o in self.module.outputs]
 
     @staticmethod
     def _value(ins: Instruction, values: dict[Instruction, Any]) -> Any:

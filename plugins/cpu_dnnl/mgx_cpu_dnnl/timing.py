@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mgx_core import Instruction, Module
+from mgx_core import Instruction, Launch
 from mgx_core.executable import Timing
 
 if TYPE_CHECKING:
+    from .parts import Part
     from .restored import RestoredRunner
     from .runner import CpuRunner
 
@@ -18,8 +19,8 @@ __all__ = ["timings"]
 def timings(runner: CpuRunner | RestoredRunner, args: Sequence[Any], runs: int, warmup: int) -> list[Timing]:
     """Each instruction of the lowered module with the time of its native steps.
 
-    A step counts for the instruction that it was made for; what an executor does between steps is not in it.  The
-    instructions that run one by one after the program are timed as they run.
+    A step counts for the instruction that it was made for; what an executor does between steps is not in it.
+    Ops that are decided while running count as a whole, with their bodies.
     """
     found: dict[Instruction, Timing] = {}
     if runner.program is not None:
@@ -32,25 +33,28 @@ def timings(runner: CpuRunner | RestoredRunner, args: Sequence[Any], runs: int, 
             timing.flops += flops
             timing.bytes += moved
     if runner.rest:
-        found |= _observed(runner, args, runs, warmup, runner.module)
+        found |= _following(runner, args, runs, warmup)
     return list(found.values())
 
 
-def _observed(
-    runner: CpuRunner | RestoredRunner, args: Sequence[Any], runs: int, warmup: int, module: Module
+def _following(
+    runner: CpuRunner | RestoredRunner, args: Sequence[Any], runs: int, warmup: int
 ) -> dict[Instruction, Timing]:
-    import time
-
+    """What runs after the program: ops as a whole, parts by the steps of their programs."""
     found: dict[Instruction, Timing] = {}
     for n in range(warmup + runs):
-        clock = time.perf_counter()
 
-        def observe(ins: Instruction, value: Any, measured: bool = n >= warmup) -> None:
-            nonlocal clock
-            now = time.perf_counter()
-            if measured and ins.parent is module:
-                found.setdefault(ins, Timing(ins, [])).seconds.append(now - clock)
-            clock = time.perf_counter()
+        def watch(
+            what: Instruction | CpuRunner, part: Part | None, given: Sequence[Any], seconds: float, run: int = n
+        ) -> None:
+            if isinstance(what, Instruction):
+                if run >= warmup:
+                    found.setdefault(what, Timing(what, [])).seconds.append(seconds)
+            elif part is not None and run == warmup + runs - 1:
+                members = dict(zip((i for i in what.module if isinstance(i.op, Launch)), part.members, strict=False))
+                for timing in timings(what, given, runs, warmup):
+                    timing.instruction = members.get(timing.instruction, timing.instruction)
+                    found[timing.instruction] = timing
 
-        runner.run(args, observe)
+        runner.run(args, watch)
     return found

@@ -65,10 +65,14 @@ def looping(trips: int = 7, width: int = 8) -> tuple[Program, dict[str, Any]]:
     return program, given
 
 
+def name_of(what: Part | Instruction) -> str:
+    return "part" if isinstance(what, Part) else str(getattr(what.op, "of", what.op).name)
+
+
 def test_a_body_runs_as_one_program_and_so_does_what_follows():
     program, given = looping()
     _, runner = both(program, given)
-    kinds = ["part" if isinstance(item, Part) else getattr(item.op, "of", item.op).name for item in runner._schedule]
+    kinds = [name_of(item.what) for item in runner._schedule]
     assert kinds == ["loop", "get_tuple_elem", "get_tuple_elem", "part"]
     assert len(runner.inner) == 2  # the body and what follows, made before anything ran
     assert not any(inner.rest for inner in runner.inner)
@@ -146,4 +150,33 @@ def test_extents_that_depend_on_data_then_a_part_for_each_count():
         values[:count] = 1
         found, runner = both(program, {"x": rng.permutation(values)})
         assert found[0].shape == (1, count)
-        assert any(isinstance(item, Part) for item in runner._schedule)
+        assert any(isinstance(item.what, Part) for item in runner._schedule)
+
+
+def test_a_symbol_that_no_operand_has():
+    """Rows of zeros as many as were found: the part's operands are the same for all counts."""
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [30]))
+    y = main.add_parameter("y", Shape("float32", [1]))
+    places = main.add(mgx.op("nonzero"), x)
+    count = places.shape.dims[1]
+    spread = main.add(mgx.op("multibroadcast", out_lens=[count]), y)
+    main.add_return([main.add(mgx.op("exp"), main.add(mgx.op("neg"), spread)), places])
+    program.compile(mgx.get_target("cpu"))
+    for many in (4, 9, 0, 4):
+        values = np.zeros(30, np.float32)
+        values[:many] = 1
+        one, found = program.run({"x": values, "y": np.ones(1, np.float32)})
+        assert np.asarray(found).shape == (1, many)
+        np.testing.assert_allclose(np.asarray(one), np.full(many, np.exp(-1), np.float32), rtol=1e-6)
+
+
+def test_times_of_what_follows():
+    program, given = looping(trips=3)
+    program.compile(mgx.get_target("cpu"))
+    timings = program.executable.time(given, 3, 1)
+    names = [name_of(t.instruction) for t in timings]
+    assert names.count("loop") == 1
+    assert names.count("dot") + names.count("group") >= 1  # of the part behind the loop
+    assert all(t.seconds and min(t.seconds) > 0 for t in timings)
