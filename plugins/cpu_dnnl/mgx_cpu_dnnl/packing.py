@@ -10,6 +10,7 @@ import numpy as np
 
 from mgx_core import Instruction, Launch
 from mgx_core.argument import Array
+from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
 
@@ -132,13 +133,16 @@ def contiguous(array: Array) -> Contiguous:
 
 
 def is_multiplied(ins: Instruction) -> bool:
-    """Whether nothing reads a constant but products as their right operand, which is packed however it lies."""
+    """Whether nothing reads a constant, repeated or not, but products as their right operand: they pack it however it lies."""
     for user in ins.users:
         op = user.op.of if isinstance(user.op, Launch) else user.op
         (at, *more) = (n for n, i in enumerate(user.inputs) if i is ins)
-        if isinstance(op, Group) and op.tag == "dot" and not more:
-            if not is_multiplied(list(user.modules[0].parameters.values())[at]):
-                return False
-        elif not isinstance(op, Dot) or at != 1 or more:
+        if isinstance(op, Multibroadcast):
+            good = is_multiplied(user)
+        elif isinstance(op, Group) and op.tag == "dot" and not more:
+            good = is_multiplied(list(user.modules[0].parameters.values())[at])
+        else:
+            good = isinstance(op, Dot) and at == 1 and not more
+        if not good:
             return False
     return True

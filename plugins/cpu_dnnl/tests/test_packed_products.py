@@ -184,16 +184,22 @@ def test_weights_in_which_numbers_repeat(kind: Any, rows: int, lens: list[int]) 
 
 
 @pytest.mark.parametrize("rows", [1, 9])
+@pytest.mark.parametrize("batch", [0, 2])
 @pytest.mark.parametrize("grouped", [False, True])
-def test_weights_that_lie_transposed_are_packed_from_where_they_are(rows: int, grouped: bool) -> None:
-    a, weights, bias = numbers(1, rows, 40), numbers(2, 50, 40), numbers(3, 50)
+def test_weights_that_lie_transposed_are_packed_from_where_they_are(rows: int, grouped: bool, batch: int) -> None:
+    lead = [batch] if batch else []
+    a, weights, bias = numbers(1, *lead, rows, 40), numbers(2, 50, 40), numbers(3, 50)
 
     def build(module: mgx.Module) -> mgx.Instruction:
         turned = module.add(mgx.op("transpose", permutation=(1, 0)), module.add_literal(weights))
-        y = module.add(mgx.op("dot"), module.add_parameter("x", mgx.shape(type="float32", lens=[rows, 40])), turned)
+        if batch:
+            turned = module.add(mgx.op("multibroadcast", out_lens=[batch, 40, 50]), turned)
+        y = module.add(
+            mgx.op("dot"), module.add_parameter("x", mgx.shape(type="float32", lens=[*lead, rows, 40])), turned
+        )
         if not grouped:
             return y
-        wide = module.add(mgx.op("multibroadcast", out_lens=[rows, 50]), module.add_literal(bias))
+        wide = module.add(mgx.op("multibroadcast", out_lens=[*lead, rows, 50]), module.add_literal(bias))
         return module.add(mgx.op("relu"), module.add(mgx.op("add"), y, wide))
 
     program, _ = compiled(build)
