@@ -13,6 +13,7 @@ from mgx_core import Instruction
 from .bodies import Access, Source
 from .evaluate import Evaluator
 from .expressions import Lines, Value, store_value
+from .extents import Open
 from .geometry import Reader, ceil_div, decompose, offset_code, power_of_two, preferred_width, store_code, vector_width
 from .pointwise import kernel, threads_of
 from .reductions import Plan, Reduction, element_value
@@ -78,7 +79,10 @@ def _shape(plan: Plan, traits: DeviceTraits) -> _Shape:
         threads = min(threads, traits.max_threads)
     if ceil_div(groups, threads) * width > MOST_KEPT:
         threads = min(traits.max_threads, 512)
-    turns = int(ceil_div(groups, threads))  # sizes of arrays: numbers, whatever they come from
+    if isinstance(plan.length, Open):  # few different texts for all lengths
+        threads = min(power_of_two(threads), traits.max_threads)
+        return _Shape(width, threads, power_of_two(ceil_div(groups, threads)), False)
+    turns = int(ceil_div(groups, threads))
     return _Shape(width, int(threads), turns, turns * threads * width == plan.length)
 
 
