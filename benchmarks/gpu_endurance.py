@@ -63,6 +63,7 @@ def program_of(models: Path, name: str, half: bool, **options: Any) -> mgx.Progr
 def witness(models: Path, name: str) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    options.enable_cpu_mem_arena = False  # it would grow with the shapes, and count as ours
     return onnxruntime.InferenceSession(str(models / f"{name}.onnx"), options, providers=["CPUExecutionProvider"])
 
 
