@@ -109,7 +109,6 @@ class Field:
             word = str(annotation).replace("typing.", "").replace("mgx_core.dtype.", "")
         self.name = name
         self.annotation: str = word
-        self.default = default
         self.choices: tuple[Any, ...] = ()
         if word.startswith("Literal["):
             self.choices = tuple(ast.literal_eval(f"[{word[8:-1]}]"))
@@ -120,6 +119,7 @@ class Field:
             raise TypeError(
                 f"op {owner}: attribute {name} has type {word}; known are {', '.join(_CHECKS)}, Literal[...]"
             )
+        self.default = default if default is MISSING else self.check(default)
 
     def _choose(self, value: Any) -> Any:
         if value not in self.choices:

@@ -57,21 +57,28 @@ class Operation:
 
     _hash: int  # once asked for
     _floats: ClassVar[tuple[str, ...]] = ()  # the attributes that hold floats
+    _arity: ClassVar[tuple[int, int | None]] = (0, 0)  # least and most inputs (None: any number)
 
     infer: Callable[..., AnyShape]
     compute: Callable[..., Value]
 
     def __init__(self, **attributes: Any) -> None:
+        put = object.__setattr__
         for field in self.fields:
-            value = attributes.pop(field.name, field.default)
+            value = attributes.pop(field.name, MISSING)
             if value is MISSING:
-                raise ParameterError(f"{self.name} needs attribute {field.name!r} ({field.annotation})")
-            try:
-                value = field.check(value)
-            except (TypeError, ValueError) as error:
-                wanted = error if field.choices else field.annotation
-                raise ParameterError(f"{self.name}: attribute {field.name!r} must be {wanted}, got {value!r}") from None
-            object.__setattr__(self, field.name, value)
+                value = field.default
+                if value is MISSING:
+                    raise ParameterError(f"{self.name} needs attribute {field.name!r} ({field.annotation})")
+            else:
+                try:
+                    value = field.check(value)
+                except (TypeError, ValueError) as error:
+                    wanted = error if field.choices else field.annotation
+                    raise ParameterError(
+                        f"{self.name}: attribute {field.name!r} must be {wanted}, got {value!r}"
+                    ) from None
+            put(self, field.name, value)
         if attributes:
             word = next(iter(attributes))
             import difflib
@@ -168,8 +175,7 @@ class Operation:
 
     def check_arity(self, count: int) -> None:
         """Errors: ShapeError if no call of the op has that many inputs."""
-        least = sum(1 for i in self.inputs if not i.optional and not i.variadic)
-        most = None if any(i.variadic for i in self.inputs) else len(self.inputs)
+        least, most = self._arity
         if count < least or (most is not None and count > most):
             span = f"{least}" if most == least else f"{least} or more" if most is None else f"{least} to {most}"
             names = ", ".join(("*" if i.variadic else "") + i.name + ("?" if i.optional else "") for i in self.inputs)
@@ -231,7 +237,12 @@ def op(name: str) -> Callable[[O], O]:
         namespace["_floats"] = tuple(f.name for f in namespace["fields"] if "float" in str(f.annotation))
         infer = namespace.get("infer", getattr(cls, "infer", None))
         if infer is not None:
-            namespace["inputs"], namespace["takes_modules"] = _schema(infer, namespace, cls)
+            found, namespace["takes_modules"] = _schema(infer, namespace, cls)
+            least = sum(1 for i in found if not i.optional and not i.variadic)
+            namespace["inputs"], namespace["_arity"] = (
+                found,
+                (least, None if any(i.variadic for i in found) else len(found)),
+            )
         made: Any = type(cls)(cls.__name__, cls.__bases__, namespace)
         made.__qualname__ = cls.__qualname__
         return made  # type: ignore[no-any-return]

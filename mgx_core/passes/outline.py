@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
-from ..ir.builtin import Return
+from ..ir.builtin import Param, Return
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..operation import Operation
-from ..shape import Shape, TupleShape
+from ..shape import AnyShape, Shape, TupleShape
 
 __all__ = ["Names", "outline", "through_views"]
 
@@ -77,7 +78,8 @@ def outline(
         elif ins.is_absent:
             made = body.add_absent()
         else:
-            made = body.add_parameter(f"x{len(args)}", ins.result)
+            made = Instruction(_param(f"x{len(args)}", ins.result), ins.result)
+            body._insert(made, body._first if not args else went[args[-1]]._next)
             args.append(ins)
         went[ins] = made
         return made
@@ -110,6 +112,12 @@ def outline(
             _drop_views(module, ins)
             module.remove(ins)
     return made
+
+
+@lru_cache(4096)
+def _param(label: str, shape: AnyShape) -> Param:
+    """Groups have the same few parameters over and over."""
+    return Param(label=label, shape=shape)
 
 
 def _only_inside(user: Instruction, inside: set[Instruction], module: Module) -> bool:
