@@ -181,20 +181,14 @@ void Program::run_steps(Frame &frame, Team team, std::vector<int64_t> *nanosecon
 
 void Program::execute(const std::vector<void *> &inputs, const std::vector<void *> &outputs, char *arena,
         std::vector<py::object> *objects, std::vector<int64_t> *nanoseconds) {
-    with_share(pace_.single(most_threads_), movable_, [&](Granted granted) {
-        auto before = std::chrono::steady_clock::now();
-        execute_with(granted, inputs, outputs, arena, objects, nanoseconds);
-        auto took = std::chrono::steady_clock::now() - before;
-        if (granted.crowded)
-            pace_.note(granted.threads < most_threads_, std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
-    });
+    with_share(movable_, [&](int share) { execute_with(share, inputs, outputs, arena, objects, nanoseconds); });
 }
 
-void Program::execute_with(Granted granted, const std::vector<void *> &inputs, const std::vector<void *> &outputs,
-        char *arena, std::vector<py::object> *objects, std::vector<int64_t> *nanoseconds) {
-    bool single = granted.threads < planned_threads_;
+void Program::execute_with(int share, const std::vector<void *> &inputs, const std::vector<void *> &outputs, char *arena,
+        std::vector<py::object> *objects, std::vector<int64_t> *nanoseconds) {
+    bool single = share < planned_threads_;
     if (single) prepare_single();
-    int threads = single ? 1 : std::min(std::max(granted.threads, planned_threads_), most_threads_);
+    int threads = single ? 1 : std::min(std::max(share, planned_threads_), most_threads_);
     TeamSize team_size(threads);
     Team team {threads, single};
     Lease lease(*this, arena);

@@ -9,9 +9,7 @@
 #include <pybind11/pybind11.h>
 
 #include "frame.h"
-#include "pace.h"
 #include "steps.h"
-#include "threads.h"
 
 namespace mgx {
 
@@ -63,7 +61,7 @@ private:
     pybind11::list with_arrays(const pybind11::list &inputs, std::vector<int64_t> *nanoseconds);
     void execute(const std::vector<void *> &inputs, const std::vector<void *> &outputs, char *arena,
             std::vector<pybind11::object> *objects, std::vector<int64_t> *nanoseconds);
-    void execute_with(Granted granted, const std::vector<void *> &inputs, const std::vector<void *> &outputs, char *arena,
+    void execute_with(int share, const std::vector<void *> &inputs, const std::vector<void *> &outputs, char *arena,
             std::vector<pybind11::object> *objects, std::vector<int64_t> *nanoseconds);
     void run_steps(Frame &frame, Team team, std::vector<int64_t> *nanoseconds) const;
     void ready() const;
@@ -77,7 +75,6 @@ private:
     int most_threads_ = 1; // that scratch memory is there for
     bool finished_ = false;
     bool movable_ = true; // any thread can do a run
-    Pace pace_;
     std::vector<Value> values_;
     std::vector<Input> inputs_;
     std::vector<ArraySpec> outputs_;

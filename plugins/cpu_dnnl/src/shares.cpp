@@ -15,16 +15,15 @@ namespace mgx {
 
 namespace {
 
-using Work = std::function<void(Granted)>;
+using Work = std::function<void(int)>;
 
 thread_local int held = 0; // the share of the run that this thread is in
 
 // A run that waits for its share.
 struct Waiting {
     enum class State { waits, served, done };
-    bool single;
     const Work *movable; // null: only the thread that waits can do it
-    Granted granted {0, false};
+    int threads = 0;
     State state = State::waits;
     std::exception_ptr failed {};
     std::condition_variable changed {};
@@ -48,11 +47,11 @@ public:
         hand_out(0, 0);
     }
 
-    void run(bool single, bool movable, const Work &work) {
-        Waiting own {single, movable ? &work : nullptr};
+    void run(bool movable, const Work &work) {
+        Waiting own {movable ? &work : nullptr};
         {
             std::unique_lock<std::mutex> lock(mutex_);
-            int threads = queue_.empty() ? offer(single, active_ + 1) : 0;
+            int threads = queue_.empty() ? offer(active_ + 1) : 0;
             if (threads) {
                 take(own, threads);
             } else {
@@ -73,22 +72,22 @@ public:
                 std::lock_guard<std::mutex> lock(gate.mutex_);
                 gate.give_back(threads, 0);
             }
-        } release {*this, own.granted.threads};
-        held = own.granted.threads;
-        work(own.granted);
+        } release {*this, own.threads};
+        held = own.threads;
+        work(own.threads);
     }
 
 private:
-    // The threads for a run where so many want to run; 0: none yet.
-    int offer(bool single, size_t runs) const {
-        int threads = single && runs > 1 && runs >= static_cast<size_t>(total_) ? 1 : total_;
+    // The threads for a run where so many want to run; 0: none yet.  One thread each never waits for another.
+    int offer(size_t runs) const {
+        int threads = runs > 1 && runs >= static_cast<size_t>(total_) ? 1 : total_;
         return free_ >= threads ? threads : 0;
     }
 
     void take(Waiting &run, int threads) {
         free_ -= threads;
         ++active_;
-        run.granted = {threads, free_ <= 0};
+        run.threads = threads;
         run.state = Waiting::State::served;
     }
 
@@ -102,7 +101,7 @@ private:
     void hand_out(size_t leaving, size_t workers) {
         while (!queue_.empty()) {
             Waiting &next = *queue_.front();
-            int threads = offer(next.single, active_ + queue_.size() + leaving);
+            int threads = offer(active_ + queue_.size() + leaving);
             if (!threads) return;
             queue_.pop_front();
             take(next, threads);
@@ -139,15 +138,15 @@ private:
             ready_.pop_front();
             --idle_;
             lock.unlock();
-            held = run.granted.threads;
+            held = run.threads;
             try {
-                (*run.movable)(run.granted);
+                (*run.movable)(run.threads);
             } catch (...) {
                 run.failed = std::current_exception();
             }
             held = 0;
             lock.lock();
-            int threads = run.granted.threads;
+            int threads = run.threads;
             run.state = Waiting::State::done;
             run.changed.notify_one();
             ++idle_;
@@ -177,11 +176,11 @@ int thread_count() { return gate().total(); }
 
 void set_thread_count(int count) { gate().resize(count < 1 ? 1 : count); }
 
-void with_share(bool single, bool movable, const std::function<void(Granted)> &work) {
+void with_share(bool movable, const std::function<void(int threads)> &work) {
     if (held > 0)
-        work({held, false});
+        work(held);
     else
-        gate().run(single, movable, work);
+        gate().run(movable, work);
 }
 
 void handle_forks() {

@@ -23,15 +23,10 @@ private:
     int before_;
 };
 
-struct Granted {
-    int threads;
-    bool crowded; // no thread was left for anybody else
-};
-
-// Calls `work` once it has a share of the threads, in order of arrival: all of them, or one if there are runs enough for all
-// and `single` says so.  A run that has to wait may be done by a thread kept for that (`movable`); what it throws is passed
-// on.  A run inside a run (from a host step) uses the share of the outer one.
-void with_share(bool single, bool movable, const std::function<void(Granted)> &work);
+// Calls `work` once it has a share of the threads, in order of arrival: one thread if there are runs enough for all of them,
+// else all.  A run that has to wait may be done by a thread kept for that (`movable`); what it throws is passed on.  A run
+// inside a run (from a host step) uses the share of the outer one.
+void with_share(bool movable, const std::function<void(int threads)> &work);
 
 // Calls work(0) to work(count - 1), several at a time on threads of their own (no team of OpenMP's); the first exception is
 // passed on once all are done.

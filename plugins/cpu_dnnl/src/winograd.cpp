@@ -44,8 +44,8 @@ void pack(const Tile &tile, size_t from, const std::array<int64_t, 4> &strides, 
     const auto *weights = reinterpret_cast<const float *>(from);
     auto *made = reinterpret_cast<float *>(to);
     py::gil_scoped_release released;
-    with_share(true, false, [&](Granted granted) {
-#pragma omp parallel num_threads(granted.threads)
+    with_share(false, [&](int threads) {
+#pragma omp parallel num_threads(threads)
         {
             const int64_t team = omp_get_num_threads(), me = omp_get_thread_num();
             found.pack(weights, strides.data(), made, outputs, channels, panels * me / team, panels * (me + 1) / team);
