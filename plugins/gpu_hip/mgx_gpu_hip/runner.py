@@ -20,9 +20,9 @@ from .codegen.source import Buffer as KernelBuffer
 from .compile.build import build
 from .context import GpuContext
 from .emitter import Emitter, HostStep, KernelStep, LibraryStep
+from .handover import Handover
 from .restoring import Kept, keep_code
 from .runtime import DeviceArray, DeviceBuffer, Stream
-from .segments import Following
 
 __all__ = ["GpuRunner"]
 
@@ -52,6 +52,7 @@ class GpuRunner:
         arranged = put_together(self.emitter, module, self._next)
         self.rest, self.wanted, self.outputs = arranged.rest, arranged.wanted, arranged.outputs
         self.opening, self.following = arranged.opening, arranged.following
+        self.handover = None if self.following is None else Handover(self, self.following)
         self.whole = arranged.whole and list(module.outputs) == self.wanted
         if context.tuner is not None:
             context.tuner.done()
@@ -166,21 +167,21 @@ class GpuRunner:
     # running
 
     def run(self, args: Sequence[Any]) -> list[Any]:
-        if self.following is not None:
-            return self._run_cut(args, self.following)
+        if self.handover is not None:
+            return self.handover.run(args)
         if not self.whole:
             return self._run_mixed(args)
         return self._run_device(args, self.offload_copy)
 
     def _run_device(self, args: Sequence[Any], offload_copy: bool) -> list[Any]:
         with self.lock:
-            kept = self._start(args)
-            results = [self._result(n, offload_copy) for n in range(len(self.outputs))]
+            kept = self.start(args)
+            results = [self.result(n, offload_copy) for n in range(len(self.outputs))]
             self.device.default_stream.wait()
             del kept
             return results
 
-    def _start(self, args: Sequence[Any]) -> list[Any]:
+    def start(self, args: Sequence[Any]) -> list[Any]:
         """Enqueue a run; returns what must live until it is done."""
         self.device.activate()
         stream = self.device.default_stream
@@ -188,7 +189,7 @@ class GpuRunner:
         self._execute(given, {}, stream)
         return kept
 
-    def _result(self, n: int, offload_copy: bool, axis: int | None = None, rows: int = 0) -> Any:
+    def result(self, n: int, offload_copy: bool, axis: int | None = None, rows: int = 0) -> Any:
         """An output's value, copied when the stream gets there; axis: the one along which only the first `rows` count."""
         out, held, stream = self.outputs[n], self.staging["output", n], self.device.default_stream
         lens = out.lens
@@ -210,91 +211,6 @@ class GpuRunner:
             cut = [rows if a == axis else d for a, d in enumerate(lens)]
             return DeviceArray(fresh, out.shape.dtype, cut, Shape(out.shape.dtype, lens).strides())
         return DeviceArray(fresh, out.shape.dtype, lens)
-
-    def _run_cut(self, args: Sequence[Any], following: Following) -> list[Any]:
-        """The part before extents that its values decide, then what follows for these extents."""
-        with self.lock:
-            kept = self._start(args)
-            whole = following.whole()
-            if whole is not None:
-                with whole.lock:
-                    kept += whole._start(self._handed(following, args, following.most))
-                    counts, _ = self._read_back(following, args)
-                    number = dict(zip(following.symbols, counts, strict=True))
-                    made = [
-                        whole._result(
-                            n, self.offload_copy, *((None, 0) if rows is None else (rows[0], number[rows[1]]))
-                        )
-                        for n, rows in enumerate(following.rows)
-                    ]
-                    self.device.default_stream.wait()
-            else:
-                counts, values = self._read_back(following, args)
-                runner = following.runner(counts, values)
-                made = runner.run(self._handed(following, args, counts))
-            later = dict(zip(following.outputs, made, strict=True))
-            given = dict(zip(self.parameters, args, strict=True))
-            results = []
-            for out in self.module.outputs:
-                if out in later:
-                    results.append(later[out])
-                elif out in self.opening:
-                    at = self.opening.index(out)
-                    results.append(self._counted(at, following.axes[at], counts[at]))
-                elif out in given:
-                    results.append(given[out])
-                elif out.literal is not None:
-                    results.append(out.literal.value)
-                else:
-                    results.append(None if out.is_absent else self._result(self.wanted.index(out), self.offload_copy))
-            self.device.default_stream.wait()
-            del kept
-            return results
-
-    def _counted(self, at: int, axis: int, count: int) -> Any:
-        """The result of an op that counted its rows, which lie outermost in memory."""
-        value = self._result(len(self.wanted) + 2 * at, self.offload_copy, 0, count)
-        if axis == 0:
-            return value
-        if isinstance(value, DeviceArray):
-            dims, strides = ([*d[1 : axis + 1], d[0], *d[axis + 1 :]] for d in (value.dims, value.strides))
-            return DeviceArray(value.buffer, value.dtype, dims, strides)
-        self.device.default_stream.wait()
-        return np.ascontiguousarray(np.moveaxis(value, 0, axis))
-
-    def _read_back(self, following: Following, args: Sequence[Any]) -> tuple[list[int], list[Any]]:
-        """Numbers of rows and values that decide extents, once they are there."""
-        stream = self.device.default_stream
-        counts = [np.zeros(1, np.int64) for _ in self.opening]
-        for n, (count, most) in enumerate(zip(counts, following.most, strict=True)):
-            if most:
-                stream.copy_out(count, self.staging["output", len(self.wanted) + 2 * n + 1].address)
-        values = []
-        for name in following.asked:
-            source = following.source(name)
-            given = (
-                args[self.parameters.index(source)]
-                if source.is_param
-                else self._result(self.wanted.index(source), True)
-            )
-            values.append(given.to_host() if hasattr(given, "to_host") else given)
-        stream.wait()
-        return [min(int(c[0]), most) for c, most in zip(counts, following.most, strict=True)], values
-
-    def _handed(self, following: Following, args: Sequence[Any], counts: Sequence[int]) -> list[Any]:
-        """The arguments of what follows, where they lie."""
-        found: list[Any] = []
-        for source in following.sources:
-            if source.is_param:
-                found.append(args[self.parameters.index(source)])
-                continue
-            opens = source in self.opening
-            at = self.opening.index(source) if opens else self.wanted.index(source)
-            n = len(self.wanted) + 2 * at if opens else at
-            lens = self.outputs[n].lens
-            lens = [counts[at], *lens[1:]] if opens else lens
-            found.append(DeviceArray(self.staging["output", n], self.outputs[n].shape.dtype, lens))
-        return found
 
     def run_async(self, args: Sequence[Any], stream: int, places: Mapping[int, Any]) -> list[Any]:
         """Enqueue on the caller's stream; results lie in the caller's places, or in memory that the next run writes again."""
