@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from .. import dtype as dt
-from ..dim import Dim, Sym
+from ..dim import Dim, Sym, bounds, may_equal
 from ..errors import MgxError
 from ..ir.instruction import Instruction
 from ..kernel import No
@@ -293,6 +293,8 @@ def slice_from_split(i: Instruction, b: Builder) -> Instruction | No | None:
     if sizes is None or not x.shape.ranked:
         return No("the sizes are not known before running")
     axis = split.op.axis % x.shape.rank
+    if not may_equal(sum(sizes), x.shape.dims[axis]) or any(bounds(s)[1] < 0 for s in sizes):
+        return No("the sizes do not add up to the extent")
     start: Dim = 0
     for size in sizes[: i.op.index]:  # type: ignore[attr-defined]
         start = start + size

@@ -169,6 +169,16 @@ def test_turns(rule_turns, name, before, after):
 
 REFUSES = [
     (
+        "slice-from-split",
+        """\
+  %x = @param["x"] -> float32[2, 5]
+  %s = @literal(2, 2) -> int64[2]
+  %1 = split[axis=1, count=2](%x, %s)
+  %2 = get_tuple_elem[index=1](%1)
+  @return(%2)""",
+        "the sizes do not add up to the extent",
+    ),
+    (
         "literal-from-extents",
         """\
   %x = @param["x"] -> float32[n, 3, 4]
