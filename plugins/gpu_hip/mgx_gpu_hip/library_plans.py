@@ -86,7 +86,7 @@ def _read(
         return No("the group gives another type, or several results")
     parameters = list(body.parameters.values())
     links = read_chain(body, parameters[tail.inputs.index(joint)], anchor.shape.dtype)
-    if isinstance(links, No):
+    if not isinstance(links, list):
         return links
     inner = {
         p: env[i] if i in env else e.value_of(i, env)

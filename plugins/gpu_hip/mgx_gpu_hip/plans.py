@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core import Instruction, Kernel, Kernels, Module, No, Operation, Shape, TupleShape
+from mgx_core import Instruction, Module, Operation, Shape, TupleShape
+from mgx_core.kernel import Kernel, Kernels, No
 
 from .attention_plans import emit_attention
 from .codegen.table import generates

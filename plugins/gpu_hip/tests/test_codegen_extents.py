@@ -23,7 +23,7 @@ def test_polynomials_are_one_however_they_were_made() -> None:
         assert f"{n * m}" == f"{m * n}" and f"{(n + 1) * m - m}" == f"{m * n}"
         assert f"{n * 8 // 4}" == f"{n * 2}" and f"{n // 4}" != f"{n // 8}"
         assert f"{-(-n // 4)}" == f"{-(-n // 4)}" and f"{n % 4}" != f"{n // 4}"
-    assert recorder is not None and recorder.values == [18, 6, 24, 12, 1, 0, 2, 2]
+    assert recorder.values == [18, 6, 24, 12, 1, 0, 2, 2]
     assert n - n == 0 and type(n - n) is int and type(n * 0) is int and type(plain(n)) is int
     assert f"{n} {n!s} {n!r} {n:03d}" == "6 6 6 006" and [0, 1, 2, 3, 4, 5, 6][n] == 6
 
@@ -33,7 +33,6 @@ def test_what_the_compiler_must_know_is_written_as_a_number() -> None:
     with arguments() as recorder:
         text = f"DEV int f() {{ return {n}; }}\nKERNEL(64) k(float* q0) {{\n  SHARED(float, x, [{n}]);\n"
         text += f"  float y[{n}];\n  ldv<float, {n}>(q0);\n  if (i < {n}u) q0[i * {n * n}ull] = {n} - {n}ll;\n}}\n"
-    assert recorder is not None
     made, added = recorder.resolved(text)
     assert "return 6;" in made and "[6]);" in made and "float y[6];" in made and "ldv<float, 6>" in made
     assert "if (i < n0x) q0[i * wide1x] = s2x - long_3x;" in made

@@ -191,9 +191,9 @@ def current() -> Recorder | None:
 
 
 @contextmanager
-def arguments(wanted: bool = True) -> Iterator[Recorder | None]:
+def arguments() -> Iterator[Recorder]:
     """Open extents that are written to text meanwhile become places, which `Recorder.resolved` turns into arguments."""
-    recorder = Recorder() if wanted else None
+    recorder = Recorder()
     token = _recording.set(recorder)
     try:
         yield recorder

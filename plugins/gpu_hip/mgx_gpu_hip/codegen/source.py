@@ -184,8 +184,8 @@ def finish(
         launches=tuple(
             KernelLaunch(
                 la.entry.replace(NAME, name),
-                tuple(map(int, la.grid)),
-                tuple(map(int, la.block)),
+                (int(la.grid[0]), int(la.grid[1]), int(la.grid[2])),
+                (int(la.block[0]), int(la.block[1]), int(la.block[2])),
                 (*la.args, *(Number(kind, value) for kind, value in added.get(la.entry, ()))),  # type: ignore[arg-type]
                 la.shared_bytes,
             )
