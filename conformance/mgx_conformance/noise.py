@@ -95,7 +95,16 @@ class Noisy(Interpreter):
             return value
         wide = widen(value)
         with np.errstate(all="ignore"):
-            return (wide + error * self.rng.uniform(-1, 1, wide.shape)).astype(value.dtype)
+            moved = wide + error * self.rng.uniform(-1, 1, wide.shape)
+            element = dtype.of(value.dtype)
+            if element.is_float and element.bits <= 16:
+                # a target may compute these in float32 and never round, half a step away from what rounding gave: a move of
+                # less than that, rounded, would be none
+                towards = np.where(moved > wide, element.highest, element.lowest).astype(value.dtype)
+                stepped = np.nextafter(value, towards)
+                small = np.abs(moved - wide) < np.abs(widen(stepped) - wide)
+                return np.where(small & (moved != wide), stepped, moved.astype(value.dtype))
+            return moved.astype(value.dtype)
 
 
 def error_of(op: Operation, args: Sequence[Any], value: Any, rng: np.random.Generator) -> Any:
