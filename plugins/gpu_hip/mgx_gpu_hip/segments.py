@@ -94,22 +94,26 @@ def _rows(ins: Instruction) -> tuple[int, int] | None:
     axes = [a for a, d in enumerate(result.dims) if not isinstance(d, int)]
     if len(axes) != 1:
         return None
-    most = bounds(result.dims[axes[0]])[1]
-    if op.name == "nonmaxsuppression":
-        most = _most_boxes(ins, most)
+    most = min(bounds(result.dims[axes[0]])[1], _most(op, ins))
     others = [d for d in result.dims if isinstance(d, int)]
     if most * int(np.prod(others, dtype=np.int64)) * result.dtype.size > LARGEST:
         return None
     return axes[0], most
 
 
-def _most_boxes(ins: Instruction, most: int) -> int:
-    scores = ins.inputs[1].shape.lens()
+def _most(op: Any, ins: Instruction) -> int:
+    """The most rows that operands of these extents can give (the bound of the symbol may be one for all extents)."""
+    first = ins.inputs[0].shape
+    if op.name == "nonzero":
+        return int(first.elements())
+    if op.name == "compress":
+        return int(min(first.elements() if op.axis is None else first.lens()[op.axis], ins.inputs[1].shape.elements()))
+    batches, classes, boxes = ins.inputs[1].shape.lens()
     limit = ins.inputs[2] if len(ins.inputs) > 2 else None
     if limit is None or limit.is_absent:
         return 0
     each = scalar_of(limit)
-    return most if each is None else min(most, scores[0] * scores[1] * max(int(each), 0))
+    return int(batches * classes * (boxes if each is None else min(boxes, max(int(each), 0))))
 
 
 def _decides(ins: Instruction) -> bool:

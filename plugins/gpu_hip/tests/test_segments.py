@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
+from mgx_core.dim import symbol
 from mgx_core.interpret import Interpreter
 from mgx_gpu_hip.compile import build as builder
 from mgx_gpu_hip.compile.compiler import CompileError
@@ -149,6 +150,26 @@ def test_one_cut_behind_another(target: GpuTarget) -> None:
     rng = np.random.default_rng(7)
     x = rng.standard_normal((4, 10)).astype(np.float32)
     check(build, target, [{"x": x, "keep": np.arange(4) < n} for n in (3, 1, 4)], False)
+
+
+def test_extents_that_vary_before_the_cut(target: GpuTarget) -> None:
+    """Programs with symbolic extents are cut too: the most rows follow from the extents of each instance."""
+
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        x = m.add_parameter("x", mgx.shape(type="float32", lens=(symbol("n"), 6)))
+        found = m.add(mgx.op("transpose", permutation=[1, 0]), m.add(mgx.op("nonzero"), m.add(mgx.op("relu"), x)))
+        return [found, m.add(mgx.op("gathernd", batch_dims=0), x, found)]
+
+    program = made(build)
+    plain = program.get_main_module().clone()
+    program.compile(target)
+    rng = np.random.default_rng(10)
+    for n in (3, 8, 1, 3):
+        feed = {"x": rng.standard_normal((n, 6)).astype(np.float32)}
+        same(program.run(feed), Interpreter().run(plain, list(feed.values())))
+    for instance in program.executable.instances():
+        assert [p for p in instance.placements if p.place == "host"] == []
+        assert not instance.runner.rest and instance.runner.following.whole() is not None
 
 
 def test_extents_that_are_computed(target: GpuTarget) -> None:
