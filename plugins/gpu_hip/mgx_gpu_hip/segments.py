@@ -77,7 +77,7 @@ def cut(module: Module, static: set[Instruction]) -> Cut:
         rows = _rows(ins)
         if rows is not None:
             found.opening[ins] = rows
-        elif ins.result.dynamic():
+        elif ins.result.dynamic() and (_settles(ins, _decides) or all(map(_small, ins.inputs))):
             found.asked.extend(i for i in ins.inputs if i not in found.asked and _decides(i))
     return found
 
@@ -114,6 +114,16 @@ def _most(op: Any, ins: Instruction) -> int:
         return 0
     each = scalar_of(limit)
     return int(batches * classes * (boxes if each is None else min(boxes, max(int(each), 0))))
+
+
+def _settles(ins: Instruction, known: Callable[[Instruction], bool]) -> bool:
+    """Whether a rule turns this into an op of known extents once its operands are known, of which all can be."""
+    roots = tuple(root for rule in SHAPES.rules for root in rule.roots)
+    return isinstance(op_of(ins), roots) and all(i.is_literal or i.is_absent or known(i) for i in ins.inputs[1:])
+
+
+def _small(ins: Instruction) -> bool:
+    return ins.is_literal or ins.is_absent or _decides(ins)
 
 
 def _decides(ins: Instruction) -> bool:
@@ -250,13 +260,12 @@ class Following:
     def unsettled(self) -> list[Instruction]:
         """What no rule turns into an op of known extents when its operands have been read back: there is none for the op, or
         another of its operands is not known then either."""
-        roots = tuple(root for rule in SHAPES.rules for root in rule.roots)
         asked = {self.module.parameters[name] for name in self.asked}
-
-        def settles(ins: Instruction) -> bool:
-            return isinstance(ins.op, roots) and all(i.is_literal or i.is_absent or i in asked for i in ins.inputs[1:])
-
-        return [i for i in self.module if asked & set(i.inputs) and i.result.dynamic() and not settles(i)]
+        return [
+            i
+            for i in self.module
+            if asked & set(i.inputs) and i.result.dynamic() and not _settles(i, lambda operand: operand in asked)
+        ]
 
     def whole(self) -> Any:
         """One runner for all numbers of rows: it computes as many as there is memory for.  None if rows look at each other."""

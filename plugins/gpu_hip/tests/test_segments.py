@@ -189,6 +189,31 @@ def test_extents_that_are_computed(target: GpuTarget) -> None:
     check(build, target, [{"x": x, "n": np.array([n])} for n in (2, 3, 6)], None)
 
 
+def test_ranges_of_computed_length(target: GpuTarget) -> None:
+    """A range is evaluated on the host, which its placement says; what is made of it runs on the device."""
+
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        n = m.add_parameter("n", mgx.shape(type="int64", lens=(1,)))
+        zero, one = m.add_literal(np.array(0)), m.add_literal(np.array(1))
+        limit = m.add(mgx.op("squeeze", axes=[0]), m.add(mgx.op("add"), n, n))
+        steps = m.add(mgx.op("dynamic_range"), zero, limit, one)
+        x = m.add_parameter("x", mgx.shape(type="float32", lens=(12, 3)))
+        return [m.add(mgx.op("relu"), m.add(mgx.op("gather", axis=0), x, steps))]
+
+    program = made(build)
+    plain = program.get_main_module().clone()
+    program.compile(target)
+    x = np.linspace(-1, 1, 36, dtype=np.float32).reshape(12, 3)
+    instance = program.executable.instances()[0]
+    host = [p.op for p in instance.placements if p.place == "host"]
+    assert len(host) == 1 and host[0].startswith("dynamic_range")
+    for n in (2, 5, 0, 2):
+        feed = {"n": np.array([n]), "x": x}
+        same(program.run(feed), Interpreter().run(plain, list(feed.values())))
+    for later in instance.runner.following.runners():
+        assert later.whole and not later.hosted
+
+
 def test_device_arrays(target: GpuTarget) -> None:
     """Without copies to the host results are device arrays of the true extents, which outlive the next run."""
 
