@@ -20,6 +20,7 @@ from mgx_core import Instruction, Launch, Module, Shape
 from mgx_core.dim import bounds
 from mgx_core.extensions import kernels_of
 from mgx_core.interpret import reads
+from mgx_core.ir.instruction import infer_shape
 from mgx_core.ir.module import nested
 from mgx_core.ops.movement import Transpose
 from mgx_core.passes.constants import scalar_of
@@ -114,6 +115,29 @@ def _most(op: Any, ins: Instruction) -> int:
         return 0
     each = scalar_of(limit)
     return int(batches * classes * (boxes if each is None else min(boxes, max(int(each), 0))))
+
+
+def _learnt(module: Module) -> dict[str, int]:
+    """Symbols that have got a value because operands did, but still stand in shapes behind these."""
+    symbols: dict[str, int] = {}
+
+    def learn(old: Any, new: Any) -> None:
+        if isinstance(old, Shape) and isinstance(new, Shape) and old.ranked and new.ranked and old.rank == new.rank:
+            for before, after in zip(old.dims, new.dims, strict=True):
+                lone = None if isinstance(before, int) else before.symbol
+                if lone is not None and isinstance(after, int):
+                    symbols[lone.name] = int(after)
+
+    for ins in module:
+        if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent:
+            continue
+        if not ins.modules:
+            if ins.result.dynamic():
+                learn(ins.result, infer_shape(ins.op, ins.inputs))
+        elif op_of(ins).name in ("group", "pointwise", "fused_reduce"):
+            for parameter, given in zip(ins.modules[0].parameters.values(), ins.inputs, strict=True):
+                learn(parameter.result, given.result)
+    return symbols
 
 
 def _settles(ins: Instruction, known: Callable[[Instruction], bool]) -> bool:
@@ -237,6 +261,10 @@ class Following:
         if self.asked:
             Rewrite(SHAPES).apply(module)
             FoldConstants().apply(module)
+            symbols: dict[str, int] = {}
+            while (more := _learnt(module)).keys() - symbols.keys():
+                symbols |= more
+                module = module.clone(symbols)
         target = self.context.target
         Lower(kernels_of(target, self.context), self.context).apply(module)
         return module
