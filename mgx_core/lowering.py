@@ -12,7 +12,7 @@ from .ir.alike import alike_bodies
 from .ir.module import Module
 from .memory import MemoryPlan, fits_in_memory, plan_memory
 from .options import CompileOptions
-from .passes.lower import Lower
+from .passes.lower import SETTLED, Lower
 from .passes.order_for_memory import OrderForMemory
 from .passes.settle_extents import SettleExtents
 from .pipeline import PassRecord, Pipeline, Stage, size
@@ -60,7 +60,7 @@ def lower_module(
 def lowered(module: Module) -> str | None:
     """The invariant after lowering: parameters, literals, launches and control flow, nothing else."""
     for ins in module:
-        if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or ins.name == "launch":
+        if isinstance(ins.op, SETTLED):
             continue
         if getattr(ins.op, "control", False):
             for inner in ins.modules:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 __all__ = ["Placement"]
 
 
-@dataclass
+@dataclass(slots=True)
 class Placement:
     """Where one instruction went: the op's text, its source nodes, ``target`` or ``host``, the kernel, and every refusal."""
 

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from mgx_core import Builder, MgxError, Operation, dtype
+from mgx_core import Builder, MgxError, Operation, Shape, dtype
 from mgx_core.argument import shape_of
 from mgx_core.interpret import Interpreter
 from mgx_core.ir.instruction import Instruction
-from mgx_core.ir.module import Module
+from mgx_core.ir.module import Module, nested
 from mgx_core.scalar import widen
 
 from .accuracy import SAFETY, deviation, finite_magnitude, internal_spread, local_error, rounding, smallest
@@ -25,6 +25,8 @@ from .compare import flat
 __all__ = ["Expected", "decomposed", "expected", "spread_of_parts"]
 
 SAMPLES: Final = 4
+NARROW: Final = frozenset({dtype.float16, dtype.bfloat16})
+NUMPY: Final = frozenset(t.numpy for t in NARROW)
 
 
 def decomposed(op: Operation, args: Sequence[Any], modules: Sequence[Module] = ()) -> Module | None:
@@ -95,16 +97,27 @@ class Noisy(Interpreter):
             return value
         wide = widen(value)
         with np.errstate(all="ignore"):
-            moved = wide + error * self.rng.uniform(-1, 1, wide.shape)
-            element = dtype.of(value.dtype)
-            if element.is_float and element.bits <= 16:
-                # a target may compute these in float32 and never round, half a step away from what rounding gave: a move of
-                # less than that, rounded, would be none
-                towards = np.where(moved > wide, element.highest, element.lowest).astype(value.dtype)
-                stepped = np.nextafter(value, towards)
-                small = np.abs(moved - wide) < np.abs(widen(stepped) - wide)
-                return np.where(small & (moved != wide), stepped, moved.astype(value.dtype))
-            return moved.astype(value.dtype)
+            return (wide + error * self.rng.uniform(-1, 1, wide.shape)).astype(value.dtype)
+
+
+class Wide(Interpreter):
+    """An interpreter that computes narrow floats in float32 and never rounds them, as a target may between ops."""
+
+    def step(self, ins: Instruction, values: dict[Instruction, Any], known: dict[str, int]) -> Any:
+        for i in ins.inputs:
+            if not i.is_absent:
+                values[i] = _unrounded(values[i])
+        op = ins.op
+        if op.name == "convert" and op.target_type in NARROW and values[ins.inputs[0]].dtype.kind == "f":  # type: ignore[attr-defined]
+            return values[ins.inputs[0]].astype(np.float32)
+        return _unrounded(super().step(ins, values, known))
+
+
+def _unrounded(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_unrounded, value))
+    narrow = isinstance(value, np.ndarray) and value.dtype in NUMPY
+    return value.astype(np.float32) if narrow else value
 
 
 def error_of(op: Operation, args: Sequence[Any], value: Any, rng: np.random.Generator) -> Any:
@@ -131,8 +144,16 @@ def expected(module: Module, args: Sequence[Any], seed: int = 0, samples: int = 
     with np.errstate(all="ignore"):
         results = Interpreter().run(module, args)
         spreads: list[Any] = [np.zeros(np.shape(r)) if isinstance(r, np.ndarray) else None for r in results]
-        for n in range(samples):
-            sample = Noisy(np.random.default_rng((seed, n))).run(module, args)
+        runs: list[Interpreter] = [Noisy(np.random.default_rng((seed, n))) for n in range(samples)]
+        if any(i.result.dtype in NARROW for m in nested(module) for i in m if isinstance(i.result, Shape)):
+            runs.append(Wide())
+        for interpreter in runs:
+            try:
+                sample = interpreter.run(module, args)
+            except MgxError:
+                if isinstance(interpreter, Wide):
+                    continue  # an op that wants the narrow type
+                raise
             for i, (a, b) in enumerate(zip(results, sample, strict=True)):
                 if spreads[i] is None:
                     continue

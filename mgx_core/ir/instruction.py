@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..argument import Argument
+from ..dim import Sym
 from ..errors import ShapeError
 from ..operation import Operation
 from ..shape import MAX_BYTES, AnyShape, Shape
@@ -129,7 +130,7 @@ def infer_shape(op: Operation, inputs: Sequence[Instruction], modules: Sequence[
     if type(found) is Shape and found.ranked:
         count = 1
         for d in found.dims:
-            if d.__class__ is not int:
+            if isinstance(d, Sym):
                 return found
             count *= d
         if count * found.dtype.size > MAX_BYTES:

@@ -39,9 +39,9 @@ class Substitution:
             return module.copied(self, went)
         copy = self._copies.get(one)
         if copy is None:
-            copy = one.copied(self, went)
+            copy = module.copied(self, went)
             if any(ins.result.dynamic() for ins in copy):
-                return copy  # symbols that are learnt later
+                return copy  # symbols that are learnt later may be others for each
             self._copies[one] = copy
             for ins in copy:
                 ins.sources = ()  # who runs it knows its own

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from ..errors import MgxError, UnsupportedError
 from ..ir.builtin import Literal, Param, Return, Undefined
@@ -16,9 +16,9 @@ from ..placement import Placement
 from ..rewrite import Builder
 from ..shape import TupleShape
 
-__all__ = ["Lower", "Placement"]
+__all__ = ["SETTLED", "Lower", "Placement"]
 
-SETTLED = (Param, Literal, Return, Undefined, Launch)  # what stays as it is
+SETTLED: Final = (Param, Literal, Return, Undefined, Launch)  # what stays as it is
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class Lower:
 
     def _lower(self, module: Module, ins: Instruction) -> None:
         shapes = tuple([None if i.is_absent else i.result for i in ins.inputs])
-        key = (ins.op, shapes, ins.modules)  # the layers of a network ask the same again and again
+        # the layers of a network ask the same again and again; fresh symbols in a result are each instruction's own
+        key = (ins.op, shapes, ins.modules, ins.result)
         made = self._made.get(key)
         if made is None:
             try:

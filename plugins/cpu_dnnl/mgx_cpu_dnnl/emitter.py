@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 MISSING: Final = object()
 
-__all__ = ["APART", "Emitter", "Step", "Trial"]
+__all__ = ["APART", "Emitter", "Step", "Trial", "view"]
 
 APART: Final = "apart"  # a choice of tuning: the members of a group one by one
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Step:
     """One native step before its buffers have addresses.
 
@@ -125,7 +125,7 @@ class Emitter:
         if found is None:
             buffer = Buffer("literal", array.nbytes, array=array, owner=owner)
             self.buffers.append(buffer)
-            found = self._literals[key] = Value(Shape(array.dtype, array.shape), buffer)
+            found = self._literals[key] = Value(_plain_shape(array.dtype, array.shape), buffer)
             self._arrays[id(array)] = found  # the buffer keeps the array, so that its id stays its own
         return found
 
@@ -171,6 +171,10 @@ class Emitter:
     def emit(self, ins: Instruction, env: Mapping[Instruction, Any]) -> Any:
         """An instruction's steps; its inputs' values are looked up in `env`."""
         args = [self.value_of(i, env) for i in ins.inputs]
+        if len(args) == 1 and isinstance(ins.op, Launch) and ins.op.plan == "view":  # as most instructions are
+            seen = self.view(ins.op.of, args[0])
+            if seen is not None:
+                return seen
         if ins.literal is not None:
             return self.literal(ins.get_literal().to_numpy())
         before, self.sources = self.sources, ins.sources or self.sources
@@ -194,6 +198,12 @@ class Emitter:
             return self.run_kernel(kernel, ins.modules, args)
         finally:
             self.sources = before
+
+    @staticmethod
+    def view(op: Operation, value: Value) -> Value | None:
+        """What an op makes of memory that it only looks at in another way; None if it would have to move elements."""
+        found = view(op, value.shape)
+        return None if found is None else value.seen_as(*found)
 
     def value_of(self, ins: Instruction, env: Mapping[Instruction, Any]) -> Any:
         found = env.get(ins, MISSING)
@@ -452,6 +462,17 @@ class Emitter:
         out = self.host(op, (), [x], "no view and no plan")
         assert isinstance(out, Value)
         return out
+
+
+@lru_cache(1024)
+def view(op: Any, *shapes: Shape) -> Any:
+    """An op's own answer; the layers of a network ask the same again and again."""
+    return op.view(*shapes)
+
+
+@lru_cache(1024)
+def _plain_shape(dtype: np.dtype[Any], lens: tuple[int, ...]) -> Shape:
+    return Shape(dtype, lens)
 
 
 def _frozen(value: Any) -> Any:

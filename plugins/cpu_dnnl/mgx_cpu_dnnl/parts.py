@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Item", "Part", "Parts", "fixed", "schedule"]
 
-KEPT: Final = 32  # native programs of a part, one for each set of shapes
+KEPT: Final = 128  # native programs of a part, one for each set of shapes
+WORTH: Final = 8  # runs that each program that another one makes room for must have had, on average
 
 
 def fixed(ins: Instruction) -> bool:
@@ -63,6 +64,7 @@ class Part:
         self._open = sorted(_mentioned(self.module))
         self._made: OrderedDict[Any, CpuRunner] = OrderedDict()
         self._last: tuple[Any, CpuRunner] | None = None
+        self._found = self._dropped = 0  # programs that were there when asked for, and those that made room
         self._lock = Lock()
 
     def prepare(self, make: Callable[[Module], CpuRunner]) -> CpuRunner | None:
@@ -76,7 +78,11 @@ class Part:
     def runner(
         self, args: Sequence[Any], known: Mapping[str, int], make: Callable[[Module], CpuRunner]
     ) -> CpuRunner | None:
-        """The program for the values of `needs`, and of symbols; None if a value is no array of numbers."""
+        """The program for the values of `needs`, and of symbols; None if a value is no array of numbers.
+
+        None as well where shapes do not come again often enough for programs to be worth making: a state that grows in every
+        trip of a long loop.
+        """
         key: list[Any] = []
         for a in args:
             if not isinstance(a, np.ndarray) or (a.dtype.kind not in "biuf" and a.dtype.kind != "V"):
@@ -88,20 +94,27 @@ class Part:
         if last is not None and last[0] == key:
             return last[1]
         found = self._made_for(key, known, make)
-        self._last = key, found
+        if found is not None:
+            self._last = key, found
         return found
 
-    def _made_for(self, wanted: list[Any], known: Mapping[str, int], make: Callable[[Module], CpuRunner]) -> CpuRunner:
+    def _made_for(
+        self, wanted: list[Any], known: Mapping[str, int], make: Callable[[Module], CpuRunner]
+    ) -> CpuRunner | None:
         key = tuple(wanted)
         with self._lock:
             found = self._made.get(key)
             if found is None:
+                if len(self._made) >= KEPT and self._found < WORTH * (self._dropped + 1):
+                    return None
                 shapes = {label: Shape(dtype, lens) for label, (dtype, lens) in zip(self._labels, key, strict=False)}
                 alike = self.module.derive("alike bodies", alike_bodies)
                 found = self._made[key] = make(self.module.clone(dict(known), None, None, shapes, alike))
                 while len(self._made) > KEPT:
                     self._made.popitem(last=False)
+                    self._dropped += 1
             else:
+                self._found += 1
                 self._made.move_to_end(key)
         return found
 
@@ -251,6 +264,8 @@ class Parts(Interpreter):
                             now = time.perf_counter()
                             watch(ins, None, (), now - start)
                             start = now
+                    for ins in set(part.members).difference(part.results):
+                        del values[ins]
             else:
                 self._alone(item.what, values, known)
                 if watch is not None:

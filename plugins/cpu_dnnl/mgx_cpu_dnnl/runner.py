@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mgx_core import Instruction, Module, Shape, StoreError
 from mgx_core.interpret import bind_symbols, reads
+from mgx_core.ir.module import captures
 from mgx_core.placement import Placement
 
 from .chains import chains_of
@@ -197,12 +198,17 @@ class CpuRunner:
 def _static_part(module: Module) -> dict[Instruction, list[Instruction]]:
     """Instructions with fixed extents whose needs are all fixed too, control flow excepted, each with what it reads."""
     found: dict[Instruction, list[Instruction]] = {}
+    outside: dict[Module, list[Instruction]] = {}  # what bodies read; many instructions share one
     for ins in module:
         if ins.literal is not None or ins.is_return or ins.is_param or ins.is_absent:
             continue
         if getattr(ins.op, "control", False) or not fixed(ins):
             continue
-        needs = reads(ins)
+        needs = list(ins.inputs)
+        for body in ins.modules:
+            if body not in outside:
+                outside[body] = captures(body)
+            needs += outside[body]
         if all(i in found or i.is_absent or ((i.literal is not None or i.is_param) and _tensor(i)) for i in needs):
             found[ins] = needs
     return found

@@ -12,7 +12,7 @@ from mgx_core.shape import row_major
 __all__ = ["Buffer", "Value", "channels_last", "packed_strides"]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Buffer:
     """Memory that steps read and write.
 
@@ -31,7 +31,7 @@ class Buffer:
     offset: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Value:
     """A tensor on a buffer: its strided shape, and where its first element lies (in elements)."""
 

@@ -93,7 +93,7 @@ class Widening:
         if ins.op.name in WIDE_INSIDE:
             return all(map(self.was_wide, narrow))
         if any(map(self.was_wide, narrow)):
-            return not (isinstance(ins.op, Convert) and ins.op.target_type is dt.string)  # text of the rounded number
+            return not (isinstance(ins.op, Convert) and not ins.op.target_type.is_float)  # what the rounded number says
         if ins.op.name in VIEWS:
             return _constant(ins)  # so that the constant is converted before it is repeated
         return ins.op.name not in EXACT and not isinstance(ins.op, Convert)

@@ -4,10 +4,11 @@
 #include <exception>
 #include <mutex>
 #include <new>
-#include <system_error>
 #include <thread>
 
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 
 #include "threads.h"
 
@@ -33,7 +34,7 @@ struct Waiting {
 // up, nor for one to get back to its caller, and the teams stay the same few.
 class Gate {
 public:
-    Gate() : total_(available_threads()), free_(total_) {}
+    Gate() : total_(available_threads()), free_(total_) { pinned_ = sched_getaffinity(0, sizeof cpus_, &cpus_) == 0; }
 
     int total() {
         std::lock_guard<std::mutex> lock(mutex_);
@@ -105,13 +106,19 @@ private:
             if (!threads) return;
             queue_.pop_front();
             take(next, threads);
-            if (next.movable && worker_for_one_more(workers)) {
-                next.state = Waiting::State::waits;
-                ready_.push_back(&next);
-            } else {
-                next.changed.notify_one(); // under the lock: afterwards the one waiting may be gone
-            }
+            if (next.movable && worker_for_one_more(workers) && queued_for_worker(next)) continue;
+            next.changed.notify_one(); // under the lock: afterwards the one waiting may be gone
         }
+    }
+
+    bool queued_for_worker(Waiting &run) {
+        try {
+            ready_.push_back(&run);
+        } catch (const std::bad_alloc &) {
+            return false;
+        }
+        run.state = Waiting::State::waits;
+        return true;
     }
 
     bool worker_for_one_more(size_t looking) {
@@ -120,17 +127,24 @@ private:
             return true;
         }
         if (workers_ >= static_cast<size_t>(total_)) return false;
+        sigset_t all, before; // signals are for the caller's threads
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        bool made = true;
         try {
             std::thread([this] { serve(); }).detach(); // for as long as the process lasts
-        } catch (const std::system_error &) {
-            return false;
+        } catch (const std::exception &) {
+            made = false;
         }
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        if (!made) return false;
         ++workers_;
         ++idle_;
         return true;
     }
 
     void serve() {
+        if (pinned_) sched_setaffinity(0, sizeof cpus_, &cpus_); // not that of the thread that had to wait first
         std::unique_lock<std::mutex> lock(mutex_);
         for (;;) {
             wake_.wait(lock, [&] { return !ready_.empty(); });
@@ -156,6 +170,8 @@ private:
 
     std::mutex mutex_;
     std::condition_variable wake_;
+    cpu_set_t cpus_; // of the thread that loaded this
+    bool pinned_;
     int total_;
     int free_;
     size_t active_ = 0;
@@ -184,6 +200,7 @@ void with_share(bool movable, const std::function<void(int threads)> &work) {
 }
 
 void handle_forks() {
+    gate();
     pthread_atfork(nullptr, nullptr, [] {
         new (&gate()) Gate(); // whoever held shares or the lock exists only in the parent
         gate().resize(1);

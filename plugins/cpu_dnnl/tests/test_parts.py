@@ -11,7 +11,7 @@ import pytest
 import mgx_core as mgx
 from mgx_core import Instruction, Module, Program, Shape
 from mgx_core.dim import symbol
-from mgx_cpu_dnnl.parts import Part
+from mgx_cpu_dnnl.parts import KEPT, Part
 from mgx_cpu_dnnl.runner import CpuRunner
 
 rng = np.random.default_rng(5)
@@ -180,3 +180,44 @@ def test_times_of_what_follows():
     assert names.count("loop") == 1
     assert names.count("dot") + names.count("group") >= 1  # of the part behind the loop
     assert all(t.seconds and min(t.seconds) > 0 for t in timings)
+
+
+def test_counts_of_one_body_are_each_their_own():
+    """Two ops of one kind on operands of one shape find different numbers of rows."""
+    program = Program()
+    main = program.get_main_module()
+    c = main.add_parameter("c", Shape("bool", []))
+    a, b = (main.add_parameter(n, Shape("float32", [6])) for n in "ab")
+    then, other = Module("then"), Module("other")
+    found = [then.add(mgx.op("nonzero"), x) for x in (a, b)]
+    scaled = [then.add(mgx.op("neg"), f) for f in found]
+    then.add_return([then.add(mgx.op("concat", axis=1), *scaled)])
+    other.add_return([other.add(mgx.op("neg"), other.add(mgx.op("nonzero"), a))])
+    branch = main.add(mgx.op("if"), c, modules=[then, other])
+    main.add_return([main.add(mgx.op("get_tuple_elem", index=0), branch)])
+    few, many = np.array([0, 1, 0, 0, 1, 0], np.float32), np.array([1, 1, 0, 1, 1, 1], np.float32)
+    for first, second in ((few, many), (many, few)):
+        (result,), _ = both(program, {"c": np.bool_(True), "a": first, "b": second})
+        assert result.shape == (1, 7)
+
+
+def test_programs_are_made_no_more_often_than_shapes_come_again():
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [1, 3]))
+    trips = main.add_parameter("trips", Shape("int64", []))
+    body = Module("body")
+    body.add_parameter("n", Shape("int64", []))
+    going = body.add_parameter("going", Shape("bool", []))
+    state = body.add_parameter("state", Shape("float32", [symbol("rows", 1, 1 << 20), 3]))
+    body.add_return([going, body.add(mgx.op("concat", axis=0), body.add(mgx.op("abs"), state), x)])
+    yes = main.add_literal(np.bool_(True))
+    loop = main.add(mgx.op("loop"), trips, yes, x, modules=[body])
+    main.add_return([main.add(mgx.op("get_tuple_elem", index=0), loop)])
+    program.compile(mgx.get_target("cpu"))
+    for _ in range(3):
+        (found,) = program.run({"x": np.ones((1, 3), np.float32), "trips": np.int64(KEPT + 40)})
+        assert np.asarray(found).shape == (KEPT + 41, 3)
+    (bodies,) = [p for p, _ in program.executable.instances()[0].runner._parts._bodies.values()]
+    assert len(bodies._made) == KEPT
+    assert bodies._dropped <= 2 * KEPT // 8

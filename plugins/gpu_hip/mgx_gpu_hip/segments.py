@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Instruction, Launch, Module, Shape
+from mgx_core import Instruction, Launch, MgxError, Module, Shape
 from mgx_core.dim import bounds
 from mgx_core.extensions import kernels_of
 from mgx_core.interpret import reads
 from mgx_core.ir.instruction import infer_shape
 from mgx_core.ir.module import nested
+from mgx_core.memory import static_bytes
 from mgx_core.ops.movement import Transpose
 from mgx_core.passes.constants import scalar_of
 from mgx_core.passes.fold_constants import FoldConstants
@@ -37,6 +38,7 @@ from .rows import independent
 __all__ = ["Cut", "Following", "cut", "op_of"]
 
 LARGEST = 1 << 32  # bytes of a result at its upper bound
+ROOM = 1 << 26  # bytes of all that is computed for rows that may not be there
 ASKED = 64  # elements of an operand that is read back
 KEPT = 16  # programs for what follows, by extents
 
@@ -144,6 +146,11 @@ def _settles(ins: Instruction, known: Callable[[Instruction], bool]) -> bool:
     """Whether a rule turns this into an op of known extents once its operands are known, of which all can be."""
     roots = tuple(root for rule in SHAPES.rules for root in rule.roots)
     return isinstance(op_of(ins), roots) and all(i.is_literal or i.is_absent or known(i) for i in ins.inputs[1:])
+
+
+def _bytes(module: Module) -> int:
+    """Of all values that a module computes."""
+    return sum(static_bytes(i.result) or 0 for i in module if not (i.is_param or i.is_literal or i.is_return))
 
 
 def _small(ins: Instruction) -> bool:
@@ -271,7 +278,12 @@ class Following:
 
     def largest(self) -> Module | None:
         """The module for the largest extents, if only numbers of rows are open."""
-        return None if self.asked else self.settled(self.most, ())
+        if self.asked:
+            return None
+        try:
+            return self.settled(self.most, ())
+        except MgxError:
+            return None  # as when a tensor would be larger than any may be
 
     def runner(self, counts: Sequence[int], values: Sequence[Any]) -> Any:
         """What runs the rest; the last ones are kept."""
@@ -300,7 +312,11 @@ class Following:
         if not self.bounded:
             return None
         if self._whole is None:
-            made = self.make(self.settled(self.most, ()))
+            module = self.largest()
+            if module is None or _bytes(module) > ROOM:
+                self.bounded = False
+                return None
+            made = self.make(module)
             self.bounded = made.whole and not made.hosted
             self._whole = made if self.bounded else None
         return self._whole

@@ -93,10 +93,10 @@ def compile_reduce(
 
 def _space(body: Module, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> list[int] | None:
     """The dims that the reductions read."""
-    clone = body.clone(
-        parameters={p.op.label: x.as_standard() for p, x in zip(body.parameters.values(), inputs, strict=True)}  # type: ignore[attr-defined]
-    )
-    for ins in clone:
+    parameters = body.parameters
+    if any(p.shape.dims != x.dims for p, x in zip(parameters.values(), inputs, strict=True)):
+        body = body.clone(parameters={n: x.as_standard() for n, x in zip(parameters, inputs, strict=True)})
+    for ins in body:
         if ins.op.name.startswith("reduce_"):
             return ins.inputs[0].shape.lens()
     return None

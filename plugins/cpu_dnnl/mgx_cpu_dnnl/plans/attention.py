@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
@@ -16,6 +17,7 @@ from ..kernel import Declined, Results
 from ..values import Value, packed_strides
 from .offer import FLOATS, offer
 from .products import product
+from .views import view_of
 
 __all__ = ["PLANS"]
 
@@ -71,15 +73,7 @@ def _one_loop(e: Emitter, body: Module, env: dict[Instruction, Any]) -> Value:
     v = _view_value(e, last.inputs[1], env)
     lens = last.shape.lens()
     out = _merged(e, last) or e.allocate(last.shape.dtype, lens)
-    rank = len(scores.k.lens)
-    turned = scores.k.seen_as(
-        0,
-        Shape(
-            scores.k.shape.dtype,
-            [*scores.k.lens[:-2], scores.k.lens[-1], scores.k.lens[-2]],
-            [*scores.k.strides[: rank - 2], scores.k.strides[-1], scores.k.strides[-2]],
-        ),
-    )
+    turned = scores.k.seen_as(0, _turned(scores.k.shape))
     if v.strides[-1] != 1 and v.lens[-1] != 1:
         v = e.row_major(v)
     extra = [x.shape for x in scores.extra]
@@ -121,11 +115,17 @@ def _view_value(e: Emitter, ins: Instruction, env: dict[Instruction, Any]) -> Va
         return found
     if len(ins.inputs) != 1 or not hasattr(ins.op, "view"):
         raise Declined(f"an operand is computed by {ins.op.name}")
-    source = _view_value(e, ins.inputs[0], env)
-    seen = ins.op.view(source.shape)
+    seen = view_of(ins.op, _view_value(e, ins.inputs[0], env))
     if seen is None:
         raise Declined(f"{ins.op.name} of an operand moves elements")
-    return source.seen_as(*seen)
+    return seen
+
+
+@lru_cache(1024)
+def _turned(shape: Shape) -> Shape:
+    """The same memory with the last two axes exchanged."""
+    (*dims, a, b), (*steps, s, t) = shape.lens(), shape.strides()
+    return Shape(shape.dtype, [*dims, b, a], [*steps, t, s])
 
 
 def _guarded(softmax: Instruction, last: Instruction) -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 from mgx_core import Kernels, Module, No, Shape, ops
 from mgx_core.ops.control import GetTupleElem
 from mgx_core.shape import AnyShape
 
-from ..emitter import Emitter
+from ..emitter import Emitter, view
 from ..kernel import Declined, Results
 from ..values import Value
 from .offer import NUMBERS, offer
@@ -30,14 +29,8 @@ def tensors(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module
 
 def view_of(op: Any, value: Value, others: Sequence[Value | None] = ()) -> Value | None:
     """What an op with a view makes of a value, or None if it would have to move elements."""
-    found = _view(op, value.shape, *(o.shape for o in others if o is not None))
+    found = view(op, value.shape, *(o.shape for o in others if o is not None))
     return None if found is None else value.seen_as(*found)
-
-
-@lru_cache(1024)
-def _view(op: Any, *shapes: Shape) -> Any:
-    """The op's own answer; the layers of a network ask the same again and again."""
-    return op.view(*shapes)
 
 
 @offer(PLANS, *VIEWS, when=tensors, name="view")

@@ -137,11 +137,11 @@ class Recorder:
     """The open extents that a kernel's text names."""
 
     def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
+        self.numbers: dict[tuple[str, int], int] = {}  # by origin and value
         self.values: list[int] = []
 
     def place(self, x: Open) -> str:
-        number = self.numbers.setdefault(_text(x), len(self.values))
+        number = self.numbers.setdefault((_text(x), int(x)), len(self.values))
         if number == len(self.values):
             self.values.append(int(x))
         return f"«{number}»"
