@@ -15,7 +15,7 @@ from .ir.module import Module, captures, nested
 from .room import machine_memory, room
 from .shape import AnyShape, Shape, TupleShape
 
-__all__ = ["ALIGNMENT", "Buffer", "MemoryPlan", "Placed", "fits_in_memory", "place", "plan_memory"]
+__all__ = ["ALIGNMENT", "Buffer", "MemoryPlan", "Placed", "fits_in_memory", "place", "plan_memory", "static_bytes"]
 
 ALIGNMENT: Final = 64  # a cache line, and the widest vector
 FEW: Final = 512  # buffers that are placed fastest one by one

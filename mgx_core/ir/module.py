@@ -14,7 +14,7 @@ from .builtin import Literal, Param, Return, Undefined
 from .instruction import Instruction, infer_shape
 from .substitution import Substitution, learn_symbols
 
-__all__ = ["Module", "nested"]
+__all__ = ["Module", "captures", "nested"]
 
 
 class Module:

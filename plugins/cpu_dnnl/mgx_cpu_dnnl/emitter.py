@@ -202,7 +202,7 @@ class Emitter:
     @staticmethod
     def view(op: Operation, value: Value) -> Value | None:
         """What an op makes of memory that it only looks at in another way; None if it would have to move elements."""
-        found = view(op, value.shape)
+        found = view(op, value.shape) if hasattr(op, "view") else None
         return None if found is None else value.seen_as(*found)
 
     def value_of(self, ins: Instruction, env: Mapping[Instruction, Any]) -> Any:

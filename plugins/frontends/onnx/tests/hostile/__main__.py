@@ -1,6 +1,6 @@
 """Try the corpus: ``python hostile [--match WORD] [--slow] [--json FILE]``; exit code 1 if a model is not answered as it must be.
 
-Every model is parsed, compiled for ref and run in a process with 4 GB of address space and 5 seconds of
+Every model is parsed, compiled for ref and run in a process with 4 GB of address space and 10 seconds of
 processor time.  Good answers: a refusal by
 an exception of mgx's tree, or for legal oddities results (and the program's text parses back to the same text).
 """
@@ -61,7 +61,7 @@ def main() -> int:
     ask = argparse.ArgumentParser(description=__doc__)
     ask.add_argument("--match", default="")
     ask.add_argument("--slow", action="store_true", help="the slow ones, too")
-    ask.add_argument("--seconds", type=float, default=5.0)
+    ask.add_argument("--seconds", type=float, default=10.0)
     ask.add_argument("--json", default="", help="where to write all answers")
     ask.add_argument("-v", action="store_true", help="print good answers, too")
     options = ask.parse_args()
