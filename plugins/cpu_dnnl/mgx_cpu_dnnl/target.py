@@ -46,6 +46,10 @@ class CpuTarget:
             from mgx_core.passes.expand_composites import ExpandComposites
 
             return (ExpandComposites(EXPANDED),)
+        if stage == "fuse" and options.optimize:
+            from .absorb_views import AbsorbViews
+
+            return (AbsorbViews(),)
         return ()
 
     @staticmethod

@@ -115,10 +115,12 @@ def _view_value(e: Emitter, ins: Instruction, env: dict[Instruction, Any]) -> Va
         return found
     if len(ins.inputs) != 1 or not hasattr(ins.op, "view"):
         raise Declined(f"an operand is computed by {ins.op.name}")
-    seen = view_of(ins.op, _view_value(e, ins.inputs[0], env))
-    if seen is None:
-        raise Declined(f"{ins.op.name} of an operand moves elements")
-    return seen
+    source = _view_value(e, ins.inputs[0], env)
+    seen = view_of(ins.op, source)
+    if seen is not None:
+        return seen
+    moved: Value = e.emit(ins, {ins.inputs[0]: source})
+    return moved
 
 
 @lru_cache(1024)

@@ -1,0 +1,73 @@
+"""Views that only attention reads through, as part of its groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from mgx_core import Instruction, Module
+from mgx_core.ir.module import nested
+
+__all__ = ["AbsorbViews"]
+
+VIEWS: Final = frozenset({"reshape", "slice", "squeeze", "transpose", "unsqueeze"})
+
+
+@dataclass(frozen=True)
+class AbsorbViews:
+    """Moves the slices, reshapes and transposes in front of an attention group into it, where nothing else reads them.
+
+    The group reads its operands where they lie in either case; a layer has a third of its instructions then, and layers that
+    are alike share the group's body, so that an instance for new shapes takes less to make.
+    """
+
+    name: str = "absorb-views"
+
+    def apply(self, module: Module) -> bool:
+        changed = False
+        for inner in list(nested(module)):
+            for ins in list(inner):
+                if ins.op.name == "group" and getattr(ins.op, "tag", "") == "attention":
+                    changed |= _absorb(inner, ins)
+        return changed
+
+
+def _absorb(module: Module, group: Instruction) -> bool:
+    (body,) = group.modules
+    chains = [_chain(i, group) for i in group.inputs]
+    if not any(chains):
+        return False
+    made = Module(body.name)
+    parameters: dict[Instruction, Instruction] = {}
+    for given, chain in zip(group.inputs, chains, strict=True):
+        source = chain[0].inputs[0] if chain else given
+        if source not in parameters:
+            parameters[source] = made.add_parameter(f"x{len(parameters)}", source.result)
+    went: dict[Instruction, Instruction] = {}
+    for inside, given, chain in zip(body.parameters.values(), group.inputs, chains, strict=True):
+        at = parameters[chain[0].inputs[0] if chain else given]
+        for view in chain:
+            at = made.add_like(view, [at])
+        went[inside] = at
+    for ins in body:
+        if not (ins.is_param or ins.is_return):
+            went[ins] = made.add_like(ins, [went[i] for i in ins.inputs], ins.modules)
+    made.add_return([went[o] for o in body.outputs])
+    sources = dict.fromkeys(s for chain in chains for view in chain for s in view.sources)
+    sources |= dict.fromkeys(group.sources)
+    new = module.add(group.op, *parameters, modules=[made], sources=sources, before=group)
+    module.replace(group, new)
+    module.remove(group)
+    for chain in chains:
+        for view in reversed(chain):
+            module.remove(view)
+    return True
+
+
+def _chain(x: Instruction, reader: Instruction) -> list[Instruction]:
+    """The views through which `reader`, and nothing else, reads x's memory, the first one first."""
+    chain: list[Instruction] = []
+    while x.op.name in VIEWS and len(x.inputs) == 1 and x.users == (reader,) and reader.inputs.count(x) == 1:
+        chain.insert(0, x)
+        x, reader = x.inputs[0], x
+    return chain
