@@ -35,6 +35,7 @@ class Target(Protocol):
 
     Required: a name, a context and kernels.  Optional, found by name: ``passes(stage, context, options) -> Sequence[Pass]`` adds
     passes to a stage; ``runner(module, plan, context, options) -> Runner`` replaces the runner that calls kernels from Python.
+    The others are in docs/plugins.md.
     """
 
     @property
