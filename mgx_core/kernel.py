@@ -7,11 +7,12 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from .argument import Value
 from .errors import UnsupportedError
+from .ir.instruction import Instruction
 from .ir.module import Module
 from .operation import Operation, Run
 from .shape import AnyShape
 
-__all__ = ["HostKernel", "Kernel", "Kernels", "Launch", "No", "Picked", "Reference"]
+__all__ = ["HostKernel", "Kernel", "Kernels", "Launch", "No", "Picked", "Reference", "op_of"]
 
 
 class No(NamedTuple):
@@ -142,6 +143,11 @@ class Kernels:
 
     def ops(self) -> Iterable[type[Operation]]:
         return self._plans.keys()
+
+
+def op_of(ins: Instruction) -> Operation:
+    """What an instruction does, lowered or not."""
+    return ins.op.of if isinstance(ins.op, Launch) else ins.op
 
 
 class Launch(Operation):

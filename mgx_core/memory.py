@@ -12,6 +12,7 @@ import numpy as np
 from .errors import DeviceError
 from .ir.instruction import Instruction
 from .ir.module import Module, captures, nested
+from .kernel import op_of
 from .room import machine_memory, room
 from .shape import AnyShape, Shape, TupleShape
 
@@ -129,7 +130,7 @@ def root(ins: Instruction) -> Instruction:
 
 def _is_view(ins: Instruction) -> bool:
     """Whether a value is its first input's memory looked at in another way."""
-    view = getattr(getattr(ins.op, "of", ins.op), "view", None)
+    view = getattr(op_of(ins), "view", None)
     if view is None or not ins.inputs or not isinstance(ins.result, Shape) or ins.result.dynamic():
         return False
     shapes = [i.result for i in ins.inputs]

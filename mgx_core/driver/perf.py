@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..kernel import op_of
 from . import data, source
 from .compiling import compile_options, compiled, quantized
 from .data import data_options, inputs
@@ -154,7 +155,7 @@ def _rates(step: dict[str, Any], limits: Mapping[str, float]) -> tuple[str, ...]
 def _step(timing: Timing, spent: float) -> dict[str, Any]:
     ins = timing.instruction
     median = _median(timing.seconds)
-    of = getattr(ins.op, "of", ins.op)
+    of = op_of(ins)
     return {
         "instruction": repr(ins),
         "operation": of.name,
@@ -175,7 +176,7 @@ def _groups(timings: Sequence[Timing], spent: float, detailed: bool) -> list[dic
     groups: dict[str, list[float]] = {}
     for t in timings:
         ins = t.instruction
-        name = getattr(ins.op, "of", ins.op).name
+        name = op_of(ins).name
         if detailed:
             name += f"({', '.join('-' if i.is_absent else str(i.result) for i in ins.inputs)})"
         groups.setdefault(name, []).append(_median(t.seconds))

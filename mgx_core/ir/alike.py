@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
+import numpy as np
+
 from ..operation import Operation
 from ..shape import Shape
 from .instruction import Instruction
@@ -17,7 +19,8 @@ SMALL = 16  # bytes of a constant that is compared by value
 def alike_bodies(module: Module) -> dict[Module, Module]:
     """Of each nested module that computes the same as another one, the first such module in order.
 
-    Left out are bodies of control flow, and those that read values of the modules around them.
+    Left out are bodies of control flow, and those that read values of the modules around them.  On the way equal ops and equal
+    shapes of the module become one object each.
     """
     _intern(module)
     classes: dict[Hashable, list[Module]] = {}
@@ -44,10 +47,10 @@ def _intern(module: Module) -> None:
 
 
 def signature(body: Module, first: dict[Module, Module] | None = None) -> Hashable | None:
-    """What two bodies have in common that compute the same; None for one that reads values from outside.
+    """What two bodies have in common that compute the same.
 
-    first: of modules nested in it, the one that stands for all that are alike.  Constants larger than a few numbers are the same
-    only if they are one in memory.
+    None for one that reads values from outside, has constants of more than a few numbers, or modules of which `first` does not
+    give the one that stands for all that are alike.
     """
     at: dict[Instruction, int] = {}
     parts: list[Hashable] = []
@@ -55,9 +58,10 @@ def signature(body: Module, first: dict[Module, Module] | None = None) -> Hashab
         at[ins] = n
         constant: Hashable = None
         if ins.literal is not None:
-            size = getattr(ins.literal.value, "nbytes", None)
-            small = size is not None and size <= SMALL and ins.literal.value.dtype.kind != "O"
-            constant = ins.literal.value.tobytes() if small else id(ins.literal.value)
+            value = ins.literal.value
+            if not isinstance(value, np.ndarray) or value.dtype.kind == "O" or value.nbytes > SMALL:
+                return None
+            constant = value.tobytes()
         inner: list[Hashable] = []
         for module in ins.modules:
             one = None if first is None else first.get(module)

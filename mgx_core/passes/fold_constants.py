@@ -31,7 +31,7 @@ class FoldConstants:
         changed = False
         for inner in list(nested(module)):
             for ins in inner:
-                changed |= self._fold(inner, ins)
+                changed |= self._fold(inner, ins) is not None
         return changed
 
     def follow(self, literals: Iterable[Instruction]) -> None:
@@ -41,31 +41,30 @@ class FoldConstants:
             for user in waiting.pop().users:
                 if is_view(user):
                     waiting.append(user)
-                elif user.parent is not None and self._fold(user.parent, user):
-                    folded = user._prev  # where `_fold` puts it
-                    assert folded is not None and folded.is_literal
+                elif user.parent is not None and (folded := self._fold(user.parent, user)) is not None:
                     waiting.append(folded)
 
-    def _fold(self, module: Module, ins: Instruction) -> bool:
+    def _fold(self, module: Module, ins: Instruction) -> Instruction | None:
+        """The literal in an instruction's place; None if it is left as it is."""
         if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or ins.op.random or ins.op.effect:
-            return False
+            return None
         sources = [through_views(i) for i in ins.inputs]
         if (
             is_view(ins)
             or not all(i.is_literal or i.is_absent for i in sources)
             or any(captures(m) for m in ins.modules)
         ):
-            return False
+            return None
         if not isinstance(ins.result, Shape) or ins.modules or not hasattr(ins.op, "compute"):
-            return False
+            return None
         size = 0 if ins.result.dynamic() else ins.result.elements()
         if size > self.limit + sum(i.shape.elements() for i in sources if i.is_literal):
-            return False
+            return None
         try:
             args = [_constant(i) for i in ins.inputs]
             value = Interpreter.settle(ins.op.evaluate(args))
         except MgxError:
-            return False  # what is wrong with the values is reported where they are used, while running
+            return None  # what is wrong with the values is reported where they are used, while running
         folded = module.add_literal(Argument.from_value(value))
         folded.sources = ins.sources
         if folded.result == ins.result:
@@ -77,7 +76,7 @@ class FoldConstants:
                     user.parent.set_inputs(user, [folded if i is ins else i for i in user.inputs])
         else:
             module.replace(ins, folded)
-        return True
+        return folded
 
 
 def _constant(ins: Instruction) -> Value:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
-from ..kernel import Launch
+from ..kernel import Launch, op_of
 from ..memory import root
 from ..placement import Placement
-from .words import group_text, kind, operation, title
+from .words import group_text, kind, title
 
 __all__ = ["LaunchRow", "launch_rows"]
 
@@ -45,7 +45,7 @@ def launch_rows(module: Module, placements: Sequence[Placement], target: str) ->
     rows: list[LaunchRow] = []
     for inner in nested(module):
         for ins in inner:
-            if not isinstance(ins.op, Launch) or operation(ins).name == "get_tuple_elem":
+            if not isinstance(ins.op, Launch) or op_of(ins).name == "get_tuple_elem":
                 continue
             found = placed.pop((repr(ins.op.of), ins.sources), None)
             rows.append(_row(ins, ins.op, found, target))

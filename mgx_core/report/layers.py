@@ -8,8 +8,8 @@ from typing import Final
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, captures
-from ..kernel import Launch
-from .words import attributes_text, escaped, group_text, kind, operation, shortened, title
+from ..kernel import Launch, op_of
+from .words import attributes_text, escaped, group_text, kind, shortened, title
 
 __all__ = ["FEW", "drawn", "layers_svg"]
 
@@ -159,7 +159,7 @@ def _box(box: _Box, anchors: Mapping[Instruction, str]) -> str:
     upper, lower = _words(ins)
     y = _top(box)
     hosted = isinstance(ins.op, Launch) and ins.op.place == "host"
-    about = [operation(ins).name, attributes_text(operation(ins)), group_text(ins), str(ins.result)]
+    about = [op_of(ins).name, attributes_text(op_of(ins)), group_text(ins), str(ins.result)]
     if isinstance(ins.op, Launch):
         about.append(f"kernel {ins.op.kernel.name}, on {'the host' if hosted else 'the target'}")
     if ins.sources:

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module
+from ..kernel import op_of
 from ..options import CompileOptions
 from ..pipeline import PassRecord
 from ..plugins import manager
 from .launches import LaunchRow
-from .words import attributes_text, escaped, kind, operation, shortened, title, value_names
+from .words import attributes_text, escaped, kind, shortened, title, value_names
 
 __all__ = ["ROWS", "instruction_table", "launch_table", "option_table", "plugin_table", "rule_table"]
 
@@ -51,7 +52,7 @@ def instruction_table(module: Module, id: str) -> tuple[str, dict[Instruction, s
 
 
 def _instruction(number: int, ins: Instruction, names: Mapping[Instruction, str], anchor: str) -> str:
-    op = operation(ins)
+    op = op_of(ins)
     if ins.is_param:
         words = "parameter"
     elif ins.is_literal:

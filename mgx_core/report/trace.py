@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..ir.instruction import Instruction
-from ..kernel import Launch
-from .words import operation, title
+from ..kernel import Launch, op_of
+from .words import title
 
 if TYPE_CHECKING:
     from ..executable import Executable, Instance, Timing
@@ -95,7 +95,7 @@ def _launch(ins: Instruction, target: str, start: float, seconds: float) -> dict
     op = ins.op
     hosted = isinstance(op, Launch) and op.place == "host"
     args = {
-        "operation": operation(ins).name,
+        "operation": op_of(ins).name,
         "sources": list(ins.sources),
         "result": str(ins.result),
         "target": "host" if hosted else target,

@@ -8,14 +8,13 @@ from typing import Any
 from ..ir.builtin import Param
 from ..ir.instruction import Instruction
 from ..ir.module import Module
-from ..kernel import Launch
+from ..kernel import op_of
 from ..operation import Operation
 
 __all__ = [
     "attributes_text",
     "escaped",
     "kind",
-    "operation",
     "shortened",
     "size_text",
     "time_text",
@@ -61,14 +60,9 @@ def time_text(seconds: float) -> str:
     return f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} \u00b5s"
 
 
-def operation(ins: Instruction) -> Operation:
-    """The op that an instruction computes: for a launch the one that it stands for."""
-    return ins.op.of if isinstance(ins.op, Launch) else ins.op
-
-
 def title(ins: Instruction) -> str:
     """An instruction's short name: the op, a group's tag, a parameter's label."""
-    op = operation(ins)
+    op = op_of(ins)
     if isinstance(op, Param):
         return op.label
     tag = getattr(op, "tag", "")
@@ -81,14 +75,14 @@ def members(module: Module) -> list[str]:
     for ins in module:
         if ins.modules:
             found += [n for m in ins.modules for n in members(m)]
-        elif not (ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or operation(ins).name in SHAPING):
-            found.append(operation(ins).name)
+        elif not (ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or op_of(ins).name in SHAPING):
+            found.append(op_of(ins).name)
     return found
 
 
 def group_text(ins: Instruction) -> str:
     """A group's ops in order; empty for what is no group."""
-    if not ins.modules or getattr(operation(ins), "control", False):
+    if not ins.modules or getattr(op_of(ins), "control", False):
         return ""
     words = [n for m in ins.modules for n in members(m)]
     return " \u00b7 ".join(words) or "broadcast"
@@ -106,7 +100,7 @@ def kind(ins: Instruction) -> str:
         return "edge"
     if ins.is_literal or ins.is_absent:
         return "literal"
-    name = operation(ins).name
+    name = op_of(ins).name
     return next((k for k, prefixes in KINDS if name.startswith(prefixes)), "plain")
 
 

@@ -8,35 +8,16 @@ from itertools import count
 from threading import Lock
 from typing import Any, Final
 
-from mgx_core import Instruction, Module, No, Shape
+from mgx_core import Module, No, Shape
+from mgx_core.ir.alike import signature
 
-__all__ = ["alike", "signature"]
+__all__ = ["alike"]
 
 KEPT: Final = 512
 _kernels: OrderedDict[Hashable, Any] = OrderedDict()
 _numbers: OrderedDict[Hashable, int] = OrderedDict()
 _next = count(1)
 _lock = Lock()
-
-
-def signature(body: Module) -> Hashable | None:
-    """What two bodies have in common that compute the same; None where constants are more than single numbers."""
-    at: dict[Instruction, int] = {}
-    parts: list[Hashable] = []
-    for n, ins in enumerate(body):
-        at[ins] = n
-        if ins.modules:
-            return None
-        literal: Hashable = None
-        if ins.literal is not None:
-            value = ins.literal.to_numpy()
-            if value.size != 1:
-                return None
-            literal = value.tobytes()
-        if any(i not in at for i in ins.inputs):
-            return None
-        parts.append((None if ins.is_param else ins.op, tuple(at[i] for i in ins.inputs), ins.result, literal))
-    return tuple(parts)
 
 
 def alike(

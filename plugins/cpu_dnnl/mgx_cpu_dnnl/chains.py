@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from mgx_core import Instruction, Launch, Module, Shape
+from mgx_core import Instruction, Module, Shape
+from mgx_core.kernel import op_of
 
 from .values import Value
 
@@ -29,7 +30,7 @@ def chains_of(module: Module, among: Collection[Instruction]) -> dict[Instructio
     """The chain of each concatenation that shares memory with another."""
     by_first: dict[tuple[Instruction, int], list[Instruction]] = {}
     for ins in module:
-        op = ins.op.of if isinstance(ins.op, Launch) else ins.op
+        op = op_of(ins)
         if op.name == "concat" and ins in among and isinstance(ins.result, Shape) and len(ins.inputs) > 1:
             by_first.setdefault((ins.inputs[0], op.axis % ins.shape.rank), []).append(ins)
     found: dict[Instruction, Chain] = {}

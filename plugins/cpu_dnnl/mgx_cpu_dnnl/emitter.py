@@ -18,14 +18,14 @@ from .alike import alike
 from .chains import Chain
 from .kernel import CpuKernel, Declined, Results
 from .packing import contiguous, is_multiplied, pack, pack_as_bfloat16
-from .values import Buffer, Value
+from .values import Buffer, Value, view_of
 
 if TYPE_CHECKING:
     from .tuning import Tuning
 
 MISSING: Final = object()
 
-__all__ = ["APART", "Emitter", "Step", "Trial", "view"]
+__all__ = ["APART", "Emitter", "Step", "Trial"]
 
 APART: Final = "apart"  # a choice of tuning: the members of a group one by one
 
@@ -146,7 +146,7 @@ class Emitter:
     def constant(self, value: Value) -> Array | None:
         """The array of a literal value, views of one included."""
         array = value.buffer.array
-        if value.buffer.kind != "literal" or array is None:
+        if array is None or not self.is_constant(value):
             return None
         if self._looked_at is None or self._looked_at[0] is not value:  # plans ask for one several times in a row
             size = array.dtype.itemsize
@@ -172,7 +172,7 @@ class Emitter:
         """An instruction's steps; its inputs' values are looked up in `env`."""
         args = [self.value_of(i, env) for i in ins.inputs]
         if len(args) == 1 and isinstance(ins.op, Launch) and ins.op.plan == "view":  # as most instructions are
-            seen = self.view(ins.op.of, args[0])
+            seen = view_of(ins.op.of, args[0]) if hasattr(ins.op.of, "view") else None
             if seen is not None:
                 return seen
         if ins.literal is not None:
@@ -198,12 +198,6 @@ class Emitter:
             return self.run_kernel(kernel, ins.modules, args)
         finally:
             self.sources = before
-
-    @staticmethod
-    def view(op: Operation, value: Value) -> Value | None:
-        """What an op makes of memory that it only looks at in another way; None if it would have to move elements."""
-        found = view(op, value.shape) if hasattr(op, "view") else None
-        return None if found is None else value.seen_as(*found)
 
     def value_of(self, ins: Instruction, env: Mapping[Instruction, Any]) -> Any:
         found = env.get(ins, MISSING)
@@ -462,12 +456,6 @@ class Emitter:
         out = self.host(op, (), [x], "no view and no plan")
         assert isinstance(out, Value)
         return out
-
-
-@lru_cache(1024)
-def view(op: Any, *shapes: Shape) -> Any:
-    """An op's own answer; the layers of a network ask the same again and again."""
-    return op.view(*shapes)
 
 
 @lru_cache(1024)

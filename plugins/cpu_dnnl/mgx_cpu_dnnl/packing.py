@@ -8,8 +8,9 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from mgx_core import Instruction, Launch
+from mgx_core import Instruction
 from mgx_core.argument import Array
+from mgx_core.kernel import op_of
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
@@ -135,7 +136,7 @@ def contiguous(array: Array) -> Contiguous:
 def is_multiplied(ins: Instruction) -> bool:
     """Whether nothing reads a constant, repeated or not, but products as their right operand: they pack it however it lies."""
     for user in ins.users:
-        op = user.op.of if isinstance(user.op, Launch) else user.op
+        op = op_of(user)
         (at, *more) = (n for n, i in enumerate(user.inputs) if i is ins)
         if isinstance(op, Multibroadcast):
             good = is_multiplied(user)

@@ -17,37 +17,26 @@ from mgx_core.interpret import Interpreter, bind_symbols, reads
 from mgx_core.ir.alike import alike_bodies
 from mgx_core.ir.extract import extract
 from mgx_core.ir.module import nested
+from mgx_core.kernel import op_of
 from mgx_core.ops.control import GetTupleElem
+from mgx_core.static_part import fixed_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .runner import CpuRunner
 
-__all__ = ["Item", "Part", "Parts", "fixed", "schedule"]
+__all__ = ["Item", "Part", "Parts", "schedule"]
 
 KEPT: Final = 128  # native programs of a part, one for each set of shapes
 WORTH: Final = 8  # runs that each program that another one makes room for must have had, on average
 
 
-def fixed(ins: Instruction) -> bool:
-    """Whether all that an instruction gives are tensors of numbers with known extents."""
-    result = ins.result
-    if type(result) is Shape:
-        return not result.dynamic() and result.dtype.kind not in "sc"
-    items = result.items if isinstance(result, TupleShape) else (result,)
-    return all(isinstance(s, Shape) and not s.dynamic() and s.dtype.kind not in "sc" for s in items)
-
-
-def _settled(ins: Instruction, known: set[Any]) -> bool:
+def _settled(ins: Instruction, known: set[str]) -> bool:
     """Whether all that an instruction gives are tensors of numbers whose extents follow from symbols that are known."""
     items = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
-    for s in items:
-        if not isinstance(s, Shape) or not s.ranked or s.dtype.kind in "sc":
-            return False
-        if any(symbol not in known for d in s.dims for symbol in symbols_of(d)):
-            return False
-    return True
+    ranked = all(isinstance(s, Shape) and s.ranked and s.dtype.kind not in "sc" for s in items)
+    return ranked and _symbols(ins.result) <= known
 
 
 class Part:
@@ -69,7 +58,7 @@ class Part:
 
     def prepare(self, make: Callable[[Module], CpuRunner]) -> CpuRunner | None:
         """The program, made ahead, if the shapes are known."""
-        if not all(isinstance(n.result, Shape) and fixed(n) for n in self.needs):
+        if not all(map(fixed_tensor, self.needs)):
             return None
         if self._open:
             return None
@@ -122,24 +111,22 @@ class Part:
 def _mentioned(instructions: Iterable[Instruction]) -> set[str]:
     """The symbols whose values instructions, and the modules that they run, depend on."""
     found: set[str] = set()
-
-    def look(value: Any) -> None:
-        if isinstance(value, Sym):
-            found.update(s.name for s in symbols_of(value))
-        elif isinstance(value, (tuple, list)):
-            for v in value:
-                look(v)
-        elif isinstance(value, Shape) and value.ranked:
-            look(value.dims)
-        elif isinstance(value, TupleShape):
-            look(value.items)
-
     for ins in instructions:
-        look(ins.result)
-        look(tuple(getattr(ins.op, "of", ins.op).attributes().values()))
+        found |= _symbols(ins.result) | _symbols(tuple(op_of(ins).attributes().values()))
         for inner in (n for m in ins.modules for n in nested(m)):
             found |= _mentioned(i for i in inner if not i.modules)
     return found
+
+
+def _symbols(value: Any) -> set[str]:
+    """The names of the symbols in an extent, a shape, or several of them."""
+    if isinstance(value, Sym):
+        return {s.name for s in symbols_of(value)}
+    if isinstance(value, Shape):
+        return _symbols(value.dims) if value.ranked else set()
+    if isinstance(value, TupleShape):
+        return _symbols(value.items)
+    return set().union(*map(_symbols, value)) if isinstance(value, (tuple, list)) else set()
 
 
 @dataclass
@@ -162,8 +149,7 @@ def schedule(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
 
     Such ops are control flow, those whose extents depend on data, and those on anything but tensors of numbers.
     """
-    known = {s for p in module.parameters.values() if isinstance(p.result, Shape) and p.result.ranked
-             for d in p.shape.dims for s in symbols_of(d)}  # fmt: skip
+    known = _symbols([p.result for p in module.parameters.values()])
     stage: dict[Instruction, int] = {}
     members: dict[int, list[Instruction]] = {}
     between: dict[int, list[Instruction]] = {}
@@ -174,13 +160,13 @@ def schedule(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
             continue
         needs = reads(ins)
         at = max([*(stage.get(n, 0) for n in needs), *(born.get(s, 0) for s in _mentioned([ins]))], default=0)
-        op = getattr(ins.op, "of", ins.op)
+        op = op_of(ins)
         item = isinstance(op, GetTupleElem)
         tensors = item or all(n.is_absent or isinstance(n.result, Shape) for n in needs)
         if item and needs[0] in alone:
             at = stage[ins] = stage[needs[0]]  # at once after the op that it takes an item of
             between[at - 1].append(ins)
-            fresh = _symbols(ins) - known
+            fresh = _symbols(ins.result) - known
         elif tensors and not getattr(op, "control", False) and not op.effect and _settled(ins, known):
             stage[ins] = at
             members.setdefault(at, []).append(ins)
@@ -189,15 +175,15 @@ def schedule(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
             stage[ins] = at + 1
             alone.add(ins)
             between.setdefault(at, []).append(ins)
-            fresh = _symbols(ins) - known
+            fresh = _symbols(ins.result) - known
         known |= fresh
-        born |= dict.fromkeys((s.name for s in fresh), stage[ins])
+        born |= dict.fromkeys(fresh, stage[ins])
     found: list[Item] = []
     for at in range(max([*members, *between], default=-1) + 1):
         group = members.get(at, [])
         if group:
             inside = set(group)
-            results = [i for i in group if i in module.outputs or any(_outside(u, inside, module) for u in i.users)]
+            results = [i for i in group if i in module.outputs or not inside.issuperset(i.users)]
             found.append(Item(Part(group, results, f"{module.name}:{at}")))
         found += [Item(ins) for ins in between.get(at, [])]
     last = {need: item for item in found for need in item.needs}
@@ -205,16 +191,6 @@ def schedule(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
         if need not in module.outputs:
             reader.done.append(need)
     return found
-
-
-def _outside(user: Instruction, inside: set[Instruction], module: Module) -> bool:
-    """Whether an instruction that reads a value is not among those that run with it."""
-    return user not in inside or user.parent is not module
-
-
-def _symbols(ins: Instruction) -> set[Any]:
-    items = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
-    return {s for r in items if isinstance(r, Shape) and r.ranked for d in r.dims for s in symbols_of(d)}
 
 
 class Parts(Interpreter):

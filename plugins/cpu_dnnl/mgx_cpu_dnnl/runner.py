@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from mgx_core import Instruction, Module, Shape, StoreError
 from mgx_core.interpret import bind_symbols, reads
-from mgx_core.ir.module import captures
+from mgx_core.kernel import op_of
 from mgx_core.placement import Placement
+from mgx_core.static_part import static_part
 
 from .chains import chains_of
 from .emitter import Emitter
 from .native_library import native
 from .native_program import NativeRun, build, install
-from .parts import Parts, fixed, schedule
+from .parts import Parts, schedule
 from .restored import FORMAT, figures_of, kept_again, owners_of, restored_run
 from .single import native_when_run
 from .values import Buffer, Value
@@ -51,7 +52,7 @@ class CpuRunner:
         native().set_threads(threads or native().available_threads())
         self.emitter = Emitter(threads, fast_math, tuning=tuning)
         self.parameters = list(module.parameters.values())
-        static = _static_part(module)
+        static = static_part(module)
         self.rest = [
             i for i in module if i not in static and not (i.is_param or i.is_literal or i.is_return or i.is_absent)
         ]
@@ -93,7 +94,7 @@ class CpuRunner:
         return [
             ("result", wanted[o])
             if o in wanted
-            else ("given", given[o])
+            else ("parameter", given[o])
             if o in given
             else ("constant", None if o.literal is None else o.literal.value)
             for o in self.module.outputs
@@ -124,7 +125,9 @@ class CpuRunner:
         if self.whole:
             return list(results)
         if not self.rest:
-            return [results[n] if kind == "result" else args[n] if kind == "given" else n for kind, n in self._places]
+            return [
+                results[n] if kind == "result" else args[n] if kind == "parameter" else n for kind, n in self._places
+            ]
         values: dict[Instruction, Any] = dict(zip(self.parameters, args, strict=True))
         values |= dict(zip(self.wanted, results, strict=True))
         known: dict[str, int] = {}
@@ -147,11 +150,11 @@ class CpuRunner:
         for step in self.emitter.steps:
             if step.host:
                 ins = step.instruction
-                op = step.name.removeprefix("host ") if ins is None else repr(getattr(ins.op, "of", ins.op))
+                op = step.name.removeprefix("host ") if ins is None else repr(op_of(ins))
                 found.append(Placement(op, step.sources, "host", step.name, (step.host,)))
         for ins in self.rest:
             if not native_when_run(ins) and not getattr(ins.op, "control", False):
-                op = repr(getattr(ins.op, "of", ins.op))
+                op = repr(op_of(ins))
                 found.append(Placement(op, ins.sources, "host", "reference", ("its extents depend on data",)))
         for runner in self.inner:
             found += runner.on_host()
@@ -172,9 +175,7 @@ class CpuRunner:
             self.emitter.note(f"not saved: {why}")
             return None
         numbers = {ins: n for n, ins in enumerate(self.module)}
-        wanted = {ins: n for n, ins in enumerate(self.wanted)}
-        given = {ins: n for n, ins in enumerate(self.parameters)}
-        plain = not self.rest and all(o in wanted or o in given for o in self.module.outputs)
+        plain = not self.rest and all(kind != "constant" for kind, _ in self._places)
         return {
             "format": FORMAT,
             "tuning": self.emitter.choices,
@@ -182,9 +183,7 @@ class CpuRunner:
             "taken": self.program.taken,
             "owners": [numbers.get(i, -1) if i is not None else -1 for i in self.owners],
             "figures": [list(f) for f in self.figures],
-            "outputs": [["result", wanted[o]] if o in wanted else ["parameter", given[o]] for o in self.module.outputs]
-            if plain
-            else None,
+            "outputs": [list(place) for place in self._places] if plain else None,
             "wanted": [numbers[i] for i in self.wanted],
         }
 
@@ -193,29 +192,6 @@ class CpuRunner:
         from .timing import timings
 
         return timings(self, args, runs, warmup)
-
-
-def _static_part(module: Module) -> dict[Instruction, list[Instruction]]:
-    """Instructions with fixed extents whose needs are all fixed too, control flow excepted, each with what it reads."""
-    found: dict[Instruction, list[Instruction]] = {}
-    outside: dict[Module, list[Instruction]] = {}  # what bodies read; many instructions share one
-    for ins in module:
-        if ins.literal is not None or ins.is_return or ins.is_param or ins.is_absent:
-            continue
-        if getattr(ins.op, "control", False) or not fixed(ins):
-            continue
-        needs = list(ins.inputs)
-        for body in ins.modules:
-            if body not in outside:
-                outside[body] = captures(body)
-            needs += outside[body]
-        if all(i in found or i.is_absent or ((i.literal is not None or i.is_param) and _tensor(i)) for i in needs):
-            found[ins] = needs
-    return found
-
-
-def _tensor(ins: Instruction) -> bool:
-    return isinstance(ins.result, Shape) and fixed(ins)
 
 
 def _emit(

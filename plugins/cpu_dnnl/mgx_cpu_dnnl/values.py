@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from mgx_core import Shape
 from mgx_core.argument import Array
 from mgx_core.shape import row_major
 
-__all__ = ["Buffer", "Value", "channels_last", "packed_strides"]
+__all__ = ["Buffer", "Value", "channels_last", "packed_strides", "view_of"]
 
 
 @dataclass(eq=False, slots=True)
@@ -62,6 +64,18 @@ class Value:
             and self.shape.packed()
             and self.shape.elements() * self.shape.dtype.size == self.buffer.bytes
         )
+
+
+def view_of(op: Any, value: Value, others: Sequence[Value | None] = ()) -> Value | None:
+    """What an op with a view makes of a value, or None if it would have to move elements."""
+    found = _view(op, value.shape, *(o.shape for o in others if o is not None))
+    return None if found is None else value.seen_as(*found)
+
+
+@lru_cache(1024)
+def _view(op: Any, *shapes: Shape) -> Any:
+    """The op's own answer; the layers of a network ask the same again and again."""
+    return op.view(*shapes)
 
 
 def packed_strides(lens: list[int], order: list[int]) -> list[int]:

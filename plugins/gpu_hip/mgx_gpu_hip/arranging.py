@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mgx_core import Instruction, Module, Shape, TupleShape
+from mgx_core import Instruction, Module, Shape
 from mgx_core.interpret import reads
+from mgx_core.kernel import op_of
 from mgx_core.placement import Placement
+from mgx_core.static_part import fixed_tensor, static_part
 
 from .emitter import Declined, Emitter, HostStep, KernelStep
-from .segments import Following, cut, op_of
+from .segments import Following, cut
 from .values import Buffer, Value
 
 __all__ = ["Arranged", "Named", "kernel_steps", "on_host", "put_together"]
@@ -48,7 +50,7 @@ def put_together(e: Emitter, module: Module, make: Callable[[Module], Any]) -> A
 
     make: a runner for what follows extents that depend on data.
     """
-    static = _static_part(module)
+    static = set(static_part(module))
     found = cut(module, static)
     env = _emit(e, module, static)
     opening: dict[Instruction, tuple[Value, Value]] = {}
@@ -102,34 +104,10 @@ class Named:
         self.nodes = step.nodes
 
 
-def _fixed(ins: Instruction) -> bool:
-    if ins.is_return or ins.is_absent:
-        return True
-    items = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
-    return all(isinstance(s, Shape) and not s.dynamic() and s.dtype.kind not in "sc" for s in items)
-
-
-def _tensor(ins: Instruction) -> bool:
-    return isinstance(ins.result, Shape) and _fixed(ins)
-
-
-def _static_part(module: Module) -> set[Instruction]:
-    """Instructions with fixed extents whose needs are all fixed too, control flow excepted."""
-    found: set[Instruction] = set()
-    for ins in module:
-        if ins.is_return or ins.is_param or ins.is_absent or ins.is_literal:
-            continue
-        if getattr(ins.op, "control", False) or not _fixed(ins):
-            continue
-        if all(i in found or i.is_absent or ((i.is_param or i.is_literal) and _tensor(i)) for i in reads(ins)):
-            found.add(ins)
-    return found
-
-
 def _emit(e: Emitter, module: Module, static: set[Instruction]) -> dict[Instruction, Any]:
     env: dict[Instruction, Any] = {}
     for index, p in enumerate(module.parameters.values()):
-        if not _tensor(p):
+        if not fixed_tensor(p):
             continue
         shape = p.shape
         buffer = Buffer("input", int(shape.elements()) * shape.dtype.size, index=index)

@@ -12,6 +12,7 @@ from mgx_core import Instruction, Launch, Module, No, Operation, Shape, TupleSha
 from mgx_core import dtype as dt
 from mgx_core.argument import Array
 from mgx_core.dtype import DType
+from mgx_core.kernel import op_of
 
 from .codegen.source import KernelSource
 from .codegen.table import generate
@@ -177,7 +178,7 @@ class Emitter:
         if ins.is_literal:
             return self._constant_of(ins)
         args = [self.value_of(i, env) for i in ins.inputs]
-        op = ins.op.of if isinstance(ins.op, Launch) else ins.op
+        op = op_of(ins)
         before, self.sources = self.sources, ins.sources or self.sources
         marks = len(self.steps), len(self.buffers)
         try:
@@ -265,7 +266,7 @@ class Emitter:
 
         Errors: Declined.
         """
-        op = ins.op.of if isinstance(ins.op, Launch) else ins.op
+        op = op_of(ins)
         args = [self.value_of(i, env) for i in ins.inputs]
         lens = [most if a == axis else d for a, d in enumerate(ins.shape.dims)]
         order = [axis, *(a for a in range(len(lens)) if a != axis)]

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from mgx_core import Instruction, Launch, Module, Shape
+from mgx_core import Instruction, Module, Shape
 from mgx_core.dim import symbols_of
+from mgx_core.kernel import op_of
 from mgx_core.operation import Pointwise
 
 __all__ = ["independent"]
@@ -54,7 +55,7 @@ def _check(module: Module, symbols: set[str]) -> None:
         axes = [None if i.is_absent else _axis(i.result, symbols) for i in ins.inputs]
         if own is None and all(a is None for a in axes):
             continue
-        op = ins.op.of if isinstance(ins.op, Launch) else ins.op
+        op = op_of(ins)
         if op.name in ("group", "pointwise", "fused_reduce") and len(ins.modules) == 1:
             _check(ins.modules[0], symbols)
         elif not _keeps(op, ins, own, axes):

@@ -22,6 +22,7 @@ from mgx_core.extensions import kernels_of
 from mgx_core.interpret import reads
 from mgx_core.ir.instruction import infer_shape
 from mgx_core.ir.module import nested
+from mgx_core.kernel import op_of
 from mgx_core.memory import static_bytes
 from mgx_core.ops.movement import Transpose
 from mgx_core.passes.constants import scalar_of
@@ -35,7 +36,7 @@ from .codegen.extents import opened
 from .context import GpuContext
 from .rows import independent
 
-__all__ = ["Cut", "Following", "cut", "op_of"]
+__all__ = ["Cut", "Following", "cut"]
 
 LARGEST = 1 << 32  # bytes of a result at its upper bound
 ROOM = 1 << 26  # bytes of all that is computed for rows that may not be there
@@ -43,11 +44,6 @@ ASKED = 64  # elements of an operand that is read back
 KEPT = 16  # programs for what follows, by extents
 
 OPENING = frozenset({"nonzero", "compress", "nonmaxsuppression"})  # ops whose kernels count their rows
-
-
-def op_of(ins: Instruction) -> Any:
-    """The op, lowered or not."""
-    return ins.op.of if isinstance(ins.op, Launch) else ins.op
 
 
 @dataclass(frozen=True)

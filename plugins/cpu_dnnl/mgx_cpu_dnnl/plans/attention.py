@@ -14,10 +14,9 @@ from mgx_core.shape import AnyShape
 from ..alike import alike
 from ..emitter import Emitter
 from ..kernel import Declined, Results
-from ..values import Value, packed_strides
+from ..values import Value, packed_strides, view_of
 from .offer import FLOATS, offer
 from .products import product
-from .views import view_of
 
 __all__ = ["PLANS"]
 

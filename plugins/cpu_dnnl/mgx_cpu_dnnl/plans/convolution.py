@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from mgx_core import DeviceError, Instruction, Kernels, Module, No, Operation, Shape, UnsupportedError
 from mgx_core import dtype as dt
 from mgx_core.ops.control import Group
@@ -16,12 +14,13 @@ from mgx_core.shape import AnyShape
 
 from ..emitter import Emitter
 from ..kernel import Declined, Results
-from ..layout import as_channels_last, descriptor, same_order
+from ..layout import as_channels_last, descriptor
 from ..values import Value, channels_last
 from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, offer, only
+from .precision import narrowed, widened
 
-__all__ = ["PLANS", "take_bias", "narrowed", "widened"]
+__all__ = ["PLANS", "take_bias"]
 
 PLANS = Kernels("cpu")
 
@@ -47,26 +46,7 @@ def emit_wide_convolution(e: Emitter, op: Any, modules: Sequence[Module], args: 
     """Narrow floats on processors that cannot multiply them: in float32, rounded once."""
     x, w = args
     assert x is not None and w is not None
-    wide = convolve(e, op, widened(e, x), widened(e, w), None)
-    return narrowed(e, wide, x.shape.dtype)
-
-
-def narrowed(e: Emitter, wide: Value, dtype: Any) -> Value:
-    """A float32 value rounded to a narrower type, lying as it lies."""
-    out = e.allocate(dtype, wide.lens, wide.strides)
-    e.copy_into(wide, out)
-    return out
-
-
-def widened(e: Emitter, value: Value) -> Value:
-    """A value in float32, in the axis order that it has."""
-    array = e.constant(value)
-    if array is not None:
-        return e.literal(array.astype(np.float32))
-    out = e.allocate(dt.float32, value.lens, same_order(value))
-    if value.shape.elements():
-        e.copy_into(value, out)
-    return out
+    return narrowed(e, convolve(e, op, widened(e, x), widened(e, w), None), x.shape.dtype)
 
 
 @offer(PLANS, Group, when=is_convolution_group, name="onednn")

@@ -16,9 +16,10 @@ from ..emitter import Emitter
 from ..kernel import Declined, Results
 from ..layout import as_channels_last, descriptor
 from ..values import Value, channels_last
-from .convolution import narrowed, take_bias, widened
+from .convolution import take_bias
 from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, offer, only
+from .precision import narrowed, widened
 
 __all__ = ["PLANS"]
 
@@ -46,8 +47,7 @@ def emit_wide_deconvolution(e: Emitter, op: Any, modules: Sequence[Module], args
     """Narrow floats on processors that cannot multiply them: in float32, rounded once."""
     x, w = args
     assert x is not None and w is not None
-    wide = deconvolve(e, op, widened(e, x), widened(e, w), None)
-    return narrowed(e, wide, x.shape.dtype)
+    return narrowed(e, deconvolve(e, op, widened(e, x), widened(e, w), None), x.shape.dtype)
 
 
 @offer(PLANS, Group, when=is_deconvolution_group, name="onednn")

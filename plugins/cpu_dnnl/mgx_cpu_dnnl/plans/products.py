@@ -13,13 +13,14 @@ from mgx_core.shape import AnyShape
 
 from ..emitter import Emitter
 from ..kernel import Declined, Results
-from ..layout import descriptor, same_order
+from ..layout import descriptor
 from ..values import Value
 from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, offer, only
 from .packed_products import packed_group, packed_product
+from .precision import narrowed, widened
 
-__all__ = ["PLANS", "plain_product", "product", "widened"]
+__all__ = ["PLANS", "plain_product", "product"]
 
 PLANS = Kernels("cpu")
 
@@ -68,21 +69,7 @@ def plain_product(e: Emitter, a: Value, b: Value) -> Value:
         found = product(e, a, b, None)
         trial.keep()
         return found
-    exact = product(e, widened(e, a), widened(e, b), None)
-    out = e.allocate(dt.bfloat16, exact.lens)
-    e.copy_into(exact, out)
-    return out
-
-
-def widened(e: Emitter, value: Value) -> Value:
-    """A bfloat16 value in float32, in the same order of axes; what is broadcast stays so."""
-    strides = value.strides
-    dense = [1 if s == 0 else n for n, s in zip(value.lens, strides, strict=True)]
-    part = value.seen_as(0, Shape(value.shape.dtype, dense, strides))
-    made = e.allocate(dt.float32, dense, same_order(part))
-    e.copy_into(part, made)
-    steps = [0 if s == 0 else t for s, t in zip(strides, made.strides, strict=True)]
-    return made.seen_as(0, Shape(dt.float32, value.lens, steps))
+    return narrowed(e, product(e, widened(e, a), widened(e, b), None), dt.bfloat16)
 
 
 def matrix_ready(e: Emitter, value: Value) -> Value:

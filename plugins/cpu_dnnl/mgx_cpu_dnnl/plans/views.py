@@ -9,12 +9,12 @@ from mgx_core import Kernels, Module, No, Shape, ops
 from mgx_core.ops.control import GetTupleElem
 from mgx_core.shape import AnyShape
 
-from ..emitter import Emitter, view
+from ..emitter import Emitter
 from ..kernel import Declined, Results
-from ..values import Value
+from ..values import Value, view_of
 from .offer import NUMBERS, offer
 
-__all__ = ["PLANS", "emit_view", "view_of"]
+__all__ = ["PLANS", "emit_view"]
 
 PLANS = Kernels("cpu")
 
@@ -25,12 +25,6 @@ def tensors(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module
     if not inputs or not isinstance(inputs[0], Shape) or inputs[0].dtype not in NUMBERS:
         return No("the operand is no tensor of numbers")
     return None
-
-
-def view_of(op: Any, value: Value, others: Sequence[Value | None] = ()) -> Value | None:
-    """What an op with a view makes of a value, or None if it would have to move elements."""
-    found = view(op, value.shape, *(o.shape for o in others if o is not None))
-    return None if found is None else value.seen_as(*found)
 
 
 @offer(PLANS, *VIEWS, when=tensors, name="view")

@@ -15,6 +15,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from mgx_core import Instruction, Launch, Module, OptionalShape, Program, SequenceShape, Shape, TupleShape, __version__
+from mgx_core.kernel import op_of
 
 from .tensors import ONNX_TYPES
 
@@ -110,7 +111,7 @@ class _Exporter:
         graph.initializer.append(tensor)
 
     def _node(self, graph: onnx.GraphProto, ins: Instruction) -> None:
-        op = ins.op.of if isinstance(ins.op, Launch) else ins.op
+        op = op_of(ins)
         if op.name == "get_tuple_elem" and ins.inputs and ins.inputs[0] in self.parts:
             self.names[ins] = self.parts[ins.inputs[0]][op.index]  # type: ignore[attr-defined]
             return

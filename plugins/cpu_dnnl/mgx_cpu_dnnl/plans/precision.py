@@ -1,0 +1,36 @@
+"""Narrow floats on processors that cannot multiply them: computed in float32, rounded once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mgx_core import DType, Shape
+from mgx_core import dtype as dt
+
+from ..emitter import Emitter
+from ..layout import same_order
+from ..values import Value
+
+__all__ = ["narrowed", "widened"]
+
+
+def widened(e: Emitter, value: Value) -> Value:
+    """A value in float32, in the axis order that it has; what is constant or broadcast stays so."""
+    array = e.constant(value)
+    if array is not None:
+        return e.literal(array.astype(np.float32))
+    strides = value.strides
+    dense = [1 if s == 0 else n for n, s in zip(value.lens, strides, strict=True)]
+    part = value.seen_as(0, Shape(value.shape.dtype, dense, strides))
+    made = e.allocate(dt.float32, dense, same_order(part))
+    if made.shape.elements():
+        e.copy_into(part, made)
+    steps = [0 if s == 0 else t for s, t in zip(strides, made.strides, strict=True)]
+    return made.seen_as(0, Shape(dt.float32, value.lens, steps))
+
+
+def narrowed(e: Emitter, wide: Value, dtype: DType) -> Value:
+    """A float32 value rounded to a narrower type, lying as it lies."""
+    out = e.allocate(dtype, wide.lens, wide.strides)
+    e.copy_into(wide, out)
+    return out
