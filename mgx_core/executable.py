@@ -267,11 +267,11 @@ class Executable:
                 return Instance(given, runner, list(saved.placements), lower, None)
             except (MgxError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
                 self.note(f"the file's kernels could not be used and were compiled again: {error}")
-        from .pipeline import PassRecord, size
+        from .pipeline import PassRecord
 
         with collection_paused():
             made = lower()
-            start, count = time.perf_counter(), size(made.module)
+            start, count = time.perf_counter(), made.records[-1].after
             runner = runner_of(self.target, made.module, made.plan, self.context, self.options)
         made.records.append(PassRecord("plan", "make-runner", time.perf_counter() - start, True, count, count))
         for moved in getattr(runner, "on_host", list)():

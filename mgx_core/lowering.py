@@ -15,7 +15,7 @@ from .options import CompileOptions
 from .passes.lower import SETTLED, Lower
 from .passes.order_for_memory import OrderForMemory
 from .passes.settle_extents import SettleExtents
-from .pipeline import PassRecord, Pipeline, Stage, size
+from .pipeline import PassRecord, Pipeline, Stage
 from .placement import Placement
 from .room import limited
 from .shape import AnyShape
@@ -48,7 +48,7 @@ def lower_module(
     )
     pipeline = Pipeline(stages, options.validate, frozenset(options.disable_passes))
     pipeline.run(module)
-    records, count = pipeline.records, size(module)
+    records, count = pipeline.records, pipeline.size
     start = time.perf_counter()
     plan = plan_memory(module, options.memory_reuse)
     with limited(options.limit_bytes):

@@ -24,17 +24,30 @@ def fixed_tensor(ins: Instruction) -> bool:
 def static_part(module: Module) -> dict[Instruction, list[Instruction]]:
     """Instructions with fixed extents whose needs are all fixed too, control flow excepted, each with what it reads."""
     found: dict[Instruction, list[Instruction]] = {}
+    settled: set[Instruction] = set()
+    known: dict[int, bool] = {}  # by id of a result: many instructions share one
     outside: dict[Module, list[Instruction]] = {}  # what bodies read; many instructions share one
     for ins in module:
-        if ins.literal is not None or ins.is_return or ins.is_param or ins.is_absent:
+        at = id(ins.result)
+        if at not in known:
+            known[at] = fixed(ins)
+        if ins.literal is not None or not known[at] or ins.is_return or ins.is_param or ins.is_absent:
+            if _given(ins):
+                settled.add(ins)
             continue
-        if getattr(ins.op, "control", False) or not fixed(ins):
+        if getattr(ins.op, "control", False):
             continue
         needs = list(ins.inputs)
         for body in ins.modules:
             if body not in outside:
                 outside[body] = captures(body)
             needs += outside[body]
-        if all(i in found or i.is_absent or ((i.literal is not None or i.is_param) and fixed_tensor(i)) for i in needs):
+        if settled.issuperset(needs) or all(i in settled or _given(i) for i in needs):
             found[ins] = needs
+            settled.add(ins)
     return found
+
+
+def _given(ins: Instruction) -> bool:
+    """Whether a value is there before anything runs, with known extents, or is known to be absent."""
+    return ins.is_absent or ((ins.literal is not None or ins.is_param) and fixed_tensor(ins))

@@ -353,8 +353,7 @@ class Module:
         copy = Module(name or self.name)
         symbols = by.symbols
         for ins in self:
-            inputs = tuple([went.get(i, i) for i in ins.inputs])
-            if ins.is_literal:
+            if ins.literal is not None:
                 made = Instruction(ins.op, ins.result, literal=ins.literal, sources=ins.sources)
             elif isinstance(ins.op, Param):
                 given = (parameters or {}).get(ins.op.label)
@@ -366,7 +365,8 @@ class Module:
                     by.exact = by.exact and ins.result.substitute(symbols) == given
                 made = Instruction(Param(label=ins.op.label, shape=shape), shape, sources=ins.sources)
             else:
-                modules = tuple(by.module(m, went) for m in ins.modules)
+                inputs = tuple([went.get(i, i) for i in ins.inputs])
+                modules = tuple([by.module(m, went) for m in ins.modules]) if ins.modules else ()
                 op = by.op(ins.op) if symbols else ins.op
                 made = Instruction(op, ins.result, inputs, modules, None, ins.sources)
                 if symbols or parameters:

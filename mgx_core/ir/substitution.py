@@ -26,8 +26,8 @@ class Substitution:
     def __init__(self, values: Mapping[str, Dim] | None, alike: Mapping[Module, Module] | None = None) -> None:
         self.symbols: dict[str, Dim] = dict(values or {})
         self.exact = True
-        self._shapes: dict[Shape, Shape] = {}
-        self._ops: dict[Operation, Operation] = {}
+        self._shapes: dict[int, Shape] = {}  # by id, of what the module that is copied holds
+        self._ops: dict[int, Operation] = {}
         self._known = len(self.symbols)
         self._alike = alike or {}
         self._copies: dict[Module, Module] = {}
@@ -52,21 +52,21 @@ class Substitution:
         if self._known != len(self.symbols):
             self._known = len(self.symbols)
             self._ops.clear()
-        found = self._ops.get(op)
+        found = self._ops.get(id(op))
         if found is None:
-            found = self._ops[op] = op.substitute(self.symbols)
+            found = self._ops[id(op)] = op.substitute(self.symbols)
         return found
 
     def shape(self, shape: AnyShape) -> Shape | None:
         """The shape without symbols, if that follows."""
-        if not self.exact or not isinstance(shape, Shape):
+        if not self.exact:
             return None
-        found = self._shapes.get(shape)
-        if found is None:
+        found = self._shapes.get(id(shape))
+        if found is None and isinstance(shape, Shape):
             found = shape.substitute(self.symbols)
             if found.dynamic():
                 return None
-            self._shapes[shape] = found
+            self._shapes[id(shape)] = found
         return found
 
 

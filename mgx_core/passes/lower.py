@@ -44,7 +44,6 @@ class Lower:
                     self.apply(inner)
                 continue
             self._lower(module, ins)
-        module.sweep()
         return True
 
     def _lower(self, module: Module, ins: Instruction) -> None:

@@ -32,6 +32,4 @@ class SettleExtents:
                 inner.replace(ins, settled)
                 found.append(settled)
         FoldConstants().follow(found)
-        if found:
-            module.sweep()
         return bool(found)

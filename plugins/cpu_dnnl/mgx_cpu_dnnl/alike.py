@@ -8,7 +8,7 @@ from itertools import count
 from threading import Lock
 from typing import Any, Final
 
-from mgx_core import Module, No, Shape
+from mgx_core import Module, Shape
 from mgx_core.ir.alike import signature
 
 __all__ = ["alike"]
@@ -20,9 +20,7 @@ _next = count(1)
 _lock = Lock()
 
 
-def alike(
-    engine: Any, name: str, body: Module | None, about: Hashable, shapes: Sequence[Shape], make: Callable[[], Any]
-) -> Any:
+def alike(engine: Any, body: Module | None, about: Hashable, shapes: Sequence[Shape], make: Callable[[], Any]) -> Any:
     """The kernel that `make` gives, or the one that it gave before for a body and shapes that are alike."""
     ident = 0 if body is None else body.derive("loop signature", _number)
     if ident is None:
@@ -38,7 +36,7 @@ def alike(
             _kernels[key] = found
             while len(_kernels) > KEPT:
                 _kernels.popitem(last=False)
-    return found if isinstance(found, No) else found.named(name)
+    return found
 
 
 def _number(body: Module) -> int | None:

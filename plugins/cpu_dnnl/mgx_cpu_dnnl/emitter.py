@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -18,9 +18,11 @@ from .alike import alike
 from .chains import Chain
 from .kernel import CpuKernel, Declined, Results
 from .packing import contiguous, is_multiplied, pack, pack_as_bfloat16
+from .tape import Tape, situation
 from .values import Buffer, Value, view_of
 
 if TYPE_CHECKING:
+    from .jit import JitKernel
     from .tuning import Tuning
 
 MISSING: Final = object()
@@ -81,6 +83,8 @@ class Emitter:
     _arrays: dict[int, Value] = field(default_factory=dict)
     _made: dict[Any, Any] = field(default_factory=dict)
     _looked_at: tuple[Value, Array] | None = None
+    _tapes: dict[Any, Tape] = field(default_factory=dict)
+    _tape: Tape | None = None  # of the instruction being emitted
 
     @cached_property
     def engine(self) -> Any:
@@ -102,18 +106,25 @@ class Emitter:
     def allocate_as(self, shape: Shape) -> Value:
         """A new value in the arena of this shape, strides included."""
         space = shape.elements() if shape.standard() else shape.element_space()
-        buffer = Buffer("arena", max(space * shape.dtype.size, 1))
-        self.buffers.append(buffer)
-        return Value(shape, buffer)
+        made = Value(shape, self.room(max(space * shape.dtype.size, 1)))
+        if self._tape is not None:
+            self._tape.allocated(made.buffer)
+        return made
 
-    def scratch(self, size: int) -> Buffer:
-        """Memory for the next step alone."""
+    def room(self, size: int) -> Buffer:
+        """So many bytes in the arena."""
         buffer = Buffer("arena", size)
         self.buffers.append(buffer)
         return buffer
 
     def literal(self, array: Array, owner: Any = None) -> Value:
         """A constant; the array (or `owner`) is kept alive with the program."""
+        found = self._literal(array, owner)
+        if self._tape is not None:
+            self._tape.literal(found.buffer)
+        return found
+
+    def _literal(self, array: Array, owner: Any) -> Value:
         if not array.flags.c_contiguous:
             owner = contiguous(array)
             array = owner.array
@@ -143,10 +154,15 @@ class Emitter:
         """Whether it is a literal, or a view of one."""
         return value.buffer.kind == "literal" and value.buffer.array is not None
 
+    def memory(self, value: Value) -> Array | None:
+        """The whole array behind a literal value."""
+        self._spoil_tape()
+        return value.buffer.array if value.buffer.kind == "literal" else None
+
     def constant(self, value: Value) -> Array | None:
         """The array of a literal value, views of one included."""
-        array = value.buffer.array
-        if array is None or not self.is_constant(value):
+        array = self.memory(value)
+        if array is None:
             return None
         if self._looked_at is None or self._looked_at[0] is not value:  # plans ask for one several times in a row
             size = array.dtype.itemsize
@@ -195,9 +211,39 @@ class Emitter:
                     return self.host(ins.op, ins.modules, args, error.message)
                 assert isinstance(picked, CpuKernel)
                 kernel = picked
-            return self.run_kernel(kernel, ins.modules, args)
+            key = None if self._tape is not None or ins is not self.current else situation(args)
+            if key is None:
+                return self.run_kernel(kernel, ins.modules, args)
+            return self._as_before(kernel, ins, args, key)
         finally:
             self.sources = before
+
+    def _as_before(self, kernel: CpuKernel, ins: Instruction, args: Sequence[Any], key: Hashable) -> Results:
+        """A kernel's steps, as they were for an instruction that is alike if there was one."""
+        key = (kernel, ins.modules, key)
+        tape = self._tapes.get(key)
+        if tape is not None:
+            return tape.play(self, args)
+        tape = self._tape = Tape(args)
+        try:
+            results = self.run_kernel(kernel, ins.modules, args)
+            tape.gave(results)
+        finally:
+            self._tape = None
+        if not tape.spoiled:
+            self._tapes[key] = tape
+        return results
+
+    def _spoil_tape(self) -> None:
+        """What is done now depends on more than the op and how its operands lie."""
+        if self._tape is not None:
+            self._tape.spoiled = True
+
+    def chain(self, operands: int) -> Chain | None:
+        """What the current instruction, if it has so many operands, shares memory with."""
+        self._spoil_tape()
+        ins = self.current
+        return None if ins is None or operands != len(ins.inputs) else self.chains.get(ins)
 
     def value_of(self, ins: Instruction, env: Mapping[Instruction, Any]) -> Any:
         found = env.get(ins, MISSING)
@@ -242,6 +288,7 @@ class Emitter:
 
     def _take_back(self, marks: tuple[int, int]) -> None:
         """Undo all since there were so many steps and buffers."""
+        self._spoil_tape()
         gone = {id(b) for b in self.buffers[marks[1] :] if b.kind == "literal"}
         del self.steps[marks[0] :]
         del self.buffers[marks[1] :]
@@ -277,6 +324,7 @@ class Emitter:
 
     def note(self, text: str) -> None:
         """Keep a refusal for the report."""
+        self._spoil_tape()
         self.notes.append(f"{', '.join(self.sources)}: {text}" if self.sources else text)
 
     # steps
@@ -291,9 +339,20 @@ class Emitter:
         bytes: int = 0,
         host: str = "",
     ) -> None:
-        self.steps.append(
-            Step(name, list(reads), list(writes), install, self.sources, flops, bytes, host, self.current)
-        )
+        self._spoil_tape()
+        self._step(name, list(reads), list(writes), install, flops, bytes, host)
+
+    def _step(
+        self,
+        name: str,
+        reads: list[Buffer],
+        writes: list[Buffer],
+        install: Callable[[Any, Callable[[Buffer], int]], None],
+        flops: int,
+        bytes: int,
+        host: str = "",
+    ) -> None:
+        self.steps.append(Step(name, reads, writes, install, self.sources, flops, bytes, host, self.current))
 
     def made(self, builder: str, *args: Any, **keywords: Any) -> Any:
         """A oneDNN primitive from the native module's builder of this name; those that are asked for alike are one."""
@@ -323,36 +382,43 @@ class Emitter:
         moved = sum(v.shape.elements() * v.shape.dtype.size for v in bound.values())
         self.step(name, reads, writes, install, flops, moved)
 
-    def loop(self, kernel: Any, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
-        """A compiled loop on its operands."""
-        workspace = self.scratch(kernel.workspace_bytes) if kernel.workspace_bytes else None
+    def loop(self, kernel: JitKernel, inputs: Sequence[Value], outputs: Sequence[Value], kind: str = "") -> None:
+        """A compiled loop on its operands; kind: what to call it together with its sources, else by the kernel's name."""
+        if self._tape is not None:
+            self._tape.loop(kernel, kind, inputs, outputs)
+        workspace = self.room(kernel.workspace_bytes) if kernel.workspace_bytes else None
         values = [*inputs, *outputs]
+        reads = [v.buffer for v in inputs]
+        writes = [v.buffer for v in outputs]
+        if workspace is not None:
+            writes.append(workspace)
+        label = self.label(kind) if kind else kernel.name
         for part in (kernel, *kernel.after):
+            name = label + part.name.removeprefix(kernel.name)
 
-            def install(program: Any, ident: Callable[[Buffer], int], part: Any = part) -> None:
-                operands = [(ident(v.buffer), v.byte_offset) for v in values]
+            def install(program: Any, ident: Callable[[Buffer], int], part: JitKernel = part, name: str = name) -> None:
+                operands = [(ident(v.buffer), v.offset * v.shape.dtype.size) for v in values]
                 if workspace is not None:
                     operands.append((ident(workspace), 0))
                 program.add_loop(
-                    part.name,
+                    name,
                     part.address,
                     part.owner,
                     operands,
-                    list(part.args),
+                    part.args,
                     part.work,
                     part.grain,
                     part.scratch_bytes,
                 )
 
-            writes = [*(v.buffer for v in outputs), *([workspace] if workspace else [])]
-            self.step(part.name, [v.buffer for v in inputs], writes, install, part.flops, part.bytes)
+            self._step(name, reads, writes, install, part.flops, part.bytes)
 
     def copy_into(self, source: Value, target: Value) -> None:
         """The elements of one value into another of the same extents."""
         from .jit import compile_copy
 
         shapes = (source.shape, target.shape)
-        kernel = alike(self.engine, "copy", None, "copy", shapes, lambda: compile_copy(*shapes, self.engine))
+        kernel = alike(self.engine, None, "copy", shapes, lambda: compile_copy(*shapes, self.engine))
         if isinstance(kernel, No):
             raise Declined(kernel.why)
         self.loop(kernel, [source], [target])
@@ -375,6 +441,12 @@ class Emitter:
 
         bfloat16: its numbers are of that type and are stored in it, though the layouts are given in float32.
         """
+        found = self._packed(value, plain, wanted, bfloat16)
+        if self._tape is not None:
+            self._tape.packed(value, found.buffer, plain, wanted, bfloat16)
+        return found
+
+    def _packed(self, value: Value, plain: Any, wanted: Any, bfloat16: bool) -> Value:
         if plain == wanted and not bfloat16:
             return value
         key = (id(value.buffer), value.offset, plain, wanted, bfloat16)

@@ -214,8 +214,11 @@ def _emit(
         result = e.emit(ins, env)
         env[ins] = result
         uses = sum([u in static for u in ins.users]) + (FOREVER if ins in kept else 0)
-        for v in result if isinstance(result, tuple) else (result,):
-            v.buffer.readers += uses
+        if isinstance(result, tuple):
+            for v in result:
+                v.buffer.readers += uses
+        else:
+            result.buffer.readers += uses
         for read in set(ins.inputs):
             value = env.get(read)
             for v in value if isinstance(value, tuple) else (value,):

@@ -33,7 +33,7 @@ class Buffer:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Value:
     """A tensor on a buffer: its strided shape, and where its first element lies (in elements)."""
 

@@ -261,6 +261,7 @@ class Following:
             p = module.parameters[name]
             module.replace(p, module.add_literal(value))
         SettleExtents().apply(module)
+        module.sweep()
         if self.asked:
             Rewrite(SHAPES).apply(module)
             FoldConstants().apply(module)
@@ -270,6 +271,7 @@ class Following:
                 module = module.clone(symbols)
         target = self.context.target
         Lower(kernels_of(target, self.context), self.context).apply(module)
+        module.sweep()
         return module
 
     def largest(self) -> Module | None:

@@ -41,12 +41,6 @@ class JitKernel:
     workspace_bytes: int = 0
     after: tuple[JitKernel, ...] = field(default=())
 
-    def named(self, name: str) -> JitKernel:
-        """The same under another name."""
-        made = object.__new__(JitKernel)
-        made.__dict__.update(self.__dict__, name=name)
-        return made
-
     @property
     def address(self) -> int:
         """The function's address; reading it compiles whatever waits to be compiled."""

@@ -77,15 +77,14 @@ def _one_loop(e: Emitter, body: Module, env: dict[Instruction, Any]) -> Value:
         v = e.row_major(v)
     extra = [x.shape for x in scores.extra]
     four = (scores.q.shape, turned.shape, v.shape, out.shape)
-    name = e.label("attention")
 
     def make() -> Any:
-        return compile_attention(*four, e.engine, score=scores.module, extra=extra, name=name, guarded=guarded)
+        return compile_attention(*four, e.engine, score=scores.module, extra=extra, guarded=guarded)
 
-    kernel = alike(e.engine, name, scores.module, ("attention", guarded), [*four, *extra], make)
+    kernel = alike(e.engine, scores.module, ("attention", guarded), [*four, *extra], make)
     if isinstance(kernel, No):
         raise Declined(kernel.why)
-    e.loop(kernel, [scores.q, turned, v, *scores.extra], [out])
+    e.loop(kernel, [scores.q, turned, v, *scores.extra], [out], "attention")
     env[last] = out
     for ins in members[members.index(last) + 1 :]:
         env[ins] = e.emit(ins, env)

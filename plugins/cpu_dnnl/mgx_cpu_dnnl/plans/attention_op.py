@@ -67,11 +67,11 @@ def emit_attention_op(e: Emitter, op: Any, modules: Sequence[Module], args: Sequ
     kernel = compile_attention(
         heads[0].shape, served[0].shape, served[1].shape, heads[1].shape, e.engine,
         score=scores.finished(), extra=[x.shape for x in scores.extra], causal=op.causal and simple,
-        offset=op.offset, name=e.label("attention"), guarded=closes,
+        offset=op.offset, guarded=closes,
     )  # fmt: skip
     if isinstance(kernel, No):
         raise Declined(kernel.why)
-    e.loop(kernel, [heads[0], *served, *scores.extra], [heads[1]])
+    e.loop(kernel, [heads[0], *served, *scores.extra], [heads[1]], "attention")
     return out
 
 

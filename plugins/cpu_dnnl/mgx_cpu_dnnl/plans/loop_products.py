@@ -246,7 +246,6 @@ def converted(e: Emitter, x: Value, out: Value, zero: Value | None = None) -> No
     shapes = [x.shape, zero.shape, out.shape]
     kernel = alike(
         e.engine,
-        "convert",
         body,
         None,
         shapes,

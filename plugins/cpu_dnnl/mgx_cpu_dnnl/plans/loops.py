@@ -52,18 +52,17 @@ def emit_loop(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Val
 
     given = [a for a in args if a is not None]
     outputs = [output_like(e, o.shape.dtype, o.shape.lens(), given) for o in modules[0].outputs]
-    inputs, results, name = [a.shape for a in given], [o.shape for o in outputs], e.label("loop")
+    inputs, results = [a.shape for a in given], [o.shape for o in outputs]
     kernel = alike(
         e.engine,
-        name,
         modules[0],
         None,
         [*inputs, *results],
-        lambda: compile_pointwise(modules[0], inputs, results, e.engine, name),
+        lambda: compile_pointwise(modules[0], inputs, results, e.engine),
     )
     if isinstance(kernel, No):
         raise Declined(kernel.why)
-    e.loop(kernel, given, outputs)
+    e.loop(kernel, given, outputs, "loop")
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
@@ -73,18 +72,17 @@ def emit_reduce(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[V
 
     given = [a for a in args if a is not None]
     outputs = [output_like(e, o.shape.dtype, o.shape.lens(), given) for o in modules[0].outputs]
-    inputs, results, name = [a.shape for a in given], [o.shape for o in outputs], e.label("reduce")
+    inputs, results = [a.shape for a in given], [o.shape for o in outputs]
     kernel = alike(
         e.engine,
-        name,
         modules[0],
         op.axes,
         [*inputs, *results],
-        lambda: compile_reduce(modules[0], op.axes, inputs, results, e.engine, name),
+        lambda: compile_reduce(modules[0], op.axes, inputs, results, e.engine),
     )
     if isinstance(kernel, No):
         raise Declined(kernel.why)
-    e.loop(kernel, given, outputs)
+    e.loop(kernel, given, outputs, "reduce")
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 

@@ -52,20 +52,19 @@ def packed_product(
         raise Declined(f"the group on a product of {m} x {n} gives {result}")
     if out is None:
         out = _onto(e, result, [rows, b], extra) or e.allocate_as(result)
-    kept = _kept_in(b, m)
+    kept = _kept_in(e, b, m)
     panels = _panels(e, b, k, n, kept)
     others = [x.shape for x in extra]
-    name = e.label("gemm")
     threads = e.threads or native().thread_count()
 
     def make() -> Any:
-        return compile_gemm(rows.shape, n, kept, out.shape, e.engine, body, at, others, threads, name)
+        return compile_gemm(rows.shape, n, kept, out.shape, e.engine, body, at, others, threads)
 
     about = ("gemm", n, kept, at, threads)
-    kernel = alike(e.engine, name, body, about, [rows.shape, b.shape, out.shape, *others], make)
+    kernel = alike(e.engine, body, about, [rows.shape, b.shape, out.shape, *others], make)
     if isinstance(kernel, No):
         raise Declined(kernel.why)
-    e.loop(kernel, [rows, *panels, *extra], [out])
+    e.loop(kernel, [rows, *panels, *extra], [out], "gemm")
     return out
 
 
@@ -134,12 +133,14 @@ def _as_matrix(a: Shape, m: int, k: int) -> Shape | None:
     return Shape(dt.float32, [m, k], [max(step, k), 1])
 
 
-def _kept_in(b: Value, m: int) -> DType:
+def _kept_in(e: Emitter, b: Value, m: int) -> DType:
     """The type of the panels: bfloat16 if that loses nothing and reading the weights is what takes the time."""
     from ..jit.gemm import FEW
 
-    if b.shape.dtype is dt.float32 and m <= FEW and b.buffer.array is not None and is_bfloat16(b.buffer.array):
-        return dt.bfloat16
+    if b.shape.dtype is dt.float32 and m <= FEW:
+        array = e.memory(b)
+        if array is not None and is_bfloat16(array):
+            return dt.bfloat16
     return b.shape.dtype
 
 
