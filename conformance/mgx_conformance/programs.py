@@ -9,7 +9,7 @@ import numpy as np
 from mgx_core import Program, Shape, dim
 from mgx_core.ops import STANDARD
 
-__all__ = ["layers", "passing_through", "symbolic", "values"]
+__all__ = ["layers", "measured", "passing_through", "symbolic", "values"]
 
 make = STANDARD.make
 
@@ -53,6 +53,16 @@ def passing_through() -> Program:
     part = main.add(make("slice", axes=(0,), starts=(1,), ends=(3,)), c)
     y = main.add(make("add"), x, c)
     main.add_return([x, c, view, part, y, y])
+    return program
+
+
+def measured() -> Program:
+    """A result with extents that the data decide, taken from a value of which nothing else is read."""
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", (3, 4)))
+    found = main.add(make("nonzero"), main.add(make("relu"), x))
+    main.add_return([main.add(make("multibroadcast", out_lens=found.shape.dims), main.add_literal(weights(8, 1)))])
     return program
 
 

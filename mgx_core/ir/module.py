@@ -12,6 +12,7 @@ from ..operation import Operation
 from ..shape import AnyShape, Shape, TupleShape
 from .builtin import Literal, Param, Return, Undefined
 from .instruction import Instruction, infer_shape
+from .mentions import needed_for_extents
 from .substitution import Substitution, learn_symbols
 
 __all__ = ["Module", "captures", "nested"]
@@ -230,9 +231,14 @@ class Module:
             return
         if not same_type(old.result, new.result):
             raise ShapeError(f"{old!r} cannot be replaced by {new!r}: the result's type would change")
-        for user in list(old._users):
+        for user, count in list(old._users.items()):
             if user is not new:
-                self._rewire(user, tuple(new if i is old else i for i in user.inputs))
+                user.inputs = _exchanged(user.inputs, old, new)
+                del old._users[user]
+                new._users[user] = new._users.get(user, 0) + count
+                if user.is_return and new.result is not old.result:
+                    user.result = TupleShape([i.result for i in user.inputs])
+                self._touch(user)
 
     def set_inputs(self, ins: Instruction, inputs: Sequence[Instruction]) -> None:
         """Give an instruction other inputs; its shape is inferred again."""
@@ -270,7 +276,10 @@ class Module:
         return new
 
     def sweep(self) -> int:
-        """Remove instructions that nothing reads (parameters and effects stay); returns how many."""
+        """Remove instructions that nothing reads; returns how many.
+
+        Parameters and effects stay, and so does an op whose result's extents, unknown before, are spoken of later.
+        """
         return self._sweep(set())
 
     def _sweep(self, seen: set[Module]) -> int:
@@ -278,7 +287,8 @@ class Module:
         gone = 0
         keep = None if self.returned is not None else self._last
         for ins in list(reversed(self)):
-            if not ins._users and ins is not keep and not ins.is_param and not ins.op.effect:
+            dead = not ins._users and ins is not keep and not ins.is_param and not ins.op.effect
+            if dead and not (ins.result.dynamic() and needed_for_extents(ins)):
                 self.remove(ins)
                 gone += 1
             else:
@@ -434,6 +444,19 @@ class Module:
 
 def _parameters(module: Module) -> dict[str, Instruction]:
     return {i.op.label: i for i in module if isinstance(i.op, Param)}
+
+
+def _exchanged(inputs: tuple[Instruction, ...], old: Instruction, new: Instruction) -> tuple[Instruction, ...]:
+    """Inputs with one instead of another; a return may have thousands."""
+    if len(inputs) < 8:
+        return tuple([new if i is old else i for i in inputs])
+    changed, at = list(inputs), -1
+    try:
+        while True:
+            at = changed.index(old, at + 1)
+            changed[at] = new
+    except ValueError:
+        return tuple(changed)
 
 
 def _own_symbol(parameter: str, d: Dim) -> Dim:

@@ -74,9 +74,26 @@ class FoldConstants:
             for user in ins.users:
                 if user.parent is not None:
                     user.parent.set_inputs(user, [folded if i is ins else i for i in user.inputs])
+            _infer_again(folded)
         else:
             module.replace(ins, folded)
         return folded
+
+
+def _infer_again(changed: Instruction) -> None:
+    """Let what follows know the extents that an instruction has got."""
+    waiting = [late for user in changed.users for late in user.users]
+    while waiting:
+        ins = waiting.pop()
+        before = ins.result
+        if ins.parent is None or ins.is_return or not before.dynamic():
+            continue
+        try:
+            ins.parent.set_inputs(ins, ins.inputs)
+        except MgxError:
+            continue  # as above
+        if ins.result != before:
+            waiting += ins.users
 
 
 def _constant(ins: Instruction) -> Value:

@@ -21,7 +21,7 @@ from mgx_conformance.claims import false_claims, launches, watched
 from mgx_conformance.compare import differs
 from mgx_conformance.guard import Guarded
 from mgx_conformance.noise import expected
-from mgx_conformance.programs import layers, passing_through, symbolic, values
+from mgx_conformance.programs import layers, measured, passing_through, symbolic, values
 from mgx_core import ParameterError
 
 RUNS = 1000
@@ -57,6 +57,13 @@ def judge(program: Any, source: Any, feed: dict[str, Any]) -> None:
 def test_right(program: Any) -> None:
     for seed in range(3):
         judge(program, layers(), values(program, seed))
+
+
+def test_extents_of_what_nobody_reads(mgx_target: Any) -> None:
+    program = measured()
+    program.compile(mgx_target)
+    for seed in range(3):
+        judge(program, measured(), values(program, seed))
 
 
 def test_repeatable(program: Any) -> None:

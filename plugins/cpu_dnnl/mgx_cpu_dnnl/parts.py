@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from mgx_core import Instruction, Module, Shape, TupleShape
-from mgx_core.dim import Sym, symbols_of
 from mgx_core.interpret import Interpreter, bind_symbols, reads
 from mgx_core.ir.alike import alike_bodies
 from mgx_core.ir.extract import extract
-from mgx_core.ir.module import nested
+from mgx_core.ir.mentions import mentioned, symbols_in
 from mgx_core.kernel import op_of
 from mgx_core.ops.control import GetTupleElem
 from mgx_core.static_part import fixed_tensor
@@ -36,7 +35,7 @@ def _settled(ins: Instruction, known: set[str]) -> bool:
     """Whether all that an instruction gives are tensors of numbers whose extents follow from symbols that are known."""
     items = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
     ranked = all(isinstance(s, Shape) and s.ranked and s.dtype.kind not in "sc" for s in items)
-    return ranked and _symbols(ins.result) <= known
+    return ranked and symbols_in(ins.result) <= known
 
 
 class Part:
@@ -50,7 +49,7 @@ class Part:
         self.results = list(results)
         self.module, self.needs = extract(members, results, name)
         self._labels = list(self.module.parameters)
-        self._open = sorted(_mentioned(self.module))
+        self._open = sorted(mentioned(self.module))
         self._made: OrderedDict[Any, CpuRunner] = OrderedDict()
         self._last: tuple[Any, CpuRunner] | None = None
         self._found = self._dropped = 0  # programs that were there when asked for, and those that made room
@@ -108,27 +107,6 @@ class Part:
         return found
 
 
-def _mentioned(instructions: Iterable[Instruction]) -> set[str]:
-    """The symbols whose values instructions, and the modules that they run, depend on."""
-    found: set[str] = set()
-    for ins in instructions:
-        found |= _symbols(ins.result) | _symbols(tuple(op_of(ins).attributes().values()))
-        for inner in (n for m in ins.modules for n in nested(m)):
-            found |= _mentioned(i for i in inner if not i.modules)
-    return found
-
-
-def _symbols(value: Any) -> set[str]:
-    """The names of the symbols in an extent, a shape, or several of them."""
-    if isinstance(value, Sym):
-        return {s.name for s in symbols_of(value)}
-    if isinstance(value, Shape):
-        return _symbols(value.dims) if value.ranked else set()
-    if isinstance(value, TupleShape):
-        return _symbols(value.items)
-    return set().union(*map(_symbols, value)) if isinstance(value, (tuple, list)) else set()
-
-
 @dataclass
 class Item:
     """One step of a schedule.
@@ -149,7 +127,7 @@ def schedule(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
 
     Such ops are control flow, those whose extents depend on data, and those on anything but tensors of numbers.
     """
-    known = _symbols([p.result for p in module.parameters.values()])
+    known = symbols_in([p.result for p in module.parameters.values()])
     stage: dict[Instruction, int] = {}
     members: dict[int, list[Instruction]] = {}
     between: dict[int, list[Instruction]] = {}
@@ -159,14 +137,14 @@ def schedule(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
         if ins in static or ins.is_param or ins.literal is not None or ins.is_return or ins.is_absent:
             continue
         needs = reads(ins)
-        at = max([*(stage.get(n, 0) for n in needs), *(born.get(s, 0) for s in _mentioned([ins]))], default=0)
+        at = max([*(stage.get(n, 0) for n in needs), *(born.get(s, 0) for s in mentioned([ins]))], default=0)
         op = op_of(ins)
         item = isinstance(op, GetTupleElem)
         tensors = item or all(n.is_absent or isinstance(n.result, Shape) for n in needs)
         if item and needs[0] in alone:
             at = stage[ins] = stage[needs[0]]  # at once after the op that it takes an item of
             between[at - 1].append(ins)
-            fresh = _symbols(ins.result) - known
+            fresh = symbols_in(ins.result) - known
         elif tensors and not getattr(op, "control", False) and not op.effect and _settled(ins, known):
             stage[ins] = at
             members.setdefault(at, []).append(ins)
@@ -175,7 +153,7 @@ def schedule(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
             stage[ins] = at + 1
             alone.add(ins)
             between.setdefault(at, []).append(ins)
-            fresh = _symbols(ins.result) - known
+            fresh = symbols_in(ins.result) - known
         known |= fresh
         born |= dict.fromkeys(fresh, stage[ins])
     found: list[Item] = []

@@ -1,7 +1,5 @@
 #include "primitive.h"
 
-#include <omp.h>
-
 #include <pybind11/stl.h>
 
 #include "memory.h"
@@ -22,13 +20,13 @@ dnnl::stream &cpu_stream() {
 }
 
 Primitive::Primitive(std::string kind, std::vector<int> slots, std::vector<MemoryDesc> descs, Attributes attributes,
-        Maker make)
+        Maker make, int threads)
     : kind_(std::move(kind))
     , slots_(std::move(slots))
     , descs_(std::move(descs))
     , attributes_(std::move(attributes))
     , make_(std::move(make))
-    , threads_(omp_get_max_threads()) {
+    , threads_(threads > 0 ? threads : thread_count()) {
     if (!attributes_.deferred) describe();
 }
 
@@ -75,11 +73,10 @@ std::shared_ptr<Primitive> Primitive::single() {
         std::vector<MemoryDesc> chosen;
         for (int slot : slots_)
             chosen.push_back(desc(slot));
-        TeamSize one(1);
         try {
             Attributes own = attributes_;
             own.deferred = false;
-            auto twin = std::make_shared<Primitive>(kind_, slots_, chosen, own, make_);
+            auto twin = std::make_shared<Primitive>(kind_, slots_, chosen, own, make_, 1);
             twin->prepare();
             bool reference = twin->implementation().rfind("ref", 0) == 0 && implementation().rfind("ref", 0) != 0;
             if (!reference) single_ = std::move(twin);

@@ -27,7 +27,9 @@ using Maker = std::function<dnnl_status_t(
 // prepared (its code made), which may happen on any thread and happens before the first execution at the latest.
 class Primitive {
 public:
-    Primitive(std::string kind, std::vector<int> slots, std::vector<MemoryDesc> descs, Attributes attributes, Maker make);
+    // threads: of the team that it is planned for; 0: all that the process has
+    Primitive(std::string kind, std::vector<int> slots, std::vector<MemoryDesc> descs, Attributes attributes, Maker make,
+            int threads = 0);
     ~Primitive();
 
     void describe();

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -346,3 +349,15 @@ def test_the_machine_is_described() -> None:
     assert n.cache_sizes()["line"] in (0, 64, 128)
     assert n.peak_gflops("float32", 1) > 1 and n.read_gbps(1 << 20, 1) > 0.1
     assert n.dnnl_version() >= (3, 2, 0)
+
+
+def test_primitives_are_planned_for_the_threads_of_the_process() -> None:
+    """Not for the processors of the machine, of which a control group or the option `threads` may leave a few."""
+    code = (
+        "from mgx_cpu_dnnl.native_library import native as n\n"
+        "n = n(); n.set_threads(2); d = n.MemoryDesc([64, 64], 'float32')\n"
+        "print(n.matmul(d, d, d).threads)"
+    )
+    env = {**os.environ, "OMP_NUM_THREADS": "7"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "2"

@@ -21,6 +21,7 @@ from mgx_core.dim import bounds
 from mgx_core.extensions import kernels_of
 from mgx_core.interpret import reads
 from mgx_core.ir.instruction import infer_shape
+from mgx_core.ir.mentions import needed_for_extents
 from mgx_core.ir.module import nested
 from mgx_core.kernel import op_of
 from mgx_core.memory import static_bytes
@@ -203,6 +204,7 @@ class Following:
         outputs = [o for o in module.outputs if o not in there and not (o.is_param or o.is_literal or o.is_absent)]
         copy.replace_return([went[o] for o in outputs])
         needed = {r for i in module if i not in there and not i.is_return for r in reads(i)} | set(outputs)
+        needed |= {i for i in found.opening if needed_for_extents(i)}
         sources: dict[str, Instruction] = {p.op.label: p for p in module.parameters.values()}
         for n, ins in enumerate(i for i in module if i in there and i in needed):
             name = f"{module.name}_{n}"
@@ -220,7 +222,7 @@ class Following:
             copy.replace(own, given)
         copy.sweep()
         for name, p in list(copy.parameters.items()):
-            if not p.users and p not in copy.outputs:
+            if not p.users and p not in copy.outputs and not needed_for_extents(p):
                 copy.remove(p)
                 del sources[name]
         asked = [name for name, ins in sources.items() if ins in found.asked]
