@@ -48,7 +48,7 @@ def lower_module(
     )
     pipeline = Pipeline(stages, options.validate, frozenset(options.disable_passes))
     pipeline.run(module)
-    records, count = pipeline.records, pipeline.size
+    records, count = pipeline.records, pipeline.count
     start = time.perf_counter()
     plan = plan_memory(module, options.memory_reuse)
     with limited(options.limit_bytes):

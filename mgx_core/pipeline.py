@@ -76,10 +76,10 @@ class Pipeline:
     validate: bool = False
     disabled: frozenset[str] = frozenset()
     records: list[PassRecord] = field(default_factory=list)
-    size: int = field(default=0, init=False, repr=False)  # of the module after the last pass
+    count: int = field(default=0, init=False, repr=False)  # of instructions after the last pass
 
     def run(self, module: Module) -> Module:
-        self.size = size(module)
+        self.count = size(module)
         for stage in self.stages:
             for one in stage.passes:
                 if one.name not in self.disabled:
@@ -90,7 +90,7 @@ class Pipeline:
         return module
 
     def _run_pass(self, stage: Stage, one: Pass, module: Module) -> None:
-        before = self.size
+        before = self.count
         tally = getattr(one, "tally", None)
         if tally is not None:
             tally.clear()
@@ -107,9 +107,9 @@ class Pipeline:
             module.sweep()
         seconds = time.perf_counter() - start
         if changed:
-            self.size = size(module)
+            self.count = size(module)
         rules = () if tally is None else tally.counts()
-        self.records.append(PassRecord(stage.name, one.name, seconds, changed, before, self.size, rules))
+        self.records.append(PassRecord(stage.name, one.name, seconds, changed, before, self.count, rules))
         if self.validate:
             wrong = verify(module)
             if wrong:

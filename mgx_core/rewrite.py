@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from .dim import Dim
 from .errors import MgxError, PassError
 from .ir.instruction import Instruction
+from .ir.mentions import needed_for_extents
 from .ir.module import Module, nested, same_type
 from .ir.substitution import learn_symbols
 from .kernel import No
@@ -196,6 +197,8 @@ class Rewriter:
         while stack:
             dead = stack.pop()
             if dead.parent is None or dead._users or dead.is_param or dead.op.effect or dead in module.outputs:
+                continue
+            if dead.result.dynamic() and needed_for_extents(dead):
                 continue
             inputs = dead.inputs
             owner = dead.parent

@@ -57,12 +57,19 @@ def passing_through() -> Program:
 
 
 def measured() -> Program:
-    """A result with extents that the data decide, taken from a value of which nothing else is read."""
+    """Results with extents that the data decide, taken from values of which nothing else is read."""
     program = Program()
     main = program.get_main_module()
     x = main.add_parameter("x", Shape("float32", (3, 4)))
+    y = main.add_parameter("y", Shape("float32", (12,)))
     found = main.add(make("nonzero"), main.add(make("relu"), x))
-    main.add_return([main.add(make("multibroadcast", out_lens=found.shape.dims), main.add_literal(weights(8, 1)))])
+    repeated = main.add(make("multibroadcast", out_lens=found.shape.dims), main.add_literal(weights(8, 1)))
+    like = main.add(make("nonzero"), main.add(make("relu"), main.add(make("neg"), x)))
+    filled = main.add(make("neg"), main.add(make("fill"), main.add_literal(weights(9, 1)), like))
+    counted = main.add(make("nonzero"), main.add(make("relu"), y))
+    count = main.add(make("dimensions_of", start=1, end=2), counted)
+    first = main.add_literal(np.zeros(1, np.int64))
+    main.add_return([repeated, filled, main.add(make("slice", axes=(0,), starts=(0,)), y, first, count)])
     return program
 
 

@@ -56,7 +56,7 @@ def introduced(ins: Instruction) -> set[str]:
 
 
 def needed_for_extents(ins: Instruction) -> bool:
-    """Whether what follows in the module speaks of a symbol that only this instruction makes known."""
+    """Whether what follows in the module speaks of a symbol that this instruction makes known, and no parameter."""
     own = introduced(ins)
     if own and ins.parent is not None and not ins.is_param:
         for p in ins.parent.parameters.values():

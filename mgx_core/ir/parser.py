@@ -95,6 +95,7 @@ class _Reader:
         self.blocks: dict[str, _Block] = {}
         self.built: dict[str, Module] = {}
         self.open: set[str] = set()  # modules being built
+        self.labels: dict[str, set[str]] = {}  # of the parameters of each module
         block: _Block | None = None
         for number, line in enumerate(text.split("\n"), 1):
             cursor = Cursor(number, line, self.symbols)
@@ -204,10 +205,12 @@ class _Reader:
         cursor.expect("]")
         cursor.expect("->")
         shape = cursor.shape()
-        if label in module.parameters:
+        labels = self.labels.setdefault(module.name, set())
+        if label in labels:
             raise ParseError(
                 f"line {cursor.number}: expected a new parameter, module {module.name!r} has {label!r} already"
             )
+        labels.add(label)
         return Instruction(Param(label=label, shape=shape), shape)
 
     def _literal(self, cursor: Cursor) -> Instruction:

@@ -10,6 +10,7 @@ from ..errors import MgxError
 from ..interpret import Interpreter
 from ..ir.instruction import Instruction
 from ..ir.module import Module, captures, nested
+from ..rewrite import found_extents, put_in
 from ..shape import Shape
 from .outline import is_view, through_views
 
@@ -70,30 +71,14 @@ class FoldConstants:
         if folded.result == ins.result:
             folded.result = ins.result  # the same extents, which may be ints that know more
         module.move(folded, ins)
+        put_in(module, found_extents(ins.result, folded.result))
         if ins.result.dynamic():
             for user in ins.users:
                 if user.parent is not None:
                     user.parent.set_inputs(user, [folded if i is ins else i for i in user.inputs])
-            _infer_again(folded)
         else:
             module.replace(ins, folded)
         return folded
-
-
-def _infer_again(changed: Instruction) -> None:
-    """Let what follows know the extents that an instruction has got."""
-    waiting = [late for user in changed.users for late in user.users]
-    while waiting:
-        ins = waiting.pop()
-        before = ins.result
-        if ins.parent is None or ins.is_return or not before.dynamic():
-            continue
-        try:
-            ins.parent.set_inputs(ins, ins.inputs)
-        except MgxError:
-            continue  # as above
-        if ins.result != before:
-            waiting += ins.users
 
 
 def _constant(ins: Instruction) -> Value:

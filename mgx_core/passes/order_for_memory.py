@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..ir.instruction import Instruction
+from ..ir.mentions import introduced, mentioned
 from ..ir.module import Module, captures
 from ..memory import Buffer, plan_memory
 from ..tally import Tally
@@ -44,6 +46,8 @@ class OrderForMemory:
     def _order(self, module: Module, steps: list[Instruction], of: dict[Instruction, Buffer]) -> list[Instruction]:
         inside = set(steps)
         needs = {ins: {r for r in _reads(ins) if r in inside} for ins in steps}
+        for ins, makers in _extents(steps).items():
+            needs[ins] |= makers
         last: Instruction | None = None
         for ins in steps:  # what acts on the world keeps its order
             if ins.op.effect:
@@ -79,6 +83,18 @@ class OrderForMemory:
                 if not waiting[reader]:
                     ready.append(reader)
         return order
+
+
+def _extents(steps: Sequence[Instruction]) -> dict[Instruction, set[Instruction]]:
+    """For each instruction those that make known the symbols it speaks of."""
+    makers: dict[str, Instruction] = {}
+    found: dict[Instruction, set[Instruction]] = {}
+    for ins in steps:
+        if makers:
+            found[ins] = {makers[name] for name in mentioned([ins]) if name in makers}
+        if ins.result.dynamic() and not ins.is_param:
+            makers |= dict.fromkeys(introduced(ins), ins)
+    return found
 
 
 def _reads(ins: Instruction) -> set[Instruction]:

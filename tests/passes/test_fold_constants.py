@@ -85,6 +85,26 @@ module main
     assert evaluate_module(module, [np.int64([[10, 20]])])[0].tolist() == [11, 23]
 
 
+def test_what_introduces_extents_keeps_its_symbol():
+    module = run("""\
+symbol n?0 in 0..4
+symbol k?0 in 0..12
+module main
+  %1 = @literal(0.0, 5.0, 0.0, 7.0) -> float32[4]
+  %2 = nonzero(%1) -> int64[1, n?0]
+  %x = @param["x"] -> float32[4, 3]
+  %3 = gather[axis=0](%x, %2) -> float32[1, n?0, 3]
+  %4 = relu(%3) -> float32[1, n?0, 3]
+  %5 = nonzero(%4) -> int64[3, k?0]
+  %6 = @literal(1.0) -> float32[1]
+  %7 = multibroadcast[out_lens=[3, k?0]](%6) -> float32[3, k?0]
+  @return(%7, %5)""")
+    module.sweep()
+    assert [i.name for i in module].count("nonzero") == 1
+    repeated, found = evaluate_module(module, [np.float32([[1, -1, 1]] * 4)])
+    assert repeated.shape.lens() == found.shape.lens() == [3, 4]
+
+
 def test_errors_are_left_for_the_run():
     text = """\
 module main

@@ -168,6 +168,9 @@ def schedule(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
     for need, reader in last.items():
         if need not in module.outputs:
             reader.done.append(need)
+    for item in found:
+        if isinstance(item.what, Instruction) and not item.what.users and item.what not in module.outputs:
+            item.done.append(item.what)  # it was run for its extents
     return found
 
 

@@ -1,7 +1,7 @@
 """What was emitted for an instruction, to be emitted again for those that are alike: the layers of a network repeat the same few.
 
 A plan decides by the op and by how its operands lie, never by who made them, so what it did for one set of operands is right for
-all others that lie alike.  Where it looked into a constant, the tape is spoiled and not played.
+all others that lie alike.  Where a decision depended on a constant's numbers, the tape is spoiled and not played.
 """
 
 from __future__ import annotations
@@ -96,6 +96,7 @@ class Tape:
         for value in args:
             if value is not None:
                 self._new(value.buffer)
+        self._given = len(self._kept)
 
     def _new(self, buffer: Buffer) -> bool:
         """Give a buffer its number; whether it had none."""
@@ -119,9 +120,11 @@ class Tape:
         self._calls.append(_Allocate(buffer.bytes))
 
     def literal(self, buffer: Buffer) -> None:
-        """A constant that is not an operand's: of the instruction's body, and so the same for those that are alike."""
+        """A constant of the instruction's body, and so the same for those that are alike."""
         if self._new(buffer):
             self._calls.append(_Literal(buffer))
+        elif self._numbers[id(buffer)] < self._given:  # an operand is the same constant here, and need not be elsewhere
+            self.spoiled = True
 
     def packed(self, source: Value, result: Buffer, *layouts: Any) -> None:
         place = self._place(source)

@@ -19,6 +19,7 @@ namespace {
 using Work = std::function<void(int)>;
 
 thread_local int held = 0; // the share of the run that this thread is in
+bool forked = false;
 
 // A run that waits for its share.
 struct Waiting {
@@ -190,7 +191,7 @@ Gate &gate() {
 
 int thread_count() { return gate().total(); }
 
-void set_thread_count(int count) { gate().resize(count < 1 ? 1 : count); }
+void set_thread_count(int count) { gate().resize(count < 1 || forked ? 1 : count); }
 
 void with_share(bool movable, const std::function<void(int threads)> &work) {
     if (held > 0)
@@ -205,6 +206,7 @@ void handle_forks() {
         new (&gate()) Gate(); // whoever held shares or the lock exists only in the parent
         gate().resize(1);
         held = 0;
+        forked = true;
     });
 }
 

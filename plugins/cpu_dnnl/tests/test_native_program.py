@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 import weakref
 from typing import Any
@@ -373,5 +374,19 @@ def test_a_forked_child_still_runs() -> None:
     child = os.fork()
     if child == 0:
         ok = n.thread_count() == 1 and np.allclose(program.run_arrays([x])[0], expected, rtol=1e-3, atol=1e-3)
+        os._exit(0 if ok else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_forked_child_compiles_on_one_thread() -> None:
+    program, x, _ = mlp()
+    program.run_arrays([x])
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        n.set_threads(4)
+        made, given, wanted = mlp()
+        ok = n.thread_count() == 1 and np.allclose(made.run_arrays([given])[0], wanted, rtol=1e-3, atol=1e-3)
         os._exit(0 if ok else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -78,6 +78,20 @@ def test_what_is_restored_computes_the_same(tmp_path):
     assert again.executable.notes == []
 
 
+def test_a_program_for_fewer_threads_than_it_was_saved_under(tmp_path, monkeypatch):
+    program, given, before = network(), values(), native().thread_count()
+    wanted = result(program, given)
+    program.save(tmp_path / "a.mxr")
+    monkeypatch.setenv("MGX_CPU_THREADS", "1")
+    try:
+        read = mgx.load(tmp_path / "a.mxr")
+        np.testing.assert_allclose(result(read, given), wanted, rtol=1e-6)
+        assert native().thread_count() == 1
+        assert read.executable.notes == []
+    finally:
+        native().set_threads(before)
+
+
 def test_instances_of_a_symbolic_program(tmp_path):
     program = network(mgx.dim.symbol("n", 1, 8))
     wanted = {n: (values(n), None) for n in (1, 4)}

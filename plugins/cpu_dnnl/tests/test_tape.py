@@ -116,3 +116,36 @@ def test_names_and_sources_are_each_their_own() -> None:
         assert [s.name for s in e.steps] == [f"gemm layer{n}" for n in range(6)]
     assert len({id(s.instruction) for s in e.steps}) == 6
     np.testing.assert_allclose(got[0], 720.0, rtol=1e-5)
+
+
+def test_a_constant_that_is_an_operand_here_and_of_the_body_everywhere() -> None:
+    scale, rng = mgx.Argument(np.array([3.0], np.float32)), np.random.default_rng(0)
+    added = [mgx.Argument(np.array([5.0], np.float32)), scale, mgx.Argument(np.array([7.0], np.float32))]
+    weights = [(rng.standard_normal((64, 64)) / 8).astype(np.float32) for _ in added]
+
+    def body(name: str) -> mgx.Module:
+        one, last = mgx.Module(name), mgx.Module(f"{name}_last")
+        a, b, c = (last.add_parameter(n, mgx.shape(type="float32", lens=[16, 64])) for n in "abc")
+        last.add_return([last.add(mgx.op("add"), last.add(mgx.op("mul"), a, b), c)])
+        x, w, c = (
+            one.add_parameter(n, mgx.shape(type="float32", lens=lens))
+            for n, lens in (("x", [16, 64]), ("w", [64, 64]), ("c", [1]))
+        )
+        wide = [one.add(mgx.op("multibroadcast", out_lens=[16, 64]), v) for v in (one.add_literal(scale), c)]
+        one.add_return([one.add(mgx.op("pointwise"), one.add(mgx.op("dot"), x, w), *wide, modules=[last])])
+        return one
+
+    program = mgx.Program()
+    main = program.get_main_module()
+    y = main.add_parameter("x", mgx.shape(type="float32", lens=[16, 64]))
+    results = []
+    for n, (w, c) in enumerate(zip(weights, added, strict=True)):
+        y = main.add(mgx.op("group", tag="dot"), y, main.add_literal(w), main.add_literal(c), modules=[body(f"g{n}")])
+        results.append(y)
+    main.add_return(results)
+    program.compile(CpuTarget(), optimize=False)
+    x = rng.standard_normal((16, 64)).astype(np.float32)
+    exact = x.astype(np.float64)
+    for got, w, c in zip(program.run({"x": x}), weights, (5.0, 3.0, 7.0), strict=True):
+        exact = exact @ w.astype(np.float64) * 3.0 + c
+        np.testing.assert_allclose(np.asarray(got), exact, rtol=1e-4, atol=1e-3)

@@ -110,9 +110,8 @@ def dot(
         and lines[-1].out == rows.out * rows.extent
     ):
         rows = Line(rows.extent * lines.pop().extent, rows.left, 0, rows.out)
-    name = e.label("product")
-    kernel = compile_product(dtype, result, lines, rows, n, Line(k, left.strides[-1]), (), e.engine, name)
-    e.loop(kernel, [left, right], [out])
+    kernel = compile_product(dtype, result, lines, rows, n, Line(k, left.strides[-1]), (), e.engine)
+    e.loop(kernel, [left, right], [out], "product")
     return out
 
 
@@ -175,9 +174,8 @@ def convolve(
         Line(channels, 1),
         [t for t in taps if t.extent != 1],
         e.engine,
-        e.label("convolution"),
     )
-    e.loop(kernel, [left, right], [out])
+    e.loop(kernel, [left, right], [out], "convolution")
     return out
 
 

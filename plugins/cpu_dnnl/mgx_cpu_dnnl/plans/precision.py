@@ -15,16 +15,17 @@ __all__ = ["narrowed", "widened"]
 
 
 def widened(e: Emitter, value: Value) -> Value:
-    """A value in float32, in the axis order that it has; what is constant or broadcast stays so."""
-    array = e.constant(value)
-    if array is not None:
-        return e.literal(array.astype(np.float32))
+    """A value in float32; what is constant or broadcast stays so."""
     strides = value.strides
     dense = [1 if s == 0 else n for n, s in zip(value.lens, strides, strict=True)]
     part = value.seen_as(0, Shape(value.shape.dtype, dense, strides))
-    made = e.allocate(dt.float32, dense, same_order(part))
-    if made.shape.elements():
-        e.copy_into(part, made)
+    array = e.constant(part)
+    if array is not None:
+        made = e.literal(array.astype(np.float32))
+    else:
+        made = e.allocate(dt.float32, dense, same_order(part))
+        if made.shape.elements():
+            e.copy_into(part, made)
     steps = [0 if s == 0 else t for s, t in zip(strides, made.strides, strict=True)]
     return made.seen_as(0, Shape(dt.float32, value.lens, steps))
 

@@ -51,12 +51,10 @@ def emit_rotary(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[V
     inputs, outputs = [*pairs[0], *turns], pairs[1]
     if half:
         body = _body(x.shape.dtype, dims)
-        kernel = compile_pointwise(
-            body, [v.shape for v in inputs], [v.shape for v in outputs], e.engine, e.label("rotary")
-        )
+        kernel = compile_pointwise(body, [v.shape for v in inputs], [v.shape for v in outputs], e.engine)
         if isinstance(kernel, No):
             raise Declined(kernel.why)
-        e.loop(kernel, inputs, outputs)
+        e.loop(kernel, inputs, outputs, "rotary")
     rest = lens[3] - 2 * half
     if rest:
         ends = (
