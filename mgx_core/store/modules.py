@@ -71,6 +71,7 @@ class ModuleDecoder:
         self.opset = opset
         self.values = values
         self.literals = literals
+        self.labels: list[set[str]] = []  # of the parameters of the modules in `open`
         self.instructions: list[Instruction] = []
         self.modules: list[Module] = []
         self.open: list[Module] = []
@@ -80,6 +81,7 @@ class ModuleDecoder:
             return self.modules[plain]
         module = Module(str(plain["name"]))
         self.open.append(module)
+        self.labels.append(set())
         for node in plain["nodes"]:
             where = f"module {module.name!r}, instruction {len(module)}"
             try:
@@ -93,6 +95,7 @@ class ModuleDecoder:
             made.sources = tuple(map(str, node.get("sources", ())))
             self.instructions.append(module._insert_last(made))
         self.open.pop()
+        self.labels.pop()
         self.modules.append(module)
         return module
 
@@ -112,8 +115,10 @@ class ModuleDecoder:
                 raise StoreError(f"a literal of shape {shape} holds {argument.shape}")
             return Instruction(Literal(shape=shape), shape, literal=argument)
         op = self._op(name, node.get("attributes", {}))
-        if isinstance(op, Param) and op.label in self.open[-1].parameters:
-            raise StoreError(f"there are two parameters {op.label!r}")
+        if isinstance(op, Param):
+            if op.label in self.labels[-1]:
+                raise StoreError(f"there are two parameters {op.label!r}")
+            self.labels[-1].add(op.label)
         result = infer_shape(op, inputs, modules)
         if not same_type(shape, result):
             raise StoreError(f"{op!r} gives {result}, the file says {shape}")
