@@ -28,6 +28,8 @@ class Declined(Exception):
 class CpuKernel:
     """An op to be put into a native program by `emit`; with other shapes it is put there again.
 
+    `emit` decides by the op and by how its operands lie.  The numbers of a constant it asks the emitter for (`constant`,
+    `memory`): what it does without them is done again, without asking, for operands that lie alike.
     open_axis: the axis of the results whose extent depends on data; `emit` then gives memory for the most that there can be,
     and an int64 [1] that says how much of it is taken.
     """
