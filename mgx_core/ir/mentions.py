@@ -34,17 +34,22 @@ def _mentions(instructions: Iterable[Instruction]) -> Iterator[set[str]]:
     for ins in instructions:
         if ins.is_return:  # what its inputs say
             continue
-        op = getattr(ins.op, "of", ins.op)  # of a launch
-        yield symbols_in(ins.result) | symbols_in(tuple(op.attributes().values()))
+        yield symbols_in(ins.result) | _in_attributes(ins)
         for module in ins.modules:
             yield from _mentions(module)
+
+
+def _in_attributes(ins: Instruction) -> set[str]:
+    from ..kernel import op_of
+
+    return symbols_in(tuple(op_of(ins).attributes().values()))
 
 
 def introduced(ins: Instruction) -> set[str]:
     """The symbols that an instruction's own result makes known: those that neither its operands nor its attributes have."""
     own = symbols_in(ins.result)
     if own and not ins.is_param:
-        own -= symbols_in(tuple(getattr(ins.op, "of", ins.op).attributes().values()))
+        own -= _in_attributes(ins)
         for i in ins.inputs:
             own -= symbols_in(i.result)
         for module in ins.modules:

@@ -144,7 +144,7 @@ def replayed(plain: Mapping[str, Any], fetch: Callable[[int], Array]) -> Any:
     primitives = [_described(recipe) for recipe in plain["primitives"]]
     _native.prepare(primitives)
     for made, recipe in zip(primitives, plain["primitives"], strict=True):
-        _check(made, *recipe[3:])
+        _check(made, recipe[3], recipe[5])
     code = _native.CodeImage(plain["objects"])
     program = _native.NativeProgram("main", plain["arena"])
     for kind, *entry in plain["values"]:
@@ -184,8 +184,8 @@ def _described(recipe: Sequence[Any]) -> Any:
     return getattr(native(), builder)(*map(_object, args), **_object(keywords), deferred=True)
 
 
-def _check(made: Any, implementation: str, _: int, chosen: Sequence[Sequence[Any]]) -> None:
-    if made.impl != implementation:  # its scratchpad is asked for again, since that depends on the threads
+def _check(made: Any, implementation: str, chosen: Sequence[Sequence[Any]]) -> None:
+    if made.impl != implementation:
         raise StoreError(f"{made.kind} is done by {made.impl} here, it was by {implementation}")
     for arg, layout, nbytes in chosen:
         md = made.md(arg)

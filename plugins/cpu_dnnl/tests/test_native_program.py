@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -367,26 +368,37 @@ def test_the_number_of_threads_is_bounded() -> None:
     np.testing.assert_allclose(program.run_arrays([x])[0], expected, rtol=1e-3, atol=1e-3)
 
 
+def holds_in_a_child(check: Callable[[], Any]) -> bool:
+    """Whether something holds in a forked process, which has 30 seconds to say so."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        try:
+            os._exit(0 if check() else 1)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 def test_a_forked_child_still_runs() -> None:
     program, x, expected = mlp()
     program.run_arrays([x])
-    child = os.fork()
-    if child == 0:
-        ok = n.thread_count() == 1 and np.allclose(program.run_arrays([x])[0], expected, rtol=1e-3, atol=1e-3)
-        os._exit(0 if ok else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    def check() -> bool:
+        return n.thread_count() == 1 and np.allclose(program.run_arrays([x])[0], expected, rtol=1e-3, atol=1e-3)
+
+    assert holds_in_a_child(check)
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 def test_a_forked_child_compiles_on_one_thread() -> None:
     program, x, _ = mlp()
     program.run_arrays([x])
-    child = os.fork()
-    if child == 0:
-        signal.alarm(30)
+
+    def check() -> bool:
         n.set_threads(4)
         made, given, wanted = mlp()
-        ok = n.thread_count() == 1 and np.allclose(made.run_arrays([given])[0], wanted, rtol=1e-3, atol=1e-3)
-        os._exit(0 if ok else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        return n.thread_count() == 1 and np.allclose(made.run_arrays([given])[0], wanted, rtol=1e-3, atol=1e-3)
+
+    assert holds_in_a_child(check)

@@ -149,8 +149,8 @@ def test_another_layout_than_the_saved_one_compiles_again(monkeypatch):
     data = store.save_buffer(program)
     check = saved._check
 
-    def changed(made, implementation, scratchpad, chosen):
-        check(made, implementation, scratchpad, [[arg, layout + "8a", nbytes] for arg, layout, nbytes in chosen])
+    def changed(made, implementation, chosen):
+        check(made, implementation, [[arg, layout + "8a", nbytes] for arg, layout, nbytes in chosen])
 
     monkeypatch.setattr(saved, "_check", changed)
     read = store.load_buffer(data)
