@@ -189,6 +189,9 @@ class Launch(Operation):
             return self
         return Launch(again(op), op, self.result_shape, self.plan, self.place)
 
+    def symbols(self) -> set[str]:
+        return self.of.symbols()
+
     def evaluate(self, args: Sequence[Value], modules: Sequence[Any] = (), run: Run | None = None) -> Value:
         return self.kernel.run(args, modules, run)
 

@@ -17,7 +17,7 @@ from .dim import Dim, Sym, substitute
 from .dtype import DType
 from .errors import DeviceError, MgxError, ParameterError, ShapeError, UnsupportedError
 from .scalar import Expr, convert, evaluate
-from .shape import AnyShape, Shape
+from .shape import AnyShape, Shape, symbols_in
 
 __all__ = ["Input", "OpSet", "Operation", "Pointwise", "Run", "op"]
 
@@ -155,6 +155,10 @@ class Operation:
                 if new != old:
                     changed[field.name] = new
         return self.replace(**changed) if changed else self
+
+    def symbols(self) -> set[str]:
+        """The names of the symbols in its attributes."""
+        return symbols_in(self._key())
 
     def result(self, inputs: Sequence[AnyShape | None], modules: Sequence[Any] = ()) -> AnyShape:
         """The shape rule applied, after a check of the number of inputs; errors name the op.

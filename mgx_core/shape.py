@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Final, TypeAlias
 import numpy as np
 
 from . import dtype as dt
-from .dim import Dim, Sym, bounds, product, substitute
+from .dim import Dim, Sym, bounds, product, substitute, symbols_of
 from .dtype import DType
 from .dynamic_dimension import DynamicDimension
 from .errors import ShapeError, UnrankedError
 
-__all__ = ["AnyShape", "OptionalShape", "SequenceShape", "Shape", "TupleShape", "matches", "row_major"]
+__all__ = ["AnyShape", "OptionalShape", "SequenceShape", "Shape", "TupleShape", "matches", "row_major", "symbols_in"]
 
 MAX_RANK: Final = 64  # what numpy can hold
 MAX_BYTES: Final = 1 << 46  # no tensor of ours is larger; catches overflowing products of extents
@@ -380,6 +380,17 @@ def matches(declared: AnyShape, actual: AnyShape) -> bool:
         case OptionalShape(), _:
             return matches(declared.element, actual)
     return False
+
+
+def symbols_in(value: Any) -> set[str]:
+    """The names of the symbols in an extent, a shape, or several of them."""
+    if isinstance(value, Sym):
+        return {s.name for s in symbols_of(value)}
+    if isinstance(value, Shape):
+        return symbols_in(value.dims) if value.ranked and value.dynamic() else set()
+    if isinstance(value, TupleShape):
+        return symbols_in(value.items)
+    return set().union(*map(symbols_in, value)) if isinstance(value, (tuple, list)) else set()
 
 
 def _may_be(declared: Dim, actual: Dim) -> bool:

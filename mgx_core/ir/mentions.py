@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..dim import Sym, symbols_of
-from ..shape import Shape, TupleShape
+from ..shape import symbols_in
 
 if TYPE_CHECKING:
     from .instruction import Instruction
 
-__all__ = ["introduced", "mentioned", "needed_for_extents", "symbols_in"]
-
-
-def symbols_in(value: Any) -> set[str]:
-    """The names of the symbols in an extent, a shape, or several of them."""
-    if isinstance(value, Sym):
-        return {s.name for s in symbols_of(value)}
-    if isinstance(value, Shape):
-        return symbols_in(value.dims) if value.ranked and value.dynamic() else set()
-    if isinstance(value, TupleShape):
-        return symbols_in(value.items)
-    return set().union(*map(symbols_in, value)) if isinstance(value, (tuple, list)) else set()
+__all__ = ["introduced", "mentioned", "needed_for_extents"]
 
 
 def mentioned(instructions: Iterable[Instruction]) -> set[str]:
@@ -34,22 +22,16 @@ def _mentions(instructions: Iterable[Instruction]) -> Iterator[set[str]]:
     for ins in instructions:
         if ins.is_return:  # what its inputs say
             continue
-        yield symbols_in(ins.result) | _in_attributes(ins)
+        yield symbols_in(ins.result) | ins.op.symbols()
         for module in ins.modules:
             yield from _mentions(module)
-
-
-def _in_attributes(ins: Instruction) -> set[str]:
-    from ..kernel import op_of
-
-    return symbols_in(tuple(op_of(ins).attributes().values()))
 
 
 def introduced(ins: Instruction) -> set[str]:
     """The symbols that an instruction's own result makes known: those that neither its operands nor its attributes have."""
     own = symbols_in(ins.result)
     if own and not ins.is_param:
-        own -= _in_attributes(ins)
+        own -= ins.op.symbols()
         for i in ins.inputs:
             own -= symbols_in(i.result)
         for module in ins.modules:

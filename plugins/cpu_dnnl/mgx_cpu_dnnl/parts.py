@@ -15,9 +15,10 @@ from mgx_core import Instruction, Module, Shape, TupleShape
 from mgx_core.interpret import Interpreter, bind_symbols, reads
 from mgx_core.ir.alike import alike_bodies
 from mgx_core.ir.extract import extract
-from mgx_core.ir.mentions import mentioned, symbols_in
+from mgx_core.ir.mentions import mentioned
 from mgx_core.kernel import op_of
 from mgx_core.ops.control import GetTupleElem
+from mgx_core.shape import symbols_in
 from mgx_core.static_part import fixed_tensor
 
 if TYPE_CHECKING:
