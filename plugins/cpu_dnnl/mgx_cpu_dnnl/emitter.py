@@ -17,7 +17,7 @@ from mgx_core.dtype import DType
 from .alike import alike
 from .chains import Chain
 from .kernel import CpuKernel, Declined, Results
-from .packing import contiguous, is_multiplied, pack, pack_as_bfloat16
+from .packing import constant, contiguous, is_multiplied, packed
 from .tape import Tape, situation
 from .values import Buffer, Value, view_of
 
@@ -76,11 +76,10 @@ class Emitter:
     current: Instruction | None = None
     chains: dict[Instruction, Chain] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    packs: dict[Any, Value] = field(default_factory=dict)
+    literals: dict[int, Value] = field(default_factory=dict)  # by the array's id
+    packs: dict[int, Buffer] = field(default_factory=dict)  # packed constants, by id
     tuning: Tuning | None = None
     choices: dict[str, str] = field(default_factory=dict)
-    _literals: dict[Any, Value] = field(default_factory=dict)
-    _arrays: dict[int, Value] = field(default_factory=dict)
     _made: dict[Any, Any] = field(default_factory=dict)
     _looked_at: tuple[Value, Array] | None = None
     _tapes: dict[Any, Tape] = field(default_factory=dict)
@@ -128,16 +127,9 @@ class Emitter:
         if not array.flags.c_contiguous:
             owner = contiguous(array)
             array = owner.array
-        same = self._arrays.get(id(array))
-        if same is not None:
-            return same
-        key = (array.__array_interface__["data"][0] if array.size else id(array), array.dtype, array.shape)
-        found = self._literals.get(key)
+        found = self.literals.get(id(array))
         if found is None:
-            buffer = Buffer("literal", array.nbytes, array=array, owner=owner)
-            self.buffers.append(buffer)
-            found = self._literals[key] = Value(_plain_shape(array.dtype, array.shape), buffer)
-            self._arrays[id(array)] = found  # the buffer keeps the array, so that its id stays its own
+            found = self.literals[id(array)] = Value(_plain_shape(array.dtype, array.shape), constant(array, owner))
         return found
 
     def literal_as_it_lies(self, array: Array) -> Value:
@@ -258,7 +250,7 @@ class Emitter:
 
     def run_kernel(self, kernel: CpuKernel, modules: Sequence[Module], args: Sequence[Any]) -> Results:
         """A kernel's steps, or those of the next plan that does not decline; else the op runs on the host, with every reason."""
-        marks = len(self.steps), len(self.buffers)
+        marks = self._marks()
         reasons = []
         candidates: Iterable[CpuKernel] = self.candidates(kernel, modules, args)
         if self.tuning is not None:
@@ -286,16 +278,19 @@ class Emitter:
             if isinstance(other, CpuKernel) and other.emit is not kernel.emit:
                 yield other
 
-    def _take_back(self, marks: tuple[int, int]) -> None:
-        """Undo all since there were so many steps and buffers."""
+    def _marks(self) -> tuple[int, int, int, int]:
+        return len(self.steps), len(self.buffers), len(self.literals), len(self.packs)
+
+    def _take_back(self, marks: tuple[int, int, int, int]) -> None:
+        """Undo all since there were so many steps, buffers, literals and packed ones."""
         self._spoil_tape()
-        gone = {id(b) for b in self.buffers[marks[1] :] if b.kind == "literal"}
-        del self.steps[marks[0] :]
-        del self.buffers[marks[1] :]
-        if gone:
-            self._literals = {k: v for k, v in self._literals.items() if id(v.buffer) not in gone}
-            self._arrays = {k: v for k, v in self._arrays.items() if id(v.buffer) not in gone}
-            self.packs = {k: v for k, v in self.packs.items() if id(v.buffer) not in gone}
+        steps, buffers, literals, packs = marks
+        del self.steps[steps:]
+        del self.buffers[buffers:]
+        while len(self.literals) > literals:
+            self.literals.popitem()
+        while len(self.packs) > packs:
+            self.packs.popitem()
 
     def apart(self, op: Operation, modules: Sequence[Module], args: Sequence[Any], why: str) -> Results:
         """A declined op: a group member by member, anything else on the host."""
@@ -313,7 +308,7 @@ class Emitter:
     @contextmanager
     def trial(self) -> Iterator[Trial]:
         """Steps that are taken back unless `keep` is called, also when the plan declines."""
-        marks = len(self.steps), len(self.buffers)
+        marks = self._marks()
         trial = Trial()
         try:
             yield trial
@@ -441,27 +436,18 @@ class Emitter:
 
         bfloat16: its numbers are of that type and are stored in it, though the layouts are given in float32.
         """
-        found = self._packed(value, plain, wanted, bfloat16)
-        if self._tape is not None:
-            self._tape.packed(value, found.buffer, plain, wanted, bfloat16)
-        return found
-
-    def _packed(self, value: Value, plain: Any, wanted: Any, bfloat16: bool) -> Value:
         if plain == wanted and not bfloat16:
             return value
-        key = (id(value.buffer), value.offset, plain, wanted, bfloat16)
-        found = self.packs.get(key)
-        if found is None:
-            array = value.buffer.array
-            assert array is not None
-            if bfloat16:
-                made = pack_as_bfloat16(array, value.offset, plain, wanted)
-            else:
-                made = pack(array, value.byte_offset, plain, wanted)
-            buffer = Buffer("literal", made.nbytes, owner=made)
-            self.buffers.append(buffer)
-            found = self.packs[key] = Value(Shape("uint8", [made.nbytes]), buffer)
-        return found
+        made = self.pack(value.buffer, value.offset, plain, wanted, bfloat16)
+        if self._tape is not None:
+            self._tape.packed(value, made, plain, wanted, bfloat16)
+        return Value(Shape("uint8", [made.bytes]), made)
+
+    def pack(self, source: Buffer, offset: int, plain: Any, wanted: Any, bfloat16: bool) -> Buffer:
+        """The packed buffer of what begins at an element of a constant."""
+        made = packed(source, offset, plain, wanted, bfloat16)
+        self.packs[id(made)] = made
+        return made
 
     def reordered(self, value: Value, plain: Any, wanted: Any) -> Value:
         """A value that is no constant in the layout that a primitive chose."""

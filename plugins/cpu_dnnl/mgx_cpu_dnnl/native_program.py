@@ -82,9 +82,8 @@ def install(program: Any, e: Emitter, inputs: Sequence[Shape | None], outputs: S
             if buffer.kind == "arena":
                 found = program.arena(buffer.offset, buffer.bytes)
             else:
-                array = buffer.array
-                address = buffer.owner.address if array is None else array.__array_interface__["data"][0]
-                found = program.literal(address, buffer.bytes, buffer.owner if array is None else array)
+                owner = buffer.owner if buffer.array is None else buffer.array
+                found = program.literal(buffer.address, buffer.bytes, owner)
             ids[id(buffer)] = found
         return found
 

@@ -1,4 +1,4 @@
-"""Packed weights, shared by all programs of the process that pack the same constant the same way."""
+"""Constants, and weights packed from them, shared by all programs of the process that hold them."""
 
 from __future__ import annotations
 
@@ -16,72 +16,73 @@ from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
 
 from .native_library import native
+from .values import Buffer
 
 __all__ = [
     "Contiguous",
     "Packed",
     "aligned",
+    "constant",
     "contiguous",
     "forget_pages",
     "is_bfloat16",
     "is_multiplied",
-    "pack",
-    "pack_as_bfloat16",
+    "packed",
 ]
 
 
 class Packed:
     """A constant in the layout that a primitive chose; keeps the constant alive, so that its address names it."""
 
-    __slots__ = ("__weakref__", "array", "source")
+    __slots__ = ("array", "source")
 
     def __init__(self, array: Array, source: Array) -> None:
         self.array = array
         self.source = source
 
-    @property
-    def address(self) -> int:
-        return int(self.array.__array_interface__["data"][0])
 
-    @property
-    def nbytes(self) -> int:
-        return self.array.nbytes
+_constants: WeakValueDictionary[int, Buffer] = WeakValueDictionary()  # by the array's id, which the buffer keeps its own
+_packed: WeakValueDictionary[Any, Buffer] = WeakValueDictionary()
 
 
-_shared: WeakValueDictionary[Any, Packed] = WeakValueDictionary()
-
-
-def pack(array: Array, offset: int, plain: Any, wanted: Any) -> Packed:
-    """The constant at `offset` bytes of an array, laid out by `plain`, as `wanted`."""
-    address = array.__array_interface__["data"][0] + offset
-    key = (address, plain, wanted)
-    found = _shared.get(key)
+def constant(array: Array, owner: Any = None) -> Buffer:
+    """The buffer of a row-major array; `owner` is kept alive with it."""
+    found = _constants.get(id(array))
     if found is None:
-        made = np.frombuffer(native().pack(address, plain, wanted), np.uint8)  # keeps what it is a window on
-        found = _shared[key] = Packed(made, array)
-        forget_pages(array)
+        found = _constants[id(array)] = Buffer("literal", array.nbytes, array=array, owner=owner, address=_address(array))
     return found
 
 
-def pack_as_bfloat16(array: Array, offset: int, plain: Any, wanted: Any) -> Packed:
-    """The bfloat16 numbers, held as such or in float32, that begin at element `offset` of an array, as `wanted` in bfloat16.
+def packed(source: Buffer, offset: int, plain: Any, wanted: Any, bfloat16: bool = False) -> Buffer:
+    """What begins at element `offset` of a constant, laid out by `plain`, as `wanted`.
 
-    plain, wanted: layouts of float32, which oneDNN reorders many times faster than 16 bits.
+    bfloat16: the numbers are of that type, held as such or in float32, and are stored in it, though the layouts are of float32,
+    which oneDNN reorders many times faster than 16 bits.
     """
-    key = (array.__array_interface__["data"][0] + offset * array.itemsize, plain, wanted, "bfloat16")
-    found = _shared.get(key)
+    array = source.array
+    assert array is not None
+    address = source.address + offset * array.itemsize
+    key = (address, plain, wanted, bfloat16)
+    found = _packed.get(key)
     if found is None:
-        wide = array.astype(np.float32, copy=False)
-        made = native().pack(wide.__array_interface__["data"][0] + 4 * offset, plain, wanted)
-        found = _shared[key] = Packed(aligned(np.frombuffer(made, np.uint16)[1::2]), array)
+        if bfloat16:
+            wide = array.astype(np.float32, copy=False)
+            made = aligned(np.frombuffer(native().pack(_address(wide) + 4 * offset, plain, wanted), np.uint16)[1::2])
+        else:
+            made = np.frombuffer(native().pack(address, plain, wanted), np.uint8)  # keeps what it is a window on
+        found = _packed[key] = Buffer("literal", made.nbytes, owner=Packed(made, array), address=_address(made))
         forget_pages(array)
     return found
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 def aligned(given: Array) -> Array:
     """A row-major copy that begins where a cache line begins, so that no vector crosses one."""
     room = np.empty(given.nbytes + 64, np.uint8)
-    skipped = -room.__array_interface__["data"][0] % 64
+    skipped = -_address(room) % 64
     made = room[skipped : skipped + given.nbytes].view(given.dtype).reshape(given.shape)
     made[...] = given
     return made
@@ -101,7 +102,7 @@ def forget_pages(array: Array) -> None:
         if base is None:
             return
     file = np.frombuffer(base, np.uint8)
-    start = int(file.__array_interface__["data"][0])
+    start = _address(file)
     first, end = (int(at) - start for at in np.lib.array_utils.byte_bounds(array))
     first = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
     length = end // mmap.PAGESIZE * mmap.PAGESIZE - first
@@ -126,7 +127,7 @@ _copies: WeakValueDictionary[Any, Contiguous] = WeakValueDictionary()
 
 def contiguous(array: Array) -> Contiguous:
     """The copy of a constant, shared by all programs that need it."""
-    key = (array.__array_interface__["data"][0], str(array.dtype), array.shape, array.strides)
+    key = (_address(array), str(array.dtype), array.shape, array.strides)
     found = _copies.get(key)
     if found is None:
         found = _copies[key] = Contiguous(array)

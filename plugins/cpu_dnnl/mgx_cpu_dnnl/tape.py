@@ -65,11 +65,12 @@ class _Literal(NamedTuple):
 
 
 class _Packed(NamedTuple):
-    source: _Place
+    number: int
+    offset: int
     layouts: tuple[Any, ...]
 
     def play(self, e: Emitter, buffers: list[Buffer]) -> None:
-        buffers.append(e.packed(self.source.on(buffers), *self.layouts).buffer)
+        buffers.append(e.pack(buffers[self.number], self.offset, *self.layouts))
 
 
 class _Loop(NamedTuple):
@@ -129,7 +130,7 @@ class Tape:
     def packed(self, source: Value, result: Buffer, *layouts: Any) -> None:
         place = self._place(source)
         if self._new(result):
-            self._calls.append(_Packed(place, layouts))
+            self._calls.append(_Packed(place.number, place.offset, layouts))
 
     def loop(self, kernel: JitKernel, kind: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
         self._calls.append(_Loop(kernel, kind, [*map(self._place, inputs)], [*map(self._place, outputs)]))

@@ -137,9 +137,7 @@ def _seconds(e: Emitter, emit: Callable[[Emitter, Sequence[Any]], Results], args
             return tuple(map(stand_in, value))
         held = value.buffer
         if held.kind == "literal":
-            buffer = Buffer("literal", held.bytes, array=held.array, owner=held.owner)
-            trial.buffers.append(buffer)
-            return Value(value.shape, buffer, value.offset)
+            return Value(value.shape, held, value.offset)
         space = max(value.shape.element_space(), 1)
         buffer = Buffer("input", space * value.shape.dtype.size, index=len(arrays), readers=1 << 30)
         trial.buffers.append(buffer)

@@ -14,12 +14,12 @@ from mgx_core.shape import row_major
 __all__ = ["Buffer", "Value", "channels_last", "packed_strides", "view_of"]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Buffer:
     """Memory that steps read and write.
 
-    kind: ``arena`` (planned), ``input``, ``output`` or ``literal``; index: which input or output; readers: reads that are still
-    to come, so that a step may write over memory that nobody needs any more.
+    kind: ``arena`` (planned), ``input``, ``output`` or ``literal`` (which programs share); index: which input or output;
+    address: of a literal; readers: reads that are still to come, so that a step may write over memory that nobody needs any more.
     """
 
     kind: str
@@ -27,6 +27,7 @@ class Buffer:
     index: int = -1
     array: Array | None = None
     owner: Any = None
+    address: int = 0
     readers: int = 0
     first: int = -1
     last: int = -1

@@ -119,9 +119,9 @@ def test_instances_share_constants_made_ready() -> None:
         given = data("float64", n, 16)
         np.testing.assert_allclose(program.run({"x": given})[0].to_numpy(), given @ w, rtol=1e-13, atol=1e-13)
     owners = {
-        id(b.owner)
+        id(v.buffer.owner)
         for i in program.executable.instances()
-        for b in i.runner.emitter.buffers
-        if type(b.owner).__name__ == "Prepared"
+        for v in i.runner.emitter.literals.values()
+        if type(v.buffer.owner).__name__ == "Prepared"
     }
     assert len(owners) == 1

@@ -207,6 +207,6 @@ def test_weights_that_lie_transposed_are_packed_from_where_they_are(rows: int, g
     wanted = np.maximum(exact + bias, 0) if grouped else exact
     np.testing.assert_allclose(program.run({"x": a})[0].to_numpy(), wanted, rtol=1e-5, atol=1e-5)
     emitter = program.executable.instances()[0].runner.emitter
-    held = [b.array for b in emitter.buffers if b.kind == "literal" and b.array is not None]
+    held = [v.buffer.array for v in emitter.literals.values()]
     assert any(np.shares_memory(array, weights) for array in held)
     assert not any(array.shape == (40, 50) for array in held)

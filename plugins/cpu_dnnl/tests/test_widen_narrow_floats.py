@@ -262,7 +262,7 @@ def test_weights_that_are_bfloat16_are_read_as_such_by_products_of_few_rows(
     exact = a.astype(np.float64) @ (weights.T if turn else weights).astype(np.float64)
     np.testing.assert_allclose(program.run({"x": a})[0].to_numpy(), exact, rtol=1e-4, atol=1e-5)
     runner = program.executable.instances()[0].runner
-    panels = [v.buffer.bytes for v in runner.emitter.packs.values()]
+    panels = [b.bytes for b in runner.emitter.packs.values()]
     whole = columns // 16 * 16 if kept == 2 else columns
     if kept == 2 and not runner.emitter.engine.wide:
         assert panels == [64 * whole * 2]
