@@ -34,6 +34,7 @@ from .passes.simplify_arithmetic import ARITHMETIC
 from .passes.simplify_bounds import BOUNDS
 from .passes.simplify_control import InlineBranches
 from .passes.simplify_convolutions import CONVOLUTIONS
+from .passes.simplify_indices import INDICES
 from .passes.simplify_powers import POWERS
 from .passes.simplify_reshapes import RESHAPES
 from .passes.simplify_shapes import SHAPES
@@ -56,6 +57,7 @@ RULES: Final = (
     + ARITHMETIC
     + POWERS
     + BOUNDS
+    + INDICES
     + SIMPLIFY
     + CONVOLUTIONS
     + SLICES
