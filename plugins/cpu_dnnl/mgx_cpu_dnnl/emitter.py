@@ -96,6 +96,13 @@ class Emitter:
         """A name for a step, after its sources."""
         return f"{kind} {self.sources[-1]}" if self.sources else kind
 
+    def finish(self) -> None:
+        """Forget what only emitting needs."""
+        self.current = None
+        self._looked_at = None
+        for kept in (self.chains, self._made, self._tapes):
+            kept.clear()  # type: ignore[attr-defined]
+
     # buffers and values
 
     def allocate(self, dtype: DType, lens: Sequence[int], strides: Sequence[int] | None = None) -> Value:

@@ -64,31 +64,36 @@ def build(e: Emitter, inputs: Sequence[Shape | None], outputs: Sequence[Value]) 
 
 def install(program: Any, e: Emitter, inputs: Sequence[Shape | None], outputs: Sequence[Value]) -> None:
     """Put the values and steps, once they are placed, into a native program or what takes calls like one."""
-    ids: dict[int, int] = {}
+    ids = _Numbers(program)
     for n, shape in enumerate(inputs):
         if shape is None:
             continue
         made = program.input(shape.dtype.numpy, shape.lens())
         for b in e.buffers:
             if b.kind == "input" and b.index == n:
-                ids[id(b)] = made
+                ids[b] = made
     by_index = {b.index: b for b in e.buffers if b.kind == "output"}
     for n, value in enumerate(outputs):
-        ids[id(by_index[n])] = program.output(value.shape.dtype.numpy, value.lens)
-
-    def ident(buffer: Buffer) -> int:
-        found = ids.get(id(buffer))
-        if found is None:
-            if buffer.kind == "arena":
-                found = program.arena(buffer.offset, buffer.bytes)
-            else:
-                owner = buffer.owner if buffer.array is None else buffer.array
-                found = program.literal(buffer.address, buffer.bytes, owner)
-            ids[id(buffer)] = found
-        return found
-
+        ids[by_index[n]] = program.output(value.shape.dtype.numpy, value.lens)
+    ident = ids.__getitem__
     for step in e.steps:
         step.install(program, ident)
     for n in range(len(outputs)):
-        program.result(ids[id(by_index[n])])
+        program.result(ids[by_index[n]])
     program.finish()
+
+
+class _Numbers(dict["Buffer", int]):
+    """What a native program calls its buffers; those in its arena and constants are told to it when first asked for."""
+
+    def __init__(self, program: Any) -> None:
+        self.program = program
+
+    def __missing__(self, buffer: Buffer) -> int:
+        if buffer.kind == "arena":
+            made = self.program.arena(buffer.offset, buffer.bytes)
+        else:
+            owner = buffer.owner if buffer.array is None else buffer.array
+            made = self.program.literal(buffer.address, buffer.bytes, owner)
+        self[buffer] = made
+        return int(made)

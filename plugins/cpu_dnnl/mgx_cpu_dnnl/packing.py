@@ -41,7 +41,8 @@ class Packed:
         self.source = source
 
 
-_constants: WeakValueDictionary[int, Buffer] = WeakValueDictionary()  # by the array's id, which the buffer keeps its own
+# by the array's id, which its buffer keeps its own
+_constants: WeakValueDictionary[int, Buffer] = WeakValueDictionary()
 _packed: WeakValueDictionary[Any, Buffer] = WeakValueDictionary()
 
 
@@ -49,7 +50,8 @@ def constant(array: Array, owner: Any = None) -> Buffer:
     """The buffer of a row-major array; `owner` is kept alive with it."""
     found = _constants.get(id(array))
     if found is None:
-        found = _constants[id(array)] = Buffer("literal", array.nbytes, array=array, owner=owner, address=_address(array))
+        found = Buffer("literal", array.nbytes, array=array, owner=owner, address=_address(array))
+        _constants[id(array)] = found
     return found
 
 

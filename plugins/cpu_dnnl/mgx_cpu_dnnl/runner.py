@@ -83,6 +83,7 @@ class CpuRunner:
         elif static:
             self._layout = _emit(self.emitter, module, static, self.wanted)
             self.program = build(self.emitter, *self._layout)
+            self.emitter.finish()
             if tuning is not None:
                 tuning.save()
         self.notes = self.emitter.notes
