@@ -55,10 +55,9 @@ class Shape:
         if dyn_dims is not None:
             ranges = [DynamicDimension.of(d) for d in dyn_dims]
             lens = ranges
-        try:
-            dims = (1,) if lens is None else tuple(lens)
-        except TypeError:
-            raise ShapeError(f"lens must be a list of extents, got {lens!r}") from None
+        if lens is not None and not isinstance(lens, (list, tuple)) and not isinstance(lens, Iterable):
+            raise ShapeError(f"lens must be a list of extents, got {lens!r}")
+        dims = tuple((1,) if lens is None else lens)
         for d in dims:
             if d.__class__ is not int or d < 0:
                 dims = tuple(d if isinstance(d, Sym) else _extent(d, i) for i, d in enumerate(dims))

@@ -23,7 +23,7 @@ from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 from ..ops.slice import Slice
 from ..rewrite import Builder, Rules
 from ..shape import Shape
-from .constants import LARGEST, aligned, is_constant, split, spread, uniform
+from .constants import LARGEST, aligned, is_constant, split, spread
 
 __all__ = ["INDICES", "Count", "count"]
 
@@ -58,13 +58,28 @@ def count(ins: Instruction, depth: int = DEEPEST) -> Count | None:
         return Count(0, np.asarray(start.literal.value).item())
     if isinstance(ins.op, Add):
         parts = split(ins)
-        inner, offset = (None, None) if parts is None else (count(parts[0], depth - 1), uniform(parts[1]))
-        return None if inner is None or offset is None else Count(inner.axis, inner.first + int(offset))
+        inner, offset = (None, None) if parts is None else (count(parts[0], depth - 1), number(parts[1]))
+        return None if inner is None or offset is None else _held(ins, Count(inner.axis, inner.first + offset))
     seen = _VIEWS.get(type(ins.op))
     if seen is None or len(ins.inputs) != 1:
         return None
     inner = count(ins.inputs[0], depth - 1)
     return None if inner is None else seen(ins, inner)
+
+
+def number(ins: Instruction) -> int | None:
+    """The whole number that all elements of a constant are."""
+    value = aligned(ins)
+    if value is None or not 0 < value.size <= LARGEST or value.dtype.kind not in "iu":
+        return None
+    first: int = value.flat[0].item()
+    return first if (value == value.flat[0]).all() else None
+
+
+def _held(ins: Instruction, found: Count) -> Count | None:
+    """A count, if the element type holds all its numbers: others would wrap around."""
+    dtype, last = ins.shape.dtype, found.first + bounds(ins.shape.dims[found.axis])[1] - 1
+    return found if dtype.lowest <= found.first and last <= dtype.highest else None
 
 
 def _of_numbers(value: Array) -> Count | None:
@@ -117,12 +132,8 @@ def _sliced(ins: Instruction, inner: Count) -> Count | None:
     return Count(inner.axis, inner.first + start) if compare(length, ">=", start) else None
 
 
-def _converted(ins: Instruction, inner: Count) -> Count | None:
-    return inner if ins.shape.dtype.size >= 4 else None
-
-
 _VIEWS: Final[dict[type, Callable[[Instruction, Count], Count | None]]] = {
-    Convert: _converted,
+    Convert: _held,
     Multibroadcast: _broadcast,
     Reshape: _regrouped,
     Slice: _sliced,
@@ -211,17 +222,17 @@ def _placed(b: Builder, x: Instruction, i: Instruction, axes: list[int]) -> Inst
 def comparison_of_count(i: Instruction, b: Builder) -> Instruction | No | None:
     """numbers that count compared with a constant -> true or false where the answer is the same for all."""
     x, y = i.inputs
-    found, number, relation = count(x), uniform(y), type(i.op)
+    found, limit, relation = count(x), number(y), type(i.op)
     if found is None:
-        found, number, relation, x = count(y), uniform(x), FLIPPED[relation], y
-    if found is None or number is None:
+        found, limit, relation, x = count(y), number(x), FLIPPED[relation], y
+    if found is None or limit is None:
         return None
     least, most = found.first, found.first + bounds(x.shape.dims[found.axis])[1] - 1
     answers = {
-        Less: (most < number, least >= number),
-        LessOrEqual: (most <= number, least > number),
-        Greater: (least > number, most <= number),
-        GreaterOrEqual: (least >= number, most < number),
+        Less: (most < limit, least >= limit),
+        LessOrEqual: (most <= limit, least > limit),
+        Greater: (least > limit, most <= limit),
+        GreaterOrEqual: (least >= limit, most < limit),
     }
     always, never = answers[relation]  # type: ignore[index]
     if not (always or never):

@@ -8,7 +8,8 @@ import pytest
 from mgx_core.interpret import Interpreter
 from mgx_core.ir.parser import parse_module
 from mgx_core.ops import STANDARD
-from mgx_core.passes.simplify_indices import Count, count
+from mgx_core.passes.simplify_indices import INDICES, Count, count
+from mgx_core.rewrite import Rewriter
 
 RANGE = """\
   %zero = @literal(0) -> int64[]
@@ -194,7 +195,7 @@ def test_refuses(rule_refuses, name, before, why):
         ("%v = slice[axes=[0], starts=[0], ends=[3], steps=[2]](%c)", None),
         ("%u = multibroadcast[out_lens=[3, 3]](%c)\n  %v = transpose[permutation=[1, 0]](%u)", Count(0, 5)),
         ("%u = multibroadcast[out_lens=[2, 3]](%c)\n  %v = reshape[dims=[6]](%u)", None),
-        ('%v = convert[target_type=int8, saturate=true, round_mode="up"](%c)', None),
+        ('%v = convert[target_type=int8, saturate=true, round_mode="up"](%c)', Count(0, 5)),
         ("%v = convert[target_type=float32](%c)", None),
     ],
 )
@@ -205,3 +206,59 @@ def test_counts_are_followed_through_views(view, found):
         (value,) = Interpreter().run(module, [])
         assert np.diff(value, axis=found.axis).tolist() == np.ones_like(np.diff(value, axis=found.axis)).tolist()
         assert (np.take(value, 0, found.axis) == found.first).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "offset", "target", "holds"),
+    [
+        ("int64", 7, "int64", True),
+        ("int64", 2**63 - 3, "int64", False),
+        ("int64", 2**63 - 9, "int64", True),
+        ("int32", 2**31 - 3, "int32", False),
+        ("uint8", 254, "uint8", False),
+        ("int8", 100, "int8", True),
+        ("int64", -2, "uint64", False),
+        ("int64", -2, "int32", True),
+        ("int64", 2**31 - 3, "int32", False),
+        ("int64", 300, "uint8", False),
+    ],
+)
+def test_counts_that_wrap_around_are_none(dtype, offset, target, holds):
+    text = f"""symbol n in 2..8
+module main
+  %x = @param["x"] -> float32[n]
+  %zero = @literal(0) -> {dtype}[]
+  %one = @literal(1) -> {dtype}[]
+  %r = dynamic_range[length=n](%zero, %zero, %one)
+  %offset = @literal({offset}) -> {dtype}[1]
+  %wide = multibroadcast[out_lens=[n]](%offset)
+  %moved = add(%r, %wide)
+  %v = convert[target_type={target}, saturate=true, round_mode="up"](%moved)
+  @return(%v)"""
+    (out,) = parse_module(text, STANDARD).outputs
+    assert count(out) == (Count(0, offset) if holds else None)
+
+
+@pytest.mark.parametrize("offset", [2**53, 2**53 - 4, 2**62 - 3])
+def test_large_numbers_are_compared_as_they_are(offset, run_both):
+    def module():
+        return parse_module(
+            f"""symbol n in 2..8
+module main
+  %x = @param["x"] -> float32[n]
+{counted("r", 0, "n")}\
+  %offset = @literal({offset}) -> int64[1]
+  %next = @literal({offset + 1}) -> int64[1]
+  %1 = multibroadcast[out_lens=[n]](%offset)
+  %2 = multibroadcast[out_lens=[n]](%next)
+  %moved = add(%r, %1)
+  %3 = less(%moved, %2)
+  %4 = greater_or_equal(%moved, %1)
+  @return(%3, %4)""",
+            STANDARD,
+        )
+
+    after = module()
+    Rewriter(INDICES).apply(after)
+    assert [o.op.name for o in after.outputs] == ["less", "multibroadcast"]
+    run_both(module(), after, True)

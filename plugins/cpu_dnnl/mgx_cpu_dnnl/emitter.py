@@ -80,6 +80,7 @@ class Emitter:
     packs: dict[int, Buffer] = field(default_factory=dict)  # packed constants, by id
     tuning: Tuning | None = None
     choices: dict[str, str] = field(default_factory=dict)
+    _turned: dict[int, tuple[Array, Value]] = field(default_factory=dict)  # by the array's id
     _made: dict[Any, Any] = field(default_factory=dict)
     _looked_at: tuple[Value, Array] | None = None
     _tapes: dict[Any, Tape] = field(default_factory=dict)
@@ -100,7 +101,7 @@ class Emitter:
         """Forget what only emitting needs."""
         self.current = None
         self._looked_at = None
-        for kept in (self.chains, self._made, self._tapes):
+        for kept in (self.chains, self._made, self._tapes, self._turned):
             kept.clear()  # type: ignore[attr-defined]
 
     # buffers and values
@@ -141,12 +142,19 @@ class Emitter:
 
     def literal_as_it_lies(self, array: Array) -> Value:
         """A constant whose axes lie in another order, not copied."""
+        known = self._turned.get(id(array))
+        if known is not None:
+            if self._tape is not None:
+                self._tape.literal(known[1].buffer)
+            return known[1]
         outermost_first = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
         rows = array.transpose(outermost_first)
         if not rows.flags.c_contiguous:
             return self.literal(array)
         steps = [s // array.itemsize for s in array.strides]
-        return self.literal(rows).seen_as(0, Shape(array.dtype, array.shape, steps))
+        found = self.literal(rows).seen_as(0, Shape(array.dtype, array.shape, steps))
+        self._turned[id(array)] = array, found
+        return found
 
     @staticmethod
     def is_constant(value: Value) -> bool:

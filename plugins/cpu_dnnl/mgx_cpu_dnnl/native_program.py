@@ -92,8 +92,10 @@ class _Numbers(dict["Buffer", int]):
     def __missing__(self, buffer: Buffer) -> int:
         if buffer.kind == "arena":
             made = self.program.arena(buffer.offset, buffer.bytes)
-        else:
+        elif buffer.kind == "literal":
             owner = buffer.owner if buffer.array is None else buffer.array
             made = self.program.literal(buffer.address, buffer.bytes, owner)
+        else:
+            raise KeyError(f"an {buffer.kind} that is not among the program's: {buffer}")
         self[buffer] = made
         return int(made)

@@ -41,7 +41,7 @@ class Packed:
         self.source = source
 
 
-# by the array's id, which its buffer keeps its own
+# shared for as long as an emitter, and so the runner that has it, holds them; by the array's id, which its buffer keeps its own
 _constants: WeakValueDictionary[int, Buffer] = WeakValueDictionary()
 _packed: WeakValueDictionary[Any, Buffer] = WeakValueDictionary()
 

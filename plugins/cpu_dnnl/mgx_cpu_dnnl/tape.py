@@ -92,6 +92,7 @@ class Tape:
         self.spoiled = False
         self._numbers: dict[int, int] = {}
         self._kept: list[Buffer] = []  # so that ids stay theirs
+        self._packs: dict[int, _Packed] = {}  # by id of the buffer that each gave
         self._calls: list[_Allocate | _Literal | _Packed | _Loop] = []
         self._results: _Place | list[_Place] = []
         for value in args:
@@ -129,8 +130,12 @@ class Tape:
 
     def packed(self, source: Value, result: Buffer, *layouts: Any) -> None:
         place = self._place(source)
+        call = _Packed(place.number, place.offset, layouts)
         if self._new(result):
-            self._calls.append(_Packed(place.number, place.offset, layouts))
+            self._packs[id(result)] = call
+            self._calls.append(call)
+        elif self._packs.get(id(result)) != call:  # two operands hold the same here, and need not elsewhere
+            self.spoiled = True
 
     def loop(self, kernel: JitKernel, kind: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
         self._calls.append(_Loop(kernel, kind, [*map(self._place, inputs)], [*map(self._place, outputs)]))

@@ -10,7 +10,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_cpu_dnnl.emitter import Emitter
-from mgx_cpu_dnnl.tape import situation
+from mgx_cpu_dnnl.tape import Tape, situation
 from mgx_cpu_dnnl.target import CpuTarget
 from mgx_cpu_dnnl.values import Buffer, Value
 
@@ -149,3 +149,17 @@ def test_a_constant_that_is_an_operand_here_and_of_the_body_everywhere() -> None
     for got, w, c in zip(program.run({"x": x}), weights, (5.0, 3.0, 7.0), strict=True):
         exact = exact @ w.astype(np.float64) * 3.0 + c
         np.testing.assert_allclose(np.asarray(got), exact, rtol=1e-4, atol=1e-3)
+
+
+def test_operands_that_pack_to_the_same_here_need_not_elsewhere() -> None:
+    shape, e = mgx.shape(type="float32", lens=LENS), Emitter(threads=1)
+    weights = np.zeros((2, *LENS), np.float32)
+    both = [Value(shape, Buffer("literal", 1024, array=weights[0])) for _ in range(2)]
+    packed = Buffer("literal", 1024)
+    for again, spoiled in ((both[0], False), (both[1], True)):
+        tape = Tape(both)
+        for value in (both[0], again):
+            tape.packed(value, packed, "plain", "wanted", False)
+        assert tape.spoiled == spoiled
+    turned = weights[0].T
+    assert e.literal_as_it_lies(turned).buffer is e.literal_as_it_lies(turned).buffer
