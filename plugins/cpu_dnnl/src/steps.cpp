@@ -1,6 +1,8 @@
 #include "steps.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstring>
 
 #include <omp.h>
@@ -15,24 +17,62 @@ namespace {
 
 thread_local Frame *running = nullptr; // whose loop this thread works on
 
-// Contiguous slices of [0, work) for the team, at least `grain` long.  The team is whole or not there at all: libgomp
-// ends threads when a smaller team follows a larger one.
+// What is left of a member's part of the work, [begin, end) in one word: its owner takes from the front, others from the back.
+struct alignas(64) Part {
+    std::atomic<uint64_t> left;
+
+    void set(int64_t begin, int64_t end) {
+        left.store(static_cast<uint64_t>(begin) << 32 | static_cast<uint64_t>(end), std::memory_order_relaxed);
+    }
+
+    // Half of what is left, at least `grain`; false if nothing is.
+    bool take(bool front, int64_t grain, int64_t &begin, int64_t &end) {
+        uint64_t seen = left.load(std::memory_order_relaxed);
+        for (;;) {
+            const auto first = static_cast<int64_t>(seen >> 32), last = static_cast<int64_t>(seen & 0xffffffff);
+            if (first >= last) return false;
+            int64_t count = std::max(grain, (last - first + 1) / 2);
+            if (last - first - count < grain) count = last - first;
+            begin = front ? first : last - count;
+            end = begin + count;
+            const uint64_t rest = front ? static_cast<uint64_t>(end) << 32 | static_cast<uint64_t>(last)
+                                        : static_cast<uint64_t>(first) << 32 | static_cast<uint64_t>(begin);
+            if (left.compare_exchange_weak(seen, rest, std::memory_order_relaxed)) return true;
+        }
+    }
+};
+
+constexpr int most_parts = 64;
+
+// Contiguous slices of [0, work) for the team, at least `grain` long.  Each member has a part of its own, so that it finds in
+// its cache what it wrote a step before; who is done takes from the others, since processors that are shared, or of several
+// kinds, are not equally fast.  The team is whole or not there at all: libgomp ends threads when a smaller team follows a larger one.
 template <typename Body>
 void split(int64_t work, int64_t grain, int threads, const Body &body) {
     if (work <= 0) return;
-    int64_t parts = std::min<int64_t>(threads, work / std::max<int64_t>(grain, 1));
-    if (parts <= 1) {
+    grain = std::max<int64_t>(grain, 1);
+    int64_t wanted = std::min<int64_t>(threads, work / grain);
+    if (wanted <= 1) {
         body(int64_t {0}, work, 0);
         return;
     }
+    std::array<Part, most_parts> parts;
+    const bool shared = wanted <= most_parts && work <= INT32_MAX;
+    if (shared)
+        for (int64_t n = 0; n < wanted; ++n)
+            parts[static_cast<size_t>(n)].set(work * n / wanted, work * (n + 1) / wanted);
 #pragma omp parallel num_threads(threads)
     {
-        int64_t team = std::min<int64_t>(parts, omp_get_num_threads());
-        int64_t me = omp_get_thread_num();
-        if (me < team) {
-            int64_t begin = work / team * me + std::min(work % team, me);
-            int64_t end = begin + work / team + (me < work % team ? 1 : 0);
+        const int64_t present = omp_get_num_threads(), team = std::min(wanted, present), me = omp_get_thread_num();
+        int64_t begin = 0, end = 0;
+        if (me < team && !shared) {
+            begin = work / team * me + std::min(work % team, me);
+            end = begin + work / team + (me < work % team ? 1 : 0);
             if (begin < end) body(begin, end, static_cast<int>(me));
+        } else if (me < team) {
+            for (int64_t n = 0; n < wanted; ++n)
+                while (parts[static_cast<size_t>((me + n) % wanted)].take(n == 0, grain, begin, end))
+                    body(begin, end, static_cast<int>(me));
         }
     }
 }
