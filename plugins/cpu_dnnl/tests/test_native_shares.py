@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -69,6 +71,44 @@ def test_results_and_errors_go_to_who_asked(threads: int) -> None:
     finally:
         n.set_threads(before)
     assert program.frames <= max(threads, before)  # no more runs at a time than threads
+
+
+@pytest.mark.parametrize(
+    ("work", "grain", "threads"),
+    [(1000, 1, 3), (1000, 1, 2), (7, 2, 4), (96, 32, 2), (1 << 31, 1 << 20, 2), (70, 1, 70)],
+)
+def test_a_loop_is_done_once_and_by_who_has_time(work: int, grain: int, threads: int) -> None:
+    """Whoever begins at 0 waits until the others are done with all that may be taken from it."""
+    done: list[tuple[int, int]] = []
+    helped = work <= 1000 and threads < 64  # beyond, everybody keeps its own part
+
+    def items(parts: list[tuple[int, int]]) -> int:
+        return sum(end - begin for begin, end in parts)
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+    def loop(_buffers: Any, _args: Any, begin: int, end: int, _scratch: Any) -> None:
+        patience = time.monotonic() + 30
+        while helped and begin == 0 and items(done) < work - end and time.monotonic() < patience:
+            time.sleep(0.001)
+        done.append((begin, end))
+
+    program = n.NativeProgram("loop", 0)
+    out = program.output(np.float32, (1,))
+    program.add_loop("loop", ctypes.cast(loop, ctypes.c_void_p).value, loop, [(out, 0)], (), work, grain, 0)
+    program.result(out)
+    program.finish()
+    before = n.thread_count()
+    n.set_threads(threads)
+    try:
+        program.run_arrays([])
+    finally:
+        n.set_threads(before)
+    assert [begin for begin, _ in sorted(done)] == [0, *(end for _, end in sorted(done)[:-1])]
+    assert items(done) == sorted(done)[-1][1] == work
+    assert all(end - begin >= grain for begin, end in done)
+    if helped and work >= 4 * grain:
+        assert done[-1][0] == 0  # so that the others did the rest of its part
+        assert done[-1][1] < work // threads
 
 
 def test_host_steps_stay_on_the_thread_that_asked() -> None:
