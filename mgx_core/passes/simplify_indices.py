@@ -23,7 +23,7 @@ from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 from ..ops.slice import Slice
 from ..rewrite import Builder, Rules
 from ..shape import Shape
-from .constants import LARGEST, aligned, is_constant, split, spread
+from .constants import LARGEST, aligned, split, spread
 
 __all__ = ["INDICES", "Count", "count"]
 
@@ -150,7 +150,7 @@ _VIEWS: Final[dict[type, Callable[[Instruction, Count], Count | None]]] = {
 def gather_in_order(i: Instruction, b: Builder) -> Instruction | No | None:
     """gather(x, positions that count) -> a slice of x."""
     x, indices = i.inputs
-    found = None if is_constant(indices) else count(indices)  # constants: see `gather_of_range`
+    found = count(indices) if aligned(indices) is None else None  # what is known: see `gather_of_range`
     if found is None or not x.shape.ranked:
         return None
     op: Gather = i.op  # type: ignore[assignment]
@@ -168,33 +168,37 @@ def gather_in_order_of_axes(i: Instruction, b: Builder) -> Instruction | No | No
     op: Gathernd = i.op  # type: ignore[assignment]
     if op.batch_dims or not (x.shape.ranked and indices.shape.ranked and i.shape.ranked):
         return None
-    counts = _columns(indices)
-    if counts is None:
+    columns = _columns(indices)
+    if columns is None:
         return None
-    axes = [c.axis for c in counts]
+    axes = [c.axis for c in columns if isinstance(c, Count)]
     if axes != sorted(set(axes)):
         return No("the positions count along the same axis, or in another order")
-    for n, found in enumerate(counts):
-        part = _part(b, x, n, found.first, indices.shape.dims[found.axis])
+    for n, found in enumerate(columns):
+        first, length = (found, 1) if isinstance(found, int) else (found.first, indices.shape.dims[found.axis])
+        part = _part(b, x, n, first, length)
         if part is None:
             return No("the positions may lie outside")
         x = part
+    single = tuple(n for n, c in enumerate(columns) if isinstance(c, int))
+    x = b.add(Squeeze(axes=single), x) if single else x
     return _placed(b, x, i, [*axes, *range(indices.shape.rank - 1, i.shape.rank)])
 
 
-def _columns(indices: Instruction) -> list[Count] | None:
-    """How each position of `gathernd` counts: the last axis of its indices taken apart."""
+def _columns(indices: Instruction) -> list[Count | int] | None:
+    """Each position of `gathernd`, one number or how it counts: the last axis of its indices taken apart."""
     last = indices.shape.rank - 1
+    found: list[Count | int | None]
     if indices.literal is not None:
-        value = np.asarray(indices.literal.value)
-        found = [_of_numbers(value[..., n]) for n in range(value.shape[-1])]
+        values = np.moveaxis(np.asarray(indices.literal.value), -1, 0)
+        found = [v.flat[0].item() if v.size and (v == v.flat[0]).all() else _of_numbers(v) for v in values]
     elif isinstance(indices.op, Concat) and indices.op.axis % indices.shape.rank == last:
         if any(p.shape.dims[last] != 1 for p in indices.inputs):
             return None
-        found = [count(p) for p in indices.inputs]
+        found = [count(p) if (one := number(p)) is None else one for p in indices.inputs]
     else:
         found = [count(indices)] if indices.shape.dims[last] == 1 else []
-    known = [c for c in found if c is not None and c.axis != last]
+    known = [c for c in found if isinstance(c, int) or (c is not None and c.axis != last)]
     return known if known and len(known) == len(found) else None
 
 

@@ -98,6 +98,44 @@ TURNS = [
   @return(%1)""",
     ),
     (
+        "gather-in-order-of-axes",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %i = @literal(0, 0, 0, 1, 0, 2) -> int64[1, 3, 2]
+  %j = @literal(1, 2) -> int64[1, 1, 2]
+  %1 = gathernd[batch_dims=0](%x, %i)
+  %2 = gathernd[batch_dims=0](%x, %j)
+  @return(%1, %2)""",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %1 = slice[axes=[0], starts=[0], ends=[1], steps=[]](%x) -> float32[1, 3]
+  %2 = squeeze[axes=[0]](%1) -> float32[3]
+  %3 = unsqueeze[axes=[0]](%2) -> float32[1, 3]
+  %4 = slice[axes=[0], starts=[1], ends=[2], steps=[]](%x) -> float32[1, 3]
+  %5 = slice[axes=[1], starts=[2], ends=[3], steps=[]](%4) -> float32[1, 1]
+  %6 = squeeze[axes=[0, 1]](%5) -> float32[]
+  %7 = unsqueeze[axes=[0, 1]](%6) -> float32[1, 1]
+  @return(%3, %7)""",
+    ),
+    (
+        "gather-in-order",
+        """\
+  %x = @param["x"] -> float32[n]
+  %y = @param["y"] -> float32[8, 2]
+  %i = @literal(0, 1, 2, 3, 4, 5, 6, 7) -> int64[1, 8]
+  %s = slice[axes=[1], starts=[0], ends=[n]](%i)
+  %1 = gather[axis=0](%y, %s)
+  %2 = neg(%x)
+  @return(%1, %2)""",
+        """\
+  %x = @param["x"] -> float32[n]
+  %y = @param["y"] -> float32[8, 2]
+  %1 = slice[axes=[0], starts=[0], ends=[n], steps=[]](%y) -> float32[n, 2]
+  %2 = unsqueeze[axes=[0]](%1) -> float32[1, n, 2]
+  %3 = neg(%x) -> float32[n]
+  @return(%2, %3)""",
+    ),
+    (
         "comparison-of-count",
         f"""\
   %x = @param["x"] -> float32[n]
