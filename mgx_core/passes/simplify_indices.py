@@ -190,6 +190,8 @@ def _columns(indices: Instruction) -> list[Count | int] | None:
     last = indices.shape.rank - 1
     found: list[Count | int | None]
     if indices.literal is not None:
+        if np.size(indices.literal.value) > LARGEST:
+            return None
         values = np.moveaxis(np.asarray(indices.literal.value), -1, 0)
         found = [v.flat[0].item() if v.size and (v == v.flat[0]).all() else _of_numbers(v) for v in values]
     elif isinstance(indices.op, Concat) and indices.op.axis % indices.shape.rank == last:
