@@ -16,7 +16,19 @@ from ..rewrite import Builder
 from ..scalar import convert
 from .outline import through_views
 
-__all__ = ["aligned", "along", "computed", "finite", "is_constant", "scalar_of", "split", "spread", "uniform"]
+__all__ = [
+    "aligned",
+    "along",
+    "computed",
+    "decided",
+    "finite",
+    "is_constant",
+    "scalar_of",
+    "split",
+    "spread",
+    "uniform",
+    "whole",
+]
 
 LARGEST = 1 << 16  # elements that are looked at to see whether they are all the same
 
@@ -33,6 +45,18 @@ def scalar_of(ins: Instruction) -> float | None:
 
 def uniform(ins: Instruction) -> float | None:
     """The number that all elements of a literal are, broadcast or not."""
+    found = _repeated(ins)
+    return None if found is None else float(found)
+
+
+def whole(ins: Instruction) -> int | None:
+    """The integer that all elements of a literal of integers are, however large; broadcast or not."""
+    found = _repeated(ins) if ins.shape.dtype.is_integer else None
+    return None if found is None else int(found)
+
+
+def _repeated(ins: Instruction) -> Any:
+    """The element that all of a literal are, as it is stored."""
     source = through_views(ins)
     if source.literal is None:
         return None
@@ -44,7 +68,15 @@ def uniform(ins: Instruction) -> float | None:
     first = value.flat[0]
     if value.size > 1 and not (value.flat[-1] == first and (value == first).all()):
         return None
-    return float(first)
+    return first
+
+
+def decided(ins: Instruction) -> bool | None:
+    """What all elements of a constant condition are, if there are any and they are the same."""
+    value = aligned(ins)
+    if value is None or not value.size or value.any() != value.all():
+        return None
+    return bool(value.all())
 
 
 def is_constant(ins: Instruction) -> bool:

@@ -13,7 +13,7 @@ from ..ops.activation import Relu
 from ..ops.compare import Equal, Not, NotEqual
 from ..ops.pointwise import Clip, Max, Min, Where
 from ..rewrite import Builder, Rules
-from .constants import aligned, split, spread, uniform
+from .constants import aligned, decided, split, spread, uniform
 
 __all__ = ["BOUNDS"]
 
@@ -116,12 +116,8 @@ def known_choice(i: Instruction, b: Builder) -> Instruction | No | None:
     c, x, y = i.inputs
     if x is y:
         return x
-    value = aligned(c)
-    if value is None or not value.size:
-        return None
-    if value.all():
-        return x
-    return None if value.any() else y
+    answer = decided(c)
+    return None if answer is None else x if answer else y
 
 
 @BOUNDS.on(Where)

@@ -23,7 +23,8 @@ from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 from ..ops.slice import Slice
 from ..rewrite import Builder, Rules
 from ..shape import Shape
-from .constants import LARGEST, aligned, split, spread
+from .constants import LARGEST, aligned, decided, split, spread, whole
+from .simplify_slices import cut, ranges
 
 __all__ = ["INDICES", "Count", "count"]
 
@@ -58,22 +59,13 @@ def count(ins: Instruction, depth: int = DEEPEST) -> Count | None:
         return Count(0, np.asarray(start.literal.value).item())
     if isinstance(ins.op, Add):
         parts = split(ins)
-        inner, offset = (None, None) if parts is None else (count(parts[0], depth - 1), number(parts[1]))
+        inner, offset = (None, None) if parts is None else (count(parts[0], depth - 1), whole(parts[1]))
         return None if inner is None or offset is None else _held(ins, Count(inner.axis, inner.first + offset))
     seen = _VIEWS.get(type(ins.op))
     if seen is None or len(ins.inputs) != 1:
         return None
     inner = count(ins.inputs[0], depth - 1)
     return None if inner is None else seen(ins, inner)
-
-
-def number(ins: Instruction) -> int | None:
-    """The whole number that all elements of a constant are."""
-    value = aligned(ins)
-    if value is None or not 0 < value.size <= LARGEST or value.dtype.kind not in "iu":
-        return None
-    first: int = value.flat[0].item()
-    return first if (value == value.flat[0]).all() else None
 
 
 def _held(ins: Instruction, found: Count) -> Count | None:
@@ -120,16 +112,11 @@ def _transposed(ins: Instruction, inner: Count) -> Count | None:
 
 
 def _sliced(ins: Instruction, inner: Count) -> Count | None:
-    op: Any = ins.op
-    axes = [a % ins.shape.rank for a in op.axes] or list(range(len(op.starts)))
-    if inner.axis not in axes:
-        return inner
-    n = axes.index(inner.axis)
-    start = op.starts[n]
-    if not isinstance(start, int) or start < 0 or (op.steps and op.steps[n] != 1):
-        return None
-    length = ins.inputs[0].shape.dims[inner.axis]
-    return Count(inner.axis, inner.first + start) if compare(length, ">=", start) else None
+    own = ranges(ins)
+    if own is None or inner.axis not in own:
+        return None if own is None else inner
+    start, _, step = own[inner.axis]
+    return Count(inner.axis, inner.first + start) if isinstance(start, int) and step == 1 else None
 
 
 _VIEWS: Final[dict[type, Callable[[Instruction, Count], Count | None]]] = {
@@ -197,7 +184,7 @@ def _columns(indices: Instruction) -> list[Count | int] | None:
     elif isinstance(indices.op, Concat) and indices.op.axis % indices.shape.rank == last:
         if any(p.shape.dims[last] != 1 for p in indices.inputs):
             return None
-        found = [count(p) if (one := number(p)) is None else one for p in indices.inputs]
+        found = [count(p) if (one := whole(p)) is None else one for p in indices.inputs]
     else:
         found = [count(indices)] if indices.shape.dims[last] == 1 else []
     known = [c for c in found if isinstance(c, int) or (c is not None and c.axis != last)]
@@ -206,12 +193,9 @@ def _columns(indices: Instruction) -> list[Count | int] | None:
 
 def _part(b: Builder, x: Instruction, axis: int, first: int, length: Dim) -> Instruction | None:
     """So many elements of x along an axis; None unless they are all there."""
-    extent = x.shape.dims[axis]
-    if first == 0 and length == extent:
-        return x
-    if first < 0 or not compare(length + first, "<=", extent):
+    if first < 0 or not compare(length + first, "<=", x.shape.dims[axis]):
         return None
-    return b.add(Slice(axes=(axis,), starts=(first,), ends=(length + first,)), x)
+    return cut(b, x, {axis: (first, length + first, 1)})
 
 
 def _placed(b: Builder, x: Instruction, i: Instruction, axes: list[int]) -> Instruction:
@@ -228,9 +212,9 @@ def _placed(b: Builder, x: Instruction, i: Instruction, axes: list[int]) -> Inst
 def comparison_of_count(i: Instruction, b: Builder) -> Instruction | No | None:
     """numbers that count compared with a constant -> true or false where the answer is the same for all."""
     x, y = i.inputs
-    found, limit, relation = count(x), number(y), type(i.op)
+    found, limit, relation = count(x), whole(y), type(i.op)
     if found is None:
-        found, limit, relation, x = count(y), number(x), FLIPPED[relation], y
+        found, limit, relation, x = count(y), whole(x), FLIPPED[relation], y
     if found is None or limit is None:
         return None
     least, most = found.first, found.first + bounds(x.shape.dims[found.axis])[1] - 1
@@ -253,7 +237,7 @@ def known_condition(i: Instruction, b: Builder) -> Instruction | No | None:
     if x is y:
         return x
     for known, other in ((x, y), (y, x)):
-        value = aligned(known)
-        if value is not None and value.size and value.any() == value.all():
-            return other if bool(value.all()) == isinstance(i.op, LogicalAnd) else known
+        answer = decided(known)
+        if answer is not None:
+            return other if answer == isinstance(i.op, LogicalAnd) else known
     return None
