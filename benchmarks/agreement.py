@@ -24,7 +24,7 @@ import ml_dtypes
 import numpy as np
 
 import mgx_core as mgx
-from mgx_core.pipeline import size
+from mgx_core.compile.pipeline import size
 
 
 def plain(value: Any) -> Any:

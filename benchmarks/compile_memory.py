@@ -19,7 +19,7 @@ import onnx
 CHILD = """
 import json, sys
 import mgx_core as mgx
-from mgx_core.compiler import optimize_module
+from mgx_core.compile.stages import optimize_module
 
 def megabytes(what):
     lines = open("/proc/self/status").read().splitlines()

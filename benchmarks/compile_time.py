@@ -20,7 +20,7 @@ import onnx
 import onnxruntime
 
 import mgx_core as mgx
-from mgx_core.compiler import optimize_module
+from mgx_core.compile.stages import optimize_module
 
 
 def seconds(function: Callable[[], object]) -> float:

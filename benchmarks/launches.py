@@ -15,8 +15,8 @@ from pathlib import Path
 import onnx
 
 import mgx_core as mgx
-from mgx_core.compiler import optimize_module
-from mgx_core.memory import root
+from mgx_core.compile.stages import optimize_module
+from mgx_core.targets.memory import root
 
 
 def is_launch(ins: mgx.Instruction) -> bool:

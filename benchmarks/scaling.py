@@ -19,14 +19,14 @@ import time
 import numpy as np
 
 import mgx_core as mgx
-from mgx_core.compiler import optimize_module
+from mgx_core.compile.lower import Lower
+from mgx_core.compile.stages import optimize_module
 from mgx_core.ir.instruction import Instruction
 from mgx_core.ir.module import Module
-from mgx_core.kernel import Kernels
-from mgx_core.memory import plan_memory
 from mgx_core.ops import STANDARD
-from mgx_core.passes.lower import Lower
-from mgx_core.shape import Shape
+from mgx_core.targets.kernel import Kernels
+from mgx_core.targets.memory import plan_memory
+from mgx_core.types.shape import Shape
 
 
 def add(main: Module, name: str, *inputs: Instruction, **attributes: object) -> Instruction:

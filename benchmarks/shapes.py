@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 import mgx_core as mgx
-from mgx_core.dim import symbols_of
-from mgx_core.pipeline import Pipeline
+from mgx_core.compile.pipeline import Pipeline
+from mgx_core.types.dim import symbols_of
 
 
 def resident() -> float:

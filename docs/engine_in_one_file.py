@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
 import numpy as np
 
-# 1. Shapes [mgx_core/shape.py] ----------------------------------------------------------------------------------------
+# 1. Shapes [mgx_core/types/shape.py] ----------------------------------------------------------------------------------------
 #
 # The type of a value: element type and extents.  The real one also has strides, tuples, and extents that are symbols such as
 # `batch` with arithmetic on them, so that one compile serves all sizes.
@@ -41,7 +41,7 @@ class ShapeError(ValueError):
     pass
 
 
-# 2. Scalar expressions [mgx_core/scalar.py] ---------------------------------------------------------------------------
+# 2. Scalar expressions [mgx_core/ops/scalar.py] ---------------------------------------------------------------------------
 #
 # Pointwise ops differ only in what they do to one element.  So that is all they say: an expression over some fifty primitives
 # (seven here).  An interpretation of all pointwise ops, present and future, is then a table with one row per primitive.
@@ -114,7 +114,7 @@ def c_source(expr: Expr) -> str:
 
 x0, x1 = Input(0), Input(1)
 
-# 3. Operations, once [mgx_core/operation.py, mgx_core/ops/] -----------------------------------------------------------
+# 3. Operations, once [mgx_core/ops/operation.py, mgx_core/ops/] -----------------------------------------------------------
 #
 # A frozen record of attributes with two methods.  The signature of `infer` is the list of inputs.  `compute` is the meaning:
 # slow, plain, and what every kernel is measured against.
@@ -287,7 +287,7 @@ class Module:
             yield f"{names[s]} = {s!r}({', '.join(names[i] for i in s.inputs)}) -> {s.shape}"
 
 
-# 5. Rewriting [mgx_core/rewrite.py] -----------------------------------------------------------------------------------
+# 5. Rewriting [mgx_core/rules/engine.py] -----------------------------------------------------------------------------------
 #
 # A rule looks at one instruction: it returns a replacement, a refusal with its reason, or None where it has nothing to say.  One
 # engine runs all rules to a fixed point, and looks again only where something changed.
@@ -389,7 +389,7 @@ def _renumbered(expr: Expr, inputs: Sequence[Expr]) -> Expr:
     return fold(expr, lambda e: inputs[e.index] if isinstance(e, Input) else e, lambda p, a: Call(p, tuple(a)))  # type: ignore[no-any-return]
 
 
-# 7. Kernels [mgx_core/kernel.py, plugins/] ----------------------------------------------------------------------------
+# 7. Kernels [mgx_core/targets/kernel.py, plugins/] ----------------------------------------------------------------------------
 #
 # A target is a table of plans by op.  A plan answers with a kernel, here a function `(out, *inputs)`, or with `No`.  Plans are
 # asked in the order in which they are written.  If all decline, the op is decomposed; if it cannot be, its definition runs, and
@@ -481,7 +481,7 @@ def lower(m: Module) -> list[str]:
     return report
 
 
-# 8. Memory [mgx_core/memory.py] ---------------------------------------------------------------------------------------
+# 8. Memory [mgx_core/targets/memory.py] ---------------------------------------------------------------------------------------
 #
 # All intermediate values lie in one arena.  Two may share bytes if they are not alive together.  Largest first, each at the
 # lowest offset that is free for as long as it lives.
@@ -505,7 +505,7 @@ def plan_memory(m: Module) -> tuple[dict[Instruction, int], int]:
     return offsets, max((offsets[s] + s.shape.elements for s in offsets), default=0)
 
 
-# 9. Running [mgx_core/executable.py] ----------------------------------------------------------------------------------
+# 9. Running [mgx_core/run/executable.py] ----------------------------------------------------------------------------------
 #
 # What is left of a program is a flat list of calls on memory that is known.  The real targets hand this list to an executor in
 # native code, or capture it into one graph on the device.

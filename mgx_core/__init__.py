@@ -9,60 +9,59 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from .argument import Argument
 from .program import Program
-from .shape import Shape
-
-__version__ = "0.1.0"
+from .types.argument import Argument
+from .types.shape import Shape
+from .version import __version__
 
 # public name -> where it lives; loaded when first used, so that importing mgx costs little more than importing numpy
 _PUBLIC = {
-    "Builder": "rewrite:Builder",
+    "Builder": "rules.engine:Builder",
     "CompileOptions": "options:CompileOptions",
-    "DType": "dtype:DType",
+    "DType": "types.dtype:DType",
     "DeviceError": "errors:DeviceError",
-    "Dim": "dim:Dim",
-    "DynamicDimension": "dynamic_dimension:DynamicDimension",
-    "Executable": "executable:Executable",
-    "HostContext": "target:HostContext",
-    "HostKernel": "kernel:HostKernel",
+    "Dim": "types.dim:Dim",
+    "DynamicDimension": "types.dynamic_dimension:DynamicDimension",
+    "Executable": "run.executable:Executable",
+    "HostContext": "targets.target:HostContext",
+    "HostKernel": "targets.kernel:HostKernel",
     "Instruction": "ir.instruction:Instruction",
-    "Kernel": "kernel:Kernel",
-    "Kernels": "kernel:Kernels",
-    "Launch": "kernel:Launch",
-    "Lazy": "plugins:Lazy",
+    "Kernel": "targets.kernel:Kernel",
+    "Kernels": "targets.kernel:Kernels",
+    "Launch": "targets.kernel:Launch",
+    "Lazy": "plugins.manager:Lazy",
     "MgxError": "errors:MgxError",
     "Module": "ir.module:Module",
-    "No": "kernel:No",
-    "OpSet": "operation:OpSet",
-    "Operation": "operation:Operation",
-    "OptionalShape": "shape:OptionalShape",
+    "No": "errors:No",
+    "OpSet": "ops.operation:OpSet",
+    "Operation": "ops.operation:Operation",
+    "OptionalShape": "types.shape:OptionalShape",
     "ParameterError": "errors:ParameterError",
     "ParseError": "errors:ParseError",
-    "Pass": "pipeline:Pass",
+    "Pass": "compile.pipeline:Pass",
     "PassError": "errors:PassError",
     "PluginError": "errors:PluginError",
-    "Pointwise": "operation:Pointwise",
-    "Reference": "kernel:Reference",
-    "Rules": "rewrite:Rules",
-    "SequenceShape": "shape:SequenceShape",
+    "Pointwise": "ops.operation:Pointwise",
+    "Reference": "targets.kernel:Reference",
+    "Rules": "rules.engine:Rules",
+    "SequenceShape": "types.shape:SequenceShape",
     "ShapeError": "errors:ShapeError",
     "StoreError": "errors:StoreError",
-    "Target": "target:Target",
-    "TupleShape": "shape:TupleShape",
+    "Target": "targets.target:Target",
+    "TupleShape": "types.shape:TupleShape",
     "UnrankedError": "errors:UnrankedError",
     "UnsupportedError": "errors:UnsupportedError",
-    "argument_from_pointer": "argument:argument_from_pointer",
+    "argument_from_pointer": "types.argument:argument_from_pointer",
     "best_target": "api:best_target",
-    "create_argument": "argument:create_argument",
-    "define_op": "operation:op",
-    "dim": "dim",
-    "dtype": "dtype",
-    "fill_argument": "argument:fill_argument",
-    "generate_argument": "argument:generate_argument",
+    "create_argument": "types.argument:create_argument",
+    "define_op": "ops.operation:op",
+    "dim": "types.dim",
+    "dtype": "types.dtype",
+    "fill_argument": "types.argument:fill_argument",
+    "generate_argument": "types.argument:generate_argument",
     "get_onnx_operators": "api:get_onnx_operators",
     "get_target": "api:get_target",
-    "hookimpl": "plugins:hookimpl",
+    "hookimpl": "plugins.manager:hookimpl",
     "load": "api:load",
     "load_buffer": "api:load_buffer",
     "op": "api:op",
@@ -71,15 +70,15 @@ _PUBLIC = {
     "parse_onnx": "api:parse_onnx",
     "parse_onnx_buffer": "api:parse_onnx_buffer",
     "parse_program": "api:parse_program",
-    "plugin_manager": "plugins:manager",
+    "plugin_manager": "plugins.manager:manager",
     "quantize_bf16": "quantize:quantize_bf16",
     "quantize_fp16": "quantize:quantize_fp16",
     "save": "api:save",
     "save_buffer": "api:save_buffer",
-    "scalar": "scalar",
+    "scalar": "ops.scalar",
 }
 
-# MIGraphX's spelling of the three; they hide the sub-modules of the same names, which importing above has bound already
+# MIGraphX's spelling of the three; `program` hides the sub-module of that name, which importing above has bound already
 argument = Argument
 program = Program
 shape = Shape

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, Final
 
-from .collection import collection_paused
-from .operation import Operation, OpSet
+from .gc_pause import collection_paused
+from .ops.operation import Operation, OpSet
 from .options import CompileOptions
 from .program import Program
 
@@ -33,14 +33,14 @@ def get_target(name: str) -> Any:
 
     Errors: UnsupportedError if no installed package brings it, saying what to install; PluginError if its package is broken.
     """
-    from .plugins import manager
+    from .plugins.manager import manager
 
     return manager().target(name)
 
 
 def best_target() -> str:
     """The name of the best installed target that can work on this machine.  Errors: UnsupportedError if there is none."""
-    from .plugins import manager
+    from .plugins.manager import manager
 
     return manager().best_target()
 
@@ -54,7 +54,7 @@ def make_op(name: str, /, **attributes: Any) -> Operation:
 
     if name in STANDARD:  # no plugin is loaded for an op that none may replace
         return STANDARD.make(name, **attributes)
-    from .plugins import manager
+    from .plugins.manager import manager
 
     return manager().opset().make(name, **attributes)
 
@@ -77,7 +77,7 @@ def parse_onnx(path: Any, **options: Any) -> Program:
 
     Errors: ParseError for damaged files; UnsupportedError for operators that nothing converts, or without the package mgx-onnx.
     """
-    from .plugins import manager
+    from .plugins.manager import manager
 
     with collection_paused():
         program: Program = manager().load("frontends", "onnx")().parse(path, **options)
@@ -86,7 +86,7 @@ def parse_onnx(path: Any, **options: Any) -> Program:
 
 def parse_onnx_buffer(data: bytes, **options: Any) -> Program:
     """A program from the bytes of an ONNX file; see `parse_onnx`."""
-    from .plugins import manager
+    from .plugins.manager import manager
 
     with collection_paused():
         program: Program = manager().load("frontends", "onnx")().parse_buffer(data, **options)
@@ -95,7 +95,7 @@ def parse_onnx_buffer(data: bytes, **options: Any) -> Program:
 
 def get_onnx_operators() -> list[str]:
     """Names of the ONNX operators that `parse_onnx` knows."""
-    from .plugins import manager
+    from .plugins.manager import manager
 
     names: list[str] = manager().load("frontends", "onnx")().operators()
     return names
@@ -108,7 +108,7 @@ def parse_program(text: str, opset: OpSet | None = None) -> Program:
     Errors: ParseError with the line's number, what was expected and what was got; UnsupportedError for unknown ops.
     """
     from .ir.parser import parse_graph
-    from .plugins import manager
+    from .plugins.manager import manager
 
     return Program(parse_graph(text, manager().opset() if opset is None else opset))
 
@@ -117,7 +117,7 @@ def optimize(
     program: Program, options: CompileOptions | Mapping[str, Any] | None = None, /, **keywords: Any
 ) -> Program:
     """A copy of the program with the target-independent passes applied."""
-    from .compiler import optimize_module
+    from .compile.stages import optimize_module
 
     copy = program.clone()
     optimize_module(copy.get_main_module(), CompileOptions.of(options, **keywords))

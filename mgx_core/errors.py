@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 __all__ = [
     "DeviceError",
     "MgxError",
+    "No",
     "ParameterError",
     "ParseError",
     "PassError",
@@ -14,6 +17,12 @@ __all__ = [
     "UnrankedError",
     "UnsupportedError",
 ]
+
+
+class No(NamedTuple):
+    """A refusal with its reason; the reason reaches the user."""
+
+    why: str
 
 
 class MgxError(Exception):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .argument import Argument
 from .errors import ParameterError
 from .ir.module import Module
 from .ir.program import Graph
 from .options import CompileOptions
-from .shape import AnyShape
+from .types.argument import Argument
+from .types.shape import AnyShape
 
 if TYPE_CHECKING:
-    from .executable import Executable
+    from .run.executable import Executable
 
 __all__ = ["ParameterShapes", "Program"]
 
@@ -96,7 +96,9 @@ class Program:
         options: a `CompileOptions`, a mapping or keywords (``fast_math=False``).
         Errors: ParameterError for unknown options; whatever a pass or the target raises.
         """
-        from .compiler import compile_module  # brings the ops and passes along, which listing and editing do not need
+        from .run.compile_module import (
+            compile_module,  # brings the ops and passes along, which listing and editing do not need
+        )
 
         record = CompileOptions.of(options, **keywords)
         source = self

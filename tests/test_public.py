@@ -39,7 +39,7 @@ def test_other_names_are_not():
 
 def test_three_names_are_classes_and_not_the_modules_of_that_name():
     assert (mgx.argument, mgx.program, mgx.shape) == (mgx.Argument, mgx.Program, mgx.Shape)
-    from mgx_core.shape import matches
+    from mgx_core.types.shape import matches
 
     assert callable(matches)
     assert mgx.shape is mgx.Shape

@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 
 from mgx_core import Operation, Pointwise, dtype, scalar
-from mgx_core.argument import shape_of
 from mgx_core.errors import MgxError
+from mgx_core.types.argument import shape_of
 
 __all__ = ["EXACT", "LINEAR", "growth", "internal_spread", "is_exact", "local_error", "tolerance", "unit"]
 

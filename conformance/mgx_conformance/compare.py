@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from mgx_core import dtype
-from mgx_core.argument import shape_of
-from mgx_core.scalar import widen
+from mgx_core.ops.scalar import widen
+from mgx_core.types.argument import shape_of
 
 from .accuracy import deviation
 

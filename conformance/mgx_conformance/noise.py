@@ -13,11 +13,11 @@ from typing import Any, Final
 import numpy as np
 
 from mgx_core import Builder, MgxError, Operation, Shape, dtype
-from mgx_core.argument import shape_of
-from mgx_core.interpret import Interpreter
 from mgx_core.ir.instruction import Instruction
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module, nested
-from mgx_core.scalar import widen
+from mgx_core.ops.scalar import widen
+from mgx_core.types.argument import shape_of
 
 from .accuracy import SAFETY, deviation, finite_magnitude, internal_spread, local_error, rounding, smallest
 from .compare import flat

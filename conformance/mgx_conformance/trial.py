@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from mgx_core import MgxError, Program, Shape, TupleShape, dim
-from mgx_core.interpret import Interpreter
-from mgx_core.operation import Operation
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.movement import Transpose
+from mgx_core.ops.operation import Operation
 from mgx_core.ops.slice import Slice
 
 from .accuracy import SAFETY, tolerance

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from mgx_core import HostContext, HostKernel, Kernel, Kernels, No, Operation, Reference
-from mgx_core.dtype import float32
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.softmax import Softmax
+from mgx_core.types.dtype import float32
 
 
 class Planted:

@@ -77,6 +77,6 @@ def test_loads_or_says_why(run):
 
 
 def test_private_names(run):
-    outcome, why = run(fault="from mgx_core.argument import _native")["hygiene/public_door"]
+    outcome, why = run(fault="from mgx_core.types.argument import _native")["hygiene/public_door"]
     assert outcome == "fail"
     assert "_native" in why

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ..scalar import widen
+from ..ops.scalar import widen
 
 if TYPE_CHECKING:
     from ..ir.module import Module
@@ -47,7 +47,7 @@ class Difference:
 def default_tolerance(module: Module, quantized: bool) -> Tolerance:
     """MIGraphX's defaults by the narrowest float type of a program's values."""
     from ..ir.module import nested
-    from ..shape import Shape
+    from ..types.shape import Shape
 
     bits = 16 if quantized else 64
     for inner in nested(module):

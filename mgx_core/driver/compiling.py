@@ -10,8 +10,8 @@ import click
 from ..errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from ..executable import Executable, Instance
     from ..program import Program
+    from ..run.executable import Executable, Instance
 
 __all__ = ["compile_options", "compiled", "host_placements", "quantized", "target_name"]
 

@@ -12,7 +12,7 @@ from ..errors import ParameterError
 from .words import by_name, split
 
 if TYPE_CHECKING:
-    from ..shape import AnyShape, Shape
+    from ..types.shape import AnyShape, Shape
 
 __all__ = ["MANY", "data_options", "inputs"]
 
@@ -40,7 +40,7 @@ def inputs(shapes: Mapping[str, AnyShape], given: Mapping[str, Any]) -> dict[str
     that they are valid as indices.
     Errors: ParameterError for names that are no parameters and for files that cannot be read.
     """
-    from ..shape import Shape
+    from ..types.shape import Shape
 
     loaded = {name: _load(words) for name, words in by_name(given["load_arg"], "--load-arg").items()}
     zeros, ones = set(split(given["fill0"])), set(split(given["fill1"]))
@@ -75,7 +75,7 @@ def _load(words: list[str]) -> Any:
 
 
 def _learn(shape: Shape, array: Any, symbols: dict[str, int]) -> None:
-    from ..interpret import bind_symbols
+    from ..ir.interpreter import bind_symbols
 
     bind_symbols(shape, array, symbols)
 
@@ -84,8 +84,8 @@ def value_of(shape: AnyShape, symbols: dict[str, int], fill: int | None, seed: i
     """A value of this shape; chooses symbols that have no value yet and notes them."""
     import numpy as np
 
-    from ..argument import fill_argument, generate_argument
-    from ..shape import Shape, TupleShape
+    from ..types.argument import fill_argument, generate_argument
+    from ..types.shape import Shape, TupleShape
 
     if isinstance(shape, TupleShape):
         return tuple(value_of(s, symbols, fill, seed + n) for n, s in enumerate(shape.items))
@@ -104,7 +104,7 @@ def value_of(shape: AnyShape, symbols: dict[str, int], fill: int | None, seed: i
 
 def concrete(shape: Shape, symbols: dict[str, int]) -> list[int]:
     """Extents with every symbol given a value; one of unknown rank becomes a vector of one element."""
-    from ..dim import substitute, symbols_of
+    from ..types.dim import substitute, symbols_of
 
     if not shape.ranked:
         return [1]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..ir.instruction import Instruction
     from ..ir.module import Module
     from ..program import Program
-    from ..tally import Refusal
+    from ..rules.stats import Refusal
 
 __all__ = ["apply_passes", "known_passes", "prefix", "refusals", "steps", "trimmed"]
 
@@ -59,7 +59,7 @@ def trimmed(program: Program, drop: int) -> Program:
 def known_passes() -> dict[str, Any]:
     """The core's passes by name: those of the usual stages, and those that need nothing but their fields' defaults."""
     from .. import passes
-    from ..compiler import stages
+    from ..compile.stages import stages
     from ..options import CompileOptions
 
     found: dict[str, Any] = {}
@@ -79,7 +79,7 @@ def apply_passes(program: Program, names: Sequence[str]) -> Program:
 
     Errors: ParameterError for an unknown pass or field, listing what there is.
     """
-    from ..pipeline import Pipeline, Stage
+    from ..compile.pipeline import Pipeline, Stage
 
     known = known_passes()
     chosen = []
@@ -110,9 +110,9 @@ def refusals(program: Program, rule: str) -> list[Refusal]:
 
     Errors: ParameterError for an unknown rule, listing what there is.
     """
-    from ..compiler import stages
+    from ..compile.pipeline import Pipeline
+    from ..compile.stages import stages
     from ..options import CompileOptions
-    from ..pipeline import Pipeline
 
     usual = stages(None, None, CompileOptions())
     counting: list[Any] = [p for stage in usual for p in stage.passes if hasattr(p, "tally")]

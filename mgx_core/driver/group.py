@@ -81,7 +81,7 @@ class DriverGroup(click.Group):
         plugged = self._plugged().get(name)
         if plugged is None:
             return None
-        from ..plugins import manager
+        from ..plugins.manager import manager
 
         command = manager().load("commands", name)
         if not isinstance(command, click.Command):
@@ -143,7 +143,7 @@ class DriverGroup(click.Group):
 
     @staticmethod
     def _plugged() -> dict[str, Any]:
-        from ..plugins import manager
+        from ..plugins.manager import manager
 
         try:
             return manager().named("commands")

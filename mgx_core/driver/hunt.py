@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..interpret import Interpreter, bind_symbols
+from ..ir.interpreter import Interpreter, bind_symbols
 from .accuracy import Difference, Tolerance, compare
 from .edit import prefix, steps
 
 if TYPE_CHECKING:
-    from ..executable import Executable
     from ..ir.instruction import Instruction
     from ..program import Program
+    from ..run.executable import Executable
 
 __all__ = ["Hunt"]
 
@@ -30,7 +30,7 @@ class Hunt:
         tolerance: Tolerance,
         compile: Callable[[Program], Executable],
     ) -> None:
-        from ..binding import as_parameter
+        from ..run.binding import as_parameter
 
         self.program = program
         self.values = dict(values)

@@ -11,7 +11,7 @@ from .group import DriverCommand
 from .report import Report, report_options
 
 if TYPE_CHECKING:
-    from ..operation import Operation
+    from ..ops.operation import Operation
 
 __all__ = ["command", "describe"]
 
@@ -29,7 +29,7 @@ def command(as_json: bool, name: str | None, list_: bool) -> None:
       mgx-driver ops convolution
       mgx-driver ops softmax --json
     """
-    from ..plugins import manager
+    from ..plugins.manager import manager
 
     known = manager().opset()
     report = Report(as_json)
@@ -55,8 +55,8 @@ def command(as_json: bool, name: str | None, list_: bool) -> None:
 
 def describe(op: type[Operation] | None) -> dict[str, Any]:
     """An op for people and machines: name, signature, attributes with defaults, docstring, scalar expression."""
-    from ..attributes import MISSING, show
-    from ..scalar import text
+    from ..ops.attributes import MISSING, show
+    from ..ops.scalar import text
 
     assert op is not None
     inputs = [("*" if i.variadic else "") + i.name + ("?" if i.optional else "") for i in op.inputs]

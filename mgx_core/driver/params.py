@@ -25,7 +25,7 @@ def command(as_json: bool, **given: Any) -> None:
       mgx-driver params model.onnx --dim-param @batch "{min:1,max:8}"
       mgx-driver params model.onnx --json
     """
-    from ..binding import described
+    from ..run.binding import described
 
     program = Source.of(given).program()
     taken = program.get_parameter_shapes()

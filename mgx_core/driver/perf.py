@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..kernel import op_of
+from ..targets.kernel import op_of
 from . import data, source
 from .compiling import compile_options, compiled, quantized
 from .data import data_options, inputs
@@ -19,7 +19,7 @@ from .report import Report, report_options
 from .source import Source, source_options
 
 if TYPE_CHECKING:
-    from ..executable import Executable, Timing
+    from ..run.executable import Executable, Timing
 
 __all__ = ["command", "statistics"]
 

@@ -12,8 +12,8 @@ import click
 from ..errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from ..executable import Executable, Instance, Timing
     from ..program import Program
+    from ..run.executable import Executable, Instance, Timing
     from .report import Report
 
 __all__ = ["export_netron", "show_memory", "trace_option", "write_trace"]
@@ -63,9 +63,9 @@ def show_memory(program: Program, picture: Path | None, name: str, report: Repor
     A compiled program shows the plan that it runs with; any other is planned as it is, with its symbols at the values that
     `run` would give them.
     """
-    from ..memory import plan_memory
     from ..report import memory_page, memory_svg, memory_text
-    from ..shape import AnyShape, Shape
+    from ..targets.memory import plan_memory
+    from ..types.shape import AnyShape, Shape
     from .data import concrete
 
     made = [] if program.executable is None else program.executable.instances()
@@ -104,7 +104,7 @@ def show_memory(program: Program, picture: Path | None, name: str, report: Repor
 
 def export_netron(program: Program, path: Path) -> None:
     """Write a program as an ONNX model that viewers open.  Errors: UnsupportedError if no installed frontend can."""
-    from ..plugins import manager
+    from ..plugins.manager import manager
 
     frontend = manager().load("frontends", "onnx")()
     export = getattr(frontend, "export", None)

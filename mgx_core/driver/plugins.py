@@ -29,7 +29,7 @@ def command(as_json: bool, load: bool, verbose: bool) -> None:
       MGX_PLUGINS=-gpu mgx-driver plugins
     """
     from ..errors import PluginError
-    from ..plugins import manager
+    from ..plugins.manager import manager
 
     plugins = manager()
     report = Report(as_json)

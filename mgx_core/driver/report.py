@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ..shape import AnyShape, Shape
+from ..types.shape import AnyShape, Shape
 
 __all__ = ["Report", "report_options", "shape_document"]
 

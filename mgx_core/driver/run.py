@@ -16,7 +16,7 @@ from .report import Report, report_options, shape_document
 from .source import Source, source_options
 
 if TYPE_CHECKING:
-    from ..argument import Argument
+    from ..types.argument import Argument
 
 __all__ = ["command"]
 

@@ -113,7 +113,7 @@ class Source:
             import mgx_core
 
             return self._specialised(mgx_core.parse_program(self.file.read_text(encoding="utf-8")))
-        from ..plugins import manager
+        from ..plugins.manager import manager
 
         program: Program = manager().load("frontends", kind)().parse(self.file, **self._parse_options())
         return program
@@ -131,7 +131,7 @@ class Source:
             return "stored"
         if suffix in TEXT:
             return "text"
-        from ..plugins import KNOWN, manager
+        from ..plugins.manager import KNOWN, manager
 
         name = suffix[1:]
         offered = manager().named("frontends")
@@ -185,12 +185,12 @@ class Source:
 
     def _specialised(self, program: Program) -> Program:
         """A program that was not parsed just now, with extents fixed or bounded as asked."""
-        from ..dim import Dim, symbols_of
-        from ..dynamic_dimension import DynamicDimension
         from ..errors import ParameterError
         from ..ir.program import Graph
         from ..program import Program
-        from ..shape import AnyShape, Shape
+        from ..types.dim import Dim, symbols_of
+        from ..types.dynamic_dimension import DynamicDimension
+        from ..types.shape import AnyShape, Shape
 
         shapes = program.get_parameter_shapes()
         values: dict[str, Dim] = {n: DynamicDimension.of(v).named(n) for n, v in self._symbols().items()}
@@ -228,7 +228,7 @@ def example() -> Program:
     """``c = a b`` with a 4x5 and b 5x3."""
     from ..api import make_op
     from ..program import Program
-    from ..shape import Shape
+    from ..types.shape import Shape
 
     program = Program(output_names=["c"])
     main = program.get_main_module()

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn, TypeVar
 
-from .. import dtype as dt
-from ..argument import Value
-from ..dim import Dim
-from ..dim_text import parse as parse_dim
 from ..errors import MgxError, ParseError
-from ..shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
+from ..types import dtype as dt
+from ..types.argument import Value
+from ..types.dim import Dim
+from ..types.dim_text import parse as parse_dim
+from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
 from .literal import array_from_base64, array_from_words, unescaped, words_of
 
 __all__ = ["Cursor"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..argument import Argument
-from ..dim import Sym
 from ..errors import ShapeError
-from ..operation import Operation
-from ..shape import MAX_BYTES, AnyShape, Shape
-from .builtin import Literal, Param, Return, Undefined
+from ..ops.builtin import Literal, Param, Return, Undefined
+from ..ops.operation import Operation
+from ..types.argument import Argument
+from ..types.dim import Sym
+from ..types.shape import MAX_BYTES, AnyShape, Shape
 
 if TYPE_CHECKING:
     from .module import Module

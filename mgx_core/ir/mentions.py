@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from ..shape import symbols_in
+from ..types.shape import symbols_in
 
 if TYPE_CHECKING:
     from .instruction import Instruction

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..argument import Argument
-from ..dim import Dim, Sym, symbol, symbols_of
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation
-from ..shape import AnyShape, Shape, TupleShape
-from .builtin import Literal, Param, Return, Undefined
+from ..ops.builtin import Literal, Param, Return, Undefined
+from ..ops.operation import Operation
+from ..types.argument import Argument
+from ..types.dim import Dim, Sym, symbol, symbols_of
+from ..types.shape import AnyShape, Shape, TupleShape
 from .instruction import Instruction, infer_shape
 from .mentions import needed_for_extents
 from .substitution import Substitution, learn_symbols
@@ -469,7 +469,7 @@ def _own_symbol(parameter: str, d: Dim) -> Dim:
 
 def same_type(a: AnyShape, b: AnyShape) -> bool:
     """Whether two results have one dtype and dims that cannot be told apart (strides do not matter)."""
-    from ..shape import matches
+    from ..types.shape import matches
 
     return matches(a, b) or matches(b, a)
 

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..argument import Argument, Value
-from ..dim import UNBOUNDED, Dim, fresh, symbol
 from ..errors import MgxError, ParseError, UnsupportedError
-from ..operation import Operation, OpSet
-from ..shape import AnyShape, TupleShape
-from .builtin import Literal, Param, Return, Undefined
+from ..ops.builtin import Literal, Param, Return, Undefined
+from ..ops.operation import Operation, OpSet
+from ..types.argument import Argument, Value
+from ..types.dim import UNBOUNDED, Dim, fresh, symbol
+from ..types.shape import AnyShape, TupleShape
 from .cursor import Cursor
 from .instruction import Instruction, infer_shape
 from .module import Module, same_type

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..dim import Dim, Sym
-from ..operation import Operation
-from ..shape import AnyShape, Shape, TupleShape
+from ..ops.operation import Operation
+from ..types.dim import Dim, Sym
+from ..types.shape import AnyShape, Shape, TupleShape
 
 if TYPE_CHECKING:
     from .instruction import Instruction

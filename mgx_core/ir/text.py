@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ..attributes import show
-from ..dim import UNBOUNDED, Dim, Sym, Symbol, substitute, symbol, symbols_of
-from ..shape import OptionalShape, SequenceShape, Shape, TupleShape
-from .builtin import Param
+from ..ops.attributes import show
+from ..ops.builtin import Param
+from ..types.dim import UNBOUNDED, Dim, Sym, Symbol, substitute, symbol, symbols_of
+from ..types.shape import OptionalShape, SequenceShape, Shape, TupleShape
 from .instruction import Instruction
 from .literal import value_text
 from .module import Module, nested

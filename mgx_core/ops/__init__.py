@@ -1,19 +1,18 @@
-"""The standard op set, by family."""
+"""Operations: how one is defined, and the standard set by family."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+from typing import TYPE_CHECKING, Any
 
-from ..ir.builtin import Undefined
-from ..operation import OpSet
+if TYPE_CHECKING:
+    from .standard import STANDARD
 
 __all__ = ["STANDARD"]
 
 
-def _collect() -> OpSet:
-    modules = [importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__)]
-    return OpSet.in_module(*modules) | OpSet.of(Undefined)
+def __getattr__(name: str) -> Any:
+    if name == "STANDARD":  # the families are imported when the set is first asked for
+        from .standard import STANDARD
 
-
-STANDARD: OpSet = _collect()
+        return STANDARD
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,8 +6,8 @@ import math
 from typing import ClassVar
 
 from ..errors import ParameterError
-from ..operation import Pointwise, op
-from ..scalar import Expr, Operand, attr, call, x0, x1
+from .operation import Pointwise, op
+from .scalar import Expr, Operand, attr, call, x0, x1
 
 __all__ = [
     "Celu", "Elu", "GeluErf", "GeluTanh", "HardSigmoid", "HardSwish", "LeakyRelu", "LogSigmoid", "Mish", "Prelu",

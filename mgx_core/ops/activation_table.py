@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..argument import Array
 from ..errors import ParameterError
+from ..types.argument import Array
 
 __all__ = ["ACTIVATIONS", "Activation", "activation"]
 

@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..argument import Array, Value
-from ..dim import Dim, may_equal
-from ..dtype import DType, bool_, float32, float64, of
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, Run, op
-from ..scalar import convert, widen
-from ..shape import Shape
+from ..types.argument import Array, Value
+from ..types.dim import Dim, may_equal
+from ..types.dtype import DType, bool_, float32, float64, of
+from ..types.shape import Shape
 from .attention_parts import attention_parts, inlined, scores_parts, values_parts
 from .convert import Convert
+from .operation import Operation, Run, op
+from .scalar import convert, widen
 from .softmax import Softmax
 
 __all__ = ["Attention", "FlexAttention", "grouped_dims", "probabilities"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..dtype import bool_, float32, float64, int64
+from ..types.dtype import bool_, float32, float64, int64
 from .broadcast import Multibroadcast
 from .compare import Equal, GreaterOrEqual, Less, LessOrEqual, LogicalAnd
 from .convert import Convert

@@ -6,13 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array
-from ..dtype import DType
 from ..errors import ShapeError
-from ..operation import Operation, Pointwise, op
-from ..scalar import Expr, call, x0, x1
-from ..shape import Shape
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.dtype import DType
+from ..types.shape import Shape
+from .operation import Operation, Pointwise, op
+from .scalar import Expr, call, x0, x1
 
 __all__ = ["BitCast", "BitShiftLeft", "BitShiftRight", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"]
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import Dim, broadcast, fresh, may_equal
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..room import require_room
-from ..shape import MAX_BYTES, Shape
+from ..types.argument import Array
+from ..types.dim import Dim, broadcast, fresh, may_equal
+from ..types.memory_limit import require_room
+from ..types.shape import MAX_BYTES, Shape
 from .axes import normalize
 from .extents import merge, unknown, vector_length, whole
+from .operation import Operation, op
 from .reshape import Reshape
 
 if TYPE_CHECKING:
     from ..ir.instruction import Instruction
-    from ..rewrite import Builder
+    from ..rules.engine import Builder
 
 __all__ = ["Broadcast", "BroadcastForDot", "BroadcastWithDims", "Multibroadcast", "Scalar", "Tile", "common_dims"]
 

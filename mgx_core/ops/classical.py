@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array
-from ..dim import Dim, may_equal
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, op
-from ..shape import Shape
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.dim import Dim, may_equal
+from ..types.shape import Shape
+from .operation import Operation, op
 from .scores import rows_of
 
 __all__: list[str] = []

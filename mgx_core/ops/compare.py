@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from .. import dtype as dt
-from ..dtype import DType
-from ..operation import Pointwise, op
-from ..scalar import Expr, attr, call, x0, x1
-from ..shape import Shape
+from ..types import dtype as dt
+from ..types.dtype import DType
+from ..types.shape import Shape
+from .operation import Pointwise, op
+from .scalar import Expr, attr, call, x0, x1
 
 __all__ = [
     "Equal", "Greater", "GreaterOrEqual", "Isinf", "Isnan", "Less", "LessOrEqual", "LogicalAnd", "LogicalOr",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import Dim
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..shape import Shape
+from ..types.argument import Array
+from ..types.dim import Dim
+from ..types.shape import Shape
 from .axes import normalize
 from .extents import merge_all
+from .operation import Operation, op
 
 __all__ = ["Concat"]
 

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from ..argument import Array, Value
-from ..dim import Dim, bounds, fresh
 from ..errors import ShapeError
-from ..operation import Operation, Run, op
-from ..room import require_bytes
-from ..shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
+from ..types.argument import Array, Value
+from ..types.dim import Dim, bounds, fresh
+from ..types.memory_limit import require_bytes
+from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
+from .operation import Operation, Run, op
 
 __all__ = ["FusedReduce", "GetTupleElem", "Group", "If", "Loop", "PointwiseGroup", "Scan", "join"]
 

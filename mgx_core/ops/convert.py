@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
-from ..argument import Array
-from ..dtype import DType, float8_e8m0fnu
 from ..errors import ParameterError
-from ..operation import Pointwise, op
-from ..scalar import Cast, Expr, convert, widen, x0
-from ..shape import Shape
+from ..types.argument import Array
+from ..types.dtype import DType, float8_e8m0fnu
+from ..types.shape import Shape
+from .operation import Pointwise, op
+from .scalar import Cast, Expr, convert, widen, x0
 
 __all__ = ["Convert", "RoundMode", "cast"]
 

@@ -9,14 +9,14 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import Dim, ceil_div, compare, fresh, may_equal, product
-from ..dtype import int32, int64, of
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..room import require_room
-from ..scalar import convert, widen
-from ..shape import Shape
+from ..types.argument import Array
+from ..types.dim import Dim, ceil_div, compare, fresh, may_equal, product
+from ..types.dtype import int32, int64, of
+from ..types.memory_limit import require_room
+from ..types.shape import Shape
+from .operation import Operation, op
+from .scalar import convert, widen
 from .window import explicit_padding, extent, padded, per_axis, sides, windows
 
 __all__ = ["Col2im", "Convolution", "ConvolutionBackwards", "Im2col", "convolve", "convolve_backwards"]

@@ -6,12 +6,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, op
-from ..scalar import convert, widen
-from ..shape import Shape, TupleShape
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.shape import Shape, TupleShape
+from .operation import Operation, op
+from .scalar import convert, widen
 
 __all__ = ["Dropout"]
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import Dim, broadcast, product
-from ..dtype import of
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, op
-from ..scalar import convert, widen
-from ..shape import Shape
+from ..types.argument import Array
+from ..types.dim import Dim, broadcast, product
+from ..types.dtype import of
+from ..types.shape import Shape
+from .operation import Operation, op
+from .scalar import convert, widen
 
 if TYPE_CHECKING:
     from ..ir.instruction import Instruction
-    from ..rewrite import Builder
+    from ..rules.engine import Builder
 
 __all__ = ["Einsum"]
 

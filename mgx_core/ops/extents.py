@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..argument import Array
-from ..dim import Dim, fresh, may_equal
 from ..errors import ShapeError
-from ..shape import MAX_RANK, Shape
+from ..types.argument import Array
+from ..types.dim import Dim, fresh, may_equal
+from ..types.shape import MAX_RANK, Shape
 
 __all__ = ["index_operand", "merge", "merge_all", "scalar_operand", "unknown", "vector_length", "whole"]
 

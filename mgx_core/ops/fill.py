@@ -6,16 +6,16 @@ from typing import NoReturn
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array
-from ..dim import Dim, fresh
-from ..dtype import DType
 from ..errors import ShapeError, UnsupportedError
-from ..operation import Operation, op
-from ..room import require_room
-from ..scalar import convert, widen
-from ..shape import AnyShape, Shape
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.dim import Dim, fresh
+from ..types.dtype import DType
+from ..types.memory_limit import require_room
+from ..types.shape import AnyShape, Shape
 from .extents import scalar_operand, unknown, vector_length, whole
+from .operation import Operation, op
+from .scalar import convert, widen
 
 __all__ = ["Allocate", "DimensionsOf", "DynamicRange", "EyeLike", "Fill", "Load", "Unknown"]
 

@@ -7,12 +7,12 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array
-from ..dim import fresh
 from ..errors import ParameterError, ShapeError, UnsupportedError
-from ..operation import Operation, op
-from ..shape import Shape
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.dim import fresh
+from ..types.shape import Shape
+from .operation import Operation, op
 
 __all__: list[str] = []
 

@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array
-from ..dim import Dim, compare, fresh
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..room import require_room
-from ..shape import Shape
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.dim import Dim, compare, fresh
+from ..types.memory_limit import require_room
+from ..types.shape import Shape
 from .axes import normalize
 from .broadcast import Multibroadcast
 from .compare import Equal, LogicalOr
 from .convert import Convert
 from .extents import index_operand, merge, scalar_operand
+from .operation import Operation, op
 from .pointwise import Where
 from .reshape import Unsqueeze
 from .slice import Slice
 
 if TYPE_CHECKING:
     from ..ir.instruction import Instruction
-    from ..rewrite import Builder
+    from ..rules.engine import Builder
 
 __all__ = ["Gather", "GatherElements", "Gathernd", "Onehot", "Trilu", "wrapped"]
 

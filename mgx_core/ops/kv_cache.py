@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import Dim, fresh, may_equal
-from ..dtype import int64
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..shape import Shape
+from ..types.argument import Array
+from ..types.dim import Dim, fresh, may_equal
+from ..types.dtype import int64
+from ..types.shape import Shape
 from .broadcast import Multibroadcast
 from .compare import GreaterOrEqual, Less, LogicalAnd
 from .convert import Convert
 from .index import Gather, Gathernd
 from .movement import Transpose
+from .operation import Operation, op
 from .pad import Pad
 from .pointwise import Max, Min, Sub, Where
 from .reshape import Reshape

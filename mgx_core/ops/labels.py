@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array
-from ..dtype import DType
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, op
-from ..shape import Shape
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.dtype import DType
+from ..types.shape import Shape
+from .operation import Operation, op
 
 __all__: list[str] = []
 

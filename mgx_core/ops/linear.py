@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import may_equal, minimum
-from ..dtype import of
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, op
-from ..scalar import convert, widen
-from ..shape import Shape
+from ..types.argument import Array
+from ..types.dim import may_equal, minimum
+from ..types.dtype import of
+from ..types.shape import Shape
 from .axes import normalize
+from .operation import Operation, op
+from .scalar import convert, widen
 
 __all__ = ["Det", "Diagonal", "Dot", "Inverse"]
 

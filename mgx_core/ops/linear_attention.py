@@ -7,13 +7,13 @@ from typing import Literal
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import Dim, may_equal
-from ..dtype import of
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, op
-from ..scalar import convert, widen
-from ..shape import Shape, TupleShape
+from ..types.argument import Array
+from ..types.dim import Dim, may_equal
+from ..types.dtype import of
+from ..types.shape import Shape, TupleShape
+from .operation import Operation, op
+from .scalar import convert, widen
 
 __all__ = ["LinearAttention"]
 

@@ -6,13 +6,13 @@ from typing import Literal
 
 import numpy as np
 
-from .. import dim
-from .. import dtype as dt
-from ..argument import Array
 from ..errors import ShapeError
-from ..operation import Operation, op, same_dims
-from ..scalar import convert, widen
-from ..shape import Shape
+from ..types import dim
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.shape import Shape
+from .operation import Operation, op, same_dims
+from .scalar import convert, widen
 
 __all__ = ["NegativeLogLikelihoodLoss"]
 

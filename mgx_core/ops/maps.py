@@ -10,13 +10,13 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array
-from ..dim import fresh, may_equal
-from ..dtype import DType
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, op
-from ..shape import AnyShape, SequenceShape, Shape, TupleShape
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.dim import fresh, may_equal
+from ..types.dtype import DType
+from ..types.shape import AnyShape, SequenceShape, Shape, TupleShape
+from .operation import Operation, op
 from .scores import check_labels, label_dtype
 
 __all__ = ["Map", "map_shape", "map_types"]

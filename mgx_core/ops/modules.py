@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ..argument import Value, shape_of
 from ..errors import ShapeError
-from ..ir.builtin import Undefined
-from ..operation import Operation, Run, op
-from ..shape import AnyShape, Shape, TupleShape, matches
+from ..types.argument import Value, shape_of
+from ..types.shape import AnyShape, Shape, TupleShape, matches
+from .builtin import Undefined
 from .control import join
+from .operation import Operation, Run, op
 
 __all__ = ["FusedConcat", "Outline", "RunOnTarget", "SelectModule", "SplitFusedReduce"]
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..argument import Array
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..shape import Shape
+from ..types.argument import Array
+from ..types.shape import Shape
 from .axes import normalize, normalize_all
 from .extents import index_operand, merge
+from .operation import Operation, op
 
 __all__ = ["Contiguous", "Layout", "Reverse", "ReverseSequence", "Transpose"]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array
-from ..dim import fresh, product
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..scalar import widen
-from ..shape import Shape
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.dim import fresh, product
+from ..types.shape import Shape
 from .extents import index_operand, merge, scalar_operand
+from .operation import Operation, op
+from .scalar import widen
 
 __all__ = ["Nonmaxsuppression"]
 

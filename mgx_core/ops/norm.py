@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import Dim, may_equal, product
-from ..dtype import DType, float32, of
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, op
-from ..scalar import convert, widen
-from ..shape import Shape
+from ..types.argument import Array
+from ..types.dim import Dim, may_equal, product
+from ..types.dtype import DType, float32, of
+from ..types.shape import Shape
 from .axes import normalize
+from .operation import Operation, op
+from .scalar import convert, widen
 
 if TYPE_CHECKING:
     from ..ir.instruction import Instruction
-    from ..rewrite import Builder
+    from ..rules.engine import Builder
 
 __all__ = ["GroupNorm", "InstanceNorm", "LayerNorm", "Lrn", "Parts", "RmsNorm"]
 

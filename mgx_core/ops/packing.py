@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import ceil_div, compare
-from ..dtype import DType, float4_e2m1fn, float8_e4m3fn, int4, int8, of, uint4, uint8
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, op
-from ..scalar import convert, widen
-from ..shape import Shape
+from ..types.argument import Array
+from ..types.dim import ceil_div, compare
+from ..types.dtype import (
+    DType,
+    float4_e2m1fn,
+    float8_e4m3fn,
+    int4,
+    int8,
+    of,
+    uint4,
+    uint8,
+)
+from ..types.shape import Shape
 from .axes import normalize
+from .operation import Operation, op
 from .quantized import saturated
+from .scalar import convert, widen
 
 __all__ = ["PackFp4", "PackInt4", "UnpackBits", "UnpackFp4", "UnpackInt4"]
 

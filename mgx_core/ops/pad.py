@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array
-from ..dim import Dim, bounds, compare, fresh
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..room import require_room
-from ..scalar import convert
-from ..shape import Shape
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.dim import Dim, bounds, compare, fresh
+from ..types.memory_limit import require_room
+from ..types.shape import Shape
 from .axes import normalize_all
 from .extents import merge, scalar_operand, vector_length, whole
 from .index import Gather
+from .operation import Operation, op
+from .scalar import convert
 
 if TYPE_CHECKING:
     from ..ir.instruction import Instruction
-    from ..rewrite import Builder
+    from ..rules.engine import Builder
 
 __all__ = ["FixedPad", "Pad"]
 

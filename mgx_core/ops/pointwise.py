@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from ..argument import Value
-from ..dtype import DType
 from ..errors import ShapeError
-from ..operation import Operation, Pointwise, op
-from ..scalar import Expr, call, x0, x1, x2
-from ..shape import AnyShape, Shape
+from ..types.argument import Value
+from ..types.dtype import DType
+from ..types.shape import AnyShape, Shape
+from .operation import Operation, Pointwise, op
+from .scalar import Expr, call, x0, x1, x2
 
 __all__ = [
     "Abs", "Acos", "Acosh", "Add", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Clip", "Cos", "Cosh", "Div", "Erf", "Exp",

@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import Dim, ceil_div, fresh
-from ..dtype import int64, of
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, op
-from ..room import require_room
-from ..scalar import convert, widen
-from ..shape import Shape, TupleShape
+from ..types.argument import Array
+from ..types.dim import Dim, ceil_div, fresh
+from ..types.dtype import int64, of
+from ..types.memory_limit import require_room
+from ..types.shape import Shape, TupleShape
+from .operation import Operation, op
+from .scalar import convert, widen
 from .window import explicit_padding, extent, padded, per_axis, sides, taps, windows
 
 __all__ = ["MaxPoolIndices", "MaxUnpool", "Pooling"]

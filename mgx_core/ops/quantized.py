@@ -6,18 +6,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import ceil_div, may_equal
-from ..dtype import DType, float4_e2m1fn, float8_e8m0fnu, float32, int32, of, uint8
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..scalar import convert, widen
-from ..shape import Shape
+from ..types.argument import Array
+from ..types.dim import ceil_div, may_equal
+from ..types.dtype import (
+    DType,
+    float4_e2m1fn,
+    float8_e8m0fnu,
+    float32,
+    int32,
+    of,
+    uint8,
+)
+from ..types.shape import Shape
 from .axes import normalize
 from .broadcast import Broadcast, Multibroadcast
 from .convert import Convert
+from .operation import Operation, op
 from .pointwise import Add, Clip, Div, Mul, Nearbyint, Sub
 from .reshape import Reshape
+from .scalar import convert, widen
 from .slice import Slice
 
 if TYPE_CHECKING:

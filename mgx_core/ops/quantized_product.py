@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import Dim, broadcast, ceil_div, may_equal
-from ..dtype import DType, float32, int32, of
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..scalar import widen
-from ..shape import Shape
+from ..types.argument import Array
+from ..types.dim import Dim, broadcast, ceil_div, may_equal
+from ..types.dtype import DType, float32, int32, of
+from ..types.shape import Shape
 from .broadcast import Multibroadcast
 from .convert import Convert
 from .convolution import convolve, spatial
+from .operation import Operation, op
 from .pointwise import Add, Mul, Sub
 from .reduce import ReduceSum
+from .scalar import widen
 from .window import explicit_padding, extent, per_axis, sides
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array
-from ..dtype import DType
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, op
-from ..scalar import convert, widen
-from ..shape import Shape
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.dtype import DType
+from ..types.shape import Shape
 from .extents import scalar_operand
+from .operation import Operation, op
+from .scalar import convert, widen
 
 __all__ = ["Multinomial", "RandomNormal", "RandomSeed", "RandomUniform"]
 

@@ -7,15 +7,15 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ..argument import Array, Value
-from ..dim import may_equal
-from ..dtype import int32, int64, of
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, Run, op
-from ..scalar import convert, widen
-from ..shape import Shape, TupleShape
+from ..types.argument import Array, Value
+from ..types.dim import may_equal
+from ..types.dtype import int32, int64, of
+from ..types.shape import Shape, TupleShape
 from .activation_table import ACTIVATIONS, activation
+from .operation import Operation, Run, op
 from .recurrent_parts import gru_parts, rnn_parts
+from .scalar import convert, widen
 
 __all__ = ["Gru", "Lstm", "Recurrent", "Rnn"]
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ..dtype import float32, float64
-from ..operation import Operation
+from ..types.dtype import float32, float64
 from .activation import Elu, HardSigmoid, LeakyRelu, Relu, Sigmoid, Softplus, Softsign
 from .activation_table import ACTIVATIONS
 from .attention_parts import full
@@ -18,6 +17,7 @@ from .concat import Concat
 from .convert import Convert
 from .linear import Dot
 from .movement import Transpose
+from .operation import Operation
 from .pointwise import Add, Clip, Mul, Sub, Tanh, Where
 from .reshape import Reshape
 from .slice import Slice

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ..argument import Array, Value
-from ..dim import bounds, may_equal
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..shape import Shape, TupleShape
+from ..types.argument import Array, Value
+from ..types.dim import bounds, may_equal
+from ..types.shape import Shape, TupleShape
 from .concat import Concat
+from .operation import Operation, op
 from .reshape import Squeeze
 from .slice import FAR, Slice
 

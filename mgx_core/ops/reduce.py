@@ -7,15 +7,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .. import dim
-from .. import dtype as dt
-from ..argument import Array
-from ..dim import Dim
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..scalar import convert, widen
-from ..shape import Shape
+from ..types import dim
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.dim import Dim
+from ..types.shape import Shape
 from .axes import normalize, normalize_all
+from .operation import Operation, op
+from .scalar import convert, widen
 
 __all__ = [
     "Argmax", "Argmin", "Reduce", "ReduceAll", "ReduceAny", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",

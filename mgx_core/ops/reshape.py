@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import Dim, bounds, fresh, may_equal, product
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..shape import AnyShape, Shape, row_major
+from ..types.argument import Array
+from ..types.dim import Dim, bounds, fresh, may_equal, product
+from ..types.shape import AnyShape, Shape, row_major
 from .axes import normalize_all
 from .extents import unknown, vector_length, whole
+from .operation import Operation, op
 
 __all__ = ["AsShape", "Flatten", "Reshape", "ReshapeLazy", "Squeeze", "Unsqueeze", "regroup", "resolve"]
 

@@ -8,16 +8,16 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import Dim, Sym, bounds, fresh, may_equal
-from ..dtype import of
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, op
-from ..room import require_room
-from ..scalar import convert, widen
-from ..shape import Shape
+from ..types.argument import Array
+from ..types.dim import Dim, Sym, bounds, fresh, may_equal
+from ..types.dtype import of
+from ..types.memory_limit import require_room
+from ..types.shape import Shape
 from .axes import normalize_all
+from .operation import Operation, op
 from .sample import cubic_weights
+from .scalar import convert, widen
 
 __all__ = ["Axis", "Resize"]
 

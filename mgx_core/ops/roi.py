@@ -6,13 +6,13 @@ from typing import Literal
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import may_equal
-from ..dtype import of
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, op
-from ..scalar import convert, widen
-from ..shape import Shape
+from ..types.argument import Array
+from ..types.dim import may_equal
+from ..types.dtype import of
+from ..types.shape import Shape
+from .operation import Operation, op
+from .scalar import convert, widen
 
 __all__ = ["MaxRoiPool", "Roialign"]
 

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import compare, may_equal
-from ..dtype import int64, of
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..scalar import convert, widen
-from ..shape import Shape
+from ..types.argument import Array
+from ..types.dim import compare, may_equal
+from ..types.dtype import int64, of
+from ..types.shape import Shape
 from .broadcast import Multibroadcast
 from .compare import Less
 from .concat import Concat
 from .convert import Convert
 from .index import Gather
+from .operation import Operation, op
 from .pointwise import Add, Max, Min, Mul, Sub, Where
 from .reshape import Reshape
+from .scalar import convert, widen
 from .slice import Slice
 
 if TYPE_CHECKING:

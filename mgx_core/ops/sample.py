@@ -9,15 +9,15 @@ from typing import Literal
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import Dim, fresh, may_equal, product
-from ..dtype import of
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..room import require_room
-from ..scalar import convert, widen
-from ..shape import Shape
+from ..types.argument import Array
+from ..types.dim import Dim, fresh, may_equal, product
+from ..types.dtype import of
+from ..types.memory_limit import require_room
+from ..types.shape import Shape
 from .convolution import spatial
+from .operation import Operation, op
+from .scalar import convert, widen
 from .window import extent, per_axis, sides
 
 __all__ = ["AffineGrid", "DeformConv", "GridSample", "cubic_weights"]

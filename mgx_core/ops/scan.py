@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..scalar import convert, widen
-from ..shape import Shape
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.shape import Shape
 from .axes import normalize
+from .operation import Operation, op
+from .scalar import convert, widen
 
 __all__ = ["PrefixScanProd", "PrefixScanSum"]
 

@@ -6,16 +6,16 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import compare
-from ..dtype import of
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..scalar import convert, widen
-from ..shape import Shape
+from ..types.argument import Array
+from ..types.dim import compare
+from ..types.dtype import of
+from ..types.shape import Shape
 from .axes import normalize
 from .extents import index_operand, merge, merge_all
 from .index import wrapped
+from .operation import Operation, op
+from .scalar import convert, widen
 
 __all__ = [
     "ScatterAdd", "ScatterMax", "ScatterMin", "ScatterMul", "ScatterNone", "ScatterndAdd", "ScatterndMax",

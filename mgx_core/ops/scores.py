@@ -7,12 +7,12 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array
-from ..dim import Dim
-from ..dtype import DType
 from ..errors import ParameterError, ShapeError
-from ..shape import Shape
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.dim import Dim
+from ..types.dtype import DType
+from ..types.shape import Shape
 
 __all__ = ["PostTransform", "check_labels", "label_dtype", "labels_of", "rows_of", "transformed", "two_scores"]
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array
-from ..dim import compare, fresh, minimum, product
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..scalar import widen
-from ..shape import Shape, TupleShape
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.dim import compare, fresh, minimum, product
+from ..types.shape import Shape, TupleShape
 from .axes import normalize
+from .operation import Operation, op
+from .scalar import widen
 
 __all__ = ["Compress", "Nonzero", "Unique"]
 

@@ -10,14 +10,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array, Value
-from ..dim import Dim, Sym, fresh, may_equal
-from ..dtype import DType
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, op
-from ..shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
+from ..types import dtype as dt
+from ..types.argument import Array, Value
+from ..types.dim import Dim, Sym, fresh, may_equal
+from ..types.dtype import DType
+from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
 from .axes import normalize
+from .operation import Operation, op
 
 __all__ = ["joined"]
 

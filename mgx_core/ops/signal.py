@@ -7,15 +7,15 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import Dim, fresh, may_equal
-from ..dtype import DType, float32, of
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, op
-from ..room import require_room
-from ..scalar import convert, widen
-from ..shape import Shape
+from ..types.argument import Array
+from ..types.dim import Dim, fresh, may_equal
+from ..types.dtype import DType, float32, of
+from ..types.memory_limit import require_room
+from ..types.shape import Shape
 from .axes import normalize
+from .operation import Operation, op
+from .scalar import convert, widen
 
 __all__ = ["BlackmanWindow", "Dft", "HammingWindow", "HannWindow", "MelWeightMatrix", "Stft"]
 

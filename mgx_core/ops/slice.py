@@ -7,13 +7,13 @@ from typing import Final
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import Dim, bounds, ceil_div, fresh, maximum, minimum
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..shape import AnyShape, Shape, TupleShape
+from ..types.argument import Array
+from ..types.dim import Dim, bounds, ceil_div, fresh, maximum, minimum
+from ..types.shape import AnyShape, Shape, TupleShape
 from .axes import normalize, normalize_all
 from .extents import index_operand, merge, scalar_operand, vector_length, whole
+from .operation import Operation, op
 
 __all__ = ["FAR", "ScanSlice", "Slice", "Split", "Step", "clip"]
 

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..scalar import convert, widen
-from ..shape import Shape
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.shape import Shape
 from .axes import normalize
 from .broadcast import Multibroadcast
 from .convert import Convert
+from .operation import Operation, op
 from .pointwise import Div, Exp, Log, Sub
 from .reduce import ReduceMax, ReduceSum
+from .scalar import convert, widen
 
 if TYPE_CHECKING:
     from ..ir.instruction import Instruction

@@ -6,12 +6,12 @@ from typing import Literal
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array
-from ..dim import may_equal
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, op
-from ..shape import Shape, TupleShape
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.dim import may_equal
+from ..types.shape import Shape, TupleShape
+from .operation import Operation, op
 from .scores import check_labels, label_dtype, labels_of, rows_of, transformed, two_scores
 
 __all__: list[str] = []

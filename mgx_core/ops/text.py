@@ -10,13 +10,13 @@ from typing import Final, Literal
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array
-from ..dim import broadcast, fresh, may_equal
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, op
-from ..room import require_room
-from ..shape import Shape, TupleShape
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.dim import broadcast, fresh, may_equal
+from ..types.memory_limit import require_room
+from ..types.shape import Shape, TupleShape
+from .operation import Operation, op
 from .regex import compile_pattern
 
 __all__: list[str] = []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array
-from ..dim import fresh
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, op
-from ..shape import Shape
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.dim import fresh
+from ..types.shape import Shape
+from .operation import Operation, op
 from .regex import compile_pattern
 
 __all__: list[str] = []

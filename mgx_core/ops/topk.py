@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import dim
-from .. import dtype as dt
-from ..argument import Array
-from ..dim import Dim
 from ..errors import ShapeError
-from ..operation import Operation, op
-from ..scalar import widen
-from ..shape import Shape, TupleShape
+from ..types import dim
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.dim import Dim
+from ..types.shape import Shape, TupleShape
 from .axes import normalize
+from .operation import Operation, op
+from .scalar import widen
 
 __all__ = ["Topk"]
 

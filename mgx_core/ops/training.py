@@ -10,11 +10,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array
 from ..errors import ShapeError
-from ..operation import Operation, op, same_dims
-from ..shape import Shape, TupleShape
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.shape import Shape, TupleShape
+from .operation import Operation, op, same_dims
 
 __all__ = ["Optimizer"]
 

@@ -7,13 +7,13 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array
-from ..dim import compare
-from ..dtype import DType
 from ..errors import ParameterError, ShapeError
-from ..operation import Operation, op
-from ..shape import Shape, TupleShape
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.dim import compare
+from ..types.dtype import DType
+from ..types.shape import Shape, TupleShape
+from .operation import Operation, op
 from .scores import check_labels, label_dtype, labels_of, rows_of, transformed, two_scores
 
 __all__ = ["MODES"]

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..argument import Array
-from ..dim import Dim, ceil_div, compare, minimum
 from ..errors import ShapeError
+from ..types.argument import Array
+from ..types.dim import Dim, ceil_div, compare, minimum
 
 __all__ = ["explicit_padding", "extent", "padded", "per_axis", "same_padding", "sides", "taps", "windows"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..errors import MgxError
 from ..ir.module import Module, nested
-from ..rewrite import Builder
+from ..rules.engine import Builder
 
 __all__ = ["ExpandComposites"]
 

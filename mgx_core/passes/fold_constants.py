@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..argument import Argument, Value
 from ..errors import MgxError
-from ..interpret import Interpreter
 from ..ir.instruction import Instruction
+from ..ir.interpreter import Interpreter
 from ..ir.module import Module, captures, nested
-from ..rewrite import found_extents, put_in
-from ..shape import Shape
-from .outline import is_view, through_views
+from ..rules.engine import found_extents, put_in
+from ..rules.outline import is_view, through_views
+from ..types.argument import Argument, Value
+from ..types.shape import Shape
 
 __all__ = ["FoldConstants"]
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
-from ..operation import Pointwise
-from ..tally import Tally
-from .outline import Names, is_view, outline, through_views
+from ..ops.operation import Pointwise
+from ..rules.outline import Names, is_view, outline, through_views
+from ..rules.stats import Tally
 
 __all__ = ["FuseAttention"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..dim import Dim
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
-from ..operation import Pointwise
-from ..shape import Shape
-from ..tally import Tally
-from .outline import Names, is_view, outline, through_views
+from ..ops.operation import Pointwise
+from ..rules.outline import Names, is_view, outline, through_views
+from ..rules.stats import Tally
+from ..types.dim import Dim
+from ..types.shape import Shape
 
 __all__ = ["REDUCTIONS", "FuseElementwise"]
 

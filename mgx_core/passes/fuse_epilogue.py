@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
-from ..tally import Tally
-from .outline import Names, outline
+from ..rules.outline import Names, outline
+from ..rules.stats import Tally
 
 __all__ = ["FuseEpilogue"]
 

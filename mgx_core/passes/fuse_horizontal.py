@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..argument import Argument, Array
-from ..dim import Dim
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
-from ..operation import Operation
-from ..tally import Tally
+from ..ops.operation import Operation
+from ..rules.stats import Tally
+from ..types.argument import Argument, Array
+from ..types.dim import Dim
 
 __all__ = ["FuseHorizontal"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
-from ..shape import Shape
+from ..types.shape import Shape
 
 __all__ = ["Normalize", "normalized"]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
-from ..shape import Shape
+from ..types.shape import Shape
 from .fold_constants import FoldConstants
 
 __all__ = ["SettleExtents"]

@@ -6,7 +6,7 @@ from typing import Final
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
-from ..shape import Shape
+from ..types.shape import Shape
 
 __all__ = ["angles"]
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from .. import dtype as dt
-from ..dtype import DType
+from ..compile.pipeline import Pass
 from ..errors import MgxError
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
-from ..passes.eliminate_convert import CONVERTS
 from ..passes.fold_constants import FoldConstants
 from ..passes.merge_common import MergeCommon
 from ..passes.normalize import Normalize
-from ..passes.rewrite_rules import Rewrite
-from ..pipeline import Pass
+from ..passes.rewrite import Rewrite
 from ..program import Program
-from ..shape import Shape
+from ..rules.converts import CONVERTS
+from ..types import dtype as dt
+from ..types.dtype import DType
+from ..types.shape import Shape
 from .angles import angles
 
 __all__ = ["quantize_bf16", "quantize_fp16"]

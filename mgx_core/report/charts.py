@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..pipeline import PassRecord
+from ..compile.pipeline import PassRecord
 from .words import escaped, shortened, time_text
 
 __all__ = ["Bar", "bars_svg", "passes_svg"]

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..compile.pipeline import size
 from ..ir.module import Module, nested
-from ..memory import plan_memory
-from ..pipeline import size
+from ..targets.memory import plan_memory
 from .charts import Bar, bars_svg, passes_svg
 from .launches import LaunchRow, launch_rows
 from .layers import FEW, drawn, layers_svg
@@ -20,8 +20,8 @@ from .tables import instruction_table, launch_table, option_table, plugin_table,
 from .words import escaped, size_text, time_text, title
 
 if TYPE_CHECKING:
-    from ..executable import Instance
     from ..program import Program
+    from ..run.executable import Instance
 
 __all__ = ["report_html"]
 

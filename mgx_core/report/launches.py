@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
-from ..kernel import Launch, op_of
-from ..memory import root
-from ..placement import Placement
+from ..targets.kernel import Launch, op_of
+from ..targets.memory import root
+from ..targets.placement import Placement
 from .words import group_text, kind, title
 
 __all__ = ["LaunchRow", "launch_rows"]

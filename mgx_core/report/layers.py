@@ -8,7 +8,7 @@ from typing import Final
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, captures
-from ..kernel import Launch, op_of
+from ..targets.kernel import Launch, op_of
 from .words import attributes_text, escaped, group_text, kind, shortened, title
 
 __all__ = ["FEW", "drawn", "layers_svg"]

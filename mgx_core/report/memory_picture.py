@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..ir.module import Module
-from ..memory import Buffer, MemoryPlan
+from ..targets.memory import Buffer, MemoryPlan
 from .style import VARIABLES
 from .words import escaped, shortened, size_text, title
 

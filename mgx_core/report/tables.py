@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ..compile.pipeline import PassRecord
 from ..ir.instruction import Instruction
 from ..ir.module import Module
-from ..kernel import op_of
 from ..options import CompileOptions
-from ..pipeline import PassRecord
-from ..plugins import manager
+from ..plugins.manager import manager
+from ..targets.kernel import op_of
 from .launches import LaunchRow
 from .words import attributes_text, escaped, kind, shortened, title, value_names
 
@@ -135,7 +135,7 @@ def option_table(options: CompileOptions | None) -> str:
 
 
 def plugin_table() -> str:
-    from .. import __version__
+    from ..version import __version__
 
     rows = [
         f'<tr><td>mgx-core</td><td class="m">{escaped(__version__)}</td><td><span class="badge ok">ok</span></td></tr>'

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..ir.instruction import Instruction
-from ..kernel import Launch, op_of
+from ..targets.kernel import Launch, op_of
 from .words import title
 
 if TYPE_CHECKING:
-    from ..executable import Executable, Instance, Timing
+    from ..run.executable import Executable, Instance, Timing
 
 __all__ = ["chrome_trace"]
 

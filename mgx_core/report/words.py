@@ -5,11 +5,11 @@ from __future__ import annotations
 import html
 from typing import Any
 
-from ..ir.builtin import Param
 from ..ir.instruction import Instruction
 from ..ir.module import Module
-from ..kernel import op_of
-from ..operation import Operation
+from ..ops.builtin import Param
+from ..ops.operation import Operation
+from ..targets.kernel import op_of
 
 __all__ = [
     "attributes_text",

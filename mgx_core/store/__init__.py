@@ -69,8 +69,8 @@ def load_buffer(data: Any, trust: bool | None = None) -> Program:
 def _chunks(program: Program, format: str) -> Any:
     if format not in _FORMATS:
         raise ParameterError(f"format must be one of {', '.join(map(repr, _FORMATS))}, got {format!r}")
-    from .. import __version__
-    from ..plugins import manager
+    from ..plugins.manager import manager
+    from ..version import __version__
     from .compiled import plain_executable
     from .modules import ModuleEncoder
 
@@ -111,7 +111,7 @@ def _program(stored: Stored, trust: bool | None) -> Program:
         values = Decoder(data["symbols"])
 
         def graph() -> Graph:
-            from ..plugins import manager
+            from ..plugins.manager import manager
             from .modules import ModuleDecoder
 
             return Graph(ModuleDecoder(manager().opset(), values, literals).module(data["main"]))

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from .. import dim, dtype
-from ..dim import Dim, Sym, Symbol
-from ..dtype import DType
 from ..errors import StoreError
 from ..ir.text import FRESH
-from ..shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
+from ..types import dim, dtype
+from ..types.dim import Dim, Sym, Symbol
+from ..types.dtype import DType
+from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
 
 __all__ = ["Decoder", "Encoder", "dtype_named"]
 

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from ..argument import Array
 from ..errors import MgxError, StoreError, UnsupportedError
-from ..executable import Executable
 from ..options import CompileOptions
-from ..placement import Placement
-from ..plugins import manager
+from ..plugins.manager import manager
 from ..program import Program
-from ..saved import SavedInstance, machine_of
+from ..run.executable import Executable
+from ..targets.placement import Placement
+from ..targets.saved import SavedInstance, machine_of
+from ..types.argument import Array
 from .codec import Decoder, Encoder
 from .literals import LiteralReader, LiteralWriter
 from .seal import seal, sealed
 
 if TYPE_CHECKING:
-    from ..pipeline import PassRecord
+    from ..compile.pipeline import PassRecord
 
 __all__ = ["plain_executable", "restore"]
 
@@ -95,7 +95,7 @@ def restore(program: Program, plain: Any, values: Decoder, literals: LiteralRead
 
 
 def _records(plain: Any) -> list[PassRecord]:
-    from ..pipeline import PassRecord
+    from ..compile.pipeline import PassRecord
 
     return [PassRecord(*r) for r in plain]
 

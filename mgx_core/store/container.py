@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple
 import msgpack
 import numpy as np
 
-from ..argument import Array
 from ..errors import StoreError
+from ..types.argument import Array
 from .literals import LiteralWriter, aligned
 from .migrations import FORMAT
 

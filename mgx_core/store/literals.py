@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import dtype as dt
-from ..argument import Array, Value
 from ..errors import StoreError
+from ..types import dtype as dt
+from ..types.argument import Array, Value
 from .codec import dtype_named
 
 __all__ = ["ALIGNMENT", "LiteralReader", "LiteralWriter", "aligned"]

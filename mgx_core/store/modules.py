@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ..argument import Argument
 from ..errors import MgxError, StoreError, UnsupportedError
-from ..ir.builtin import Literal, Param, Return, Undefined
 from ..ir.instruction import Instruction, infer_shape
 from ..ir.module import Module, same_type
-from ..operation import Operation, OpSet
-from ..shape import TupleShape
+from ..ops.builtin import Literal, Param, Return, Undefined
+from ..ops.operation import Operation, OpSet
+from ..types.argument import Argument
+from ..types.shape import TupleShape
 from .codec import Decoder, Encoder
 from .literals import LiteralReader, LiteralWriter
 

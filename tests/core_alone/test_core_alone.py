@@ -96,7 +96,7 @@ def test_a_target_of_ones_own(monkeypatch):
         def kernels(self, context):
             return plans
 
-    from mgx_core import plugins
+    from mgx_core.plugins import manager as plugins
 
     monkeypatch.setattr(plugins, "_manager", [plugins.Plugins()])
     plugin = ModuleType("mine")

@@ -39,7 +39,7 @@ def place(tmp_path, monkeypatch):
     before = set(sys.modules)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("mgx_core.plugins._manager", [])
+    monkeypatch.setattr("mgx_core.plugins.manager._manager", [])
     yield tmp_path
     for name in set(sys.modules) - before:
         if str(tmp_path) in (getattr(sys.modules[name], "__file__", None) or ""):

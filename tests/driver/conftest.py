@@ -15,7 +15,7 @@ from mgx_core import HostContext, HostKernel, Kernels, No, Program, Reference, S
 from mgx_core.driver import main
 from mgx_core.errors import ParseError
 from mgx_core.ir.program import Graph
-from mgx_core.plugins import Lazy, Plugins
+from mgx_core.plugins.manager import Lazy, Plugins
 
 
 class Given(Lazy):
@@ -105,12 +105,12 @@ def plugins(monkeypatch):
         frontends=lambda: [Given("chain", "chain")],
         commands=lambda: [Given("hello", "hello", "Says hello.")],
     )
-    from mgx_core.plugins import hookimpl
+    from mgx_core.plugins.manager import hookimpl
 
     for hook in ("targets", "frontends", "commands"):
         setattr(plugin, hook, hookimpl(getattr(plugin, hook)))
     made.register(plugin, "testing")
-    monkeypatch.setattr("mgx_core.plugins._manager", [made])
+    monkeypatch.setattr("mgx_core.plugins.manager._manager", [made])
     return made
 
 

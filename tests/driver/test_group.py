@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from mgx_core.driver.group import COMMANDS, SEPARATOR, DriverCommand
-from mgx_core.plugins import Lazy, hookimpl
+from mgx_core.plugins.manager import Lazy, hookimpl
 
 
 def test_help_lists_every_command_and_teaches(drive):

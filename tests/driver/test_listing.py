@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mgx_core import ops
-from mgx_core.plugins import Lazy, hookimpl
+from mgx_core.plugins.manager import Lazy, hookimpl
 
 
 def test_ops_lists_all(drive, drive_json):

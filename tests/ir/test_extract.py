@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 import mgx_core as mgx
-from mgx_core.interpret import Interpreter
 from mgx_core.ir.extract import extract
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module
 
 

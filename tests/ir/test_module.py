@@ -11,13 +11,13 @@ import mgx_core as mgx
 from mgx_core import dim
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
-from mgx_core.interpret import evaluate_module
+from mgx_core.ir.interpreter import evaluate_module
 from mgx_core.ir.module import Module, captures, nested
 from mgx_core.ir.parser import parse_module
 from mgx_core.ir.program import Graph
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
-from mgx_core.shape import Shape
+from mgx_core.types.shape import Shape
 
 S = Shape("float", [2])
 

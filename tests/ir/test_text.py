@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 import mgx_core as mgx
 from mgx_core import dim
 from mgx_core import dtype as dt
-from mgx_core.argument import Argument
-from mgx_core.dim import Dim
-from mgx_core.dtype import DType
 from mgx_core.errors import MgxError, ParameterError, ParseError, UnsupportedError
-from mgx_core.interpret import evaluate_module
-from mgx_core.ir.builtin import Undefined
+from mgx_core.ir.interpreter import evaluate_module
 from mgx_core.ir.module import Module
 from mgx_core.ir.parser import parse_module, parse_op
 from mgx_core.ir.verify import verify
-from mgx_core.operation import Operation, OpSet, op
 from mgx_core.ops import STANDARD
-from mgx_core.shape import OptionalShape, SequenceShape, Shape, TupleShape
+from mgx_core.ops.builtin import Undefined
+from mgx_core.ops.operation import Operation, OpSet, op
+from mgx_core.types.argument import Argument
+from mgx_core.types.dim import Dim
+from mgx_core.types.dtype import DType
+from mgx_core.types.shape import OptionalShape, SequenceShape, Shape, TupleShape
 
 
 def make(name: str, **attributes) -> Operation:
@@ -278,7 +278,7 @@ SAMPLES = {
 
 def constructible(cls: type[Operation]) -> Operation | None:
     """The op with its defaults; attributes without one get a sample of their kind."""
-    from mgx_core.attributes import MISSING
+    from mgx_core.ops.attributes import MISSING
 
     given = {}
     for field in cls.fields:

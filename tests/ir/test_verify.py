@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mgx_core.argument import Argument
-from mgx_core.ir.builtin import Undefined
 from mgx_core.ir.instruction import Instruction
 from mgx_core.ir.module import Module
 from mgx_core.ir.parser import parse_module
 from mgx_core.ir.verify import misplaced, verify
 from mgx_core.ops import STANDARD
-from mgx_core.shape import Shape
+from mgx_core.ops.builtin import Undefined
+from mgx_core.types.argument import Argument
+from mgx_core.types.shape import Shape
 
 
 @pytest.fixture

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from mgx_core import dtype as dt
-from mgx_core.argument import shape_of
-from mgx_core.dim import symbol
 from mgx_core.errors import ParameterError, ShapeError
-from mgx_core.interpret import Interpreter
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module
 from mgx_core.ops.attention import Attention, FlexAttention
 from mgx_core.ops.kv_cache import ConcatPastPresent
 from mgx_core.ops.linear_attention import LinearAttention
 from mgx_core.ops.pointwise import Add, Mul
 from mgx_core.ops.rotary import GqaRotaryEmbedding, RotaryEmbedding
-from mgx_core.rewrite import Builder
-from mgx_core.shape import Shape
+from mgx_core.rules.engine import Builder
+from mgx_core.types.argument import shape_of
+from mgx_core.types.dim import symbol
+from mgx_core.types.shape import Shape
 
 RNG = np.random.default_rng(11)
 B, N, G, S, T, D, E = 2, 4, 2, 3, 5, 6, 7

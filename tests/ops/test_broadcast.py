@@ -16,7 +16,7 @@ from mgx_core.ops.broadcast import (
     Scalar,
     Tile,
 )
-from mgx_core.shape import Shape
+from mgx_core.types.shape import Shape
 
 N = dim.symbol("n", 1, 64)
 

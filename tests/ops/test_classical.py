@@ -19,7 +19,7 @@ from mgx_core.ops.classical import (
     Scaler,
 )
 from mgx_core.ops.labels import LabelEncoder
-from mgx_core.shape import Shape
+from mgx_core.types.shape import Shape
 
 NUMBERS = [np.float32, np.float64, np.int64, np.int32]
 X = np.array([[1, -2, 3], [0, 4, -4]])

@@ -11,7 +11,7 @@ import pytest
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError
 from mgx_core.ops.convert import Convert
-from mgx_core.shape import Shape
+from mgx_core.types.shape import Shape
 
 NUMBERS = [t for t in dt.ALL if t.kind != "s"]
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from mgx_core import dtype as dt
-from mgx_core.dim import symbol
 from mgx_core.errors import MgxError
 from mgx_core.ops.convolution import Col2im, Convolution, ConvolutionBackwards, Im2col, convolve
 from mgx_core.ops.sample import DeformConv
-from mgx_core.shape import Shape
+from mgx_core.types.dim import symbol
+from mgx_core.types.shape import Shape
 
 RNG = np.random.default_rng(1)
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from mgx_core import Module
-from mgx_core.argument import shape_of
 from mgx_core.errors import ShapeError
-from mgx_core.interpret import Interpreter
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ops.kv_cache import ConcatPastPresent
 from mgx_core.ops.rotary import GqaRotaryEmbedding
-from mgx_core.rewrite import Builder
+from mgx_core.rules.engine import Builder
+from mgx_core.types.argument import shape_of
 
 
 def parts_alone(op: Any, inputs: list[Any]) -> Any:

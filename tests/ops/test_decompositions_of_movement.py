@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from mgx_core import Module
-from mgx_core.argument import shape_of
-from mgx_core.interpret import Interpreter
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ops.broadcast import Tile
 from mgx_core.ops.index import Onehot, Trilu
 from mgx_core.ops.pad import FixedPad, Pad
 from mgx_core.ops.recurrent_states import RnnLastHsOutput
-from mgx_core.rewrite import Builder
+from mgx_core.rules.engine import Builder
+from mgx_core.types.argument import shape_of
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 

@@ -12,7 +12,7 @@ from mgx_core import dim
 from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError, UnsupportedError
 from mgx_core.ops.fill import Allocate, DimensionsOf, DynamicRange, EyeLike, Fill, Load, Unknown
-from mgx_core.shape import Shape
+from mgx_core.types.shape import Shape
 
 N = dim.symbol("n", 1, 64)
 X = Shape.of(dt.float32, (2, N, 4))

@@ -14,7 +14,7 @@ from mgx_core import dim
 from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError
 from mgx_core.ops.index import Gather, GatherElements, Gathernd, Onehot, Trilu
-from mgx_core.shape import Shape
+from mgx_core.types.shape import Shape
 
 N = dim.symbol("n", 1, 64)
 RNG = np.random.default_rng(7)

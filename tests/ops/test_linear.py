@@ -8,13 +8,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from mgx_core.dim import symbol
 from mgx_core.errors import MgxError
-from mgx_core.interpret import Interpreter
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module
 from mgx_core.ops.einsum import Einsum
 from mgx_core.ops.linear import Det, Diagonal, Dot, Inverse
-from mgx_core.shape import Shape
+from mgx_core.types.dim import symbol
+from mgx_core.types.shape import Shape
 
 RNG = np.random.default_rng(3)
 

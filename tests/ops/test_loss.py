@@ -10,7 +10,7 @@ import pytest
 from mgx_core.errors import ParameterError, ShapeError
 from mgx_core.ops.dropout import Dropout
 from mgx_core.ops.loss import NegativeLogLikelihoodLoss
-from mgx_core.shape import Shape, TupleShape
+from mgx_core.types.shape import Shape, TupleShape
 
 X = np.log(np.float32([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]]))
 TARGET = np.array([0, 1, 0])

@@ -10,7 +10,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError
 from mgx_core.ops.concat import Concat
 from mgx_core.ops.movement import Contiguous, Layout, Reverse, ReverseSequence, Transpose
-from mgx_core.shape import Shape
+from mgx_core.types.shape import Shape
 
 N = dim.symbol("n", 1, 64)
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)

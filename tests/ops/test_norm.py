@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from mgx_core import dtype as dt
-from mgx_core.dim import symbol
 from mgx_core.errors import MgxError
-from mgx_core.interpret import Interpreter
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module
 from mgx_core.ops.norm import GroupNorm, InstanceNorm, LayerNorm, Lrn, RmsNorm
-from mgx_core.shape import Shape
+from mgx_core.types.dim import symbol
+from mgx_core.types.shape import Shape
 
 RNG = np.random.default_rng(6)
 X = RNG.uniform(-1, 1, (2, 6, 3, 4))

@@ -8,7 +8,7 @@ import pytest
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
 from mgx_core.ops.packing import PackFp4, PackInt4, UnpackBits, UnpackFp4, UnpackInt4
-from mgx_core.shape import Shape
+from mgx_core.types.shape import Shape
 
 
 def test_the_earlier_element_is_the_low_half() -> None:

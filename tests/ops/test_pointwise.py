@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 from mgx_core import dtype as dt
-from mgx_core.erf import erf
 from mgx_core.errors import ShapeError
-from mgx_core.operation import Pointwise
 from mgx_core.ops import activation, bitwise, compare, pointwise
 from mgx_core.ops.activation import (
     Celu,
@@ -37,8 +35,10 @@ from mgx_core.ops.activation import (
 )
 from mgx_core.ops.bitwise import BitCast, BitShiftLeft, BitShiftRight, BitwiseNot
 from mgx_core.ops.compare import Equal, GreaterOrEqual, Isinf, Isnan, LogicalXor, Not
+from mgx_core.ops.erf import erf
+from mgx_core.ops.operation import Pointwise
 from mgx_core.ops.pointwise import Add, Clip, Div, Erf, Fmod, Identity, Mod, Nearbyint, Neg, Pow, Recip, Rsqrt, Where
-from mgx_core.shape import SequenceShape, Shape
+from mgx_core.types.shape import SequenceShape, Shape
 
 
 def run(op: Any, *xs: Any) -> Any:

@@ -9,10 +9,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from mgx_core.dim import symbol
 from mgx_core.errors import MgxError
 from mgx_core.ops.pooling import MaxPoolIndices, MaxUnpool, Pooling
-from mgx_core.shape import Shape
+from mgx_core.types.dim import symbol
+from mgx_core.types.shape import Shape
 
 RNG = np.random.default_rng(2)
 X = RNG.uniform(-1, 1, (2, 3, 7, 8))

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from mgx_core import dtype as dt
-from mgx_core.argument import shape_of
-from mgx_core.dim import symbol
 from mgx_core.errors import ShapeError
-from mgx_core.interpret import Interpreter
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module
 from mgx_core.ops.quantized import Capture, Dequantizelinear, Quantizelinear
 from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
-from mgx_core.rewrite import Builder
-from mgx_core.shape import Shape
+from mgx_core.rules.engine import Builder
+from mgx_core.types.argument import shape_of
+from mgx_core.types.dim import symbol
+from mgx_core.types.shape import Shape
 
 RNG = np.random.default_rng(7)
 F = np.float32

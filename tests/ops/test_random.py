@@ -12,7 +12,7 @@ from mgx_core import dim
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
 from mgx_core.ops.random import Multinomial, RandomNormal, RandomSeed, RandomUniform
-from mgx_core.shape import Shape
+from mgx_core.types.shape import Shape
 
 SEED = np.array([7], np.uint64)
 

@@ -8,23 +8,20 @@ import numpy as np
 import pytest
 
 from mgx_core import dtype as dt
-from mgx_core.argument import shape_of
 from mgx_core.errors import ParameterError, ShapeError
-from mgx_core.interpret import Interpreter
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module
 from mgx_core.ops.activation_table import ACTIVATIONS, activation
-from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.recurrent import Gru, Lstm, Rnn
 from mgx_core.ops.recurrent_states import (
-    RnnLastCellOutput,
     RnnLastHsOutput,
     RnnVarSlLastOutput,
     RnnVarSlShiftOutput,
     RnnVarSlShiftSequence,
 )
-from mgx_core.passes.rewrite_rnn import rewrite_rnn
-from mgx_core.rewrite import Builder, Rewriter
-from mgx_core.shape import Shape
+from mgx_core.rules.engine import Builder
+from mgx_core.types.argument import shape_of
+from mgx_core.types.shape import Shape
 
 RNG = np.random.default_rng(3)
 S, B, I, H = 4, 3, 5, 2
@@ -140,28 +137,6 @@ def test_unrolled_layers(name: str) -> None:
         ]
         one, other = decomposed(op, operands)
         np.testing.assert_allclose(other, one, atol=1e-5)
-
-
-def test_rewrite_rnn_unrolls_an_lstm() -> None:
-    op = Lstm(hidden_size=H, direction="bidirectional", input_forget=True)
-    operands = [
-        rand(S, B, I),
-        rand(2, 4 * H, I),
-        rand(2, 4 * H, H),
-        rand(2, 8 * H),
-        LENS,
-        rand(2, B, H),
-        rand(2, B, H),
-        rand(2, 3 * H),
-    ]
-    module = Module()
-    layer = module.add(op, *(module.add_parameter(f"p{i}", shape_of(x)) for i, x in enumerate(operands)))
-    module.add_return([module.add(GetTupleElem(index=0), layer), module.add(RnnLastCellOutput(), layer)])
-    before = Interpreter().run(module, operands)
-    assert Rewriter(rewrite_rnn).apply(module)
-    assert "lstm" not in [i.name for i in module]
-    for ours, theirs in zip(Interpreter().run(module, operands), before, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
 def test_sequences_of_different_lengths_shift_and_return() -> None:

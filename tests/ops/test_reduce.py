@@ -11,7 +11,7 @@ import pytest
 from mgx_core import dim
 from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError, UnrankedError
-from mgx_core.interpret import Interpreter
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module
 from mgx_core.ops.reduce import (
     Argmax,
@@ -25,8 +25,8 @@ from mgx_core.ops.reduce import (
     ReduceSum,
 )
 from mgx_core.ops.softmax import Hardmax, Logsoftmax, Softmax
-from mgx_core.rewrite import Builder
-from mgx_core.shape import Shape
+from mgx_core.rules.engine import Builder
+from mgx_core.types.shape import Shape
 
 RNG = np.random.default_rng(5)
 

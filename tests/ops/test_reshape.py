@@ -9,7 +9,7 @@ from mgx_core import dim
 from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError, UnrankedError
 from mgx_core.ops.reshape import AsShape, Flatten, Reshape, ReshapeLazy, Squeeze, Unsqueeze, resolve
-from mgx_core.shape import Shape
+from mgx_core.types.shape import Shape
 
 X = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
 N = dim.symbol("n", 1, 64)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mgx_core.dim import Sym, symbol
 from mgx_core.errors import MgxError
 from mgx_core.ops.resize import Resize
-from mgx_core.shape import Shape
+from mgx_core.types.dim import Sym, symbol
+from mgx_core.types.shape import Shape
 
 RNG = np.random.default_rng(4)
 RAMP = np.arange(8, dtype=np.float64)

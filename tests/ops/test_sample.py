@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mgx_core.dim import symbol
 from mgx_core.errors import MgxError
 from mgx_core.ops.roi import MaxRoiPool, Roialign
 from mgx_core.ops.sample import AffineGrid, GridSample
-from mgx_core.shape import Shape
+from mgx_core.types.dim import symbol
+from mgx_core.types.shape import Shape
 
 RNG = np.random.default_rng(5)
 X = RNG.uniform(-1, 1, (2, 3, 5, 4))

@@ -10,7 +10,7 @@ import pytest
 from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError
 from mgx_core.ops.scan import PrefixScanProd, PrefixScanSum
-from mgx_core.shape import Shape
+from mgx_core.types.shape import Shape
 
 
 def run(op: Any, x: Any) -> Any:

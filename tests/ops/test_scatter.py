@@ -15,7 +15,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError
 from mgx_core.ops import scatter
 from mgx_core.ops.scatter import TensorScatter
-from mgx_core.shape import Shape
+from mgx_core.types.shape import Shape
 
 N = dim.symbol("n", 1, 64)
 RNG = np.random.default_rng(5)

@@ -13,7 +13,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError
 from mgx_core.ops.nms import Nonmaxsuppression
 from mgx_core.ops.select import Compress, Nonzero, Unique
-from mgx_core.shape import Shape
+from mgx_core.types.shape import Shape
 
 N = dim.symbol("n", 1, 64)
 RNG = np.random.default_rng(3)

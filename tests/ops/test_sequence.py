@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from mgx_core import dtype as dt
-from mgx_core.dim import symbol
 from mgx_core.errors import ParameterError, ShapeError
 from mgx_core.ops import sequence as s
-from mgx_core.shape import OptionalShape, SequenceShape, Shape
+from mgx_core.types.dim import symbol
+from mgx_core.types.shape import OptionalShape, SequenceShape, Shape
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 FLOATS = Shape.of(dt.float32, (2, 3))

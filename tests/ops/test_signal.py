@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from mgx_core import dtype as dt
-from mgx_core.dim import Sym, symbol
 from mgx_core.errors import MgxError
 from mgx_core.ops.signal import BlackmanWindow, Dft, HammingWindow, HannWindow, MelWeightMatrix, Stft
-from mgx_core.shape import Shape
+from mgx_core.types.dim import Sym, symbol
+from mgx_core.types.shape import Shape
 
 RNG = np.random.default_rng(7)
 

@@ -13,7 +13,7 @@ from mgx_core import dim
 from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError
 from mgx_core.ops.slice import ScanSlice, Slice, Split, Step
-from mgx_core.shape import Shape
+from mgx_core.types.shape import Shape
 
 N = dim.symbol("n", 0, 64)
 M = dim.symbol("m", 8, 64)

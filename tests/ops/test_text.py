@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from mgx_core import dtype as dt
-from mgx_core.dim import symbol
 from mgx_core.errors import ParameterError, ShapeError
 from mgx_core.ops.text import RegexFullMatch, StringConcat, StringNormalizer, StringSplit, TfIdfVectorizer
 from mgx_core.ops.tokenizer import Tokenizer
-from mgx_core.shape import Shape, TupleShape
+from mgx_core.types.dim import symbol
+from mgx_core.types.shape import Shape, TupleShape
 
 
 def strings(*values: Any) -> Any:

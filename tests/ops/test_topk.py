@@ -11,7 +11,7 @@ import pytest
 from mgx_core import dim
 from mgx_core.errors import ShapeError
 from mgx_core.ops.topk import Topk
-from mgx_core.shape import Shape, TupleShape
+from mgx_core.types.shape import Shape, TupleShape
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.uint64, np.float64])

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mgx_core import dtype as dt
-from mgx_core.argument import shape_of
 from mgx_core.ops.broadcast import Broadcast, BroadcastForDot, Multibroadcast, Scalar
 from mgx_core.ops.fill import Fill
 from mgx_core.ops.movement import Contiguous, Transpose
 from mgx_core.ops.reshape import AsShape, Flatten, Reshape, Squeeze, Unsqueeze, regroup
 from mgx_core.ops.slice import Slice, Step
-from mgx_core.shape import Shape
+from mgx_core.types.argument import shape_of
+from mgx_core.types.shape import Shape
 
 
 def shown(x: np.ndarray[Any, Any], window: tuple[int, Shape]) -> np.ndarray[Any, Any]:

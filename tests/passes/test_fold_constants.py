@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mgx_core.interpret import evaluate_module
+from mgx_core.ir.interpreter import evaluate_module
 from mgx_core.ir.module import Module
 from mgx_core.ir.parser import parse_module
 from mgx_core.ir.verify import verify

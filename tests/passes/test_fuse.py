@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mgx_core.compile.pipeline import Pipeline, Stage
 from mgx_core.ir.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
@@ -13,7 +14,6 @@ from mgx_core.passes.fuse_elementwise import FuseElementwise
 from mgx_core.passes.fuse_epilogue import FuseEpilogue
 from mgx_core.passes.fuse_horizontal import FuseHorizontal
 from mgx_core.passes.settle_extents import SettleExtents
-from mgx_core.pipeline import Pipeline, Stage
 
 CASES = [
     (

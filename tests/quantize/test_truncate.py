@@ -7,7 +7,7 @@ import pytest
 
 from mgx_core import Program, Shape, op, quantize_bf16, quantize_fp16
 from mgx_core import dtype as dt
-from mgx_core.interpret import Interpreter
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.quantize.angles import angles
 
 QUANTIZE = {dt.float16: quantize_fp16, dt.bfloat16: quantize_bf16}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mgx_core import HostContext, HostKernel, Kernels, No, Program, Reference, Shape, op
-from mgx_core.plugins import Plugins
+from mgx_core.plugins.manager import Plugins
 
 EVIL = "<script>alert('x')</script>"
 
@@ -36,7 +36,7 @@ class Picky:
 @pytest.fixture
 def plugins(monkeypatch):
     made = Plugins(discover=False)
-    monkeypatch.setattr("mgx_core.plugins._manager", [made])
+    monkeypatch.setattr("mgx_core.plugins.manager._manager", [made])
     return made
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from mgx_core.memory import plan_memory
 from mgx_core.report import memory_page, memory_svg, memory_text
+from mgx_core.targets.memory import plan_memory
 
 SVG = "{http://www.w3.org/2000/svg}"
 

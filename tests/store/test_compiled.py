@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core import dim, plugins, store
+from mgx_core import dim, store
 from mgx_core.errors import StoreError
-from mgx_core.shape import Shape
+from mgx_core.plugins import manager as plugins
 from mgx_core.store import seal
+from mgx_core.types.shape import Shape
 
 OLD = Path(__file__).parent / "old"
 

@@ -17,18 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mgx_core as mgx
-from mgx_core import dim, plugins, store
+from mgx_core import dim, store
 from mgx_core import dtype as dt
-from mgx_core.argument import Argument
-from mgx_core.dim import Dim
-from mgx_core.dtype import DType
 from mgx_core.errors import MgxError, ParameterError, StoreError, UnsupportedError
 from mgx_core.ir.module import Module
 from mgx_core.ir.program import Graph
 from mgx_core.ir.verify import verify
-from mgx_core.operation import Operation, OpSet, op
+from mgx_core.ops.operation import Operation, OpSet, op
+from mgx_core.plugins import manager as plugins
 from mgx_core.program import Program
-from mgx_core.shape import OptionalShape, SequenceShape, Shape, TupleShape
+from mgx_core.types.argument import Argument
+from mgx_core.types.dim import Dim
+from mgx_core.types.dtype import DType
+from mgx_core.types.shape import OptionalShape, SequenceShape, Shape, TupleShape
 
 FORMATS = ["msgpack", "json"]
 HEADER = struct.Struct("<8sIIQQQ16s8x")

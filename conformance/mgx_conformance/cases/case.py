@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from mgx_core import Operation, dtype
-from mgx_core.dtype import DType
+from mgx_core.types.dtype import DType
 
 __all__ = ["LAYOUTS", "Case", "Family", "Operand", "data", "given", "picks", "refused", "table"]
 

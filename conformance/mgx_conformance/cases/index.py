@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from mgx_core import ShapeError, dtype
-from mgx_core.dtype import DType
 from mgx_core.ops import STANDARD
+from mgx_core.types.dtype import DType
 
 from .case import FLOATS, INTS, LAYOUTS, Case, Family, Operand, data, given, picks, refused
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from mgx_core import dtype
-from mgx_core.dtype import DType
 from mgx_core.ops import STANDARD
+from mgx_core.types.dtype import DType
 
 from .case import FLOATS, LAYOUTS, Case, Family, data, given
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from mgx_core import ShapeError, dtype
-from mgx_core.dtype import DType
 from mgx_core.ops import STANDARD
-from mgx_core.shape import Shape
+from mgx_core.types.dtype import DType
+from mgx_core.types.shape import Shape
 
 from .case import FLOATS, FP8, LAYOUTS, NARROW, Case, Family, data, given, refused
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from mgx_core import Pointwise, dtype
-from mgx_core.dtype import DType
 from mgx_core.ops import STANDARD
+from mgx_core.types.dtype import DType
 
 from .case import FLOATS, FP8, INTS, LAYOUTS, NARROW, Case, Family, Operand, data, given
 

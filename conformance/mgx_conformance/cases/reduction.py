@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mgx_core import dtype
-from mgx_core.dtype import DType
 from mgx_core.ops import STANDARD
+from mgx_core.types.dtype import DType
 
 from .case import FLOATS, INTS, LAYOUTS, Case, Family, data, given
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from mgx_core import dtype
 from mgx_core.ops import STANDARD
-from mgx_core.scalar import widen
+from mgx_core.ops.scalar import widen
 
 from .case import FLOATS, LAYOUTS, Case, Family, data, given
 

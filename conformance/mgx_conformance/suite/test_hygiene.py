@@ -16,7 +16,7 @@ import mgx_core
 
 LISTING = """
 import json, sys
-import mgx_core.plugins as plugins
+import mgx_core.plugins.manager as plugins
 before = set(sys.modules)
 manager = plugins.manager()
 offered = {n: [lazy.path, lazy.about] for n, lazy in manager.named("targets").items()}
@@ -57,7 +57,7 @@ def test_lazy(listing: dict[str, Any], name: str) -> None:
     assert target not in listing["new"], f"listing imports the target itself, {target}"
     entry = record(listing, name)[1].partition(":")[0]
     script = (
-        "import sys, json, mgx_core.plugins\nfrom mgx_core import hookimpl, Lazy\nbefore = set(sys.modules)\n"
+        "import sys, json, mgx_core.plugins.manager\nfrom mgx_core import hookimpl, Lazy\nbefore = set(sys.modules)\n"
         f"import {entry}\nprint(json.dumps(sorted(set(sys.modules) - before)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

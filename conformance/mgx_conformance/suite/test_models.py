@@ -24,7 +24,9 @@ def draw(program: Any, extents: dict[str, int]) -> dict[str, Any]:
     rng = np.random.default_rng(5)
     feed = {}
     for name, shape in program.get_parameter_shapes().items():
-        symbols = {s.name: extents.get(s.name, DEFAULT_EXTENT) for d in shape.dims for s in mgx_core.dim.symbols_of(d)}
+        symbols = {
+            s.name: extents.get(s.name, DEFAULT_EXTENT) for d in shape.dims for s in mgx_core.types.dim.symbols_of(d)
+        }
         lens = shape.substitute(symbols).lens()
         if shape.dtype.kind == "f":
             feed[name] = rng.standard_normal(lens).astype(np.float32).astype(shape.dtype.numpy)

@@ -20,7 +20,7 @@ class Declined(Exception):
 def by_definition(model: Any, inputs: Sequence[Any]) -> tuple[Expected, set[str]]:
     """The results that the ops' own computes give, unoptimised, and the names of the ops that took part."""
     from mgx_core import Argument
-    from mgx_core.argument import as_value
+    from mgx_core.types.argument import as_value
     from mgx_onnx.backend import plain
     from mgx_onnx.frontend import parse_model
     from mgx_onnx.options import OnnxOptions

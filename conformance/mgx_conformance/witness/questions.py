@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from mgx_core import dtype
-from mgx_core.scalar import widen
+from mgx_core.ops.scalar import widen
 
 from ..onnx_nodes import node_tests, out_of_reach
 

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from mgx_core import HostKernel, Kernel, Kernels, No, Shape
-from mgx_core.dtype import float32
 from mgx_core.settings import cache_directory
-from mgx_cpu_dnnl.foreign import c_function_kernel
+from mgx_core.types.dtype import float32
+from mgx_cpu_dnnl.c_kernels import c_function_kernel
 
 from .ops import Decay, SortRows
 

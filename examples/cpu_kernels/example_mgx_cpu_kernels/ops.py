@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mgx_core import Operation, OpSet, Pointwise, Shape, ShapeError, define_op
-from mgx_core.scalar import Expr, call, x0
+from mgx_core.ops.scalar import Expr, call, x0
 
 __all__ = ["OPS", "BentIdentity", "Decay", "SortRows"]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from mgx_core import Instruction, Operation, OpSet, ParameterError, Pointwise, Shape, ShapeError, define_op, dim
 from mgx_core import op as make_op
-from mgx_core.scalar import Expr, attr, call, x0
+from mgx_core.ops.scalar import Expr, attr, call, x0
 
 __all__ = ["OPS", "MovingAverage", "Squareplus"]
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from mgx_core import HostContext, HostKernel, Kernel, Kernels, No, Operation
-from mgx_core.dtype import float32
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.pointwise import Add, Max, Mul, Sub, Tanh
+from mgx_core.types.dtype import float32
 
 __all__ = ["TinyTarget"]
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from mgx_core import Instruction, Launch, Module, No, Operation, Shape, TupleShape, UnsupportedError
-from mgx_core.argument import Array
-from mgx_core.dtype import DType
+from mgx_core.types.argument import Array
+from mgx_core.types.dtype import DType
 
-from .alike import alike
-from .chains import Chain
+from .concat_sharing import Chain
+from .emission_cache import Tape, situation
 from .kernel import CpuKernel, Declined, Results
+from .kernel_cache import alike
 from .packing import constant, contiguous, is_multiplied, packed
-from .tape import Tape, situation
 from .values import Buffer, Value, view_of
 
 if TYPE_CHECKING:
@@ -489,7 +489,7 @@ class Emitter:
         self, op: Operation, modules: Sequence[Module], args: Sequence[Any], why: str = "", launch: Any = None
     ) -> Results:
         """The op's own definition on the host, as a visible step."""
-        from mgx_core.interpret import Interpreter
+        from mgx_core.ir.interpreter import Interpreter
 
         flat = [None if a is None else self._rows(a) for a in args]
         shapes = [None if a is None else _type(a) for a in flat]

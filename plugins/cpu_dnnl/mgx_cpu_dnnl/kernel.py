@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from mgx_core import Module, Operation, ShapeError
-from mgx_core.argument import Array
+from mgx_core.types.argument import Array
 
 from .values import Value
 
@@ -69,7 +69,7 @@ class CpuKernel:
 
     def run(self, args: Sequence[Any], modules: Sequence[Any] = (), run: Any = None) -> Any:
         """One op on arrays, for what is decided only while running."""
-        from .single import run_single
+        from .run_op import run_single
 
         return run_single(self, args)
 

@@ -42,7 +42,8 @@ def build(e: Emitter, inputs: Sequence[Shape | None], outputs: Sequence[Value]) 
 
     inputs: the shape of each parameter that is read, None for the others; outputs: values on output buffers, in order.
     """
-    from mgx_core.memory import ALIGNMENT, place
+    from mgx_core.targets.memory import place
+    from mgx_core.types.memory_limit import ALIGNMENT
 
     from .native_library import native
 

@@ -9,11 +9,11 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from mgx_core import Instruction
-from mgx_core.argument import Array
-from mgx_core.kernel import op_of
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
+from mgx_core.targets.kernel import op_of
+from mgx_core.types.argument import Array
 
 from .native_library import native
 from .values import Buffer

@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mgx_core import Instruction, Module, Shape, StoreError
-from mgx_core.interpret import bind_symbols, reads
-from mgx_core.kernel import op_of
-from mgx_core.placement import Placement
-from mgx_core.static_part import static_part
+from mgx_core.ir.interpreter import bind_symbols, reads
+from mgx_core.targets.kernel import op_of
+from mgx_core.targets.placement import Placement
+from mgx_core.targets.static_part import static_part
 
-from .chains import chains_of
+from .concat_sharing import chains_of
 from .emitter import Emitter
 from .native_library import native
 from .native_program import NativeRun, build, install
-from .parts import Parts, schedule
-from .restored import FORMAT, figures_of, kept_again, owners_of, restored_run
-from .single import native_when_run
+from .run_op import native_when_run
+from .saved_runner import FORMAT, figures_of, kept_again, owners_of, restored_run
+from .segments import Parts, schedule
 from .values import Buffer, Value
 
 if TYPE_CHECKING:
-    from mgx_core.saved import Keep, SavedInstance
+    from mgx_core.targets.saved import Keep, SavedInstance
 
     from .tuning import Tuning
 
@@ -167,7 +167,7 @@ class CpuRunner:
             return kept_again(self._saved, keep)
         if self._layout is None or self.program is None:
             return None
-        from .saved import NotSaved, Recorder
+        from .program_codec import NotSaved, Recorder
 
         recorder = Recorder(self.program.program.arena_bytes, keep, self.emitter.engine.image)
         try:

@@ -10,10 +10,10 @@ from .context import CpuContext
 
 if TYPE_CHECKING:
     from mgx_core import CompileOptions, Kernels, Module, Pass
-    from mgx_core.dtype import DType
-    from mgx_core.lowering import Lowered
-    from mgx_core.memory import MemoryPlan
-    from mgx_core.saved import SavedInstance
+    from mgx_core.compile.plan import Lowered
+    from mgx_core.targets.memory import MemoryPlan
+    from mgx_core.targets.saved import SavedInstance
+    from mgx_core.types.dtype import DType
 
 __all__ = ["CpuTarget"]
 
@@ -77,7 +77,7 @@ class CpuTarget:
         from mgx_core import __version__
 
         from .native_library import native
-        from .restored import FORMAT
+        from .saved_runner import FORMAT
 
         _native = native()
         library = ".".join(map(str, _native.dnnl_version()))
@@ -90,8 +90,8 @@ class CpuTarget:
 
     def ceilings(self, context: Any) -> dict[str, float]:
         """Operations and bytes in a second that the machine reaches at most, measured and kept."""
-        from .ceilings import ceilings
         from .native_library import native
+        from .roofline import ceilings
 
         return ceilings(self.machine(context), self.threads or native().available_threads())
 
@@ -99,7 +99,7 @@ class CpuTarget:
         self, saved: SavedInstance, lowered: Callable[[], Lowered], context: Any, options: CompileOptions
     ) -> Any:
         from .native_library import native
-        from .restored import RestoredRunner
+        from .saved_runner import RestoredRunner
 
         _native = native()
         if options.exhaustive_tune and saved.code["tuning"]:

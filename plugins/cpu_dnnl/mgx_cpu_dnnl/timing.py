@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mgx_core import Instruction, Launch
-from mgx_core.executable import Timing
+from mgx_core.run.executable import Timing
 
 if TYPE_CHECKING:
-    from .parts import Part
-    from .restored import RestoredRunner
     from .runner import CpuRunner
+    from .saved_runner import RestoredRunner
+    from .segments import Part
 
 __all__ = ["timings"]
 

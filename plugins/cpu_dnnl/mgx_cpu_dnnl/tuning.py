@@ -20,9 +20,9 @@ from typing import Any, Final
 import numpy as np
 
 from mgx_core import MgxError, Module, Shape
-from mgx_core.argument import Array
-from mgx_core.dtype import DType
 from mgx_core.settings import cache_directory
+from mgx_core.types.argument import Array
+from mgx_core.types.dtype import DType
 
 from .emitter import APART, Emitter
 from .kernel import CpuKernel, Declined, Results

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from mgx_core import Shape
-from mgx_core.argument import Array
-from mgx_core.shape import row_major
+from mgx_core.types.argument import Array
+from mgx_core.types.shape import row_major
 
 __all__ = ["Buffer", "Value", "channels_last", "packed_strides", "view_of"]
 

@@ -7,13 +7,13 @@ from typing import Final
 
 from mgx_core import Instruction, MgxError, Module, Shape, TupleShape
 from mgx_core import dtype as dt
-from mgx_core.dtype import DType
 from mgx_core.ir.module import nested
 from mgx_core.ops import STANDARD
 from mgx_core.ops.bitwise import BitCast
 from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.convert import Convert
-from mgx_core.shape import AnyShape
+from mgx_core.types.dtype import DType
+from mgx_core.types.shape import AnyShape
 
 __all__ = ["WidenNarrowFloats"]
 

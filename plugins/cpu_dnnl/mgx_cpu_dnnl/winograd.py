@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from mgx_core.argument import Array
+from mgx_core.types.argument import Array
 
 from .native_library import native
 

@@ -3,8 +3,8 @@
 
 #include "arrays.h"
 #include "errors.h"
-#include "frame.h"
-#include "image.h"
+#include "run_state.h"
+#include "object_loader.h"
 #include "machine.h"
 #include "memory.h"
 #include "memory_desc.h"

@@ -6,7 +6,7 @@
 
 #include <pybind11/pybind11.h>
 
-#include "frame.h"
+#include "run_state.h"
 
 namespace mgx {
 

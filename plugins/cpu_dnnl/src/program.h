@@ -8,7 +8,7 @@
 
 #include <pybind11/pybind11.h>
 
-#include "frame.h"
+#include "run_state.h"
 #include "steps.h"
 
 namespace mgx {

@@ -8,7 +8,7 @@
 #include <pybind11/pybind11.h>
 
 #include "arrays.h"
-#include "frame.h"
+#include "run_state.h"
 #include "primitive.h"
 
 namespace mgx {

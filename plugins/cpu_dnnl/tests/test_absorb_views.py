@@ -8,7 +8,7 @@ import numpy as np
 
 import mgx_core as mgx
 from mgx_core import Module, Program, Shape
-from mgx_core.dim import symbol
+from mgx_core.types.dim import symbol
 from mgx_cpu_dnnl.absorb_views import AbsorbViews
 
 rng = np.random.default_rng(2)

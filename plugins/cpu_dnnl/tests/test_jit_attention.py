@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from mgx_core import dtype as dt
+from mgx_core.errors import No
 from mgx_core.ir.module import Module
-from mgx_core.kernel import No
 from mgx_core.ops import pointwise
 from mgx_core.ops.broadcast import Multibroadcast
-from mgx_core.shape import Shape
+from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.attention import compile_attention
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.kernel import run_numpy

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mgx_core import DeviceError
-from mgx_core.shape import Shape
+from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.code import Code, V, constant
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.kernel import JitKernel, run_numpy

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mgx_core import dtype as dt
-from mgx_core.scalar import NUMPY, PRIMITIVES
+from mgx_core.ops.scalar import NUMPY, PRIMITIVES
 from mgx_cpu_dnnl.jit.code import Code, V
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.kernel import JitKernel, run_numpy

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from mgx_core import dtype as dt
-from mgx_core.kernel import No
+from mgx_core.errors import No
 from mgx_core.ops.index import Gather
 from mgx_core.ops.pad import Pad
 from mgx_core.ops.pooling import Pooling
 from mgx_core.ops.resize import Resize
-from mgx_core.shape import Shape
+from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.kernel import run_numpy
 from mgx_cpu_dnnl.jit.move import compile_gather, compile_pad, compile_pooling, compile_resize

@@ -8,13 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mgx_core import dtype as dt
-from mgx_core.interpret import Interpreter
+from mgx_core.errors import No
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module
-from mgx_core.kernel import No
 from mgx_core.ops import activation, compare, convert, pointwise
 from mgx_core.ops.broadcast import Broadcast, Multibroadcast
 from mgx_core.ops.reshape import Squeeze, Unsqueeze
-from mgx_core.shape import Shape
+from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.kernel import run_numpy
 from mgx_cpu_dnnl.jit.pointwise import compile_copy, compile_pointwise

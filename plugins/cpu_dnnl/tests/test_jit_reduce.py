@@ -8,12 +8,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mgx_core import dtype as dt
-from mgx_core.interpret import Interpreter
+from mgx_core.errors import No
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module
-from mgx_core.kernel import No
 from mgx_core.ops import activation, norm, pointwise, reduce, softmax
 from mgx_core.ops.broadcast import Multibroadcast
-from mgx_core.shape import Shape
+from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.kernel import run_numpy
 from mgx_cpu_dnnl.jit.norm import compile_op, norm_body

@@ -9,7 +9,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
-from mgx_core.interpret import Interpreter
+from mgx_core.ir.interpreter import Interpreter
 from mgx_cpu_dnnl.target import CpuTarget
 
 rng = np.random.default_rng(5)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core.interpret import Interpreter
+from mgx_core.ir.interpreter import Interpreter
 from mgx_cpu_dnnl.target import CpuTarget
 
 rng = np.random.default_rng(8)

@@ -12,10 +12,10 @@ import pytest
 import mgx_core as mgx
 from mgx_core import store
 from mgx_core.errors import StoreError
-from mgx_cpu_dnnl import saved
+from mgx_cpu_dnnl import program_codec as saved
 from mgx_cpu_dnnl.native_library import native
-from mgx_cpu_dnnl.restored import RestoredRunner
 from mgx_cpu_dnnl.runner import CpuRunner
+from mgx_cpu_dnnl.saved_runner import RestoredRunner
 from mgx_cpu_dnnl.target import CpuTarget
 
 rng = np.random.default_rng(11)
@@ -162,7 +162,7 @@ def test_another_layout_than_the_saved_one_compiles_again(monkeypatch):
 def test_another_format_compiles_again(monkeypatch):
     monkeypatch.setattr(CpuTarget, "machine", lambda self, context: "any")
     data = store.save_buffer(network())
-    monkeypatch.setattr("mgx_cpu_dnnl.restored.FORMAT", 0)
+    monkeypatch.setattr("mgx_cpu_dnnl.saved_runner.FORMAT", 0)
     (note,) = store.load_buffer(data).executable.notes
     assert "the kernels are of format 1, this is 0" in note
 

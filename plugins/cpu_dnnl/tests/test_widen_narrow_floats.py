@@ -9,12 +9,12 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
-from mgx_core.dtype import DType
-from mgx_core.interpret import Interpreter
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import nested
 from mgx_core.ir.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
+from mgx_core.types.dtype import DType
 from mgx_cpu_dnnl.native_library import native
 from mgx_cpu_dnnl.packing import is_bfloat16
 from mgx_cpu_dnnl.target import CpuTarget

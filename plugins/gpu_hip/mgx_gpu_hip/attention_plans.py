@@ -7,7 +7,7 @@ from typing import Any
 
 from mgx_core import Instruction, Module, No, Shape
 from mgx_core import dtype as dt
-from mgx_core.passes.constants import scalar_of
+from mgx_core.rules.constants import scalar_of
 
 from .codegen.attention_pattern import Pattern, from_group
 from .codegen.bodies import Access, flat

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from weakref import WeakValueDictionary
 
-from mgx_core.argument import Array
+from mgx_core.types.argument import Array
 
 from .runtime import Device, DeviceBuffer
 

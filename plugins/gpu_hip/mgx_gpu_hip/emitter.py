@@ -10,9 +10,9 @@ import numpy as np
 
 from mgx_core import Instruction, Launch, Module, No, Operation, Shape, TupleShape, UnsupportedError
 from mgx_core import dtype as dt
-from mgx_core.argument import Array
-from mgx_core.dtype import DType
-from mgx_core.kernel import op_of
+from mgx_core.targets.kernel import op_of
+from mgx_core.types.argument import Array
+from mgx_core.types.dtype import DType
 
 from .codegen.source import KernelSource
 from .codegen.table import generate

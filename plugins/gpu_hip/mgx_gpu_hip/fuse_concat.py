@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mgx_core import Module
 from mgx_core.ir.module import nested
 from mgx_core.ops.control import Group
-from mgx_core.passes.outline import Names, outline
+from mgx_core.rules.outline import Names, outline
 
 __all__ = ["FuseConcat"]
 

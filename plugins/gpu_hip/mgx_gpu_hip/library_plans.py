@@ -11,12 +11,12 @@ import numpy as np
 
 from mgx_core import Instruction, Module, No, Shape
 from mgx_core import dtype as dt
-from mgx_core.argument import Array
-from mgx_core.epilogue import Link, read_chain
 from mgx_core.ops.pad import Pad
 from mgx_core.ops.window import explicit_padding, per_axis
+from mgx_core.targets.epilogue import Link, read_chain
+from mgx_core.types.argument import Array
 
-from .codegen.unfolding import Windows, unfold
+from .codegen.unfold import Windows, unfold
 from .emitter import Declined, Emitter, KernelStep
 from .library.convolution import ConvProblem
 from .library.epilogue import Activation

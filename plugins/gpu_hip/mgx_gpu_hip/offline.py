@@ -7,13 +7,13 @@ from typing import Any
 
 from mgx_core import CompileOptions, Module
 from mgx_core.errors import DeviceError
-from mgx_core.placement import Placement
+from mgx_core.targets.placement import Placement
 
-from .arranging import Named, kernel_steps, on_host, put_together
 from .compile.build import build
 from .context import GpuContext
+from .emit_module import Named, kernel_steps, on_host, put_together
 from .emitter import Emitter
-from .restoring import Kept, keep_code
+from .saved_code import Kept, keep_code
 
 __all__ = ["OfflineRunner"]
 

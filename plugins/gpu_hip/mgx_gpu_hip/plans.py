@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from mgx_core import Instruction, Module, Operation, Shape, TupleShape
-from mgx_core.kernel import Kernel, Kernels, No
+from mgx_core.errors import No
+from mgx_core.targets.kernel import Kernel, Kernels
 
 from .attention_plans import emit_attention
 from .codegen.table import generates
@@ -35,7 +36,7 @@ class GpuKernel:
 
     def run(self, args: Sequence[Any], modules: Sequence[Any] = (), run: Any = None) -> Any:
         """On host arrays, for what is decided only while running."""
-        from mgx_core.interpret import Interpreter
+        from mgx_core.ir.interpreter import Interpreter
 
         values = [a.to_host() if hasattr(a, "to_host") else a for a in args]
         return self.op.evaluate(values, self.modules, Interpreter().run)

@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 
 from mgx_core import Argument, CompileOptions, Instruction, Module, Shape, UnsupportedError
-from mgx_core.executable import OUTPUT
-from mgx_core.interpret import Interpreter, bind_symbols
-from mgx_core.memory import ALIGNMENT, place
-from mgx_core.placement import Placement
+from mgx_core.ir.interpreter import Interpreter, bind_symbols
+from mgx_core.run.executable import OUTPUT
+from mgx_core.targets.memory import place
+from mgx_core.targets.placement import Placement
+from mgx_core.types.memory_limit import ALIGNMENT
 
-from .arranging import Named, kernel_steps, on_host, put_together
 from .codegen.source import Buffer as KernelBuffer
 from .compile.build import build
 from .context import GpuContext
+from .continuation.handover import Handover
+from .emit_module import Named, kernel_steps, on_host, put_together
 from .emitter import Emitter, HostStep, KernelStep, LibraryStep
-from .handover import Handover
-from .restoring import Kept, keep_code
 from .runtime import DeviceArray, DeviceBuffer, Stream
+from .saved_code import Kept, keep_code
 
 __all__ = ["GpuRunner"]
 

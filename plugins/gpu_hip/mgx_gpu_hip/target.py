@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from mgx_core import Argument, CompileOptions, Kernels, Module, Pass
-from mgx_core.memory import MemoryPlan
 from mgx_core.passes.expand_composites import ExpandComposites
 from mgx_core.passes.fold_constants import FoldConstants
-from mgx_core.passes.rewrite_rules import Rewrite
-from mgx_core.saved import SavedInstance
+from mgx_core.passes.rewrite import Rewrite
+from mgx_core.targets.memory import MemoryPlan
+from mgx_core.targets.saved import SavedInstance
 
 from .context import GpuContext
 from .plans import PLANS
 from .runtime import DeviceArray, import_array, is_device_array
-from .scores import SCORES
+from .scale_attention_scores import SCORES
 
 __all__ = ["GpuTarget"]
 
@@ -57,7 +57,7 @@ class GpuTarget:
 
     def machine(self, context: GpuContext) -> str:
         """What the kernels in a program file were compiled for."""
-        from .restoring import machine_text
+        from .saved_code import machine_text
 
         return machine_text(context)
 
@@ -65,7 +65,7 @@ class GpuTarget:
         self, saved: SavedInstance, lowered: Callable[[], Any], context: GpuContext, options: CompileOptions
     ) -> Any:
         """A runner with the kernels and the choices of a program file.  Errors: StoreError for those of another version."""
-        from .restoring import read_code
+        from .saved_code import read_code
 
         kept = read_code(saved.code, context)
         return _runner(lowered().module, context, options, kept)

@@ -12,7 +12,7 @@ import numpy as np
 
 from mgx_core import Argument, Shape
 from mgx_core.errors import ParameterError
-from mgx_core.plugins import manager
+from mgx_core.plugins.manager import manager
 
 from .context import GpuContext
 from .runtime import Device, DeviceArray

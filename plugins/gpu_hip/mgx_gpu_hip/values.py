@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mgx_core import Shape
-from mgx_core.argument import Array
-from mgx_core.shape import row_major
+from mgx_core.types.argument import Array
+from mgx_core.types.shape import row_major
 
 from .codegen.source import Tensor
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from mgx_core import dtype
-from mgx_core.kernel import No
+from mgx_core.errors import No
 from mgx_gpu_hip.library import (
     Activation,
     AttentionProblem,

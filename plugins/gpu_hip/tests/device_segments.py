@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import mgx_core as mgx
-from mgx_core.interpret import Interpreter
+from mgx_core.ir.interpreter import Interpreter
 
 
 def detector(models: Path, half: bool) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from mgx_core import Module, No, Shape
 from mgx_core import dtype as dt
-from mgx_core.interpret import Interpreter
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ops.attention import Attention
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.linear import Dot
@@ -18,7 +18,7 @@ from mgx_core.ops.pointwise import Add, Mul
 from mgx_core.ops.reshape import Reshape
 from mgx_core.ops.softmax import Softmax
 from mgx_core.passes.fuse_attention import FuseAttention
-from mgx_core.shape import row_major
+from mgx_core.types.shape import row_major
 from mgx_gpu_hip.codegen.source import KernelSource
 from mgx_gpu_hip.codegen.table import generate
 from mgx_gpu_hip.codegen.trial import run, same, tensor, traits, values

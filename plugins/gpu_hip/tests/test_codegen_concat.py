@@ -9,7 +9,7 @@ import pytest
 
 from mgx_core import Module, Shape
 from mgx_core import dtype as dt
-from mgx_core.interpret import Interpreter
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ops.activation import Relu
 from mgx_core.ops.broadcast import Broadcast
 from mgx_core.ops.concat import Concat

@@ -9,7 +9,7 @@ import pytest
 
 from mgx_core import Module, Shape
 from mgx_core import dtype as dt
-from mgx_core.interpret import Interpreter
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ops.broadcast import Broadcast, Multibroadcast
 from mgx_core.ops.control import Group, PointwiseGroup
 from mgx_core.ops.convolution import Convolution

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mgx_core import dtype as dt
-from mgx_core.operation import Pointwise, op
 from mgx_core.ops.convert import Convert
-from mgx_core.scalar import PRIMITIVES, Call, Input, call, x0
+from mgx_core.ops.operation import Pointwise, op
+from mgx_core.ops.scalar import PRIMITIVES, Call, Input, call, x0
 from mgx_gpu_hip.codegen.expressions import HIP
 from mgx_gpu_hip.codegen.table import generate
 from mgx_gpu_hip.codegen.trial import run, same, tensor, traits

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core.shape import row_major
+from mgx_core.types.shape import row_major
 from mgx_gpu_hip.codegen.extents import Open, arguments, plain
 from mgx_gpu_hip.codegen.source import KernelSource, Tensor
 from mgx_gpu_hip.codegen.table import generate

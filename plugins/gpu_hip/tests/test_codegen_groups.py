@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mgx_core import Instruction, Module, Shape
 from mgx_core import dtype as dt
-from mgx_core.interpret import Interpreter
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ops.activation import Relu, Sigmoid
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.control import FusedReduce, PointwiseGroup

@@ -7,7 +7,7 @@ import gc
 import numpy as np
 
 import mgx_core as mgx
-from mgx_core.dim import symbol
+from mgx_core.types.dim import symbol
 from mgx_gpu_hip.constants import Constants
 from mgx_gpu_hip.runtime import open_device
 from mgx_gpu_hip.target import GpuTarget

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from mgx_core import dtype
-from mgx_core.errors import DeviceError, ParameterError
-from mgx_core.kernel import No
+from mgx_core.errors import DeviceError, No, ParameterError
 from mgx_gpu_hip.library import Activation, GemmProblem, Matrix
 from mgx_gpu_hip.library.blas_tables import CUBLASLT, HIPBLASLT, BlasTable
 from mgx_gpu_hip.library.gemm import Blas

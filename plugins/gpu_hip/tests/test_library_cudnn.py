@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from mgx_core import dtype
-from mgx_core.errors import DeviceError, ParameterError, UnsupportedError
-from mgx_core.kernel import No
+from mgx_core.errors import DeviceError, No, ParameterError, UnsupportedError
 from mgx_gpu_hip.library import Activation, AttentionProblem, ConvProblem, GemmProblem, Libraries, fastest
 from mgx_gpu_hip.library.attention import attention_graph, plan_attention
 from mgx_gpu_hip.library.convolution import channels_last, conv_graph, plan_conv, plans_conv

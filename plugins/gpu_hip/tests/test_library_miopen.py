@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from mgx_core import dtype
-from mgx_core.errors import DeviceError, ParameterError
-from mgx_core.kernel import No
+from mgx_core.errors import DeviceError, No, ParameterError
 from mgx_gpu_hip.library import Activation, ConvProblem
 from mgx_gpu_hip.library.miopen import MIOpen, MIOpenPlan, activation_mode
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core.dim import symbol
-from mgx_core.interpret import Interpreter
+from mgx_core.ir.interpreter import Interpreter
+from mgx_core.types.dim import symbol
 from mgx_gpu_hip.compile import build as builder
 from mgx_gpu_hip.compile.compiler import CompileError
 from mgx_gpu_hip.runtime import DeviceArray

@@ -11,8 +11,8 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
-from mgx_core.dim import symbol
-from mgx_core.interpret import Interpreter
+from mgx_core.ir.interpreter import Interpreter
+from mgx_core.types.dim import symbol
 from mgx_gpu_hip import runner
 from mgx_gpu_hip.compile import build as builder
 from mgx_gpu_hip.runtime import DeviceArray

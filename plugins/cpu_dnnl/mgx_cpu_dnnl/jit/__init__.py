@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from mgx_core.dtype import DType
+from mgx_core.errors import No
 from mgx_core.ir.module import Module
-from mgx_core.kernel import No
-from mgx_core.operation import Operation
-from mgx_core.shape import Shape
+from mgx_core.ops.operation import Operation
+from mgx_core.types.dtype import DType
+from mgx_core.types.shape import Shape
 
 from .kernel import JitKernel, run_numpy
 

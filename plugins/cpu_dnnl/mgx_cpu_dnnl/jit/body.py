@@ -10,12 +10,23 @@ from typing import Any
 import numpy as np
 
 from mgx_core import dtype as dt
-from mgx_core.dtype import DType
 from mgx_core.ir.instruction import Instruction
 from mgx_core.ir.module import Module
-from mgx_core.operation import Pointwise
-from mgx_core.scalar import NUMPY, PRIMITIVES, Attr, Call, Cast, Const, Expr, Input, fold, same
-from mgx_core.shape import Shape
+from mgx_core.ops.operation import Pointwise
+from mgx_core.ops.scalar import (
+    NUMPY,
+    PRIMITIVES,
+    Attr,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Input,
+    fold,
+    same,
+)
+from mgx_core.types.dtype import DType
+from mgx_core.types.shape import Shape
 
 from .graph import Graph, Node
 from .primitive import computed, supported
@@ -206,7 +217,7 @@ def _view(op: Any, shape: Shape) -> Any:
 def _expression(
     graph: Graph, expr: Expr, nodes: Sequence[Node], stored: Sequence[DType], attributes: Any, result: DType
 ) -> Node:
-    """One op's expression, by the rules of `mgx_core.scalar.evaluate`: numbers take the type of what they meet."""
+    """One op's expression, by the rules of `mgx_core.ops.scalar.evaluate`: numbers take the type of what they meet."""
     like = computed(stored[0]) if stored else dt.float32
 
     def leaf(e: Expr) -> Any:

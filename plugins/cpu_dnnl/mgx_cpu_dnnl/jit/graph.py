@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mgx_core import dtype as dt
-from mgx_core.dtype import DType
+from mgx_core.types.dtype import DType
 
 from .primitive import COST, computed
 
@@ -126,7 +126,7 @@ class Graph:
         if x.kind == "const":
             value: Any = number(x)
             with np.errstate(all="ignore"):
-                from mgx_core.scalar import convert
+                from mgx_core.ops.scalar import convert
 
                 made = convert(np.asarray(value, computed(source).numpy), to)
             return self.const(made.astype(computed(to).numpy).item(), computed(to))

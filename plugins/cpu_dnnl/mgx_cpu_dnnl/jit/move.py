@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from mgx_core import dtype as dt
-from mgx_core.kernel import No
+from mgx_core.errors import No
 from mgx_core.ops.pad import Pad
 from mgx_core.ops.pooling import Pooling
 from mgx_core.ops.resize import Axis as ResizeAxis
 from mgx_core.ops.resize import Resize
-from mgx_core.scalar import convert
-from mgx_core.shape import Shape
+from mgx_core.ops.scalar import convert
+from mgx_core.types.shape import Shape
 
 from .code import Code, V
 from .engine import Engine

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mgx_core.errors import No
 from mgx_core.ir.instruction import Instruction
 from mgx_core.ir.module import Module
-from mgx_core.kernel import No
-from mgx_core.operation import Operation, Pointwise
 from mgx_core.ops.norm import GroupNorm
-from mgx_core.shape import Shape
+from mgx_core.ops.operation import Operation, Pointwise
+from mgx_core.types.shape import Shape
 
 from .body import REDUCTIONS
 from .engine import Engine

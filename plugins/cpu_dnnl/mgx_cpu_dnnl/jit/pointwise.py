@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from mgx_core.errors import No
 from mgx_core.ir.module import Module
-from mgx_core.kernel import No
-from mgx_core.shape import Shape
+from mgx_core.types.shape import Shape
 
 from .body import Refused, read
 from .engine import Engine

@@ -1,4 +1,4 @@
-"""IR for every primitive of `mgx_core.scalar`, over vectors of every element type, and for conversions."""
+"""IR for every primitive of `mgx_core.ops.scalar`, over vectors of every element type, and for conversions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from mgx_core import dtype as dt
-from mgx_core.dtype import DType
+from mgx_core.types.dtype import DType
 
 from . import math as fast
 from .code import BITS, Code, V
@@ -94,7 +94,7 @@ def to_memory(c: Code, x: V, dtype: DType) -> V:
 
 
 def convert(c: Code, x: V, dtype: DType, to: DType) -> V:
-    """A computed value of one type as a computed value of another, as `mgx_core.scalar.convert` defines it."""
+    """A computed value of one type as a computed value of another, as `mgx_core.ops.scalar.convert` defines it."""
     if to in (dt.float16, dt.bfloat16):
         wide = convert(c, x, dtype, dt.float32)
         return wide if dtype is to else from_memory(c, to_memory(c, wide, to), to)

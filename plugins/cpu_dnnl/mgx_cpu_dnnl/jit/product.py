@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mgx_core.dtype import DType
+from mgx_core.types.dtype import DType
 
 from .code import Code, V
 from .engine import Engine

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from mgx_core import dtype as dt
-from mgx_core.dtype import DType
+from mgx_core.types.dtype import DType
 
 from .code import BITS, Code, V, constant
 from .graph import Node

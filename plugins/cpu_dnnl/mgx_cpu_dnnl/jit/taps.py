@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from mgx_core import dtype as dt
-from mgx_core.kernel import No
-from mgx_core.shape import Shape
+from mgx_core.errors import No
+from mgx_core.types.shape import Shape
 
 from .code import Code, V, constant
 from .engine import Engine

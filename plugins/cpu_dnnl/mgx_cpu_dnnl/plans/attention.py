@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
 from mgx_core.ops.control import Group
-from mgx_core.passes.raise_activations import scalar_of
-from mgx_core.shape import AnyShape
+from mgx_core.rules.activations import scalar_of
+from mgx_core.types.shape import AnyShape
 
-from ..alike import alike
 from ..emitter import Emitter
 from ..kernel import Declined, Results
+from ..kernel_cache import alike
 from ..values import Value, packed_strides, view_of
 from .offer import FLOATS, offer
 from .products import product

@@ -15,7 +15,7 @@ from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.compare import GreaterOrEqual, Less, LessOrEqual
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.pointwise import Add, Div, Mul, Tanh, Where
-from mgx_core.shape import AnyShape
+from mgx_core.types.shape import AnyShape
 
 from ..emitter import Emitter
 from ..kernel import Declined, Results

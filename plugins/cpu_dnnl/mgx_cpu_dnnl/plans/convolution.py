@@ -10,7 +10,7 @@ from mgx_core import dtype as dt
 from mgx_core.ops.control import Group
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.window import explicit_padding, per_axis
-from mgx_core.shape import AnyShape
+from mgx_core.types.shape import AnyShape
 
 from ..emitter import Emitter
 from ..kernel import Declined, Results

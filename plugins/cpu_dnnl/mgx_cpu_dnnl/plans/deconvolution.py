@@ -10,7 +10,7 @@ from mgx_core import DeviceError, Instruction, Kernels, Module, No, Operation, S
 from mgx_core import dtype as dt
 from mgx_core.ops.control import Group
 from mgx_core.ops.convolution import ConvolutionBackwards
-from mgx_core.shape import AnyShape
+from mgx_core.types.shape import AnyShape
 
 from ..emitter import Emitter
 from ..kernel import Declined, Results

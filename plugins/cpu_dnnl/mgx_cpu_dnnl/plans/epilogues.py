@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mgx_core import Instruction, Module, No, Shape
-from mgx_core.dtype import DType
-from mgx_core.epilogue import Link, read_chain
+from mgx_core.targets.epilogue import Link, read_chain
+from mgx_core.types.dtype import DType
 
 from ..emitter import Emitter
 from ..kernel import Declined, Results

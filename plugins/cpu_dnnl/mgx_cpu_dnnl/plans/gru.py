@@ -9,9 +9,9 @@ import numpy as np
 
 from mgx_core import DeviceError, Kernels, Module, No, Shape, UnsupportedError
 from mgx_core import dtype as dt
-from mgx_core.argument import Array
 from mgx_core.ops.recurrent import Gru, Rnn
-from mgx_core.shape import AnyShape
+from mgx_core.types.argument import Array
+from mgx_core.types.shape import AnyShape
 
 from ..emitter import Emitter
 from ..kernel import Declined, Results

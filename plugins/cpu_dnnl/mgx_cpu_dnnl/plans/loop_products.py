@@ -11,8 +11,6 @@ import numpy as np
 
 from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
-from mgx_core.argument import Array
-from mgx_core.dtype import DType
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.convolution import Convolution
@@ -20,10 +18,12 @@ from mgx_core.ops.linear import Dot
 from mgx_core.ops.pointwise import Sub
 from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
 from mgx_core.ops.window import explicit_padding, per_axis
+from mgx_core.types.argument import Array
+from mgx_core.types.dtype import DType
 
-from ..alike import alike
 from ..emitter import Emitter
 from ..kernel import Declined, Results
+from ..kernel_cache import alike
 from ..values import Buffer, Value, channels_last
 from .offer import NUMBERS, offer, only
 

@@ -10,11 +10,11 @@ from mgx_core import Kernels, Module, No, Operation, Pointwise, Shape, TupleShap
 from mgx_core.ops.control import FusedReduce, PointwiseGroup
 from mgx_core.ops.softmax import Logsoftmax, Softmax
 from mgx_core.passes.fuse_elementwise import REDUCTIONS
-from mgx_core.shape import AnyShape
+from mgx_core.types.shape import AnyShape
 
-from ..alike import alike
 from ..emitter import Emitter
 from ..kernel import Declined, Results
+from ..kernel_cache import alike
 from ..layout import same_order
 from ..values import Value
 from .offer import NUMBERS, offer, only

@@ -10,8 +10,8 @@ import numpy as np
 
 from mgx_core import Shape
 from mgx_core import dtype as dt
-from mgx_core.argument import Array
-from mgx_core.epilogue import Link
+from mgx_core.targets.epilogue import Link
+from mgx_core.types.argument import Array
 
 from ..emitter import Emitter
 from ..kernel import Results

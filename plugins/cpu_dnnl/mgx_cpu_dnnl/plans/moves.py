@@ -11,7 +11,7 @@ from mgx_core.ops.concat import Concat
 from mgx_core.ops.index import Gather
 from mgx_core.ops.pad import Pad
 from mgx_core.ops.resize import Resize
-from mgx_core.shape import AnyShape
+from mgx_core.types.shape import AnyShape
 
 from ..emitter import Emitter
 from ..kernel import Declined, Results

@@ -10,11 +10,11 @@ import numpy as np
 
 from mgx_core import Instruction, Module, No, Shape
 from mgx_core import dtype as dt
-from mgx_core.dtype import DType
+from mgx_core.types.dtype import DType
 
-from ..alike import alike
 from ..emitter import Emitter
 from ..kernel import Declined
+from ..kernel_cache import alike
 from ..native_library import native
 from ..packing import is_bfloat16
 from ..values import Value

@@ -7,7 +7,7 @@ from typing import Any
 
 from mgx_core import DeviceError, Kernels, Module, No, Operation, Shape, UnsupportedError
 from mgx_core.ops.pooling import Pooling
-from mgx_core.shape import AnyShape
+from mgx_core.types.shape import AnyShape
 
 from ..emitter import Emitter
 from ..kernel import Declined, Results

@@ -11,7 +11,7 @@ from mgx_core.ops.convert import Convert
 from mgx_core.ops.index import Gather
 from mgx_core.ops.pointwise import Add, Mul, Sub
 from mgx_core.ops.rotary import RotaryEmbedding
-from mgx_core.shape import AnyShape
+from mgx_core.types.shape import AnyShape
 
 from ..emitter import Emitter
 from ..kernel import Declined, Results

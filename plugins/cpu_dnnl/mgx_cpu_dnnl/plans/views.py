@@ -7,7 +7,7 @@ from typing import Any
 
 from mgx_core import Kernels, Module, No, Shape, ops
 from mgx_core.ops.control import GetTupleElem
-from mgx_core.shape import AnyShape
+from mgx_core.types.shape import AnyShape
 
 from ..emitter import Emitter
 from ..kernel import Declined, Results

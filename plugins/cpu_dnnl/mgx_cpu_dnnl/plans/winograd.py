@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
 from mgx_core import dtype as dt
-from mgx_core.epilogue import Link
 from mgx_core.ops.control import Group
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.window import explicit_padding
-from mgx_core.shape import AnyShape
+from mgx_core.targets.epilogue import Link
+from mgx_core.types.shape import AnyShape
 
 from ..emitter import Emitter
 from ..kernel import Declined, Results

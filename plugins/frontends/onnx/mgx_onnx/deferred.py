@@ -24,10 +24,10 @@ from mgx_core import (
     UnrankedError,
     define_op,
 )
-from mgx_core.argument import Value, shape_of
-from mgx_core.interpret import Interpreter
-from mgx_core.operation import Operation
-from mgx_core.shape import AnyShape
+from mgx_core.ir.interpreter import Interpreter
+from mgx_core.ops.operation import Operation
+from mgx_core.types.argument import Value, shape_of
+from mgx_core.types.shape import AnyShape
 
 from .functions import type_proto
 from .messages import onnx

@@ -15,7 +15,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from mgx_core import Instruction, Launch, Module, OptionalShape, Program, SequenceShape, Shape, TupleShape, __version__
-from mgx_core.kernel import op_of
+from mgx_core.targets.kernel import op_of
 
 from .tensors import ONNX_TYPES
 

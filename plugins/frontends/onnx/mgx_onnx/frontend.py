@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mgx_core import DeviceError, MgxError, Module, ParseError, Program
-from mgx_core.argument import Array
-from mgx_core.plugins import manager
+from mgx_core.plugins.manager import manager
+from mgx_core.types.argument import Array
 
 from .converter import Converters
 from .functions import expanded_nodes

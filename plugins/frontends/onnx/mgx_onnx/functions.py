@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mgx_core import Instruction, OptionalShape, ParseError, SequenceShape, Shape
-from mgx_core.shape import AnyShape
+from mgx_core.types.shape import AnyShape
 
 from .messages import onnx
 from .node import Node

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from mgx_core import Instruction
-from mgx_core.dim import Dim
+from mgx_core.types.dim import Dim
 
 from .node import Node
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from mgx_core import Instruction, MgxError, Shape
-from mgx_core.argument import Array
-from mgx_core.dim import Sym, compare, maximum, minimum, trunc_div
-from mgx_core.interpret import Interpreter
+from mgx_core.ir.interpreter import Interpreter
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import Sym, compare, maximum, minimum, trunc_div
 
 __all__ = ["Known"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from google.protobuf.message import DecodeError
 
 from mgx_core import ParseError, UnsupportedError
-from mgx_core.argument import Array
+from mgx_core.types.argument import Array
 
 from .messages import onnx
 from .weights import map_file, split_weights

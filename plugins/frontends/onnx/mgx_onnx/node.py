@@ -12,11 +12,11 @@ import numpy as np
 from mgx_core import Instruction, Module, ParseError, UnsupportedError
 from mgx_core import dim as dims_
 from mgx_core import op as make_op
-from mgx_core.argument import Array
-from mgx_core.dim import Dim
-from mgx_core.dtype import DType, of
-from mgx_core.operation import Operation
 from mgx_core.ops.axes import normalize_all
+from mgx_core.ops.operation import Operation
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import Dim
+from mgx_core.types.dtype import DType, of
 
 from .messages import onnx
 from .tensors import sparse_array, tensor_array

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mgx_core import ParameterError
-from mgx_core.dynamic_dimension import DynamicDimension
+from mgx_core.types.dynamic_dimension import DynamicDimension
 
 __all__ = ["OnnxOptions"]
 

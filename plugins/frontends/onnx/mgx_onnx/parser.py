@@ -9,10 +9,10 @@ from functools import cache
 from typing import Any
 
 from mgx_core import Argument, DeviceError, Instruction, MgxError, Module, ParseError, UnrankedError, UnsupportedError
-from mgx_core.argument import Array
-from mgx_core.dim import Dim, Sym, symbol
-from mgx_core.dynamic_dimension import DynamicDimension
-from mgx_core.shape import AnyShape
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import Dim, Sym, symbol
+from mgx_core.types.dynamic_dimension import DynamicDimension
+from mgx_core.types.shape import AnyShape
 
 from .converter import Converter, Converters, arity_of
 from .functions import function_body, standard_body

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mgx_core.plugins import Lazy, hookimpl
+from mgx_core.plugins.manager import Lazy, hookimpl
 
 mgx_interface = 1
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from mgx_core.argument import Array
+from mgx_core.types.argument import Array
 
 __all__ = ["map_file", "split_weights"]
 

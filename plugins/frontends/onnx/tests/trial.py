@@ -11,8 +11,8 @@ import numpy as np
 
 import mgx_core as mgx
 from mgx_core import MgxError, OptionalShape, SequenceShape, Shape
-from mgx_core.dim import Sym, bounds
-from mgx_core.shape import AnyShape
+from mgx_core.types.dim import Sym, bounds
+from mgx_core.types.shape import AnyShape
 
 __all__ = ["attempt", "inputs_for", "verdict"]
 

@@ -12,8 +12,8 @@ import numpy as np
 from mgx_core import Instruction, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import UnsupportedError
-from mgx_core.operation import Pointwise
 from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.operation import Pointwise
 from mgx_core.ops.pointwise import Add, Div, Mul, Tanh, Where
 from mgx_core.ops.reshape import regroup
 

@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from mgx_core import Instruction, Module, Shape
 from mgx_core.errors import UnsupportedError
-from mgx_core.operation import Operation, Pointwise
-from mgx_core.shape import row_major
+from mgx_core.ops.operation import Operation, Pointwise
+from mgx_core.types.shape import row_major
 
 from .expressions import Value, literal_value
 from .source import Tensor, supported

@@ -8,7 +8,7 @@ from typing import Any
 
 from mgx_core import Instruction, Module, No, Shape
 from mgx_core.errors import UnsupportedError
-from mgx_core.operation import Pointwise
+from mgx_core.ops.operation import Pointwise
 from mgx_core.ops.window import explicit_padding, per_axis
 
 from .bodies import VIEWS, Access, Body, Source, flat
@@ -16,7 +16,7 @@ from .elements import pointers
 from .evaluate import Evaluator
 from .expressions import Lines, Value, store_value
 from .geometry import Reader, ceil_div, decompose, index_type, load_code, offset_code, store_code
-from .moving import inner_axis, straight
+from .movement import inner_axis, straight
 from .pointwise import kernel, threads_of
 from .reductions import element_value
 from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, computed, finish, read, stored

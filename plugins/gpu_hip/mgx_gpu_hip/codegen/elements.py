@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mgx_core import dtype as dt
-from mgx_core.dtype import DType
+from mgx_core.types.dtype import DType
 
 from .geometry import ceil_div, decompose, index_type, memory_order, offset_code, store_code, vector_width
 from .pointwise import kernel, threads_of

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from mgx_core.dtype import DType
 from mgx_core.errors import UnsupportedError
-from mgx_core.operation import Pointwise
-from mgx_core.scalar import PRIMITIVES, Attr, Call, Cast, Const, Expr, Input
+from mgx_core.ops.operation import Pointwise
+from mgx_core.ops.scalar import PRIMITIVES, Attr, Call, Cast, Const, Expr, Input
+from mgx_core.types.dtype import DType
 
 from .source import computed, stored, supported, written
 
@@ -266,7 +266,7 @@ def convert(v: Value, to: DType, lines: Lines) -> Value:
         number = v.number
         if to.kind == "b":
             return Value(constant(number != 0, "bool"), "bool", number=number != 0)
-        from mgx_core.scalar import convert as exact
+        from mgx_core.ops.scalar import convert as exact
 
         host = np.asarray(number, np.float32 if v.ctype == "float" else None)
         number = exact(host, to).astype(to.accumulate).item()
@@ -299,7 +299,7 @@ def float_bits(value: float) -> int:
 
 def literal_value(array: Any, of: DType) -> Value:
     """The one element of a constant tensor."""
-    from mgx_core.scalar import widen
+    from mgx_core.ops.scalar import widen
 
     number = widen(np.asarray(array)).reshape(-1)[0].item()
     kind = computed(of)

@@ -7,7 +7,7 @@ from typing import Any
 from mgx_core.ops.axes import normalize
 
 from .elements import Coordinates, Moved, carried, each_element, offset_of
-from .moving import inner_axis, straight
+from .movement import inner_axis, straight
 from .source import DeviceTraits, KernelSource, Tensor
 
 __all__ = ["gather", "gather_elements", "gathernd", "onehot", "reverse_sequence", "scan_slice"]

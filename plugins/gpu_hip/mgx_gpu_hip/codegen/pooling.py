@@ -11,7 +11,7 @@ from .bodies import single
 from .elements import Coordinates, each_element, offset_of, pointers
 from .expressions import constant
 from .geometry import ceil_div, decompose, index_type, load_code, memory_order, offset_code, store_code
-from .moving import inner_axis, straight
+from .movement import inner_axis, straight
 from .pointwise import kernel, threads_of
 from .reduce import fused_reduce
 from .source import (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from mgx_core import Shape, dtype
-from mgx_core.dtype import DType
+from mgx_core.types.dtype import DType
 
 from .extents import current, plain
 from .snippets import needed

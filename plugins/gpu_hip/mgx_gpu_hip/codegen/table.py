@@ -8,24 +8,38 @@ from typing import Any, Final, TypeAlias
 from mgx_core import Instruction, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import MgxError, ShapeError, UnsupportedError
-from mgx_core.operation import Operation, Pointwise
-from mgx_core.rewrite import Builder
-from mgx_core.shape import row_major
+from mgx_core.ops.operation import Operation, Pointwise
+from mgx_core.rules.engine import Builder
+from mgx_core.types.shape import row_major
 
 from . import (
     arithmetic,
-    convolving,
     indexing,
-    moving,
     pooling,
     products,
     random,
     recurrent,
-    resizing,
-    scanning,
-    scattering,
-    selecting,
-    sorting,
+)
+from . import (
+    convolution as convolving,
+)
+from . import (
+    movement as moving,
+)
+from . import (
+    resize as resizing,
+)
+from . import (
+    scan as scanning,
+)
+from . import (
+    scatter as scattering,
+)
+from . import (
+    selection as selecting,
+)
+from . import (
+    sort as sorting,
 )
 from .attention import attention_kernel
 from .attention_pattern import from_group, from_op

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from mgx_core import dtype as dt
-from mgx_core.dtype import DType
-from mgx_core.kernel import No
-from mgx_core.shape import row_major
+from mgx_core.errors import No
+from mgx_core.types.dtype import DType
+from mgx_core.types.shape import row_major
 from mgx_gpu_hip.codegen.source import Buffer, DeviceTraits, KernelSource, Tensor
 from mgx_gpu_hip.compile.host import HostDevice
 

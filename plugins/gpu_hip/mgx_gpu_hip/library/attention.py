@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mgx_core import dtype
-from mgx_core.dtype import DType
-from mgx_core.errors import ParameterError
-from mgx_core.kernel import No
+from mgx_core.errors import No, ParameterError
+from mgx_core.types.dtype import DType
 
 from .cudnn import Cudnn, CudnnPlan
 from .cudnn_graph import Graph, packed

@@ -9,9 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from mgx_core import dtype
-from mgx_core.dtype import DType
-from mgx_core.errors import ParameterError
-from mgx_core.kernel import No
+from mgx_core.errors import No, ParameterError
+from mgx_core.types.dtype import DType
 
 from .cudnn import Cudnn, CudnnPlan, notes_for
 from .cudnn_graph import Convolve, Graph, packed

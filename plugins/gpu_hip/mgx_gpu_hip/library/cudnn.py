@@ -13,9 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from mgx_core import dtype
-from mgx_core.dtype import DType
-from mgx_core.errors import DeviceError, ParameterError
-from mgx_core.kernel import No
+from mgx_core.errors import DeviceError, No, ParameterError
+from mgx_core.types.dtype import DType
 
 from .cudnn_graph import Convolve, Graph, MatMul, Node, Pointwise, Reduce, Tensor
 from .cudnn_tables import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mgx_core import dtype
-from mgx_core.kernel import No
+from mgx_core.errors import No
 
 from .cudnn import Cudnn, CudnnPlan, notes_for
 from .cudnn_graph import Graph

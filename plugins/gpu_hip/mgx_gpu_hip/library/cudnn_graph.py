@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from mgx_core import dtype
-from mgx_core.dtype import DType
+from mgx_core.types.dtype import DType
 
 from .epilogue import Activation
 

@@ -10,9 +10,8 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 from mgx_core import dtype
-from mgx_core.dtype import DType
-from mgx_core.errors import DeviceError, ParameterError
-from mgx_core.kernel import No
+from mgx_core.errors import DeviceError, No, ParameterError
+from mgx_core.types.dtype import DType
 
 from .blas_tables import SIGNATURES, BlasTable
 from .epilogue import Epilogue, check, split, words

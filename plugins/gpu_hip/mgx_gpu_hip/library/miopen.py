@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from mgx_core.errors import DeviceError, ParameterError
-from mgx_core.kernel import No
+from mgx_core.errors import DeviceError, No, ParameterError
 
 from .blas_tables import ROCM_ROOTS
 from .convolution import ConvProblem, channels_last

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from mgx_core.errors import DeviceError, UnsupportedError
-from mgx_core.kernel import No
+from mgx_core.errors import DeviceError, No, UnsupportedError
 
 from . import attention, convolution, cudnn_gemm
 from .attention import AttentionProblem

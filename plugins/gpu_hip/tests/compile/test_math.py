@@ -86,7 +86,7 @@ def test_fast_functions_are_good_to_a_millionth(lanes, rng):
 
 @pytest.mark.parametrize(("type", "dtype"), [("i32", np.int32), ("i64", np.int64), ("u8", np.uint8), ("i8", np.int8)])
 def test_integer_functions_follow_the_primitives(lanes, rng, type, dtype):
-    from mgx_core.scalar import NUMPY
+    from mgx_core.ops.scalar import NUMPY
 
     names = ["div", "mod", "fmod", "pow", "min", "max", "shift_left", "shift_right"]
     body = "\n".join(f"  o[{k} * n + i] = m::{name}(x[i], y[i]);" for k, name in enumerate(names))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mgx_core import dtype as dt
-from mgx_core.scalar import convert
+from mgx_core.ops.scalar import convert
 
 NARROW = {
     "half_t": np.float16, "bf16_t": ml_dtypes.bfloat16, "f8e4m3_t": ml_dtypes.float8_e4m3fn, "f8e5m2_t": ml_dtypes.float8_e5m2,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.dim import Dim
+from mgx_core.types.dim import Dim
 
 from ..converter import Converter, converts
 from ..node import Node

@@ -6,7 +6,7 @@ from typing import Any
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.dtype import DType
+from mgx_core.types.dtype import DType
 
 from ..converter import converts
 from ..messages import onnx

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mgx_core import Instruction
-from mgx_core.dim import may_equal
+from mgx_core.types.dim import may_equal
 
 from ..converter import converts
 from ..node import Node

@@ -8,7 +8,7 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.dim import Dim, compare, may_equal
+from mgx_core.types.dim import Dim, compare, may_equal
 
 from ..node import Node
 from .attention import extent_of

@@ -6,7 +6,7 @@ from typing import Any
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.dim import Dim, may_equal
+from mgx_core.types.dim import Dim, may_equal
 
 from ..converter import converts
 from ..node import Node

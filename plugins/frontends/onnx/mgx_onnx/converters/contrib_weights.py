@@ -6,7 +6,7 @@ from typing import Final
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.dim import Dim, ceil_div
+from mgx_core.types.dim import Dim, ceil_div
 
 from ..converter import converts
 from ..node import Node

@@ -8,7 +8,7 @@ from typing import Any
 from mgx_core import Instruction, Module, Shape
 from mgx_core import dtype as dt
 from mgx_core.ops.control import join
-from mgx_core.shape import AnyShape
+from mgx_core.types.shape import AnyShape
 
 from ..converter import converts
 from ..node import Node

@@ -7,8 +7,8 @@ from typing import Any
 
 from mgx_core import Instruction
 from mgx_core import dim as dims_
-from mgx_core.dtype import float32
 from mgx_core.ops.window import same_padding
+from mgx_core.types.dtype import float32
 
 from ..converter import converts
 from ..node import Node

@@ -6,8 +6,8 @@ from typing import Any
 
 from mgx_core import Instruction
 from mgx_core import dim as dims_
-from mgx_core.dtype import float32, float64
 from mgx_core.ops.einsum import Einsum
+from mgx_core.types.dtype import float32, float64
 
 from ..converter import converts
 from ..node import Node

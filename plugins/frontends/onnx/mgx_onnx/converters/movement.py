@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.dim import Dim, product
 from mgx_core.ops.broadcast import common_dims
 from mgx_core.ops.reshape import resolve
+from mgx_core.types.dim import Dim, product
 
 from ..converter import converts
 from ..node import Node

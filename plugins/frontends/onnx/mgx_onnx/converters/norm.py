@@ -7,7 +7,7 @@ from typing import Any
 
 from mgx_core import Instruction
 from mgx_core import dim as dims_
-from mgx_core.dtype import DType, float32
+from mgx_core.types.dtype import DType, float32
 
 from ..converter import converts
 from ..node import Node

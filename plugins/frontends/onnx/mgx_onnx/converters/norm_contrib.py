@@ -6,7 +6,7 @@ from typing import Any
 
 from mgx_core import Instruction
 from mgx_core import dim as dims_
-from mgx_core.dtype import int32
+from mgx_core.types.dtype import int32
 
 from ..converter import converts
 from ..node import Node

@@ -8,8 +8,8 @@ import numpy as np
 
 from mgx_core import Instruction, Shape
 from mgx_core import dtype as dt
-from mgx_core.dim import Dim
-from mgx_core.dtype import DType
+from mgx_core.types.dim import Dim
+from mgx_core.types.dtype import DType
 
 from ..converter import converts
 from ..node import Node

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from mgx_core import Instruction, UnrankedError
-from mgx_core.dim import Dim, product
 from mgx_core.ops.axes import normalize
+from mgx_core.types.dim import Dim, product
 
 from ..converter import Converter, converts
 from ..node import Node

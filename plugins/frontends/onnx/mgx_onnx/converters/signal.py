@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mgx_core import Instruction
-from mgx_core.argument import Array
 from mgx_core.ops.signal import BlackmanWindow, HammingWindow, HannWindow, MelWeightMatrix
+from mgx_core.types.argument import Array
 
 from ..converter import converts
 from ..node import Node

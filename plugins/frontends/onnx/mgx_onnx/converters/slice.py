@@ -10,8 +10,8 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.dim import Dim, bounds, ceil_div, maximum, may_equal, minimum
 from mgx_core.ops.slice import FAR, clip
+from mgx_core.types.dim import Dim, bounds, ceil_div, maximum, may_equal, minimum
 
 from ..converter import converts
 from ..node import Node

@@ -1,0 +1,114 @@
+"""Put a kernel in every op's place."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..errors import MgxError, UnsupportedError
+from ..ir.instruction import Instruction
+from ..ir.module import Module
+from ..ops.builtin import Literal, Param, Return, Undefined
+from ..ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
+from ..rules.engine import Builder
+from ..targets.kernel import Kernels, Launch, Reference
+from ..targets.placement import Placement
+from ..types.shape import TupleShape
+
+__all__ = ["SETTLED", "Lower", "Placement"]
+
+SETTLED: Final = (Param, Literal, Return, Undefined, Launch)  # what stays as it is
+
+
+@dataclass(frozen=True)
+class Lower:
+    """Replaces each op by a launch of the kernel that the target's plans pick.
+
+    Control flow stays and its modules are lowered; an op that no plan takes is decomposed if it says how, a group is taken
+    apart, and all else is placed on the host, with every refusal kept in `placements`.
+    """
+
+    kernels: Kernels
+    context: Any
+    placements: list[Placement] = field(default_factory=list)
+    name: str = "lower"
+    _made: dict[Hashable, tuple[Launch, str, tuple[str, ...]]] = field(default_factory=dict, init=False, repr=False)
+
+    def apply(self, module: Module) -> bool:
+        for ins in module:
+            if isinstance(ins.op, SETTLED):
+                continue
+            if getattr(ins.op, "control", False):
+                for inner in ins.modules:
+                    self.apply(inner)
+                continue
+            self._lower(module, ins)
+        return True
+
+    def _lower(self, module: Module, ins: Instruction) -> None:
+        shapes = tuple([None if i.is_absent else i.result for i in ins.inputs])
+        # the layers of a network ask the same again and again; fresh symbols in a result are each instruction's own
+        key = (ins.op, shapes, ins.modules, ins.result)
+        made = self._made.get(key)
+        if made is None:
+            try:
+                picked = self.kernels.pick(ins.op, shapes, self.context, ins.modules)
+                made = Launch(picked.kernel, ins.op, ins.result, picked.plan), repr(ins.op), picked.refused
+            except UnsupportedError as error:
+                if self._decompose(module, ins) or self._expand(module, ins):
+                    return
+                launch = Launch(Reference(ins.op, (error.message,)), ins.op, ins.result, "reference", "host")
+                made = launch, repr(ins.op), (error.message,)
+            self._made[key] = made
+        launch, text, refused = made
+        self.placements.append(Placement(text, ins.sources, launch.place, launch.kernel.name, refused))
+        ins.op = launch
+        module.version += 1
+
+    def _expand(self, module: Module, ins: Instruction) -> bool:
+        """Put a group's members in its place, so that the target may take each on its own."""
+        if not isinstance(ins.op, (FusedReduce, Group, PointwiseGroup)):
+            return False
+        (body,) = ins.modules
+        several = isinstance(ins.result, TupleShape)
+        items = [user for user in ins.users if isinstance(user.op, GetTupleElem)]
+        if several and len(items) != len(ins.users):
+            return False
+        mark = ins._prev
+        results = module.inline(body, ins.inputs, before=ins)
+        if several:
+            for user in items:
+                module.replace(user, results[user.op.index])  # type: ignore[attr-defined]
+                module.remove(user)
+        else:
+            module.replace(ins, results[0])
+        made = ins._prev
+        members = []
+        while made is not None and made is not mark:
+            members.append(made)
+            made = made._prev
+        for member in reversed(members):
+            if not (member.is_literal or member.is_absent):
+                self._lower(module, member)
+        return True
+
+    def _decompose(self, module: Module, ins: Instruction) -> bool:
+        decompose = getattr(ins.op, "decompose", None)
+        if decompose is None:
+            return False
+        builder = Builder(module, ins)
+        try:
+            new = decompose(builder, *(None if i.is_absent else i for i in ins.inputs))
+        except MgxError:
+            new = None
+        if new is None:
+            for made in reversed(builder.made):
+                if not made.users:
+                    module.remove(made)
+            return False
+        module.replace(ins, new)
+        for made in builder.made:
+            if not (made.is_literal or made.is_absent):
+                self._lower(module, made)
+        return True

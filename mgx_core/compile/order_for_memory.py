@@ -1,0 +1,106 @@
+"""Bring instructions into an order in which less is alive at one time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..ir.instruction import Instruction
+from ..ir.mentions import introduced, mentioned
+from ..ir.module import Module, captures
+from ..rules.stats import Tally
+from ..targets.memory import Buffer, plan_memory
+
+__all__ = ["OrderForMemory"]
+
+
+@dataclass(frozen=True)
+class OrderForMemory:
+    """Runs next what frees the most and takes the least, where that lowers the largest sum of bytes alive.
+
+    Values may then be read long after they were made, and work that could run side by side comes one after the other: that is
+    the time it costs.  most: the most instructions of a module that is looked at.
+    """
+
+    most: int = 5000
+    name: str = "order-for-memory"
+    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
+
+    def apply(self, module: Module) -> bool:
+        steps = [i for i in module if not (i.is_param or i.is_literal or i.is_absent or i.is_return)]
+        end = module.returned
+        if end is None or len(steps) > self.most:
+            return False
+        before = plan_memory(module)
+        for ins in self._order(module, steps, before.of):
+            module.move(ins, end)
+        after = plan_memory(module).lower_bound
+        if after < before.lower_bound:
+            self.tally.fired[self.name] += 1
+            return True
+        self.tally.refuse(self.name, end, f"{after} bytes would be alive instead of {before.lower_bound}")
+        for ins in steps:
+            module.move(ins, end)
+        return False
+
+    def _order(self, module: Module, steps: list[Instruction], of: dict[Instruction, Buffer]) -> list[Instruction]:
+        inside = set(steps)
+        needs = {ins: {r for r in _reads(ins) if r in inside} for ins in steps}
+        for ins, makers in _extents(steps).items():
+            needs[ins] |= makers
+        last: Instruction | None = None
+        for ins in steps:  # what acts on the world keeps its order
+            if ins.op.effect:
+                if last is not None:
+                    needs[ins].add(last)
+                last = ins
+        readers: dict[Instruction, list[Instruction]] = {}
+        left: dict[int, int] = {}  # how many are still to read a buffer
+        for ins, wanted in needs.items():
+            for read in wanted:
+                readers.setdefault(read, []).append(ins)
+            for buffer in _buffers(ins, of):
+                left[id(buffer)] = left.get(id(buffer), 0) + 1
+        position = {ins: n for n, ins in enumerate(steps)}
+        waiting = {ins: len(wanted) for ins, wanted in needs.items()}
+        ready = [ins for ins in steps if not waiting[ins]]
+        order: list[Instruction] = []
+
+        def cost(ins: Instruction) -> tuple[int, int]:
+            own = of.get(ins)
+            taken = own.bytes if own is not None and own.owner is ins else 0
+            freed = sum(b.bytes for b in _buffers(ins, of) if left[id(b)] == 1)
+            return taken - freed, position[ins]
+
+        while ready:
+            ins = min(ready, key=cost)
+            ready.remove(ins)
+            order.append(ins)
+            for buffer in _buffers(ins, of):
+                left[id(buffer)] -= 1
+            for reader in readers.get(ins, ()):
+                waiting[reader] -= 1
+                if not waiting[reader]:
+                    ready.append(reader)
+        return order
+
+
+def _extents(steps: Sequence[Instruction]) -> dict[Instruction, set[Instruction]]:
+    """For each instruction those that make known the symbols it speaks of."""
+    makers: dict[str, Instruction] = {}
+    found: dict[Instruction, set[Instruction]] = {}
+    for ins in steps:
+        if makers:
+            found[ins] = {makers[name] for name in mentioned([ins]) if name in makers}
+        if ins.result.dynamic() and not ins.is_param:
+            makers |= dict.fromkeys(introduced(ins), ins)
+    return found
+
+
+def _reads(ins: Instruction) -> set[Instruction]:
+    return {*ins.inputs, *(c for m in ins.modules for c in captures(m))}
+
+
+def _buffers(ins: Instruction, of: dict[Instruction, Buffer]) -> list[Buffer]:
+    """The buffers that an instruction reads, each once."""
+    return list({id(of[r]): of[r] for r in _reads(ins) if r in of}.values())

@@ -1,0 +1,121 @@
+"""Stages and the passes in them: what runs between parse and lower, what must hold after each stage, and how long it took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from ..errors import MgxError, PassError
+from ..ir.module import Module, nested
+from ..ir.verify import verify
+from ..rules.stats import RuleCount
+
+__all__ = ["STAGES", "Pass", "PassRecord", "Pipeline", "Stage"]
+
+STAGES = ("normalize", "simplify", "legalize", "fuse", "lower", "plan")
+
+
+@runtime_checkable
+class Pass(Protocol):
+    """Something that edits a module: usually a frozen dataclass whose fields are its options.
+
+    A pass of rules may have a `tally` (`mgx_core.rules.stats.Tally`), which its record takes over.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def apply(self, module: Module) -> bool:
+        """Edit a module (those nested in it included); whether anything changed."""
+        ...
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A named list of passes and the invariant that holds after them (None, or what is wrong)."""
+
+    name: str
+    passes: tuple[Pass, ...] = ()
+    holds: Callable[[Module], str | None] = lambda module: None
+
+    def with_passes(self, passes: Iterable[Pass]) -> Stage:
+        """The same stage with more passes at its end."""
+        return Stage(self.name, (*self.passes, *passes), self.holds)
+
+
+@dataclass
+class PassRecord:
+    """One pass as it ran: seconds, whether it changed something, instructions before and after (nested modules included).
+
+    rules: what its rules did, for passes that count.
+    """
+
+    stage: str
+    name: str
+    seconds: float
+    changed: bool
+    before: int
+    after: int
+    rules: tuple[RuleCount, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.rules = tuple(RuleCount(*r) for r in self.rules)
+
+
+@dataclass
+class Pipeline:
+    """Runs stages in order and keeps a record of each pass.
+
+    validate: verify the module and the stage's invariant after every pass instead of once at the end of the stage.
+    Errors: PassError naming the stage and pass that broke something.
+    """
+
+    stages: Sequence[Stage]
+    validate: bool = False
+    disabled: frozenset[str] = frozenset()
+    records: list[PassRecord] = field(default_factory=list)
+    count: int = field(default=0, init=False, repr=False)  # of instructions after the last pass
+
+    def run(self, module: Module) -> Module:
+        self.count = size(module)
+        for stage in self.stages:
+            for one in stage.passes:
+                if one.name not in self.disabled:
+                    self._run_pass(stage, one, module)
+            wrong = stage.holds(module)
+            if wrong is not None:
+                raise PassError(f"after stage {stage.name!r}: {wrong}")
+        return module
+
+    def _run_pass(self, stage: Stage, one: Pass, module: Module) -> None:
+        before = self.count
+        tally = getattr(one, "tally", None)
+        if tally is not None:
+            tally.clear()
+        start = time.perf_counter()
+        try:
+            changed = one.apply(module)
+        except MgxError as error:
+            raise error.located(f"pass {one.name!r}") from None
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            raise PassError(
+                f"pass {one.name!r} of stage {stage.name!r} failed: {type(error).__name__}: {error}"
+            ) from error
+        if changed:
+            module.sweep()
+        seconds = time.perf_counter() - start
+        if changed:
+            self.count = size(module)
+        rules = () if tally is None else tally.counts()
+        self.records.append(PassRecord(stage.name, one.name, seconds, changed, before, self.count, rules))
+        if self.validate:
+            wrong = verify(module)
+            if wrong:
+                raise PassError(f"pass {one.name!r} of stage {stage.name!r} left a bad module: {wrong[0]}")
+
+
+def size(module: Module) -> int:
+    """Instructions of a module and those nested in it."""
+    return sum(len(m) for m in nested(module))

@@ -1,0 +1,88 @@
+"""Nested modules that compute the same: the layers of a network repeat the same few, so each need be copied and read once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+import numpy as np
+
+from ..ops.operation import Operation
+from ..types.shape import Shape
+from .instruction import Instruction
+from .module import Module, nested
+
+__all__ = ["alike_bodies", "signature"]
+
+SMALL = 16  # bytes of a constant that is compared by value
+
+
+def alike_bodies(module: Module) -> dict[Module, Module]:
+    """Of each nested module that computes the same as another one, the first such module in order.
+
+    Left out are bodies of control flow, and those that read values of the modules around them.  On the way equal ops and equal
+    shapes of the module become one object each.
+    """
+    _intern(module)
+    classes: dict[Hashable, list[Module]] = {}
+    first: dict[Module, Module] = {}
+    for body in _bodies(module):
+        key = signature(body, first)
+        if key is not None:
+            members = classes.setdefault(key, [])
+            members.append(body)
+            first[body] = members[0]
+    several = {members[0] for members in classes.values() if len(members) > 1}
+    return {body: one for body, one in first.items() if one in several}
+
+
+def _intern(module: Module) -> None:
+    """Let equal ops and equal shapes be one object each, which makes looking them up cheap."""
+    ops: dict[Operation, Operation] = {}
+    shapes: dict[Shape, Shape] = {}
+    for inner in nested(module):
+        for ins in inner:
+            ins.op = ops.setdefault(ins.op, ins.op)
+            if isinstance(ins.result, Shape):
+                ins.result = shapes.setdefault(ins.result, ins.result)
+
+
+def signature(body: Module, first: dict[Module, Module] | None = None) -> Hashable | None:
+    """What two bodies have in common that compute the same.
+
+    None for one that reads values from outside, has constants of more than a few numbers, or modules of which `first` does not
+    give the one that stands for all that are alike.
+    """
+    at: dict[Instruction, int] = {}
+    parts: list[Hashable] = []
+    for n, ins in enumerate(body):
+        at[ins] = n
+        constant: Hashable = None
+        if ins.literal is not None:
+            value = ins.literal.value
+            if not isinstance(value, np.ndarray) or value.dtype.kind == "O" or value.nbytes > SMALL:
+                return None
+            constant = value.tobytes()
+        inner: list[Hashable] = []
+        for module in ins.modules:
+            one = None if first is None else first.get(module)
+            if one is None:
+                return None
+            inner.append(one)
+        try:
+            inputs = tuple([at[i] for i in ins.inputs])
+        except KeyError:
+            return None
+        parts.append((None if ins.is_param else ins.op, inputs, ins.result, constant, *inner))
+    return tuple(parts)
+
+
+def _bodies(module: Module) -> Iterator[Module]:
+    """The bodies of all groups, inner ones first."""
+    seen: set[Module] = set()
+    for ins in module:
+        for body in ins.modules:
+            if body not in seen:
+                seen.add(body)
+                yield from _bodies(body)
+                if not getattr(ins.op, "control", False):
+                    yield body

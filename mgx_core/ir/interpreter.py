@@ -1,0 +1,149 @@
+"""Running modules by the definition of their ops: what the ref target, constant folding and fused groups on the host do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import DeviceError, MgxError, ShapeError
+from ..types.argument import Argument, Value, as_value
+from ..types.dim import Sym, substitute
+from ..types.memory_limit import require_bytes, static_bytes
+from ..types.shape import AnyShape, Shape, TupleShape
+from .instruction import Instruction
+from .module import Module
+
+__all__ = ["Interpreter", "Observer", "bind_symbols", "reads"]
+
+Observer = Callable[[Instruction, Value], None]
+
+
+class Interpreter:
+    """Evaluates modules instruction by instruction.
+
+    observe: called with every instruction and its value, in order (nested modules included).
+    Errors: whatever an op's compute raises, located at the instruction and its source nodes.
+    """
+
+    def __init__(self, observe: Observer | None = None) -> None:
+        self.observe = observe
+
+    def run(
+        self,
+        module: Module,
+        args: Sequence[Value],
+        outer: Mapping[Instruction, Value] | None = None,
+        symbols: Mapping[str, int] | None = None,
+    ) -> list[Value]:
+        """The module's results for values of its parameters in order; `outer` are values of enclosing modules."""
+        values: dict[Instruction, Value] = dict(outer or {})
+        known: dict[str, int] = dict(symbols or {})
+        parameters = module.parameters
+        if len(args) != len(parameters):
+            raise ShapeError(f"module {module.name!r} takes {len(parameters)} values, got {len(args)}")
+        for parameter, value in zip(parameters.values(), args, strict=True):
+            values[parameter] = value
+            bind_symbols(parameter.result, value, known)
+        for ins, done in module.derive("schedule", schedule):
+            if ins.is_param or ins.is_absent:
+                continue
+            if ins.literal is not None:
+                values[ins] = ins.literal.value
+                continue
+            values[ins] = value = self.step(ins, values, known)
+            if self.observe is not None:
+                self.observe(ins, value)
+            if ins.result.dynamic():
+                bind_symbols(ins.result, value, known)
+            for i in done:
+                del values[i]
+        return [None if o.is_absent else values[o] for o in module.outputs]
+
+    def step(self, ins: Instruction, values: dict[Instruction, Value], known: dict[str, int]) -> Value:
+        """One instruction's value from those of its inputs; `known` are the symbols' values so far."""
+        try:
+            args = [None if i.is_absent else values[i] for i in ins.inputs]
+            op = ins.op.substitute(known) if known else ins.op
+            if known and ins.result.dynamic():
+                size = static_bytes(ins.result.substitute(known))
+                if size is not None:
+                    require_bytes(size, "the result")
+
+            def run(inner: Module, inner_args: Sequence[Value]) -> list[Value]:
+                return self.run(inner, inner_args, values, known)
+
+            value = op.evaluate(args, ins.modules, run)
+        except MgxError as error:
+            raise located(error, ins) from None
+        except MemoryError as error:
+            raise located(DeviceError(f"not enough memory for the result: {error}"), ins) from None
+        return self.settle(value)
+
+    @staticmethod
+    def settle(value: Value) -> Value:
+        """A computed value as an array where numpy gave a scalar."""
+        return np.asarray(value) if isinstance(value, np.generic) else value
+
+
+def located(error: MgxError, ins: Instruction) -> MgxError:
+    """The error with the instruction's text and source nodes as its place."""
+    place = f"{ins.op!r}({', '.join('-' if i.is_absent else str(i.result) for i in ins.inputs)})"
+    if ins.sources:
+        place = f"node {', '.join(map(repr, ins.sources))}: {place}"
+    return error.located(place)
+
+
+def schedule(module: Module) -> list[tuple[Instruction, list[Instruction]]]:
+    """Instructions in order, each with the values of this module that nobody reads after it."""
+    last: dict[Instruction, int] = {}
+    steps = [i for i in module if not i.is_return]
+    outputs = set(module.outputs)
+    for index, ins in enumerate(steps):
+        for read in reads(ins):
+            if read.parent is module and read not in outputs:
+                last[read] = index
+        if not ins._users and ins not in outputs and not ins.is_param and not ins.is_absent:
+            last[ins] = index
+    done: list[list[Instruction]] = [[] for _ in steps]
+    for ins, index in last.items():
+        if not ins.is_absent:
+            done[index].append(ins)
+    return list(zip(steps, done, strict=True))
+
+
+def reads(ins: Instruction) -> list[Instruction]:
+    """Everything an instruction needs: its inputs and what its modules capture."""
+    if not ins.modules:
+        return list(ins.inputs)
+    from .module import captures
+
+    return [*ins.inputs, *(c for m in ins.modules for c in captures(m))]
+
+
+def bind_symbols(shape: AnyShape, value: Value, known: dict[str, int]) -> None:
+    """Learn the values of lone symbols in `shape` from the extents of a value of that shape."""
+    if isinstance(shape, Shape):
+        if isinstance(value, np.ndarray) and shape.ranked and shape.rank == value.ndim:
+            for d, n in zip(shape.dims, value.shape, strict=True):
+                lone = d.symbol if isinstance(d, Sym) else None
+                if lone is not None:
+                    known[lone.name] = n
+    elif isinstance(shape, TupleShape) and isinstance(value, tuple):
+        for s, v in zip(shape.items, value, strict=False):
+            bind_symbols(s, v, known)
+
+
+def check_symbols(shape: AnyShape, value: Value, known: Mapping[str, int], what: str) -> None:
+    """Errors: ShapeError if an extent of `value` contradicts what its symbols are known to be."""
+    if isinstance(shape, Shape) and shape.ranked and isinstance(value, np.ndarray):
+        for axis, (d, n) in enumerate(zip(shape.dims, value.shape, strict=True)):
+            wanted = substitute(d, known) if isinstance(d, Sym) else n
+            if not isinstance(wanted, Sym) and wanted != n:
+                raise ShapeError(f"{what}: axis {axis} ({d}) must be {wanted} as elsewhere, got {n}")
+
+
+def evaluate_module(module: Module, args: Sequence[Any]) -> list[Argument]:
+    """A module's results as Arguments for anything that can be read as values."""
+    return [Argument.from_value(v) for v in Interpreter().run(module, [as_value(a) for a in args])]

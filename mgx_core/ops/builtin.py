@@ -1,0 +1,56 @@
+"""The four instructions that every program has: parameters, literals, absent inputs and the return."""
+
+from __future__ import annotations
+
+from ..errors import UnsupportedError
+from ..types.shape import AnyShape, OptionalShape, Shape, TupleShape
+from .operation import Operation, op
+
+__all__ = ["Literal", "Param", "Return", "Undefined"]
+
+
+@op("@param")
+class Param(Operation):
+    """An input of its module.
+
+    shape: the type of the values that may be passed; label: the name by which callers pass it.
+    """
+
+    label: str
+    shape: AnyShape
+
+    def infer(self) -> AnyShape:
+        return self.shape
+
+
+@op("@literal")
+class Literal(Operation):
+    """A constant; the value lies on the instruction, this op only states its shape."""
+
+    shape: AnyShape
+
+    def infer(self) -> AnyShape:
+        return self.shape
+
+
+@op("@return")
+class Return(Operation):
+    """The results of its module, in order."""
+
+    effect = True
+
+    def infer(self, *xs: AnyShape) -> AnyShape:
+        return TupleShape(xs)
+
+
+@op("undefined")
+class Undefined(Operation):
+    """An input that is absent: shape rules and computes see None in its place."""
+
+    def infer(self) -> AnyShape:
+        from ..types import dtype as dt
+
+        return OptionalShape(Shape.unranked(dt.float32))
+
+    def compute(self) -> None:
+        raise UnsupportedError("an absent input has no value")

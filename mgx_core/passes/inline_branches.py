@@ -1,0 +1,58 @@
+"""Branches whose condition is known while compiling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..ir.instruction import Instruction
+from ..ir.module import Module, nested
+from ..ops.control import GetTupleElem, If
+from ..rules.constants import aligned
+from ..rules.engine import found_extents, put_in
+from ..rules.stats import Tally
+from ..types.dim import Dim
+
+__all__ = ["InlineBranches"]
+
+
+@dataclass(frozen=True)
+class InlineBranches:
+    """Puts the branch that an `if` with a constant condition takes in its place."""
+
+    name: str = "inline-branches"
+    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
+
+    def apply(self, module: Module) -> bool:
+        changed = False
+        for inner in list(nested(module)):
+            for ins in list(inner):
+                if ins.parent is inner and isinstance(ins.op, If):
+                    wrong = self._inline(inner, ins)
+                    if wrong:
+                        self.tally.refuse(self.name, ins, wrong)
+                    else:
+                        self.tally.fired[self.name] += 1
+                        changed = True
+        return changed
+
+    def _inline(self, module: Module, ins: Instruction) -> str:
+        """Why not; empty once it is done."""
+        condition = aligned(ins.inputs[0])
+        if condition is None or condition.size != 1:
+            return "the condition is not known before running"
+        items = ins.users
+        if not all(isinstance(u.op, GetTupleElem) for u in items):
+            return "its results are read as a whole"
+        branch = ins.modules[0 if condition.reshape(()) else 1]
+        results = module.inline(branch, [], before=ins)
+        symbols: dict[str, Dim] = {}
+        for item in items:
+            result = results[item.op.index]  # type: ignore[attr-defined]
+            parent = item.parent or module
+            symbols |= found_extents(item.result, result.result)
+            for user in item.users:
+                (user.parent or parent)._rewire(user, tuple(result if i is item else i for i in user.inputs))
+            parent.remove(item)
+        module.remove(ins)
+        put_in(module, symbols)
+        return ""

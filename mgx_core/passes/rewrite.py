@@ -1,0 +1,34 @@
+"""Apply rewriting rules to a fixed point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..ir.module import Module
+from ..rules.engine import Rewriter, Rules
+from ..rules.stats import Tally
+
+__all__ = ["Rewrite"]
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Runs a set of rules; what fired and what was refused is kept in `tally`.
+
+    off: names of rules to leave out.
+    """
+
+    rules: Rules
+    off: frozenset[str] = frozenset()
+    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        return self.rules.name
+
+    def apply(self, module: Module) -> bool:
+        rewriter = Rewriter(self.rules.without(self.off) if self.off else self.rules)
+        changed = rewriter.apply(module)
+        self.tally.fired.update(rewriter.tally.fired)
+        self.tally.refusals.extend(rewriter.tally.refusals)
+        return changed

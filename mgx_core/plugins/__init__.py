@@ -1,0 +1,1 @@
+"""Plugins: hooks, the manager that finds and guards them, and the entry points they come from."""

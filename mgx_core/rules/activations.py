@@ -1,0 +1,223 @@
+"""Recognise activations that exporters spell out in primitive ops."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from ..errors import No
+from ..ir.instruction import Instruction
+from ..ops.activation import (
+    GeluErf,
+    GeluTanh,
+    HardSigmoid,
+    HardSwish,
+    LeakyRelu,
+    Mish,
+    QuickGelu,
+    Sigmoid,
+    Softplus,
+    Swish,
+)
+from ..ops.pointwise import Add, Clip, Div, Log, Max, Mul, Neg, Recip, Tanh, Where
+from .constants import is_constant, scalar_of
+from .engine import ROUNDING, Builder, Rules
+
+__all__ = ["ACTIVATIONS", "scalar_of"]
+
+ACTIVATIONS: Final = Rules("raise-activations")
+DEEPEST: Final = 6  # products of products that a formula has
+
+
+def factors(ins: Instruction, depth: int = 0) -> tuple[float, list[Instruction]]:
+    """A product flattened: its constant, and what is multiplied (through a few products that nothing else reads)."""
+    value = scalar_of(ins)
+    if value is not None:
+        return value, []
+    if depth > DEEPEST or (depth and len(ins.users) != 1):
+        return 1.0, [ins]
+    if ins.op.name == "mul":
+        c, left = factors(ins.inputs[0], depth + 1)
+        d, right = factors(ins.inputs[1], depth + 1)
+        return c * d, left + right
+    if ins.op.name == "div":
+        divisor = scalar_of(ins.inputs[1])
+        if divisor:
+            c, left = factors(ins.inputs[0], depth + 1)
+            return c / divisor, left
+    return 1.0, [ins]
+
+
+def one_plus(ins: Instruction, name: str) -> Instruction | None:
+    """The operand of `name` in ``1 + name(operand)``."""
+    if ins.op.name != "add":
+        return None
+    for at in (0, 1):
+        if ins.inputs[at].op.name == name and scalar_of(ins.inputs[1 - at]) == 1.0:
+            return ins.inputs[at].inputs[0]
+    return None
+
+
+def close(a: float, b: float) -> bool:
+    """Whether a constant of a model is the one of the formula, however it was rounded."""
+    return math.isclose(a, b, rel_tol=1e-3)
+
+
+@ACTIVATIONS.on(Mul, changes=ROUNDING)
+def gelu_from_erf(i: Instruction, b: Builder) -> Instruction | No | None:
+    """0.5 * x * (1 + erf(x / sqrt(2))) -> gelu_erf(x)."""
+    c, parts = factors(i)
+    for n, part in enumerate(parts):
+        inner = one_plus(part, "erf")
+        if inner is None or len(parts) != 2:
+            continue
+        x = parts[1 - n]
+        scale, inside = factors(inner)
+        if inside != [x] or not close(scale, math.sqrt(0.5)):
+            return No("the argument of erf is not x / sqrt(2)")
+        gelu = b.add(GeluErf(), x)
+        return gelu if close(c, 0.5) else No(f"the factor is {c}, not 0.5")
+    return None
+
+
+@ACTIVATIONS.on(Mul, changes=ROUNDING)
+def gelu_from_tanh(i: Instruction, b: Builder) -> Instruction | No | None:
+    """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) -> gelu_tanh(x)."""
+    c, parts = factors(i)
+    for n, part in enumerate(parts):
+        inner = one_plus(part, "tanh")
+        if inner is None or len(parts) != 2:
+            continue
+        x = parts[1 - n]
+        scale, inside = factors(inner)
+        if len(inside) != 1 or not close(scale, math.sqrt(2 / math.pi)) or not close(c, 0.5):
+            return No("the constants are not those of gelu")
+        if not _cubic(inside[0], x):
+            return No("the argument of tanh is not x + 0.044715 * x^3")
+        return b.add(GeluTanh(), x)
+    return None
+
+
+def _cubic(ins: Instruction, x: Instruction) -> bool:
+    if ins.op.name != "add" or x not in ins.inputs:
+        return False
+    other = ins.inputs[1] if ins.inputs[0] is x else ins.inputs[0]
+    scale, parts = factors(other)
+    if not close(scale, 0.044715):
+        return False
+    if len(parts) == 1 and parts[0].op.name == "pow":
+        return parts[0].inputs[0] is x and scalar_of(parts[0].inputs[1]) == 3.0
+    return parts == [x, x, x]
+
+
+@ACTIVATIONS.on(Mul, changes=ROUNDING)
+def swish_from_sigmoid(i: Instruction, b: Builder) -> Instruction | No | None:
+    """x * sigmoid(x) -> swish(x); x * sigmoid(a * x) -> quick_gelu(x), a > 0."""
+    for at in (0, 1):
+        gate, x = i.inputs[at], i.inputs[1 - at]
+        if gate.op.name != "sigmoid":
+            continue
+        inner = gate.inputs[0]
+        if inner is x:
+            return b.add(Swish(), x)
+        scale, parts = factors(inner)
+        if parts == [x] and isinstance(inner.op, (Mul, Div)):
+            return b.add(QuickGelu(alpha=scale), x)
+    return None
+
+
+@ACTIVATIONS.on(Div, Recip, changes=ROUNDING)
+def sigmoid_from_exp(i: Instruction, b: Builder) -> Instruction | No | None:
+    """1 / (1 + exp(-x)) -> sigmoid(x)."""
+    if isinstance(i.op, Div) and scalar_of(i.inputs[0]) != 1.0:
+        return None
+    power = one_plus(i.inputs[-1], "exp")
+    if power is None or not i.shape.dtype.is_float:
+        return None
+    if not isinstance(power.op, Neg):
+        return No("the exponent is not negated")
+    return b.add(Sigmoid(), power.inputs[0])
+
+
+@ACTIVATIONS.on(Log, changes=ROUNDING)
+def softplus_from_exp(i: Instruction, b: Builder) -> Instruction | No | None:
+    """log(1 + exp(x)) -> softplus(x)."""
+    x = one_plus(i.inputs[0], "exp")
+    return b.add(Softplus(), x) if x is not None and i.shape.dtype.is_float else None
+
+
+@ACTIVATIONS.on(Mul, changes=ROUNDING)
+def mish_from_tanh(i: Instruction, b: Builder) -> Instruction | No | None:
+    """x * tanh(softplus(x)) -> mish(x)."""
+    for at in (0, 1):
+        gate, x = i.inputs[at], i.inputs[1 - at]
+        if isinstance(gate.op, Tanh) and isinstance(gate.inputs[0].op, Softplus) and gate.inputs[0].inputs[0] is x:
+            return b.add(Mish(), x)
+    return None
+
+
+@ACTIVATIONS.on(Mul, Div, changes=ROUNDING)
+def hard_sigmoid_from_clip(i: Instruction, b: Builder) -> Instruction | No | None:
+    """clip(x + 3, 0, 6) / 6 -> hard_sigmoid(x)."""
+    c, parts = factors(i)
+    if len(parts) != 1 or not isinstance(parts[0].op, Clip) or not i.shape.dtype.is_float:
+        return None
+    total, low, high = parts[0].inputs
+    top = scalar_of(high)
+    if scalar_of(low) != 0.0 or top is None or not close(c * top, 1.0) or not isinstance(total.op, Add):
+        return No("the bounds and the factor do not make 0 and 1")
+    for at in (0, 1):
+        offset = scalar_of(total.inputs[at])
+        if offset is not None:
+            return b.add(HardSigmoid(alpha=c, beta=offset * c), total.inputs[1 - at])
+    return None
+
+
+@ACTIVATIONS.on(Mul, changes=ROUNDING)
+def hard_swish_from_hard_sigmoid(i: Instruction, b: Builder) -> Instruction | No | None:
+    """x * hard_sigmoid(x) with slope 1/6 and offset 1/2 -> hard_swish(x); also x * clip(x + 3, 0, 6) / 6."""
+    c, parts = factors(i)
+    if len(parts) != 2:
+        return None
+    for gate, x in (parts, parts[::-1]):
+        if isinstance(gate.op, HardSigmoid) and gate.inputs[0] is x and c == 1.0:
+            if close(gate.op.alpha, 1 / 6) and close(gate.op.beta, 0.5):
+                return b.add(HardSwish(), x)
+            return No("the slope and offset are not 1/6 and 1/2")
+        if isinstance(gate.op, Clip) and isinstance(gate.inputs[0].op, Add) and x in gate.inputs[0].inputs:
+            total, low, high = gate.inputs
+            other = total.inputs[1] if total.inputs[0] is x else total.inputs[0]
+            if (scalar_of(other), scalar_of(low), scalar_of(high)) == (3.0, 0.0, 6.0) and close(c, 1 / 6):
+                return b.add(HardSwish(), x)
+            return No("the constants are not those of hard_swish")
+    return None
+
+
+@ACTIVATIONS.on(Max)
+def leaky_relu_from_max(i: Instruction, b: Builder) -> Instruction | No | None:
+    """max(x, a * x) -> leaky_relu(x), 0 < a < 1."""
+    if not i.shape.dtype.is_float:
+        return None
+    for x, scaled in (i.inputs, i.inputs[::-1]):
+        if not isinstance(scaled.op, Mul) or x not in scaled.inputs or is_constant(x):
+            continue
+        slope = scalar_of(scaled.inputs[1] if scaled.inputs[0] is x else scaled.inputs[0])
+        if slope is not None and 0 < slope < 1:
+            return b.add(LeakyRelu(alpha=slope), x)
+        return No("the slope is not a constant between 0 and 1")
+    return None
+
+
+@ACTIVATIONS.on(Where)
+def leaky_relu_from_where(i: Instruction, b: Builder) -> Instruction | No | None:
+    """where(x > 0, x, a * x), where(x < 0, a * x, x) -> leaky_relu(x)."""
+    condition, then, other = i.inputs
+    if condition.op.name not in ("greater", "greater_or_equal", "less", "less_or_equal") or not i.shape.dtype.is_float:
+        return None
+    x, scaled = (then, other) if condition.op.name.startswith("greater") else (other, then)
+    if condition.inputs[0] is not x or scalar_of(condition.inputs[1]) != 0.0 or not isinstance(scaled.op, Mul):
+        return None
+    if x not in scaled.inputs:
+        return None
+    slope = scalar_of(scaled.inputs[1] if scaled.inputs[0] is x else scaled.inputs[0])
+    return No("the slope is not constant") if slope is None else b.add(LeakyRelu(alpha=slope), x)

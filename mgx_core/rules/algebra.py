@@ -1,0 +1,345 @@
+"""Algebra on matrix products and convolutions: constants go into the weights, work that is not read is not done."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ..errors import No
+from ..ir.instruction import Instruction
+from ..ops.broadcast import Multibroadcast
+from ..ops.convolution import Convolution
+from ..ops.linear import Dot
+from ..ops.movement import Transpose
+from ..ops.operation import Pointwise
+from ..ops.pointwise import Add, Mul
+from ..ops.quantized_product import QuantConvolution, QuantDot
+from ..ops.reshape import Reshape, Squeeze, Unsqueeze
+from ..ops.scalar import convert, widen
+from ..ops.slice import Slice
+from ..types.argument import Argument, Array
+from ..types.dim import Dim
+from ..types.dtype import float32
+from .constants import aligned, along, finite, is_constant, split, spread
+from .engine import ROUNDING, Builder, Rules
+from .outline import through_views
+
+__all__ = ["SIMPLIFY"]
+
+SIMPLIFY: Final = Rules("simplify-algebra")
+
+MOVES: Final = (Transpose, Reshape, Squeeze, Unsqueeze)
+LARGEST: Final = 1 << 27  # elements of a weight that is rewritten while compiling
+
+
+def weight(ins: Instruction) -> Array | None:
+    """The array of a literal, as it is or repeated over batches."""
+    source = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
+    if source.literal is None or not isinstance(source.literal.value, np.ndarray):
+        return None
+    value = source.literal.value
+    return value if value.ndim >= 2 and value.size <= LARGEST else None
+
+
+def reweighted(b: Builder, old: Instruction, w: Array, factors: Array) -> Instruction | None:
+    """The weight w times factors that broadcast to it in the place of `old`, repeated as that is; None if it overflows."""
+    with np.errstate(all="ignore"):
+        narrow = convert(widen(w) * widen(factors), old.shape.dtype)
+    if not finite(narrow):
+        return None
+    made = b.literal(Argument.from_value(np.ascontiguousarray(narrow)))
+    return made if made.shape.dims == old.shape.dims else b.add(old.op, made)
+
+
+# factors --------------------------------------------------------------------------------------------------------------
+
+
+@SIMPLIFY.on(Mul, changes=ROUNDING)
+def factor_into_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
+    """convolution(x, w) * s -> convolution(x, w * s), s one number for each channel of the result."""
+    found = split(i)
+    if found is None or not isinstance(found[0].op, Convolution):
+        return None
+    convolution, s = found
+    w, scale = weight(convolution.inputs[1]), aligned(s)
+    if w is None or scale is None or len(convolution.users) > 1 or not i.shape.dtype.is_float:
+        return No("the weights are not constant, or the convolution is read elsewhere too")
+    factors = along(scale, i.shape.rank, 1)
+    if factors is None:
+        return No("the factor differs within a channel")
+    made = reweighted(b, convolution.inputs[1], w, factors.reshape(-1, *(1,) * (w.ndim - 1)))
+    return No("the weights would overflow") if made is None else b.add(convolution.op, convolution.inputs[0], made)
+
+
+@SIMPLIFY.on(Convolution, changes=ROUNDING)
+def input_factor_into_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
+    """convolution(x * s, w) -> convolution(x, w * s), s one number for each channel of x."""
+    mul = i.inputs[0]
+    if not isinstance(mul.op, Mul):
+        return None
+    found = split(mul)
+    w = weight(i.inputs[1])
+    if found is None or w is None:
+        return None
+    if len(mul.users) > 1 or not i.shape.dtype.is_float:
+        return No("the product is read elsewhere too")
+    scale = aligned(found[1])
+    factors = None if scale is None else along(scale, i.shape.rank, 1)
+    if factors is None:
+        return No("the factor differs within a channel")
+    group = i.op.group  # type: ignore[attr-defined]
+    by_row = np.broadcast_to(factors, (group * w.shape[1],)).reshape(group, w.shape[1]).repeat(w.shape[0] // group, 0)
+    made = reweighted(b, i.inputs[1], w, by_row.reshape(*w.shape[:2], *(1,) * (w.ndim - 2)))
+    return No("the weights would overflow") if made is None else b.add(i.op, found[0], made)
+
+
+@SIMPLIFY.on(Convolution, changes=ROUNDING)
+def input_term_out_of_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
+    """convolution(x + a, w) -> convolution(x, w) + bias, a one number for each channel of x, without padding."""
+    add = i.inputs[0]
+    if not isinstance(add.op, Add):
+        return None
+    found = split(add)
+    w = weight(i.inputs[1])
+    if found is None or w is None:
+        return None
+    x, a = found
+    if isinstance(x.op, (Pointwise, Convolution, Dot)):
+        return No("the sum ends the work that makes x: nothing would be saved")
+    if any(i.op.padding) or i.op.padding_mode != "default":  # type: ignore[attr-defined]
+        return No("the padding is not part of the sum")
+    value = aligned(a)
+    terms = None if value is None else along(value, i.shape.rank, 1)
+    if terms is None or len(add.users) > 1 or not i.shape.dtype.is_float:
+        return No("the term differs within a channel, or the sum is read elsewhere too")
+    group = i.op.group  # type: ignore[attr-defined]
+    inner = w.shape[1]
+    by_group = np.broadcast_to(widen(terms), (group * inner,)).reshape(group, 1, inner)
+    total = widen(w).reshape(group, -1, inner, w.size // (w.shape[0] * inner) if w.size else 1).sum(-1)
+    bias = (total * by_group).sum(-1).reshape(-1, *(1,) * (w.ndim - 2))
+    product = b.add(i.op, x, i.inputs[1])
+    return b.add(Add(), product, spread(b, bias, product.shape.dims, product))
+
+
+@SIMPLIFY.on(Mul, changes=ROUNDING)
+def factor_into_dot(i: Instruction, b: Builder) -> Instruction | No | None:
+    """dot(a, w) * s -> dot(a, w * s), s one number, or one for each column; dot(w, a) likewise with rows."""
+    found = split(i)
+    if found is None or not isinstance(found[0].op, Dot):
+        return None
+    dot, s = found
+    operands = list(dot.inputs)
+    at = next((n for n in (1, 0) if weight(operands[n]) is not None), None)
+    if at is None:
+        return None
+    w, scale = weight(operands[at]), aligned(s)
+    if len(dot.users) > 1 or w is None or scale is None or not i.shape.dtype.is_float:
+        return No("the product is read elsewhere too")
+    rank = i.shape.rank
+    factors = along(scale, rank, rank - 1 if at == 1 else rank - 2)
+    if factors is None:
+        return No(f"the factor differs within a {'column' if at == 1 else 'row'}")
+    made = reweighted(b, operands[at], w, factors if at == 1 else factors.reshape(-1, 1))
+    if made is None:
+        return No("the weights would overflow")
+    operands[at] = made
+    return b.add(Dot(), *operands)
+
+
+@SIMPLIFY.on(Dot, changes=ROUNDING)
+def input_factor_into_dot(i: Instruction, b: Builder) -> Instruction | No | None:
+    """dot(a * s, w) -> dot(a, w * s), s one number, or one for each column of a."""
+    mul = i.inputs[0]
+    if not isinstance(mul.op, Mul):
+        return None
+    found, w = split(mul), weight(i.inputs[1])
+    if found is None or w is None:
+        return None
+    scale = aligned(found[1])
+    factors = None if scale is None else along(scale, i.shape.rank, i.shape.rank - 1)
+    if factors is None or len(mul.users) > 1 or not i.shape.dtype.is_float:
+        return No("the factor differs within a column, or the product is read elsewhere too")
+    made = reweighted(b, i.inputs[1], w, factors.reshape(-1, 1))
+    return No("the weights would overflow") if made is None else b.add(Dot(), found[0], made)
+
+
+@SIMPLIFY.on(Dot, changes=ROUNDING)
+def input_term_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None:
+    """dot(x + a, w) -> dot(x, w) + dot(a, w) for constants a, w."""
+    add = i.inputs[0]
+    if not isinstance(add.op, Add):
+        return None
+    found, w = split(add), weight(i.inputs[1])
+    if found is None or w is None:
+        return None
+    x, a = found
+    if isinstance(x.op, (Pointwise, Convolution, Dot)):
+        return No("the sum ends the work that makes x: nothing would be saved")
+    value = aligned(a)
+    terms = None if value is None or w.ndim != 2 else along(value, i.shape.rank, i.shape.rank - 1)
+    if terms is None or len(add.users) > 1 or not i.shape.dtype.is_float:
+        return No("the term differs within a column, or the sum is read elsewhere too")
+    bias = np.broadcast_to(widen(terms), (w.shape[0],)) @ widen(w)
+    product = b.add(Dot(), x, i.inputs[1])
+    return b.add(Add(), product, spread(b, bias, product.shape.dims, product))
+
+
+@SIMPLIFY.on(Dot, changes=ROUNDING)
+def scale_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None:
+    """dot(a * s, c) -> dot(a, c) * s for a scalar s, also through transposes: the product of many joins the epilogue."""
+    for side in (0, 1):
+        mul = i.inputs[side]
+        moves: list[Instruction] = []
+        while isinstance(mul.op, MOVES) and len(mul.inputs) == 1 and len(mul.users) == 1:
+            moves.append(mul)
+            mul = mul.inputs[0]
+        if not isinstance(mul.op, Mul):
+            continue
+        for at in (0, 1):
+            scale = through_views(mul.inputs[at])
+            if scale.literal is None or scale.shape.elements() != 1:
+                continue
+            if len(mul.users) > 1:
+                return No("the scaled operand is read elsewhere too")
+            if not i.shape.dtype.is_float or i.shape.dtype.highest < float32.highest / 2:
+                return No(f"{i.shape.dtype} products may overflow in another order")
+            operands = list(i.inputs)
+            operands[side] = mul.inputs[1 - at]
+            for move in reversed(moves):
+                operands[side] = b.add(move.op, operands[side])
+            product = b.add(Dot(), *operands)
+            return b.add(Mul(), product, b.add(Multibroadcast(out_lens=product.shape.dims), scale))
+    return None
+
+
+# order and repetition -------------------------------------------------------------------------------------------------
+
+
+def last_two_swapped(ins: Instruction) -> bool:
+    """Whether an instruction transposes matrices and nothing else."""
+    if not isinstance(ins.op, Transpose) or not ins.shape.ranked or ins.shape.rank < 2:
+        return False
+    rank = ins.shape.rank
+    return (ins.op.permutation or tuple(reversed(range(rank)))) == (*range(rank - 2), rank - 1, rank - 2)
+
+
+@SIMPLIFY.on(Transpose)
+def dot_of_transposes(i: Instruction, b: Builder) -> Instruction | No | None:
+    """transpose(dot(transpose(x), transpose(y))) -> dot(y, x); constants count as transposed."""
+    dot = i.inputs[0]
+    if not isinstance(dot.op, Dot) or not last_two_swapped(i):
+        return None
+    if len(dot.users) > 1:
+        return No("the product is read elsewhere too")
+    x, y = dot.inputs
+    if not all(last_two_swapped(v) or v.is_literal for v in (x, y)) or (x.is_literal and y.is_literal):
+        return No("an operand is not transposed")
+    turned = [v.inputs[0] if last_two_swapped(v) else b.add(i.op, v) for v in (y, x)]
+    return b.add(Dot(), *turned)
+
+
+@SIMPLIFY.on(Dot)
+def dot_of_repeated(i: Instruction, b: Builder) -> Instruction | No | None:
+    """dot(multibroadcast(x), multibroadcast(y)) -> multibroadcast(dot(x, y)) where both repeat over the same batches."""
+    x, y = i.inputs
+    if not all(isinstance(v.op, Multibroadcast) and len(v.inputs) == 1 for v in (x, y)):
+        return None
+    inner = [v.inputs[0].shape.dims for v in (x, y)]
+    rank = i.shape.rank
+    if any(len(d) < 2 or d[-2:] != v.shape.dims[-2:] for d, v in zip(inner, (x, y), strict=True)):
+        return None
+    batches: list[list[Dim]] = [[*[1] * (rank - len(d)), *d[:-2]] for d in inner]
+    wide = [p if q == 1 else q for p, q in zip(*batches, strict=True)]
+    if wide == list(i.shape.dims[:-2]) or any(p not in (1, n) for p, n in zip(batches[0], wide, strict=True)):
+        return None
+    parts = []
+    for v in (x, y):
+        dims = (*wide, *v.shape.dims[-2:])
+        parts.append(
+            v.inputs[0] if v.inputs[0].shape.dims == dims else b.add(Multibroadcast(out_lens=dims), v.inputs[0])
+        )
+    return b.add(Multibroadcast(out_lens=i.shape.dims), b.add(Dot(), *parts))
+
+
+# what is not read -----------------------------------------------------------------------------------------------------
+
+
+def rows_of(anchor: Instruction, axis: int) -> int | None:
+    """Which operand of a dot or convolution alone decides about positions along an axis of the result."""
+    rank = anchor.shape.rank
+    if any(not x.is_absent and x.shape.elements() != 1 for x in anchor.inputs[2:]):
+        return None  # zero points along an axis
+    if isinstance(anchor.op, (Dot, QuantDot)):
+        return {rank - 2: 0, rank - 1: 1}.get(axis)
+    if isinstance(anchor.op, (Convolution, QuantConvolution)):
+        return 0 if axis == 0 else 1 if axis == 1 and anchor.op.group == 1 else None
+    return None
+
+
+@SIMPLIFY.on(Slice)
+def slice_of_product(i: Instruction, b: Builder) -> Instruction | No | None:
+    """slice(dot(x, y)) -> dot(slice(x), y) for rows, dot(x, slice(y)) for columns; convolutions by image and by channel."""
+    product = i.inputs[0]
+    if not isinstance(product.op, (Dot, QuantDot, Convolution, QuantConvolution)) or len(i.inputs) > 1:
+        return None
+    if len(product.users) > 1:
+        return No("other parts of the product are read too")
+    op: Slice = i.op  # type: ignore[assignment]
+    if len(op.axes) != 1 or product in (product.parent.outputs if product.parent else ()):
+        return No("several axes are sliced")
+    at = rows_of(product, op.axes[0])
+    if at is None:
+        return No(f"positions along axis {op.axes[0]} depend on both operands")
+    operands = list(product.inputs)
+    own = 0 if isinstance(product.op, (Convolution, QuantConvolution)) else op.axes[0]
+    operands[at] = b.add(op.replace(axes=(own,)), operands[at])
+    return b.add(product.op, *operands)
+
+
+@SIMPLIFY.on(Slice)
+def slice_before_epilogue(i: Instruction, b: Builder) -> Instruction | No | None:
+    """slice(f(product, constants)) -> f(slice(product), slice(constants)) where nothing else reads the product."""
+    last = i.inputs[0]
+    if not isinstance(last.op, Pointwise) or len(i.inputs) > 1 or len(last.users) > 1:
+        return None
+    at = last
+    for _ in range(8):
+        if isinstance(at.op, (Dot, Convolution)):
+            break
+        varying = [x for x in at.inputs if not is_constant(x)]
+        if not isinstance(at.op, Pointwise) or len(varying) != 1 or len(at.users) > 1:
+            return None
+        at = varying[0]
+    op: Slice = i.op  # type: ignore[assignment]
+    if not isinstance(at.op, (Dot, Convolution)) or len(at.users) > 1 or len(op.axes) != 1:
+        return None
+    if rows_of(at, op.axes[0]) is None:
+        return No("positions along the axis depend on both operands of the product")
+    return b.add(last.op, *(b.add(op, x) for x in last.inputs))
+
+
+@SIMPLIFY.on(Slice)
+def slice_of_repeated(i: Instruction, b: Builder) -> Instruction | No | None:
+    """slice(multibroadcast(x)) -> multibroadcast(slice(x)), or of x where it is the repeated axes that are cut."""
+    wide = i.inputs[0]
+    if not isinstance(wide.op, Multibroadcast) or len(wide.inputs) > 1 or len(i.inputs) > 1:
+        return None
+    x = wide.inputs[0]
+    op: Slice = i.op  # type: ignore[assignment]
+    offset = wide.shape.rank - x.shape.rank
+    steps = op.steps or (1,) * len(op.axes)
+    kept = [
+        (a - offset, s, e, t)
+        for a, s, e, t in zip(op.axes, op.starts, op.ends, steps, strict=True)
+        if a >= offset and x.shape.dims[a - offset] == wide.shape.dims[a]
+    ]
+    if len(kept) < len(op.axes) and any(
+        a >= offset and x.shape.dims[a - offset] not in (1, wide.shape.dims[a]) for a in op.axes
+    ):
+        return No("whether the sliced axis is repeated is not known before running")
+    if kept:
+        axes, starts, ends, strides = zip(*kept, strict=True)
+        cut = Slice(axes=axes, starts=starts, ends=ends, steps=strides if any(t != 1 for t in strides) else ())
+        x = b.add(cut, x)
+    return x if x.shape.dims == i.shape.dims else b.add(Multibroadcast(out_lens=i.shape.dims), x)

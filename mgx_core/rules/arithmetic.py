@@ -1,0 +1,310 @@
+"""Sums and products of numbers: units, zeros, signs, and chains of constants."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ..errors import No
+from ..ir.instruction import Instruction
+from ..ops.activation import Relu
+from ..ops.pointwise import (
+    Abs,
+    Add,
+    Ceil,
+    Cos,
+    Cosh,
+    Div,
+    Floor,
+    Mul,
+    Nearbyint,
+    Neg,
+    Pow,
+    Sub,
+    Trunc,
+)
+from .constants import (
+    aligned,
+    computed,
+    finite,
+    is_constant,
+    split,
+    spread,
+    uniform,
+)
+from .engine import RANGE, ROUNDING, Builder, Rules
+
+__all__ = ["ARITHMETIC"]
+
+ARITHMETIC: Final = Rules("simplify-arithmetic")
+
+
+ANCHORS: Final = frozenset({"convolution", "convolution_backwards", "dot"})
+
+
+@ARITHMETIC.on(Add, Sub)
+def drop_zero_term(i: Instruction, b: Builder) -> Instruction | No | None:
+    """x + 0, 0 + x, x - 0 -> x."""
+    x, y = i.inputs
+    if uniform(y) == 0:
+        return x
+    return y if isinstance(i.op, Add) and uniform(x) == 0 else None
+
+
+@ARITHMETIC.on(Mul, Div, Pow)
+def drop_unit_factor(i: Instruction, b: Builder) -> Instruction | No | None:
+    """x * 1, 1 * x, x / 1, x ^ 1 -> x."""
+    x, y = i.inputs
+    if uniform(y) == 1:
+        return x
+    return y if isinstance(i.op, Mul) and uniform(x) == 1 else None
+
+
+@ARITHMETIC.on(Mul)
+def product_with_zero(i: Instruction, b: Builder) -> Instruction | No | None:
+    """x * 0 -> 0 for whole numbers."""
+    found = split(i)
+    if found is None or uniform(found[1]) != 0:
+        return None
+    if not i.shape.dtype.is_integer:
+        return No("infinity and NaN times 0 are NaN")
+    return found[1]
+
+
+@ARITHMETIC.on(Mul, Div, changes=RANGE)
+def float_product_with_zero(i: Instruction, b: Builder) -> Instruction | No | None:
+    """x * 0, 0 / x -> 0 for floats that are finite."""
+    at = (0,) if isinstance(i.op, Div) else (0, 1)
+    for n in at:
+        if uniform(i.inputs[n]) == 0 and i.shape.dtype.is_float:
+            return i.inputs[n]
+    return None
+
+
+@ARITHMETIC.on(Sub)
+def difference_with_itself(i: Instruction, b: Builder) -> Instruction | No | None:
+    """x - x -> 0 for whole numbers."""
+    x, y = i.inputs
+    if x is not y:
+        return None
+    if not i.shape.dtype.is_integer:
+        return No("infinity and NaN minus themselves are NaN")
+    return spread(b, np.zeros((), np.int64), i.shape.dims, i)
+
+
+# signs ----------------------------------------------------------------------------------------------------------------
+
+
+@ARITHMETIC.on(Neg)
+def cancel_negations(i: Instruction, b: Builder) -> Instruction | No | None:
+    """-(-x) -> x; -(x - y) -> y - x."""
+    inner = i.inputs[0]
+    if isinstance(inner.op, Neg):
+        return inner.inputs[0]
+    if isinstance(inner.op, Sub) and len(inner.users) == 1:
+        return b.add(Sub(), inner.inputs[1], inner.inputs[0])
+    return None
+
+
+@ARITHMETIC.on(Mul, Div)
+def product_with_minus_one(i: Instruction, b: Builder) -> Instruction | No | None:
+    """x * -1, x / -1 -> -x."""
+    if i.shape.dtype.kind not in "if":
+        return None
+    for n in (1,) if isinstance(i.op, Div) else (0, 1):
+        if uniform(i.inputs[n]) == -1:
+            return b.add(Neg(), i.inputs[1 - n])
+    return None
+
+
+@ARITHMETIC.on(Sub)
+def zero_minus(i: Instruction, b: Builder) -> Instruction | No | None:
+    """0 - x -> -x."""
+    return b.add(Neg(), i.inputs[1]) if uniform(i.inputs[0]) == 0 else None
+
+
+@ARITHMETIC.on(Add, Sub, Mul, Div)
+def absorb_negation(i: Instruction, b: Builder) -> Instruction | No | None:
+    """a + -b -> a - b; -a + b -> b - a; a - -b -> a + b; -a * -b -> a * b; -a / -b -> a / b."""
+    x, y = i.inputs
+    first, second = isinstance(x.op, Neg), isinstance(y.op, Neg)
+    if not first and not second:
+        return None
+    if isinstance(i.op, (Mul, Div)):
+        return b.add(i.op, x.inputs[0], y.inputs[0]) if first and second else None
+    if second:
+        return b.add(Sub() if isinstance(i.op, Add) else Add(), x, y.inputs[0])
+    return b.add(Sub(), y, x.inputs[0]) if isinstance(i.op, Add) else None
+
+
+@ARITHMETIC.on(Abs, Cos, Cosh)
+def even_function_of_negation(i: Instruction, b: Builder) -> Instruction | No | None:
+    """|-x|, cos(-x), cosh(-x) -> the same of x."""
+    return b.add(i.op, i.inputs[0].inputs[0]) if isinstance(i.inputs[0].op, Neg) else None
+
+
+@ARITHMETIC.on(Relu, Abs, Ceil, Floor, Nearbyint, Trunc)
+def apply_once(i: Instruction, b: Builder) -> Instruction | No | None:
+    """f(f(x)) -> f(x) for relu, abs and rounding; roundings of rounded values, abs of relu."""
+    inner = i.inputs[0]
+    if inner.op == i.op or (isinstance(i.op, Abs) and isinstance(inner.op, Relu)):
+        return inner
+    rounding = (Ceil, Floor, Nearbyint, Trunc)
+    return inner if isinstance(i.op, rounding) and isinstance(inner.op, rounding) else None
+
+
+# chains of constants --------------------------------------------------------------------------------------------------
+
+
+@ARITHMETIC.on(Add, Sub)
+def join_added_integers(i: Instruction, b: Builder) -> Instruction | No | None:
+    """(x + c) + d -> x + (c + d), also with differences, for whole numbers."""
+    return _join_sums(i, b) if i.shape.dtype.is_integer else None
+
+
+@ARITHMETIC.on(Add, Sub, changes=ROUNDING)
+def join_added_constants(i: Instruction, b: Builder) -> Instruction | No | None:
+    """(x + c) + d -> x + (c + d), also with differences."""
+    return _join_sums(i, b) if i.shape.dtype.is_float else None
+
+
+def _join_sums(i: Instruction, b: Builder) -> Instruction | No | None:
+    found = split(i)
+    if found is None:
+        return None
+    inner, d = found
+    if not isinstance(inner.op, (Add, Sub)):
+        return None
+    parts = split(inner)
+    if parts is None:
+        return None
+    if len(inner.users) > 1:
+        return No("the sum inside is read elsewhere too")
+    x, c = parts
+    outer, sign = isinstance(i.op, Sub), 1
+    inside = isinstance(inner.op, Sub)
+    if outer and d is i.inputs[0]:  # d - (inner)
+        if inside and c is inner.inputs[0]:  # d - (c - x) = x + (d - c)
+            value, sign = computed(b, Sub(), i, aligned(d), aligned(c)), 1
+        else:  # d - (x + c) = (d - c) - x;  d - (x - c) = (d + c) - x
+            value, sign = computed(b, Add() if inside else Sub(), i, aligned(d), aligned(c)), -1
+    elif inside and c is inner.inputs[0]:  # (c - x) + d = (c + d) - x
+        value, sign = computed(b, Sub() if outer else Add(), i, aligned(c), aligned(d)), -1
+    elif inside == outer:  # (x + c) + d;  (x - c) - d = x - (c + d)
+        value = computed(b, Add(), i, aligned(c), aligned(d))
+        if inside and value is not None:
+            return b.add(Sub(), x, value)
+    elif inside:  # (x - c) + d = x + (d - c)
+        value = computed(b, Sub(), i, aligned(d), aligned(c))
+    else:  # (x + c) - d = x + (c - d)
+        value = computed(b, Sub(), i, aligned(c), aligned(d))
+    if value is None:
+        return No("the constants' sum is not finite")
+    return b.add(Add(), x, value) if sign > 0 else b.add(Sub(), value, x)
+
+
+@ARITHMETIC.on(Mul)
+def join_integer_factors(i: Instruction, b: Builder) -> Instruction | No | None:
+    """(x * c) * d -> x * (c * d) for whole numbers."""
+    return _join_products(i, b) if i.shape.dtype.is_integer else None
+
+
+@ARITHMETIC.on(Mul, Div, changes=ROUNDING)
+def join_factors(i: Instruction, b: Builder) -> Instruction | No | None:
+    """(x * c) * d -> x * (c * d), also with divisions by constants."""
+    return _join_products(i, b) if i.shape.dtype.is_float else None
+
+
+def _join_products(i: Instruction, b: Builder) -> Instruction | No | None:
+    found = split(i)
+    if found is None:
+        return None
+    inner, d = found
+    if not isinstance(inner.op, (Mul, Div) if i.shape.dtype.is_float else Mul):
+        return None
+    parts = split(inner)
+    if parts is None:
+        return None
+    if len(inner.users) > 1:
+        return No("the product inside is read elsewhere too")
+    x, c = parts
+    outer, inside = isinstance(i.op, Div), isinstance(inner.op, Div)
+    divides = outer and d is i.inputs[0]  # d / (..)
+    under = inside and c is inner.inputs[0]  # c / x
+    if divides:  # d / (x * c) = (d / c) / x;  d / (x / c) = d * c / x;  d / (c / x) = (d / c) * x
+        value = computed(b, Mul() if inside and not under else Div(), i, aligned(d), aligned(c))
+        quotient = not under
+    elif under:  # (c / x) * d = c * d / x;  (c / x) / d = (c / d) / x
+        value, quotient = computed(b, Div() if outer else Mul(), i, aligned(c), aligned(d)), True
+    elif inside and outer:  # x / c / d = x / (c * d)
+        value = computed(b, Mul(), i, aligned(c), aligned(d))
+        return No("the constants' product is not finite") if value is None else b.add(Div(), x, value)
+    elif inside:  # x / c * d = x * (d / c)
+        value, quotient = computed(b, Div(), i, aligned(d), aligned(c)), False
+    else:  # x * c * d;  x * c / d = x * (c / d)
+        value, quotient = computed(b, Div() if outer else Mul(), i, aligned(c), aligned(d)), False
+    if value is None:
+        return No("the constants' product is not finite")
+    return b.add(Div(), value, x) if quotient else b.add(Mul(), x, value)
+
+
+@ARITHMETIC.on(Add, changes=ROUNDING)
+def gather_added_constants(i: Instruction, b: Builder) -> Instruction | No | None:
+    """(x + c) + (y + d) -> (x + y) + (c + d)."""
+    left, right = i.inputs
+    if left is right or not isinstance(left.op, Add) or not isinstance(right.op, Add):
+        return None
+    one, other = split(left), split(right)
+    if one is None or other is None:
+        return None
+    if len(left.users) > 1 or len(right.users) > 1 or not i.shape.dtype.is_float:
+        return No("a sum inside is read elsewhere too, or is of whole numbers")
+    if one[0].op.name in ANCHORS and other[0].op.name in ANCHORS:
+        return No("each constant is the bias of a product")
+    value = computed(b, Add(), i, aligned(one[1]), aligned(other[1]))
+    return None if value is None else b.add(Add(), b.add(Add(), one[0], other[0]), value)
+
+
+@ARITHMETIC.on(Mul, changes=ROUNDING)
+def factor_into_sum(i: Instruction, b: Builder) -> Instruction | No | None:
+    """(x + c) * d -> x * d + c * d where x * d then goes into the weights of a product."""
+    found = split(i)
+    if found is None or not isinstance(found[0].op, (Add, Sub)):
+        return None
+    total, d = found
+    parts = split(total)
+    if parts is None or not i.shape.dtype.is_float:
+        return None
+    x, c = parts
+    if not weighted(x):
+        return No("x is not a product with constant weights that is read here alone")
+    if len(total.users) > 1:
+        return No("the sum is read elsewhere too")
+    value = computed(b, Mul(), i, aligned(c), aligned(d))
+    if value is None:
+        return None
+    scaled = b.add(Mul(), x, d)
+    return b.add(total.op, *((scaled, value) if c is total.inputs[1] else (value, scaled)))
+
+
+def weighted(x: Instruction) -> bool:
+    """Whether x is a convolution or dot with constant weights, read once."""
+    return x.op.name in ANCHORS and len(x.users) == 1 and is_constant(x.inputs[1])
+
+
+@ARITHMETIC.on(Mul)
+def relu_out_of_mul(i: Instruction, b: Builder) -> Instruction | No | None:
+    """relu(x) * c -> relu(x * c), c > 0, where x * c then goes into the weights of a product."""
+    found = split(i)
+    if found is None or not isinstance(found[0].op, Relu):
+        return None
+    relu, c = found
+    x = relu.inputs[0]
+    inner = x.inputs[0] if isinstance(x.op, Add) else x
+    if not weighted(inner) or len(relu.users) > 1 or len(x.users) > 1:
+        return No("x is not a product with constant weights that is read here alone")
+    value = aligned(c)
+    if value is None or not finite(value) or not i.shape.dtype.is_float or not bool((value > 0).all()):
+        return No("the factor is not positive everywhere")
+    return b.add(Relu(), b.add(Mul(), x, c))

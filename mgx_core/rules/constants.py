@@ -1,0 +1,152 @@
+"""Constants as rules see them: literals, and literals that are looked at through broadcasts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir.instruction import Instruction
+from ..ops.broadcast import Multibroadcast
+from ..ops.scalar import convert
+from ..types.argument import Argument, Array
+from ..types.dim import Dim
+from ..types.dtype import of as dtype_of
+from .engine import Builder
+from .outline import through_views
+
+__all__ = [
+    "aligned",
+    "along",
+    "computed",
+    "decided",
+    "finite",
+    "is_constant",
+    "scalar_of",
+    "split",
+    "spread",
+    "uniform",
+    "whole",
+]
+
+LARGEST = 1 << 16  # elements that are looked at to see whether they are all the same
+
+
+def scalar_of(ins: Instruction) -> float | None:
+    """The value of a literal with one element, broadcast or not."""
+    source = through_views(ins)
+    if source.literal is None or source.shape.elements() != 1 or not source.shape.dtype.is_number:
+        return None
+    if source.shape.dtype.kind == "c":
+        return None
+    return float(np.asarray(source.literal.value).reshape(()))
+
+
+def uniform(ins: Instruction) -> float | None:
+    """The number that all elements of a literal are, broadcast or not."""
+    found = _repeated(ins)
+    return None if found is None else float(found)
+
+
+def whole(ins: Instruction) -> int | None:
+    """The integer that all elements of a literal of integers are, however large; broadcast or not."""
+    found = _repeated(ins) if ins.shape.dtype.is_integer else None
+    return None if found is None else int(found)
+
+
+def _repeated(ins: Instruction) -> Any:
+    """The element that all of a literal are, as it is stored."""
+    source = through_views(ins)
+    if source.literal is None:
+        return None
+    value = source.literal.value
+    if not isinstance(value, np.ndarray) or not 0 < value.size <= LARGEST or not source.shape.dtype.is_number:
+        return None
+    if source.shape.dtype.kind == "c":
+        return None
+    first = value.flat[0]
+    if value.size > 1 and not (value.flat[-1] == first and (value == first).all()):
+        return None
+    return first
+
+
+def decided(ins: Instruction) -> bool | None:
+    """What all elements of a constant condition are, if there are any and they are the same."""
+    value = aligned(ins)
+    if value is None or not value.size or value.any() != value.all():
+        return None
+    return bool(value.all())
+
+
+def is_constant(ins: Instruction) -> bool:
+    """Whether an instruction is a literal, broadcast or not."""
+    return through_views(ins).literal is not None
+
+
+def aligned(ins: Instruction) -> Array | None:
+    """The value of a constant, not repeated: an array that numpy broadcasts to the instruction's extents."""
+    if ins.literal is not None:
+        value = ins.literal.value
+        return value if isinstance(value, np.ndarray) else None
+    if len(ins.inputs) != 1 or not ins.shape.ranked:
+        return None
+    name = ins.op.name
+    if name not in ("multibroadcast", "broadcast", "squeeze", "unsqueeze"):
+        return None
+    inner = aligned(ins.inputs[0])
+    if inner is None or name == "multibroadcast":
+        return inner
+    rank = ins.inputs[0].shape.rank
+    inner = inner.reshape((1,) * (rank - inner.ndim) + inner.shape)
+    if name == "broadcast":
+        axis = ins.op.axis  # type: ignore[attr-defined]
+        axis = axis + ins.shape.rank if axis < 0 else axis
+        return inner.reshape(inner.shape + (1,) * (ins.shape.rank - axis - rank))
+    axes = tuple(ins.op.axes)  # type: ignore[attr-defined]
+    if name == "unsqueeze":
+        return np.expand_dims(inner, axes)
+    gone = [a + rank if a < 0 else a for a in axes] or [n for n, d in enumerate(ins.inputs[0].shape.dims) if d == 1]
+    return inner.reshape([n for a, n in enumerate(inner.shape) if a not in gone])
+
+
+def along(value: Array, rank: int, axis: int) -> Array | None:
+    """A constant for a tensor of that rank as a vector along one axis (of one element if it is the same everywhere)."""
+    dims = (1,) * (rank - value.ndim) + value.shape
+    if any(n != 1 for a, n in enumerate(dims) if a != axis):
+        return None
+    return value.reshape(-1)
+
+
+def spread(b: Builder, value: Array, dims: Sequence[Dim], like: Instruction | None = None) -> Instruction:
+    """A literal repeated to the given extents; in the element type of `like` if that is given."""
+    if like is not None and value.dtype != like.shape.dtype.numpy:
+        value = convert(value, like.shape.dtype)
+    made = b.literal(Argument.from_value(np.ascontiguousarray(value) if value.ndim else value))
+    return made if made.shape.dims == tuple(dims) else b.add(Multibroadcast(out_lens=tuple(dims)), made)
+
+
+def finite(value: Array) -> bool:
+    """Whether no element is infinite or NaN."""
+    if dtype_of(value.dtype).is_integer:
+        return True
+    return bool(np.isfinite(value.astype(np.float32, copy=False) if value.dtype.itemsize < 4 else value).all())
+
+
+def split(i: Instruction) -> tuple[Instruction, Instruction] | None:
+    """The operand that varies and the one that is constant, where exactly one is."""
+    x, y = i.inputs
+    constant = is_constant(y)
+    if constant == is_constant(x):
+        return None
+    return (x, y) if constant else (y, x)
+
+
+def computed(b: Builder, op: Any, i: Instruction, *values: Array | None) -> Instruction | None:
+    """`op` of constants as a literal, repeated to the extents of `i`; None if a value is not known or the result not finite."""
+    arrays = [v for v in values if v is not None]
+    if len(arrays) < len(values):
+        return None
+    with np.errstate(all="ignore"):
+        value = np.asarray(op.compute(*arrays))
+    return spread(b, value, i.shape.dims, i) if finite(value) else None

@@ -1,0 +1,52 @@
+"""Conversions that cancel or do nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..errors import No
+from ..ir.instruction import Instruction
+from ..ops.convert import Convert
+from ..types.dtype import DType
+from .engine import Builder, Rules
+
+__all__ = ["CONVERTS", "holds_all"]
+
+CONVERTS: Final = Rules("eliminate-convert")
+
+_DIGITS: Final = {"float64": (53, 11), "float32": (24, 8), "float16": (11, 5), "bfloat16": (8, 8)}
+
+
+def holds_all(wide: DType, narrow: DType) -> bool:
+    """Whether every value of `narrow` is a value of `wide`."""
+    if wide is narrow:
+        return True
+    if wide.is_float and narrow.is_float and wide.name in _DIGITS:
+        if narrow.name not in _DIGITS:
+            return wide.bits >= 16 and narrow.bits <= 8 and wide.name != "float16"
+        return all(a >= b for a, b in zip(_DIGITS[wide.name], _DIGITS[narrow.name], strict=True))
+    if wide.is_float and narrow.is_integer and wide.name in _DIGITS:
+        return narrow.bits - (narrow.kind == "i") <= _DIGITS[wide.name][0]
+    if wide.is_integer and narrow.is_integer:
+        if wide.kind == narrow.kind:
+            return wide.bits >= narrow.bits
+        return wide.kind == "i" and wide.bits > narrow.bits
+    return narrow.kind == "b" and wide.is_number
+
+
+@CONVERTS.on(Convert)
+def drop_same_type(i: Instruction, b: Builder) -> Instruction | No | None:
+    """convert(x) -> x where x has the type already."""
+    return i.inputs[0] if i.inputs[0].result == i.result else None
+
+
+@CONVERTS.on(Convert)
+def join_converts(i: Instruction, b: Builder) -> Instruction | No | None:
+    """convert(convert(x)) -> convert(x) where the type between holds every value of x."""
+    inner = i.inputs[0]
+    if not isinstance(inner.op, Convert):
+        return None
+    x = inner.inputs[0]
+    if not holds_all(inner.shape.dtype, x.shape.dtype):
+        return No(f"{inner.shape.dtype} does not hold every {x.shape.dtype}")
+    return x if x.result == i.result else b.add(i.op, x)

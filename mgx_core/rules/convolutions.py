@@ -1,0 +1,182 @@
+"""Convolutions that become one: sums of two, several side by side, and factors of a part of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from ..errors import No
+from ..ir.instruction import Instruction
+from ..ops.concat import Concat
+from ..ops.convolution import Convolution
+from ..ops.pointwise import Add, Mul
+from ..ops.scalar import convert, widen
+from ..ops.slice import Slice
+from ..types.argument import Argument, Array
+from ..types.dim import compare, product
+from .constants import aligned, along, finite, split, spread
+from .engine import ROUNDING, Builder, Rules
+from .slices import cut, ranges
+
+__all__ = ["CONVOLUTIONS"]
+
+CONVOLUTIONS: Final = Rules("simplify-convolutions")
+
+
+def weights(ins: Instruction) -> Array | None:
+    """The constant weights of a convolution."""
+    if not isinstance(ins.op, Convolution):
+        return None
+    literal = ins.inputs[1].literal
+    return None if literal is None or not isinstance(literal.value, np.ndarray) else literal.value
+
+
+def literal(b: Builder, parts: Sequence[Array], axis: int) -> Instruction:
+    """Arrays joined along an axis, as a literal."""
+    return b.literal(Argument.from_value(np.concatenate(parts, axis)))
+
+
+@CONVOLUTIONS.on(Add, changes=ROUNDING)
+def add_of_convolutions(i: Instruction, b: Builder) -> Instruction | No | None:
+    """convolution(x, w) + convolution(y, v) -> convolution(concat(x, y), concat(w, v)) for equal windows."""
+    one, other = i.inputs
+    w, v = weights(one), weights(other)
+    if w is None or v is None or one is other:
+        return None
+    if len(one.users) > 1 or len(other.users) > 1:
+        return No("a convolution is read elsewhere too")
+    op, second = one.op, other.op
+    assert isinstance(op, Convolution)
+    assert isinstance(second, Convolution)
+    if op.group != 1 or second.group != 1 or w.shape[2:] != v.shape[2:]:
+        return No("the windows differ, or there are groups")
+    x, y = one.inputs[0], other.inputs[0]
+    if op != second:
+        walked = _same_stride(b, one, other)
+        if walked is None:
+            return No("the attributes differ")
+        op, x, y = walked
+    if (x.shape.dims[0], x.shape.dims[2:]) != (y.shape.dims[0], y.shape.dims[2:]):
+        return No("the images have other extents")
+    if not compare(product(x.shape.dims) + product(y.shape.dims), "<=", 2 * product(i.shape.dims)):
+        return No("joining the inputs would move more than is saved")
+    return b.add(op, b.add(Concat(axis=1), x, y), literal(b, (w, v), 1))
+
+
+def _same_stride(
+    b: Builder, one: Instruction, other: Instruction
+) -> tuple[Convolution, Instruction, Instruction] | None:
+    """Windows of one element with strides of which one divides the other: the one input is thinned out first."""
+    first, second = one.op, other.op
+    assert isinstance(first, Convolution)
+    assert isinstance(second, Convolution)
+    rank = one.shape.rank - 2
+    if any(d != 1 for d in one.inputs[1].shape.dims[2:]) or any((*first.padding, *second.padding)):
+        return None
+    if first.padding_mode != "default" or second.padding_mode != "default":
+        return None
+    steps, other_steps = (s.stride or (1,) * rank for s in (first, second))
+    x, y = one.inputs[0], other.inputs[0]
+    if all(s % t == 0 for s, t in zip(steps, other_steps, strict=True)):
+        return second, _thinned(b, x, steps, other_steps), y
+    if all(t % s == 0 for s, t in zip(steps, other_steps, strict=True)):
+        return first, x, _thinned(b, y, other_steps, steps)
+    return None
+
+
+def _thinned(b: Builder, x: Instruction, steps: Sequence[int], fewer: Sequence[int]) -> Instruction:
+    dims = x.shape.dims
+    return cut(b, x, {a + 2: (0, dims[a + 2], s // t) for a, (s, t) in enumerate(zip(steps, fewer, strict=True))})
+
+
+@CONVOLUTIONS.on(Concat, changes=ROUNDING)
+def concat_of_convolutions(i: Instruction, b: Builder) -> Instruction | No | None:
+    """concat(convolution(x[a:b], w), convolution(x[b:c], v)) by channel -> one convolution with groups; biases are joined too."""
+    if len(i.inputs) < 2 or i.op.axis % i.shape.rank != 1:  # type: ignore[attr-defined]
+        return None
+    found = [_biased(x) for x in i.inputs]
+    parts = [f for f in found if f is not None]
+    if len(parts) < len(found):
+        return None
+    first, kernels, bias = parts[0]
+    if any(c.op != first.op or w.shape != kernels.shape or (v is None) != (bias is None) for c, w, v in parts):
+        return No("the convolutions differ in more than their weights")
+    if any(len(c.users) > 1 or len(x.users) > 1 for (c, _, _), x in zip(parts, i.inputs, strict=True)):
+        return No("a convolution is read elsewhere too")
+    own = [ranges(c.inputs[0]) for c, _, _ in parts]
+    source = first.inputs[0].inputs[0] if own[0] else None
+    at = own[0][1][0] if own[0] and 1 in own[0] else 0
+    joined = at
+    for (c, _, _), r in zip(parts, own, strict=True):
+        if r is None or list(r) != [1] or c.inputs[0].inputs[0] is not source or r[1][0] != joined or r[1][2] != 1:
+            return No("the inputs do not lie side by side in one tensor")
+        joined = r[1][1]
+    assert source is not None
+    group: int = first.op.group  # type: ignore[attr-defined]
+    made = b.add(
+        first.op.replace(group=group * len(parts)),
+        cut(b, source, {1: (at, joined, 1)}),
+        literal(b, [w for _, w, _ in parts], 0),
+    )
+    biases = [np.broadcast_to(v, (len(w),)) for _, w, v in parts if v is not None]
+    if not biases:
+        return made
+    value = np.concatenate(biases).reshape(-1, *(1,) * (made.shape.rank - 2))
+    return b.add(Add(), made, spread(b, value, made.shape.dims, made))
+
+
+def _biased(ins: Instruction) -> tuple[Instruction, Array, Array | None] | None:
+    """A convolution with constant weights, its weights, and the constant for each channel that is added to it."""
+    w = weights(ins)
+    if w is not None:
+        return ins, w, None
+    found = split(ins) if isinstance(ins.op, Add) else None
+    w = None if found is None else weights(found[0])
+    value = None if found is None else aligned(found[1])
+    if found is None or w is None or value is None:
+        return None
+    bias = along(value, ins.shape.rank, 1)
+    return None if bias is None else (found[0], w, bias)
+
+
+@CONVOLUTIONS.on(Mul, changes=ROUNDING)
+def factor_of_slice_into_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
+    """slice(convolution(x, w)) * s -> slice(convolution(x, w')), by channel, where the others read other channels."""
+    found = split(i)
+    if found is None or not isinstance(found[0].op, Slice):
+        return None
+    part, s = found
+    convolution = part.inputs[0]
+    w, own = weights(convolution), ranges(part)
+    if w is None or own is None:
+        return None
+    if convolution.parent is not i.parent or len(part.users) > 1 or not i.shape.dtype.is_float:
+        return No("the part is read elsewhere too")
+    if list(own) != [1]:
+        return No("another axis than that of the channels is cut")
+    for user in convolution.users:
+        theirs = ranges(user)
+        if user is not part and (theirs is None or 1 not in theirs or not _apart(own[1], theirs[1])):
+            return No("other channels are not all that the others read")
+    value = aligned(s)
+    factors = None if value is None else along(value, i.shape.rank, 1)
+    start, end, step = own[1]
+    if factors is None or step != 1 or not isinstance(start, int) or not isinstance(end, int):
+        return No("the factor differs within a channel, or a bound is not known before running")
+    scaled = np.array(w)
+    with np.errstate(all="ignore"):
+        rows = widen(w[start:end]) * widen(factors).reshape(-1, *(1,) * (w.ndim - 1))
+        scaled[start:end] = convert(rows, convolution.shape.dtype)
+    if not finite(scaled):
+        return No("the weights would overflow")
+    made = b.literal(Argument.from_value(scaled))
+    b.module.move(made, convolution)
+    b.module.set_inputs(convolution, (convolution.inputs[0], made))
+    return part
+
+
+def _apart(one: tuple[object, object, int], other: tuple[object, object, int]) -> bool:
+    """Whether two ranges have nothing in common."""
+    return compare(one[1], "<=", other[0]) is True or compare(other[1], "<=", one[0]) is True  # type: ignore[arg-type]

@@ -1,0 +1,233 @@
+"""The rewrite engine: rules as Python functions over instructions, indexed by the op at their root.
+
+A rule looks at one instruction and returns a replacement, `No(why)` (the shape is right but it must not fire) or None (another
+shape).  The engine does the rest: it replaces uses, checks that dtype and dims stay, stamps source names, sweeps what died,
+counts, and looks again only where something changed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from ..errors import MgxError, No, PassError
+from ..ir.instruction import Instruction
+from ..ir.mentions import needed_for_extents
+from ..ir.module import Module, nested, same_type
+from ..ir.substitution import learn_symbols
+from ..ops.operation import Operation
+from ..types.dim import Dim
+from ..types.shape import AnyShape
+from .stats import Refusal, Tally
+
+__all__ = ["EXACT", "RANGE", "ROUNDING", "Builder", "Refusal", "Rewriter", "Rule", "Rules", "found_extents", "put_in"]
+
+EXACT: Final = 0  # equal results (but for the sign of zero)
+ROUNDING: Final = 1  # results within a few units in the last place: sums and products in another order
+RANGE: Final = 2  # results may differ where a value overflows, is NaN or lies outside a function's domain
+
+
+class Builder:
+    """Adds instructions right before the one that is being rewritten, with its source names."""
+
+    __slots__ = ("at", "made", "module")
+
+    def __init__(self, module: Module, at: Instruction) -> None:
+        self.module = module
+        self.at = at
+        self.made: list[Instruction] = []
+
+    def add(self, op: Operation, *inputs: Instruction, modules: Sequence[Module] = ()) -> Instruction:
+        made = self.module.add(op, *inputs, modules=modules, before=self.at, sources=self.at.sources)
+        self.made.append(made)
+        return made
+
+    def literal(self, data: Any) -> Instruction:
+        made = self.module.add_literal(data)
+        self.module.move(made, self.at)
+        made.sources = self.at.sources
+        self.made.append(made)
+        return made
+
+    def absent(self) -> Instruction:
+        """An optional operand that is not given."""
+        made = self.module.add_absent()
+        self.module.move(made, self.at)
+        self.made.append(made)
+        return made
+
+
+class Rule(NamedTuple):
+    """A rewriting rule: the function, its name (the function's, with dashes), what its docstring says, and what it may change."""
+
+    name: str
+    roots: tuple[type[Operation], ...]
+    function: Callable[[Instruction, Builder], Instruction | No | None]
+    says: str
+    changes: int = EXACT
+
+
+class Rules:
+    """Rules by root op; a value, joined with ``+``."""
+
+    def __init__(self, name: str, rules: Iterable[Rule] = ()) -> None:
+        self.name = name
+        self.rules = list(rules)
+
+    def on(self, *roots: type[Operation], changes: int = EXACT) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Decorator: offer a function for instructions whose op is one of `roots`, or of a class derived from one."""
+
+        def keep(function: Callable[..., Any]) -> Callable[..., Any]:
+            says = (function.__doc__ or "").strip().split("\n")[0]
+            self.rules.append(Rule(function.__name__.strip("_").replace("_", "-"), roots, function, says, changes))
+            return function
+
+        return keep
+
+    def without(self, names: Iterable[str]) -> Rules:
+        """The same rules less those named."""
+        left_out = set(names)
+        return Rules(self.name, (r for r in self.rules if r.name not in left_out))
+
+    def within(self, changes: int) -> Rules:
+        """The same rules less those that may change more than that (EXACT, ROUNDING or RANGE)."""
+        return Rules(self.name, (r for r in self.rules if r.changes <= changes))
+
+    def named(self, name: str) -> Rules:
+        """The same rules under another name."""
+        return Rules(name, self.rules)
+
+    def __add__(self, other: Rules) -> Rules:
+        return Rules(self.name, [*self.rules, *other.rules])
+
+
+class Rewriter:
+    """Applies rules to a fixed point with a worklist.
+
+    What fired and what was refused is kept in `tally`, each instruction with what a rule last said of it.
+    limit: rewrites allowed per instruction of the module before the rules are taken to be circling.
+    Errors: PassError if a rule changes a result's type or the rules circle.
+    """
+
+    def __init__(self, rules: Rules, limit: int = 50) -> None:
+        self.rules = rules.rules
+        self.by_root: dict[type[Operation], tuple[Rule, ...]] = {}
+        self.name = rules.name
+        self.limit = limit
+        self.tally = Tally()
+        self._refused: dict[Instruction, dict[str, Refusal]] = {}
+
+    def apply(self, module: Module) -> bool:
+        """Rewrite a module and those nested in it; whether anything changed."""
+        changed = False
+        for inner in list(nested(module)):
+            if len(inner):
+                changed |= self._apply(inner)
+        return changed
+
+    def _apply(self, module: Module) -> bool:
+        pending = deque(module)
+        queued = set(pending)
+        budget = self.limit * (len(module) + 20)
+        changed = False
+        while pending:
+            ins = pending.popleft()
+            queued.discard(ins)
+            if ins.parent is not module:
+                continue
+            cls = type(ins.op)
+            rules = self.by_root.get(cls)
+            if rules is None:
+                rules = self.by_root[cls] = tuple(r for r in self.rules if issubclass(cls, r.roots))
+            if not rules:
+                continue
+            builder = Builder(module, ins)
+            for rule in rules:
+                new = self._try(rule, module, ins, builder)
+                if new is None:
+                    continue
+                changed = True
+                budget -= 1
+                if budget < 0:
+                    raise PassError(f"{self.name}: the rules circle, last {rule.name!r} on {ins!r}")
+                for near in (*builder.made, new, *new.inputs, *readers(new), *ins.inputs):
+                    if near not in queued and near.parent is module:
+                        queued.add(near)
+                        pending.append(near)
+                self._sweep(module, ins)
+                break
+        for last in self._refused.values():
+            self.tally.refusals.extend(last.values())
+        self._refused.clear()
+        return changed
+
+    def _try(self, rule: Rule, module: Module, ins: Instruction, builder: Builder) -> Instruction | None:
+        try:
+            new = rule.function(ins, builder)
+        except MgxError as error:
+            raise error.located(f"rule {rule.name!r} on {ins!r}") from None
+        if ins in self._refused:
+            self._refused[ins].pop(rule.name, None)
+        if isinstance(new, Instruction) and new is not ins:
+            if not same_type(ins.result, new.result):
+                raise PassError(f"rule {rule.name!r} turns {ins!r} into {new!r}: the result's type would change")
+            self.tally.fired[rule.name] += 1
+            if ins.sources:
+                for made in {*builder.made, new}:
+                    if not made.is_param and not made.is_literal:
+                        made.sources = tuple(dict.fromkeys((*made.sources, *ins.sources)))
+            module.replace(ins, new)
+            if new.result != ins.result and ins.result.dynamic():
+                put_in(module, found_extents(ins.result, new.result))
+            return new
+        if isinstance(new, No):
+            self._refused.setdefault(ins, {})[rule.name] = Refusal.at(rule.name, ins, new.why)
+        if builder.made:
+            for made in reversed(builder.made):
+                if not made._users and made.parent is not None:
+                    module.remove(made)
+            builder.made.clear()
+        return None
+
+    def _sweep(self, module: Module, ins: Instruction) -> None:
+        """Remove an instruction that died, and what died with it."""
+        stack = [ins]
+        while stack:
+            dead = stack.pop()
+            if dead.parent is None or dead._users or dead.is_param or dead.op.effect or dead in module.outputs:
+                continue
+            if dead.result.dynamic() and needed_for_extents(dead):
+                continue
+            inputs = dead.inputs
+            owner = dead.parent
+            if owner is not module:
+                continue
+            module.remove(dead)
+            self.tally.refusals.extend(self._refused.pop(dead, {}).values())
+            stack.extend(inputs)
+
+
+def readers(ins: Instruction) -> list[Instruction]:
+    """Those that read a value, and those that read these: patterns are rarely deeper."""
+    near = list(ins._users)
+    return near + [u for n in near[:8] for u in n._users]
+
+
+def found_extents(old: AnyShape, new: AnyShape) -> dict[str, Dim]:
+    """What extents that depended on data turned out to be, by the names of their symbols."""
+    symbols: dict[str, Dim] = {}
+    learn_symbols(old, new, symbols)
+    return {name: d for name, d in symbols.items() if "?" in name}
+
+
+def put_in(module: Module, symbols: dict[str, Dim]) -> None:
+    """Replace symbols in all ops and results of a module and those nested in it."""
+    if not symbols:
+        return
+    for inner in nested(module):
+        for ins in inner:
+            if ins.result.dynamic() and not ins.is_literal:
+                ins.op = ins.op.substitute(symbols)
+                ins.result = ins.result.substitute(symbols)
+        inner.version += 1

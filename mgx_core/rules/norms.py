@@ -1,0 +1,295 @@
+"""Recognise softmax and the normalisations in whatever primitive ops exporters spell them."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ..errors import No
+from ..ir.instruction import Instruction
+from ..ops.broadcast import Multibroadcast
+from ..ops.norm import LayerNorm, RmsNorm
+from ..ops.pointwise import (
+    Add,
+    Div,
+    Exp,
+    Log,
+    Mul,
+    Pow,
+    Recip,
+    Rsqrt,
+    Sqdiff,
+    Sqrt,
+    Sub,
+)
+from ..ops.reduce import ReduceMax, ReduceMean, ReduceSum
+from ..ops.softmax import Logsoftmax, Softmax
+from .constants import aligned, uniform
+from .engine import ROUNDING, Builder, Rules
+from .outline import through_views
+
+__all__ = ["NORMS"]
+
+NORMS: Final = Rules("raise-norms")
+
+
+def reduced_axes(ins: Instruction) -> tuple[int, ...]:
+    """The axes that a reduction reduces; none given means all."""
+    rank = ins.inputs[0].shape.rank
+    return tuple(sorted(ins.op.axes)) or tuple(range(rank))  # type: ignore[attr-defined]
+
+
+def repeated(ins: Instruction, op: type, x: Instruction) -> Instruction | None:
+    """The reduction `op` of x that an instruction repeats along the reduced axes."""
+    inner = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
+    good = isinstance(inner.op, op) and len(inner.inputs) == 1 and inner.inputs[0] is x
+    return inner if good else None
+
+
+# softmax --------------------------------------------------------------------------------------------------------------
+
+
+def less_maximum(ins: Instruction) -> tuple[Instruction, tuple[int, ...]] | None:
+    """x and the axes in ``x - max(x)``."""
+    if not isinstance(ins.op, Sub):
+        return None
+    top = repeated(ins.inputs[1], ReduceMax, ins.inputs[0])
+    return None if top is None else (ins.inputs[0], reduced_axes(top))
+
+
+def _softmax(
+    i: Instruction, b: Builder, powers: Instruction, total: Instruction, shifted: bool
+) -> Instruction | No | None:
+    if not isinstance(powers.op, Exp):
+        return None
+    below = repeated(total, ReduceSum, powers)
+    if below is None:
+        return None
+    axes = reduced_axes(below)
+    found = less_maximum(powers.inputs[0])
+    if (found is not None) is not shifted:
+        return None
+    x, own = found or (powers.inputs[0], axes)
+    if axes != (i.shape.rank - 1,) or own != axes:
+        return No(f"sums over axes {list(axes)}, maxima over {list(own)}; softmax is raised along the last axis")
+    return b.add(Softmax(axis=axes[0]), x)
+
+
+@NORMS.on(Div, changes=ROUNDING)
+def softmax_from_quotient(i: Instruction, b: Builder) -> Instruction | No | None:
+    """exp(x - max(x)) / sum(exp(x - max(x))) -> softmax(x)."""
+    return _softmax(i, b, i.inputs[0], i.inputs[1], True)
+
+
+@NORMS.on(Div, changes=ROUNDING)
+def softmax_from_plain_quotient(i: Instruction, b: Builder) -> Instruction | No | None:
+    """exp(x) / sum(exp(x)) -> softmax(x), which does not overflow."""
+    return _softmax(i, b, i.inputs[0], i.inputs[1], False)
+
+
+@NORMS.on(Log, changes=ROUNDING)
+def logsoftmax_from_log(i: Instruction, b: Builder) -> Instruction | No | None:
+    """log(softmax(x)) -> logsoftmax(x)."""
+    inner = i.inputs[0]
+    return b.add(Logsoftmax(axis=inner.op.axis), inner.inputs[0]) if isinstance(inner.op, Softmax) else None
+
+
+@NORMS.on(Sub, changes=ROUNDING)
+def logsoftmax_from_difference(i: Instruction, b: Builder) -> Instruction | No | None:
+    """(x - max(x)) - log(sum(exp(x - max(x)))) -> logsoftmax(x)."""
+    shifted, right = i.inputs
+    log = right.inputs[0] if isinstance(right.op, Multibroadcast) and len(right.inputs) == 1 else right
+    if not isinstance(log.op, Log):
+        return None
+    found = less_maximum(shifted)
+    total = log.inputs[0]
+    if found is None or not isinstance(total.op, ReduceSum) or not isinstance(total.inputs[0].op, Exp):
+        return None
+    x, axes = found
+    if total.inputs[0].inputs[0] is not shifted or reduced_axes(total) != axes or axes != (i.shape.rank - 1,):
+        return No("the sum is not one of the same differences along the last axis")
+    return b.add(Logsoftmax(axis=axes[0]), x)
+
+
+# normalisations -------------------------------------------------------------------------------------------------------
+
+
+class Root(NamedTuple):
+    """What a value is divided by: the root of a mean plus epsilon."""
+
+    mean: Instruction
+    epsilon: float
+
+
+def inverse_root(ins: Instruction) -> Root | None:
+    """rsqrt(mean + eps), 1 / sqrt(mean + eps), recip(sqrt(mean + eps)), (mean + eps) ^ -0.5, repeated or not."""
+    at = through_views(ins)
+    if isinstance(at.op, Rsqrt):
+        return _root(at.inputs[0])
+    if isinstance(at.op, Pow) and uniform(at.inputs[1]) == -0.5:
+        return _root(at.inputs[0])
+    if isinstance(at.op, Recip):
+        return root(at.inputs[0])
+    if isinstance(at.op, Div) and uniform(at.inputs[0]) == 1:
+        return root(at.inputs[1])
+    return None
+
+
+def root(ins: Instruction) -> Root | None:
+    """sqrt(mean + eps), (mean + eps) ^ 0.5, repeated or not."""
+    at = through_views(ins)
+    if isinstance(at.op, Sqrt) or (isinstance(at.op, Pow) and uniform(at.inputs[1]) == 0.5):
+        return _root(at.inputs[0])
+    return None
+
+
+def _root(ins: Instruction) -> Root | None:
+    ins = through_views(ins)
+    if not isinstance(ins.op, Add):
+        return None
+    for n in (0, 1):
+        epsilon = uniform(ins.inputs[n])
+        mean = through_views(ins.inputs[1 - n])
+        if epsilon is not None and isinstance(mean.op, ReduceMean) and len(mean.inputs) == 1:
+            return Root(mean, epsilon)
+    return None
+
+
+def squared(ins: Instruction) -> Instruction | None:
+    """d in d * d or d ^ 2."""
+    if isinstance(ins.op, Mul) and ins.inputs[0] is ins.inputs[1]:
+        return ins.inputs[0]
+    return ins.inputs[0] if isinstance(ins.op, Pow) and uniform(ins.inputs[1]) == 2 else None
+
+
+def centred(d: Instruction) -> tuple[Instruction, tuple[int, ...]] | None:
+    """x and the axes in ``x - mean(x)``."""
+    if not isinstance(d.op, Sub):
+        return None
+    mean = repeated(d.inputs[1], ReduceMean, d.inputs[0])
+    return None if mean is None else (d.inputs[0], reduced_axes(mean))
+
+
+def variance_of(mean: Instruction) -> tuple[Instruction, tuple[int, ...]] | None:
+    """x and the axes where a mean is the variance of x."""
+    power = mean.inputs[0]
+    if isinstance(power.op, Sqdiff):
+        own = repeated(power.inputs[1], ReduceMean, power.inputs[0])
+        found = None if own is None else (power.inputs[0], reduced_axes(own))
+    else:
+        d = squared(power)
+        found = None if d is None else centred(d)
+    return found if found is not None and found[1] == reduced_axes(mean) else None
+
+
+def _trailing(axes: tuple[int, ...], rank: int) -> bool:
+    return axes == tuple(range(rank - len(axes), rank))
+
+
+@NORMS.on(Mul, Div, changes=ROUNDING)
+def layernorm_from_parts(i: Instruction, b: Builder) -> Instruction | No | None:
+    """(x - mean(x)) / sqrt(variance(x) + eps) -> layernorm(x), over trailing axes."""
+    for d, divisor in (i.inputs,) if isinstance(i.op, Div) else (i.inputs, i.inputs[::-1]):
+        if not isinstance(d.op, Sub):
+            continue
+        under = root(divisor) if isinstance(i.op, Div) else inverse_root(divisor)
+        if under is None:
+            continue
+        own, spread = centred(d), variance_of(under.mean)
+        if own is None or spread is None or own[0] is not spread[0] or own[1] != spread[1]:
+            return No("the mean taken away is not that of the variance")
+        x, axes = own
+        if not _trailing(axes, i.shape.rank) or not i.shape.dtype.is_float:
+            return No(f"it normalises over axes {list(axes)}, which are not the last ones")
+        return b.add(LayerNorm(axis=axes[0], epsilon=under.epsilon), x)
+    return None
+
+
+@NORMS.on(Add, changes=ROUNDING)
+def layernorm_from_batch_form(i: Instruction, b: Builder) -> Instruction | No | None:
+    """x * s + (beta - mean(x) * s), s = rsqrt(variance(x) + eps) * gamma -> layernorm(x, gamma, beta)."""
+    for scaled, rest in (i.inputs, i.inputs[::-1]):
+        if not isinstance(scaled.op, Mul) or not isinstance(rest.op, Sub):
+            continue
+        beta, product = rest.inputs
+        if not isinstance(product.op, Mul):
+            continue
+        for n in (0, 1):
+            x, s = scaled.inputs[n], scaled.inputs[1 - n]
+            other = next((p for p in product.inputs if p is not s), None)
+            if s not in product.inputs or other is None or not isinstance(s.op, Mul):
+                continue
+            mean = repeated(other, ReduceMean, x)
+            for k in (0, 1):
+                under = inverse_root(s.inputs[k])
+                spread = None if under is None else variance_of(under.mean)
+                if under is None or spread is None or mean is None or spread[0] is not x:
+                    continue
+                axes = spread[1]
+                if reduced_axes(mean) != axes or not _trailing(axes, i.shape.rank):
+                    return No("it does not normalise over the last axes")
+                made = b.add(Mul(), b.add(LayerNorm(axis=axes[0], epsilon=under.epsilon), x), s.inputs[1 - k])
+                return b.add(Add(), made, beta)
+    return None
+
+
+@NORMS.on(Mul, Div, changes=ROUNDING)
+def rmsnorm_from_parts(i: Instruction, b: Builder) -> Instruction | No | None:
+    """x / sqrt(mean(x * x) + eps) -> rmsnorm(x), over trailing axes."""
+    for x, divisor in (i.inputs,) if isinstance(i.op, Div) else (i.inputs, i.inputs[::-1]):
+        under = root(divisor) if isinstance(i.op, Div) else inverse_root(divisor)
+        if (
+            under is None
+            or squared(under.mean.inputs[0]) is not x
+            or (isinstance(x.op, Sub) and centred(x) is not None)
+        ):
+            continue
+        axes = reduced_axes(under.mean)
+        if not _trailing(axes, i.shape.rank) or not i.shape.dtype.is_float:
+            return No(f"it normalises over axes {list(axes)}, which are not the last ones")
+        return b.add(RmsNorm(axis=axes[0], epsilon=under.epsilon), x)
+    return None
+
+
+def _factor(ins: Instruction, axis: int, b: Builder) -> Instruction | None:
+    """A scale or bias as a norm takes it: repeated over the axes before `axis` only."""
+    value = aligned(ins)
+    if value is not None:
+        rank = ins.shape.rank
+        lead = rank - value.ndim
+        if any(n != 1 for n in value.shape[: max(axis - lead, 0)]):
+            return None
+        source = ins.inputs[0] if isinstance(ins.op, Multibroadcast) else ins
+        return source if source.literal is not None else None
+    if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1:
+        inner = ins.inputs[0]
+        lead = ins.shape.rank - inner.shape.rank
+        return inner if all(d == 1 for d in inner.shape.dims[: max(axis - lead, 0)]) else None
+    return None
+
+
+@NORMS.on(Mul, changes=ROUNDING)
+def scale_into_norm(i: Instruction, b: Builder) -> Instruction | No | None:
+    """layernorm(x) * scale -> layernorm(x, scale); rmsnorm likewise."""
+    for norm, factor in (i.inputs, i.inputs[::-1]):
+        if isinstance(norm.op, (LayerNorm, RmsNorm)) and all(x.is_absent for x in norm.inputs[1:]):
+            if len(norm.users) > 1:
+                return No("the norm is read elsewhere too")
+            scale = _factor(factor, norm.op.axis % i.shape.rank, b)
+            if scale is None:
+                return No("the factor is not one for each place of the normalised axes")
+            return b.add(norm.op, norm.inputs[0], scale)
+    return None
+
+
+@NORMS.on(Add, changes=ROUNDING)
+def bias_into_norm(i: Instruction, b: Builder) -> Instruction | No | None:
+    """layernorm(x, scale) + bias -> layernorm(x, scale, bias)."""
+    for norm, term in (i.inputs, i.inputs[::-1]):
+        if isinstance(norm.op, LayerNorm) and len(norm.inputs) >= 2 and all(x.is_absent for x in norm.inputs[2:]):
+            if len(norm.users) > 1:
+                return No("the norm is read elsewhere too")
+            bias = _factor(term, norm.op.axis % i.shape.rank, b)
+            if bias is None:
+                return No("the term is not one for each place of the normalised axes")
+            return b.add(norm.op, *norm.inputs[:2], bias)
+    return None

@@ -1,0 +1,145 @@
+"""Move instructions into a module of their own, run by a group op in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from ..ir.instruction import Instruction
+from ..ir.module import Module
+from ..ops.builtin import Param, Return
+from ..ops.operation import Operation
+from ..types.shape import AnyShape, Shape, TupleShape
+
+__all__ = ["Names", "outline", "through_views"]
+
+# ops that only say how an input is looked at; a group takes copies of them along instead of their results
+VIEWS = frozenset({"multibroadcast", "broadcast", "squeeze", "unsqueeze"})
+
+
+class Names:
+    """Names for new modules that no module below a root has yet."""
+
+    def __init__(self, taken: Sequence[str]) -> None:
+        self._taken = set(taken)
+        self._next: dict[str, int] = {}
+
+    def fresh(self, kind: str) -> str:
+        n = self._next.get(kind, 0)
+        while f"{kind}_{n}" in self._taken:
+            n += 1
+        self._next[kind] = n + 1
+        name = f"{kind}_{n}"
+        self._taken.add(name)
+        return name
+
+
+def is_view(ins: Instruction) -> bool:
+    """Whether an instruction is one that groups copy along."""
+    return ins.op.name in VIEWS and len(ins.inputs) == 1
+
+
+def through_views(ins: Instruction) -> Instruction:
+    """What a chain of views looks at."""
+    while is_view(ins):
+        ins = ins.inputs[0]
+    return ins
+
+
+def outline(
+    module: Module,
+    members: Sequence[Instruction],
+    make: Callable[[], Operation],
+    name: str,
+    before: Instruction,
+    inner: Callable[[Module, dict[Instruction, Instruction]], None] | None = None,
+) -> Instruction:
+    """Replace `members` (in order) by one instruction with a module that holds copies of them.
+
+    Views in front of members are copied along, scalar literals too; everything else that members read becomes a parameter.
+    What is read outside becomes a result: one value, or a tuple read with `get_tuple_elem`.
+    before: where the new instruction goes.  Returns the new instruction.
+    """
+    from ..ops.control import GetTupleElem
+
+    body = Module(name)
+    inside = set(members)
+    went: dict[Instruction, Instruction] = {}
+    args: list[Instruction] = []
+
+    def take(ins: Instruction) -> Instruction:
+        found = went.get(ins)
+        if found is not None:
+            return found
+        if ins.is_literal and ins.literal is not None and isinstance(ins.result, Shape) and ins.result.elements() == 1:
+            made = body.add_literal(ins.literal)
+        elif is_view(ins) and ins.parent is module:
+            made = copy(ins, (take(ins.inputs[0]),))
+        elif ins.is_absent:
+            made = body.add_absent()
+        else:
+            made = Instruction(_param(f"x{len(args)}", ins.result), ins.result)
+            body._insert(made, body._first if not args else went[args[-1]]._next)
+            args.append(ins)
+        went[ins] = made
+        return made
+
+    def copy(ins: Instruction, inputs: tuple[Instruction, ...]) -> Instruction:
+        made = Instruction(ins.op, ins.result, inputs, ins.modules, ins.literal, ins.sources)
+        return body._insert_last(made)
+
+    for ins in members:
+        inputs = tuple(take(i) for i in ins.inputs)
+        went[ins] = copy(ins, inputs)
+    results = [m for m in members if any(not _only_inside(u, inside, module) for u in m.users)]
+    returned = [went[r] for r in results]
+    body._insert_last(Instruction(Return(), TupleShape(r.result for r in returned), tuple(returned)))
+    if inner is not None:
+        inner(body, went)
+    sources = tuple(dict.fromkeys(s for m in members for s in m.sources))
+    made = module.add(make(), *args, modules=[body], sources=sources, before=before)
+    for n, old in enumerate(results):
+        new = made if len(results) == 1 else module.add(GetTupleElem(index=n), made, sources=old.sources, before=before)
+        for user in old.users:
+            if user not in inside and user.parent is not None:
+                user.parent._rewire(user, tuple(new if i is old else i for i in user.inputs))
+                if is_view(user) and user.parent is module:
+                    _move_views(module, user, before)
+    for ins in reversed(members):
+        if not ins.users:
+            module.remove(ins)
+        else:
+            _drop_views(module, ins)
+            module.remove(ins)
+    return made
+
+
+@lru_cache(4096)
+def _param(label: str, shape: AnyShape) -> Param:
+    """Groups have the same few parameters over and over."""
+    return Param(label=label, shape=shape)
+
+
+def _only_inside(user: Instruction, inside: set[Instruction], module: Module) -> bool:
+    """Whether a user is a member, or a view that only members look through."""
+    if user in inside:
+        return True
+    if is_view(user) and user.parent is module and user.users:
+        return all(_only_inside(u, inside, module) for u in user.users)
+    return False
+
+
+def _move_views(module: Module, view: Instruction, before: Instruction | None) -> None:
+    """Bring a view, and views of it, behind the instruction that it now reads."""
+    module.move(view, before)
+    for user in view.users:
+        if is_view(user) and user.parent is module:
+            _move_views(module, user, view._next)
+
+
+def _drop_views(module: Module, ins: Instruction) -> None:
+    """Remove views of a member that died with their users."""
+    for user in ins.users:
+        _drop_views(module, user)
+        if not user.users:
+            module.remove(user)

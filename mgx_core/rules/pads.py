@@ -1,0 +1,121 @@
+"""Padding that the windows after it can do themselves, or that does nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from ..errors import No
+from ..ir.instruction import Instruction
+from ..ops.convolution import Convolution, Im2col
+from ..ops.pad import Pad
+from ..ops.pooling import Pooling
+from ..ops.window import sides
+from .constants import scalar_of
+from .engine import Builder, Rules
+
+__all__ = ["PADS"]
+
+PADS: Final = Rules("eliminate-pad")
+
+
+def widths(pad: Instruction) -> list[tuple[int, int]] | None:
+    """Begin and end of each axis of a pad with fixed widths."""
+    if not isinstance(pad.op, Pad) or any(not x.is_absent for x in (*pad.inputs[1:2], *pad.inputs[3:])):
+        return None
+    pads = pad.op.pads
+    rank = len(pads) // 2
+    pairs = [(b, e) for b, e in zip(pads[:rank], pads[rank:], strict=True) if isinstance(b, int) and isinstance(e, int)]
+    return pairs if len(pairs) == rank else None
+
+
+def border(pad: Instruction) -> float | None:
+    """The constant value of a pad's border."""
+    if not isinstance(pad.op, Pad) or pad.op.mode != "constant":
+        return None
+    if len(pad.inputs) > 2 and not pad.inputs[2].is_absent:
+        return scalar_of(pad.inputs[2])
+    return pad.op.value
+
+
+@PADS.on(Pad)
+def drop_pad_of_nothing(i: Instruction, b: Builder) -> Instruction | No | None:
+    """pad(x) with widths of 0 -> x."""
+    found = widths(i)
+    return i.inputs[0] if found is not None and all(p == (0, 0) for p in found) else None
+
+
+@PADS.on(Pad)
+def join_pads(i: Instruction, b: Builder) -> Instruction | No | None:
+    """pad(pad(x)) -> pad(x) for one constant value."""
+    inner = i.inputs[0]
+    if not isinstance(inner.op, Pad):
+        return None
+    outer, below = widths(i), widths(inner)
+    value = border(i)
+    if outer is None or below is None or value is None or border(inner) != value or len(inner.users) > 1:
+        return No("the borders differ, are not constant, or the inner one is read elsewhere too")
+    if min(min(p) for p in (*outer, *below)) < 0:
+        return No("a width is negative")
+    both = [(p[0] + q[0], p[1] + q[1]) for p, q in zip(outer, below, strict=True)]
+    pads = (*(p[0] for p in both), *(p[1] for p in both))
+    return b.add(Pad(pads=pads, value=value), inner.inputs[0])
+
+
+@PADS.on(Convolution, Im2col)
+def pad_into_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
+    """convolution(pad(x, 0), w) -> convolution(x, w) with more padding; im2col likewise."""
+    at = 0 if isinstance(i.op, Convolution) else next((n for n, x in enumerate(i.inputs) if isinstance(x.op, Pad)), 0)
+    pad = i.inputs[at]
+    if not isinstance(pad.op, Pad):
+        return None
+    if getattr(i.op, "padding_mode", "default") != "default":
+        return No("the convolution's padding follows from the extents")
+    if border(pad) != 0:
+        return No("the border is not 0")
+    padding = _more(i, pad)
+    if isinstance(padding, No):
+        return padding
+    operands = list(i.inputs)
+    operands[at] = pad.inputs[0]
+    return b.add(i.op.replace(padding=padding), *operands)
+
+
+@PADS.on(Pooling)
+def pad_into_pooling(i: Instruction, b: Builder) -> Instruction | No | None:
+    """max pooling of pad(x, -infinity), average pooling of pad(x, 0) -> the same of x with more padding."""
+    pad = i.inputs[0]
+    if not isinstance(pad.op, Pad):
+        return None
+    op: Pooling = i.op  # type: ignore[assignment]
+    if op.padding_mode != "default" or op.ceil_mode or op.dyn_global:
+        return No("the windows follow from the extents")
+    value, own = border(pad), any(op.padding)
+    lowest = i.shape.dtype.lowest if i.shape.dtype.is_integer else -math.inf
+    if op.mode == "max":
+        if value is None or value > lowest:
+            return No("the border could be a maximum")
+    elif value != 0 or (op.mode == "average" and own and not op.count_include_pad):
+        return No("the border is not 0, or would not count")
+    padding = _more(i, pad)
+    if isinstance(padding, No):
+        return padding
+    changes = {"padding": padding}
+    if op.mode == "average":
+        return b.add(op.replace(**changes, count_include_pad=True), pad.inputs[0])
+    return b.add(op.replace(**changes), pad.inputs[0])
+
+
+def _more(i: Instruction, pad: Instruction) -> tuple[int, ...] | No:
+    """The padding of a window op with that of a pad before it."""
+    found = widths(pad)
+    if found is None:
+        return No("the widths are not known before running")
+    if len(pad.users) > 1:
+        return No("the padded tensor is read elsewhere too")
+    if any(p != (0, 0) for p in found[:2]) or min(min(p) for p in found) < 0:
+        return No("images or channels are padded, or something is cropped")
+    begins, ends = sides(i.op.padding, len(found) - 2)  # type: ignore[attr-defined]
+    before = [p[0] + q for p, q in zip(found[2:], begins, strict=True)]
+    after = [p[1] + q for p, q in zip(found[2:], ends, strict=True)]
+    return (*before, *after)

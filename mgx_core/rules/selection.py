@@ -1,0 +1,94 @@
+"""Which rules and fusions the compile options leave on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..errors import ParameterError
+from ..options import CompileOptions
+from .engine import EXACT, RANGE, ROUNDING, Rule, Rules
+
+__all__ = ["FUSIONS", "Choice"]
+
+# Names for `fusion_rules` beside those of single rules: what each one switches.
+FUSIONS: Final[dict[str, tuple[str, ...]]] = {
+    "attention": ("fuse-attention",),
+    "pointwise": ("fuse-elementwise",),
+    "reduce": ("fuse-reductions",),
+    "convolution": ("epilogue-convolution",),
+    "conv_bias": ("epilogue-convolution",),
+    "conv_relu": ("epilogue-convolution",),
+    "conv_bias_relu": ("epilogue-convolution",),
+    "conv_add_relu": ("epilogue-convolution",),
+    "dot": ("epilogue-dot",),
+    "gemm_bias": ("epilogue-dot",),
+    "gemm_pointwise": ("epilogue-dot",),
+    "dot_add_relu": ("epilogue-dot",),
+    "conv_bn": ("factor-into-convolution", "factor-into-sum"),
+    "softmax": (
+        "softmax-from-quotient",
+        "softmax-from-plain-quotient",
+        "logsoftmax-from-log",
+        "logsoftmax-from-difference",
+    ),
+    "layernorm": ("layernorm-from-parts", "layernorm-from-batch-form", "bias-into-norm"),
+    "rmsnorm": ("rmsnorm-from-parts",),
+    "gelu": ("gelu-from-erf", "gelu-from-tanh"),
+    "horizontal_dot": ("fuse-horizontal",),
+    "horizontal_convolution": ("join-convolutions",),
+    "horizontal_gather": ("join-gathers",),
+}
+
+PASSES: Final = frozenset(
+    {"fuse-attention", "fuse-elementwise", "fuse-reductions", "fuse-epilogue", "epilogue-convolution", "epilogue-dot"}
+    | {"fuse-horizontal", "join-convolutions", "join-gathers"}
+)
+# On only where asked for: they pay on few machines.
+OPTIONAL: Final = frozenset(
+    {"join-convolutions", "join-gathers", "pooling-from-lrn", "reshape-before-slices", "transpose-before-slices"}
+)
+
+
+class Choice:
+    """The options' say about rules: what they may change, and which are on or off by name.
+
+    Names are those of rules and passes, with dashes or underscores, and the keys of `FUSIONS`.
+    Errors: ParameterError for a name that neither is.
+    """
+
+    def __init__(self, options: CompileOptions, known: Rules) -> None:
+        self.level = options.aggressiveness
+        close = ROUNDING if options.fast_math or options.aggressiveness > 1 else EXACT
+        self.changes = RANGE if options.fast_math and options.aggressiveness > 1 else close
+        self.said: dict[str, bool] = {}
+        names = {r.name for r in known.rules} | PASSES
+        for name, on in options.fusion_rules.items():
+            meant = FUSIONS.get(name.replace("-", "_"), (name.replace("_", "-"),))
+            if not names.issuperset(meant):
+                import difflib
+
+                near = difflib.get_close_matches(name.replace("_", "-"), [*FUSIONS, *names], 3)
+                raise ParameterError(
+                    f"fusion_rules: there is no rule {name!r}; "
+                    + (f"did you mean {' or '.join(map(repr, near))}?" if near else f"known are {', '.join(FUSIONS)}")
+                )
+            self.said.update(dict.fromkeys(meant, on))
+
+    def on(self, name: str) -> bool:
+        """Whether a pass or a part of one is on."""
+        return self.said.get(name, name not in OPTIONAL)
+
+    def rules(self, rules: Rules) -> Rules:
+        """Those that are on: by what they may change, unless they are named."""
+        if self.level == 0 and not any(self.said.values()):
+            return Rules(rules.name)
+        return Rules(rules.name, (r for r in rules.rules if self.said.get(r.name, self._usual(r))))
+
+    def _usual(self, rule: Rule) -> bool:
+        return self.level > 0 and rule.changes <= self.changes and rule.name not in OPTIONAL
+
+    def anchors(self, anchors: frozenset[str]) -> frozenset[str]:
+        """Which products take the work after them along."""
+        kinds = {"epilogue-convolution": "convolution", "epilogue-dot": "dot"}
+        off = [word for name, word in kinds.items() if not self.on(name)]
+        return frozenset(a for a in anchors if not any(word in a for word in off))

@@ -1,0 +1,329 @@
+"""Arithmetic on extents done while compiling, and run-time operands that are known then turned into attributes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from ..errors import MgxError, No
+from ..ir.instruction import Instruction
+from ..ops.broadcast import (
+    BroadcastForDot,
+    BroadcastWithDims,
+    Multibroadcast,
+    Tile,
+    common_dims,
+)
+from ..ops.concat import Concat
+from ..ops.control import GetTupleElem
+from ..ops.fill import DimensionsOf, Fill
+from ..ops.index import Gather, Onehot
+from ..ops.operation import Operation
+from ..ops.pad import Pad
+from ..ops.pointwise import Add, Mul, Sub
+from ..ops.reduce import Reduce
+from ..ops.reshape import Reshape, Squeeze, Unsqueeze
+from ..ops.resize import Resize
+from ..ops.slice import Slice, Split
+from ..types import dtype as dt
+from ..types.dim import Dim, Sym, bounds, may_equal
+from ..types.shape import Shape
+from .constants import aligned
+from .engine import Builder, Rules
+
+__all__ = ["SHAPES", "extents"]
+
+SHAPES: Final = Rules("simplify-shapes")
+
+LONGEST: Final = 16  # elements of a vector of extents
+DEEPEST: Final = 12  # ops that extents are followed through
+
+
+def extents(ins: Instruction, depth: int = DEEPEST) -> tuple[Dim, ...] | None:
+    """The elements of a small vector or scalar of integers as extents, symbolic ones included, where they are known."""
+    shape = ins.result
+    if not isinstance(shape, Shape) or not shape.ranked or shape.rank > 1 or shape.dtype not in (dt.int64, dt.int32):
+        return None
+    if ins.literal is not None:
+        value = ins.literal.value
+        return tuple(int(v) for v in np.asarray(value).reshape(-1)) if np.size(value) <= LONGEST else None
+    if depth == 0 or not ins.inputs:
+        return None
+    if isinstance(ins.op, DimensionsOf):
+        x = ins.inputs[0].result
+        return x.dims[ins.op.start : ins.op.end] if isinstance(x, Shape) and x.ranked else None
+    if not isinstance(ins.op, (Gather, Slice, Concat, Squeeze, Unsqueeze, Reshape, Add, Sub, Mul, Multibroadcast)):
+        return None
+    known = [extents(x, depth - 1) for x in ins.inputs]
+    parts = [p for p in known if p is not None]
+    if len(parts) < len(known):
+        return None
+    return _followed(ins, parts)
+
+
+def _followed(ins: Instruction, parts: list[tuple[Dim, ...]]) -> tuple[Dim, ...] | None:
+    x = parts[0]
+    match ins.op:
+        case Gather():
+            at = parts[1]
+            good = all(isinstance(n, int) and -len(x) <= n < len(x) for n in at)
+            return tuple(x[n] for n in at if isinstance(n, int)) if good else None
+        case Slice() if len(parts) == 1:
+            op: Slice = ins.op
+            if len(op.starts) != 1 or isinstance(op.starts[0], Sym) or isinstance(op.ends[0], Sym):
+                return None
+            return x[op.starts[0] : op.ends[0] : op.steps[0] if op.steps else 1]
+        case Concat():
+            return tuple(d for p in parts for d in p)
+        case Squeeze() | Unsqueeze() | Reshape():
+            return x
+        case Multibroadcast() if len(parts) == 1 and len(x) == 1 and not ins.shape.dynamic():
+            return x * ins.shape.elements() if ins.shape.elements() <= LONGEST else None
+        case Add() | Sub() | Mul() if len(parts[0]) == len(parts[1]):
+            do: Any = {"add": lambda p, q: p + q, "sub": lambda p, q: p - q, "mul": lambda p, q: p * q}[ins.op.name]
+            return tuple(do(p, q) for p, q in zip(*parts, strict=True))
+    return None
+
+
+@SHAPES.on(DimensionsOf, Gather, Slice, Concat, Squeeze, Unsqueeze, Reshape, Add, Sub, Mul)
+def literal_from_extents(i: Instruction, b: Builder) -> Instruction | No | None:
+    """dimensions_of(x), and what is computed from extents -> a literal where the extents are fixed."""
+    if i.shape.dtype not in (dt.int64, dt.int32):
+        return None
+    found = extents(i)
+    if found is None:
+        return None
+    fixed = [d for d in found if isinstance(d, int)]
+    if len(fixed) < len(found):
+        return No("an extent is not known before running")
+    return b.literal(np.array(fixed, i.shape.dtype.numpy).reshape(i.shape.lens()))
+
+
+def given(i: Instruction, *which: int) -> list[tuple[Dim, ...] | None] | None:
+    """Operands as extents, None for absent ones; None if one is not known."""
+    out: list[tuple[Dim, ...] | None] = []
+    for n in which:
+        if n >= len(i.inputs) or i.inputs[n].is_absent:
+            out.append(None)
+            continue
+        found = extents(i.inputs[n])
+        if found is None:
+            return None
+        out.append(found)
+    return out
+
+
+def ints(values: tuple[Dim, ...] | None) -> tuple[int, ...] | None:
+    """Extents that are fixed."""
+    if values is None:
+        return None
+    fixed = tuple(v for v in values if isinstance(v, int))
+    return fixed if len(fixed) == len(values) else None
+
+
+def settled(i: Instruction, b: Builder, op: Operation, *operands: Instruction) -> Instruction | No | None:
+    """The static form, unless its shape rule refuses it: then the error belongs to the run."""
+    try:
+        return b.add(op, *operands)
+    except MgxError as error:
+        return No(f"the static form is refused: {error.message}")
+
+
+@SHAPES.on(Reshape)
+def static_reshape(i: Instruction, b: Builder) -> Instruction | No | None:
+    """reshape(x, dims) with known dims -> reshape[dims](x)."""
+    if len(i.inputs) < 2:
+        return None
+    found = given(i, 1)
+    if found is None or found[0] is None:
+        return No("dims are not known before running")
+    made = settled(i, b, i.op.replace(dims=found[0]), i.inputs[0])
+    if (
+        isinstance(made, Instruction)
+        and made.shape.ranked
+        and any(isinstance(d, int) and d < 0 for d in made.shape.dims)
+    ):
+        return No("dims are not known before running")
+    return made
+
+
+@SHAPES.on(Squeeze, Unsqueeze, Reduce)
+def static_axes(i: Instruction, b: Builder) -> Instruction | No | None:
+    """squeeze(x, axes), unsqueeze(x, axes), reductions(x, axes) with known axes -> the axes as attribute."""
+    if len(i.inputs) < 2 or i.inputs[1].is_absent:
+        return None
+    found = given(i, 1)
+    axes = ints(found[0]) if found else None
+    if axes is None:
+        return No("axes are not known before running")
+    if isinstance(i.op, Unsqueeze):
+        rank = (i.inputs[0].shape.rank if i.inputs[0].shape.ranked else 0) + len(axes)
+    else:
+        rank = i.inputs[0].shape.rank if i.inputs[0].shape.ranked else 0
+    if not rank or not i.inputs[0].shape.ranked:
+        return No("the rank is not known before running")
+    counted = tuple(dict.fromkeys(a + rank if a < 0 else a for a in axes))
+    if isinstance(i.op, Reduce) and not counted:
+        return i.inputs[0] if i.op.noop_with_empty_axes else b.add(i.op.replace(axes=()), i.inputs[0])
+    return settled(i, b, i.op.replace(axes=counted), i.inputs[0])
+
+
+@SHAPES.on(Multibroadcast, BroadcastWithDims, BroadcastForDot)
+def static_broadcast(i: Instruction, b: Builder) -> Instruction | No | None:
+    """multibroadcast(x, y), broadcast_with_dims(x, dims), broadcast_for_dot(x, y) with known extents -> multibroadcast(x)."""
+    if len(i.inputs) < 2:
+        return None
+    x = i.inputs[0]
+    if isinstance(i.op, BroadcastWithDims):
+        found = given(i, 1)
+        if found is None or found[0] is None or not x.shape.ranked:
+            return No("dims are not known before running")
+        dims = common_dims(x.shape.dims, found[0])
+    else:
+        dims = i.shape.dims if i.shape.ranked else ()
+    if not i.shape.ranked or any("?" in str(d) for d in dims):
+        return No("the extents depend on data")
+    return x if x.shape.dims == dims else settled(i, b, Multibroadcast(out_lens=dims), x)
+
+
+@SHAPES.on(Slice)
+def static_slice(i: Instruction, b: Builder) -> Instruction | No | None:
+    """slice(x, starts, ends, axes, steps) with known operands -> the same as attributes."""
+    if len(i.inputs) < 2:
+        return None
+    found = given(i, 1, 2, 3, 4)
+    if found is None or not i.inputs[0].shape.ranked:
+        return No("a bound is not known before running")
+    op: Slice = i.op  # type: ignore[assignment]
+    starts, ends, axes, steps = found
+    whole = [ints(axes) if axes is not None else op.axes, ints(steps) if steps is not None else op.steps]
+    if None in whole:
+        return No("an axis or step is not known before running")
+    op = op.replace(  # type: ignore[assignment]
+        starts=op.starts if starts is None else starts,
+        ends=op.ends if ends is None else ends,
+        axes=whole[0],
+        steps=whole[1],
+    )
+    try:
+        op = op.normal(i.inputs[0].shape)  # type: ignore[assignment]
+    except MgxError as error:
+        return No(f"the static form is refused: {error.message}")
+    return settled(i, b, op, i.inputs[0])
+
+
+@SHAPES.on(Tile)
+def static_tile(i: Instruction, b: Builder) -> Instruction | No | None:
+    """tile(x, repeats) with known repeats -> tile[repeats](x)."""
+    if len(i.inputs) < 2:
+        return None
+    found = given(i, 1)
+    if found is None or found[0] is None:
+        return No("repeats are not known before running")
+    return settled(i, b, i.op.replace(repeats=found[0]), i.inputs[0])
+
+
+@SHAPES.on(Tile)
+def drop_single_tile(i: Instruction, b: Builder) -> Instruction | No | None:
+    """tile(x) with all repeats 1 -> x; of axes of extent 1 only -> multibroadcast(x)."""
+    if len(i.inputs) > 1:
+        return None
+    repeats = i.op.repeats  # type: ignore[attr-defined]
+    x = i.inputs[0]
+    if all(r == 1 for r in repeats):
+        return x
+    units = all(d == 1 or r == 1 for d, r in zip(x.shape.dims, repeats, strict=True))
+    return b.add(Multibroadcast(out_lens=i.shape.dims), x) if units else None
+
+
+@SHAPES.on(Pad)
+def static_pad(i: Instruction, b: Builder) -> Instruction | No | None:
+    """pad(x, pads, value, axes) with known operands -> pad[pads, value](x)."""
+    if len(i.inputs) < 2 or not i.inputs[0].shape.ranked:
+        return None
+    op: Pad = i.op  # type: ignore[assignment]
+    found = given(i, 1, 3)
+    number = aligned(i.inputs[2]) if len(i.inputs) > 2 and not i.inputs[2].is_absent else None
+    known = len(i.inputs) < 3 or i.inputs[2].is_absent or (number is not None and number.dtype.kind in "biuf")
+    if found is None or not known:
+        return No("widths or value are not known before running")
+    rank = i.inputs[0].shape.rank
+    widths, axes = found
+    pads: tuple[Dim, ...] = op.pads if widths is None else widths
+    if axes is not None:
+        at = ints(axes)
+        if at is None or len(pads) != 2 * len(at):
+            return No("an axis is not known before running")
+        full: list[Dim] = [0] * (2 * rank)
+        for n, a in enumerate(at):
+            full[a % rank], full[a % rank + rank] = pads[n], pads[n + len(at)]
+        pads = tuple(full)
+    value = op.value if number is None else float(number.reshape(-1)[0])
+    if number is not None and number.dtype.kind in "iu" and int(value) != int(number.reshape(-1)[0]):
+        return No("the value is no exact float")
+    return settled(i, b, op.replace(pads=pads, value=value), i.inputs[0])
+
+
+@SHAPES.on(Resize)
+def static_resize(i: Instruction, b: Builder) -> Instruction | No | None:
+    """resize(x, scales or sizes) with known operands -> the same as attributes."""
+    if len(i.inputs) < 2 or any(not x.is_absent for x in i.inputs[3:]):
+        return None
+    op: Resize = i.op  # type: ignore[assignment]
+    scales, sizes = (
+        x if n < len(i.inputs) and not x.is_absent else None for n, x in ((1, i.inputs[1]), (2, i.inputs[-1]))
+    )
+    if sizes is not None and len(i.inputs) > 2:
+        found = extents(sizes)
+        return (
+            No("sizes are not known before running")
+            if found is None
+            else settled(i, b, op.replace(sizes=found), i.inputs[0])
+        )
+    if scales is None or scales.literal is None:
+        return No("scales are not known before running")
+    values = tuple(float(v) for v in np.asarray(scales.literal.value).reshape(-1))
+    return settled(i, b, op.replace(scales=values), i.inputs[0])
+
+
+@SHAPES.on(GetTupleElem)
+def slice_from_split(i: Instruction, b: Builder) -> Instruction | No | None:
+    """an item of split(x, sizes) with known sizes -> a slice of x."""
+    split = i.inputs[0]
+    if not isinstance(split.op, Split):
+        return None
+    sizes = extents(split.inputs[1])
+    x = split.inputs[0]
+    if sizes is None or not x.shape.ranked:
+        return No("the sizes are not known before running")
+    axis = split.op.axis % x.shape.rank
+    if not may_equal(sum(sizes), x.shape.dims[axis]) or any(bounds(s)[1] < 0 for s in sizes):
+        return No("the sizes do not add up to the extent")
+    start: Dim = 0
+    for size in sizes[: i.op.index]:  # type: ignore[attr-defined]
+        start = start + size
+    return settled(i, b, Slice(axes=(axis,), starts=(start,), ends=(start + sizes[i.op.index],)), x)  # type: ignore[attr-defined]
+
+
+@SHAPES.on(Fill)
+def broadcast_from_fill(i: Instruction, b: Builder) -> Instruction | No | None:
+    """fill(value, like) -> multibroadcast(value) where the extents are known."""
+    value = i.inputs[0]
+    if not i.shape.ranked or any(d != 1 for d in value.shape.dims):
+        return No("the rank, or the value's extents, are not known before running")
+    if value.shape.rank > i.shape.rank:
+        value = b.add(Reshape(dims=()), value)
+    return value if value.shape.dims == i.shape.dims else b.add(Multibroadcast(out_lens=i.shape.dims), value)
+
+
+@SHAPES.on(Onehot)
+def static_onehot(i: Instruction, b: Builder) -> Instruction | No | None:
+    """onehot(indices, depth, values) with a known depth -> the depth as attribute."""
+    op: Onehot = i.op  # type: ignore[assignment]
+    if op.depth is not None or i.inputs[1].is_absent:
+        return None
+    found = extents(i.inputs[1])
+    if found is None or len(found) != 1:
+        return No("the depth is not known before running")
+    return settled(i, b, op.replace(depth=found[0]), i.inputs[0], b.absent(), i.inputs[2])

@@ -1,0 +1,72 @@
+"""What rules did: how often each fired, where it refused, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from ..ir.instruction import Instruction
+from ..ops.operation import Operation
+from ..types.shape import AnyShape
+
+__all__ = ["Refusal", "RuleCount", "Tally"]
+
+
+class Refusal(NamedTuple):
+    """Where a rule of the right shape did not fire, and why."""
+
+    rule: str
+    op: Operation
+    inputs: tuple[str, ...]
+    result: AnyShape
+    sources: tuple[str, ...]
+    why: str
+
+    @classmethod
+    def at(cls, rule: str, ins: Instruction, why: str) -> Refusal:
+        """One at an instruction as it is now."""
+        return cls(rule, ins.op, tuple(i.op.name for i in ins.inputs), ins.result, ins.sources, why)
+
+    @property
+    def instruction(self) -> str:
+        """The instruction's text, as it was."""
+        return f"{self.op!r}({', '.join(self.inputs)}) -> {self.result}"
+
+
+class RuleCount(NamedTuple):
+    """How often one rule fired, at how many instructions it refused, and its commonest reason (empty if it refused nowhere)."""
+
+    rule: str
+    fired: int
+    refused: int
+    why: str
+
+
+class Tally:
+    """Counts of firings, and the refusals, of the rules of one pass."""
+
+    __slots__ = ("fired", "refusals")
+
+    def __init__(self) -> None:
+        self.fired: Counter[str] = Counter()
+        self.refusals: list[Refusal] = []
+
+    def refuse(self, rule: str, ins: Instruction, why: str) -> None:
+        """Note that a rule did not fire at an instruction."""
+        self.refusals.append(Refusal.at(rule, ins, why))
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.fired.clear()
+        self.refusals.clear()
+
+    def counts(self) -> tuple[RuleCount, ...]:
+        """Each rule that fired or refused: those that fired most first, then those that refused most."""
+        reasons: dict[str, Counter[str]] = {}
+        for refusal in self.refusals:
+            reasons.setdefault(refusal.rule, Counter())[refusal.why] += 1
+        found = []
+        for rule in sorted({*self.fired, *reasons}):
+            why = reasons.get(rule, Counter())
+            found.append(RuleCount(rule, self.fired[rule], why.total(), why.most_common(1)[0][0] if why else ""))
+        return tuple(sorted(found, key=lambda c: (-c.fired, -c.refused, c.rule)))

@@ -1,0 +1,1 @@
+"""Compiled programs: binding of arguments, instances by shape, execution."""

@@ -1,0 +1,41 @@
+"""From a module to an executable on a target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..compile.stages import optimize_module
+from ..errors import ParameterError
+from ..gc_pause import collection_paused
+from ..ir.module import Module
+from ..ir.verify import misplaced
+from ..options import CompileOptions
+from ..targets.target import Context, Target
+from .executable import Executable
+
+__all__ = ["compile_module"]
+
+
+def compile_module(
+    module: Module, on: Target | Context, options: CompileOptions, output_names: list[str] | None = None
+) -> Executable:
+    """An executable for a copy of `module` on a target or on one of its contexts; `module` itself stays as it is.
+
+    Errors: ParameterError if `on` is neither, or if an instruction reads what does not come before it; whatever a pass or the
+    target raises.
+    """
+    given: Any = on
+    if hasattr(given, "kernels"):
+        target: Target = given
+        context = target.get_context()
+    elif hasattr(given, "target"):
+        target, context = given.target, given
+    else:
+        raise ParameterError(f"compile takes a target (see get_target) or a context, got {on!r}")
+    wrong = misplaced(module)
+    if wrong is not None:
+        raise ParameterError(wrong)
+    with collection_paused():
+        copy = module.clone()
+        pipeline = optimize_module(copy, options, target, context)
+        return Executable(copy, target, context, options, output_names or (), pipeline.records)

@@ -1,0 +1,337 @@
+"""Executables: an optimised program on a target, run for whatever shapes come."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import DeviceError, MgxError, ParameterError, ShapeError
+from ..gc_pause import collection_paused
+from ..ir.instruction import Instruction
+from ..ir.interpreter import bind_symbols, check_symbols
+from ..ir.module import Module
+from ..options import CompileOptions
+from ..targets.placement import Placement
+from ..targets.saved import SavedInstance
+from ..targets.target import HostRunner, Runner, Target, runner_of
+from ..types.argument import Argument, Value, shape_of
+from ..types.memory_limit import limited
+from ..types.shape import AnyShape, matches
+from .binding import as_parameter, described, owned, tensor_type
+
+if TYPE_CHECKING:
+    from ..compile.pipeline import PassRecord
+    from ..compile.plan import Lowered
+    from ..targets.memory import MemoryPlan
+
+OUTPUT: Final = "main:#output_"  # the parameters that name where results go, for callers that own device memory
+
+REPEATS: Final = 16  # sets of arguments for which a prepared call is kept
+
+__all__ = ["OUTPUT", "Executable", "Instance", "Timing"]
+
+_log = logging.getLogger("mgx")
+
+
+class Instance:
+    """An executable made concrete for one set of input shapes.
+
+    One that came out of a program file is lowered only if somebody looks at its module or its memory plan.
+    """
+
+    def __init__(
+        self,
+        shapes: Mapping[str, AnyShape],
+        runner: Runner,
+        placements: list[Placement],
+        lower: Callable[[], Lowered],
+        literals: Module | None,
+    ) -> None:
+        self.shapes = dict(shapes)
+        self.runner = runner
+        self.fresh = bool(getattr(runner, "fresh", False))  # whether every result is an array of its own already
+        self.placements = placements
+        self.literals = literals  # the module whose constants the runner reads (None: only from a file)
+        self._lower = lower
+
+    @property
+    def module(self) -> Module:
+        return self._lower().module
+
+    @property
+    def plan(self) -> MemoryPlan:
+        return self._lower().plan
+
+    @property
+    def records(self) -> list[PassRecord]:
+        return self._lower().records
+
+
+@dataclass
+class Timing:
+    """How long one instruction took, in seconds, once per measured run.
+
+    flops, bytes: the arithmetic of one run and the memory that it moves, as far as the target knows them; else 0.
+    """
+
+    instruction: Instruction
+    seconds: list[float]
+    flops: int = 0
+    bytes: int = 0
+
+
+class Executable:
+    """What `Program.compile` makes: the optimised module, its target, and an instance per set of input shapes.
+
+    The instances sit in a bounded LRU (option ``instances``).  Safe to run from several threads at once.
+    module: or a function that gives it once it is needed, together with the parameters that it has.
+    """
+
+    def __init__(
+        self,
+        module: Module | Callable[[], Module],
+        target: Target,
+        context: Any,
+        options: CompileOptions,
+        output_names: Sequence[str] = (),
+        records: Sequence[PassRecord] | Callable[[], Sequence[PassRecord]] = (),
+        saved: Sequence[SavedInstance] = (),
+        parameters: Mapping[str, AnyShape] | None = None,
+    ) -> None:
+        self._module = module
+        self.target = target
+        self.context = context
+        self.options = options
+        self.output_names = list(output_names)
+        self._records = records
+        self.parameters: dict[str, AnyShape] = (
+            {n: i.result for n, i in self.module.parameters.items()} if parameters is None else dict(parameters)
+        )
+        self.notes: list[str] = []  # what a loaded program could not take from its file, and why
+        self._saved = {tuple(i.shapes.items()): i for i in saved}
+        self._instances: OrderedDict[tuple[AnyShape, ...], Instance] = OrderedDict()
+        self._lock = threading.RLock()
+        self._fixed: Instance | None = None
+        self._describe = getattr(target, "descriptor", None)
+        self._repeats: dict[Any, Callable[[Mapping[str, Any], int], list[Argument]]] = {}
+        if not any(s.dynamic() for s in self.parameters.values()):
+            self._fixed = self._instantiate({})
+
+    @property
+    def module(self) -> Module:
+        """The optimised module."""
+        if not isinstance(self._module, Module):
+            with self._lock:
+                if not isinstance(self._module, Module):
+                    self._module = self._module()
+        return self._module
+
+    @module.setter
+    def module(self, module: Module) -> None:
+        self._module = module
+
+    @property
+    def records(self) -> list[PassRecord]:
+        """The passes that made the module."""
+        return list(self._records() if callable(self._records) else self._records)
+
+    @property
+    def restored(self) -> bool:
+        """Whether all that was made so far came out of a file."""
+        return bool(self._saved) and all(i.literals is None for i in self.instances())
+
+    # running
+
+    def run(self, parameters: Mapping[str, Any]) -> list[Argument]:
+        """Results in the model's order for values of all parameters by name.
+
+        Errors: ParameterError for a missing or unknown name, a wrong dtype or a wrong shape, with what was required and got.
+        """
+        values = self.bind(parameters)
+        try:
+            with limited(self.options.limit_bytes):
+                instance = self.instance(values)
+                results = instance.runner.run(values)
+            if not instance.fresh:
+                results = owned(results, values, instance.literals)
+            return [Argument.from_value(v) for v in results]
+        except MemoryError as error:
+            raise DeviceError(
+                f"out of memory while running: {error}; try smaller shapes or fewer runs at once"
+            ) from None
+
+    def run_async(self, parameters: Mapping[str, Any], stream: int, stream_type: str) -> list[Argument]:
+        """Like `run`, enqueued on the caller's stream where the target's runner can; otherwise done when it returns.
+
+        Where a target says what an argument in its memory is (``descriptor(given)``: address, type, extents, strides as
+        something hashable, None for all else), and its runner gives a call for these arguments (``repeated(values, places)``),
+        arguments that were checked once are not checked again.
+        """
+        key: Any = None
+        if self._describe is not None and isinstance(parameters, Mapping):
+            key = tuple([(n, self._describe(v)) for n, v in parameters.items()])
+            again = self._repeats.get(key)
+            if again is not None:
+                return again(parameters, stream)
+        values = self.bind(parameters)
+        runner = self.instance(values).runner
+        enqueue = getattr(runner, "run_async", None)
+        if enqueue is None:
+            return self.run(parameters)
+        places = {
+            int(n[len(OUTPUT) :]): self._value(n, v, self.module.outputs[int(n[len(OUTPUT) :])].result)
+            for n, v in parameters.items()
+            if n.startswith(OUTPUT)
+        }
+        results = [Argument.from_value(v) for v in enqueue(values, stream, places)]
+        if key is not None and all(described is not None for _, described in key):
+            again = getattr(runner, "repeated", lambda *_: None)(values, places)
+            if again is not None:
+                with self._lock:
+                    while len(self._repeats) >= REPEATS:
+                        self._repeats.pop(next(iter(self._repeats)), None)
+                    self._repeats[key] = again
+        return results
+
+    def bind(self, parameters: Mapping[str, Any]) -> list[Value]:
+        """Values in the order of the parameters, checked."""
+        if not isinstance(parameters, Mapping):
+            raise ParameterError(
+                f"run takes a mapping from parameter names to values, got a {type(parameters).__name__}"
+            )
+        for name in parameters:
+            if name not in self.parameters and not (name.startswith(OUTPUT) and not self.options.offload_copy):
+                raise ParameterError(
+                    f"there is no parameter {name!r}; there are {', '.join(map(repr, self.parameters))}"
+                )
+        values: list[Value] = []
+        symbols: dict[str, int] = {}
+        for name, shape in self.parameters.items():
+            if name not in parameters:
+                raise ParameterError(f"parameter {name!r} ({shape}) is missing")
+            values.append(self._value(name, parameters[name], shape))
+        for name, value in zip(self.parameters, values, strict=True):
+            self._check_extents(name, value, symbols)
+            bind_symbols(self.parameters[name], value, symbols)
+        for name, value in zip(self.parameters, values, strict=True):  # again for expressions of symbols met later
+            self._check_extents(name, value, symbols)
+        return values
+
+    def _value(self, name: str, given: Any, shape: AnyShape) -> Value:
+        """A caller's value; a target may take what lies in its own memory as it is (``accept(given, context)``)."""
+        accept = getattr(self.target, "accept", None)
+        taken = None if accept is None else accept(given, self.context)
+        if taken is None:
+            return as_parameter(name, given, shape)
+        if not matches(shape, shape_of(taken)):
+            raise ParameterError(f"parameter {name!r} must be {described(shape)}, got {described(shape_of(taken))}")
+        return taken
+
+    def _check_extents(self, name: str, value: Value, symbols: Mapping[str, int]) -> None:
+        try:
+            check_symbols(self.parameters[name], value, symbols, f"parameter {name!r}")
+        except ShapeError as error:
+            raise ParameterError(error.message) from None
+
+    def instance(self, values: Sequence[Value]) -> Instance:
+        """The instance for the shapes of these values, made now if it is new."""
+        if self._fixed is not None:
+            return self._fixed
+        key = tuple(tensor_type(v) for v in values)
+        with self._lock:
+            found = self._instances.get(key)
+            if found is not None:
+                self._instances.move_to_end(key)
+                return found
+        made = self._instantiate(dict(zip(self.parameters, key, strict=True)))
+        with self._lock:
+            self._instances[key] = made
+            while len(self._instances) > max(1, self.options.instances):
+                self._instances.popitem(last=False)
+                self._repeats.clear()  # they hold instances
+        return made
+
+    def _instantiate(self, shapes: Mapping[str, AnyShape]) -> Instance:
+        given = {n: s for n, s in shapes.items() if self.parameters[n].dynamic()}
+        lower = functools.cache(lambda: self._lowered(given))
+        saved = self._saved.get(tuple(given.items()))
+        if saved is not None:
+            try:
+                runner = self.target.restored(saved, lower, self.context, self.options)  # type: ignore[attr-defined]
+                return Instance(given, runner, list(saved.placements), lower, None)
+            except (MgxError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                self.note(f"the file's kernels could not be used and were compiled again: {error}")
+        from ..compile.pipeline import PassRecord
+
+        with collection_paused():
+            made = lower()
+            start, count = time.perf_counter(), made.records[-1].after
+            runner = runner_of(self.target, made.module, made.plan, self.context, self.options)
+        made.records.append(PassRecord("plan", "make-runner", time.perf_counter() - start, True, count, count))
+        for moved in getattr(runner, "on_host", list)():
+            _correct(made.placements, moved)
+        return Instance(given, runner, made.placements, lower, made.module)
+
+    def _lowered(self, shapes: Mapping[str, AnyShape]) -> Lowered:
+        from ..compile.plan import lower_module
+
+        settled = getattr(self.target, "instance_shape", None)  # extents as ints that know what they come from
+        if settled is not None:
+            shapes = {n: settled(self.parameters[n], s) for n, s in shapes.items()}
+        return lower_module(self.module, shapes, self.target, self.context, self.options)
+
+    def note(self, text: str) -> None:
+        """Keep and log what the user of a loaded program should know."""
+        if text not in self.notes:
+            self.notes.append(text)
+            _log.warning("%s", text)
+
+    # looking
+
+    def instances(self) -> list[Instance]:
+        """Those made so far, least recently used first."""
+        return [self._fixed] if self._fixed is not None else list(self._instances.values())
+
+    def time(self, parameters: Mapping[str, Any], runs: int = 10, warmup: int = 2) -> list[Timing]:
+        """Each instruction's time over some runs, for runners that call kernels from Python.
+
+        Errors: ParameterError if the target's runner gives no times per instruction.
+        """
+        values = self.bind(parameters)
+        instance = self.instance(values)
+        give = getattr(instance.runner, "time", None)
+        if give is not None:
+            return list(give(values, runs, warmup))
+        if not isinstance(instance.runner, HostRunner):
+            raise ParameterError(f"target {self.target.name!r} gives no times per instruction")
+        timings: dict[Instruction, Timing] = {}
+        for n in range(warmup + runs):
+            clock = time.perf_counter()
+
+            def observe(ins: Instruction, value: Value, measured: bool = n >= warmup) -> None:
+                nonlocal clock
+                if ins.parent is not instance.module:  # counts for the instruction that runs its module
+                    return
+                now = time.perf_counter()
+                if measured:
+                    timings.setdefault(ins, Timing(ins, [])).seconds.append(now - clock)
+                clock = time.perf_counter()
+
+            instance.runner.run(values, observe)
+        return list(timings.values())
+
+
+def _correct(placements: list[Placement], moved: Placement) -> None:
+    """Put right what lowering believed: an op that its target's plan declined for these shapes ran on the host after all."""
+    for n, p in enumerate(placements):
+        if p.place != "host" and p.op == moved.op and p.sources == moved.sources:
+            placements[n] = moved
+            return
+    if not any(p.place == "host" and p.op == moved.op and p.sources == moved.sources for p in placements):
+        placements.append(moved)

@@ -1,0 +1,200 @@
+"""Kernels: what a target offers for an op, how one is picked, and the op that stands for a picked one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from ..errors import No, UnsupportedError
+from ..ir.instruction import Instruction
+from ..ir.module import Module
+from ..ops.operation import Operation, Run
+from ..types.argument import Value
+from ..types.shape import AnyShape
+
+__all__ = ["HostKernel", "Kernel", "Kernels", "Launch", "Picked", "Reference", "op_of"]
+
+
+@runtime_checkable
+class Kernel(Protocol):
+    """What a launch runs.
+
+    name: shown in reports; one line says what it is (``onednn conv nChw16c relu``).  A target whose runner calls kernels from
+    Python gives `run` from input values to the result (a tuple for several); a target with an executor of its own may give
+    whatever that executor needs instead.  A kernel whose op has attributes that are known only while running gives
+    ``with_op(op)``, the same kernel for the op with these filled in.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, args: Sequence[Value], modules: Sequence[Module] = (), run: Run | None = None) -> Value: ...
+
+
+class HostKernel:
+    """A kernel that is a Python function on arrays."""
+
+    __slots__ = ("function", "name")
+
+    def __init__(self, name: str, function: Callable[..., Value]) -> None:
+        self.name = name
+        self.function = function
+
+    def run(self, args: Sequence[Value], modules: Sequence[Module] = (), run: Run | None = None) -> Value:
+        return self.function(*args)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Reference:
+    """An op run by its own reference compute on the host."""
+
+    __slots__ = ("name", "op", "reasons")
+
+    def __init__(self, op: Operation, reasons: Sequence[str] = ()) -> None:
+        self.name = f"reference {op.name}"
+        self.op = op
+        self.reasons = tuple(reasons)
+
+    def run(self, args: Sequence[Value], modules: Sequence[Module] = (), run: Run | None = None) -> Value:
+        return self.op.evaluate(args, modules, run)
+
+    def with_op(self, op: Operation) -> Reference:
+        """The same for an op whose symbols have got values."""
+        return Reference(op, self.reasons)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+Plan = Callable[..., "Kernel | No"]
+
+
+class Picked(NamedTuple):
+    """The kernel that was picked, the plan that made it, and the refusals of the plans asked before."""
+
+    kernel: Kernel
+    plan: str
+    refused: tuple[str, ...]
+
+
+class Kernels:
+    """A target's plans by op class, in order of preference; a value, joined with ``+``."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self._plans: dict[type[Operation], list[Plan]] = {}
+        self._any: list[Plan] = []
+
+    def plan(self, *ops: type[Operation]) -> Callable[[Plan], Plan]:
+        """Decorator: a function ``(op, input shapes, context) -> Kernel | No`` offered for some ops (none named: for any).
+
+        Absent inputs have the shape None.  For ops that take sub-modules the function gets them as a fourth argument.
+        """
+
+        def keep(function: Plan) -> Plan:
+            for op in ops:
+                self._plans.setdefault(op, []).append(function)
+            if not ops:
+                self._any.append(function)
+            return function
+
+        return keep
+
+    def plans(self, op: Operation) -> list[Plan]:
+        return [*self._plans.get(type(op), ()), *self._any]
+
+    def offers(
+        self, op: Operation, shapes: Sequence[AnyShape | None], context: Any, modules: Sequence[Module] = ()
+    ) -> Iterator[tuple[str, Kernel | No]]:
+        """Every plan's answer, in order of preference, with the plan's name; ops with sub-modules hand them over last."""
+        for plan in self.plans(op):
+            answer = plan(op, shapes, context, modules) if op.takes_modules else plan(op, shapes, context)
+            yield getattr(plan, "__name__", "plan"), answer
+
+    def pick(
+        self, op: Operation, shapes: Sequence[AnyShape | None], context: Any = None, modules: Sequence[Module] = ()
+    ) -> Picked:
+        """The first plan that says yes.  Errors: UnsupportedError with every refusal."""
+        refused: list[str] = []
+        for name, answer in self.offers(op, shapes, context, modules):
+            if not isinstance(answer, No):
+                return Picked(answer, name, tuple(refused))
+            refused.append(f"{name}: {answer.why}")
+        raise UnsupportedError(
+            f"target {self.target!r} has no kernel for {op!r}({', '.join(map(str, shapes))}): "
+            + ("; ".join(refused) if refused else "no plan is offered for this op")
+        )
+
+    def __add__(self, other: Kernels) -> Kernels:
+        out = Kernels(self.target)
+        for side in (self, other):
+            for op, plans in side._plans.items():
+                out._plans.setdefault(op, []).extend(plans)
+            out._any += side._any
+        return out
+
+    def ops(self) -> Iterable[type[Operation]]:
+        return self._plans.keys()
+
+
+def op_of(ins: Instruction) -> Operation:
+    """What an instruction does, lowered or not."""
+    return ins.op.of if isinstance(ins.op, Launch) else ins.op
+
+
+class Launch(Operation):
+    """A kernel in an op's place; what a lowered module consists of.
+
+    It knows the op it stands for, so that text, reports and re-lowering for another machine can name it.
+    """
+
+    __slots__ = ("kernel", "of", "place", "plan", "result_shape")
+
+    name = "launch"
+
+    def __init__(
+        self, kernel: Kernel, of: Operation, result_shape: AnyShape, plan: str = "", place: str = "target"
+    ) -> None:
+        object.__setattr__(self, "kernel", kernel)
+        object.__setattr__(self, "of", of)
+        object.__setattr__(self, "result_shape", result_shape)
+        object.__setattr__(self, "plan", plan)
+        object.__setattr__(self, "place", place)  # "target", or "host" for what the target declined
+
+    kernel: Kernel
+    of: Operation
+    result_shape: AnyShape
+    plan: str
+    place: str
+    takes_modules = True
+
+    def check_arity(self, count: int) -> None:
+        self.of.check_arity(count)
+
+    def infer(self, *xs: AnyShape, modules: Sequence[Any] = ()) -> AnyShape:
+        return self.result_shape
+
+    def substitute(self, values: Any) -> Launch:
+        op = self.of.substitute(values)
+        again = getattr(self.kernel, "with_op", None)
+        if op is self.of or again is None:
+            return self
+        return Launch(again(op), op, self.result_shape, self.plan, self.place)
+
+    def symbols(self) -> set[str]:
+        return self.of.symbols()
+
+    def evaluate(self, args: Sequence[Value], modules: Sequence[Any] = (), run: Run | None = None) -> Value:
+        return self.kernel.run(args, modules, run)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        where = " on host" if self.place == "host" else ""
+        return f"launch[{self.kernel.name}{where}]"

@@ -1,0 +1,1 @@
+"""Element types, extents, shapes and the data that has them."""

@@ -1,0 +1,335 @@
+"""Values: data with a type.  Tensors share memory with numpy, torch and others; tuples and sequences nest."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ParameterError, ShapeError
+from . import dtype as dt
+from .memory_limit import require_room
+from .shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
+
+__all__ = [
+    "Argument",
+    "Array",
+    "Value",
+    "argument_from_pointer",
+    "as_value",
+    "create_argument",
+    "fill_argument",
+    "generate_argument",
+    "shape_of",
+]
+
+Array: TypeAlias = npt.NDArray[Any]
+Value: TypeAlias = (
+    "Any"  # what ops compute on: an array, a tuple of values, a list (sequence) or None (absent optional)
+)
+
+
+class Argument:
+    """A value with its shape.
+
+    data: anything with DLPack, the buffer protocol or an array interface, a number, a nested list, another Argument, or
+    for tuples and sequences a Python sequence of these.  Host memory is borrowed where its layout allows (never copied
+    without need) and kept alive; what `run` returns owns its memory.
+    Errors: ParameterError for data that is no tensor; ShapeError if `shape` is given and does not fit.
+    """
+
+    __slots__ = ("_data", "_shape")
+
+    def __init__(self, data: Any, shape: AnyShape | None = None) -> None:
+        self._data: Value = as_value(data)
+        self._shape: AnyShape | None = shape_of(self._data) if shape is None else shape
+        if isinstance(shape, Shape) and isinstance(self._data, np.ndarray):
+            found = shape_of(self._data)
+            if not isinstance(found, Shape) or (found.dtype, found.dims) != (shape.dtype, shape.dims):
+                raise ShapeError(f"data of shape {found} given for shape {shape}")
+
+    @classmethod
+    def from_value(cls, value: Value, shape: AnyShape | None = None) -> Argument:
+        """Wrap what an op computed, unchecked."""
+        self = cls.__new__(cls)
+        self._data = value
+        self._shape = shape  # found when somebody asks
+        return self
+
+    @property
+    def shape(self) -> AnyShape:
+        if self._shape is None:
+            self._shape = shape_of(self._data)
+        return self._shape
+
+    @property
+    def value(self) -> Value:
+        """The data as ops compute on it: an array, a tuple, a list or None; no copy."""
+        return self._data
+
+    def get_shape(self) -> AnyShape:
+        return self.shape
+
+    def to_numpy(self) -> Array:
+        """The tensor as an array on the same memory.  Errors: ParameterError for tuples, sequences and optionals."""
+        if hasattr(self._data, "to_host"):  # a tensor in device memory: a copy of it
+            return np.asarray(self._data.to_host())
+        if not isinstance(self._data, np.ndarray):
+            raise ParameterError(f"a value of type {self.shape} is no tensor; see get_sub_objects()")
+        return self._data
+
+    def get_sub_objects(self) -> list[Argument]:
+        """The items of a tuple or sequence; none for a tensor or an absent optional."""
+        if isinstance(self._data, (tuple, list)):
+            return [Argument.from_value(v) for v in self._data]
+        return []
+
+    def data_ptr(self) -> int:
+        """Address of the first element, in the memory where the tensor lies."""
+        if hasattr(self._data, "device_address"):
+            return int(self._data.device_address)
+        return int(self.to_numpy().__array_interface__["data"][0])
+
+    def tolist(self) -> list[Any]:
+        """The elements in row-major order (nested items for tuples and sequences; None for an absent optional)."""
+        if isinstance(self._data, np.ndarray):
+            flat: list[Any] = self._data.reshape(-1).tolist()
+            return flat
+        return [a.tolist() for a in self.get_sub_objects()]
+
+    def copy(self) -> Argument:
+        """A value of the same shape that owns its memory."""
+        return Argument.from_value(_copied(self._data), self.shape)
+
+    # exchange with other libraries
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        array = self.to_numpy()
+        if dtype is not None and np.dtype(dtype) != array.dtype:
+            if copy is False:
+                raise ValueError(f"a copy is needed to convert {array.dtype} to {np.dtype(dtype)}")
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        array = self.to_numpy()
+        if array.dtype.isbuiltin != 1:  # ml_dtypes have no type string: leave it to __array__ and DLPack
+            raise AttributeError("__array_interface__")
+        return dict(array.__array_interface__, _owner=array)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        return memoryview(self.to_numpy())
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._data.__cuda_array_interface__  # raises AttributeError for host memory
+        return found
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if hasattr(self._data, "device_address"):
+            return self._data.__dlpack__(**options)
+        from .dlpack import export
+
+        return export(self.to_numpy(), **options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        if hasattr(self._data, "device_address"):
+            kind, index = self._data.__dlpack_device__()
+            return int(kind), int(index)
+        return 1, 0
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Argument) and _equal(self._data, other._data)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        if isinstance(self._data, np.ndarray):
+            return f"{self.shape} {np.array2string(self._data, threshold=16, separator=', ')}"
+        return f"{self.shape} {self._data!r}"
+
+
+def as_value(data: Any) -> Value:
+    """The array (or nest of arrays) behind anything that holds a tensor; borrowed where possible.
+
+    Errors: ParameterError if nothing in `data` can be read as a tensor.
+    """
+    if isinstance(data, np.ndarray):
+        return _native(data)
+    if isinstance(data, Argument):
+        return data.value
+    if data is None or isinstance(data, dict):
+        return data
+    if isinstance(data, np.generic):
+        return _native(np.asarray(data))
+    if isinstance(data, (str, bytes)):
+        return np.array(data.decode() if isinstance(data, bytes) else data, dtype=object)
+    if isinstance(data, (bool, int, float, complex)):
+        return np.asarray(data)
+    if hasattr(data, "__dlpack__") and hasattr(data, "__dlpack_device__"):
+        from .dlpack import import_array
+
+        return import_array(data)
+    if hasattr(data, "__array_interface__") or hasattr(data, "__array__"):
+        return _native(np.asarray(data))
+    if isinstance(data, (bytearray, memoryview)) or hasattr(data, "__buffer__"):
+        return _native(np.asarray(memoryview(data)))
+    if isinstance(data, (list, tuple)):
+        if any(isinstance(v, tuple) or _holds_tensor(v) for v in data):
+            return type(data)(as_value(v) for v in data)
+        try:
+            return _native(np.asarray(data))
+        except ValueError as error:
+            raise ParameterError(f"a nested list of unequal lengths is no tensor: {error}") from None
+    try:
+        return _native(np.asarray(memoryview(data)))
+    except TypeError:
+        raise ParameterError(
+            f"{type(data).__name__} is no tensor: it has neither DLPack, an array interface nor the buffer protocol"
+        ) from None
+
+
+def _holds_tensor(value: Any) -> bool:
+    return not isinstance(value, np.generic) and (hasattr(value, "__array__") or hasattr(value, "__dlpack__"))
+
+
+def _native(array: Array) -> Array:
+    if array.dtype.kind in "US":
+        return array.astype(object) if array.dtype.kind == "U" else np.char.decode(array).astype(object)
+    if not array.dtype.isnative:
+        return array.astype(array.dtype.newbyteorder("="))
+    dt.of(array.dtype)
+    if any(step % array.dtype.itemsize for step in array.strides):  # a field of records: no stride in whole elements
+        return array.copy()
+    return array
+
+
+def shape_of(value: Value) -> AnyShape:
+    """The shape of a value; of a sequence, the shape that covers all items (unranked where ranks differ)."""
+    if isinstance(value, np.ndarray):
+        steps = None
+        if not value.flags.c_contiguous and value.dtype.itemsize:
+            steps = [s // value.dtype.itemsize for s in value.strides]
+        return Shape(dt.of(value.dtype), value.shape, steps)
+    if isinstance(value, np.generic):
+        return Shape(dt.of(value.dtype), ())
+    if hasattr(value, "device_shape"):
+        found: AnyShape = value.device_shape
+        return found
+    if isinstance(value, tuple):
+        return TupleShape(map(shape_of, value))
+    if isinstance(value, list):
+        shapes = [shape_of(v) for v in value]
+        if not shapes:
+            return SequenceShape(Shape.unranked(dt.float32))
+        first = shapes[0]
+        if isinstance(first, Shape) and any(s != first for s in shapes):
+            return SequenceShape(Shape.unranked(first.dtype))
+        return SequenceShape(first)
+    if value is None:
+        return OptionalShape(Shape.unranked(dt.float32))
+    if isinstance(value, dict):  # a map has the type of its keys and values
+        return TupleShape(Shape.of(_item_type(items), (len(items),)) for items in (list(value), list(value.values())))
+    raise ParameterError(f"a {type(value).__name__} is no value of mgx")
+
+
+def _item_type(items: Sequence[Any]) -> dt.DType:
+    """The element type that some keys or values of a map stand for; Python floats are float32."""
+    first = items[0] if items else 0.0
+    return dt.float32 if type(first) is float else dt.of(np.asarray(first).dtype)
+
+
+def _copied(value: Value) -> Value:
+    if isinstance(value, np.ndarray):
+        return value.copy(order="K")
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(_copied, value))
+    return value
+
+
+def _equal(a: Value, b: Value) -> bool:
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and bool(np.all((a == b) | ((a != a) & (b != b))))
+    if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a == b
+    return a is None and b is None
+
+
+def create_argument(shape: Shape, values: Sequence[Any]) -> Argument:
+    """A tensor of the given shape from a flat list of values in row-major order."""
+    if len(values) != shape.elements():
+        raise ShapeError(f"{len(values)} values given for {shape}")
+    flat = np.asarray(values, dtype=object if shape.dtype.kind == "s" else None)
+    return Argument(_laid_out(_elements(flat, shape).reshape(shape.lens()), shape), shape)
+
+
+def fill_argument(shape: Shape, value: Any) -> Argument:
+    """A tensor of the given shape, every element `value`."""
+    require_room(shape.lens(), shape.dtype.size, "the argument")
+    one = _elements(np.asarray(value, dtype=object if shape.dtype.kind == "s" else None), shape)
+    return Argument(_laid_out(np.full(shape.lens(), one), shape), shape)
+
+
+def _elements(values: Array, shape: Shape) -> Array:
+    """Values in the element type of `shape`."""
+    try:
+        return values.astype(shape.dtype.numpy)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ParameterError(f"{shape} cannot hold the values given: {error}") from None
+
+
+def generate_argument(shape: Shape, seed: int = 0) -> Argument:
+    """A tensor of the given shape with reproducible random values: floats in [-1, 1), small integers, booleans."""
+    rng = np.random.default_rng(seed)
+    lens = shape.lens()
+    require_room(lens, shape.dtype.size, "the argument")
+    if shape.dtype.kind == "b":
+        array: Array = rng.integers(0, 2, lens).astype(np.bool_)
+    elif shape.dtype.is_integer:
+        low, high = max(shape.dtype.lowest, -8), min(shape.dtype.highest, 7)
+        array = rng.integers(low, high + 1, lens).astype(shape.dtype.numpy)
+    elif shape.dtype.kind == "s":
+        array = np.array([f"s{n}" for n in rng.integers(0, 100, max(shape.elements(), 0))], dtype=object).reshape(lens)
+    elif shape.dtype.kind == "c":
+        array = (rng.uniform(-1, 1, lens) + 1j * rng.uniform(-1, 1, lens)).astype(shape.dtype.numpy)
+    else:
+        array = rng.uniform(-1, 1, lens).astype(np.float32)
+        array = (np.abs(array) if shape.dtype.lowest > 0 else array).astype(shape.dtype.numpy)
+    return Argument(_laid_out(array, shape), shape)
+
+
+def argument_from_pointer(shape: Shape, address: int) -> Argument:
+    """A tensor on host memory that the caller owns and keeps alive; `address` is the first element's."""
+    if address <= 0 and shape.elements():
+        raise ParameterError(f"argument_from_pointer needs the address of the first element, got {address}")
+    if shape.dtype.kind == "s":
+        raise ParameterError("strings have no memory that an address could share")
+    space = shape.element_space() * shape.dtype.size
+    if not space:
+        return Argument(np.empty(shape.lens(), shape.dtype.numpy), shape)
+    flat = np.frombuffer((ctypes.c_char * space).from_address(address), dtype=np.uint8).view(shape.dtype.numpy)
+    size = shape.dtype.size
+    return Argument(
+        np.lib.stride_tricks.as_strided(flat, shape.lens(), [s * size for s in shape.strides()]),
+        shape,
+    )
+
+
+def _laid_out(array: Array, shape: Shape) -> Array:
+    """The same elements in memory of the shape's strides."""
+    if shape.standard():
+        return np.ascontiguousarray(array).reshape(array.shape)
+    size = shape.dtype.size
+    store = np.empty(shape.element_space(), shape.dtype.numpy)
+    view = np.lib.stride_tricks.as_strided(store, shape.lens(), [s * size for s in shape.strides()])
+    view[...] = array
+    return view

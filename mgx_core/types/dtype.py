@@ -1,0 +1,199 @@
+"""Element types: what one element of a tensor is, and how numpy holds it."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from ..errors import ShapeError
+
+__all__ = [
+    "ALL",
+    "DType",
+    "bfloat16",
+    "bool_",
+    "complex128",
+    "complex64",
+    "float16",
+    "float32",
+    "float4_e2m1fn",
+    "float64",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+    "int16",
+    "int2",
+    "int32",
+    "int4",
+    "int64",
+    "int8",
+    "of",
+    "string",
+    "uint16",
+    "uint2",
+    "uint32",
+    "uint4",
+    "uint64",
+    "uint8",
+]
+
+
+class DType:
+    """One element type.
+
+    name: the word used in text and files (``float32``); alias: the word that MIGraphX uses (``float``); kind: ``b``
+    bool, ``i`` signed, ``u`` unsigned, ``f`` float, ``c`` complex, ``s`` string; bits: width of the value; numpy: the dtype
+    in which host arrays hold it (4- and 2-bit types take a byte an element there, strings are objects).
+    """
+
+    __slots__ = ("alias", "bits", "kind", "name", "numpy")
+
+    def __init__(self, name: str, kind: str, bits: int, numpy: Any, alias: str = "") -> None:
+        self.name = name
+        self.kind = kind
+        self.bits = bits
+        self.numpy: np.dtype[Any] = np.dtype(numpy)
+        self.alias = alias or name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return of, (self.name,)
+
+    @property
+    def size(self) -> int:
+        """Bytes that one element takes in a host array."""
+        return self.numpy.itemsize
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "f"
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in "iu"
+
+    @property
+    def is_number(self) -> bool:
+        return self.kind in "iufc"
+
+    @property
+    def is_signed(self) -> bool:
+        return self.kind in "ifc"
+
+    @property
+    def is_computable(self) -> bool:
+        """Whether arithmetic is defined on it (all but strings)."""
+        return self.kind != "s"
+
+    @property
+    def accumulate(self) -> np.dtype[Any]:
+        """The numpy dtype in which the reference computes: narrow floats in float32, sub-byte integers in bytes."""
+        if self.kind == "f":
+            return self.numpy if self.bits >= 32 else np.dtype(np.float32)
+        if self.kind in "iu" and self.bits < 8:
+            return np.dtype(np.int8 if self.kind == "i" else np.uint8)
+        return self.numpy
+
+    @property
+    def lowest(self) -> Any:
+        """The most negative finite value (False for bool)."""
+        return _limits(self)[0]
+
+    @property
+    def highest(self) -> Any:
+        """The largest finite value (True for bool)."""
+        return _limits(self)[1]
+
+    @property
+    def epsilon(self) -> float:
+        """Distance from 1 to the next larger value; 0 for types that are exact."""
+        return float(_finfo(self.numpy).eps) if self.kind == "f" else 0.0
+
+
+_finfo: Any = ml_dtypes.finfo
+
+
+@cache
+def _limits(dtype: DType) -> tuple[Any, Any]:
+    if dtype.kind == "b":
+        return False, True
+    if dtype.kind == "f":
+        info = _finfo(dtype.numpy)
+        return float(info.min), float(info.max)
+    if dtype.kind in "iu":
+        span = 1 << dtype.bits
+        return (-(span >> 1), (span >> 1) - 1) if dtype.kind == "i" else (0, span - 1)
+    raise ShapeError(f"{dtype.name} has no smallest and largest value")
+
+
+bool_: Final = DType("bool", "b", 8, np.bool_)
+int8: Final = DType("int8", "i", 8, np.int8)
+int16: Final = DType("int16", "i", 16, np.int16)
+int32: Final = DType("int32", "i", 32, np.int32)
+int64: Final = DType("int64", "i", 64, np.int64)
+uint8: Final = DType("uint8", "u", 8, np.uint8)
+uint16: Final = DType("uint16", "u", 16, np.uint16)
+uint32: Final = DType("uint32", "u", 32, np.uint32)
+uint64: Final = DType("uint64", "u", 64, np.uint64)
+int4: Final = DType("int4", "i", 4, ml_dtypes.int4)
+uint4: Final = DType("uint4", "u", 4, ml_dtypes.uint4)
+int2: Final = DType("int2", "i", 2, ml_dtypes.int2)
+uint2: Final = DType("uint2", "u", 2, ml_dtypes.uint2)
+float16: Final = DType("float16", "f", 16, np.float16, "half")
+bfloat16: Final = DType("bfloat16", "f", 16, ml_dtypes.bfloat16, "bf16")
+float32: Final = DType("float32", "f", 32, np.float32, "float")
+float64: Final = DType("float64", "f", 64, np.float64, "double")
+float8_e4m3fn: Final = DType("float8_e4m3fn", "f", 8, ml_dtypes.float8_e4m3fn, "fp8e4m3fn")
+float8_e4m3fnuz: Final = DType("float8_e4m3fnuz", "f", 8, ml_dtypes.float8_e4m3fnuz, "fp8e4m3fnuz")
+float8_e5m2: Final = DType("float8_e5m2", "f", 8, ml_dtypes.float8_e5m2, "fp8e5m2")
+float8_e5m2fnuz: Final = DType("float8_e5m2fnuz", "f", 8, ml_dtypes.float8_e5m2fnuz, "fp8e5m2fnuz")
+float8_e8m0fnu: Final = DType("float8_e8m0fnu", "f", 8, ml_dtypes.float8_e8m0fnu, "fp8e8m0fnu")
+float4_e2m1fn: Final = DType("float4_e2m1fn", "f", 4, ml_dtypes.float4_e2m1fn, "fp4e2m1fn")
+complex64: Final = DType("complex64", "c", 64, np.complex64)
+complex128: Final = DType("complex128", "c", 128, np.complex128)
+string: Final = DType("string", "s", 64, object)
+
+ALL: Final[tuple[DType, ...]] = (
+    bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, int4, uint4, int2, uint2,
+    float16, bfloat16, float32, float64,
+    float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu, float4_e2m1fn,
+    complex64, complex128, string,
+)  # fmt: skip
+
+# MIGraphX's `shape.type_t`: the element types by the names that it gives them
+TYPE_T: Final = SimpleNamespace(**{f"{t.alias}_type": t for t in ALL})
+
+_BY_NAME: Final = {word: t for t in ALL for word in (t.name, t.alias, t.name + "_type", t.alias + "_type")}
+_BY_NUMPY: Final = {t.numpy: t for t in ALL}
+
+
+def of(value: Any) -> DType:
+    """The element type meant by a DType, a name (``"float32"``, ``"half"``, ``"float_type"``) or what numpy calls a dtype.
+
+    Errors: ShapeError if mgx has no such element type.
+    """
+    if isinstance(value, DType):
+        return value
+    if isinstance(value, str):
+        found = _BY_NAME.get(value)
+        if found is not None:
+            return found
+    try:
+        numpy = np.dtype(value)
+    except TypeError:
+        numpy = None
+    if numpy is not None:
+        if numpy.kind in "USO" or numpy.kind == "T":
+            return string
+        found = _BY_NUMPY.get(numpy.newbyteorder("="))
+        if found is not None:
+            return found
+    raise ShapeError(f"{value!r} is no element type; known are {', '.join(t.name for t in ALL)}")

@@ -1,0 +1,103 @@
+"""How much memory values may take: asked before anything large is allocated."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterable
+from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from ..errors import DeviceError
+from .shape import AnyShape, Shape, TupleShape
+
+__all__ = ["ALIGNMENT", "static_bytes", "limited", "machine_memory", "require_bytes", "require_room", "room"]
+
+ALIGNMENT: Final = 64  # bytes; a cache line, and the widest vector
+
+LARGE: Final = 1 << 28  # bytes; smaller requests are not compared with the memory that is free at the moment
+
+_limit: ContextVar[int] = ContextVar("limit_bytes", default=0)
+
+
+class limited:  # noqa: N801  (every run enters one: a class costs a fifth of a generator)
+    """Inside, no value may take more than so many bytes (0: than half of what this machine has)."""
+
+    __slots__ = ("_bytes", "_token")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._bytes = limit_bytes
+
+    def __enter__(self) -> None:
+        self._token = _limit.set(self._bytes)
+
+    def __exit__(self, *exception: object) -> None:
+        _limit.reset(self._token)
+
+
+@cache
+def machine_memory() -> int:
+    """Bytes that this process may have at all: the machine's, or less where the process or its group is limited."""
+    found = []
+    with contextlib.suppress(ValueError, OSError, AttributeError):
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    try:
+        import resource
+
+        found += [n for n in resource.getrlimit(resource.RLIMIT_AS) if n != resource.RLIM_INFINITY]
+    except ImportError:
+        pass
+    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            found.append(int(Path(file).read_text()))
+        except (OSError, ValueError):
+            continue
+    return min((n for n in found if n > 0), default=1 << 62)
+
+
+def room() -> int:
+    """The most bytes that one value may take here: as stated, or half of what there is, since whoever makes one reads another."""
+    return _limit.get() or machine_memory() // 2
+
+
+def _free() -> int:
+    """Bytes that are free at the moment, or what the machine has where that cannot be told."""
+    try:
+        with open("/proc/meminfo", "rb") as file:
+            for line in file:
+                if line.startswith(b"MemAvailable:"):
+                    return int(line.split()[1]) << 10
+    except (OSError, ValueError, IndexError):
+        pass
+    return machine_memory()
+
+
+def require_bytes(count: int, what: str = "a value") -> None:
+    """Errors: DeviceError if a value of `count` bytes is more than is allowed (option ``limit_bytes``) or free."""
+    if count <= LARGE and count <= (_limit.get() or LARGE):
+        return
+    allowed = room()
+    if count > allowed:
+        raise DeviceError(f"{what} would take {count} bytes; {allowed} are allowed (compile option limit_bytes)")
+    free = _free()
+    if count > free:
+        raise DeviceError(f"{what} would take {count} bytes; {free} are free on this machine")
+
+
+def require_room(dims: Iterable[int], itemsize: int, what: str = "the result") -> None:
+    """`require_bytes` for a tensor of extents `dims`."""
+    lens = [int(d) for d in dims]
+    require_bytes(math.prod(lens) * max(itemsize, 1), f"{what} of extents {lens}")
+
+
+def static_bytes(shape: AnyShape) -> int | None:
+    """Bytes of a value, each tensor aligned; None where extents are known only while running."""
+    if isinstance(shape, Shape) and not shape.dynamic():
+        return -(-shape.elements() * shape.dtype.size // ALIGNMENT) * ALIGNMENT
+    if isinstance(shape, TupleShape):
+        sizes = [static_bytes(s) for s in shape.items]
+        return None if None in sizes else sum(s for s in sizes if s is not None)
+    return None

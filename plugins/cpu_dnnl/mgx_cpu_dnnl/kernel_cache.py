@@ -1,0 +1,55 @@
+"""Loops for groups that are alike: the layers of a network repeat the same few, so each is read and planned once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from itertools import count
+from threading import Lock
+from typing import Any, Final
+
+from mgx_core import Module, Shape
+from mgx_core.ir.equality import signature
+
+__all__ = ["alike"]
+
+KEPT: Final = 512
+_kernels: OrderedDict[Hashable, Any] = OrderedDict()
+_numbers: OrderedDict[Hashable, int] = OrderedDict()
+_next = count(1)
+_lock = Lock()
+
+
+def alike(engine: Any, body: Module | None, about: Hashable, shapes: Sequence[Shape], make: Callable[[], Any]) -> Any:
+    """The kernel that `make` gives, or the one that it gave before for a body and shapes that are alike."""
+    ident = 0 if body is None else body.derive("loop signature", _number)
+    if ident is None:
+        return make()
+    key = (id(engine), ident, about, *shapes)
+    with _lock:
+        found = _kernels.get(key)
+        if found is not None:
+            _kernels.move_to_end(key)
+    if found is None:
+        found = make()
+        with _lock:
+            _kernels[key] = found
+            while len(_kernels) > KEPT:
+                _kernels.popitem(last=False)
+    return found
+
+
+def _number(body: Module) -> int | None:
+    """A number that stands for the signature, so that it is compared once."""
+    parts = signature(body)
+    if parts is None:
+        return None
+    with _lock:
+        found = _numbers.get(parts)
+        if found is None:
+            found = _numbers[parts] = next(_next)
+            while len(_numbers) > KEPT:
+                _numbers.popitem(last=False)
+        else:
+            _numbers.move_to_end(parts)
+    return found

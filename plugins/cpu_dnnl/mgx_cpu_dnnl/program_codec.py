@@ -1,0 +1,236 @@
+"""Native programs as plain data, for program files, and back.
+
+What is kept is what the native program was put together from: values, the recipes of the primitives with the layouts that they
+chose, the object files of the loops, and the arguments of every step.  Making it again then needs no plans and no compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from mgx_core import StoreError, UnsupportedError
+from mgx_core import dtype as dt
+from mgx_core.types.argument import Array
+
+from .native_library import native
+
+__all__ = ["NotSaved", "Recorder", "replayed"]
+
+DTYPES: Final = {t.name: t for t in dt.ALL}
+MOVES: Final = frozenset({"add_copy", "add_strided_copy", "add_fill", "add_gather"})  # told by numbers alone
+
+
+class NotSaved(Exception):
+    """A program has a step that lives in this process only; the text says which."""
+
+
+class Recorder:
+    """Takes the calls that make a native program and keeps them as plain data.
+
+    keep: puts an array into the file and gives its number; image: symbol and object file of a compiled loop by its address.
+    """
+
+    def __init__(
+        self, arena: int, keep: Callable[[Array], int], image: Callable[[int], tuple[str, bytes] | None]
+    ) -> None:
+        self._arena = arena
+        self._keep = keep
+        self._image = image
+        self._values: list[Any] = []
+        self._arrays: list[int] = []
+        self._primitives: dict[int, int] = {}
+        self._recipes: list[Any] = []
+        self._symbols: dict[str, int] = {}
+        self._objects: list[bytes] = []
+        self._steps: list[Any] = []
+        self._results: list[int] = []
+
+    def plain(self) -> dict[str, Any]:
+        return {
+            "arena": self._arena,
+            "values": self._values,
+            "arrays": self._arrays,
+            "primitives": self._recipes,
+            "symbols": list(self._symbols),
+            "objects": self._objects,
+            "steps": self._steps,
+            "results": self._results,
+        }
+
+    # values
+
+    def _value(self, *entry: Any) -> int:
+        self._values.append(list(entry))
+        return len(self._values) - 1
+
+    def input(self, dtype: Any, dims: Sequence[int]) -> int:
+        return self._value("input", dt.of(dtype).name, list(dims))
+
+    def output(self, dtype: Any, dims: Sequence[int]) -> int:
+        return self._value("output", dt.of(dtype).name, list(dims))
+
+    def arena(self, offset: int, nbytes: int) -> int:
+        return self._value("arena", offset, nbytes)
+
+    def literal(self, address: int, nbytes: int, owner: Any) -> int:
+        array = owner if isinstance(owner, np.ndarray) else getattr(owner, "array", None)
+        if not isinstance(array, np.ndarray) or array.__array_interface__["data"][0] != address:
+            raise NotSaved(f"a constant of {nbytes} bytes is no array")
+        self._arrays.append(self._keep(array))
+        return self._value("literal", len(self._arrays) - 1, nbytes)
+
+    def result(self, value: int) -> None:
+        self._results.append(value)
+
+    def finish(self) -> None:
+        return None
+
+    # steps
+
+    def add_primitive(self, name: str, made: Any, args: Mapping[int, tuple[int, int]]) -> None:
+        number = self._primitives.get(id(made))
+        if number is None:
+            number = self._primitives[id(made)] = len(self._recipes)
+            builder, given, keywords = made.recipe
+            chosen = [[arg, made.md(arg).layout, made.md(arg).nbytes] for arg in args]
+            self._recipes.append([builder, _plain(given), _plain(keywords), made.impl, made.scratchpad_size, chosen])
+        self._steps.append(["primitive", name, number, [[arg, *ref] for arg, ref in args.items()]])
+
+    def add_loop(
+        self,
+        name: str,
+        address: int,
+        owner: Any,
+        buffers: Sequence[tuple[int, int]],
+        args: Sequence[int] = (),
+        work: int = 1,
+        grain: int = 1,
+        scratch_bytes: int = 0,
+    ) -> None:
+        found = self._image(address)
+        if found is not None:
+            symbol, image = found
+            if symbol not in self._symbols:
+                self._symbols[symbol] = len(self._objects)
+                self._objects.append(image)
+            where = ["object", self._symbols[symbol]]
+        else:
+            offset = native().own_offset(address)
+            if offset is None:
+                raise NotSaved(f"{name} is a function of another package")
+            where = ["own", offset]
+        refs = [list(b) for b in buffers]
+        self._steps.append(["loop", name, where, refs, [int(n) for n in args], work, grain, scratch_bytes])
+
+    def __getattr__(self, kind: str) -> Callable[..., None]:
+        if kind not in MOVES:
+            raise NotSaved(f"a step of kind {kind.removeprefix('add_')} is made for this process")
+
+        def add(*args: Any, **keywords: Any) -> None:
+            self._steps.append([kind, _plain(args), _plain(keywords)])
+
+        return add
+
+
+def replayed(plain: Mapping[str, Any], fetch: Callable[[int], Array]) -> Any:
+    """The finished native program that a recorder's data tells of.
+
+    Errors: StoreError if a primitive comes out otherwise than it was when its weights were packed.
+    """
+    _native = native()
+    primitives = [_described(recipe) for recipe in plain["primitives"]]
+    _native.prepare(primitives)
+    for made, recipe in zip(primitives, plain["primitives"], strict=True):
+        _check(made, recipe[3], recipe[5])
+    code = _native.CodeImage(plain["objects"])
+    program = _native.NativeProgram("main", plain["arena"])
+    for kind, *entry in plain["values"]:
+        if kind == "literal":
+            array = _aligned(fetch(plain["arrays"][entry[0]]))
+            if array.nbytes != entry[1]:
+                raise StoreError(f"a constant of {array.nbytes} bytes should have {entry[1]}")
+            program.literal(array.__array_interface__["data"][0], array.nbytes, array)
+        elif kind == "arena":
+            program.arena(*entry)
+        else:
+            getattr(program, kind)(DTYPES[entry[0]].numpy, entry[1])
+    for kind, *entry in plain["steps"]:
+        if kind == "primitive":
+            name, number, refs = entry
+            program.add_primitive(name, primitives[number], {arg: (value, offset) for arg, value, offset in refs})
+        elif kind == "loop":
+            name, where, refs, args, work, grain, scratch = entry
+            inside, number = where
+            if inside == "own":
+                program.add_loop(name, _native.own_address(number), None, refs, args, work, grain, scratch)
+            else:
+                address = code.address(plain["symbols"][number])
+                program.add_loop(name, address, code, refs, args, work, grain, scratch)
+        elif kind in MOVES:
+            getattr(program, kind)(*map(_object, entry[0]), **_object(entry[1]))
+        else:
+            raise StoreError(f"there are no steps of kind {kind!r}")
+    for value in plain["results"]:
+        program.result(value)
+    program.finish()
+    return program
+
+
+def _described(recipe: Sequence[Any]) -> Any:
+    builder, args, keywords = recipe[:3]
+    return getattr(native(), builder)(*map(_object, args), **_object(keywords), deferred=True)
+
+
+def _check(made: Any, implementation: str, chosen: Sequence[Sequence[Any]]) -> None:
+    if made.impl != implementation:
+        raise StoreError(f"{made.kind} is done by {made.impl} here, it was by {implementation}")
+    for arg, layout, nbytes in chosen:
+        md = made.md(arg)
+        if md.layout != layout or md.nbytes != nbytes:
+            raise StoreError(f"{made.kind} wants layout {md.layout} here, it was {layout}")
+
+
+def _aligned(array: Array) -> Array:
+    """The array itself where it begins at a cache line, as in a mapped file, else a copy that does."""
+    if array.__array_interface__["data"][0] % 64 == 0:
+        return array
+    room = np.empty(array.nbytes + 64, np.uint8)
+    skipped = -room.__array_interface__["data"][0] % 64
+    made = room[skipped : skipped + array.nbytes]
+    made[...] = array.reshape(-1).view(np.uint8)
+    return made
+
+
+def _plain(value: Any) -> Any:
+    """Arguments of builders and steps as plain data; descriptors and mappings are marked maps."""
+    _native = native()
+    if value is None or isinstance(value, (bool, str, bytes)):
+        return value
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return float(value)
+    if isinstance(value, (tuple, list)):
+        return [_plain(v) for v in value]
+    if isinstance(value, Mapping):
+        return {"map": [[_plain(k), _plain(v)] for k, v in value.items()]}
+    if isinstance(value, _native.MemoryDesc):
+        try:
+            return {"md": _plain(value.plain_form)}
+        except UnsupportedError as error:
+            raise NotSaved(error.message) from None
+    raise NotSaved(f"an argument of type {type(value).__name__}")
+
+
+def _object(plain: Any) -> Any:
+    if isinstance(plain, list):
+        return [_object(p) for p in plain]
+    if isinstance(plain, dict):
+        if "map" in plain:
+            return {_object(k): _object(v) for k, v in plain["map"]}
+        given = plain["md"]
+        return native().MemoryDesc.absent() if given is None else native().MemoryDesc(*given)
+    return plain

@@ -1,0 +1,63 @@
+// Positions along axes, as indices give them.
+#pragma once
+
+#include "box.h"
+#include "run_state.h"
+
+namespace mgx {
+
+// What indices mean: for each of k components the extent of its axis, the stride there and the stride between components.
+// numbers: whether indices are int64; what to do outside: 0 fail, 1 skip, 2 fail for negative ones too; k; then the components.
+class Places {
+public:
+    Places(Numbers &numbers, const void *indices)
+        : indices_(indices), wide_(numbers.next()), outside_(numbers.next()), count_(numbers.next()),
+          components_(numbers.next(3 * count_)) {}
+
+    // body(i, offset) for the places that `count` tuples from `at` on name, but for those outside
+    template <typename Body>
+    void each(int64_t at, int64_t step, int64_t count, const Body &body) const {
+        if (wide_)
+            walk(static_cast<const int64_t *>(indices_) + at, step, count, body);
+        else
+            walk(static_cast<const int32_t *>(indices_) + at, step, count, body);
+    }
+
+private:
+    template <typename Index, typename Body>
+    void walk(const Index *tuple, int64_t step, int64_t count, const Body &body) const {
+        const bool negative = outside_ != 2;
+        auto place = [&](int64_t index, const int64_t *axis, int64_t &offset) {
+            const int64_t extent = axis[0];
+            if (index < (negative ? -extent : 0) || index >= extent) {
+                if (outside_ != 1) mgx_loop_failed(1, index);
+                return false;
+            }
+            offset += (index < 0 ? index + extent : index) * axis[1];
+            return true;
+        };
+        for (int64_t i = 0; i < count; ++i, tuple += step) {
+            int64_t offset = 0;
+            bool inside = place(tuple[0], components_, offset);
+            for (int64_t c = 1; c < count_ && inside; ++c)
+                inside = place(tuple[c * components_[2]], components_ + 3 * c, offset);
+            if (inside) body(i, offset);
+        }
+    }
+
+    const void *indices_;
+    int64_t wide_, outside_, count_;
+    const int64_t *components_;
+};
+
+// The boxes of indices and of what lies at each place, cut where threads share them: axes of both are counted through; none
+// is cut if `axis` is negative.
+template <int Outer, int Inner>
+void cut(Box<Outer> &outer, Box<Inner> &inner, int64_t axis, int64_t begin, int64_t end) {
+    if (axis >= outer.rank)
+        inner.cut(axis - outer.rank, begin, end);
+    else if (axis >= 0)
+        outer.cut(axis, begin, end);
+}
+
+} // namespace mgx

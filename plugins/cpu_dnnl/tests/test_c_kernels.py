@@ -1,0 +1,84 @@
+"""Kernels for the cpu target that come from outside: a numpy function, and a C function by its address."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import mgx_core as mgx
+from mgx_core import Kernel, Kernels, Operation
+from mgx_core.ops.scan import PrefixScanSum
+from mgx_core.targets.kernel import HostKernel
+from mgx_cpu_dnnl.c_kernels import c_function_kernel
+from mgx_cpu_dnnl.target import CpuTarget
+
+SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+
+
+class Extended(CpuTarget):
+    """The cpu target with plans that are asked first, as those of an installed package are."""
+
+    def __init__(self, plans: Kernels) -> None:
+        super().__init__()
+        self.plans = plans
+
+    def kernels(self, context: Any) -> Kernels:
+        return self.plans + super().kernels(context)
+
+
+def check(make: Callable[[Operation], Kernel]) -> Any:
+    plans = Kernels("cpu")
+
+    @plans.plan(PrefixScanSum)
+    def plan(op: Operation, inputs: Sequence[Any], context: Any, modules: Sequence[Any] = ()) -> Kernel:
+        return make(op)
+
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.shape(type="float32", lens=[3, 40]))
+    m.add_return([m.add(mgx.op("relu"), m.add(mgx.op("prefix_scan_sum", axis=1), m.add(mgx.op("add"), x, x)))])
+    program.compile(Extended(plans))
+    given = np.random.default_rng(1).standard_normal((3, 40)).astype(np.float32)
+    wanted = np.maximum(np.cumsum(given + given, axis=1), 0)
+    np.testing.assert_allclose(program.run({"x": given})[0].to_numpy(), wanted, rtol=1e-5, atol=1e-5)
+    return program.executable.instances()[0].runner
+
+
+def test_a_numpy_function() -> None:
+    calls: list[tuple[int, ...]] = []
+
+    def by_numpy(given: Any) -> Any:
+        calls.append(given.shape)
+        return np.cumsum(given, axis=1, dtype=np.float32)
+
+    runner = check(lambda op: HostKernel("cumsum by numpy", by_numpy))
+    assert calls == [(3, 40)]
+    assert [s.name for s in runner.program.hosted] == ["host prefix_scan_sum"]
+
+
+def test_a_c_function() -> None:
+    rows: list[tuple[int, int]] = []
+
+    @SIGNATURE
+    def by_address(buffers: int, args: int, begin: int, end: int, scratch: int) -> None:
+        source, target = (ctypes.c_void_p * 2).from_address(buffers)
+        n = ctypes.c_int64.from_address(args).value
+        for row in range(begin, end):
+            x = np.ctypeslib.as_array((ctypes.c_float * n).from_address(source + 4 * n * row))
+            y = np.ctypeslib.as_array((ctypes.c_float * n).from_address(target + 4 * n * row))
+            np.cumsum(x, out=y)
+        rows.append((begin, end))
+
+    address = ctypes.cast(by_address, ctypes.c_void_p).value
+    assert address is not None
+    runner = check(
+        lambda op: c_function_kernel(
+            "my cumsum", op, address, lambda s: s[0].lens()[0], lambda s: [s[0].lens()[1]], owner=by_address, grain=3
+        )
+    )
+    assert sum(end - begin for begin, end in rows) == 3
+    assert [s.name for s in runner.emitter.steps if "cumsum" in s.name] == ["my cumsum"]
+    assert runner.program.hosted == []

@@ -1,0 +1,223 @@
+"""Control flow, and what lies behind it or behind extents that depend on data."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import Instruction, Module, Program, Shape
+from mgx_core.types.dim import symbol
+from mgx_cpu_dnnl.runner import CpuRunner
+from mgx_cpu_dnnl.segments import KEPT, Part
+
+rng = np.random.default_rng(5)
+
+
+def both(program: Program, given: dict[str, Any], tolerance: float = 2e-6) -> tuple[list[Any], CpuRunner]:
+    """Results on cpu, compared with those by definition; and the runner."""
+    program = program.clone()
+    expected = evaluated(program, given)
+    program.compile(mgx.get_target("cpu"))
+    found = [np.asarray(r) for r in program.run(given)]
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+    assert program.executable is not None
+    runner = program.executable.instances()[-1].runner
+    assert isinstance(runner, CpuRunner)
+    return found, runner
+
+
+def evaluated(program: Program, given: dict[str, Any]) -> list[Any]:
+    from mgx_core.ir.interpreter import Interpreter
+
+    module = program.get_main_module()
+    return Interpreter().run(module, [given[name] for name in module.parameters])
+
+
+def accumulating(main: Module, weights: Instruction, width: int) -> Module:
+    """(n, going, state) -> (going, tanh(state x weights), its sum)"""
+    body = Module("body")
+    body.add_parameter("n", Shape("int64", []))
+    going = body.add_parameter("going", Shape("bool", []))
+    state = body.add_parameter("state", Shape("float32", [1, width]))
+    new = body.add(mgx.op("tanh"), body.add(mgx.op("dot"), state, weights))
+    total = body.add(mgx.op("reduce_sum", axes=[0, 1]), new)
+    body.add_return([going, new, total])
+    return body
+
+
+def looping(trips: int = 7, width: int = 8) -> tuple[Program, dict[str, Any]]:
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [1, width]))
+    weights = main.add(mgx.op("neg"), main.add_parameter("w", Shape("float32", [width, width])))
+    count = main.add_literal(np.int64(trips))
+    yes = main.add_literal(np.bool_(True))
+    loop = main.add(mgx.op("loop"), count, yes, x, modules=[accumulating(main, weights, width)])
+    state, rows = (main.add(mgx.op("get_tuple_elem", index=n), loop) for n in range(2))
+    after = main.add(mgx.op("exp"), main.add(mgx.op("dot"), state, weights))
+    main.add_return([after, rows])
+    given = {"x": rng.random((1, width), np.float32), "w": rng.random((width, width), np.float32)}
+    return program, given
+
+
+def name_of(what: Part | Instruction) -> str:
+    return "part" if isinstance(what, Part) else str(getattr(what.op, "of", what.op).name)
+
+
+def test_a_body_runs_as_one_program_and_so_does_what_follows():
+    program, given = looping()
+    _, runner = both(program, given)
+    kinds = [name_of(item.what) for item in runner._schedule]
+    assert kinds == ["loop", "get_tuple_elem", "get_tuple_elem", "part"]
+    assert len(runner.inner) == 2  # the body and what follows, made before anything ran
+    assert not any(inner.rest for inner in runner.inner)
+    assert not runner.on_host()
+
+
+def test_no_trip_at_all():
+    program, given = looping(trips=0)
+    found, _ = both(program, given)
+    assert found[1].shape[0] == 0
+
+
+def test_from_many_threads():
+    program, given = looping(trips=20)
+    found, _ = both(program, given)
+    program.compile(mgx.get_target("cpu"))
+    same: list[bool] = []
+
+    def work() -> None:
+        for _ in range(20):
+            again = [np.asarray(r) for r in program.run(given)]
+            same.append(all(np.array_equal(a, b) for a, b in zip(again, found, strict=True)))
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert same == [True] * 120
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_branches_read_values_around_them(chosen: bool):
+    program = Program()
+    main = program.get_main_module()
+    c = main.add_parameter("c", Shape("bool", []))
+    x = main.add(mgx.op("abs"), main.add_parameter("x", Shape("float32", [3, 4])))
+    then, other = Module("then"), Module("other")
+    then.add_return([then.add(mgx.op("sqrt"), x)])
+    other.add_return([other.add(mgx.op("add"), other.add(mgx.op("neg"), x), x)])
+    branch = main.add(mgx.op("if"), c, modules=[then, other])
+    main.add_return([main.add(mgx.op("exp"), main.add(mgx.op("get_tuple_elem", index=0), branch))])
+    _, runner = both(program, {"c": np.bool_(chosen), "x": rng.random((3, 4), np.float32)})
+    assert len(runner.inner) == 3
+
+
+def test_a_loop_whose_state_grows():
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [1, 3]))
+    body = Module("body")
+    body.add_parameter("n", Shape("int64", []))
+    going = body.add_parameter("going", Shape("bool", []))
+    rows = symbol("rows", 1, 1 << 20)
+    state = body.add_parameter("state", Shape("float32", [rows, 3]))
+    body.add_return([going, body.add(mgx.op("concat", axis=0), state, body.add(mgx.op("exp"), x))])
+    count, yes = main.add_literal(np.int64(5)), main.add_literal(np.bool_(True))
+    loop = main.add(mgx.op("loop"), count, yes, x, modules=[body])
+    main.add_return([main.add(mgx.op("neg"), main.add(mgx.op("get_tuple_elem", index=0), loop))])
+    found, _ = both(program, {"x": rng.random((1, 3), np.float32)})
+    assert found[0].shape == (6, 3)
+
+
+def test_extents_that_depend_on_data_then_a_part_for_each_count():
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [40]))
+    places = main.add(mgx.op("nonzero"), x)  # [1, count]
+    scaled = main.add(mgx.op("convert", target_type="float32"), places)
+    one = main.add(mgx.op("exp"), main.add(mgx.op("neg"), scaled))
+    total = main.add(mgx.op("reduce_sum", axes=[0, 1]), one)
+    main.add_return([one, total])
+    for count in (0, 1, 17, 40, 17):
+        values = np.zeros(40, np.float32)
+        values[:count] = 1
+        found, runner = both(program, {"x": rng.permutation(values)})
+        assert found[0].shape == (1, count)
+        assert any(isinstance(item.what, Part) for item in runner._schedule)
+
+
+def test_a_symbol_that_no_operand_has():
+    """Rows of zeros as many as were found: the part's operands are the same for all counts."""
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [30]))
+    y = main.add_parameter("y", Shape("float32", [1]))
+    places = main.add(mgx.op("nonzero"), x)
+    count = places.shape.dims[1]
+    spread = main.add(mgx.op("multibroadcast", out_lens=[count]), y)
+    main.add_return([main.add(mgx.op("exp"), main.add(mgx.op("neg"), spread)), places])
+    program.compile(mgx.get_target("cpu"))
+    for many in (4, 9, 0, 4):
+        values = np.zeros(30, np.float32)
+        values[:many] = 1
+        one, found = program.run({"x": values, "y": np.ones(1, np.float32)})
+        assert np.asarray(found).shape == (1, many)
+        np.testing.assert_allclose(np.asarray(one), np.full(many, np.exp(-1), np.float32), rtol=1e-6)
+
+
+def test_times_of_what_follows():
+    program, given = looping(trips=3)
+    program.compile(mgx.get_target("cpu"))
+    timings = program.executable.time(given, 3, 1)
+    names = [name_of(t.instruction) for t in timings]
+    assert names.count("loop") == 1
+    assert names.count("dot") + names.count("group") >= 1  # of the part behind the loop
+    assert all(t.seconds and min(t.seconds) > 0 for t in timings)
+
+
+def test_counts_of_one_body_are_each_their_own():
+    """Two ops of one kind on operands of one shape find different numbers of rows."""
+    program = Program()
+    main = program.get_main_module()
+    c = main.add_parameter("c", Shape("bool", []))
+    a, b = (main.add_parameter(n, Shape("float32", [6])) for n in "ab")
+    then, other = Module("then"), Module("other")
+    found = [then.add(mgx.op("nonzero"), x) for x in (a, b)]
+    scaled = [then.add(mgx.op("neg"), f) for f in found]
+    then.add_return([then.add(mgx.op("concat", axis=1), *scaled)])
+    other.add_return([other.add(mgx.op("neg"), other.add(mgx.op("nonzero"), a))])
+    branch = main.add(mgx.op("if"), c, modules=[then, other])
+    main.add_return([main.add(mgx.op("get_tuple_elem", index=0), branch)])
+    few, many = np.array([0, 1, 0, 0, 1, 0], np.float32), np.array([1, 1, 0, 1, 1, 1], np.float32)
+    for first, second in ((few, many), (many, few)):
+        (result,), _ = both(program, {"c": np.bool_(True), "a": first, "b": second})
+        assert result.shape == (1, 7)
+
+
+def test_programs_are_made_no_more_often_than_shapes_come_again():
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [1, 3]))
+    trips = main.add_parameter("trips", Shape("int64", []))
+    body = Module("body")
+    body.add_parameter("n", Shape("int64", []))
+    going = body.add_parameter("going", Shape("bool", []))
+    state = body.add_parameter("state", Shape("float32", [symbol("rows", 1, 1 << 20), 3]))
+    body.add_return([going, body.add(mgx.op("concat", axis=0), body.add(mgx.op("abs"), state), x)])
+    yes = main.add_literal(np.bool_(True))
+    loop = main.add(mgx.op("loop"), trips, yes, x, modules=[body])
+    main.add_return([main.add(mgx.op("get_tuple_elem", index=0), loop)])
+    program.compile(mgx.get_target("cpu"))
+    for _ in range(3):
+        (found,) = program.run({"x": np.ones((1, 3), np.float32), "trips": np.int64(KEPT + 40)})
+        assert np.asarray(found).shape == (KEPT + 41, 3)
+    (bodies,) = [p for p, _ in program.executable.instances()[0].runner._parts._bodies.values()]
+    assert len(bodies._made) == KEPT
+    assert bodies._dropped <= 2 * KEPT // 8

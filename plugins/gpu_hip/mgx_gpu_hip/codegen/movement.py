@@ -1,0 +1,214 @@
+"""Ops that only move elements: copies, windows, borders, joins, repeats, reversals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Module, No, Shape
+from mgx_core.ops.axes import normalize, normalize_all
+from mgx_core.ops.scalar import convert
+
+from .elements import Coordinates, Moved, carried, each_element, offset_of, pointers
+from .geometry import aligned, ceil_div, decompose, index_type, memory_order, merge, offset_code, store_code
+from .pointwise import kernel, pointwise, threads_of
+from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Number, Tensor, finish, stored
+
+__all__ = ["concat", "copy", "pad", "remapped", "reverse", "slices", "tile"]
+
+
+def copy(x: Tensor, y: Tensor, traits: DeviceTraits, word: str = "copy") -> KernelSource:
+    """The elements of x in the layout of y: extents are equal, strides are not."""
+    x, y = carried(x), carried(y)
+    module = Module("copy")
+    module.add_return([module.add_parameter("x", Shape.of(x.dtype, x.lens))])
+    return pointwise(module, [x], [y], traits, word)
+
+
+def inner_axis(y: Tensor) -> int:
+    """The axis that lies innermost in memory."""
+    axes = [a for a in memory_order(y.strides, y.lens) if y.lens[a] != 1]
+    return axes[-1] if axes else -1
+
+
+def straight(x: Tensor, axis: int, start: int = 0, most: int = 16) -> int:
+    """The widest vector that x can be read in along `axis`, whatever the other coordinates are."""
+    if axis < 0 or x.strides[axis] != 1:
+        return 1
+    width = max(1, most // x.dtype.size)
+    others = [s for a, s in enumerate(x.strides) if a != axis and x.lens[a] != 1]
+    while width > 1 and (start % width or not aligned(x, [*others, 1], 0, width)):
+        width //= 2
+    return width
+
+
+Map = Callable[[str], tuple[str, str]]  # an output coordinate to the source's, and the condition under which it exists
+
+
+def remapped(
+    word: str, x: Tensor, y: Tensor, traits: DeviceTraits, maps: Sequence[Map | None], fill: str = "0", starts: int = 0
+) -> KernelSource:
+    """y[c] = x[map(c)] axis by axis (None: the same coordinate), `fill` where a map's condition fails."""
+    inner = inner_axis(y)
+
+    def found(at: Coordinates) -> Moved:
+        source, conditions, lines = [], [], []
+        for a, m in enumerate(maps):
+            code, condition = (at[a], "") if m is None else m(at[a])
+            if not (code.isidentifier() or code == "0u"):
+                lines.append(f"const i32 s{a} = {code};")
+                code = f"s{a}"
+            source.append(code)
+            if condition:
+                conditions.append(condition.replace("@", code))
+        return Moved(lines, f"p0 + ({offset_of(x, source)})", " && ".join(conditions), fill)
+
+    width = straight(x, inner) if inner >= 0 and maps[inner] is None else 1
+    if width > 1:
+        return each_element(word, [x], [y], traits, lambda at: ([], []), (found, width))
+
+    def element(at: Coordinates) -> tuple[list[str], list[str]]:
+        moved = found(at)
+        value = f"*({moved.pointer})"
+        return moved.lines, [f"{moved.condition} ? {value} : ({stored(y.dtype)}){fill}" if moved.condition else value]
+
+    return each_element(word, [x], [y], traits, element)
+
+
+def slices(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+    """A copy of a slice, of any steps."""
+    x, y = carried(x), carried(y)
+    maps: list[Map | None] = [None] * len(x.lens)
+    for axis, start, end, step in op._ranges(len(x.lens), op.starts, op.ends, op.axes, op.steps):
+        at = range(x.lens[axis])[int(start) : int(end) : step]
+        maps[axis] = _stepped(at.start, step)
+    return remapped("slice", x, y, traits, maps)
+
+
+def _stepped(start: int, step: int) -> Map | None:
+    if start == 0 and step == 1:
+        return None
+    if step == 1:
+        return lambda c: (f"{start} + (i32){c}", "")
+    return lambda c: (f"{start} + (i32){c} * {step}" if step > 0 else f"{start} - (i32){c} * {-step}", "")
+
+
+def reverse(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+    x, y = carried(x), carried(y)
+    axes = normalize_all(op.axes, len(x.lens))
+    return remapped("reverse", x, y, traits, [_stepped(n - 1, -1) if a in axes else None for a, n in enumerate(x.lens)])
+
+
+def tile(x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+    x, y = carried(x), carried(y)
+    maps: list[Map | None] = [None if n == m else _modulo(n) for n, m in zip(x.lens, y.lens, strict=True)]
+    return remapped("tile", x, y, traits, maps)
+
+
+def _modulo(n: int) -> Map:
+    return lambda c: (f"{c} % {n}u", "")
+
+
+def bits(value: Any, of: Any) -> str:
+    """One element's bits as an unsigned number."""
+    host = convert(np.asarray(value), of) if not isinstance(value, np.ndarray) else value
+    raw = int.from_bytes(np.asarray(host).reshape(-1)[:1].tobytes(), "little")
+    return f"{raw}ull" if of.size == 8 else f"{raw}u"
+
+
+def pad(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+    """Borders of known widths, in any mode."""
+    rank = len(x.lens)
+    begins = [int(p) for p in op.pads[:rank]] if op.name == "pad" else [0] * rank
+    ends = (
+        [int(p) for p in op.pads[rank:]] if op.name == "pad" else [m - n for n, m in zip(x.lens, y.lens, strict=True)]
+    )
+    mode = op.mode if op.name == "pad" else "constant"
+    fill = bits(op.value if op.name == "pad" else 0.0, x.dtype) if mode == "constant" else "0"
+    x, y = carried(x), carried(y)
+    maps: list[Map | None] = []
+    for n, b, e in zip(x.lens, begins, ends, strict=True):
+        maps.append(None if b == e == 0 else _border(mode, n, b, e))
+    return remapped("pad", x, y, traits, maps, fill)
+
+
+def _border(mode: str, n: int, begin: int, end: int) -> Map:
+    if mode == "constant":
+        return lambda c: (f"(i32){c} - {begin}", f"(u32)@ < {n}u")
+    first, length = max(-begin, 0), n - max(-begin, 0) - max(-end, 0)  # what cropping leaves, which is then repeated
+    at = f"((i32){{0}} - {max(begin, 0)})"
+    if mode == "edge":
+        form = f"{first} + m::min(m::max({at}, 0), {length - 1})"
+    elif mode == "wrap":
+        form = f"{first} + m::mod({at}, {max(length, 1)})"
+    else:
+        period = max(2 * (length - 1), 1)
+        form = f"{first} + ({length - 1} - m::abs({length - 1} - m::mod({at}, {period})))" if length > 1 else f"{first}"
+    return lambda c: (form.format(c), "")
+
+
+def concat(op: Any, xs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> KernelSource | No:
+    """Tensors one after the other, in one launch."""
+    axis = normalize(op.axis, len(y.lens))
+    xs, y = [carried(x) for x in xs], carried(y)
+    if y.elements == 0:
+        return finish("concat", "", [], xs, [y])
+    order = memory_order(y.strides, y.lens)
+    place = order.index(axis)
+    strides = [*(x.strides for x in xs), y.strides]
+    outer = merge(y.lens, strides, order[:place])
+    after = merge(y.lens, strides, order[place + 1 :])
+    unit = 1  # what is joined may be counted together with the axes inside it
+    steps = [s[axis] for s in strides]
+    tail = list(after.dims)
+    inner = [list(s) for s in after.strides]
+    if tail and all(a == t * i[0] for a, t, i in zip(steps, [tail[0]] * len(steps), inner, strict=True)):
+        unit, steps = tail[0], [i[0] for i in inner]
+        tail, inner = tail[1:], [i[1:] for i in inner]
+    ends, total = [], 0
+    for x in xs:
+        total += x.lens[axis] * unit
+        ends.append(total)
+    size = y.dtype.size
+    width = 1
+    if (tail and all(i[-1] == 1 for i in inner)) or (not tail and all(s == 1 for s in steps)):
+        width = 16 // size
+        extents = tail[-1:] if tail else ends
+        while width > 1:
+            fits = all(e % width == 0 for e in extents) and all(
+                aligned(t, [*o, *([s, *i[:-1]] if tail else []), 1], 0, width)
+                for t, o, s, i in zip([*xs, y], outer.strides, steps, inner, strict=True)
+            )
+            if fits:
+                break
+            width //= 2
+    dims = [*outer.dims, total, *tail]
+    dims[-1] //= width
+    joined = len(outer.dims)
+    scale = width if not tail else 1
+    setup, names = decompose("i", dims, "c")
+    index = index_type(*xs, y)
+    t = stored(y.dtype)
+    kind = f"vec<{t}, {width}>" if width > 1 else t
+    lines = ["const u32 i = blockIdx.x * blockDim.x + threadIdx.x;", "if (i >= n) return;", *setup, f"{kind} v;"]
+    begin = 0
+    for n, end in enumerate(ends):
+        if end == begin:
+            continue
+        own = f"({names[joined]} - {begin // scale}u)" if begin else names[joined]
+        coordinates = [*names[:joined], own, *names[joined + 1 :]]
+        at = offset_code(coordinates, [*outer.strides[n], steps[n], *inner[n]], 0, index, width)
+        load = f"ldv<{t}, {width}>(p{n} + ({at}))" if width > 1 else f"p{n}[{at}]"
+        test = "" if end == total else f"if ({names[joined]} < {end // scale}u) "
+        lines.append(f"{'else ' if begin else ''}{test}v = {load};")
+        begin = end
+    at = offset_code(names, [*outer.strides[-1], steps[-1], *inner[-1]], 0, index, width)
+    lines.append(f"{store_code(y, width)}(q0 + ({at}), v);" if width > 1 else f"q0[{at}] = v;")
+    parameters, buffers = pointers(xs, [y])
+    count = int(np.prod(dims, dtype=np.int64))
+    threads = threads_of(count, traits)
+    text = kernel(NAME, [*parameters, "u32 n"], lines, threads)
+    launch = KernelLaunch(NAME, (ceil_div(count, threads), 1, 1), (threads, 1, 1), (*buffers, Number("u32", count)))
+    return finish(f"concat_{len(xs)}", text, [launch], xs, [y])

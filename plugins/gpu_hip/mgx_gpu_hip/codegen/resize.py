@@ -1,0 +1,97 @@
+"""Resampling: neighbours and weights of each axis are computed here and put into the text as tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgx_core import No
+from mgx_core.ops.resize import Axis
+
+from .elements import Coordinates, Moved, carried, each_element, offset_of
+from .expressions import constant
+from .movement import inner_axis, straight
+from .source import NAME, DeviceTraits, KernelSource, Tensor, computed, read, stored, written
+
+__all__ = ["resize"]
+
+MOST_TAPS = 16  # neighbours of one axis
+
+
+def _table(kind: str, name: str, numbers: Any) -> str:
+    cells = ", ".join(
+        str(int(v)) if kind == "i32" else constant(float(v), kind) for v in np.asarray(numbers).reshape(-1)
+    )
+    return f"static __device__ const {kind} {NAME}_{name}[] = {{{cells}}};\n"
+
+
+def resize(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
+    axes = op.resized(len(x.lens))
+    dims = [x.lens[a] for a in axes]
+    targets = [y.lens[a] for a in axes]
+    if op.scales:
+        factors = list(op.scales)
+    elif op.keep_aspect_ratio_policy == "stretch":
+        factors = [t / d if d else 1.0 for t, d in zip(targets, dims, strict=True)]
+    else:
+        factors = [op.aspect(dims, [int(s) for s in op.sizes])] * len(dims)
+    box = [*op.roi] or [0.0] * len(axes) + [1.0] * len(axes)
+    cropped = op.coordinate_transformation_mode == "tf_crop_and_resize"
+    nearest = op.mode == "nearest"
+    before, taps, outside = "", {}, {}
+    for k, axis in enumerate(axes):
+        plan = Axis(dims[k], targets[k], factors[k], box[k], box[k + len(axes)])
+        whole = not cropped or (plan.start, plan.end) == (0, 1)
+        if plan.out == 0 or (plan.size == plan.out and plan.scale == 1.0 and whole):
+            continue
+        at = op.source(plan)
+        if nearest:
+            before += _table("i32", f"at{axis}", np.clip(op.nearest(at, plan.scale), 0, plan.size - 1))
+            taps[axis] = 1
+        else:
+            index, weight = op.weights(at, plan.scale)
+            beyond = (index < 0) | (index >= plan.size)
+            if op.exclude_outside:
+                weight = np.where(beyond, 0, weight)
+                weight = weight / weight.sum(-1, keepdims=True)
+            if index.shape[1] > MOST_TAPS:
+                return No(f"resampling with {index.shape[1]} neighbours along an axis")
+            before += _table("i32", f"at{axis}", np.clip(index, 0, plan.size - 1))
+            before += _table("float", f"by{axis}", weight)
+            taps[axis] = index.shape[1]
+        if cropped:
+            outside[axis] = True
+            before += _table("i32", f"out{axis}", (at < 0) | (at > plan.size - 1))
+    if nearest and not cropped:
+        cx, cy = carried(x), carried(y)
+
+        def found(at: Coordinates) -> Moved:
+            place = [f"(u32){NAME}_at{a}[{c}]" if a in taps else c for a, c in enumerate(at)]
+            return Moved([], f"p0 + ({offset_of(cx, place)})")
+
+        inner = inner_axis(cy)
+        width = straight(cx, inner) if inner >= 0 and inner not in taps else 1
+        if width > 1:
+            return each_element("resize", [cx], [cy], traits, lambda at: ([], []), (found, width), before)
+        return each_element("resize", [cx], [cy], traits, lambda at: ([], [f"*({found(at).pointer})"]), before=before)
+    kind = computed(x.dtype) if computed(x.dtype) == "double" else "float"
+
+    def element(at: Coordinates) -> tuple[list[str], list[str]]:
+        lines = [f"{kind} acc = 0;"]
+        loops = list(taps)
+        for n, a in enumerate(loops):
+            lines.append("  " * n + f"UNROLL for (int t{a} = 0; t{a} < {taps[a]}; ++t{a}) {{")
+        place = [f"(u32){NAME}_at{a}[{at[a]} * {taps[a]} + t{a}]" if a in taps else at[a] for a in range(len(at))]
+        value = f"({kind}){read(f'p0[{offset_of(x, place)}]', x.dtype)}"
+        weights = "" if nearest else "".join(f" * {NAME}_by{a}[{at[a]} * {taps[a]} + t{a}]" for a in loops)
+        lines.append("  " * len(loops) + f"acc += {value}{weights};")
+        lines += ["  " * n + "}" for n in reversed(range(len(loops)))]
+        if outside:
+            test = " || ".join(f"{NAME}_out{a}[{at[a]}]" for a in outside)
+            lines.append(f"if ({test}) acc = {constant(op.extrapolation_value, kind)};")
+        result = "acc" if y.dtype.kind == "f" else f"convert<{stored(y.dtype)}>(acc)"
+        return lines, [written(result, y.dtype)]
+
+    flops = y.elements * int(np.prod([*taps.values(), 2]))
+    return each_element("resize", [x], [y], traits, element, before=before, unroll=4, flops=flops)

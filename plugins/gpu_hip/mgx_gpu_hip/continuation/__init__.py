@@ -1,0 +1,1 @@
+"""What runs after extents that depend on data are known."""

@@ -1,0 +1,112 @@
+"""A run of a program that is cut where extents depend on data: what passes from the first part to what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..runtime import DeviceArray
+from .segments import Following
+
+if TYPE_CHECKING:
+    from ..runner import GpuRunner
+
+__all__ = ["Handover"]
+
+
+class Handover:
+    """The first part of a program and what follows it; values stay on the device where they lie."""
+
+    def __init__(self, first: GpuRunner, following: Following) -> None:
+        self.first = first
+        self.following = following
+
+    def run(self, args: Sequence[Any]) -> list[Any]:
+        """The part before extents that its values decide, then what follows for these extents."""
+        first, following, copied = self.first, self.following, self.first.offload_copy
+        with first.lock:
+            kept = first.start(args)
+            whole = following.whole()
+            if whole is not None:  # need not wait for the numbers
+                with whole.lock:
+                    kept += whole.start(self._handed(args, following.most))
+                    counts, _ = self._read_back(args)
+                    number = dict(zip(following.symbols, counts, strict=True))
+                    made = [
+                        whole.result(n, copied) if rows is None else whole.result(n, copied, rows[0], number[rows[1]])
+                        for n, rows in enumerate(following.rows)
+                    ]
+                    first.device.default_stream.wait()
+            else:
+                counts, values = self._read_back(args)
+                made = following.runner(counts, values).run(self._handed(args, counts))
+            later = dict(zip(following.outputs, made, strict=True))
+            results = [self._output(out, args, later, counts) for out in first.module.outputs]
+            first.device.default_stream.wait()
+            del kept
+            return results
+
+    def _output(self, out: Any, args: Sequence[Any], later: dict[Any, Any], counts: Sequence[int]) -> Any:
+        first = self.first
+        if out in later:
+            return later[out]
+        if out.is_absent:
+            return None
+        if out.literal is not None:
+            return out.literal.value
+        if out.is_param:
+            return args[first.parameters.index(out)]
+        if out in first.opening:
+            return self._counted(first.opening.index(out), counts)
+        return first.result(first.wanted.index(out), first.offload_copy)
+
+    def _rows_at(self, at: int) -> int:
+        """Which output of the first part holds the rows of the op that counted them; their number follows it."""
+        return len(self.first.wanted) + 2 * at
+
+    def _counted(self, at: int, counts: Sequence[int]) -> Any:
+        """The result of an op that counted its rows, which lie outermost in memory."""
+        axis = self.following.axes[at]
+        value = self.first.result(self._rows_at(at), self.first.offload_copy, 0, counts[at])
+        if axis == 0:
+            return value
+        if isinstance(value, DeviceArray):
+            dims, strides = ([*d[1 : axis + 1], d[0], *d[axis + 1 :]] for d in (value.dims, value.strides))
+            return DeviceArray(value.buffer, value.dtype, dims, strides)
+        self.first.device.default_stream.wait()
+        return np.ascontiguousarray(np.moveaxis(value, 0, axis))
+
+    def _read_back(self, args: Sequence[Any]) -> tuple[list[int], list[Any]]:
+        """Numbers of rows and values that decide extents, once they are there."""
+        first, following = self.first, self.following
+        stream = first.device.default_stream
+        counts = [np.zeros(1, np.int64) for _ in first.opening]
+        for at, (count, most) in enumerate(zip(counts, following.most, strict=True)):
+            if most:  # else no kernel wrote it
+                stream.copy_out(count, first.staging["output", self._rows_at(at) + 1].address)
+        values = []
+        for name in following.asked:
+            source = following.source(name)
+            given = args[first.parameters.index(source)] if source.is_param else None
+            value = first.result(first.wanted.index(source), True) if given is None else given
+            values.append(value.to_host() if hasattr(value, "to_host") else value)
+        stream.wait()
+        return [min(int(c[0]), most) for c, most in zip(counts, following.most, strict=True)], values
+
+    def _handed(self, args: Sequence[Any], counts: Sequence[int]) -> list[Any]:
+        """The arguments of what follows."""
+        first = self.first
+        found: list[Any] = []
+        for source in self.following.sources:
+            if source.is_param:
+                found.append(args[first.parameters.index(source)])
+                continue
+            opens = source in first.opening
+            at = first.opening.index(source) if opens else first.wanted.index(source)
+            n = self._rows_at(at) if opens else at
+            out = first.outputs[n]
+            lens = [counts[at], *out.lens[1:]] if opens else out.lens
+            found.append(DeviceArray(first.staging["output", n], out.shape.dtype, lens))
+        return found

@@ -1,0 +1,113 @@
+"""Whether rows whose number is open are computed each for itself, so that more of them than there are do no harm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+from mgx_core import Instruction, Module, Shape
+from mgx_core.ops.operation import Pointwise
+from mgx_core.targets.kernel import op_of
+from mgx_core.types.dim import symbols_of
+
+__all__ = ["independent"]
+
+
+class _DependentError(Exception):
+    """Rows that look at others, or an extent that is not simply their number."""
+
+
+def independent(module: Module, symbols: set[str]) -> list[tuple[int, str] | None] | None:
+    """For each output the axis along which its rows lie and their symbol, if no row of any value depends on how many there are,
+    or on others."""
+    try:
+        _check(module, symbols)
+        axes = [_axis(o.result, symbols) for o in module.outputs]
+        return [
+            None if a is None else (a, o.shape.dims[a].symbol.name) for a, o in zip(axes, module.outputs, strict=True)
+        ]
+    except _DependentError:
+        return None
+
+
+def _axis(result: Any, symbols: set[str]) -> int | None:
+    if not isinstance(result, Shape) or not result.ranked:
+        raise _DependentError
+    found = None
+    for axis, d in enumerate(result.dims):
+        if isinstance(d, int):
+            continue
+        lone = d.symbol
+        if lone is None or lone.name not in symbols or len(symbols_of(d)) != 1 or found is not None:
+            raise _DependentError
+        found = axis
+    return found
+
+
+def _check(module: Module, symbols: set[str]) -> None:
+    for ins in module:
+        if ins.is_return or ins.is_absent:
+            continue
+        own = _axis(ins.result, symbols)
+        if ins.is_param or ins.is_literal:
+            continue
+        axes = [None if i.is_absent else _axis(i.result, symbols) for i in ins.inputs]
+        if own is None and all(a is None for a in axes):
+            continue
+        op = op_of(ins)
+        if op.name in ("group", "pointwise", "fused_reduce") and len(ins.modules) == 1:
+            _check(ins.modules[0], symbols)
+        elif not _keeps(op, ins, own, axes):
+            raise _DependentError
+
+
+def _keeps(op: Any, ins: Instruction, own: int | None, axes: list[int | None]) -> bool:
+    if isinstance(op, Pointwise):
+        return all(a is None or a == own for a in axes)
+    if op.name in ("gather", "gathernd"):  # positions may count from the end of what is picked from
+        return axes[0] is None and own is not None
+    if own is None or any(a is not None for a in axes[1:] if op.name != "concat"):
+        return False
+    rule = _RULES.get(op.name)
+    return rule is not None and rule(op, ins, own, axes)
+
+
+def _views(op: Any, ins: Instruction, own: int, axes: list[int | None]) -> bool:
+    return len(axes) == 1
+
+
+def _slices(op: Any, ins: Instruction, own: int, axes: list[int | None]) -> bool:
+    return len(axes) == 1 and own not in {a % ins.shape.rank for a in op.axes}
+
+
+def _joins(op: Any, ins: Instruction, own: int, axes: list[int | None]) -> bool:
+    return op.axis % ins.shape.rank != own and all(a == own for a in axes)
+
+
+def _reshapes(op: Any, ins: Instruction, own: int, axes: list[int | None]) -> bool:
+    if len(axes) != 1 or axes[0] is None:
+        return False
+    before, after = ins.inputs[0].shape.dims[: axes[0]], ins.shape.dims[:own]
+    return bool(math.prod(before) == math.prod(after))
+
+
+def _reduces(op: Any, ins: Instruction, own: int, axes: list[int | None]) -> bool:
+    rank = ins.inputs[0].shape.rank
+    over = tuple(getattr(op, "axes", ())) or ((op.axis,) if hasattr(op, "axis") else ())
+    return len(axes) == 1 and axes[0] is not None and bool(over) and axes[0] not in {a % rank for a in over}
+
+
+def _multiplies(op: Any, ins: Instruction, own: int, axes: list[int | None]) -> bool:
+    return len(axes) == 2 and axes[0] is not None and axes[0] != ins.inputs[0].shape.rank - 1
+
+
+_RULES: Final[dict[str, Callable[[Any, Instruction, int, list[int | None]], bool]]] = {
+    **dict.fromkeys(("transpose", "squeeze", "unsqueeze", "multibroadcast", "broadcast", "identity", "contiguous"), _views),
+    **dict.fromkeys(("reshape", "flatten"), _reshapes),
+    **dict.fromkeys(("softmax", "logsoftmax", "argmax", "argmin", "reduce_sum", "reduce_mean", "reduce_max", "reduce_min",
+                     "reduce_prod", "reduce_any", "reduce_all"), _reduces),
+    "slice": _slices,
+    "concat": _joins,
+    "dot": _multiplies,
+}  # fmt: skip

@@ -1,0 +1,100 @@
+"""Orders in which less is alive: text before, text after, and what must stay in order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import mgx_core as mgx
+from mgx_core.compile.order_for_memory import OrderForMemory
+from mgx_core.compile.pipeline import Pipeline, Stage
+from mgx_core.ir.parser import parse_module
+from mgx_core.ops import STANDARD
+from mgx_core.targets.memory import plan_memory
+
+BEFORE = """\
+module main
+  %x = @param["x"] -> float32[64, 64]
+  %1 = exp(%x) -> float32[64, 64]
+  %2 = tanh(%x) -> float32[64, 64]
+  %3 = reduce_sum[axes=[0, 1], noop_with_empty_axes=false](%1) -> float32[1, 1]
+  %4 = reduce_sum[axes=[0, 1], noop_with_empty_axes=false](%2) -> float32[1, 1]
+  %5 = add(%3, %4) -> float32[1, 1]
+  @return(%5)"""
+
+AFTER = """\
+module main
+  %x = @param["x"] -> float32[64, 64]
+  %1 = exp(%x) -> float32[64, 64]
+  %2 = reduce_sum[axes=[0, 1], noop_with_empty_axes=false](%1) -> float32[1, 1]
+  %3 = tanh(%x) -> float32[64, 64]
+  %4 = reduce_sum[axes=[0, 1], noop_with_empty_axes=false](%3) -> float32[1, 1]
+  %5 = add(%2, %4) -> float32[1, 1]
+  @return(%5)"""
+
+
+def ordered(text: str):
+    module = parse_module(text, STANDARD)
+    pipeline = Pipeline([Stage("plan", (OrderForMemory(),))], validate=True)
+    pipeline.run(module)
+    (record,) = pipeline.records
+    return module, record
+
+
+def test_one_large_value_after_the_other(run_both):
+    module, record = ordered(BEFORE)
+    assert module.text() == AFTER
+    assert record.changed
+    old = parse_module(BEFORE, STANDARD)
+    assert plan_memory(old).lower_bound == 2 * 64 * 64 * 4 + 64
+    assert plan_memory(module).lower_bound == 64 * 64 * 4 + 2 * 64
+    run_both(old, module, True)
+
+
+def test_a_good_order_stays():
+    module, record = ordered(AFTER)
+    assert module.text() == AFTER
+    assert not record.changed
+    assert [c[:3] for c in record.rules] == [("order-for-memory", 0, 1)]
+
+
+def test_extents_are_known_before_they_are_needed():
+    module, record = ordered("""\
+symbol n?0 in 0..12
+module main
+  %x = @param["x"] -> float32[64, 64]
+  %1 = exp(%x) -> float32[64, 64]
+  %2 = tanh(%x) -> float32[64, 64]
+  %3 = reduce_sum[axes=[0, 1], noop_with_empty_axes=false](%1) -> float32[1, 1]
+  %4 = reduce_sum[axes=[0, 1], noop_with_empty_axes=false](%2) -> float32[1, 1]
+  %5 = add(%3, %4) -> float32[1, 1]
+  %6 = relu(%5) -> float32[1, 1]
+  %7 = nonzero(%6) -> int64[2, n?0]
+  %8 = @literal(1.0) -> float32[1]
+  %9 = multibroadcast[out_lens=[2, n?0]](%8) -> float32[2, n?0]
+  @return(%9)""")
+    assert record.changed
+    at = {i.op.name: n for n, i in enumerate(module) if i.result.dynamic()}
+    assert at["nonzero"] < at["multibroadcast"]
+
+
+def test_the_option(tmp_path):
+    program = mgx.parse_program(BEFORE)
+    x = np.linspace(-1, 1, 64 * 64, dtype=np.float32).reshape(64, 64)
+    peaks, results = [], []
+    for aggressive in (False, True):
+        program.compile(mgx.get_target("ref"), aggressive_memory=aggressive, optimize=False)
+        results.append(np.asarray(program.run({"x": x})[0]))
+        (instance,) = program.executable.instances()
+        peaks.append(instance.plan.peak)
+    assert peaks[1] < 0.6 * peaks[0]
+    np.testing.assert_array_equal(*results)
+
+
+def test_half_precision_is_an_option_too():
+    program = mgx.parse_program(BEFORE)
+    program.compile(mgx.get_target("ref"), use_fp16=True, optimize=False)
+    kinds = {i.shape.dtype.name for i in program.executable.module if not (i.is_param or i.is_return)}
+    assert "float16" in kinds
+    assert program.get_main_module().text() == BEFORE
+    (result,) = program.run({"x": np.zeros((64, 64), np.float32)})
+    assert np.asarray(result).dtype == np.float32

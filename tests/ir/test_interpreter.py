@@ -1,0 +1,148 @@
+"""Running modules by definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mgx_core.errors import MgxError, ShapeError
+from mgx_core.ir.interpreter import (
+    Interpreter,
+    bind_symbols,
+    check_symbols,
+    evaluate_module,
+    schedule,
+)
+from mgx_core.ir.module import Module
+from mgx_core.ir.parser import parse_module
+from mgx_core.ops import STANDARD
+from mgx_core.types.shape import Shape, TupleShape
+
+
+def read(text: str) -> Module:
+    return parse_module(text, STANDARD)
+
+
+SUM = """
+    symbol n in 1..8
+    module main
+      %x = @param["x"] -> float32[n]
+      %k = @literal(2.0) -> float32[1]
+      %1 = multibroadcast[out_lens=[n]](%k)
+      %2 = add(%x, %1)
+      %3 = relu(%2)
+      @return(%3, %x)"""
+
+
+def test_symbols_get_their_values_from_the_arguments():
+    x = np.float32([-5, 1, 2])
+    got, same = evaluate_module(read(SUM), [x])
+    assert got.tolist() == [0, 3, 4]
+    assert same.value is x
+
+
+def test_symbols_known_while_running():
+    text = """
+        symbol n?0 in 0..4
+        module main
+          %x = @param["x"] -> float32[4]
+          %one = @literal(10) -> int64[1]
+          %1 = nonzero(%x) -> int64[1, n?0]
+          %2 = multibroadcast[out_lens=[1, n?0]](%one) -> int64[1, n?0]
+          %3 = add(%1, %2) -> int64[1, n?0]
+          @return(%3)"""
+    for x in ([0, 1, 0, 2], [0, 0, 0, 0]):
+        (got,) = evaluate_module(read(text), [np.float32(x)])
+        np.testing.assert_array_equal(got.value, 10 + np.nonzero(x)[0][None])
+
+
+def test_observers_see_every_instruction_in_order():
+    seen = []
+    Interpreter(lambda ins, value: seen.append((ins.name, value.shape))).run(read(SUM), [np.ones(2, np.float32)])
+    assert seen == [("multibroadcast", (2,)), ("add", (2,)), ("relu", (2,))]
+
+
+def test_values_die_after_their_last_use():
+    module = read("""
+        module main
+          %x = @param["x"] -> float32[2]
+          %1 = relu(%x)
+          %2 = neg(%1)
+          %3 = abs(%2)
+          %4 = add(%1, %3)
+          %dead = exp(%x)
+          @return(%4)""")
+    steps = {ins.name: [i.name for i in done] for ins, done in module.derive("schedule", schedule)}
+    assert steps["neg"] == []
+    assert steps["abs"] == ["neg"]
+    assert sorted(steps["add"]) == ["abs", "relu"]
+    assert "exp" in steps["exp"]
+
+
+def test_what_a_later_module_captures_stays():
+    module = read("""
+        module main
+          %c = @param["c"] -> bool[]
+          %x = @param["x"] -> float32[2]
+          %1 = relu(%x)
+          %2 = neg(%1)
+          %3 = if(%c){then, else}
+          %4 = get_tuple_elem[index=0](%3)
+          @return(%4)
+        module then
+          %5 = abs(%1)
+          @return(%5)
+        module else
+          %6 = if(%c){deep, deeper}
+          %7 = get_tuple_elem[index=0](%6)
+          @return(%7)
+        module deep
+          @return(%1)
+        module deeper
+          %8 = add(%1, %2)
+          @return(%8)""")
+    x = np.float32([-1, 3])
+    assert evaluate_module(module, [np.array(True), x])[0].tolist() == [0, 3]
+    assert evaluate_module(module, [np.array(False), x])[0].tolist() == [0, 0]
+
+
+def test_absent_results_are_none():
+    module = Module()
+    x = module.add_parameter("x", Shape("float", [1]))
+    module.add_return([x, module.add_absent()])
+    got = evaluate_module(module, [np.float32([1])])
+    assert got[1].value is None
+
+
+def test_errors_say_where():
+    module = read("""
+        module main
+          %x = @param["x"] -> float32[3]
+          %i = @param["i"] -> int64[1]
+          %1 = gather[axis=0](%x, %i)  # node_7, layer/gather
+          @return(%1)""")
+    with pytest.raises(
+        MgxError, match=r"node 'node_7', 'layer/gather': gather\[axis=0\]\(float32\[3\], int64\[1\]\): .*9"
+    ):
+        evaluate_module(module, [np.zeros(3, np.float32), np.int64([9])])
+    with pytest.raises(ShapeError, match="module 'main' takes 2 values, got 1"):
+        evaluate_module(module, [np.zeros(3, np.float32)])
+
+
+def test_numpy_scalars_become_arrays():
+    settled = Interpreter.settle(np.float32(3))
+    assert isinstance(settled, np.ndarray)
+    assert settled.shape == ()
+
+
+def test_binding_and_checking_symbols():
+    from mgx_core import dim
+
+    n, m = dim.symbol("n", 0, 9), dim.symbol("m", 0, 9)
+    known: dict[str, int] = {}
+    shape = Shape("float", [n, 2, n + m, m])
+    bind_symbols(TupleShape([shape]), (np.zeros((3, 2, 9, 4)),), known)
+    assert known == {"n": 3, "m": 4}
+    check_symbols(shape, np.zeros((3, 2, 7, 4)), known, "x")
+    with pytest.raises(ShapeError, match=r"x: axis 3 \(m\) must be 4 as elsewhere, got 5"):
+        check_symbols(shape, np.zeros((3, 2, 7, 5)), known, "x")

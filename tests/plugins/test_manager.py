@@ -1,0 +1,258 @@
+"""Plugins: found by entry point, loaded when asked for, each failing on its own."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+import mgx_core as mgx
+from mgx_core.errors import PluginError, UnsupportedError
+from mgx_core.ops.operation import Operation, OpSet, op
+from mgx_core.plugins import manager as plugins
+from mgx_core.plugins.manager import Lazy, Plugins, hookimpl
+from mgx_core.types.shape import Shape
+
+
+@op("plugged")
+class Plugged(Operation):
+    def infer(self, x: Shape) -> Shape:
+        return x
+
+
+class One:
+    name = "one"
+
+
+def module(monkeypatch, name: str, **members) -> ModuleType:
+    """A module that can be imported, with functions as hooks."""
+    made = ModuleType(name)
+    for key, value in members.items():
+        setattr(made, key, hookimpl(value) if callable(value) and not isinstance(value, type) else value)
+    monkeypatch.setitem(sys.modules, name, made)
+    return made
+
+
+def nothing() -> list[Lazy]:
+    return []
+
+
+def installed(monkeypatch, **entries) -> Plugins:
+    """A manager that finds these entry points (an exception stands for a module that fails to import)."""
+
+    def entry(name: str, value):
+        def load():
+            if isinstance(value, BaseException):
+                raise value
+            return value
+
+        return SimpleNamespace(
+            name=name, value=f"package_{name}", distribution=f"dist-{name}", version="1.2", load=load
+        )
+
+    found = [entry(n, v) for n, v in entries.items()]
+    monkeypatch.setattr(plugins, "entries", lambda group: found if group == "mgx" else [])
+    return Plugins()
+
+
+@pytest.fixture
+def good(monkeypatch):
+    return module(
+        monkeypatch,
+        "good_plugin",
+        One=One,
+        OPS=OpSet.of(Plugged),
+        targets=lambda: [Lazy("one", "good_plugin:One", "the first", rank=3)],
+        operations=lambda: [Lazy("ops", "good_plugin:OPS")],
+    )
+
+
+def test_what_is_installed_is_listed_without_loading(monkeypatch):
+    lazy = module(monkeypatch, "lazy_plugin", targets=lambda: [Lazy("far", "not_there.at_all:Target")])
+    manager = installed(monkeypatch, lazy=lazy)
+    (record,) = manager.records
+    assert (record.name, record.module, record.distribution, record.version) == (
+        "lazy",
+        "package_lazy",
+        "dist-lazy",
+        "1.2",
+    )
+    assert (record.state, record.offers) == ("ok", {"targets": ["far"]})
+    assert list(manager.named("targets")) == ["far"]
+    with pytest.raises(
+        PluginError, match=r"'far' could not be loaded from 'not_there.at_all:Target': ModuleNotFoundError"
+    ):
+        manager.target("far")
+
+
+def test_objects_are_loaded_once(monkeypatch, good):
+    manager = installed(monkeypatch, good=good)
+    assert isinstance(manager.target("one"), One)
+    assert manager.target("one") is manager.target("one")
+    assert manager.load("targets", "one") is One
+    assert "plugged" in manager.opset()
+    assert "add" in manager.opset()
+    assert manager.opset() is manager.opset()
+
+
+def test_a_broken_plugin_is_kept_with_its_exception_and_the_others_go_on(monkeypatch, good):
+    error = ImportError("libmissing.so: cannot open shared object file")
+    manager = installed(monkeypatch, bad=error, good=good)
+    assert [(r.name, r.state) for r in manager.records] == [("bad", "failed"), ("good", "ok")]
+    assert manager.records[0].exception is error
+    assert manager.records[0].error == "ImportError: libmissing.so: cannot open shared object file"
+    assert list(manager.named("targets")) == ["one"]
+    with pytest.raises(
+        UnsupportedError, match=r"the plugin for target 'bad' \(dist-bad\) is failed: ImportError: libmissing"
+    ):
+        manager.target("bad")
+
+
+def test_hooks_that_raise_are_failures_of_their_plugin(monkeypatch, good):
+    def targets():
+        raise RuntimeError("no such thing")
+
+    manager = installed(monkeypatch, bad=module(monkeypatch, "bad_hook", targets=targets), good=good)
+    assert [r.state for r in manager.records] == ["failed", "ok"]
+    assert list(manager.named("targets")) == ["one"]
+    assert "RuntimeError: no such thing" in manager.records[0].error
+
+
+def test_hooks_that_raise_when_asked(monkeypatch, good):
+    def kernels(target):
+        raise RuntimeError(f"nothing for {target}")
+
+    bad = module(monkeypatch, "bad_kernels", kernels=kernels)
+    manager = installed(monkeypatch, bad=bad, good=good)
+    assert manager.records[0].state == "ok"
+    assert list(manager.kernels("one").ops()) == []
+    assert manager.records[0].state == "failed"
+    assert manager.records[0].error == "hook kernels: RuntimeError: nothing for one"
+
+
+def test_hooks_with_unknown_arguments_are_refused(monkeypatch, good):
+    bad = module(monkeypatch, "bad_arguments", targets=lambda what: [])
+    manager = installed(monkeypatch, bad=bad, good=good)
+    assert [r.state for r in manager.records] == ["failed", "ok"]
+
+
+def test_operations_that_do_not_load_are_left_out(monkeypatch, good):
+    bad = module(monkeypatch, "bad_ops", operations=lambda: [Lazy("ops", "bad_ops:NOTHING")])
+    manager = installed(monkeypatch, bad=bad, good=good)
+    assert "plugged" in manager.opset()
+    assert manager.records[0].state == "failed"
+    assert "'ops' could not be loaded from 'bad_ops:NOTHING': AttributeError" in manager.records[0].error
+
+
+def test_two_plugins_with_one_name(monkeypatch, good):
+    other = module(monkeypatch, "other_plugin", targets=lambda: [Lazy("one", "other_plugin:Two")])
+    manager = installed(monkeypatch, good=good, other=other)
+    with pytest.raises(PluginError, match="two plugins offer target 'one'") as caught:
+        manager.target("one")
+    for word in ("'good'", "good_plugin:One", "'other'", "other_plugin:Two", "MGX_PLUGINS"):
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "states"),
+    [
+        ("", ["ok", "ok", "ok"]),
+        ("good", ["disabled", "ok", "disabled"]),
+        ("good, a", ["ok", "ok", "disabled"]),
+        ("-good", ["ok", "disabled", "ok"]),
+        ("-a,-z", ["disabled", "ok", "disabled"]),
+        ("good,-good", ["disabled", "disabled", "disabled"]),
+    ],
+)
+def test_plugins_are_chosen_by_the_environment(monkeypatch, good, chosen, states):
+    monkeypatch.setenv("MGX_PLUGINS", chosen)
+    a, z = (module(monkeypatch, f"{n}_plugin", targets=nothing) for n in "az")
+    manager = installed(monkeypatch, z=z, good=good, a=a)
+    assert [r.name for r in manager.records] == ["a", "good", "z"]
+    assert [r.state for r in manager.records] == states
+    if states[1] == "disabled":
+        with pytest.raises(UnsupportedError, match="there is no target 'one'"):
+            manager.target("one")
+
+
+def test_disabled_plugins_are_not_even_imported(monkeypatch):
+    monkeypatch.setenv("MGX_PLUGINS", "-bad")
+    manager = installed(monkeypatch, bad=AssertionError("imported"))
+    assert manager.records[0].error == "left out by MGX_PLUGINS"
+
+
+@pytest.mark.parametrize(
+    ("interface", "state"),
+    [(plugins.INTERFACE, "ok"), (plugins.INTERFACE - 1, "ok"), (plugins.INTERFACE + 1, "failed")],
+)
+def test_the_interface_that_a_plugin_was_made_for(monkeypatch, interface, state):
+    plugin = module(monkeypatch, "old_plugin", mgx_interface=interface, targets=nothing)
+    (record,) = installed(monkeypatch, old=plugin).records
+    assert record.state == state
+    assert ("made for plugin interface" in record.error) == (state == "failed")
+
+
+def test_missing_things_say_what_to_install(monkeypatch, good):
+    manager = installed(monkeypatch, good=good)
+    with pytest.raises(
+        UnsupportedError, match=r"there is no target 'cpu' .installed: 'one'.; pip install mgx-cpu-dnnl"
+    ):
+        manager.target("cpu")
+    with pytest.raises(
+        UnsupportedError, match=r"there is no frontend 'zzz' .installed: none.; install the package that brings it"
+    ):
+        manager.load("frontends", "zzz")
+
+
+def test_the_best_target(monkeypatch, good):
+    members = {
+        "targets": lambda: [
+            Lazy("slow", "x:y", rank=1),
+            Lazy("fast", "x:y", rank=9, available="ranks:no"),
+            Lazy("faster", "x:y", rank=10, available="ranks:broken"),
+            Lazy("quick", "x:y", rank=5, available="ranks:yes"),
+        ]
+    }
+    plugin = module(monkeypatch, "ranks", **members)
+    plugin.yes, plugin.no = (lambda: True), (lambda: False)
+    assert installed(monkeypatch, ranks=plugin, good=good).best_target() == "quick"
+    assert installed(monkeypatch, good=good).best_target() == "one"
+    with pytest.raises(UnsupportedError, match="pip install mgx-ref"):
+        installed(monkeypatch).best_target()
+
+
+def test_plugins_add_kernels_passes_and_converters(monkeypatch):
+    kernels = mgx.Kernels("one")
+    kernels.plan(Plugged)(lambda op, shapes, context: mgx.No("never"))
+    tidy = SimpleNamespace(name="tidy", apply=lambda module: False)
+    plugin = module(
+        monkeypatch,
+        "adds",
+        kernels=lambda target: [Lazy("more", "adds:KERNELS")] if target == "one" else [],
+        passes=lambda target, stage: [Lazy("tidy", "adds:TIDY")] if stage == "fuse" else [],
+        converters=lambda frontend: [Lazy("c", "adds:CONVERTERS"), Lazy("d", "adds:NOTHING")],
+    )
+    plugin.KERNELS, plugin.TIDY, plugin.CONVERTERS = kernels, tidy, {"a": 1}
+    manager = installed(monkeypatch, adds=plugin)
+    assert list(manager.kernels("one").ops()) == [Plugged]
+    assert list(manager.kernels("two").ops()) == []
+    assert manager.passes("one", "fuse") == [tidy]
+    assert manager.passes("one", "lower") == []
+    assert manager.converters("any") == [{"a": 1}]
+    assert manager.records[0].state == "failed"  # one of its converters does not load, and that is told
+
+
+def test_plugins_by_hand(good):
+    manager = Plugins(discover=False)
+    assert manager.records == []
+    manager.register(good, "mine")
+    assert isinstance(manager.target("one"), One)
+    assert manager.records[0].distribution == "-"
+    with pytest.raises(PluginError, match="made for plugin interface 99"):
+        manager.register(SimpleNamespace(mgx_interface=99))
+
+
+def test_the_process_has_one_manager(monkeypatch):
+    monkeypatch.setattr(plugins, "_manager", [])
+    assert mgx.plugin_manager() is mgx.plugin_manager()

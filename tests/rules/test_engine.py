@@ -1,0 +1,219 @@
+"""The rewrite engine: what a rule may say, and what the engine does about it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mgx_core.errors import No, PassError, ShapeError
+from mgx_core.ir.module import Module
+from mgx_core.ir.parser import parse_module
+from mgx_core.ir.verify import verify
+from mgx_core.ops import STANDARD
+from mgx_core.rules.engine import Rewriter, Rules
+
+Relu, Neg, Abs, Add = (STANDARD.get(n) for n in ("relu", "neg", "abs", "add"))
+
+
+def rewritten(text: str, rules: Rules) -> tuple[Module, Rewriter, bool]:
+    module = parse_module(text, STANDARD)
+    rewriter = Rewriter(rules)
+    changed = rewriter.apply(module)
+    assert verify(module) == []
+    return module, rewriter, changed
+
+
+CHAIN = """\
+module main
+  %x = @param["x"] -> float32[2]
+  %1 = neg(%x) -> float32[2]  # a
+  %2 = neg(%1) -> float32[2]  # b
+  %3 = relu(%2) -> float32[2]  # c
+  %4 = relu(%3) -> float32[2]  # d
+  @return(%4)"""
+
+
+def cancel() -> Rules:
+    rules = Rules("cancel")
+
+    @rules.on(Neg)
+    def neg_of_neg(i, b):
+        """neg(neg(x)) -> x
+
+        Exact.
+        """
+        inner = i.inputs[0]
+        return inner.inputs[0] if isinstance(inner.op, Neg) else None
+
+    @rules.on(Relu)
+    def relu_of_relu(i, b):
+        """relu(relu(x)) -> relu(x)"""
+        inner = i.inputs[0]
+        return inner if isinstance(inner.op, Relu) else None
+
+    return rules
+
+
+def test_rules_fire_and_the_dead_are_swept():
+    module, rewriter, changed = rewritten(CHAIN, cancel())
+    assert changed
+    assert (
+        module.text()
+        == """\
+module main
+  %x = @param["x"] -> float32[2]
+  %1 = relu(%x) -> float32[2]  # c, d
+  @return(%1)"""
+    )
+    assert rewriter.tally.fired == {"neg-of-neg": 1, "relu-of-relu": 1}
+    assert not Rewriter(cancel()).apply(module)
+
+
+def test_rules_know_their_names_and_what_they_say():
+    first = cancel().rules[0]
+    assert (first.name, first.says, first.roots) == ("neg-of-neg", "neg(neg(x)) -> x", (Neg,))
+    assert [r.name for r in cancel().without(["neg-of-neg"]).rules] == ["relu-of-relu"]
+    assert [r.name for r in (cancel() + cancel()).rules] == ["neg-of-neg", "relu-of-relu"] * 2
+
+
+def test_new_instructions_stand_in_place_and_carry_the_sources():
+    rules = Rules("split")
+
+    @rules.on(Abs)
+    def abs_by_relu(i, b):
+        (x,) = i.inputs
+        return b.add(Add(), b.add(Relu(), x), b.add(Relu(), b.add(Neg(), x)))
+
+    module, _, _ = rewritten(
+        """
+        module main
+          %x = @param["x"] -> float32[2]
+          %1 = abs(%x)  # node
+          %2 = neg(%1)  # other
+          @return(%2)""",
+        rules,
+    )
+    assert [(i.name, i.sources) for i in module][1:-1] == [
+        ("relu", ("node",)), ("neg", ("node",)), ("relu", ("node",)), ("add", ("node",)), ("neg", ("other",)),
+    ]  # fmt: skip
+
+
+def test_refusals_are_kept_with_their_reason_and_leave_no_trace():
+    rules = Rules("shy")
+
+    @rules.on(Neg)
+    def not_today(i, b):
+        b.add(Abs(), b.literal(np.float32([1, 2])))
+        return No("it rains")
+
+    module, rewriter, changed = rewritten(CHAIN, rules)
+    assert not changed
+    assert module.text() == CHAIN
+    assert [(r.rule, r.instruction, r.sources, r.why) for r in rewriter.tally.refusals] == [
+        ("not-today", "neg(@param) -> float32[2]", ("a",), "it rains"),
+        ("not-today", "neg(neg) -> float32[2]", ("b",), "it rains"),
+    ]
+
+
+def relus() -> Rules:
+    return Rules("relus", [r for r in cancel().rules if r.name == "relu-of-relu"])
+
+
+def test_a_refusal_counts_once_for_each_instruction_with_the_last_word_on_it():
+    rules = relus()
+    said = []
+
+    @rules.on(Relu)
+    def talks(i, b):
+        said.append(i.users[0].name)
+        return No(f"{said[-1]} reads it")
+
+    _, rewriter, _ = rewritten(CHAIN, rules)
+    assert said == ["relu", "@return"]
+    assert rewriter.tally.counts() == (("relu-of-relu", 1, 0, ""), ("talks", 0, 1, "@return reads it"))
+
+
+def test_what_fires_at_last_was_not_refused():
+    rules = relus()
+
+    @rules.on(Relu)
+    def waits(i, b):
+        return No("not yet") if i.users[0].name == "relu" else i.inputs[0]
+
+    _, rewriter, _ = rewritten(CHAIN, rules)
+    assert rewriter.tally.counts() == (("relu-of-relu", 1, 0, ""), ("waits", 1, 0, ""))
+
+
+def test_a_rule_may_not_change_the_type():
+    rules = Rules("bad")
+
+    @rules.on(Neg)
+    def to_double(i, b):
+        return b.add(STANDARD.make("convert", target_type="double"), i.inputs[0])
+
+    with pytest.raises(PassError, match=r"rule 'to-double' turns neg.*into convert.*the result's type would change"):
+        rewritten(CHAIN, rules)
+
+
+def test_rules_that_circle_are_found_out():
+    rules = Rules("circle")
+
+    @rules.on(Neg)
+    def back(i, b):
+        return b.add(Abs(), *i.inputs)
+
+    @rules.on(Abs)
+    def forth(i, b):
+        return b.add(Neg(), *i.inputs)
+
+    with pytest.raises(PassError, match="circle: the rules circle, last"):
+        rewritten(CHAIN, rules)
+
+
+def test_errors_name_the_rule():
+    rules = Rules("broken")
+
+    @rules.on(Relu)
+    def wrong_call(i, b):
+        return b.add(Add(), *i.inputs)
+
+    with pytest.raises(ShapeError, match=r"rule 'wrong-call' on relu\(neg\).*: add takes 2 inputs"):
+        rewritten(CHAIN, rules)
+
+
+def test_nested_modules_are_rewritten_and_their_results_stay():
+    text = """
+        module main
+          %c = @param["c"] -> bool[]
+          %x = @param["x"] -> float32[2]
+          %n = neg(%x)
+          %2 = if(%c){then, else}
+          @return(%2)
+        module then
+          %3 = neg(%n)
+          @return(%3)
+        module else
+          %4 = relu(%x)
+          %5 = relu(%4)
+          @return(%5)"""
+    module, rewriter, _ = rewritten(text, cancel())
+    then, other = module.outputs[0].modules
+    assert then.outputs == (module.parameters["x"],)
+    assert [i.name for i in other] == ["relu", "@return"]
+    assert rewriter.tally.fired.total() == 2
+
+
+def test_several_roots_and_the_order_of_rules():
+    rules = Rules("order")
+    seen = []
+
+    @rules.on(Neg, Relu)
+    def first(i, b):
+        seen.append(("first", i.name))
+
+    @rules.on(Relu)
+    def second(i, b):
+        seen.append(("second", i.name))
+
+    rewritten(CHAIN, rules)
+    assert seen == [("first", "neg")] * 2 + [("first", "relu"), ("second", "relu")] * 2

@@ -1,0 +1,390 @@
+"""Running compiled programs: what may be passed, who owns what, and instances per shape."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import dtype as dt
+from mgx_core.compile.plan import lowered
+from mgx_core.errors import ParameterError, PassError
+from mgx_core.run.executable import Executable
+from mgx_core.types.shape import OptionalShape, SequenceShape, Shape
+
+plans = mgx.Kernels("host")
+
+
+@plans.plan()
+def definition(op, shapes, context, modules=()):
+    return mgx.Reference(op)
+
+
+class Host:
+    """Everything by reference."""
+
+    name = "host"
+
+    def get_context(self):
+        return mgx.HostContext(self)
+
+    def kernels(self, context):
+        return plans
+
+
+def compiled(text: str, target=None, **options) -> mgx.Program:
+    program = mgx.parse_program(text)
+    program.compile(target or Host(), **options)
+    return program
+
+
+BATCH = """
+    symbol n in 1..8
+    module main
+      %x = @param["x"] -> float32[n, 3]
+      %k = @literal(1.0, 2.0, 3.0) -> float32[3]
+      %1 = multibroadcast[out_lens=[n, 3]](%k)
+      %2 = add(%x, %1)
+      %3 = relu(%2)
+      @return(%3)"""
+FIXED = BATCH.replace("symbol n in 1..8", "").replace("n, 3", "2, 3")
+
+
+def expected(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x + np.float32([1, 2, 3]), 0)
+
+
+# instances
+
+
+def test_one_compile_serves_all_batch_sizes():
+    executable = compiled(BATCH).executable
+    assert executable.instances() == []
+    for n in (1, 8, 1, 3):
+        x = np.random.default_rng(n).normal(size=(n, 3)).astype(np.float32)
+        np.testing.assert_array_equal(executable.run({"x": x})[0], expected(x))
+    assert [i.module.output_shapes()[0].lens()[0] for i in executable.instances()] == [8, 1, 3]
+    assert all(lowered(i.module) is None for i in executable.instances())
+
+
+def test_fixed_programs_are_made_ready_when_compiled():
+    executable = compiled(FIXED).executable
+    (instance,) = executable.instances()
+    x = np.zeros((2, 3), np.float32)
+    np.testing.assert_array_equal(executable.run({"x": x})[0], expected(x))
+    assert executable.instances() == [instance]
+
+
+def test_the_least_recently_used_instance_goes():
+    executable = compiled(BATCH, instances=2).executable
+    for n in (1, 2, 1, 3):
+        executable.run({"x": np.zeros((n, 3), np.float32)})
+    assert [i.module.output_shapes()[0].lens()[0] for i in executable.instances()] == [1, 3]
+
+
+def test_strides_do_not_make_another_instance():
+    executable = compiled(BATCH).executable
+    x = np.arange(12, dtype=np.float32).reshape(3, 4).T
+    np.testing.assert_array_equal(executable.run({"x": x})[0], expected(x))
+    executable.run({"x": x.copy()})
+    assert len(executable.instances()) == 1
+
+
+def test_several_threads():
+    executable = compiled(BATCH, instances=2).executable
+    barrier = threading.Barrier(4)
+
+    def work(seed: int) -> bool:
+        rng = np.random.default_rng(seed)
+        barrier.wait()
+        for _ in range(25):
+            x = rng.normal(size=(rng.integers(1, 9), 3)).astype(np.float32)
+            if not np.array_equal(executable.run({"x": x})[0], expected(x)):
+                return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(4)))
+    assert len(executable.instances()) == 2
+
+
+# what may be passed
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([1], "run takes a mapping from parameter names to values, got a list"),
+        ({}, r"parameter 'x' \(float32\[n, 3\]\) is missing"),
+        ({"x": np.zeros((2, 3), np.float32), "y": 1}, "there is no parameter 'y'; there are 'x'"),
+        ({"x": np.zeros((2, 3))}, r"parameter 'x' must be float32\[n, 3\] with n in 1..8, got float64\[2, 3\]"),
+        ({"x": np.zeros((2, 4), np.float32)}, r"must be float32\[n, 3\] with n in 1..8, got float32\[2, 4\]"),
+        ({"x": np.zeros((9, 3), np.float32)}, r"got float32\[9, 3\]"),
+        ({"x": np.zeros((0, 3), np.float32)}, r"got float32\[0, 3\]"),
+        ({"x": np.zeros(3, np.float32)}, r"got float32\[3\]"),
+        ({"x": None}, "got optional"),
+        ({"x": "text"}, r"got string\[\]"),
+        ({"x": (np.zeros((2, 3), np.float32),)}, "got "),
+        ({"x": [[1, 2, 3], [4, 5]]}, "got a nested list of unequal lengths"),
+        ({"x": [["a", "b", "c"]]}, "got <U1 values"),
+        ({"x": object()}, r"parameter 'x' must be float32\[n, 3\] with n in 1..8: object is no tensor"),
+    ],
+)
+def test_wrong_parameters(given, message):
+    executable = compiled(BATCH).executable
+    with pytest.raises(ParameterError, match=message):
+        executable.run(given)
+
+
+def test_anything_that_holds_a_tensor_will_do():
+    executable = compiled(BATCH).executable
+    x = np.float32([[-1, -2, -4]])
+    for given in (x, mgx.Argument(x), x.tolist(), [[-1, -2, -4]], memoryview(x), x[::-1]):
+        assert executable.run({"x": given})[0].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("type", "given", "message"),
+    [
+        ("int8", [1.5], "got float64 values"),
+        ("int8", [127, 128], "got values from 127 to 128"),
+        ("uint4", [-1], "got values from -1 to -1"),
+        ("bool", [2], "got int64 values"),
+        ("bf16", [1j], "got complex128 values"),
+    ],
+)
+def test_numbers_are_not_bent_into_another_type(type, given, message):
+    program = mgx.Program()
+    main = program.get_main_module()
+    main.add_return([main.add_parameter("x", Shape(type, [len(given)]))])
+    program.compile(Host())
+    with pytest.raises(ParameterError, match=message):
+        program.run({"x": given})
+
+
+@pytest.mark.parametrize(
+    ("type", "given"), [("int8", [1, True]), ("bf16", [1, 2]), ("float8_e4m3fn", [0.5, 2]), ("bool", [True, False])]
+)
+def test_numbers_take_the_parameters_type(type, given):
+    program = mgx.Program()
+    main = program.get_main_module()
+    main.add_return([main.add_parameter("x", Shape(type, [2]))])
+    program.compile(Host())
+    (got,) = program.run({"x": given})
+    assert got.get_shape().dtype is dt.of(type)
+    assert [float(v) for v in got.tolist()] == [float(v) for v in given]
+
+
+def test_extents_that_share_a_symbol_must_agree():
+    text = """
+        symbol n in 1..8
+        module main
+          %z = @param["z"] -> float32[2*n]
+          %x = @param["x"] -> float32[n]
+          %y = @param["y"] -> float32[n]
+          %1 = add(%x, %y)
+          @return(%1, %z)"""
+    executable = compiled(text).executable
+    one, two, four = (np.ones(k, np.float32) for k in (1, 2, 4))
+    assert executable.run({"x": two, "y": two, "z": four})[0].tolist() == [2, 2]
+    with pytest.raises(ParameterError, match=r"parameter 'y': axis 0 \(n\) must be 2 as elsewhere, got 1"):
+        executable.run({"x": two, "y": one, "z": four})
+    with pytest.raises(ParameterError, match=r"parameter 'z': axis 0 \(2\*n\) must be 4 as elsewhere, got 2"):
+        executable.run({"x": two, "y": two, "z": two})
+
+
+def test_sequences_and_optionals():
+    program = mgx.Program()
+    main = program.get_main_module()
+    s = main.add_parameter("s", SequenceShape(Shape.unranked(dt.float32)))
+    o = main.add_parameter("o", OptionalShape(Shape("float", [2])))
+    main.add_return([main.add(mgx.op("sequence_length"), s), main.add(mgx.op("optional_has_element"), o)])
+    program.compile(Host())
+    a = np.ones(2, np.float32)
+    assert [r.value.item() for r in program.run({"s": [a, a[:1]], "o": None})] == [2, False]
+    assert [r.value.item() for r in program.run({"s": (), "o": a})] == [0, True]
+    with pytest.raises(ParameterError, match="parameter 's' must be sequence"):
+        program.run({"s": [np.zeros(2)], "o": None})
+    with pytest.raises(ParameterError, match="parameter 'o' must be optional"):
+        program.run({"s": [], "o": np.zeros(3, np.float32)})
+
+
+# who owns what
+
+
+def test_results_own_their_memory():
+    text = """
+        module main
+          %x = @param["x"] -> float32[2, 3]
+          %k = @literal(1.0, 2.0, 3.0, 4.0, 5.0, 6.0) -> float32[2, 3]
+          %1 = relu(%x)
+          %2 = transpose[permutation=[1, 0]](%1)
+          @return(%x, %k, %1, %1, %2)"""
+    program = compiled(text)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    first = program.run({"x": x})
+    arrays = [r.to_numpy() for r in first]
+    for i, a in enumerate(arrays):
+        assert a.flags.writeable
+        assert a.flags.c_contiguous
+        assert not np.shares_memory(a, x)
+        assert not any(np.shares_memory(a, b) for b in arrays[i + 1 :])
+    for a in arrays:
+        a[...] = -1
+    assert x[1, 2] == 5
+    again = program.run({"x": x})
+    assert again[1].tolist() == [1, 2, 3, 4, 5, 6]
+    assert again[3].tolist() == [0, 1, 2, 3, 4, 5]
+    assert again[4].tolist() == [0, 3, 1, 4, 2, 5]
+
+
+def test_results_keep_their_type():
+    text = 'module main\n  %x = @param["x"] -> bfloat16[2]\n  %1 = neg(%x)\n  @return(%1)'
+    (got,) = compiled(text).run({"x": np.array([1, 2], ml_dtypes.bfloat16)})
+    assert got.to_numpy().dtype == ml_dtypes.bfloat16
+
+
+# compiling
+
+
+def test_compile_takes_targets_and_contexts_and_leaves_the_program_alone():
+    program = mgx.parse_program(FIXED)
+    text = program.text()
+    target = Host()
+    context = target.get_context()
+    program.compile(context)
+    assert program.executable.context is context
+    assert program.executable.target is target
+    assert program.graph.main.text() == text
+    with pytest.raises(ParameterError, match=r"compile takes a target .see get_target. or a context, got 'host'"):
+        program.compile("host")
+    assert program.is_compiled()
+
+
+def test_a_failed_compile_leaves_the_program_as_it_was():
+    class Broken(Host):
+        def passes(self, stage, context, options):
+            class Break:
+                name = "break"
+
+                def apply(self, module):
+                    module.outputs[0].result = Shape("float", [7])
+                    return False
+
+            return [Break()] if stage == "legalize" else []
+
+    program = mgx.parse_program(FIXED)
+    text = program.text()
+    with pytest.raises(PassError, match="pass 'break' of stage 'legalize'"):
+        program.compile(Broken(), validate=True)
+    assert not program.is_compiled()
+    assert program.text() == text
+
+
+def test_a_program_that_reads_what_is_not_there_is_refused():
+    cyclic = mgx.parse_program(FIXED)
+    main = cyclic.get_main_module()
+    broadcast, add, relu = [i for i in main if i.name in ("multibroadcast", "add", "relu")]
+    main.set_inputs(add, [relu, broadcast])
+    with pytest.raises(ParameterError, match=r"module 'main': add\(.*\).* reads relu\(.*\).*, which comes after it"):
+        cyclic.compile(Host())
+    stranger = mgx.Program()
+    taken = mgx.Program().get_main_module().add_parameter("x", Shape("float", [2]))
+    stranger.get_main_module().add(mgx.op("relu"), taken)
+    with pytest.raises(ParameterError, match="which is in no module around it"):
+        stranger.compile(Host())
+
+
+def test_lowering_that_leaves_an_op_is_an_error():
+    class Lazy(Host):
+        def passes(self, stage, context, options):
+            class Undo:
+                name = "undo"
+
+                def apply(self, module):
+                    for ins in module:
+                        if ins.name == "launch":
+                            ins.op = ins.op.of
+                    return True
+
+            return [Undo()] if stage == "lower" else []
+
+    with pytest.raises(PassError, match=r"after stage 'lower': .* is left"):
+        compiled(FIXED, Lazy())
+
+
+def test_a_targets_own_runner():
+    class Constant:
+        def run(self, args):
+            return [args[0] * 0 + 7]
+
+    class Mine(Host):
+        def runner(self, module, plan, context, options):
+            assert plan.peak >= plan.lower_bound
+            return Constant()
+
+    program = compiled(BATCH, Mine())
+    assert program.run({"x": np.zeros((1, 3), np.float32)})[0].tolist() == [7, 7, 7]
+    with pytest.raises(ParameterError, match="target 'host' gives no times per instruction"):
+        program.executable.time({"x": np.zeros((1, 3), np.float32)})
+
+
+def test_times_per_instruction():
+    executable = compiled(BATCH, optimize=False).executable
+    timings = executable.time({"x": np.zeros((2, 3), np.float32)}, runs=4, warmup=1)
+    assert [t.instruction.op.of.name for t in timings] == ["multibroadcast", "add", "relu"]
+    assert all(len(t.seconds) == 4 and min(t.seconds) >= 0 for t in timings)
+
+
+def test_control_flow_stays_and_its_modules_are_lowered():
+    text = """
+        module main
+          %c = @param["c"] -> bool[]
+          %x = @param["x"] -> float32[2]
+          %1 = if(%c){then, else}
+          %2 = get_tuple_elem[index=0](%1)
+          @return(%2)
+        module then
+          %3 = neg(%x)
+          @return(%3)
+        module else
+          @return(%x)"""
+    program = compiled(text)
+    (instance,) = program.executable.instances()
+    branch = next(i for i in instance.module if i.name == "if")
+    assert [i.name for i in branch.modules[0]] == ["launch", "@return"]
+    x = np.float32([1, 2])
+    assert program.run({"c": np.array(True), "x": x})[0].tolist() == [-1, -2]
+    assert program.run({"c": False, "x": x})[0].tolist() == [1, 2]
+
+
+def test_values_known_while_running_reach_attributes():
+    text = """
+        symbol n?0 in 0..4
+        module main
+          %x = @param["x"] -> float32[4]
+          %one = @literal(10) -> int64[1]
+          %1 = nonzero(%x) -> int64[1, n?0]
+          %2 = multibroadcast[out_lens=[1, n?0]](%one) -> int64[1, n?0]
+          %3 = add(%1, %2) -> int64[1, n?0]
+          @return(%3)"""
+    program = compiled(text)
+    assert program.run({"x": np.float32([0, 1, 0, 2])})[0].tolist() == [11, 13]
+    assert program.run({"x": np.float32([1, 1, 1, 1])})[0].tolist() == [10, 11, 12, 13]
+
+
+def test_running_before_compiling():
+    with pytest.raises(ParameterError, match="the program is not compiled"):
+        mgx.parse_program(FIXED).run({})
+
+
+def test_executables_stand_alone():
+    program = mgx.parse_program(FIXED)
+    executable = Executable(program.graph.main, Host(), Host().get_context(), mgx.CompileOptions(), ["y"])
+    assert executable.output_names == ["y"]
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(executable.run({"x": x})[0], expected(x))

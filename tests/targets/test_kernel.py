@@ -1,0 +1,132 @@
+"""Plans, how one is picked, and launches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core.errors import No, UnsupportedError
+from mgx_core.ir.parser import parse_module
+from mgx_core.ops import STANDARD
+from mgx_core.targets.kernel import HostKernel, Kernel, Kernels, Launch, Reference
+from mgx_core.types.shape import Shape
+
+Relu, Neg, Group = (STANDARD.get(n) for n in ("relu", "neg", "group"))
+S = Shape("float", [2])
+
+
+def named(name: str) -> HostKernel:
+    return HostKernel(name, lambda *xs: xs[0])
+
+
+def test_the_first_plan_that_says_yes_is_picked():
+    plans = Kernels("t")
+
+    @plans.plan(Relu)
+    def fast(op, shapes, context):
+        return No(f"needs rank 2, got {shapes[0].rank}")
+
+    @plans.plan(Relu, Neg)
+    def good(op, shapes, context):
+        return named(f"good {op.name} {context}")
+
+    @plans.plan()
+    def anything(op, shapes, context):
+        return named("anything")
+
+    picked = plans.pick(Relu(), [S], "here")
+    assert (picked.kernel.name, picked.plan, picked.refused) == (
+        "good relu here",
+        "good",
+        ("fast: needs rank 2, got 1",),
+    )
+    assert plans.pick(STANDARD.make("abs"), [S]).plan == "anything"
+    assert [name for name, _ in plans.offers(Relu(), [S], None)] == ["fast", "good", "anything"]
+    assert set(plans.ops()) == {Relu, Neg}
+
+
+def test_all_refusals_are_told():
+    plans = Kernels("t")
+    plans.plan(Relu)(lambda op, shapes, context: No("one"))
+
+    @plans.plan(Relu)
+    def second(op, shapes, context):
+        return No("two")
+
+    with pytest.raises(
+        UnsupportedError, match=r"target 't' has no kernel for relu\(float32\[2\]\): <lambda>: one; second: two"
+    ):
+        plans.pick(Relu(), [S])
+    with pytest.raises(UnsupportedError, match="no plan is offered for this op"):
+        plans.pick(Neg(), [S])
+
+
+def test_plans_are_joined_in_order():
+    one, two = Kernels("t"), Kernels("t")
+    one.plan(Relu)(lambda op, shapes, context: No("first"))
+    two.plan(Relu)(lambda op, shapes, context: named("second"))
+    two.plan()(lambda op, shapes, context: named("any"))
+    both = one + two
+    assert both.pick(Relu(), [S]).refused == ("<lambda>: first",)
+    assert both.pick(Relu(), [S]).kernel.name == "second"
+    assert both.pick(Neg(), [S]).kernel.name == "any"
+    assert len(one.plans(Relu())) == 1
+
+
+def test_ops_with_modules_hand_them_over():
+    plans = Kernels("t")
+    seen = []
+
+    @plans.plan(Group)
+    def group(op, shapes, context, modules):
+        seen.append([m.name for m in modules])
+        return named("group")
+
+    module = parse_module(
+        """
+        module main
+          %x = @param["x"] -> float32[2]
+          %1 = group(%x){body}
+        module body
+          %y = @param["y"] -> float32[2]""",
+        STANDARD,
+    )
+    (ins,) = module.outputs
+    assert plans.pick(ins.op, [S], None, ins.modules).plan == "group"
+    assert seen == [["body"]]
+
+
+def test_kernels_on_the_host():
+    kernel = HostKernel("double", lambda x: 2 * x)
+    assert isinstance(kernel, Kernel)
+    assert kernel.run([np.float32([1, 2])]).tolist() == [2, 4]
+    reference = Reference(Neg(), ["nobody else would"])
+    assert isinstance(reference, Kernel)
+    assert (reference.name, reference.reasons) == ("reference neg", ("nobody else would",))
+    assert reference.run([np.float32([1, 2])]).tolist() == [-1, -2]
+
+
+def test_launches_stand_for_an_op():
+    launch = Launch(named("quick"), Neg(), S, "plan")
+    assert repr(launch) == "launch[quick]"
+    assert repr(Launch(named("quick"), Neg(), S, place="host")) == "launch[quick on host]"
+    assert launch.result([S], ()) == S
+    assert launch == launch
+    assert launch != Launch(launch.kernel, Neg(), S, "plan")
+    assert launch.evaluate([np.float32([3])]).tolist() == [3]
+    with pytest.raises(mgx.ShapeError, match="neg takes 1 inputs"):
+        launch.result([S, S], ())
+    with pytest.raises(AttributeError, match="immutable"):
+        launch.plan = "other"
+
+
+def test_launches_of_references_follow_symbols():
+    n = mgx.dim.symbol("n", 1, 4)
+    op = STANDARD.make("multibroadcast", out_lens=[n, 2])
+    launch = Launch(Reference(op), op, Shape("float", [n, 2]))
+    filled = launch.substitute({"n": 3})
+    assert filled.evaluate([np.float32([1, 2])]).shape == (3, 2)
+    assert launch.substitute({"m": 3}) is launch
+    native = Launch(named("native"), op, Shape("float", [n, 2]))
+    assert native.substitute({"n": 3}) is native

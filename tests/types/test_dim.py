@@ -1,0 +1,246 @@
+"""Symbolic extents, checked against plain integers over random expressions."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from mgx_core import dim
+from mgx_core.errors import ParseError, ShapeError
+from mgx_core.types.dim import Dim, Sym
+from mgx_core.types.dim_text import parse
+from mgx_core.types.dynamic_dimension import DynamicDimension
+
+SYMBOLS = {"a": (0, 9), "b": (1, 7), "c": (2, 12), "n?3": (0, 5)}
+ATOMS = {name: dim.symbol(name, lo, hi) for name, (lo, hi) in SYMBOLS.items()}
+VALUES = st.fixed_dictionaries({name: st.integers(lo, hi) for name, (lo, hi) in SYMBOLS.items()})
+
+
+class Pair:
+    """An expression as mgx builds it and as a function on integers."""
+
+    def __init__(self, extent: Dim, value) -> None:
+        self.extent = extent
+        self.value = value
+
+
+def _leaf(name: str) -> Pair:
+    return Pair(ATOMS[name], lambda v: v[name])
+
+
+def _binary(children):
+    operators = {
+        "+": (lambda x, y: x + y, lambda x, y: x + y),
+        "-": (lambda x, y: x - y, lambda x, y: x - y),
+        "*": (lambda x, y: x * y, lambda x, y: x * y),
+        "max": (dim.maximum, max),
+        "min": (dim.minimum, min),
+    }
+
+    def build(args) -> Pair:
+        symbolic, plain = operators[args[0]]
+        x, y = args[1:]
+        return Pair(symbolic(x.extent, y.extent), lambda v: plain(x.value(v), y.value(v)))
+
+    def divide(args) -> Pair:
+        x, by, kind = args
+        if kind == "//":
+            return Pair(x.extent // by.extent, lambda v: x.value(v) // by.value(v))
+        if kind == "%":
+            return Pair(x.extent % by.extent, lambda v: x.value(v) % by.value(v))
+        return Pair(dim.ceil_div(x.extent, by.extent), lambda v: -(-x.value(v) // by.value(v)))
+
+    divisors = st.sampled_from([_leaf("b"), _leaf("c")]) | st.integers(1, 6).map(_constant)
+    return st.tuples(st.sampled_from(sorted(operators)), children, children).map(build) | st.tuples(
+        children, divisors, st.sampled_from(["//", "%", "ceil"])
+    ).map(divide)
+
+
+def _constant(n: int) -> Pair:
+    return Pair(n, lambda v: n)
+
+
+PAIRS = st.recursive(
+    st.sampled_from(sorted(ATOMS)).map(_leaf) | st.integers(-4, 9).map(_constant), _binary, max_leaves=6
+)
+
+
+@given(PAIRS, VALUES)
+def test_expressions_evaluate_like_integers(pair, values):
+    assert dim.substitute(pair.extent, values) == pair.value(values)
+
+
+@given(PAIRS, VALUES)
+def test_bounds_are_sound(pair, values):
+    lo, hi = dim.bounds(pair.extent)
+    assert lo <= pair.value(values) <= hi
+
+
+@given(PAIRS, PAIRS, st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), VALUES)
+def test_compare_is_sound(a, b, relation, values):
+    verdict = dim.compare(a.extent, relation, b.extent)
+    x, y = a.value(values), b.value(values)
+    truth = {"==": x == y, "!=": x != y, "<": x < y, "<=": x <= y, ">": x > y, ">=": x >= y}[relation]
+    assert verdict in (None, truth)
+    if x == y:
+        assert dim.may_equal(a.extent, b.extent)
+
+
+@given(PAIRS)
+def test_text_round_trip(pair):
+    again = parse(str(pair.extent), ATOMS)
+    assert again == pair.extent
+    assert hash(again) == hash(pair.extent)
+
+
+@given(PAIRS, PAIRS, PAIRS)
+def test_equal_expressions_have_one_form(a, b, c):
+    x, y, z = a.extent, b.extent, c.extent
+    assert x + y == y + x
+    assert x * y == y * x
+    assert (x + y) + z == x + (y + z)
+    assert (x * y) * z == x * (y * z)
+    assert x * (y + z) == x * y + x * z
+    assert x - x == 0
+    assert dim.maximum(x, y) == dim.maximum(y, x)
+
+
+@given(PAIRS, PAIRS, VALUES)
+def test_substituting_in_two_steps(a, b, values):
+    lo, hi = SYMBOLS["b"]  # what was simplified by b's bounds holds only within them
+    some = {"a": values["a"], "b": dim.maximum(lo, dim.minimum(b.extent, hi))}
+    rest = {**values, "b": max(lo, min(b.value(values), hi))}
+    assert dim.substitute(dim.substitute(a.extent, some), values) == a.value(rest)
+
+
+@given(PAIRS, PAIRS, VALUES)
+def test_broadcast_agrees_with_numpys_rule(a, b, values):
+    x, y = a.value(values), b.value(values)
+    assume(dim.bounds(a.extent)[0] >= 0)
+    assume(dim.bounds(b.extent)[0] >= 0)
+    assume(x == y or x == 1 or y == 1)
+    joined = dim.broadcast(a.extent, b.extent)
+    assert dim.substitute(joined, values) == (y if x == 1 else x)
+    lo, hi = dim.bounds(joined)
+    assert lo <= (y if x == 1 else x) <= hi
+
+
+def test_constants_are_ints():
+    a, b = ATOMS["a"], ATOMS["b"]
+    assert isinstance(a - a + 3, int)
+    assert (a * 0, (a * b) // b, (4 * a + 8) // 4, (4 * a + 7) % 4) == (0, a, a + 2, 3)
+    assert (4 * a + 5) // 4 == a + 1
+    assert dim.symbol("k", 3, 3) == 3
+    assert str(2 * a * b - a + 1) == "2*a*b-a+1" or parse(str(2 * a * b - a + 1), ATOMS) == 2 * a * b - a + 1
+
+
+def test_values_are_not_known_before_running():
+    a = ATOMS["a"]
+    with pytest.raises(ShapeError, match="truth of the symbolic extent a"):
+        bool(a)
+    with pytest.raises(ShapeError, match="no value before running"):
+        range(a)
+    with pytest.raises(ShapeError, match="no value before running"):
+        [1, 2][a]
+
+
+def test_maximum_and_minimum_decide_by_bounds():
+    a, c = ATOMS["a"], ATOMS["c"]
+    assert dim.maximum(a, 9) == 9
+    assert dim.maximum(c, 2) == c
+    assert dim.minimum(c, 1) == 1
+    assert isinstance(dim.maximum(a, c), Sym)
+    assert dim.bounds(dim.maximum(a, c)) == (2, 12)
+
+
+def test_broadcast_of_extents():
+    a, b, c = ATOMS["a"], ATOMS["b"], ATOMS["c"]
+    far = dim.symbol("far", 20, 30)
+    assert dim.broadcast(a, a) == a
+    assert dim.broadcast(1, b) == b
+    assert dim.broadcast(b, 1) == b
+    assert dim.broadcast(b, 5) == 5
+    assert dim.broadcast(b, c) == c  # c is never 1, so b is 1 or equal to it
+    assert dim.bounds(dim.broadcast(a, b)) == (0, 9)
+    for x, y in ((2, 3), (c, 13), (0, c), (c, far)):
+        with pytest.raises(ShapeError, match="do not broadcast"):
+            dim.broadcast(x, y)
+    assert dim.broadcast(b, far) == far
+
+
+def test_broadcasts_of_broadcasts():
+    a, b, d = ATOMS["a"], ATOMS["b"], dim.symbol("d")
+    joined = dim.broadcast(a, b)
+    assert dim.broadcast(joined, a) == dim.broadcast(b, joined) == joined
+    assert dim.broadcast(dim.broadcast(a, d), b) == dim.broadcast(a, dim.broadcast(d, b))
+    assert dim.broadcast(dim.minimum(32, d), d) == d  # where d is larger than 32, they do not broadcast
+    assert dim.broadcast(dim.broadcast(dim.minimum(32, d), a), d) == dim.broadcast(a, d)
+    low = dim.minimum(a, d)  # a can be 0, and then 0 against d = 1 is 0
+    assert dim.broadcast(low, d) != d
+    assert parse(str(dim.broadcast(joined, d)), {"a": a, "b": b, "d": d}) == dim.broadcast(joined, d)
+
+
+def test_truncating_division():
+    a, b = ATOMS["a"], ATOMS["b"]
+    assert [dim.trunc_div(x, y) for x, y in ((7, 2), (-7, 2), (7, -2), (-7, -2))] == [3, -3, -3, 3]
+    assert dim.trunc_div(a, 2) == a // 2
+    with pytest.raises(ShapeError, match="sign of the quotient"):
+        dim.trunc_div(a - 5, b)
+    with pytest.raises(ShapeError, match="divided by zero"):
+        dim.trunc_div(3, 0)
+
+
+@pytest.mark.parametrize("expression", [lambda a: a // 0, lambda a: a % 0, lambda a: dim.ceil_div(4, 0)])
+def test_division_by_zero(expression):
+    with pytest.raises(ShapeError, match="divided by zero"):
+        expression(ATOMS["a"])
+
+
+@pytest.mark.parametrize("by", [-3, -1])
+def test_bounds_with_negative_divisors(by):
+    for value in range(10):
+        for extent, got in ((ATOMS["a"] // by, value // by), (ATOMS["a"] % by, value % by)):
+            lo, hi = dim.bounds(extent)
+            assert lo <= got <= hi
+            assert dim.substitute(extent, {"a": value}) == got
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a+", "a**2", "a/b", "f(a)", "max(a)", "a b", "[a]", "a.b()", "1 if a else 2", "3//0", "a%0", "(" * 500, "\0"],
+)
+def test_text_that_is_no_extent(text):
+    with pytest.raises(ParseError, match="is no extent"):
+        parse(text, ATOMS)
+
+
+def test_unknown_names_become_unbounded_symbols():
+    batch = parse("2*batch", {})
+    assert dim.bounds(batch) == (0, 2 * dim.UNBOUNDED)
+    assert {s.name for s in dim.symbols_of(batch)} == {"batch"}
+
+
+def test_fresh_symbols_differ_and_are_bounded():
+    x, y = dim.fresh("n", 0, ATOMS["a"] * 3), dim.fresh("n", 0, ATOMS["a"] * 3)
+    assert x != y
+    assert dim.bounds(x) == (0, 27)
+    assert dim.fresh("n", 0, 0) == 0
+
+
+def test_symbols_state_possible_bounds():
+    for lo, hi in ((-1, 3), (4, 3)):
+        with pytest.raises(ShapeError, match=r"0 <= min <= max, got min -?\d, max 3"):
+            dim.symbol("n", lo, hi)
+
+
+def test_dynamic_dimensions_from_what_users_write():
+    assert DynamicDimension.of(4) == 4
+    assert DynamicDimension.of((1, 8, {2, 4})) == DynamicDimension(1, 8, [4, 2])
+    assert DynamicDimension.of({"min": 1, "max": 8, "optimals": [2]}) == DynamicDimension(1, 8, [2])
+    assert DynamicDimension.of(dim.symbol("n", 1, 8, [2])) == DynamicDimension(1, 8, [2])
+    assert DynamicDimension.of(ATOMS["a"] - 4) == DynamicDimension(0, 5)
+    assert DynamicDimension(3, 3).is_fixed()
+    assert DynamicDimension(3, 3).named("n") == 3
+    assert dim.bounds(DynamicDimension(1, 8).named("n")) == (1, 8)
+    assert str(DynamicDimension(1, 8, [4, 2])) == "[1, 8, {2, 4}]"

@@ -1,0 +1,63 @@
+"""Values that are too large are refused before they are made."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import DeviceError, Shape
+from mgx_core.types import memory_limit as room
+from mgx_core.types.memory_limit import limited, machine_memory, require_bytes, require_room
+
+
+def test_what_fits_passes_and_what_does_not_is_refused() -> None:
+    require_bytes(1000)
+    require_room([10, 10], 4)
+    with pytest.raises(
+        DeviceError, match=r"the result of extents \[1000000, 1000000000\] would take 4000000000000000 bytes"
+    ):
+        require_room([10**6, 10**9], 4)
+    with limited(100):
+        require_bytes(100)
+        with pytest.raises(DeviceError, match=r"would take 101 bytes; 100 are allowed \(compile option limit_bytes\)"):
+            require_bytes(101)
+    require_bytes(101)
+
+
+def test_the_machine_has_some_memory() -> None:
+    assert 1 << 24 < machine_memory() <= 1 << 62
+
+
+def test_what_is_allowed_may_still_not_be_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_free", lambda: 1 << 29)
+    monkeypatch.setattr(room, "machine_memory", lambda: 1 << 40)
+    require_bytes(1 << 29)
+    with pytest.raises(DeviceError, match="536870912 are free on this machine"):
+        require_bytes((1 << 29) + 1)
+
+
+@pytest.fixture
+def doubled() -> mgx.Program:
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [mgx.DynamicDimension(1, 1000)]))
+    dims = main.add_parameter("dims", Shape("int64", [2]))
+    main.add_return([main.add(mgx.op("broadcast_with_dims"), main.add(mgx.op("concat", axis=0), x, x), dims)])
+    return program
+
+
+def test_the_limit_of_a_program(doubled: mgx.Program) -> None:
+    pytest.importorskip("mgx_ref")
+    doubled.compile(mgx.get_target("ref"), limit_bytes=80)
+
+    def run(n: int, rows: int) -> object:
+        return doubled.run({"x": np.ones(n, np.float32), "dims": np.array([rows, 2 * n])})[0].get_shape()
+
+    assert run(5, 2) == Shape("float32", [2, 10])
+    with pytest.raises(DeviceError, match="would take 120 bytes; 80 are allowed"):
+        run(5, 3)
+    with pytest.raises(DeviceError, match="80 are allowed"):
+        run(11, 1)
+    doubled.compile(mgx.get_target("ref"))
+    assert run(11, 1) == Shape("float32", [1, 22])
