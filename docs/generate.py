@@ -1,19 +1,28 @@
-"""Writes ops.md, the reference of all standard operations, from their classes.
+"""Writes what the docs take from the code: ops.md from the operations' classes, the pictures in architecture.md.
 
-python docs/generate.py            writes it
-python docs/generate.py --check    says whether it is up to date (exit status 1 if not)
+python docs/generate.py            writes them
+python docs/generate.py --check    names the pages that are stale (exit status 1 if any)
 """
 
 from __future__ import annotations
 
+import ast
+import re
 import sys
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mgx_core
+from mgx_core.compile.stages import stages
 from mgx_core.driver.ops import describe
 from mgx_core.ops import STANDARD
+from mgx_core.options import CompileOptions
 
-TARGET = Path(__file__).with_name("ops.md")
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+CORE = Path(mgx_core.__file__).parent
 HEAD = """\
 # Operations
 
@@ -57,14 +66,64 @@ def section(op: dict[str, Any]) -> list[str]:
     return lines
 
 
+def floors() -> list[str]:
+    """The layers of the core from the import contract, top first, each with its packages' first docstring line."""
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (contract,) = [c for c in config["tool"]["importlinter"]["contracts"] if c.get("containers") == ["mgx_core"]]
+    rows = []
+    for layer in contract["layers"]:
+        names = [n.strip().strip("()") for n in re.split(r"[:|]", layer)]
+        rows.append([(n, says(n)) for n in names if n != "__main__"])
+    rows = [r for r in rows if r]
+    width = max(len(text) for row in rows for _, text in row) + 17
+    line = "+" + "-" * (width - 2) + "+"
+    out = ["```text", line]
+    for row in rows:
+        out += [f"| {n:<12} {text}".ljust(width - 1) + "|" for n, text in row]
+        out.append(line)
+    return [*out, "```"]
+
+
+def says(name: str) -> str:
+    """The first sentence of a module's docstring, read without importing it."""
+    path = CORE / name / "__init__.py" if (CORE / name).is_dir() else CORE / f"{name}.py"
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return re.split(r"[.;](?:\s|$)", text.split("\n\n")[0].replace("\n", " "))[0]
+
+
+def flow() -> list[str]:
+    """The stages with their passes as they run by default, and what holds after each."""
+    lines = ["| stage | passes of the core | holds afterwards |", "|---|---|---|"]
+    for stage in stages(None, None, CompileOptions()):
+        holds = (stage.holds.__doc__ or "").split("\n")[0]
+        lines.append(f"| {stage.name} | {', '.join(f'`{p.name}`' for p in stage.passes) or '-'} | {holds or '-'} |")
+    return lines
+
+
+def architecture() -> str:
+    """The page with its generated parts made again."""
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    for name, make in (("floors", floors), ("flow", flow)):
+        head, rest = text.split(f"<!-- {name}: generated -->\n")
+        _, tail = rest.split("<!-- end -->", 1)
+        text = f"{head}<!-- {name}: generated -->\n" + "\n".join(make()) + f"\n<!-- end -->{tail}"
+    return text
+
+
+PAGES: dict[str, Callable[[], str]] = {"ops.md": reference, "architecture.md": architecture}
+
+
 def main() -> int:
-    text = reference()
-    if "--check" in sys.argv[1:]:
-        same = TARGET.exists() and TARGET.read_text(encoding="utf-8") == text
-        print("docs/ops.md is up to date" if same else "docs/ops.md is stale: run python docs/generate.py")
-        return 0 if same else 1
-    TARGET.write_text(text, encoding="utf-8")
-    return 0
+    stale = []
+    for name, make in PAGES.items():
+        path = DOCS / name
+        text = make()
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(name)
+            if "--check" not in sys.argv[1:]:
+                path.write_text(text, encoding="utf-8")
+    print(", ".join(stale) + " stale: run python docs/generate.py" if stale else "all pages are up to date")
+    return 1 if stale and "--check" in sys.argv[1:] else 0
 
 
 if __name__ == "__main__":

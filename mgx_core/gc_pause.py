@@ -1,4 +1,4 @@
-"""Python's search for cycles, put off while something large is built: all of it stays, so that searching finds nothing."""
+"""Pauses the cyclic garbage collector while large graphs are built: nothing made there is garbage yet."""
 
 from __future__ import annotations
 

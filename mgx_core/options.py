@@ -1,4 +1,4 @@
-"""How to compile: one record that every report prints."""
+"""Compile options: one record that every report prints."""
 
 from __future__ import annotations
 

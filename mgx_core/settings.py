@@ -1,4 +1,4 @@
-"""The process's settings from outside: environment variables, read here and nowhere else, when asked for.
+"""Environment variables of the process, read here and nowhere else, when asked for.
 
 ``MGX_PLUGINS``: modules to take as plugins beside the installed ones; ``MGX_CACHE_DIR``: the folder of compiled kernels, tuning
 choices and the key that seals program files (default: ``mgx`` in ``$XDG_CACHE_HOME`` or ``~/.cache``).  Targets read their own

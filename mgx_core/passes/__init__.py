@@ -1,1 +1,1 @@
-"""The passes of the core, one file each."""
+"""Passes over whole graphs: constant folding, merging, fusion, outlining."""
