@@ -1,4 +1,4 @@
-"""Writes what the docs take from the code: ops.md from the operations' classes, the pictures in architecture.md.
+"""Writes what the docs take from the code: ops.md and ops_onnx.md from the operations' classes, the pictures in architecture.md.
 
 python docs/generate.py            writes them
 python docs/generate.py --check    names the pages that are stale (exit status 1 if any)
@@ -18,7 +18,9 @@ import mgx_core
 from mgx_core.compile.stages import stages
 from mgx_core.driver.ops import describe
 from mgx_core.ops import STANDARD
+from mgx_core.ops.operation import OpSet
 from mgx_core.options import CompileOptions
+from mgx_onnx.ops import OPS as ONNX_OPS
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -29,15 +31,18 @@ HEAD = """\
 Made by `python docs/generate.py` from the operations' classes; `mgx-driver ops NAME` prints the same. Inputs marked `?` may be
 absent, `*` stands for any number. Extents in square brackets are letters; `..` stands for any number of axes.
 """
+ONNX_HEAD = HEAD.replace("# Operations\n", "# Operations of the ONNX frontend\n") + """
+These come with the package `mgx-onnx`, through the hook `operations`; the standard ones are in [ops.md](ops.md).
+"""  # fmt: skip
 
 
-def reference() -> str:
-    """The whole page: a contents table, then families in alphabetical order, their operations likewise."""
+def reference(opset: OpSet = STANDARD, head: str = HEAD) -> str:
+    """A whole page: a contents table, then families in alphabetical order, their operations likewise."""
     families: dict[str, list[dict[str, Any]]] = {}
-    for name in STANDARD.names():
-        op = describe(STANDARD.get(name))
+    for name in opset.names():
+        op = describe(opset.get(name))
         families.setdefault(op["from"].rsplit(".", 1)[-1], []).append(op)
-    lines = [HEAD, f"{len(STANDARD)} operations in {len(families)} families.\n", "| family | operations |", "|---|---|"]
+    lines = [head, f"{len(opset)} operations in {len(families)} families.\n", "| family | operations |", "|---|---|"]
     for family, ops in sorted(families.items()):
         links = ", ".join(f"[{op['name']}](#{op['name'].lower()})" for op in ops)
         lines.append(f"| {family} | {links} |")
@@ -110,7 +115,11 @@ def architecture() -> str:
     return text
 
 
-PAGES: dict[str, Callable[[], str]] = {"ops.md": reference, "architecture.md": architecture}
+PAGES: dict[str, Callable[[], str]] = {
+    "ops.md": reference,
+    "ops_onnx.md": lambda: reference(ONNX_OPS, ONNX_HEAD),
+    "architecture.md": architecture,
+}
 
 
 def main() -> int:

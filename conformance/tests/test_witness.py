@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 
 import pytest
 
+from mgx_conformance.known import OPS
 from mgx_conformance.witness.disagreements import Disagreements
 from mgx_conformance.witness.engines import WITNESSES, version
 from mgx_conformance.witness.judge import unlike, verdicts
 from mgx_conformance.witness.questions import questions
 from mgx_conformance.witness.unwitnessed import UNWITNESSED
-from mgx_core.ops import STANDARD
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +68,7 @@ def test_every_op_has_a_witness_or_a_reason(answers):
             if v.word == "agrees":
                 for op in ops:
                     by_op[op].add(v.witness)
-    names = {op.name for op in STANDARD}
+    names = {op.name for op in OPS}
     if not version("onnxruntime"):
         pytest.skip("some ops have onnxruntime for their only witness")
     assert sorted(names - set(by_op)) == sorted(UNWITNESSED)
@@ -77,7 +77,7 @@ def test_every_op_has_a_witness_or_a_reason(answers):
 
 def test_a_wrong_definition_is_seen(monkeypatch):
     """A witness that never objects would be none either."""
-    softmax = STANDARD.get("softmax")
+    softmax = OPS.get("softmax")
     right = softmax.compute
     monkeypatch.setattr(softmax, "compute", lambda self, x: right(self, x) * x.dtype.type(1.01))
     found, _ = verdicts(questions()["softmax_axis_1"])

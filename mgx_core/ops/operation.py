@@ -25,7 +25,7 @@ from ..types.shape import AnyShape, Shape, symbols_in
 from .attributes import MISSING, Field, show
 from .scalar import Expr, convert, evaluate
 
-__all__ = ["Input", "OpSet", "Operation", "Pointwise", "Run", "op"]
+__all__ = ["Input", "OpSet", "Operation", "Pointwise", "Run", "op", "same_dims"]
 
 Run = Callable[
     [Any, Sequence[Value]], "list[Value]"

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from mgx_core import Shape, TupleShape, dtype
-from mgx_core.ops import STANDARD
 
+from ..known import OPS
 from .case import FLOATS, LAYOUTS, Case, Family, data, given
 
 __all__ = ["family"]
 
 family = Family("classical")
-make = STANDARD.make
+make = OPS.make
 F = dtype.float32
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO")
 

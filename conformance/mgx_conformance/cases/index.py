@@ -7,15 +7,15 @@ from collections.abc import Iterable
 import numpy as np
 
 from mgx_core import ShapeError, dtype
-from mgx_core.ops import STANDARD
 from mgx_core.types.dtype import DType
 
+from ..known import OPS
 from .case import FLOATS, INTS, LAYOUTS, Case, Family, Operand, data, given, picks, refused
 
 __all__ = ["family"]
 
 family = Family("index")
-make = STANDARD.make
+make = OPS.make
 KINDS: tuple[DType, ...] = (
     dtype.float32,
     dtype.float16,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mgx_core import dtype
-from mgx_core.ops import STANDARD
 from mgx_core.types.dtype import DType
 
+from ..known import OPS
 from .case import FLOATS, INTS, LAYOUTS, Case, Family, data, given
 
 __all__ = ["family"]
 
 family = Family("reduction")
-make = STANDARD.make
+make = OPS.make
 
 
 def values(name: str, kind: DType, *dims: int) -> object:

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from mgx_core import OptionalShape, ParameterError, SequenceShape, Shape, dtype
-from mgx_core.ops import STANDARD
 
+from ..known import OPS
 from .case import LAYOUTS, Case, Family, data, given
 
 __all__ = ["family"]
 
 family = Family("sequences")
-make = STANDARD.make
+make = OPS.make
 F = dtype.float32
 
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from mgx_core import dtype
-from mgx_core.ops import STANDARD
 from mgx_core.ops.scalar import widen
 
+from ..known import OPS
 from .case import FLOATS, LAYOUTS, Case, Family, data, given
 
 __all__ = ["family"]
 
 family = Family("signal")
-make = STANDARD.make
+make = OPS.make
 F = dtype.float32
 
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mgx_core.ops import STANDARD
+from ..known import OPS
 
 if TYPE_CHECKING:
     from .questions import Question
 
 __all__ = ["direct"]
 
-make = STANDARD.make
+make = OPS.make
 
 
 def asked(name: str, op: Any, inputs: Any, body: str, opset: int = 18) -> Question:

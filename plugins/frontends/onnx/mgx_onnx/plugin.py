@@ -14,4 +14,7 @@ def frontends() -> list[Lazy]:
 
 @hookimpl
 def operations() -> list[Lazy]:
-    return [Lazy("onnx", "mgx_onnx.deferred:OPS", "a node whose ranks are known only while running")]
+    return [
+        Lazy("onnx", "mgx_onnx.deferred:OPS", "a node whose ranks are known only at run time"),
+        Lazy("onnx-ops", "mgx_onnx.ops:OPS", "classical models, text, images, losses and optimisers"),
+    ]

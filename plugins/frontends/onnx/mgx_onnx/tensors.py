@@ -11,9 +11,9 @@ import numpy as np
 
 from mgx_core import OptionalShape, ParseError, SequenceShape, Shape, UnsupportedError
 from mgx_core import dtype as dt
-from mgx_core.ops.maps import map_shape
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
+from mgx_onnx.ops.maps import map_shape
 
 from .messages import onnx
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.ops.maps import map_types
 from mgx_core.types.dtype import of
+from mgx_onnx.ops.maps import map_types
 
 from ..converter import converts
 from ..node import Node

@@ -6,12 +6,13 @@ from typing import Literal
 
 import numpy as np
 
-from ..errors import ParameterError, ShapeError
-from ..types import dtype as dt
-from ..types.argument import Array
-from ..types.dim import may_equal
-from ..types.shape import Shape, TupleShape
-from .operation import Operation, op
+from mgx_core import dtype as dt
+from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ops.operation import Operation, op
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import may_equal
+from mgx_core.types.shape import Shape, TupleShape
+
 from .scores import check_labels, label_dtype, labels_of, rows_of, transformed, two_scores
 
 __all__: list[str] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from ..errors import ParameterError
+from mgx_core.errors import ParameterError
 
 __all__ = ["Automaton", "Test"]
 

@@ -10,11 +10,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from ..errors import ShapeError
-from ..types import dtype as dt
-from ..types.argument import Array
-from ..types.shape import Shape, TupleShape
-from .operation import Operation, op, same_dims
+from mgx_core import dtype as dt
+from mgx_core.errors import ShapeError
+from mgx_core.ops.operation import Operation, op, same_dims
+from mgx_core.types.argument import Array
+from mgx_core.types.shape import Shape, TupleShape
 
 __all__ = ["Optimizer"]
 

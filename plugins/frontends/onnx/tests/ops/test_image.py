@@ -12,8 +12,8 @@ import pytest
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
-from mgx_core.ops.image import ImageDecoder
 from mgx_core.types.shape import Shape
+from mgx_onnx.ops.image import ImageDecoder
 
 Image = pytest.importorskip("PIL.Image")
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)

@@ -10,13 +10,14 @@ from typing import Final, Literal
 
 import numpy as np
 
-from ..errors import ParameterError, ShapeError
-from ..types import dtype as dt
-from ..types.argument import Array
-from ..types.dim import broadcast, fresh, may_equal
-from ..types.memory_limit import require_room
-from ..types.shape import Shape, TupleShape
-from .operation import Operation, op
+from mgx_core import dtype as dt
+from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ops.operation import Operation, op
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import broadcast, fresh, may_equal
+from mgx_core.types.memory_limit import require_room
+from mgx_core.types.shape import Shape, TupleShape
+
 from .regex import compile_pattern
 
 __all__: list[str] = []

@@ -9,10 +9,10 @@ import pytest
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
-from mgx_core.ops.text import RegexFullMatch, StringConcat, StringNormalizer, StringSplit, TfIdfVectorizer
-from mgx_core.ops.tokenizer import Tokenizer
 from mgx_core.types.dim import symbol
 from mgx_core.types.shape import Shape, TupleShape
+from mgx_onnx.ops.text import RegexFullMatch, StringConcat, StringNormalizer, StringSplit, TfIdfVectorizer
+from mgx_onnx.ops.tokenizer import Tokenizer
 
 
 def strings(*values: Any) -> Any:

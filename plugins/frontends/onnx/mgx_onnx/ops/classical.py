@@ -6,12 +6,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import ParameterError, ShapeError
-from ..types import dtype as dt
-from ..types.argument import Array
-from ..types.dim import Dim, may_equal
-from ..types.shape import Shape
-from .operation import Operation, op
+from mgx_core import dtype as dt
+from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ops.operation import Operation, op
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import Dim, may_equal
+from mgx_core.types.shape import Shape
+
 from .scores import rows_of
 
 __all__: list[str] = []

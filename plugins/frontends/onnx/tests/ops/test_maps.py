@@ -8,8 +8,8 @@ import pytest
 from mgx_core import Argument
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
-from mgx_core.ops.maps import CastMap, DictVectorizer, ZipMap, map_shape, map_types
 from mgx_core.types.shape import SequenceShape, Shape, matches
+from mgx_onnx.ops.maps import CastMap, DictVectorizer, ZipMap, map_shape, map_types
 
 
 def test_zip() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
-from mgx_core.ops.linear_models import LinearClassifier, LinearRegressor
-from mgx_core.ops.svm import SVMClassifier, SVMRegressor
 from mgx_core.types.shape import Shape, TupleShape
+from mgx_onnx.ops.linear_models import LinearClassifier, LinearRegressor
+from mgx_onnx.ops.svm import SVMClassifier, SVMRegressor
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(6, 3)).astype(np.float32)

@@ -10,7 +10,8 @@ import unicodedata
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from ..errors import ParameterError
+from mgx_core.errors import ParameterError
+
 from .automaton import Automaton, Test
 
 __all__ = ["compile_pattern"]

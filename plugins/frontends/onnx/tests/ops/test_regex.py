@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mgx_core.errors import ParameterError
-from mgx_core.ops.regex import compile_pattern
+from mgx_onnx.ops.regex import compile_pattern
 
 ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\d", "1", r"\w", "^", r"\b", "[a-c1]"])
 REPEATS = st.sampled_from(["*", "+", "?", "{2}", "{0,2}", "{1,}", "*?", "+?", "{1,3}?"])

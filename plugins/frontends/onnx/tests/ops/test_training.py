@@ -9,8 +9,8 @@ import pytest
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
-from mgx_core.ops.training import Adagrad, Adam, Momentum
 from mgx_core.types.shape import Shape, TupleShape
+from mgx_onnx.ops.training import Adagrad, Adam, Momentum
 
 R = np.float32(0.1) * np.ones((), np.float32)
 X, G, V, H = (np.array(v, np.float32) for v in ([1.2, 2.8], [-0.9, -2.5], [0.2, 0.4], [0.1, 0.3]))

@@ -6,13 +6,13 @@ from typing import Literal
 
 import numpy as np
 
-from ..errors import ShapeError
-from ..types import dim
-from ..types import dtype as dt
-from ..types.argument import Array
-from ..types.shape import Shape
-from .operation import Operation, op, same_dims
-from .scalar import convert, widen
+from mgx_core import dtype as dt
+from mgx_core.errors import ShapeError
+from mgx_core.ops.operation import Operation, op, same_dims
+from mgx_core.ops.scalar import convert, widen
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import may_equal
+from mgx_core.types.shape import Shape
 
 __all__ = ["NegativeLogLikelihoodLoss"]
 
@@ -39,7 +39,7 @@ class NegativeLogLikelihoodLoss(Operation):
         if not same_dims(target.dims, dims):
             raise ShapeError(f"target must have dims {list(dims)}, got {list(target.dims)}")
         if weight is not None and (
-            weight.dtype is not x.dtype or weight.rank != 1 or not dim.may_equal(weight.dims[0], x.dims[1])
+            weight.dtype is not x.dtype or weight.rank != 1 or not may_equal(weight.dims[0], x.dims[1])
         ):
             raise ShapeError(f"weight must be {x.dtype}[{x.dims[1]}], got {weight}")
         return x.with_dims(dims if self.reduction == "none" else ())

@@ -6,12 +6,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import ParameterError, ShapeError
-from ..types import dtype as dt
-from ..types.argument import Array
-from ..types.shape import Shape, TupleShape
-from .operation import Operation, op
-from .scalar import convert, widen
+from mgx_core import dtype as dt
+from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ops.operation import Operation, op
+from mgx_core.ops.scalar import convert, widen
+from mgx_core.types.argument import Array
+from mgx_core.types.shape import Shape, TupleShape
 
 __all__ = ["Dropout"]
 

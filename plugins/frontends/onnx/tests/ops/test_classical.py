@@ -9,7 +9,8 @@ import pytest
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
-from mgx_core.ops.classical import (
+from mgx_core.types.shape import Shape
+from mgx_onnx.ops.classical import (
     ArrayFeatureExtractor,
     Binarizer,
     FeatureVectorizer,
@@ -18,8 +19,7 @@ from mgx_core.ops.classical import (
     OneHotEncoder,
     Scaler,
 )
-from mgx_core.ops.labels import LabelEncoder
-from mgx_core.types.shape import Shape
+from mgx_onnx.ops.labels import LabelEncoder
 
 NUMBERS = [np.float32, np.float64, np.int64, np.int32]
 X = np.array([[1, -2, 3], [0, 4, -4]])

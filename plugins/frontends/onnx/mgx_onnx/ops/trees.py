@@ -7,13 +7,14 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from ..errors import ParameterError, ShapeError
-from ..types import dtype as dt
-from ..types.argument import Array
-from ..types.dim import compare
-from ..types.dtype import DType
-from ..types.shape import Shape, TupleShape
-from .operation import Operation, op
+from mgx_core import dtype as dt
+from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ops.operation import Operation, op
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import compare
+from mgx_core.types.dtype import DType
+from mgx_core.types.shape import Shape, TupleShape
+
 from .scores import check_labels, label_dtype, labels_of, rows_of, transformed, two_scores
 
 __all__ = ["MODES"]

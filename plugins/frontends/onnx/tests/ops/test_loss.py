@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mgx_core.errors import ParameterError, ShapeError
-from mgx_core.ops.dropout import Dropout
-from mgx_core.ops.loss import NegativeLogLikelihoodLoss
 from mgx_core.types.shape import Shape, TupleShape
+from mgx_onnx.ops.dropout import Dropout
+from mgx_onnx.ops.loss import NegativeLogLikelihoodLoss
 
 X = np.log(np.float32([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]]))
 TARGET = np.array([0, 1, 0])

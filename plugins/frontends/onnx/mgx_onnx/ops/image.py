@@ -7,12 +7,12 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from ..errors import ParameterError, ShapeError, UnsupportedError
-from ..types import dtype as dt
-from ..types.argument import Array
-from ..types.dim import fresh
-from ..types.shape import Shape
-from .operation import Operation, op
+from mgx_core import dtype as dt
+from mgx_core.errors import ParameterError, ShapeError, UnsupportedError
+from mgx_core.ops.operation import Operation, op
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import fresh
+from mgx_core.types.shape import Shape
 
 __all__: list[str] = []
 

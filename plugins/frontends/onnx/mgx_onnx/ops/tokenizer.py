@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import ParameterError, ShapeError
-from ..types import dtype as dt
-from ..types.argument import Array
-from ..types.dim import fresh
-from ..types.shape import Shape
-from .operation import Operation, op
+from mgx_core import dtype as dt
+from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ops.operation import Operation, op
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import fresh
+from mgx_core.types.shape import Shape
+
 from .regex import compile_pattern
 
 __all__: list[str] = []

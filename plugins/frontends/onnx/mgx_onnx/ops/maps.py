@@ -10,13 +10,14 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from ..errors import ParameterError, ShapeError
-from ..types import dtype as dt
-from ..types.argument import Array
-from ..types.dim import fresh, may_equal
-from ..types.dtype import DType
-from ..types.shape import AnyShape, SequenceShape, Shape, TupleShape
-from .operation import Operation, op
+from mgx_core import dtype as dt
+from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ops.operation import Operation, op
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import fresh, may_equal
+from mgx_core.types.dtype import DType
+from mgx_core.types.shape import AnyShape, SequenceShape, Shape, TupleShape
+
 from .scores import check_labels, label_dtype
 
 __all__ = ["Map", "map_shape", "map_types"]

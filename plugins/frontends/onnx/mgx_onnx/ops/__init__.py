@@ -1,0 +1,26 @@
+"""Operations that only ONNX files have: classical models, text, images, losses and optimisers of training."""
+
+from __future__ import annotations
+
+from mgx_core.ops.operation import OpSet
+
+from . import (
+    classical,
+    dropout,
+    image,
+    labels,
+    linear_models,
+    loss,
+    maps,
+    svm,
+    text,
+    tokenizer,
+    training,
+    trees,
+)
+
+__all__ = ["OPS"]
+
+OPS: OpSet = OpSet.in_module(
+    classical, dropout, image, labels, linear_models, loss, maps, svm, text, tokenizer, training, trees
+)
