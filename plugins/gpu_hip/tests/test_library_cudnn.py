@@ -347,15 +347,6 @@ def test_attention_that_cudnn_lacks_is_refused(given: Any, word: str) -> None:
     assert isinstance(answer, No) and word in answer.why
 
 
-@pytest.mark.parametrize(
-    ("bias", "fits"),
-    [((1, 2, 197, 197), False), ((2, 1, 1, 197), False), ((1, 1, 1, 197), True), ((1, 2, 197, 200), True)],
-)
-def test_rows_of_the_bias_begin_at_whole_vectors(bias: tuple[int, int, int, int], fits: bool) -> None:
-    graph = attention_graph(AttentionProblem.packed(2, 2, 197, bias[3], 64, bias=bias))
-    assert not isinstance(graph, No) if fits else isinstance(graph, No) and "16 bytes" in graph.why
-
-
 def test_attention_that_does_not_fit_is_an_error() -> None:
     with pytest.raises(ParameterError, match="multiple"):
         AttentionProblem.packed(1, 4, 8, 8, 64, kv_heads=3)

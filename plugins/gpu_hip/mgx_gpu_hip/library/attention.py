@@ -111,13 +111,6 @@ def attention_graph(p: AttentionProblem) -> Graph | No:
         return No("cuDNN's attention needs elements of a head next to each other")
     if any(s % 8 for strides in (p.q, p.k, p.v, p.o) for s in strides[:3]):
         return No("cuDNN's attention needs strides that are multiples of 16 bytes")
-    if p.bias is not None:
-        strides = p.bias_strides or packed(p.bias)
-        unit = 16 // (p.bias_dtype or p.dtype).size  # its engines read a row of the bias in vectors of 16 bytes
-        if strides[3] != 1 or any(n > 1 and s % unit for n, s in zip(p.bias[:3], strides, strict=False)):
-            return No(
-                f"cuDNN's attention needs rows of the bias that begin at multiples of 16 bytes, got strides {strides}"
-            )
     graph = Graph()
     q = graph.operand("q", (p.batch, p.heads, p.queries, p.size), p.q, p.dtype, p.align)
     transposed = (p.k[0], p.k[1], p.k[3], p.k[2])
