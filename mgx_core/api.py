@@ -107,7 +107,7 @@ def parse_program(text: str, opset: OpSet | None = None) -> Program:
     opset: the ops that may occur; by default the standard ones and those of all plugins.
     Errors: ParseError with the line's number, what was expected and what was got; UnsupportedError for unknown ops.
     """
-    from .ir.parser import parse_graph
+    from .ir.text.parser import parse_graph
     from .plugins.manager import manager
 
     return Program(parse_graph(text, manager().opset() if opset is None else opset))

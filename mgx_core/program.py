@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .errors import ParameterError
+from .ir.graph import Graph
 from .ir.module import Module
-from .ir.program import Graph
 from .options import CompileOptions
 from .types.argument import Argument
 from .types.shape import AnyShape
@@ -49,7 +49,7 @@ class Program:
 
     def __init__(self, graph: Graph | Callable[[], Graph] | None = None, output_names: Sequence[str] = ()) -> None:
         self._graph = Graph() if graph is None else graph
-        self._output_names = list(output_names)
+        self.output_names = list(output_names)  # those that the model states; see `get_output_names`
         self.executable: Executable | None = None
 
     @property
@@ -69,7 +69,7 @@ class Program:
 
     def clone(self) -> Program:
         """A copy that can be edited on its own (not compiled)."""
-        return Program(self.graph.clone(), self._output_names)
+        return Program(self.graph.clone(), self.output_names)
 
     # what it takes and gives
 
@@ -84,7 +84,7 @@ class Program:
 
     def get_output_names(self) -> list[str]:
         """Names of the results in order; ``output_0`` and so on where the model states none."""
-        return self._output_names or [f"output_{n}" for n in range(len(self.graph.main.outputs))]
+        return self.output_names or [f"output_{n}" for n in range(len(self.graph.main.outputs))]
 
     # compiling and running
 
@@ -143,7 +143,7 @@ class Program:
 
     def text(self, full: bool = False) -> str:
         """The text form; `full` writes all literals out, so that it can be parsed back."""
-        from .ir.text import program_text
+        from .ir.text.writer import program_text
 
         return program_text(self.shown, full)
 

@@ -11,7 +11,7 @@ import pytest
 from mgx_core.compile.stages import RULES
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module
-from mgx_core.ir.parser import parse_module
+from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
 from mgx_core.passes.fold_constants import FoldConstants

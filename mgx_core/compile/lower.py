@@ -63,8 +63,7 @@ class Lower:
             self._made[key] = made
         launch, text, refused = made
         self.placements.append(Placement(text, ins.sources, launch.place, launch.kernel.name, refused))
-        ins.op = launch
-        module.version += 1
+        module.replace_op(ins, launch, ins.result)
 
     def _expand(self, module: Module, ins: Instruction) -> bool:
         """Put a group's members in its place, so that the target may take each on its own."""
@@ -75,7 +74,7 @@ class Lower:
         items = [user for user in ins.users if isinstance(user.op, GetTupleElem)]
         if several and len(items) != len(ins.users):
             return False
-        mark = ins._prev
+        mark = ins.previous
         results = module.inline(body, ins.inputs, before=ins)
         if several:
             for user in items:
@@ -83,11 +82,11 @@ class Lower:
                 module.remove(user)
         else:
             module.replace(ins, results[0])
-        made = ins._prev
+        made = ins.previous
         members = []
         while made is not None and made is not mark:
             members.append(made)
-            made = made._prev
+            made = made.previous
         for member in reversed(members):
             if not (member.is_literal or member.is_absent):
                 self._lower(module, member)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..ir.instruction import Instruction
-from ..ir.mentions import introduced, mentioned
 from ..ir.module import Module, captures
+from ..ir.symbols import introduced, mentioned
 from ..rules.stats import Tally
 from ..targets.memory import Buffer, plan_memory
 

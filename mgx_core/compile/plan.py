@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..ir.equality import alike_bodies
+from ..ir.equality import equal_bodies
 from ..ir.module import Module
 from ..options import CompileOptions
 from ..passes.settle_extents import SettleExtents
@@ -39,7 +39,7 @@ def lower_module(
 ) -> Lowered:
     """A copy of an optimised module for concrete shapes of its parameters, through the stages lower and plan."""
     settled = {n: s for n, s in shapes.items() if not s.dynamic()}
-    module = given.clone(parameters=settled, alike=given.derive("alike bodies", alike_bodies))
+    module = given.clone(parameters=settled, shared=given.derive("equal bodies", equal_bodies))
     lower = Lower(kernels_of(target, context), context)
     ordering = (OrderForMemory(),) if options.aggressive_memory else ()
     stages = (

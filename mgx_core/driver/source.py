@@ -186,7 +186,7 @@ class Source:
     def _specialised(self, program: Program) -> Program:
         """A program that was not parsed just now, with extents fixed or bounded as asked."""
         from ..errors import ParameterError
-        from ..ir.program import Graph
+        from ..ir.graph import Graph
         from ..program import Program
         from ..types.dim import Dim, symbols_of
         from ..types.dynamic_dimension import DynamicDimension

@@ -1,4 +1,4 @@
-"""Nested modules that compute the same: the layers of a network repeat the same few, so each need be copied and read once."""
+"""Structurally equal nested modules: the layers of a network repeat the same few, so each need be copied and read once."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..types.shape import Shape
 from .instruction import Instruction
 from .module import Module, nested
 
-__all__ = ["alike_bodies", "signature"]
+__all__ = ["equal_bodies", "signature"]
 
 SMALL = 16  # bytes of a constant that is compared by value
 
 
-def alike_bodies(module: Module) -> dict[Module, Module]:
-    """Of each nested module that computes the same as another one, the first such module in order.
+def equal_bodies(module: Module) -> dict[Module, Module]:
+    """Maps each nested module that is structurally equal to another one to the first such module in order.
 
     Left out are bodies of control flow, and those that read values of the modules around them.  On the way equal ops and equal
     shapes of the module become one object each.
@@ -47,10 +47,10 @@ def _intern(module: Module) -> None:
 
 
 def signature(body: Module, first: dict[Module, Module] | None = None) -> Hashable | None:
-    """What two bodies have in common that compute the same.
+    """Structural key of a body: equal for bodies that compute the same.
 
     None for one that reads values from outside, has constants of more than a few numbers, or modules of which `first` does not
-    give the one that stands for all that are alike.
+    give the one that stands for all structurally equal ones.
     """
     at: dict[Instruction, int] = {}
     parts: list[Hashable] = []

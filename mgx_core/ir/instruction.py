@@ -71,6 +71,16 @@ class Instruction:
         return self.result
 
     @property
+    def next(self) -> Instruction | None:
+        """The instruction after it in its module."""
+        return self._next
+
+    @property
+    def previous(self) -> Instruction | None:
+        """The instruction before it in its module."""
+        return self._prev
+
+    @property
     def users(self) -> tuple[Instruction, ...]:
         return tuple(self._users)
 

@@ -10,12 +10,13 @@ from ..ops.builtin import Literal, Param, Return, Undefined
 from ..ops.operation import Operation
 from ..types.argument import Argument
 from ..types.dim import Dim, Sym, symbol, symbols_of
-from ..types.shape import AnyShape, Shape, TupleShape
+from ..types.shape import AnyShape, Shape, TupleShape, matches
 from .instruction import Instruction, infer_shape
-from .mentions import needed_for_extents
-from .substitution import Substitution, learn_symbols
+from .reading import nested
+from .symbols import Substitution, learn_symbols, needed_for_extents
+from .text.writer import module_text
 
-__all__ = ["Module", "captures", "nested"]
+__all__ = ["Module", "captures", "nested", "same_type"]
 
 
 class Module:
@@ -55,6 +56,15 @@ class Module:
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def first(self) -> Instruction | None:
+        return self._first
+
+    @property
+    def last(self) -> Instruction | None:
+        """The last instruction: the return, if there is one."""
+        return self._last
 
     @property
     def parameters(self) -> dict[str, Instruction]:
@@ -98,7 +108,7 @@ class Module:
         Errors: ShapeError with the op's text if the inputs do not fit.
         """
         made = Instruction(op, infer_shape(op, inputs, modules), tuple(inputs), tuple(modules), None, tuple(sources))
-        return self._insert(made, before)
+        return self.insert(made, before)
 
     def add_instruction(
         self, op: Operation, args: Sequence[Instruction] = (), mod_args: Sequence[Module] = ()
@@ -119,7 +129,7 @@ class Module:
         if isinstance(shape, Shape) and shape.dynamic() and shape.ranked:
             shape = Shape.of(shape.dtype, (_own_symbol(name, d) for d in shape.dims))
         last = next(reversed(there.values()), None)
-        made = self._insert(
+        made = self.insert(
             Instruction(Param(label=name, shape=shape), shape), self._first if last is None else last._next
         )
         there[name] = made
@@ -131,12 +141,12 @@ class Module:
         value = data if isinstance(data, Argument) and shape is None else Argument(data, shape)
         kind = value.shape.as_standard() if isinstance(value.shape, Shape) else value.shape
         made = Instruction(Literal(shape=kind), kind, literal=value)
-        return self._insert(made, None)
+        return self.insert(made, None)
 
     def add_like(self, ins: Instruction, inputs: Sequence[Instruction], modules: Sequence[Module] = ()) -> Instruction:
         """Append what an instruction of another module does, to inputs of the same types."""
         made = Instruction(ins.op, ins.result, tuple(inputs), tuple(modules), ins.literal, ins.sources)
-        return self._insert(made, None)
+        return self.insert(made, None)
 
     def add_absent(self) -> Instruction:
         """The stand-in for an input that is not given."""
@@ -147,14 +157,15 @@ class Module:
         if self.returned is not None:
             raise ParameterError(f"module {self.name!r} has a return already; use replace_return")
         made = Instruction(Return(), TupleShape(a.result for a in args), tuple(args))
-        return self._insert(made, None)
+        return self.insert(made, None)
 
     def replace_return(self, args: Sequence[Instruction]) -> Instruction:
         if self.returned is not None:
             self.remove(self.returned)
         return self.add_return(args)
 
-    def _insert(self, made: Instruction, before: Instruction | None) -> Instruction:
+    def insert(self, made: Instruction, before: Instruction | None = None) -> Instruction:
+        """Put an instruction that is in no module before another one (None: at the end, before the return)."""
         if before is None:
             before = self.returned
         if before is not None:
@@ -169,6 +180,19 @@ class Module:
             self._last = made
         else:
             before._prev = made
+        made._use()
+        self._count += 1
+        self.version += 1
+        return made
+
+    def append(self, made: Instruction) -> Instruction:
+        """Put an instruction that is in no module at the very end; copies and files are built so, a return last."""
+        made.parent, made._prev, made._next = self, self._last, None
+        if self._last is None:
+            self._first = made
+        else:
+            self._last._next = made
+        self._last = made
         made._use()
         self._count += 1
         self.version += 1
@@ -220,7 +244,7 @@ class Module:
         self._unlink(ins)
         self._count -= 1
         ins._unuse()
-        self._insert(ins, before)
+        self.insert(ins, before)
 
     def replace(self, old: Instruction, new: Instruction) -> None:
         """Let everything that reads `old` read `new`; `old` stays until it is swept.
@@ -242,23 +266,35 @@ class Module:
 
     def set_inputs(self, ins: Instruction, inputs: Sequence[Instruction]) -> None:
         """Give an instruction other inputs; its shape is inferred again."""
-        self._rewire(ins, tuple(inputs))
+        self.rewire(ins, inputs)
         if not ins.is_return:
             ins.result = infer_shape(ins.op, ins.inputs, ins.modules)
 
-    def set_op(self, ins: Instruction, op: Operation) -> None:
-        """Give an instruction another op on the same inputs; its shape is inferred again."""
-        ins.result = infer_shape(op, ins.inputs, ins.modules)
+    def replace_op(self, ins: Instruction, op: Operation, result: AnyShape | None = None) -> None:
+        """Give an instruction another op on the same inputs, in place; its shape is inferred again unless it is given."""
+        ins.result = infer_shape(op, ins.inputs, ins.modules) if result is None else result
         ins.op = op
         self._touch(ins)
 
-    def _rewire(self, user: Instruction, inputs: tuple[Instruction, ...]) -> None:
-        user._unuse()
-        user.inputs = inputs
-        user._use()
-        if user.is_return:
-            user.result = TupleShape(i.result for i in inputs)
-        self._touch(user)
+    def rewire(self, ins: Instruction, inputs: Sequence[Instruction]) -> None:
+        """Give an instruction other inputs of the same types; its shape stays as it is (but a return's follows)."""
+        ins._unuse()
+        ins.inputs = tuple(inputs)
+        ins._use()
+        if ins.is_return:
+            ins.result = TupleShape(i.result for i in ins.inputs)
+        self._touch(ins)
+
+    def substitute(self, symbols: Mapping[str, Dim]) -> None:
+        """Put extents in the place of symbols, by name, in all ops and results of the module and those nested in it."""
+        if not symbols:
+            return
+        for inner in nested(self):
+            for ins in inner:
+                if ins.result.dynamic() and not ins.is_literal:
+                    ins.op = ins.op.substitute(symbols)
+                    ins.result = ins.result.substitute(symbols)
+            inner.version += 1
 
     def _touch(self, ins: Instruction) -> None:
         if ins.parent is not None:
@@ -343,23 +379,24 @@ class Module:
         outer: dict[Instruction, Instruction] | None = None,
         name: str | None = None,
         parameters: Mapping[str, AnyShape] | None = None,
-        alike: Mapping[Module, Module] | None = None,
+        shared: Mapping[Module, Module] | None = None,
     ) -> Module:
         """A copy with symbols replaced by name and parameters given other shapes; shapes are inferred again where they change.
 
-        outer: where values of enclosing modules went in their copies; alike: nested modules by the one to copy in their place,
-        once for all of them (see `alike_bodies`).  Literals are shared.
+        outer: where values of enclosing modules went in their copies; shared: nested modules by the one to copy in their place,
+        once for all of them (see `equal_bodies`).  Literals are shared.
         """
-        return self.copied(Substitution(values, alike), {} if outer is None else outer, name, parameters)
+        return self._copied(Substitution(values), {} if outer is None else outer, _Bodies(shared), name, parameters)
 
-    def copied(
+    def _copied(
         self,
         by: Substitution,
         went: dict[Instruction, Instruction],
+        bodies: _Bodies,
         name: str | None = None,
         parameters: Mapping[str, AnyShape] | None = None,
     ) -> Module:
-        """The copy that `clone` makes, in the midst of a substitution; `went` learns where instructions went."""
+        """The copy that `clone` makes; `went` learns where instructions went."""
         copy = Module(name or self.name)
         symbols = by.symbols
         for ins in self:
@@ -376,7 +413,7 @@ class Module:
                 made = Instruction(Param(label=ins.op.label, shape=shape), shape, sources=ins.sources)
             else:
                 inputs = tuple([went.get(i, i) for i in ins.inputs])
-                modules = tuple([by.module(m, went) for m in ins.modules]) if ins.modules else ()
+                modules = tuple([bodies.copy(m, by, went) for m in ins.modules]) if ins.modules else ()
                 op = by.op(ins.op) if symbols else ins.op
                 made = Instruction(op, ins.result, inputs, modules, None, ins.sources)
                 if symbols or parameters:
@@ -388,20 +425,8 @@ class Module:
                             TupleShape(i.result for i in inputs) if ins.is_return else infer_shape(op, inputs, modules)
                         )
                         learn_symbols(ins.result, made.result, symbols)
-            went[ins] = copy._insert_last(made)
+            went[ins] = copy.append(made)
         return copy
-
-    def _insert_last(self, made: Instruction) -> Instruction:
-        made.parent, made._prev, made._next = self, self._last, None
-        if self._last is None:
-            self._first = made
-        else:
-            self._last._next = made
-        self._last = made
-        made._use()
-        self._count += 1
-        self.version += 1
-        return made
 
     def inline(
         self, module: Module, args: Sequence[Instruction], before: Instruction | None = None
@@ -424,7 +449,7 @@ class Module:
             result = ins.result if ins.is_literal else infer_shape(op, inputs, modules)
             learn_symbols(ins.result, result, symbols)
             made = Instruction(op, result, inputs, modules, ins.literal, ins.sources)
-            went[ins] = self._insert(made, before)
+            went[ins] = self.insert(made, before)
         return [went[o] for o in module.outputs]
 
     # saying
@@ -434,12 +459,35 @@ class Module:
 
     def text(self, full: bool = False) -> str:
         """The text form; `full` writes all literals out so that it can be parsed back."""
-        from .text import module_text
-
         return module_text(self, full)
 
     def __repr__(self) -> str:
         return self.text()
+
+
+class _Bodies:
+    """Copies of nested modules; structurally equal ones are copied once.
+
+    shared: nested modules by the one to copy in their place.
+    """
+
+    def __init__(self, shared: Mapping[Module, Module] | None) -> None:
+        self._shared = shared or {}
+        self._copies: dict[Module, Module] = {}
+
+    def copy(self, module: Module, by: Substitution, went: dict[Instruction, Instruction]) -> Module:
+        one = self._shared.get(module) if by.exact else None
+        if one is None:
+            return module._copied(by, went, self)
+        copy = self._copies.get(one)
+        if copy is None:
+            copy = module._copied(by, went, self)
+            if any(ins.result.dynamic() for ins in copy):
+                return copy  # symbols that are learnt later may be others for each
+            self._copies[one] = copy
+            for ins in copy:
+                ins.sources = ()  # the instructions that run it keep theirs
+        return copy
 
 
 def _parameters(module: Module) -> dict[str, Instruction]:
@@ -469,8 +517,6 @@ def _own_symbol(parameter: str, d: Dim) -> Dim:
 
 def same_type(a: AnyShape, b: AnyShape) -> bool:
     """Whether two results have one dtype and dims that cannot be told apart (strides do not matter)."""
-    from ..types.shape import matches
-
     return matches(a, b) or matches(b, a)
 
 
@@ -482,26 +528,12 @@ def captures(module: Module) -> list[Instruction]:
     def walk(m: Module) -> None:
         inside.add(m)
         for ins in m:
-            for nested in ins.modules:
-                if nested not in inside:
-                    walk(nested)
+            for inner in ins.modules:
+                if inner not in inside:
+                    walk(inner)
             for i in ins.inputs:
                 if i.parent is not m:
                     found[i] = None
 
     walk(module)
     return [i for i in found if i.parent not in inside]
-
-
-def nested(module: Module) -> Iterator[Module]:
-    """The module and all modules below it, each once, outermost first."""
-    return _nested(module, set())
-
-
-def _nested(module: Module, seen: set[Module]) -> Iterator[Module]:
-    seen.add(module)
-    yield module
-    for ins in module:
-        for inner in ins.modules:
-            if inner not in seen:
-                yield from _nested(inner, seen)

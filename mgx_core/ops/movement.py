@@ -33,18 +33,19 @@ class Transpose(Operation):
 
     permutation: tuple[int, ...] = ()
 
-    def _axes(self, rank: int) -> tuple[int, ...]:
+    def order(self, rank: int) -> tuple[int, ...]:
+        """The axis of x that each axis of the result is, none of them negative."""
         return _order(self.permutation, rank) if self.permutation else tuple(reversed(range(rank)))
 
     def infer(self, x: Shape) -> Shape:
-        return x.with_dims(x.dims[p] for p in self._axes(x.rank))
+        return x.with_dims(x.dims[p] for p in self.order(x.rank))
 
     def compute(self, x: Array) -> Array:
-        return np.transpose(x, self._axes(x.ndim))
+        return np.transpose(x, self.order(x.ndim))
 
     def view(self, *inputs: Shape) -> tuple[int, Shape] | None:
         x = inputs[0]
-        order, lens, steps = self._axes(x.rank), x.lens(), x.strides()
+        order, lens, steps = self.order(x.rank), x.lens(), x.strides()
         return 0, Shape(x.dtype, [lens[p] for p in order], [steps[p] for p in order])
 
 
@@ -112,7 +113,7 @@ class ReverseSequence(Operation):
     batch_axis: int = 1
     time_axis: int = 0
 
-    def _axes(self, rank: int) -> tuple[int, int]:
+    def batch_and_time(self, rank: int) -> tuple[int, int]:
         batch = normalize(self.batch_axis, rank, "batch_axis")
         time = normalize(self.time_axis, rank, "time_axis")
         if batch == time:
@@ -120,14 +121,14 @@ class ReverseSequence(Operation):
         return batch, time
 
     def infer(self, x: Shape, sequence_lens: Shape) -> Shape:
-        batch, _ = self._axes(x.rank)
+        batch, _ = self.batch_and_time(x.rank)
         if index_operand(sequence_lens, "sequence_lens").rank != 1:
             raise ShapeError(f"sequence_lens must be a vector, got {sequence_lens}")
         merge(sequence_lens.dims[0], x.dims[batch], "the length of sequence_lens and the batch")
         return x.as_standard()
 
     def compute(self, x: Array, sequence_lens: Array) -> Array:
-        batch, time = self._axes(x.ndim)
+        batch, time = self.batch_and_time(x.ndim)
         steps, lens = x.shape[time], sequence_lens.astype(np.int64)[:, None]
         if lens.size and (int(lens.min()) < 0 or int(lens.max()) > steps):
             raise ShapeError(f"sequence_lens must lie in [0, {steps}], got {sequence_lens.tolist()}")

@@ -71,7 +71,7 @@ class Slice(Operation):
     ) -> Shape:
         if starts is None and ends is None and axes is None and steps is None:
             out = list(x.dims)
-            for axis, start, end, step in self._ranges(x.rank, self.starts, self.ends, self.axes, self.steps):
+            for axis, start, end, step in self.ranges(x.rank, self.starts, self.ends, self.axes, self.steps):
                 out[axis] = _extent(start, end, step, x.dims[axis])
             return x.with_dims(out)
         given = [(starts, len(self.starts)), (ends, len(self.ends)), (axes, len(self.axes)), (steps, len(self.steps))]
@@ -94,7 +94,7 @@ class Slice(Operation):
         """The same with axes named and counted from the front, and bounds within the extent where these are fixed."""
         if operands or not x.ranked:
             return self
-        ranges = self._ranges(x.rank, self.starts, self.ends, self.axes, self.steps)
+        ranges = self.ranges(x.rank, self.starts, self.ends, self.axes, self.steps)
         starts, ends = [r[1] for r in ranges], [r[2] for r in ranges]
         for i, (axis, start, end, step) in enumerate(ranges):
             first, last = clip(start, x.dims[axis]), clip(end, x.dims[axis])
@@ -104,9 +104,10 @@ class Slice(Operation):
         return self.replace(axes=tuple(r[0] for r in ranges), starts=tuple(starts), ends=tuple(ends), steps=steps)
 
     @staticmethod
-    def _ranges(
+    def ranges(
         rank: int, starts: Sequence[Dim], ends: Sequence[Dim], axes: Sequence[int], steps: Sequence[int]
     ) -> list[tuple[int, Dim, Dim, int]]:
+        """Axis, start, end and step of each axis that is cut."""
         axes = axes or range(len(starts))
         steps = steps or [1] * len(starts)
         if not len(starts) == len(ends) == len(axes) == len(steps):
@@ -125,7 +126,7 @@ class Slice(Operation):
         steps: Array | None = None,
     ) -> Array:
         window = [slice(None)] * x.ndim
-        for axis, start, end, step in self._ranges(
+        for axis, start, end, step in self.ranges(
             x.ndim,
             [int(v) for v in self.starts] if starts is None else whole(starts),
             [int(v) for v in self.ends] if ends is None else whole(ends),
@@ -142,7 +143,7 @@ class Slice(Operation):
             return None
         x = inputs[0]
         offset, lens, strides = 0, x.lens(), x.strides()
-        for axis, start, end, step in self._ranges(x.rank, self.starts, self.ends, self.axes, self.steps):
+        for axis, start, end, step in self.ranges(x.rank, self.starts, self.ends, self.axes, self.steps):
             if step < 0:
                 return None
             at = range(lens[axis])[int(start) : int(end) : step]

@@ -9,7 +9,7 @@ from ..errors import MgxError
 from ..ir.instruction import Instruction
 from ..ir.interpreter import Interpreter
 from ..ir.module import Module, captures, nested
-from ..rules.engine import found_extents, put_in
+from ..ir.symbols import found_extents
 from ..rules.outline import is_view, through_views
 from ..types.argument import Argument, Value
 from ..types.shape import Shape
@@ -66,12 +66,13 @@ class FoldConstants:
             value = Interpreter.settle(ins.op.evaluate(args))
         except MgxError:
             return None  # what is wrong with the values is reported where they are used, while running
-        folded = module.add_literal(Argument.from_value(value))
+        argument = Argument.from_value(value)
+        if isinstance(argument.shape, Shape) and argument.shape.as_standard() == ins.result:
+            argument = Argument.from_value(value, ins.result)  # the same extents, which may be ints that know more
+        folded = module.add_literal(argument)
         folded.sources = ins.sources
-        if folded.result == ins.result:
-            folded.result = ins.result  # the same extents, which may be ints that know more
         module.move(folded, ins)
-        put_in(module, found_extents(ins.result, folded.result))
+        module.substitute(found_extents(ins.result, folded.result))
         if ins.result.dynamic():
             for user in ins.users:
                 if user.parent is not None:

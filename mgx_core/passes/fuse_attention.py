@@ -101,7 +101,7 @@ class FuseAttention:
 
         order = {ins: n for n, ins in enumerate(module)}
         members = sorted(members, key=order.__getitem__)
-        following = members[-1]._next
+        following = members[-1].next
         if following is not None:
             outline(module, members, lambda: Group(tag="attention"), names.fresh("attention"), following)
 

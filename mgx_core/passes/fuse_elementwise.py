@@ -202,7 +202,7 @@ class _Fusion:
 
         axes = cluster.axes
         last = cluster.members[-1]
-        following = last._next
+        following = last.next
         if axes is None:
             if following is not None:
                 outline(self.module, cluster.members, PointwiseGroup, self.names.fresh("pointwise"), following)

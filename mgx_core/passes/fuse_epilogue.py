@@ -48,11 +48,11 @@ class FuseEpilogue:
                 self.tally.refuse(self.name, ins, chain)
             elif chain and (not best or position[chain[0]] > position[best[0]]):
                 best = chain
-        if not best or ins._next is None:
+        if not best or ins.next is None:
             return False
         self.tally.fired[self.name] += 1
         tag = best[0].op.name
-        made = outline(module, [*best, ins], lambda: Group(tag=tag), names.fresh(tag), ins._next)
+        made = outline(module, [*best, ins], lambda: Group(tag=tag), names.fresh(tag), ins.next)
         position[made] = position[ins]
         return True
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
+from ..ir.symbols import found_extents
 from ..ops.control import GetTupleElem, If
 from ..rules.constants import aligned
-from ..rules.engine import found_extents, put_in
 from ..rules.stats import Tally
 from ..types.dim import Dim
 
@@ -51,8 +51,8 @@ class InlineBranches:
             parent = item.parent or module
             symbols |= found_extents(item.result, result.result)
             for user in item.users:
-                (user.parent or parent)._rewire(user, tuple(result if i is item else i for i in user.inputs))
+                (user.parent or parent).rewire(user, [result if i is item else i for i in user.inputs])
             parent.remove(item)
         module.remove(ins)
-        put_in(module, symbols)
+        module.substitute(symbols)
         return ""

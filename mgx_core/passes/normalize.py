@@ -35,7 +35,7 @@ class Normalize:
         if normal is not None:
             op = normal(*(i.result for i in ins.inputs))
             if op != ins.op:
-                module.set_op(ins, op)
+                module.replace_op(ins, op)
                 return True
             return False
         axes = {f.name for f in ins.op.fields} & {"axis", "axes"}
@@ -51,7 +51,7 @@ class Normalize:
                 changes[name] = tuple(a + rank if a < 0 else a for a in value)
         if not changes or ins.op.name in _OWN_RANK:
             return False
-        module.set_op(ins, ins.op.replace(**changes))
+        module.replace_op(ins, ins.op.replace(**changes))
         return True
 
 

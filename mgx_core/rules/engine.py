@@ -13,15 +13,12 @@ from typing import Any, Final, NamedTuple
 
 from ..errors import MgxError, No, PassError
 from ..ir.instruction import Instruction
-from ..ir.mentions import needed_for_extents
 from ..ir.module import Module, nested, same_type
-from ..ir.substitution import learn_symbols
+from ..ir.symbols import found_extents, needed_for_extents
 from ..ops.operation import Operation
-from ..types.dim import Dim
-from ..types.shape import AnyShape
 from .stats import Refusal, Tally
 
-__all__ = ["EXACT", "RANGE", "ROUNDING", "Builder", "Refusal", "Rewriter", "Rule", "Rules", "found_extents", "put_in"]
+__all__ = ["EXACT", "RANGE", "ROUNDING", "Builder", "Refusal", "Rewriter", "Rule", "Rules"]
 
 EXACT: Final = 0  # equal results (but for the sign of zero)
 ROUNDING: Final = 1  # results within a few units in the last place: sums and products in another order
@@ -179,13 +176,13 @@ class Rewriter:
                         made.sources = tuple(dict.fromkeys((*made.sources, *ins.sources)))
             module.replace(ins, new)
             if new.result != ins.result and ins.result.dynamic():
-                put_in(module, found_extents(ins.result, new.result))
+                module.substitute(found_extents(ins.result, new.result))
             return new
         if isinstance(new, No):
             self._refused.setdefault(ins, {})[rule.name] = Refusal.at(rule.name, ins, new.why)
         if builder.made:
             for made in reversed(builder.made):
-                if not made._users and made.parent is not None:
+                if not made.users and made.parent is not None:
                     module.remove(made)
             builder.made.clear()
         return None
@@ -195,7 +192,7 @@ class Rewriter:
         stack = [ins]
         while stack:
             dead = stack.pop()
-            if dead.parent is None or dead._users or dead.is_param or dead.op.effect or dead in module.outputs:
+            if dead.parent is None or dead.users or dead.is_param or dead.op.effect or dead in module.outputs:
                 continue
             if dead.result.dynamic() and needed_for_extents(dead):
                 continue
@@ -210,24 +207,5 @@ class Rewriter:
 
 def readers(ins: Instruction) -> list[Instruction]:
     """Those that read a value, and those that read these: patterns are rarely deeper."""
-    near = list(ins._users)
-    return near + [u for n in near[:8] for u in n._users]
-
-
-def found_extents(old: AnyShape, new: AnyShape) -> dict[str, Dim]:
-    """What extents that depended on data turned out to be, by the names of their symbols."""
-    symbols: dict[str, Dim] = {}
-    learn_symbols(old, new, symbols)
-    return {name: d for name, d in symbols.items() if "?" in name}
-
-
-def put_in(module: Module, symbols: dict[str, Dim]) -> None:
-    """Replace symbols in all ops and results of a module and those nested in it."""
-    if not symbols:
-        return
-    for inner in nested(module):
-        for ins in inner:
-            if ins.result.dynamic() and not ins.is_literal:
-                ins.op = ins.op.substitute(symbols)
-                ins.result = ins.result.substitute(symbols)
-        inner.version += 1
+    near = list(ins.users)
+    return near + [u for n in near[:8] for u in n.users]

@@ -79,21 +79,21 @@ def outline(
             made = body.add_absent()
         else:
             made = Instruction(_param(f"x{len(args)}", ins.result), ins.result)
-            body._insert(made, body._first if not args else went[args[-1]]._next)
+            body.insert(made, body.first if not args else went[args[-1]].next)
             args.append(ins)
         went[ins] = made
         return made
 
     def copy(ins: Instruction, inputs: tuple[Instruction, ...]) -> Instruction:
         made = Instruction(ins.op, ins.result, inputs, ins.modules, ins.literal, ins.sources)
-        return body._insert_last(made)
+        return body.append(made)
 
     for ins in members:
         inputs = tuple(take(i) for i in ins.inputs)
         went[ins] = copy(ins, inputs)
     results = [m for m in members if any(not _only_inside(u, inside, module) for u in m.users)]
     returned = [went[r] for r in results]
-    body._insert_last(Instruction(Return(), TupleShape(r.result for r in returned), tuple(returned)))
+    body.append(Instruction(Return(), TupleShape(r.result for r in returned), tuple(returned)))
     if inner is not None:
         inner(body, went)
     sources = tuple(dict.fromkeys(s for m in members for s in m.sources))
@@ -102,7 +102,7 @@ def outline(
         new = made if len(results) == 1 else module.add(GetTupleElem(index=n), made, sources=old.sources, before=before)
         for user in old.users:
             if user not in inside and user.parent is not None:
-                user.parent._rewire(user, tuple(new if i is old else i for i in user.inputs))
+                user.parent.rewire(user, [new if i is old else i for i in user.inputs])
                 if is_view(user) and user.parent is module:
                     _move_views(module, user, before)
     for ins in reversed(members):
@@ -134,7 +134,7 @@ def _move_views(module: Module, view: Instruction, before: Instruction | None) -
     module.move(view, before)
     for user in view.users:
         if is_view(user) and user.parent is module:
-            _move_views(module, user, view._next)
+            _move_views(module, user, view.next)
 
 
 def _drop_views(module: Module, ins: Instruction) -> None:

@@ -66,14 +66,14 @@ def cut_up(mine: Instruction) -> _Cut | No | None:
         order.append(following)
     if found or at != x.shape.dims[axis]:
         return No("the slices overlap, or do not cover x")
-    if x._next is None or any(v.parent is not mine.parent for v in (x, *x.users, *(s.users[0] for s in order))):
+    if x.next is None or any(v.parent is not mine.parent for v in (x, *x.users, *(s.users[0] for s in order))):
         return No("x belongs to an enclosing module")
     return _Cut(x, axis, order)
 
 
 def settle(i: Instruction, cut: _Cut, made: Sequence[Instruction], slices: Sequence[Slice]) -> Instruction:
     """Put `made`, which works on the whole tensor, behind that, and slices of the last in the place of the readers."""
-    module, place = i.parent, cut.x._next
+    module, place = i.parent, cut.x.next
     assert module is not None
     assert place is not None
     for ins in made:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ..errors import MgxError, ParameterError, StoreError, UnsupportedError
-from ..ir.program import Graph
+from ..ir.graph import Graph
 from ..program import Program
 from .codec import Decoder
 from .container import Stored, json_chunks, msgpack_chunks, read_bytes, read_file, write_file
@@ -82,7 +82,7 @@ def _chunks(program: Program, format: str) -> Any:
         "mgx": __version__,
         "plugins": [[r.name, r.distribution, r.version] for r in manager().records if r.state == "ok"],
         "compiled": extra,
-        "outputs": list(program._output_names),
+        "outputs": list(program.output_names),
         "symbols": encoder.values.table(),
         "literals": encoder.literals.table,
         "main": main,

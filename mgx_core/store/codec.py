@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ..errors import StoreError
-from ..ir.text import FRESH
+from ..ir.text.writer import FRESH
 from ..types import dim, dtype
 from ..types.dim import Dim, Sym, Symbol
 from ..types.dtype import DType

@@ -93,7 +93,7 @@ class ModuleDecoder:
             except MgxError as error:
                 raise StoreError(f"{where}: {error}") from error
             made.sources = tuple(map(str, node.get("sources", ())))
-            self.instructions.append(module._insert_last(made))
+            self.instructions.append(module.append(made))
         self.open.pop()
         self.labels.pop()
         self.modules.append(module)

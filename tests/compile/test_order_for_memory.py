@@ -7,7 +7,7 @@ import numpy as np
 import mgx_core as mgx
 from mgx_core.compile.order_for_memory import OrderForMemory
 from mgx_core.compile.pipeline import Pipeline, Stage
-from mgx_core.ir.parser import parse_module
+from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
 from mgx_core.targets.memory import plan_memory
 

@@ -11,7 +11,7 @@ import pytest
 from mgx_core.compile.pipeline import Pass, PassRecord, Pipeline, Stage, size
 from mgx_core.errors import PassError, ShapeError
 from mgx_core.ir.module import Module
-from mgx_core.ir.parser import parse_module
+from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
 from mgx_core.rules.stats import RuleCount, Tally
 from mgx_core.types.shape import Shape

@@ -7,7 +7,7 @@ import pytest
 
 from mgx_core.compile.stages import optimize_module
 from mgx_core.ir.module import Module, nested
-from mgx_core.ir.parser import parse_module
+from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
 from mgx_core.options import CompileOptions

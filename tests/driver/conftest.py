@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from mgx_core import HostContext, HostKernel, Kernels, No, Program, Reference, Shape, dim, dtype, op
 from mgx_core.driver import main
 from mgx_core.errors import ParseError
-from mgx_core.ir.program import Graph
+from mgx_core.ir.graph import Graph
 from mgx_core.plugins.manager import Lazy, Plugins
 
 

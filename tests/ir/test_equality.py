@@ -6,7 +6,7 @@ import numpy as np
 
 import mgx_core as mgx
 from mgx_core.compile.plan import lower_module
-from mgx_core.ir.equality import alike_bodies, signature
+from mgx_core.ir.equality import equal_bodies, signature
 from mgx_core.ir.module import Module, nested
 from mgx_core.options import CompileOptions
 from mgx_core.types.dim import symbol
@@ -35,7 +35,7 @@ def compiled(program: mgx.Program, target: str = "ref") -> mgx.Program:
 def test_layers_share_one_body():
     program = compiled(layers(6, ["tanh", "exp"]))
     executable = program.executable
-    found = alike_bodies(executable.module)
+    found = equal_bodies(executable.module)
     fused = [ins.modules[0] for ins in executable.module if ins.modules]
     assert len(fused) == 6
     assert [found[m] for m in fused] == [fused[0], fused[1]] * 3

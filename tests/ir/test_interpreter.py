@@ -14,7 +14,7 @@ from mgx_core.ir.interpreter import (
     schedule,
 )
 from mgx_core.ir.module import Module
-from mgx_core.ir.parser import parse_module
+from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
 from mgx_core.types.shape import Shape, TupleShape
 

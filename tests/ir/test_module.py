@@ -11,13 +11,13 @@ import mgx_core as mgx
 from mgx_core import dim
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ir.graph import Graph
 from mgx_core.ir.interpreter import evaluate_module
 from mgx_core.ir.module import Module, captures, nested
-from mgx_core.ir.parser import parse_module
-from mgx_core.ir.program import Graph
+from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
-from mgx_core.types.shape import Shape
+from mgx_core.types.shape import Shape, TupleShape
 
 S = Shape("float", [2])
 
@@ -170,17 +170,17 @@ def test_replace_instruction_takes_ops_and_keeps_modules_and_sources():
     assert verify(grouped) == []
 
 
-def test_set_op_infers_again():
+def test_replace_op_infers_again():
     module = two_relus()
     _, first, second, _ = module
-    module.set_op(second, op("convert", target_type=dt.float16))
+    module.replace_op(second, op("convert", target_type=dt.float16))
     assert second.result == Shape("half", [2])
     version = module.version
     module.set_inputs(second, [module.parameters["x"]])
     assert module.version > version
     assert first.users == ()
     with pytest.raises(ShapeError, match="unsqueeze"):
-        module.set_op(second, op("unsqueeze", axes=[7]))
+        module.replace_op(second, op("unsqueeze", axes=[7]))
     assert second.name == "convert"
 
 
@@ -424,3 +424,49 @@ def test_symbols_of_parameters_stay_their_own():
     x = module.add_parameter("x", Shape("float", [n]))
     y = module.add_parameter("y", Shape("float", [n]))
     assert module.add(op("add"), x, y).result == Shape("float", [n])
+
+
+def test_neighbours_and_ends():
+    module = parse_module(
+        'module main\n  %x = @param["x"] -> float32[2]\n  %1 = relu(%x) -> float32[2]\n  @return(%1)', STANDARD
+    )
+    x, relu, end = module
+    assert (module.first, module.last) == (x, end)
+    assert (relu.previous, relu.next, x.previous, end.next) == (x, end, None, None)
+
+
+def test_an_op_is_replaced_with_the_result_that_is_given():
+    module = parse_module(
+        'module main\n  %x = @param["x"] -> float32[2]\n  %1 = relu(%x) -> float32[2]\n  @return(%1)', STANDARD
+    )
+    relu = module.outputs[0]
+    version, result = module.version, relu.result
+    module.replace_op(relu, op("abs"), result)
+    assert relu.op == op("abs") and relu.result is result
+    assert module.version > version
+
+
+def test_rewired_instructions_keep_their_result():
+    module = parse_module(
+        'module main\n  %x = @param["x"] -> float32[2]\n  %y = @param["y"] -> float32[2]\n  %1 = relu(%x) -> float32[2]\n  @return(%1)',
+        STANDARD,
+    )
+    x, y, relu, end = module
+    module.rewire(relu, [y])
+    module.rewire(end, [relu, x])
+    assert (relu.inputs, x.users, y.users) == ((y,), (end,), (relu,))
+    assert end.result == TupleShape([relu.result, x.result])
+    assert verify(module) == []
+
+
+def test_symbols_are_substituted_in_ops_and_results():
+    module = parse_module(
+        'symbol n\nmodule main\n  %x = @param["x"] -> float32[n]\n  %1 = multibroadcast[out_lens=[3, n]](%x) -> float32[3, n]\n  @return(%1)',
+        STANDARD,
+    )
+    module.substitute({"n": 4})
+    assert module.text().splitlines()[1:3] == [
+        '  %x = @param["x"] -> float32[4]',
+        "  %1 = multibroadcast[out_lens=[3, 4]](%x) -> float32[3, 4]",
+    ]
+    assert verify(module) == []

@@ -13,7 +13,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import MgxError, ParameterError, ParseError, UnsupportedError
 from mgx_core.ir.interpreter import evaluate_module
 from mgx_core.ir.module import Module
-from mgx_core.ir.parser import parse_module, parse_op
+from mgx_core.ir.text.parser import parse_module, parse_op
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
 from mgx_core.ops.builtin import Undefined

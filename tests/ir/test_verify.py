@@ -7,7 +7,7 @@ import pytest
 
 from mgx_core.ir.instruction import Instruction
 from mgx_core.ir.module import Module
-from mgx_core.ir.parser import parse_module
+from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import misplaced, verify
 from mgx_core.ops import STANDARD
 from mgx_core.ops.builtin import Undefined
@@ -73,7 +73,7 @@ def test_users_and_inputs_agree(module):
 
 
 def test_the_return_is_last(module):
-    module._insert_last(Instruction(STANDARD.make("undefined"), Undefined().infer()))
+    module.append(Instruction(STANDARD.make("undefined"), Undefined().infer()))
     (wrong,) = verify(module)
     assert wrong.startswith("module 'main', instruction 5: @return")
     assert wrong.endswith("is not the last instruction")

@@ -4,7 +4,7 @@ import numpy as np
 
 from mgx_core.ir.interpreter import evaluate_module
 from mgx_core.ir.module import Module
-from mgx_core.ir.parser import parse_module
+from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
 from mgx_core.passes.fold_constants import FoldConstants

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mgx_core.compile.pipeline import Pipeline, Stage
-from mgx_core.ir.parser import parse_module
+from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
 from mgx_core.passes.expand_composites import ExpandComposites

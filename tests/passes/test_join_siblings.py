@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mgx_core.ir.module import Module
-from mgx_core.ir.parser import parse_module
+from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
 from mgx_core.passes.join_siblings import JoinConvolutions, JoinGathers
@@ -53,7 +53,7 @@ def test_other_windows_and_wide_results_are_left_alone():
     module = two_convolutions()
     assert not JoinConvolutions(most=5).apply(module)
     first = next(i for i in module if i.name == "convolution")
-    module.set_op(first, first.op.replace(padding=(1, 1), dilation=(1, 1)))
+    module.replace_op(first, first.op.replace(padding=(1, 1), dilation=(1, 1)))
     assert not JoinConvolutions().apply(module)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mgx_core.ir.module import Module
-from mgx_core.ir.parser import parse_module
+from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
 from mgx_core.passes.merge_common import MergeCommon

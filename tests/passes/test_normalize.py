@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from mgx_core.ir.parser import parse_module
+from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
 from mgx_core.passes.normalize import Normalize, normalized

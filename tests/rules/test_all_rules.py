@@ -16,7 +16,7 @@ from mgx_core.errors import MgxError, ParameterError
 from mgx_core.ir.instruction import Instruction
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module, nested
-from mgx_core.ir.parser import parse_module
+from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
 from mgx_core.options import CompileOptions

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mgx_core.ir.interpreter import Interpreter
-from mgx_core.ir.parser import parse_module
+from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
 from mgx_core.rules.engine import Rewriter
 from mgx_core.rules.indices import INDICES, Count, count

@@ -20,8 +20,8 @@ import mgx_core as mgx
 from mgx_core import dim, store
 from mgx_core import dtype as dt
 from mgx_core.errors import MgxError, ParameterError, StoreError, UnsupportedError
+from mgx_core.ir.graph import Graph
 from mgx_core.ir.module import Module
-from mgx_core.ir.program import Graph
 from mgx_core.ir.verify import verify
 from mgx_core.ops.operation import Operation, OpSet, op
 from mgx_core.plugins import manager as plugins

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mgx_core.errors import DeviceError
 from mgx_core.ir.module import Module, captures
-from mgx_core.ir.parser import parse_module
+from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
 from mgx_core.targets import memory
 from mgx_core.targets.memory import (

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from mgx_core import Instruction, Module, Shape, TupleShape
-from mgx_core.ir.equality import alike_bodies
+from mgx_core.ir.equality import equal_bodies
 from mgx_core.ir.extract import extract
 from mgx_core.ir.interpreter import Interpreter, bind_symbols, reads
-from mgx_core.ir.mentions import mentioned
+from mgx_core.ir.symbols import mentioned
 from mgx_core.ops.control import GetTupleElem
 from mgx_core.targets.kernel import op_of
 from mgx_core.targets.static_part import fixed_tensor
@@ -97,7 +97,7 @@ class Part:
                 if len(self._made) >= KEPT and self._found < WORTH * (self._dropped + 1):
                     return None
                 shapes = {label: Shape(dtype, lens) for label, (dtype, lens) in zip(self._labels, key, strict=False)}
-                alike = self.module.derive("alike bodies", alike_bodies)
+                alike = self.module.derive("equal bodies", equal_bodies)
                 found = self._made[key] = make(self.module.clone(dict(known), None, None, shapes, alike))
                 while len(self._made) > KEPT:
                     self._made.popitem(last=False)

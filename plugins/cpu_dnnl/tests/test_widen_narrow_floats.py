@@ -11,7 +11,7 @@ import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import nested
-from mgx_core.ir.parser import parse_module
+from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
 from mgx_core.types.dtype import DType

@@ -33,7 +33,7 @@ class FuseConcat:
                     continue
                 reader = ins.users[0]
                 full = all(o.shape.dims == ins.shape.dims for o in reader.modules[0].outputs)
-                if full and reader.inputs.count(ins) == 1 and reader._next is not None:
-                    outline(inner, [ins, reader], lambda: Group(tag="concat"), names.fresh("concat"), reader._next)
+                if full and reader.inputs.count(ins) == 1 and reader.next is not None:
+                    outline(inner, [ins, reader], lambda: Group(tag="concat"), names.fresh("concat"), reader.next)
                     changed = True
         return changed

@@ -142,11 +142,11 @@ def _module_for_values(data: bytes, shapes: tuple[AnyShape, ...], xs: Sequence[V
 
 def defer(parser: GraphParser, node: Node, error: MgxError) -> tuple[Instruction, ...]:
     """The node as a deferred instruction; raises `error` where its results' element types are not known either."""
-    from .parser import _reads
+    from .parser import names_read
 
     model = onnx.ModelProto(ir_version=10)
     names: dict[str, Instruction] = {}
-    for name in _reads(node.proto):
+    for name in names_read(node.proto):
         found = parser.find(name)
         if found is not None and not found.is_absent:
             names[name] = found

@@ -96,6 +96,6 @@ def parse_model(
         raise
     main.add_return(outputs)
     main.sweep()
-    from mgx_core.ir.program import Graph
+    from mgx_core.ir.graph import Graph
 
     return Program(Graph(main), [o.name for o in model.graph.output])

@@ -241,7 +241,7 @@ class GraphParser:
         """Nodes so that each follows what it reads.  Errors: ParseError if they form a cycle."""
         made_by = {name: n for n, node in enumerate(nodes) for name in node.output if name}
         done: set[str] = set()
-        needs = [{i for i in _reads(node) if i in made_by} for node in nodes]
+        needs = [{i for i in names_read(node) if i in made_by} for node in nodes]
         in_order = True
         for node, need in zip(nodes, needs, strict=True):
             if not need <= done:
@@ -281,7 +281,7 @@ class GraphParser:
         domain = "" if proto.domain in DEFAULT else proto.domain
         version = self.opsets.get(domain, 1)
         node = Node(self, proto, version)
-        mark = self.module._last if self.module.returned is None else None
+        mark = self.module.last if self.module.returned is None else None
         try:
             results = self._convert(node, domain, version)
         except UnrankedError as error:
@@ -318,8 +318,8 @@ class GraphParser:
 
     def _roll_back(self, mark: Instruction | None) -> None:
         """Take back what a converter built before it gave up."""
-        while self.module._last is not None and self.module._last is not mark and not self.module._last.users:
-            last = self.module._last
+        while self.module.last is not None and self.module.last is not mark and not self.module.last.users:
+            last = self.module.last
             if last.is_param or any(found is last for found in self.scope.values()):
                 break
             self.module.remove(last)
@@ -411,14 +411,14 @@ def onnx_lacks(name: str, version: int) -> bool:
     return not onnx.defs.has(name, version, "")
 
 
-def _reads(node: NodeProto) -> Iterable[str]:
+def names_read(node: NodeProto) -> Iterable[str]:
     """Names that a node reads, those that its sub-graphs take from outside included."""
     yield from (i for i in node.input if i)
     for a in node.attribute:
         for graph in [a.g] if a.type == AttributeProto.GRAPH else a.graphs:
             own = {i.name for i in graph.input} | {i.name for i in graph.initializer}
             own.update(name for inner in graph.node for name in inner.output)
-            read = [name for inner in graph.node for name in _reads(inner)] + [o.name for o in graph.output]
+            read = [name for inner in graph.node for name in names_read(inner)] + [o.name for o in graph.output]
             yield from (name for name in read if name not in own)
 
 

@@ -17,7 +17,7 @@ from mgx_core.ops.operation import Pointwise
 from mgx_core.ops.pointwise import Add, Div, Mul, Tanh, Where
 from mgx_core.ops.reshape import regroup
 
-from .bodies import VIEWS, Access, Body, Source, _through, flat
+from .bodies import VIEWS, Access, Body, Source, flat, through_chain
 from .evaluate import Evaluator
 from .expressions import Lines, Value
 from .geometry import offset_code
@@ -116,7 +116,7 @@ def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern
             ins = ins.inputs[0]
         if ins not in places:
             raise UnsupportedError(f"an operand of the products comes from {ins.op.name}")
-        offset, shape = _through(chain, inputs[places[ins]].shape)
+        offset, shape = through_chain(chain, inputs[places[ins]].shape)
         strides = [0 if n == 1 else s for n, s in zip(shape.lens(), shape.strides(), strict=True)]
         lead = strides[:-2]
         return Access(places[ins], (*lead, strides[-2 + order[0]], strides[-2 + order[1]]), offset)
@@ -162,7 +162,7 @@ def _way_out(module: Module, second: Instruction, out: Tensor) -> tuple[int, ...
     for ins in chain:
         before = tuple(ins.inputs[0].shape.lens())
         if ins.op.name == "transpose":
-            order = ins.op._axes(len(before))
+            order = ins.op.order(len(before))
             strides = [0] * len(before)
             for n, axis in enumerate(order):
                 strides[axis] = shape.strides()[n]

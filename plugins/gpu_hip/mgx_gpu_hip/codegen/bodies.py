@@ -172,7 +172,7 @@ class _Reader:
             given = self.inputs[self.places[ins]]
             if not supported(given.dtype):
                 raise UnsupportedError(f"kernels do not read {given.dtype}")
-            offset, shape = _through(chain, given.shape)
+            offset, shape = through_chain(chain, given.shape)
             if tuple(shape.lens()) != dims:
                 raise UnsupportedError(f"an input is read as {list(shape.lens())}, needed is {list(dims)}")
             strides = [0 if n == 1 else s for n, s in zip(shape.lens(), shape.strides(), strict=True)]
@@ -213,14 +213,14 @@ class _Reader:
     def _same_place(self, chain: Sequence[Operation], own: tuple[int, ...], dims: tuple[int, ...]) -> None:
         """Errors: UnsupportedError if views of a member look at other elements than those of the same position."""
         tags = row_major(own)
-        _, seen = _through(chain, Shape("float32", own))
+        _, seen = through_chain(chain, Shape("float32", own))
         wanted = [0 if n == 1 else t for n, t in zip(own, tags, strict=True)]
         got = [0 if n == 1 else s for n, s in zip(seen.lens(), seen.strides(), strict=True)]
         if tuple(seen.lens()) != dims or got != wanted:
             raise UnsupportedError("a member is read at another position than its own")
 
 
-def _through(chain: Sequence[Operation], shape: Shape) -> tuple[int, Shape]:
+def through_chain(chain: Sequence[Operation], shape: Shape) -> tuple[int, Shape]:
     offset = 0
     for op in chain:
         if op.name in ("identity", "contiguous"):

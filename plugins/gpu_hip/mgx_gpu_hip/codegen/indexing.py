@@ -111,7 +111,7 @@ def scan_slice(op: Any, x: Tensor, index: Tensor, y: Tensor, traits: DeviceTrait
 
 def reverse_sequence(op: Any, x: Tensor, lengths: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
     x, y = carried(x), carried(y)
-    batch, time = op._axes(len(x.lens))
+    batch, time = op.batch_and_time(len(x.lens))
 
     def found(at: Coordinates) -> Moved:
         lines = [

@@ -81,7 +81,7 @@ def slices(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
     """A copy of a slice, of any steps."""
     x, y = carried(x), carried(y)
     maps: list[Map | None] = [None] * len(x.lens)
-    for axis, start, end, step in op._ranges(len(x.lens), op.starts, op.ends, op.axes, op.steps):
+    for axis, start, end, step in op.ranges(len(x.lens), op.starts, op.ends, op.axes, op.steps):
         at = range(x.lens[axis])[int(start) : int(end) : step]
         maps[axis] = _stepped(at.start, step)
     return remapped("slice", x, y, traits, maps)

@@ -21,8 +21,8 @@ from mgx_core.compile.extensions import kernels_of
 from mgx_core.compile.lower import Lower
 from mgx_core.ir.instruction import infer_shape
 from mgx_core.ir.interpreter import reads
-from mgx_core.ir.mentions import needed_for_extents
 from mgx_core.ir.module import nested
+from mgx_core.ir.symbols import needed_for_extents
 from mgx_core.ops.movement import Transpose
 from mgx_core.passes.fold_constants import FoldConstants
 from mgx_core.passes.rewrite import Rewrite
@@ -198,8 +198,7 @@ class Following:
         for inner in nested(copy):
             for ins in inner:
                 if isinstance(ins.op, Launch):
-                    ins.op = ins.op.of
-                    inner.version += 1
+                    inner.replace_op(ins, ins.op.of, ins.result)
         there = {*static, *found.opening}
         outputs = [o for o in module.outputs if o not in there and not (o.is_param or o.is_literal or o.is_absent)]
         copy.replace_return([went[o] for o in outputs])

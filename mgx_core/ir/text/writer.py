@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ..ops.attributes import show
-from ..ops.builtin import Param
-from ..types.dim import UNBOUNDED, Dim, Sym, Symbol, substitute, symbol, symbols_of
-from ..types.shape import OptionalShape, SequenceShape, Shape, TupleShape
-from .instruction import Instruction
-from .literal import value_text
-from .module import Module, nested
+from ...ops.attributes import show
+from ...ops.builtin import Param
+from ...types.dim import UNBOUNDED, Dim, Sym, Symbol, substitute, symbol, symbols_of
+from ...types.shape import OptionalShape, SequenceShape, Shape, TupleShape
+from ..reading import Step, Steps, nested
+from .literals import value_text
 
 __all__ = ["FRESH", "RESERVED", "module_text", "program_text"]
 
@@ -26,7 +25,7 @@ _PLAIN_VALUE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./:\-]*")
 _PLAIN_MODULE: Final = re.compile(r"[A-Za-z0-9_./:\-]+")
 
 
-def program_text(module: Module, full: bool = False) -> str:
+def program_text(module: Steps, full: bool = False) -> str:
     """The symbols, a module and all modules below it.
 
     full: write large literals out, so that the text can be parsed back; otherwise a digest stands for them.
@@ -34,7 +33,7 @@ def program_text(module: Module, full: bool = False) -> str:
     return "\n".join(_Writer(module, full).lines())
 
 
-def module_text(module: Module, full: bool = False) -> str:
+def module_text(module: Steps, full: bool = False) -> str:
     """Like `program_text` for a module that may be part of a larger one; values of enclosing modules are called ``%outer.N``."""
     return program_text(module, full)
 
@@ -42,10 +41,10 @@ def module_text(module: Module, full: bool = False) -> str:
 class _Writer:
     """Gives every value, module and symbol its printed name, then writes line by line."""
 
-    def __init__(self, root: Module, full: bool) -> None:
+    def __init__(self, root: Steps, full: bool) -> None:
         self.full = full
-        self.modules: dict[Module, str] = {}
-        self.values: dict[Instruction, str] = {}
+        self.modules: dict[Steps, str] = {}
+        self.values: dict[Step, str] = {}
         self.symbols: dict[Symbol, str] = {}
         self.renamed: dict[str, Dim] = {}
         taken: set[str] = set()
@@ -66,7 +65,7 @@ class _Writer:
                     count += 1
                     self.values[ins] = str(count)
 
-    def _meet(self, ins: Instruction) -> None:
+    def _meet(self, ins: Step) -> None:
         """Note the symbols of an instruction in order of appearance."""
         found: list[Symbol] = []
         for field in ins.op.fields:
@@ -90,7 +89,7 @@ class _Writer:
                 if not _unwritten(ins, module):
                     yield f"  {self.line(ins)}"
 
-    def line(self, ins: Instruction) -> str:
+    def line(self, ins: Step) -> str:
         args = ", ".join(map(self.value, ins.inputs))
         if ins.is_return:
             text = f"@return({args})"
@@ -98,7 +97,7 @@ class _Writer:
             text = f"{self.value(ins)} = {self.operation(ins, args)} -> {self.attribute(ins.result)}"
         return f"{text}  # {', '.join(map(_source, ins.sources))}" if ins.sources else text
 
-    def operation(self, ins: Instruction, args: str) -> str:
+    def operation(self, ins: Step, args: str) -> str:
         op = ins.op
         if isinstance(op, Param):
             return f"@param[{show(op.label)}]"
@@ -114,7 +113,7 @@ class _Writer:
         )
         return f"{head}({args})" + (f"{{{modules}}}" if modules else "")
 
-    def value(self, ins: Instruction) -> str:
+    def value(self, ins: Step) -> str:
         if ins.is_absent and ins not in self.values:
             return "-"
         name = self.values.get(ins)
@@ -143,9 +142,9 @@ class _Writer:
         return show(value)
 
 
-def _unwritten(ins: Instruction, module: Module) -> bool:
+def _unwritten(ins: Step, module: Steps) -> bool:
     """Absent inputs are written as ``-`` where they are read."""
-    return ins.is_absent and (module.returned is not None or ins is not module._last)
+    return ins.is_absent and (module.returned is not None or ins is not module.last)
 
 
 def _unique(wanted: str, taken: set[str]) -> str:

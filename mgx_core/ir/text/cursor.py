@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn, TypeVar
 
-from ..errors import MgxError, ParseError
-from ..types import dtype as dt
-from ..types.argument import Value
-from ..types.dim import Dim
-from ..types.dim_text import parse as parse_dim
-from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
-from .literal import array_from_base64, array_from_words, unescaped, words_of
+from ...errors import MgxError, ParseError
+from ...types import dtype as dt
+from ...types.argument import Value
+from ...types.dim import Dim
+from ...types.dim_text import parse as parse_dim
+from ...types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
+from .literals import array_from_base64, array_from_words, unescaped, words_of
 
 __all__ = ["Cursor"]
 

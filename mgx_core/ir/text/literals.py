@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..ops.attributes import show
-from ..types.argument import Array, Value
-from ..types.dtype import DType
-from ..types.dtype import of as dtype_of
+from ...ops.attributes import show
+from ...types.argument import Array, Value
+from ...types.dtype import DType
+from ...types.dtype import of as dtype_of
 
 __all__ = ["SHOWN", "array_from_base64", "array_from_words", "unescaped", "value_text", "words_of"]
 

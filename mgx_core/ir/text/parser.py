@@ -10,17 +10,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..errors import MgxError, ParseError, UnsupportedError
-from ..ops.builtin import Literal, Param, Return, Undefined
-from ..ops.operation import Operation, OpSet
-from ..types.argument import Argument, Value
-from ..types.dim import UNBOUNDED, Dim, fresh, symbol
-from ..types.shape import AnyShape, TupleShape
+from ...errors import MgxError, ParseError, UnsupportedError
+from ...ops.builtin import Literal, Param, Return, Undefined
+from ...ops.operation import Operation, OpSet
+from ...types.argument import Argument, Value
+from ...types.dim import UNBOUNDED, Dim, fresh, symbol
+from ...types.shape import AnyShape, TupleShape
+from ..graph import Graph
+from ..instruction import Instruction, infer_shape
+from ..module import Module, same_type
 from .cursor import Cursor
-from .instruction import Instruction, infer_shape
-from .module import Module, same_type
-from .program import Graph
-from .text import FRESH, RESERVED
+from .writer import FRESH, RESERVED
 
 __all__ = ["parse_graph", "parse_module", "parse_op"]
 
@@ -181,7 +181,7 @@ class _Reader:
             inputs = tuple(cursor.items(lambda: self._input(cursor, module, values), ")"))
             made = Instruction(Return(), TupleShape(i.result for i in inputs), inputs)
             made.sources = cursor.sources()
-            module._insert_last(made)
+            module.append(made)
             return
         cursor.expect("%")
         name = cursor.name("a value's name")
@@ -197,7 +197,7 @@ class _Reader:
         else:
             made = self._operation(cursor, module, values)
         made.sources = cursor.sources()
-        values.maps[0][name] = module._insert_last(made)
+        values.maps[0][name] = module.append(made)
 
     def _parameter(self, cursor: Cursor, module: Module) -> Instruction:
         cursor.expect("[")
@@ -253,9 +253,7 @@ class _Reader:
         if cursor.accept("-"):
             absent = values.maps[0].get(_ABSENT)
             if absent is None:
-                absent = values.maps[0][_ABSENT] = module._insert_last(
-                    Instruction(Undefined(), infer_shape(Undefined(), ()))
-                )
+                absent = values.maps[0][_ABSENT] = module.append(Instruction(Undefined(), infer_shape(Undefined(), ())))
             return absent
         cursor.expect("%")
         name = cursor.name("a value's name")

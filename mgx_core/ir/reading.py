@@ -1,0 +1,71 @@
+"""The read-only side of modules and instructions, for what `Module` itself calls: printing, and uses of symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from ..ops.operation import Operation
+from ..types.argument import Argument
+from ..types.shape import AnyShape
+
+__all__ = ["Step", "Steps", "nested"]
+
+
+class Step(Protocol):
+    """An `Instruction` as it is read."""
+
+    @property
+    def op(self) -> Operation: ...
+    @property
+    def result(self) -> AnyShape: ...
+    @property
+    def inputs(self) -> Sequence[Step]: ...
+    @property
+    def modules(self) -> Sequence[Steps]: ...
+    @property
+    def literal(self) -> Argument | None: ...
+    @property
+    def sources(self) -> tuple[str, ...]: ...
+    @property
+    def parent(self) -> Steps | None: ...
+    @property
+    def next(self) -> Step | None: ...
+    @property
+    def is_param(self) -> bool: ...
+    @property
+    def is_return(self) -> bool: ...
+    @property
+    def is_absent(self) -> bool: ...
+
+
+class Steps(Protocol):
+    """A `Module` as it is read."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def parameters(self) -> Mapping[str, Step]: ...
+    @property
+    def returned(self) -> Step | None: ...
+    @property
+    def last(self) -> Step | None: ...
+    def __iter__(self) -> Iterator[Step]: ...
+
+
+M = TypeVar("M", bound=Steps)
+
+
+def nested(module: M) -> Iterator[M]:
+    """The module and all modules below it, each once, outermost first."""
+    return _nested(module, set())
+
+
+def _nested(module: M, seen: set[M]) -> Iterator[M]:
+    seen.add(module)
+    yield module
+    for ins in module:
+        inner: Any
+        for inner in ins.modules:
+            if inner not in seen:
+                yield from _nested(inner, seen)

@@ -1,0 +1,115 @@
+"""Uses and definitions of symbolic extents, and extents put in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from ..ops.operation import Operation
+from ..types.dim import Dim, Sym
+from ..types.shape import AnyShape, Shape, TupleShape, symbols_in
+from .reading import Step
+
+__all__ = ["Substitution", "found_extents", "introduced", "learn_symbols", "mentioned", "needed_for_extents"]
+
+
+def mentioned(instructions: Iterable[Step]) -> set[str]:
+    """The symbols that instructions, and the modules that they run, read."""
+    return set().union(*_mentions(instructions))
+
+
+def _mentions(instructions: Iterable[Step]) -> Iterator[set[str]]:
+    for ins in instructions:
+        if ins.is_return:  # what its inputs say
+            continue
+        yield symbols_in(ins.result) | ins.op.symbols()
+        for module in ins.modules:
+            yield from _mentions(module)
+
+
+def introduced(ins: Step) -> set[str]:
+    """The symbols that a result defines at run time: those that neither the operands nor the attributes have."""
+    own = symbols_in(ins.result)
+    if own and not ins.is_param:
+        own -= ins.op.symbols()
+        for i in ins.inputs:
+            own -= symbols_in(i.result)
+        for module in ins.modules:
+            for inner in module:
+                for i in inner.inputs:
+                    if i.parent is not module:
+                        own -= symbols_in(i.result)
+    return own
+
+
+def needed_for_extents(ins: Step) -> bool:
+    """True if what follows in the module reads a symbol that this instruction defines, and no parameter."""
+    own = introduced(ins)
+    if own and ins.parent is not None and not ins.is_param:
+        for p in ins.parent.parameters.values():
+            own -= symbols_in(p.result)
+    return bool(own) and any(not own.isdisjoint(found) for found in _mentions(_following(ins)))
+
+
+def _following(ins: Step) -> Iterator[Step]:
+    at = ins.next
+    while at is not None:
+        yield at
+        at = at.next
+
+
+class Substitution:
+    """Extents for symbols while a module is copied, and what ops and shapes became with them.
+
+    exact: True while the parameters' shapes are those declared with the symbols replaced, so that a result whose symbols are
+    all known need not be inferred again.
+    """
+
+    def __init__(self, values: Mapping[str, Dim] | None) -> None:
+        self.symbols: dict[str, Dim] = dict(values or {})
+        self.exact = True
+        self._shapes: dict[int, Shape] = {}  # by id, of what the module that is copied holds
+        self._ops: dict[int, Operation] = {}
+        self._known = len(self.symbols)
+
+    def op(self, op: Operation) -> Operation:
+        """The op with the symbols in its attributes replaced."""
+        if self._known != len(self.symbols):
+            self._known = len(self.symbols)
+            self._ops.clear()
+        found = self._ops.get(id(op))
+        if found is None:
+            found = self._ops[id(op)] = op.substitute(self.symbols)
+        return found
+
+    def shape(self, shape: AnyShape) -> Shape | None:
+        """The shape without symbols, if that follows."""
+        if not self.exact:
+            return None
+        found = self._shapes.get(id(shape))
+        if found is None and isinstance(shape, Shape):
+            found = shape.substitute(self.symbols)
+            if found.dynamic():
+                return None
+            self._shapes[id(shape)] = found
+        return found
+
+
+def learn_symbols(old: AnyShape, new: AnyShape, symbols: dict[str, Dim]) -> None:
+    """Add to `symbols` what the lone symbols of `old` are in `new`."""
+    match old, new:
+        case Shape(), Shape():
+            if old.ranked and new.ranked and old.rank == new.rank:
+                for a, b in zip(old.dims, new.dims, strict=True):
+                    lone = a.symbol if isinstance(a, Sym) else None
+                    if lone is not None and a != b:
+                        symbols.setdefault(lone.name, b)
+        case TupleShape(), TupleShape():
+            for one, other in zip(old.items, new.items, strict=False):
+                learn_symbols(one, other, symbols)
+
+
+def found_extents(old: AnyShape, new: AnyShape) -> dict[str, Dim]:
+    """The values in `new` of the data-dependent extents of `old`, by the names of their symbols."""
+    symbols: dict[str, Dim] = {}
+    learn_symbols(old, new, symbols)
+    return {name: d for name, d in symbols.items() if "?" in name}

@@ -1,0 +1,78 @@
+"""Names with an underscore stay in their package: nobody outside reaches for them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DISTRIBUTIONS = (
+    "mgx_core",
+    "plugins/ref/mgx_ref",
+    "plugins/frontends/onnx/mgx_onnx",
+    "plugins/cpu_dnnl/mgx_cpu_dnnl",
+    "plugins/gpu_hip/mgx_gpu_hip",
+    "conformance/mgx_conformance",
+)
+NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_make"}  # public by Python's own word
+ALLOWED = {
+    "_native",  # mgx_cpu_dnnl's extension module, which is no Python file
+    "_normalize_tensor",  # onnx's backend tests have no public function that reads their data
+}
+
+
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name not in NAMED_TUPLES | ALLOWED
+
+
+def own_names(tree: ast.Module) -> Iterator[str]:
+    """Names that a file gives to something: functions, classes, variables, attributes of its own objects, imports."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case (
+                ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store())
+                | ast.Name(id=name, ctx=ast.Store())
+            ):
+                yield name
+
+
+def foreign(tree: ast.Module, own: set[str]) -> list[str]:
+    """Private names that a file reaches for and no file of its folder defines."""
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                continue
+            case ast.Attribute(attr=name) if private(name) and name not in own:
+                found.append(f"line {node.lineno}: {ast.unparse(node)}")
+            case ast.ImportFrom(names=names):
+                found += [f"line {node.lineno}: import of {a.name}" for a in names if private(a.name)]
+    return found
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_private_names_stay_in_their_package(distribution):
+    trees = {path: ast.parse(path.read_text()) for path in sorted((ROOT / distribution).rglob("*.py"))}
+    own: dict[Path, set[str]] = {}
+    for path, tree in trees.items():
+        own.setdefault(path.parent, set()).update(own_names(tree))
+    wrong = [f"{path.relative_to(ROOT)} {f}" for path, tree in trees.items() for f in foreign(tree, own[path.parent])]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["module._first", "ins.op._axes(2)", "module._last = None", "from .parser import _reads", "user.parent._rewire()"],
+)
+def test_what_it_finds(text):
+    assert foreign(ast.parse(text), set())
+
+
+@pytest.mark.parametrize("text", ["self._first", "shape._replace(a=1)", "ins.__class__", "from .parser import reads"])
+def test_what_it_lets_pass(text):
+    assert foreign(ast.parse(text), set()) == []
