@@ -76,7 +76,7 @@ def false_claims(executable: Any, evaluated: set[str]) -> str:
             elif isinstance(ins.op.kernel, Reference):
                 return f"{ins.op.of.name} is reported on the target, but its kernel is the reference"
         on_host |= {p.op.partition("[")[0] for p in instance.placements if p.place == "host"}
-    control = {"if", "loop", "scan", "select_module", "run_on_target", "get_tuple_elem"}
+    control = {"if", "loop", "scan", "select_module", "get_tuple_elem"}
     hidden = evaluated - on_host - control
     if hidden:
         return f"the definition of {', '.join(sorted(hidden))} ran, but the placement report has it on the target"

@@ -24,9 +24,9 @@ from .slice import Slice
 
 if TYPE_CHECKING:
     from ..ir.instruction import Instruction
-    from .recurrent import Gru, Lstm, Recurrent, Rnn
+    from .recurrent import Gru, Recurrent, Rnn
 
-__all__ = ["gru_parts", "lstm_parts", "rnn_parts"]
+__all__ = ["gru_parts", "rnn_parts"]
 
 MOST_STEPS: Final = 512  # longer sequences stay one op: unrolled, they would cost more to compile than to run
 SIMPLE: Final[dict[str, Callable[[float, float], Operation]]] = {
@@ -249,49 +249,3 @@ def gru_parts(
 
     made = _unroll(layer, b, x, w, r, lens, [initial_h], prepare)
     return None if made is None else b.add(Convert(target_type=to), made[0])
-
-
-def lstm_parts(
-    layer: Lstm,
-    b: Any,
-    x: Instruction,
-    w: Instruction,
-    r: Instruction,
-    bias: Instruction | None = None,
-    lens: Instruction | None = None,
-    initial_h: Instruction | None = None,
-    initial_c: Instruction | None = None,
-    peephole: Instruction | None = None,
-) -> tuple[Instruction, Instruction] | None:
-    """Hidden states [s, d, b, h] and last cell states [d, b, h]."""
-    to = x.shape.dtype
-    x, w, r, bias, initial_h, initial_c, peephole = _widened(b, x, w, r, bias, initial_h, initial_c, peephole)
-
-    def prepare(one: Unrolled) -> Cell:
-        weights, both = one.turned(r), one.bias(bias)
-        shift = None if both is None else one.add(*both)
-        peeps = None if peephole is None else one.rows(one.own(peephole))
-
-        def peep(index: int, c: Instruction) -> Instruction | None:
-            return None if peeps is None else one.mul(one.gate(peeps, index), c)
-
-        def cell(one: Unrolled, now: Instruction, state: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
-            hidden, c = state
-            now = one.add(now, b.add(Dot(), hidden, weights), shift)
-            i = one.active(0, one.add(one.gate(now, 0), peep(0, c)))
-            if layer.input_forget:
-                keep = one.one_minus(i)
-            else:
-                keep = one.active(0, one.add(one.gate(now, 2), peep(2, c)))
-            new = one.add(one.mul(keep, c), one.mul(i, one.active(1, one.gate(now, 3))))
-            o = one.active(0, one.add(one.gate(now, 1), peep(1, new)))
-            return one.mul(o, one.active(2, new, clip=False)), new
-
-        return cell
-
-    made = _unroll(layer, b, x, w, r, lens, [initial_h, initial_c], prepare)
-    if made is None:
-        return None
-    hidden, lasts = made
-    cells = lasts[0] if len(lasts) == 1 else b.add(Concat(axis=0), *lasts)
-    return b.add(Convert(target_type=to), hidden), b.add(Convert(target_type=to), cells)

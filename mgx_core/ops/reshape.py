@@ -14,7 +14,7 @@ from .axes import normalize_all
 from .extents import unknown, vector_length, whole
 from .operation import Operation, op
 
-__all__ = ["AsShape", "Flatten", "Reshape", "ReshapeLazy", "Squeeze", "Unsqueeze", "regroup", "resolve"]
+__all__ = ["Flatten", "Reshape", "ReshapeLazy", "Squeeze", "Unsqueeze", "regroup", "resolve"]
 
 
 def resolve(old: Sequence[Dim], wanted: Sequence[Dim], allowzero: bool = False) -> tuple[Dim, ...]:
@@ -232,36 +232,3 @@ class Unsqueeze(_Regrouping):
 
     def compute(self, x: Array, axes: Array | None = None) -> Array:
         return x.reshape([int(d) for d in self._grown(x.shape, self.axes if axes is None else whole(axes))])
-
-
-@op("as_shape")
-class AsShape(Operation):
-    """The memory of a packed tensor seen under another shape of the same element type.
-
-    x: any [..] -> shape (strides allowed).  Errors: ShapeError for another type or more elements than x has.
-    Source: MIGraphX as_shape.
-    """
-
-    shape: Shape
-
-    def infer(self, x: Shape) -> Shape:
-        if x.dtype is not self.shape.dtype:
-            raise ShapeError(f"shape must have type {x.dtype}, got {self.shape.dtype}")
-        if self.shape.dynamic() or x.dynamic():
-            if not may_equal(self.shape.sym_elements(), x.sym_elements()):
-                raise ShapeError(f"{x} cannot be seen as {self.shape}")
-        elif not self.shape.broadcasted() and self.shape.elements() != x.elements():
-            raise ShapeError(f"{x} cannot be seen as {self.shape}")
-        elif self.shape.element_space() > x.elements():
-            raise ShapeError(f"{self.shape} spans {self.shape.element_space()} elements, {x} has {x.elements()}")
-        return self.shape.as_standard()
-
-    def compute(self, x: Array) -> Array:
-        flat = x.reshape(-1)
-        if self.shape.standard():
-            return flat.reshape(self.shape.lens())
-        steps = [s * flat.itemsize for s in self.shape.strides()]
-        return np.lib.stride_tricks.as_strided(flat, self.shape.lens(), steps, writeable=False)
-
-    def view(self, *inputs: Shape) -> tuple[int, Shape] | None:
-        return (0, self.shape) if inputs[0].standard() else None

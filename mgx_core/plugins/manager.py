@@ -39,8 +39,6 @@ KNOWN: Final = {
     "cpu": "mgx-cpu-dnnl",
     "gpu": "mgx-gpu-hip",
     "onnx": "mgx-onnx",
-    "tf": "mgx-tf",
-    "torch": "mgx-torch",
 }
 
 

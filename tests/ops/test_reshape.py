@@ -8,7 +8,7 @@ import pytest
 from mgx_core import dim
 from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError, UnrankedError
-from mgx_core.ops.reshape import AsShape, Flatten, Reshape, ReshapeLazy, Squeeze, Unsqueeze, resolve
+from mgx_core.ops.reshape import Flatten, Reshape, ReshapeLazy, Squeeze, Unsqueeze, resolve
 from mgx_core.types.shape import Shape
 
 X = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
@@ -105,12 +105,3 @@ def test_unsqueeze() -> None:
     for axes in ((4,), (0, 0), (0, -3)):
         with pytest.raises(ShapeError):
             Unsqueeze(axes=axes).result([Shape.of(dt.float32, (2,))])
-
-
-def test_as_shape() -> None:
-    turned = AsShape(shape=Shape(dt.int16, (4, 6), (1, 4)))
-    assert turned.result([Shape.of(dt.int16, (2, 3, 4))]).dims == (4, 6)
-    np.testing.assert_array_equal(turned.evaluate([X]), X.reshape(6, 4).T)
-    for shape in (Shape(dt.int8, (24,)), Shape(dt.int16, (25,)), Shape(dt.int16, (24,), (2,))):
-        with pytest.raises(ShapeError):
-            AsShape(shape=shape).result([Shape.of(dt.int16, (2, 3, 4))])

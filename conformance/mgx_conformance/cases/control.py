@@ -99,7 +99,7 @@ def reducing(kind: str, dims: tuple[int, ...]) -> Any:
     return modules
 
 
-@family.cases("fused_reduce", "split_fused_reduce")
+@family.cases("fused_reduce")
 def fused_reduce(name: str) -> Iterable[Case]:
     for kind in FLOATS[:2]:
         for dims in ((2, 3, 5), (3, 301)):
@@ -120,11 +120,6 @@ def group(name: str) -> Iterable[Case]:
     yield Case(make(name, tag="dot"), (data(F, 5, 7), data(F, 7, 6)), "dot", LAYOUTS[:5], modules)
 
 
-@family.cases("run_on_target")
-def run_on_target(name: str) -> Iterable[Case]:
-    yield Case(make(name), (data(F, 2, 3), data(F, 2, 3)), "", modules=chain("float32", (2, 3)))
-
-
 @family.cases("select_module")
 def select_module(name: str) -> Iterable[Case]:
     def modules(program: Any) -> Sequence[Any]:
@@ -137,15 +132,3 @@ def select_module(name: str) -> Iterable[Case]:
         ]
 
     yield Case(make(name), (data(F, 2, 3),), "", modules=modules)
-
-
-@family.cases("fused_concat")
-def fused_concat(name: str) -> Iterable[Case]:
-    def modules(program: Any) -> Sequence[Any]:
-        return [
-            module(program, "left", (("float32", (2, 3)),), lambda m, a: [m.add(make("neg"), a)]),
-            module(program, "right", (("float32", (4, 3)),), lambda m, a: [m.add(make("relu"), a)]),
-            module(program, "both", (("float32", (6, 3)),), lambda m, a: [m.add(make("tanh"), a)]),
-        ]
-
-    yield Case(make(name, axis=0), (data(F, 2, 3), data(F, 4, 3)), "", modules=modules)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from mgx_core import ShapeError, dtype
 from mgx_core.ops import STANDARD
 from mgx_core.types.dtype import DType
-from mgx_core.types.shape import Shape
 
 from .case import FLOATS, FP8, LAYOUTS, NARROW, Case, Family, data, given, refused
 
@@ -141,12 +140,6 @@ def unsqueeze(name: str) -> Iterable[Case]:
     yield Case(make(name), (data(dtype.float32, 3), given([0, 2])), "while-running")
 
 
-@family.cases("as_shape")
-def as_shape(name: str) -> Iterable[Case]:
-    yield Case(make(name, shape=Shape("float32", (3, 2))), (data(dtype.float32, 2, 3),), "")
-    yield Case(make(name, shape=Shape("float32", (3, 2), (1, 3))), (data(dtype.float32, 2, 3),), "strided")
-
-
 @family.cases("slice")
 def cut(name: str) -> Iterable[Case]:
     yield from each(make(name, axes=(0, 2), starts=(1, 1), ends=(3, 4)), "", 4, 3, 5, kinds=KINDS)
@@ -241,5 +234,4 @@ def dynamic_range(name: str) -> Iterable[Case]:
     yield Case(make(name), (given(3), given(3), given(1)), "empty")
 
 
-family.none("names memory of an executable; made and consumed by memory planning", "load", "allocate")
-family.none("a stand-in without a value", "outline", "undefined", "unknown")
+family.none("a stand-in without a value", "undefined", "unknown")

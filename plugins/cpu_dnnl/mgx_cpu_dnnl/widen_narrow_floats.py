@@ -19,7 +19,7 @@ __all__ = ["WidenNarrowFloats"]
 
 # ops that round nothing: they hand elements on, choose among them, or look at their extents
 EXACT: Final = frozenset(
-    {"array_feature_extractor", "argmax", "argmin", "as_shape", "broadcast", "broadcast_for_dot", "broadcast_with_dims"}
+    {"array_feature_extractor", "argmax", "argmin", "broadcast", "broadcast_for_dot", "broadcast_with_dims"}
     | {"compress", "concat", "concat_past_present", "contiguous", "diagonal", "dimensions_of", "flatten", "gather"}
     | {
         "gather_elements",

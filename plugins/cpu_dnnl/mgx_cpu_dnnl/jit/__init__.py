@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 __all__ = [
-    "JitKernel", "compile_attention", "compile_copy", "compile_gather", "compile_gemm", "compile_norm",
+    "JitKernel", "compile_attention", "compile_copy", "compile_gather", "compile_gemm",
     "compile_op", "compile_pad", "compile_pointwise", "compile_pooling", "compile_reduce", "compile_resize",
     "default_engine", "run_numpy",
 ]  # fmt: skip
@@ -69,9 +69,6 @@ def compile_op(
     from .norm import compile_op as compile_
 
     return compile_(op, inputs, outputs, engine or default_engine())
-
-
-compile_norm = compile_op
 
 
 def compile_copy(source: Shape, target: Shape, engine: Engine | None = None, name: str = "copy") -> JitKernel | No:

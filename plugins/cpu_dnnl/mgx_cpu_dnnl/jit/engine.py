@@ -195,12 +195,6 @@ class Engine:
         """The symbol and the object file of a function that was loaded, by its address."""
         return self._images.get(address)
 
-    def assembly(self, build: Callable[[Code], None]) -> str:
-        """The machine code of a function as text, for people."""
-        code = Code(self.lanes, self.wide)
-        build(code)
-        return str(self._emitter.emit_assembly(self._parsed(self._module(code, "kernel"))))
-
     # the cache on disk
 
     def _path(self, symbol: str) -> Path | None:
