@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import difflib
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 __all__ = [
     "DeviceError",
@@ -16,7 +18,10 @@ __all__ = [
     "StoreError",
     "UnrankedError",
     "UnsupportedError",
+    "suggestion",
 ]
+
+FEW: Final = 12  # names that a message lists in full
 
 
 class No(NamedTuple):
@@ -81,3 +86,19 @@ class DeviceError(MgxError, RuntimeError):
 
 class StoreError(MgxError, ValueError):
     """A program file that is damaged, too new, or cannot be written."""
+
+
+def suggestion(name: str, known: Iterable[str], listing: str = "") -> str:
+    """The end of a message on an unknown name: near names, all of them where there are few, and what lists them all.
+
+    listing: the command that prints every name.
+    """
+    names = list(dict.fromkeys(known))
+    near = difflib.get_close_matches(name, names, 3)
+    if near:
+        said = f"did you mean {' or '.join(map(repr, near))}?"
+    elif len(names) <= FEW:
+        return f"known are {', '.join(names)}" if names else "there are none"
+    else:
+        said = f"none of the {len(names)} known names is near"
+    return f"{said} ({listing} lists them all)" if listing and len(names) > FEW else said

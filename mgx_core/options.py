@@ -24,7 +24,7 @@ class CompileOptions:
     aggressive_memory: also reorder instructions so that less is alive at one time; optimize: run the passes
     between parse and lower; aggressiveness: 0 no rewriting, 1 what keeps results equal (with fast_math also but for rounding),
     2 also what changes rounding (with fast_math also results outside a function's range); fusion_rules: rules and fusions on or
-    off by name, as `mgx_core.rules.selection.FUSIONS` lists them (``{"conv_bias_relu": False}``); disable_passes: passes to
+    off by name, as ``mgx-driver rules`` lists them (``{"convolution": False}``); disable_passes: passes to
     leave out by name; validate: check every stage's invariant after each pass;
     threads: 0 for all that the process may use; instances: how many shape instances an executable keeps;
     limit_bytes: the most bytes that one value may take (0: half of what this machine has).

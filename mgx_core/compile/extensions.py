@@ -3,22 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..options import CompileOptions
+from ..passes.rewrite import Rewrite
 from ..plugins.manager import manager
+from ..rules.engine import Rules
+from ..rules.selection import RuleSelection
 from ..targets.kernel import Kernels
 from ..targets.target import Target
-from .pipeline import Pass
+from .pipeline import STAGES, Pass
 
-__all__ = ["kernels_of", "passes_of"]
+__all__ = ["Extensions", "kernels_of", "passes_of"]
 
 
-def passes_of(target: Target, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
+class Extensions:
+    """The passes and rules that a target and plugins add to the core's, under the same switches.
+
+    target: None for what is added whatever the target is.
+    rules: every rule that there is, the core's included, by which options and commands go.
+    """
+
+    def __init__(self, core: Rules, target: Target | None, context: Any, options: CompileOptions) -> None:
+        name = "" if target is None else target.name
+        self.own = {s: _own_passes(target, s, context, options) for s in STAGES}
+        self.plugged = {s: manager().passes(name, s, options) for s in STAGES}
+        self.simplifying = core + manager().rules(name, {r.name for r in core.rules})
+        every = [p for part in (self.own, self.plugged) for passes in part.values() for p in passes]
+        carried = [r for p in every if isinstance(p, Rewrite) for r in p.rules.rules]
+        self.rules = self.simplifying + Rules("carried", carried)
+        self.selection = RuleSelection(options, (r.name for r in self.rules.rules))
+
+    def passes(self, stage: str) -> list[Pass]:
+        """The passes to run after the stage's own; rules that the options switch off are left out of those of plugins."""
+        return [*self.own[stage], *(_selected(p, self.selection) for p in self.plugged[stage])]
+
+
+def passes_of(target: Target, stage: str, context: Any, options: CompileOptions) -> list[Pass]:
     """The passes that a target adds to a stage, and then those that plugins add for it."""
+    plugged = manager().passes(target.name, stage, options)
+    if any(isinstance(p, Rewrite) for p in plugged):
+        names = [r.name for p in plugged if isinstance(p, Rewrite) for r in p.rules.rules]
+        mentioned = {n: on for n, on in options.fusion_rules.items() if {n, n.replace("_", "-")} & set(names)}
+        selection = RuleSelection(replace(options, fusion_rules=mentioned), names)
+        plugged = [_selected(p, selection) for p in plugged]
+    return [*_own_passes(target, stage, context, options), *plugged]
+
+
+def _own_passes(target: Target | None, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
     give = getattr(target, "passes", None)
-    own = () if give is None else give(stage, context, options)
-    return [*own, *manager().passes(target.name, stage)]
+    return () if give is None else tuple(give(stage, context, options))
+
+
+def _selected(one: Pass, selection: RuleSelection) -> Pass:
+    """A pass, less the rules that are off; what it counts is counted for this compilation alone."""
+    return replace(one, rules=selection.rules(one.rules)) if isinstance(one, Rewrite) else one
 
 
 def kernels_of(target: Target, context: Any) -> Kernels:

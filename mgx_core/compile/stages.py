@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
+from ..errors import ParameterError, suggestion
 from ..ir.module import Module
 from ..options import CompileOptions
 from ..passes.fold_constants import FoldConstants
@@ -16,12 +19,14 @@ from ..passes.join_siblings import JoinConvolutions, JoinGathers
 from ..passes.merge_common import MergeCommon
 from ..passes.normalize import Normalize, normalized
 from ..passes.rewrite import Rewrite
+from ..passes.settle_extents import SettleExtents
 from ..rules.activations import ACTIVATIONS
 from ..rules.algebra import SIMPLIFY
 from ..rules.arithmetic import ARITHMETIC
 from ..rules.bounds import BOUNDS
 from ..rules.converts import CONVERTS
 from ..rules.convolutions import CONVOLUTIONS
+from ..rules.engine import Rules
 from ..rules.indices import INDICES
 from ..rules.low_precision import LOW_PRECISION
 from ..rules.norms import NORMS
@@ -32,16 +37,18 @@ from ..rules.precision import PRECISION
 from ..rules.quantization import QUANTIZATION
 from ..rules.reshapes import RESHAPES
 from ..rules.rotary import ROTARY
-from ..rules.selection import Choice
+from ..rules.selection import OPTIONAL, PASSES, RuleSelection
 from ..rules.shapes import SHAPES
 from ..rules.slices import SLICES
 from ..rules.splits import SPLITS
 from ..rules.views import VIEWS
 from ..targets.target import Target
-from .extensions import passes_of
-from .pipeline import Pass, Pipeline, Stage
+from .extensions import Extensions
+from .lower import Lower
+from .order_for_memory import OrderForMemory
+from .pipeline import STAGES, Pass, Pipeline, Stage
 
-__all__ = ["RULES", "optimize_module", "stages"]
+__all__ = ["RULES", "optimize_module", "pass_names", "stages"]
 
 
 RULES: Final = (
@@ -71,39 +78,62 @@ RULES: Final = (
 def stages(target: Target | None, context: Any, options: CompileOptions) -> list[Stage]:
     """The stages from normalize to fuse, with the passes that the target and plugins add.
 
-    Errors: ParameterError for a name in `fusion_rules` that no rule has.
+    target: None for the passes that run whatever the target is.
+    Errors: ParameterError for a name in `fusion_rules` or `disable_passes` that no rule or pass has.
     """
-    choice = Choice(options, RULES)
+    extensions = Extensions(RULES, target, context, options)
+    selection = extensions.selection
     own = [
         Stage("normalize", (Normalize(),), normalized),
-        Stage("simplify", tuple(simplifying(choice)) if options.optimize else ()),
+        Stage("simplify", tuple(simplifying(selection, extensions.simplifying)) if options.optimize else ()),
         Stage("legalize"),
-        Stage("fuse", tuple(fusing(choice)) if options.optimize else ()),
+        Stage("fuse", tuple(fusing(selection)) if options.optimize else ()),
     ]
-    if target is None:
-        return own
-    return [s.with_passes(passes_of(target, s.name, context, options)) for s in own]
+    made = [s.with_passes(extensions.passes(s.name)) for s in own]
+    running = {p.name for s in made for p in s.passes}
+    others = [name for name in options.disable_passes if name not in running]
+    if others:
+        _check_names(others, pass_names(target, context, options))
+    return made
 
 
-def simplifying(choice: Choice) -> list[Pass]:
+def pass_names(target: Target | None, context: Any, options: CompileOptions) -> list[str]:
+    """Names of all passes that may run with these options or with the usual ones, sorted."""
+    found = {SettleExtents.name, Lower.name, OrderForMemory.name}
+    everything = dict.fromkeys(OPTIONAL & PASSES, True)
+    for asked in (replace(options, fusion_rules={}, disable_passes=()), CompileOptions(fusion_rules=everything)):
+        found |= {p.name for stage in stages(target, context, asked) for p in stage.passes}
+        extensions = Extensions(RULES, target, context, asked)
+        found |= {p.name for stage in STAGES for p in extensions.passes(stage)}
+    return sorted(found)
+
+
+def _check_names(given: Iterable[str], known: Sequence[str]) -> None:
+    for name in given:
+        if name not in known:
+            near = suggestion(name, known, "mgx-driver rules --passes")
+            raise ParameterError(f"disable_passes: there is no pass {name!r}; {near}")
+
+
+def simplifying(selection: RuleSelection, rules: Rules) -> list[Pass]:
     """Constants folded, equal values merged, rules applied, products of one operand joined."""
-    passes: list[Pass] = [FoldConstants(), InlineBranches(), MergeCommon(), Rewrite(choice.rules(RULES))]
-    if choice.on("join-convolutions"):
+    passes: list[Pass] = [FoldConstants(), InlineBranches(), MergeCommon(), Rewrite(selection.rules(rules))]
+    if selection.on("join-convolutions"):
         passes.append(JoinConvolutions())
-    if choice.on("join-gathers"):
+    if selection.on("join-gathers"):
         passes.append(JoinGathers())
-    if choice.on("fuse-horizontal"):
+    if selection.on("fuse-horizontal"):
         passes.append(FuseHorizontal())
     return [*passes, FoldConstants()]
 
 
-def fusing(choice: Choice) -> list[Pass]:
+def fusing(selection: RuleSelection) -> list[Pass]:
     """Attention, groups of work on elements and reductions, and what joins the products before them."""
-    passes: list[Pass] = [FuseAttention()] if choice.on("fuse-attention") else []
-    if choice.on("fuse-elementwise"):
-        passes.append(FuseElementwise(reduce=choice.on("fuse-reductions")))
-    anchors = choice.anchors(ANCHORS)
-    return [*passes, FuseEpilogue(anchors)] if anchors and choice.on("fuse-epilogue") else passes
+    passes: list[Pass] = [FuseAttention()] if selection.on("fuse-attention") else []
+    if selection.on("fuse-elementwise"):
+        passes.append(FuseElementwise(reduce=selection.on("fuse-reductions")))
+    anchors = selection.anchors(ANCHORS)
+    return [*passes, FuseEpilogue(anchors)] if anchors and selection.on("fuse-epilogue") else passes
 
 
 def optimize_module(

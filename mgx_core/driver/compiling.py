@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -42,9 +42,13 @@ def compile_options(function: F) -> F:
             "--exhaustive-tune", is_flag=True, help="Time every kernel that could do the work; take the fastest."
         ),
         click.option("--disable-pass", "disable_passes", multiple=True, metavar="NAME", help="Leave out a pass."),
+        click.option(
+            "--rule", "rules", multiple=True, metavar="NAME=on|off",
+            help="Switch a rewriting rule or fusion on or off; `mgx-driver rules` lists them.",
+        ),
         click.option("--validate", is_flag=True, help="Check the program after every pass."),
         *(click.option(f"--{n.replace('_', '-')}", n, is_flag=True, help=text) for n, text in QUANTIZE.items()),
-    ]
+    ]  # fmt: skip
     for option in reversed(options):
         function = option(function)
     return function
@@ -102,10 +106,22 @@ def compiled(program: Program, given: Mapping[str, Any]) -> Executable:
             fast_math=not given["disable_fast_math"],
             exhaustive_tune=given["exhaustive_tune"],
             disable_passes=tuple(given["disable_passes"]),
+            fusion_rules=switched(given["rules"]),
             validate=given["validate"],
         )
     assert program.executable is not None
     return program.executable
+
+
+def switched(given: Iterable[str]) -> dict[str, bool]:
+    """The words of ``--rule`` as `fusion_rules`.  Errors: click.UsageError for what is not ``NAME=on`` or ``NAME=off``."""
+    found = {}
+    for word in given:
+        name, _, state = word.partition("=")
+        if not name or state not in ("on", "off"):
+            raise click.UsageError(f"--rule takes NAME=on or NAME=off, got {word!r}")
+        found[name] = state == "on"
+    return found
 
 
 def host_placements(instance: Instance) -> list[dict[str, Any]]:

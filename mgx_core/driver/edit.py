@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
-import pkgutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ParameterError
+from ..errors import ParameterError, suggestion
 
 if TYPE_CHECKING:
     from ..ir.instruction import Instruction
     from ..ir.module import Module
     from ..program import Program
-    from ..rules.stats import Refusal
 
-__all__ = ["apply_passes", "known_passes", "prefix", "refusals", "steps", "trimmed"]
+__all__ = ["apply_passes", "prefix", "steps", "trimmed"]
 
 
 def steps(module: Module) -> list[Instruction]:
@@ -56,37 +53,21 @@ def trimmed(program: Program, drop: int) -> Program:
     return prefix(program, count - drop)[0]
 
 
-def known_passes() -> dict[str, Any]:
-    """The core's passes by name: those of the usual stages, and those that need nothing but their fields' defaults."""
-    from .. import passes
-    from ..compile.stages import stages
-    from ..options import CompileOptions
-
-    found: dict[str, Any] = {}
-    for module in pkgutil.iter_modules(passes.__path__):
-        for value in vars(importlib.import_module(f"{passes.__name__}.{module.name}")).values():
-            if isinstance(value, type) and dataclasses.is_dataclass(value) and hasattr(value, "apply"):
-                try:
-                    made: Any = value()
-                    found[made.name] = made
-                except TypeError:  # it needs more than defaults: a target's kernels, a set of rules
-                    continue
-    return found | {p.name: p for stage in stages(None, None, CompileOptions()) for p in stage.passes}
-
-
 def apply_passes(program: Program, names: Sequence[str]) -> Program:
     """A copy with passes applied in the order given; each is ``name`` or ``name:field=value,...``.
 
-    Errors: ParameterError for an unknown pass or field, listing what there is.
+    Errors: ParameterError for an unknown pass or field, with near names.
     """
     from ..compile.pipeline import Pipeline, Stage
+    from .rules import known_passes
 
     known = known_passes()
     chosen = []
     for text in names:
         name, _, given = text.partition(":")
         if name not in known:
-            raise ParameterError(f"there is no pass {name!r}; there are {', '.join(sorted(known))}")
+            near = suggestion(name, sorted(known), "mgx-driver rules --passes")
+            raise ParameterError(f"there is no pass {name!r}; {near}")
         fields = {f.name for f in dataclasses.fields(known[name]) if f.init} - {"name"}
         values: dict[str, Any] = {}
         for part in filter(None, given.split(",")):
@@ -103,22 +84,3 @@ def apply_passes(program: Program, names: Sequence[str]) -> Program:
     copy = program.clone()
     Pipeline([Stage("applied", tuple(chosen))], validate=True).run(copy.get_main_module())
     return copy
-
-
-def refusals(program: Program, rule: str) -> list[Refusal]:
-    """Where a rewriting rule or fusion of the usual passes was of the right shape and did not fire, and why.
-
-    Errors: ParameterError for an unknown rule, listing what there is.
-    """
-    from ..compile.pipeline import Pipeline
-    from ..compile.stages import stages
-    from ..options import CompileOptions
-
-    usual = stages(None, None, CompileOptions())
-    counting: list[Any] = [p for stage in usual for p in stage.passes if hasattr(p, "tally")]
-    names = {r.name for p in counting for r in getattr(getattr(p, "rules", None), "rules", ())}
-    names |= {p.name for p in counting if not hasattr(p, "rules")} | {"fuse-reductions"}
-    if rule not in names:
-        raise ParameterError(f"there is no rule {rule!r}; there are {', '.join(sorted(names))}")
-    Pipeline(usual).run(program.clone().get_main_module())
-    return [found for p in counting for found in p.tally.refusals if found.rule == rule]

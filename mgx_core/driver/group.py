@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "perf": ("perf", "Time a model, in all and instruction by instruction."),
     "verify": ("verify", "Compare a target's results with the reference."),
     "ops": ("ops", "Print the operations that programs are made of."),
+    "rules": ("rules", "Print the rewriting rules and passes, and what each does."),
     "onnx": ("onnx", "Print the ONNX operators that can be read."),
     "plugins": ("plugins", "Print what is installed, and why a plugin failed."),
 }

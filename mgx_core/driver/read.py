@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from .edit import refusals
 from .forms import brief, form_options, write
 from .group import DriverCommand
 from .pictures import export_netron, show_memory
 from .report import Report, report_options
+from .rules import refusals
 from .source import MANY, Source, source_options
 
 __all__ = ["command"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,8 @@ from .entry_points import entries
 if TYPE_CHECKING:
     from ..compile.pipeline import Pass
     from ..ops.operation import OpSet
+    from ..options import CompileOptions
+    from ..rules.engine import Rules
     from ..targets.kernel import Kernels
 
 __all__ = ["GROUP", "INTERFACE", "Lazy", "PluginRecord", "Plugins", "hookimpl", "hookspec", "manager"]
@@ -74,7 +76,7 @@ def resolve(path: str, what: str) -> Any:
 
 
 class Hooks:
-    """What a plugin may give; every hook is optional."""
+    """The hooks that a plugin may implement, each of them optional."""
 
     @hookspec
     def targets(self) -> list[Lazy]:
@@ -97,8 +99,16 @@ class Hooks:
         return []
 
     @hookspec
-    def passes(self, target: str, stage: str) -> list[Lazy]:
-        """Passes for a stage; the object is a pass."""
+    def passes(self, target: str, stage: str, options: CompileOptions) -> list[Lazy]:
+        """Passes for a stage; the object is a pass.
+
+        A hook declares the parameters that it wants.  target: empty where programs are optimised for none yet.
+        """
+        return []
+
+    @hookspec
+    def rules(self, target: str) -> list[Lazy]:
+        """Rewriting rules of the stage simplify; the object is a `Rules`.  target: as for `passes`."""
         return []
 
     @hookspec
@@ -163,7 +173,7 @@ class Plugins:
         for hook in ("targets", "frontends", "operations", "commands"):
             if hasattr(plugin, hook):
                 record.offers[hook] = [lazy.name for lazy in getattr(plugin, hook)()]
-        for hook in ("kernels", "passes", "converters"):  # what they give depends on whom they are asked for
+        for hook in ("kernels", "passes", "rules", "converters"):  # what they give depends on whom they are asked for
             if hasattr(plugin, hook):
                 record.offers[hook] = []
 
@@ -275,9 +285,27 @@ class Plugins:
                 self._note(plugin, error)
         return out
 
-    def passes(self, target: str, stage: str) -> list[Pass]:
-        """Passes that plugins add to a stage."""
-        return self._load_all("passes", target=target, stage=stage)
+    def passes(self, target: str, stage: str, options: CompileOptions | None = None) -> list[Pass]:
+        """Passes that plugins add to a stage.  target: empty for those that hold for every target."""
+        from ..options import CompileOptions
+
+        return self._load_all("passes", target=target, stage=stage, options=options or CompileOptions())
+
+    def rules(self, target: str, taken: Collection[str] = ()) -> Rules:
+        """Rewriting rules that plugins add.  target: empty for those that hold for every target.
+
+        taken: names that others have; a rule of such a name is called ``set.rule`` after its set, so that each can be switched.
+        """
+        from ..rules.engine import Rules
+
+        names = set(taken)
+        found = []
+        for rules in self._load_all("rules", target=target):
+            for rule in rules.rules:
+                kept = rule._replace(name=f"{rules.name}.{rule.name}") if rule.name in names else rule
+                names.add(kept.name)
+                found.append(kept)
+        return Rules("plugins", found)
 
     def converters(self, frontend: str) -> list[Any]:
         """Converters that plugins add to a frontend."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
-from ..errors import ParameterError
+from ..errors import ParameterError, suggestion
 from ..options import CompileOptions
 from .engine import EXACT, RANGE, ROUNDING, Rule, Rules
 
-__all__ = ["FUSIONS", "Choice"]
+__all__ = ["FUSIONS", "OPTIONAL", "PASSES", "RuleSelection"]
 
 # Names for `fusion_rules` beside those of single rules: what each one switches.
 FUSIONS: Final[dict[str, tuple[str, ...]]] = {
@@ -16,14 +17,7 @@ FUSIONS: Final[dict[str, tuple[str, ...]]] = {
     "pointwise": ("fuse-elementwise",),
     "reduce": ("fuse-reductions",),
     "convolution": ("epilogue-convolution",),
-    "conv_bias": ("epilogue-convolution",),
-    "conv_relu": ("epilogue-convolution",),
-    "conv_bias_relu": ("epilogue-convolution",),
-    "conv_add_relu": ("epilogue-convolution",),
     "dot": ("epilogue-dot",),
-    "gemm_bias": ("epilogue-dot",),
-    "gemm_pointwise": ("epilogue-dot",),
-    "dot_add_relu": ("epilogue-dot",),
     "conv_bn": ("factor-into-convolution", "factor-into-sum"),
     "softmax": (
         "softmax-from-quotient",
@@ -49,33 +43,31 @@ OPTIONAL: Final = frozenset(
 )
 
 
-class Choice:
-    """The options' say about rules: what they may change, and which are on or off by name.
+class RuleSelection:
+    """The rules and fusions that the compile options leave on: by what they may change, by level, and by name.
 
     Names are those of rules and passes, with dashes or underscores, and the keys of `FUSIONS`.
-    Errors: ParameterError for a name that neither is.
+    known: names of all rules that there are, for `fusion_rules` to be held against.
+    Errors: ParameterError for a name that nothing has.
     """
 
-    def __init__(self, options: CompileOptions, known: Rules) -> None:
+    def __init__(self, options: CompileOptions, known: Iterable[str]) -> None:
         self.level = options.aggressiveness
         close = ROUNDING if options.fast_math or options.aggressiveness > 1 else EXACT
         self.changes = RANGE if options.fast_math and options.aggressiveness > 1 else close
         self.said: dict[str, bool] = {}
-        names = {r.name for r in known.rules} | PASSES
+        names = {*known, *PASSES} if options.fusion_rules else PASSES
         for name, on in options.fusion_rules.items():
-            meant = FUSIONS.get(name.replace("-", "_"), (name.replace("_", "-"),))
-            if not names.issuperset(meant):
-                import difflib
-
-                near = difflib.get_close_matches(name.replace("_", "-"), [*FUSIONS, *names], 3)
-                raise ParameterError(
-                    f"fusion_rules: there is no rule {name!r}; "
-                    + (f"did you mean {' or '.join(map(repr, near))}?" if near else f"known are {', '.join(FUSIONS)}")
-                )
+            meant = FUSIONS.get(name.replace("-", "_")) or tuple(
+                n for n in (name, name.replace("_", "-")) if n in names
+            )
+            if not names.issuperset(meant) or not meant:
+                near = suggestion(name.replace("_", "-"), [*FUSIONS, *sorted(names)], "mgx-driver rules")
+                raise ParameterError(f"fusion_rules: there is no rule {name!r}; {near}")
             self.said.update(dict.fromkeys(meant, on))
 
     def on(self, name: str) -> bool:
-        """Whether a pass or a part of one is on."""
+        """True if a pass or a part of one is on."""
         return self.said.get(name, name not in OPTIONAL)
 
     def rules(self, rules: Rules) -> Rules:
@@ -88,7 +80,7 @@ class Choice:
         return self.level > 0 and rule.changes <= self.changes and rule.name not in OPTIONAL
 
     def anchors(self, anchors: frozenset[str]) -> frozenset[str]:
-        """Which products take the work after them along."""
+        """The products that take the work after them along."""
         kinds = {"epilogue-convolution": "convolution", "epilogue-dot": "dot"}
         off = [word for name, word in kinds.items() if not self.on(name)]
         return frozenset(a for a in anchors if not any(word in a for word in off))

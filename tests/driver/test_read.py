@@ -39,4 +39,7 @@ def test_two_forms_are_refused(drive, chain):
 
 
 def test_why_names_the_rules(drive, chain):
-    assert "there are" in drive("read", chain("tanh"), "--why", "no-such-rule", code=2)
+    said = drive("read", chain("tanh"), "--why", "no-such-rule", code=2)
+    assert "there is no rule 'no-such-rule'" in said
+    assert "mgx-driver rules lists them all" in said
+    assert len(said) < 300

@@ -1,0 +1,161 @@
+"""Rules and passes that plugins bring stand under the switches of the core's own."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+import mgx_core as mgx
+from mgx_core.driver import main
+from mgx_core.ops.activation import Relu
+from mgx_core.ops.pointwise import Abs, Mul, Sqrt
+from mgx_core.plugins import manager as plugins
+from mgx_core.plugins.manager import Lazy, Plugins, hookimpl
+
+PROGRAM = """
+module main
+  %x = @param["x"] -> float32[4]
+  %1 = sqrt(%x)
+  %2 = mul(%1, %1)
+  %3 = relu(%2)
+  @return(%3)
+"""
+
+rules = mgx.Rules("simplify-acme")
+late = mgx.Rules("acme-late")
+
+
+@rules.on(Mul, changes=mgx.ROUNDING)
+def square_of_root(i, b):
+    """sqrt(x) * sqrt(x) -> abs(x)"""
+    left, right = i.inputs
+    if left is not right or not isinstance(left.op, Sqrt):
+        return mgx.No("no square of a root")
+    return b.add(Abs(), left.inputs[0])
+
+
+@rules.on(Sqrt)
+def cancel_negations(i, b):
+    """A rule whose name the core has too: it never fires."""
+    return mgx.No("only for its name")
+
+
+@late.on(Relu, changes=mgx.RANGE)
+def relu_away(i, b):
+    """relu(x) -> x"""
+    return i.inputs[0]
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Keeps the options that the hook was given."""
+
+    seen: tuple = ()
+    name: str = "acme-noted"
+
+    def apply(self, module):
+        return False
+
+
+@pytest.fixture
+def acme(monkeypatch):
+    """A manager with one plugin, which brings a rule through each of the two hooks, and a pass."""
+    asked = []
+
+    def passes(target, stage, options):
+        asked.append(options.fast_math)
+        return {"fuse": [Lazy("late", f"{__name__}:LATE"), Lazy("noted", f"{__name__}:NOTED")]}.get(stage, [])
+
+    plugin = SimpleNamespace(
+        rules=hookimpl(lambda target: [Lazy("acme", f"{__name__}:rules")]), passes=hookimpl(passes), asked=asked
+    )
+    made = Plugins(discover=False)
+    made.register(plugin, "acme")
+    monkeypatch.setattr(plugins, "_manager", [made])
+    return plugin
+
+
+LATE, NOTED = mgx.Rewrite(late), Noted()
+
+
+def after(**options):
+    made = mgx.optimize(mgx.parse_program(PROGRAM), options)
+    found = {i.name for i in made.get_main_module()}
+    return found | {i.name for outer in made.get_main_module() for inner in outer.modules for i in inner}
+
+
+def test_changes_are_held_to_the_options(acme):
+    assert "abs" in after(aggressiveness=2)
+    assert "relu" not in after(aggressiveness=2)
+    assert "abs" in after()
+    assert "relu" in after()
+    assert "abs" not in after(fast_math=False)
+    assert "abs" not in after(aggressiveness=0)
+    assert "relu" in after(aggressiveness=0)
+
+
+def test_switched_by_name(acme):
+    assert "abs" not in after(fusion_rules={"square_of_root": False})
+    assert "abs" in after(fast_math=False, fusion_rules={"square-of-root": True})
+    assert "relu" not in after(fusion_rules={"relu-away": True, "pointwise": False})
+    with pytest.raises(mgx.ParameterError, match="no rule 'squrae-of-root'; did you mean 'square-of-root'"):
+        after(fusion_rules={"squrae-of-root": False})
+
+
+def test_a_name_that_is_taken_gets_the_name_of_its_set(acme):
+    core = {"cancel-negations"}
+    assert [r.name for r in plugins.manager().rules("", core).rules] == [
+        "square-of-root",
+        "simplify-acme.cancel-negations",
+    ]
+    assert [r.name for r in plugins.manager().rules("").rules] == ["square-of-root", "cancel-negations"]
+
+
+def test_hooks_get_the_options(acme):
+    after(fast_math=False)
+    assert set(acme.asked) == {False}
+
+
+def test_the_old_hook_of_two_arguments_is_served(monkeypatch):
+    made = Plugins(discover=False)
+    hook = hookimpl(lambda target, stage: [Lazy("late", f"{__name__}:LATE")] if stage == "fuse" else [])
+    made.register(SimpleNamespace(passes=hook), "old")
+    monkeypatch.setattr(plugins, "_manager", [made])
+    assert "relu" not in after(aggressiveness=2)
+
+
+def test_disabled_passes_must_exist(acme):
+    assert "abs" in after(disable_passes=["acme-noted", "fuse-epilogue"])
+    assert "abs" not in after(disable_passes=["simplify"])
+    with pytest.raises(mgx.ParameterError, match="no pass 'acme-notd'; did you mean 'acme-noted'"):
+        after(disable_passes=["acme-notd"])
+
+
+@pytest.mark.parametrize("name", ["lower", "settle-extents", "order-for-memory", "join-gathers", "acme-late"])
+def test_passes_that_run_elsewhere_or_when_asked_for_can_be_disabled(acme, name):
+    after(disable_passes=[name])
+
+
+def drive(*words):
+    done = CliRunner().invoke(main, [str(w) for w in words])
+    return done.output
+
+
+def test_the_driver_knows_them(acme, tmp_path):
+    file = tmp_path / "program.txt"
+    file.write_text(PROGRAM.replace("mul(%1, %1)", "mul(%1, %x)"))
+    assert "no square of a root" in drive("read", file, "--why", "square-of-root")
+    assert "did you mean 'square-of-root'" in drive("read", file, "--why", "square-of-rot")
+    assert "relu" not in drive("read", file, "-p", "acme-late")
+    assert "sqrt(x) * sqrt(x) -> abs(x)" in drive("rules", "square-of-root")
+    assert "acme-noted" in drive("rules", "--passes")
+    file.write_text(PROGRAM)
+    assert "abs" in drive("read", file, "-O")
+
+
+def test_tests_run_under_the_name_that_the_records_say():
+    assert sys.modules[__name__].rules is rules
