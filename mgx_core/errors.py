@@ -14,6 +14,7 @@ __all__ = [
     "ParseError",
     "PassError",
     "PluginError",
+    "Refused",
     "ShapeError",
     "StoreError",
     "UnrankedError",
@@ -66,6 +67,17 @@ class ParseError(MgxError, ValueError):
 
 class UnsupportedError(MgxError, NotImplementedError):
     """A well-formed request for something that no installed part of mgx can do."""
+
+
+class Refused(UnsupportedError):
+    """A refusal that leaves nested calls: raised while a kernel is emitted, caught where another way is tried.
+
+    no: the refusal; a function that is called directly returns it instead.
+    """
+
+    def __init__(self, no: No | str) -> None:
+        self.no = no if isinstance(no, No) else No(no)
+        super().__init__(self.no.why)
 
 
 class PassError(MgxError):

@@ -150,25 +150,42 @@ class Launch(Operation):
     It knows the op it stands for, so that text, reports and re-lowering for another machine can name it.
     """
 
-    __slots__ = ("kernel", "of", "place", "plan", "result_shape")
+    __slots__ = ("_text", "kernel", "of", "place", "plan", "refused", "result_shape")
 
     name = "launch"
 
     def __init__(
-        self, kernel: Kernel, of: Operation, result_shape: AnyShape, plan: str = "", place: str = "target"
+        self,
+        kernel: Kernel,
+        of: Operation,
+        result_shape: AnyShape,
+        plan: str = "",
+        place: str = "target",
+        refused: tuple[str, ...] = (),
     ) -> None:
         object.__setattr__(self, "kernel", kernel)
         object.__setattr__(self, "of", of)
         object.__setattr__(self, "result_shape", result_shape)
         object.__setattr__(self, "plan", plan)
         object.__setattr__(self, "place", place)  # "target", or "host" for what the target declined
+        object.__setattr__(self, "refused", refused)  # by the plans asked before
+        object.__setattr__(self, "_text", "")
 
     kernel: Kernel
     of: Operation
     result_shape: AnyShape
     plan: str
     place: str
+    refused: tuple[str, ...]
+    _text: str
     takes_modules = True
+
+    @property
+    def text(self) -> str:
+        """The op as text, for reports."""
+        if not self._text:
+            object.__setattr__(self, "_text", repr(self.of))
+        return self._text
 
     def check_arity(self, count: int) -> None:
         self.of.check_arity(count)
@@ -181,7 +198,7 @@ class Launch(Operation):
         again = getattr(self.kernel, "with_op", None)
         if op is self.of or again is None:
             return self
-        return Launch(again(op), op, self.result_shape, self.plan, self.place)
+        return Launch(again(op), op, self.result_shape, self.plan, self.place, self.refused)
 
     def symbols(self) -> set[str]:
         return self.of.symbols()

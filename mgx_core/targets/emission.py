@@ -1,0 +1,120 @@
+"""Emission: kernels put their steps on concrete shapes into a schedule, and a target assembles a runner from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from ..errors import No
+from ..ir.instruction import Instruction
+from ..ir.interpreter import reads
+from ..ir.module import Module
+from ..types.memory_limit import ALIGNMENT
+from ..types.shape import Shape
+from .kernel import Kernels, Launch, op_of
+from .kernel_emission import KernelEmitter, Tuning
+from .placement import Placement
+from .schedule import Call, Schedule, placed
+from .static_part import static_part
+from .values import Buffer, Value
+
+__all__ = ["Emitter"]
+
+FOREVER: Final = 1 << 30  # reads of a value that a run leaves
+
+
+class Emitter(KernelEmitter):
+    """Collects the steps of a lowered module in order.
+
+    A target derives from it, and gives at least `copy_into` and `host_step`.
+    """
+
+    alignment: ClassVar[int] = ALIGNMENT
+    """Bytes that every buffer of the arena begins at a multiple of."""
+
+    def __init__(self, kernels: Kernels, context: Any = None, reuse: bool = True, tuning: Tuning | None = None) -> None:
+        super().__init__(kernels, context, reuse, tuning)
+        self.inputs: list[Value | None] = []
+
+    def decided_at_run_time(self, ins: Instruction) -> No | None:
+        """Why an instruction of the schedule's `rest` runs on the host; None if the target has another way.
+
+        Default: that its extents depend on data.
+        """
+        return No("its extents depend on data")
+
+    def schedule(self, module: Module) -> Schedule:
+        """The schedule of a lowered module: the steps of its static part, placed, and what is left for run time."""
+        static = static_part(module)
+        rest = [i for i in module if i not in static and not _given(i)]
+        wanted = dict.fromkeys(o for o in module.outputs if o in static)
+        for ins in rest:
+            wanted.update(dict.fromkeys(r for r in reads(ins) if r in static))
+        env = self.emit_static(module, static, wanted)
+        outputs = [self.output(env[ins], n, ins) for n, ins in enumerate(wanted)]
+        return self.planned(module, list(wanted), outputs, rest)
+
+    def emit_static(
+        self, module: Module, static: Mapping[Instruction, Sequence[Instruction]], wanted: Iterable[Instruction]
+    ) -> dict[Instruction, Any]:
+        """Emit the static part of a module; returns the values of its instructions and of the parameters that it reads."""
+        used = {i for needs in static.values() for i in needs}
+        env: dict[Instruction, Any] = {}
+        for n, p in enumerate(module.parameters.values()):
+            self.inputs.append(env.setdefault(p, self.input(p.shape, n)) if p in used else None)
+        left = {ins: sum([u in static for u in ins.users]) for ins in static}
+        for ins in wanted:
+            left[ins] += FOREVER
+        self.emit_all(static, env, left)
+        self.current = None
+        return env
+
+    def input(self, shape: Shape, index: int) -> Value:
+        """A value on the memory of an argument, which lies row-major."""
+        buffer = Buffer("input", int(shape.elements()) * shape.dtype.size, index=index)
+        return Value(Shape.of(shape.dtype, shape.dims), buffer)
+
+    def output(self, value: Value, index: int, ins: Instruction | None = None) -> Value:
+        """A result in memory of its own, row-major.
+
+        ins: the instruction that a copy, should one be needed, counts for.
+        """
+        buffer, plain = value.buffer, value.plain
+        size = max(int(plain.elements()) * plain.dtype.size, 1)
+        if buffer.kind == "arena" and value.offset == 0 and buffer.bytes == size and value.dense():
+            buffer.kind, buffer.index = "output", index
+            return Value(plain, buffer)
+        out = Value(plain, Buffer("output", size, index=index))
+        if plain.elements():
+            self.call = None if ins is None else Call(op_of(ins), "copy", ins.sources, (), "", ins)
+            self.copy_into(value, out)
+            self.call = None
+        return out
+
+    def planned(
+        self, module: Module, results: list[Instruction], outputs: list[Value], rest: list[Instruction]
+    ) -> Schedule:
+        """The schedule of everything emitted, placed."""
+        made = Schedule(
+            module, self.steps, self.inputs, results, outputs, rest, self._rest_placements(rest), self.notes
+        )
+        return placed(made, self.alignment, self.reuse)
+
+    def _rest_placements(self, rest: Iterable[Instruction]) -> list[Placement]:
+        """Where the launches among instructions run that are decided at run time, those in modules of control flow included."""
+        found: list[Placement] = []
+        for ins in rest:
+            if not isinstance(ins.op, Launch):
+                for module in ins.modules:
+                    found += self._rest_placements(i for i in module if not _given(i))
+                continue
+            no = self.decided_at_run_time(ins) if ins.op.place != "host" else None
+            if no is None:
+                found.append(Placement(ins.op.text, ins.sources, ins.op.place, ins.op.kernel.name, ins.op.refused))
+            else:
+                found.append(Placement(ins.op.text, ins.sources, "host", "reference", (no.why,)))
+        return found
+
+
+def _given(ins: Instruction) -> bool:
+    return ins.is_param or ins.literal is not None or ins.is_return or ins.is_absent

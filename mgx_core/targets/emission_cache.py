@@ -1,0 +1,157 @@
+"""Emission cache: records the steps emitted for one instruction and replays them for others (repeated network layers).
+
+Contract: what a kernel emits depends on its op, its modules and `operand_key` of its operands alone.  The emitter records what
+it can do again: allocations, literals, and the steps added through `Emitter.repeatable`.  Everything else that an emit function
+asks of its emitter (the numbers of a constant, a step of its own, a note, a trial) makes the recording uncacheable, and the
+kernel is emitted anew for the next instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+from ..types.shape import Shape
+from .values import Buffer, Value
+
+__all__ = ["Recording", "operand_key"]
+
+
+def operand_key(args: Sequence[Value | tuple[Value, ...] | None]) -> Hashable | None:
+    """All that a cacheable emission may depend on in its operands, or None if one is a tuple."""
+    seen: dict[int, int] = {}
+    found: list[Hashable] = []
+    for n, value in enumerate(args):
+        if value is None:
+            found.append(None)
+        elif isinstance(value, tuple):
+            return None
+        else:
+            buffer = value.buffer
+            at = seen.setdefault(id(buffer), n)
+            if buffer.kind == "literal":
+                found += (value.shape, value.offset, buffer.array is None, at)
+            else:
+                found += (value.shape, value.offset, buffer.kind, at, buffer.bytes, buffer.readers <= 1)
+    return tuple(found)
+
+
+class _Place(NamedTuple):
+    """A value by the number of its buffer: those of the operands come first, then those made on the way."""
+
+    shape: Shape
+    number: int
+    offset: int
+
+    def on(self, buffers: Sequence[Buffer]) -> Value:
+        return Value(self.shape, buffers[self.number], self.offset)
+
+
+class _Allocate(NamedTuple):
+    bytes: int
+
+    def replay(self, e: Any, buffers: list[Buffer]) -> None:
+        buffers.append(e.scratch(self.bytes))
+
+
+class _Literal(NamedTuple):
+    buffer: Buffer
+
+    def replay(self, e: Any, buffers: list[Buffer]) -> None:
+        buffers.append(self.buffer)
+
+
+class _Derived(NamedTuple):
+    """A buffer made from another and named by `key`."""
+
+    make: Callable[[Any, Buffer], Buffer]
+    number: int
+    key: Hashable
+
+    def replay(self, e: Any, buffers: list[Buffer]) -> None:
+        buffers.append(self.make(e, buffers[self.number]))
+
+
+class _Repeat(NamedTuple):
+    add: Callable[[Any, Sequence[Value]], None]
+    places: list[_Place]
+
+    def replay(self, e: Any, buffers: list[Buffer]) -> None:
+        self.add(e, [Value(shape, buffers[number], offset) for shape, number, offset in self.places])
+
+
+class Recording:
+    """The repeatable calls of an emitter for one instruction.
+
+    cacheable: False once something was asked that depends on more than the operands' key.
+    """
+
+    def __init__(self, args: Sequence[Value | None]) -> None:
+        self.cacheable = True
+        self._numbers: dict[int, int] = {}
+        self._kept: list[Buffer] = []  # so that ids stay theirs
+        self._derived: dict[int, tuple[int, Hashable]] = {}  # by id of the buffer that was made
+        self._calls: list[_Allocate | _Literal | _Derived | _Repeat] = []
+        self._results: _Place | list[_Place] = []
+        for value in args:
+            if value is not None:
+                self._new(value.buffer)
+        self._given = len(self._kept)
+
+    def _new(self, buffer: Buffer) -> bool:
+        """Give a buffer its number; False if it has one."""
+        if id(buffer) in self._numbers:
+            return False
+        self._numbers[id(buffer)] = len(self._kept)
+        self._kept.append(buffer)
+        return True
+
+    def _place(self, value: Value) -> _Place:
+        return _Place(value.shape, self._number(value.buffer), value.offset)
+
+    def _number(self, buffer: Buffer) -> int:
+        number = self._numbers.get(id(buffer))
+        if number is None:  # it came from elsewhere
+            self.cacheable = False
+            number = -1
+        return number
+
+    # recording
+
+    def allocated(self, buffer: Buffer) -> None:
+        self._new(buffer)
+        self._calls.append(_Allocate(buffer.bytes))
+
+    def literal(self, buffer: Buffer) -> None:
+        """A constant of the instruction's body: the same one in every replay."""
+        if self._new(buffer):
+            self._calls.append(_Literal(buffer))
+        elif self._numbers[id(buffer)] < self._given:  # an operand is the same constant here, and need not be elsewhere
+            self.cacheable = False
+
+    def derived(self, source: Buffer, result: Buffer, key: Hashable, make: Callable[[Any, Buffer], Buffer]) -> None:
+        """A buffer made from a constant; `key` names the way."""
+        number = self._number(source)
+        if self._new(result):
+            self._derived[id(result)] = number, key
+            self._calls.append(_Derived(make, number, key))
+        elif self._derived.get(id(result)) != (number, key):  # two operands hold the same here, and need not elsewhere
+            self.cacheable = False
+
+    def repeat(self, add: Callable[[Any, Sequence[Value]], None], values: Sequence[Value]) -> None:
+        """Steps that ``add(emitter, values)`` adds again for the values in the same roles."""
+        self._calls.append(_Repeat(add, [*map(self._place, values)]))
+
+    def gave(self, results: Value | tuple[Value, ...]) -> None:
+        self._results = [*map(self._place, results)] if isinstance(results, tuple) else self._place(results)
+
+    # replaying
+
+    def replay(self, e: Any, args: Sequence[Value | None]) -> Value | tuple[Value, ...]:
+        """The same calls for operands of the same key; returns the results."""
+        buffers = list(dict.fromkeys([value.buffer for value in args if value is not None]))
+        for call in self._calls:
+            call.replay(e, buffers)
+        if isinstance(self._results, list):
+            return tuple([place.on(buffers) for place in self._results])
+        return self._results.on(buffers)

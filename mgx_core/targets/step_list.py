@@ -1,0 +1,227 @@
+"""Values and steps while a schedule is being emitted: memory, constants, copies, trials, and what is kept for repetition."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..errors import Refused
+from ..ops.operation import Operation
+from ..types.argument import Array
+from ..types.dtype import DType
+from ..types.shape import Shape
+from .emission_cache import Recording
+from .schedule import Call, Step
+from .values import Buffer, Value, view_of
+
+__all__ = ["StepList", "Trial"]
+
+S = TypeVar("S", bound=Step)
+T = TypeVar("T")
+
+
+class Trial:
+    """Steps that are taken back unless they are kept."""
+
+    def __init__(self) -> None:
+        self.kept = False
+
+    def keep(self) -> None:
+        self.kept = True
+
+
+class StepList(ABC):
+    """Steps in order, the values that they read and write, and the constants that they keep alive.
+
+    reuse: let a step write over memory that is read for the last time.
+    """
+
+    def __init__(self, reuse: bool = True) -> None:
+        self.reuse = reuse
+        self.steps: list[Step] = []
+        self.notes: list[str] = []
+        self.sources: tuple[str, ...] = ()  # of the op that is emitted
+        self.call: Call | None = None  # the kernel that steps are added for
+        self.literals: dict[int, Value] = {}  # by the array's id; they keep it alive
+        self._made: dict[Hashable, Any] = {}
+        self._looked_at: tuple[Value, Array] | None = None
+        self._recording: Recording | None = None  # of the instruction being emitted
+
+    @abstractmethod
+    def copy_into(self, source: Value, target: Value) -> None:
+        """Add steps that copy the elements of one value to another of the same extents, converting their type."""
+
+    def literal_buffer(self, array: Array, owner: Any) -> Buffer:
+        """A buffer for a row-major constant.  Default: one that holds the array."""
+        return Buffer("literal", array.nbytes, array=array, owner=owner)
+
+    # buffers and values
+
+    def allocate(self, dtype: DType, lens: Sequence[int], strides: Sequence[int] | None = None) -> Value:
+        """A new value in the arena, row-major unless `strides` say otherwise."""
+        return self.allocate_as(Shape(dtype, lens, strides))
+
+    def allocate_as(self, shape: Shape) -> Value:
+        """A new value in the arena of this shape, strides included."""
+        space = shape.elements() if shape.standard() else shape.element_space()
+        made = Value(shape, self.scratch(max(int(space) * shape.dtype.size, 1)))
+        if self._recording is not None:
+            self._recording.allocated(made.buffer)
+        return made
+
+    def scratch(self, size: int) -> Buffer:
+        """So many bytes in the arena."""
+        return Buffer("arena", int(size))
+
+    def literal(self, array: Array, owner: Any = None) -> Value:
+        """A constant; the array (or `owner`) is kept alive with the schedule."""
+        found = self.literals.get(id(array))
+        if found is None:
+            found = self.literals[id(array)] = self.make_literal(array, owner)
+        if self._recording is not None:
+            self._recording.literal(found.buffer)
+        return found
+
+    def make_literal(self, array: Array, owner: Any) -> Value:
+        """A value for a constant that is met for the first time.  Default: on `literal_buffer` of a row-major array."""
+        rows = array if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(array.shape)
+        return Value(Shape(array.dtype, array.shape), self.literal_buffer(rows, array if owner is None else owner))
+
+    @staticmethod
+    def is_constant(value: Value) -> bool:
+        """True for a literal, or a view of one."""
+        return value.buffer.kind == "literal" and value.buffer.array is not None
+
+    def memory(self, value: Value) -> Array | None:
+        """The whole array behind a literal value, None for others; what is emitted from its numbers is not repeated."""
+        self.uncacheable()
+        return value.buffer.array if value.buffer.kind == "literal" else None
+
+    def constant(self, value: Value) -> Array | None:
+        """The array of a literal value, views of one included; None for others."""
+        array = self.memory(value)
+        if array is None:
+            return None
+        if self._looked_at is None or self._looked_at[0] is not value:  # plans ask for one several times in a row
+            size = array.dtype.itemsize
+            flat = array.reshape(-1)[value.offset :]
+            steps = [s * size for s in value.strides]
+            self._looked_at = value, np.lib.stride_tricks.as_strided(flat, value.lens, steps, writeable=False)
+        return self._looked_at[1]
+
+    def may_overwrite(self, value: Value, dtype: DType) -> bool:
+        """True if a step may write its result over this value: nothing reads its memory after the current instruction."""
+        return (
+            self.reuse
+            and value.buffer.kind == "arena"
+            and value.buffer.readers <= 1
+            and value.whole()
+            and value.shape.dtype is dtype
+            and not value.shape.broadcasted()
+        )
+
+    def copy(self, value: Value, strides: Sequence[int] | None = None) -> Value:
+        """A copy that lies row-major, or by `strides`."""
+        out = self.allocate(value.shape.dtype, value.lens, strides)
+        if value.shape.elements():
+            self.copy_into(value, out)
+        return out
+
+    def row_major(self, value: Value) -> Value:
+        """The value without gaps in row-major order: itself or a copy."""
+        return Value(value.plain, value.buffer, value.offset) if value.dense() else self.copy(value)
+
+    def view_of(self, op: Operation, value: Value, others: Sequence[Value | None] = ()) -> Value | None:
+        """The view that an op gives of a value; None if it would have to move elements."""
+        return view_of(op, value, others)
+
+    # caches and notes
+
+    def uncacheable(self) -> None:
+        """What is done now depends on more than the op and how its operands lie: the emission cache does not repeat it."""
+        if self._recording is not None:
+            self._recording.cacheable = False
+
+    def repeatable(self, add: Callable[[Any, Sequence[Value]], None], values: Sequence[Value]) -> None:
+        """Add steps by ``add(emitter, values)``, which the emission cache calls again for the values in the same roles."""
+        recording = self._recording
+        if recording is None:
+            add(self, values)
+            return
+        recording.repeat(add, values)
+        self._recording = None
+        try:
+            add(self, values)
+        finally:
+            self._recording = recording
+
+    def derived(self, source: Buffer, key: Hashable, make: Callable[[Any, Buffer], Buffer]) -> Buffer:
+        """The buffer that ``make(emitter, source)`` gives of a constant's, in a way named by `key`; repeatable."""
+        recording, self._recording = self._recording, None
+        try:
+            made = make(self, source)
+        finally:
+            self._recording = recording
+        if recording is not None:
+            recording.derived(source, made, key, make)
+        return made
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` gives, made once for a key: layers of a model ask for the same many times."""
+        try:
+            found: T | None = self._made.get(key)
+        except TypeError:  # an attribute of an op that has no hash
+            return make()
+        if found is None:
+            found = self._made[key] = make()
+        return found
+
+    def note(self, text: str) -> None:
+        """Keep a refusal for the report."""
+        self.uncacheable()
+        self.notes.append(f"{', '.join(self.sources)}: {text}" if self.sources else text)
+
+    def label(self, kind: str) -> str:
+        """A name for a step, after its sources."""
+        return f"{kind} {self.sources[-1]}" if self.sources else kind
+
+    def finish(self) -> None:
+        """Drop what only emission needs."""
+        self.call = self._looked_at = None
+        self._made.clear()
+
+    # steps
+
+    def add(self, step: S) -> S:
+        """Add a step for the kernel that is being emitted."""
+        self.uncacheable()
+        step.call = self.call
+        self.steps.append(step)
+        return step
+
+    def marks(self) -> tuple[int, ...]:
+        """How much there is of everything that `take_back` takes back."""
+        return len(self.steps), len(self.literals)
+
+    def take_back(self, marks: tuple[int, ...]) -> None:
+        """Undo all since `marks` were taken."""
+        self.uncacheable()
+        del self.steps[marks[0] :]
+        while len(self.literals) > marks[1]:
+            self.literals.popitem()
+
+    @contextmanager
+    def trial(self) -> Iterator[Trial]:
+        """Steps that are taken back unless `keep` is called, also when they are refused."""
+        marks = self.marks()
+        trial = Trial()
+        try:
+            yield trial
+        except Refused as error:
+            self.note(error.no.why)
+        if not trial.kept:
+            self.take_back(marks)

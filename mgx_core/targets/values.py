@@ -1,0 +1,113 @@
+"""Values while a schedule is being emitted: a strided shape on a buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..types.argument import Array
+from ..types.dtype import DType
+from ..types.shape import Shape, row_major
+
+__all__ = ["Buffer", "Value", "channels_last", "packed_strides", "view_of"]
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Buffer:
+    """Memory that steps read and write.
+
+    kind: ``arena`` (placed by the plan), ``input``, ``output`` or ``literal``; index: which input or output; array: of a
+    literal, row-major; owner: kept alive with the buffer; address: of a literal on the host, 0 where nobody asks;
+    readers: reads still to come, so that a step may write over memory that is not read again; first, last: the steps between
+    which it is alive, both included (-1: no step uses it); offset: bytes from the arena's start.
+    """
+
+    kind: str
+    bytes: int
+    index: int = -1
+    array: Array | None = None
+    owner: Any = None
+    address: int = 0
+    readers: int = 0
+    first: int = -1
+    last: int = -1
+    offset: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """A tensor on a buffer: its strided shape, and where its first element lies (in elements)."""
+
+    shape: Shape
+    buffer: Buffer = field(repr=False)
+    offset: int = 0
+
+    @property
+    def dtype(self) -> DType:
+        return self.shape.dtype
+
+    @property
+    def byte_offset(self) -> int:
+        return self.offset * self.shape.dtype.size
+
+    @property
+    def lens(self) -> list[int]:
+        return self.shape.lens()
+
+    @property
+    def strides(self) -> list[int]:
+        return self.shape.strides()
+
+    @property
+    def plain(self) -> Shape:
+        """Its type without regard to how it lies: row-major."""
+        return Shape(self.shape.dtype, self.shape.lens())
+
+    def align(self, start: int) -> int:
+        """The bytes that its address is a multiple of, where buffers begin at multiples of `start`.
+
+        Inputs lie where the caller has them; 16 bytes or one element is all that is known of them.
+        """
+        size = self.shape.dtype.size
+        if self.buffer.kind == "input":
+            return min(16, size) if self.offset else max(16, size)
+        at = self.byte_offset
+        return min(start, at & -at) if at else start
+
+    def seen_as(self, offset: int, shape: Shape) -> Value:
+        """A view of this value, `offset` elements after its first."""
+        return Value(shape, self.buffer, self.offset + offset)
+
+    def whole(self) -> bool:
+        """True if it covers its buffer without gaps, in whatever axis order."""
+        return (
+            self.offset == 0
+            and self.shape.packed()
+            and self.shape.elements() * self.shape.dtype.size == self.buffer.bytes
+        )
+
+    def dense(self) -> bool:
+        """True if it lies row-major without gaps; axes of extent 1 may have any stride."""
+        wanted = row_major(self.lens)
+        return all(n == 1 or a == b for n, a, b in zip(self.lens, self.strides, wanted, strict=True))
+
+
+def view_of(op: Any, value: Value, others: Sequence[Value | None] = ()) -> Value | None:
+    """The view that an op gives of a value, or None if it would have to move elements."""
+    found = op.view(value.shape, *(o.shape for o in others if o is not None))
+    return None if found is None else value.seen_as(*found)
+
+
+def packed_strides(lens: Sequence[int], order: Sequence[int]) -> list[int]:
+    """Strides that lay the axes out densely in `order` (outermost first)."""
+    packed = row_major([lens[a] for a in order])
+    strides = [0] * len(lens)
+    for position, axis in enumerate(order):
+        strides[axis] = packed[position]
+    return strides
+
+
+def channels_last(lens: Sequence[int]) -> list[int]:
+    """Strides with axis 1 innermost (NHWC and its like)."""
+    return packed_strides(lens, [0, *range(2, len(lens)), 1])
