@@ -10,7 +10,7 @@ random, and the spread of the results is scaled by the growth of the longest sum
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -18,9 +18,21 @@ import numpy as np
 
 from mgx_core import Operation, Pointwise, dtype, scalar
 from mgx_core.errors import MgxError
+from mgx_core.ops.convolution import Convolution, ConvolutionBackwards
+from mgx_core.ops.einsum import Einsum
+from mgx_core.ops.linear import Det, Dot, Inverse
+from mgx_core.ops.norm import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
+from mgx_core.ops.pooling import Pooling
+from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
+from mgx_core.ops.recurrent import Recurrent
+from mgx_core.ops.reduce import ReduceMean, ReduceSum
+from mgx_core.ops.sample import DeformConv
+from mgx_core.ops.scan import PrefixScanSum
+from mgx_core.ops.scatter import ScatterAdd, ScatterndAdd
+from mgx_core.ops.softmax import Logsoftmax, Softmax
 from mgx_core.types.argument import shape_of
 
-__all__ = ["EXACT", "LINEAR", "growth", "internal_spread", "is_exact", "local_error", "tolerance", "unit"]
+__all__ = ["growth", "internal_spread", "local_error", "tolerance", "unit"]
 
 FUNCTION_ULPS: Final = 4.0  # what the libraries of the field promise for a transcendental function
 SAMPLES: Final = 4
@@ -29,147 +41,9 @@ CONFIDENCE: Final = (
     6.0  # rounding errors are taken as independent: a sum's grows with sqrt(n), at 6 standard deviations
 )
 
-EXACT_PRIMITIVES: Final = frozenset(
-    [
-        "neg",
-        "abs",
-        "sign",
-        "min",
-        "max",
-        "floor",
-        "ceil",
-        "round",
-        "trunc",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "eq",
-        "ne",
-        "isnan",
-        "isinf",
-        "logical_and",
-        "logical_or",
-        "logical_xor",
-        "logical_not",
-        "bitwise_and",
-        "bitwise_or",
-        "bitwise_xor",
-        "bitwise_not",
-        "shift_left",
-        "shift_right",
-        "where",
-    ]
-)
 ROUNDED_PRIMITIVES: Final = frozenset(
     ["add", "sub", "mul", "div", "sqrt"]
 )  # correctly rounded, or one unit off on fast hardware
-
-EXACT: Final = frozenset(
-    [
-        "identity",
-        "bit_cast",
-        "multibroadcast",
-        "broadcast",
-        "broadcast_for_dot",
-        "broadcast_with_dims",
-        "scalar",
-        "tile",
-        "array_feature_extractor",
-        "binarizer",
-        "imputer",
-        "one_hot_encoder",
-        "concat",
-        "get_tuple_elem",
-        "dimensions_of",
-        "fill",
-        "eye_like",
-        "image_decoder",
-        "gather",
-        "gather_elements",
-        "gathernd",
-        "onehot",
-        "trilu",
-        "concat_past_present",
-        "label_encoder",
-        "diagonal",
-        "zip_map",
-        "cast_map",
-        "dict_vectorizer",
-        "transpose",
-        "contiguous",
-        "layout",
-        "reverse",
-        "reverse_sequence",
-        "nonmaxsuppression",
-        "pack_int4",
-        "unpack_int4",
-        "pack_fp4",
-        "unpack_fp4",
-        "unpack_bits",
-        "pad",
-        "fixed_pad",
-        "max_pool_indices",
-        "max_unpool",
-        "capture",
-        "rnn_last_hs_output",
-        "rnn_var_sl_last_output",
-        "rnn_last_cell_output",
-        "rnn_var_sl_shift_sequence",
-        "rnn_var_sl_shift_output",
-        "reduce_max",
-        "reduce_min",
-        "reduce_any",
-        "reduce_all",
-        "argmax",
-        "argmin",
-        "reshape",
-        "reshape_lazy",
-        "flatten",
-        "squeeze",
-        "unsqueeze",
-        "max_roi_pool",
-        "scatter_none",
-        "scatter_min",
-        "scatter_max",
-        "scatternd_none",
-        "scatternd_min",
-        "scatternd_max",
-        "tensor_scatter",
-        "nonzero",
-        "compress",
-        "unique",
-        "sequence_construct",
-        "sequence_empty",
-        "sequence_at",
-        "sequence_insert",
-        "sequence_erase",
-        "sequence_length",
-        "split_to_sequence",
-        "concat_from_sequence",
-        "optional",
-        "optional_has_element",
-        "optional_get_element",
-        "slice",
-        "split",
-        "step",
-        "scan_slice",
-        "hardmax",
-        "string_concat",
-        "string_split",
-        "string_normalizer",
-        "regex_full_match",
-        "tokenizer",
-        "topk",
-        "im2col",
-        "undefined",
-        "select_module",
-        "if",
-        "loop",
-        "scan",
-        "tf_idf_vectorizer",
-    ]
-)
 
 
 def unit(kind: dtype.DType) -> float:
@@ -205,19 +79,6 @@ def growth(terms: int) -> float:
     return 1.0 + min(float(terms), CONFIDENCE * math.sqrt(max(terms, 1)))
 
 
-def is_exact(op: Any) -> bool:
-    """Whether no result of the op is ever rounded."""
-    if isinstance(op, Pointwise):
-        return op.name != "convert" and ulps(op.__class__) == 0
-    if op.name == "pooling":
-        return bool(op.mode == "max")
-    if op.name == "resize":
-        return bool(op.mode == "nearest")
-    if op.name == "grid_sample":
-        return False
-    return op.name in EXACT
-
-
 @cache
 def ulps(cls: Any) -> float:
     """The sum of the errors of a scalar expression's primitives, in units of their results."""
@@ -232,86 +93,44 @@ def ulps(cls: Any) -> float:
 
 
 def cost(primitive: str) -> float:
-    if primitive in EXACT_PRIMITIVES:
+    if primitive in scalar.EXACT:
         return 0.0
     return 1.0 if primitive in ROUNDED_PRIMITIVES else FUNCTION_ULPS
 
 
-# linear ops: which operands' magnitudes enter, and how many terms a result sums ----------------------------------------------
+# terms of sums ------------------------------------------------------------------------------------------------------------
 
 
-def _contracted(op: Any, xs: Sequence[Any], out: Any) -> int:
-    return int(xs[0].shape[-1])
-
-
-def _window(op: Any, xs: Sequence[Any], out: Any) -> int:
-    return int(np.prod(xs[1].shape[1:]))
-
-
-def _transposed_window(op: Any, xs: Sequence[Any], out: Any) -> int:
-    return int(np.prod(xs[1].shape)) // max(int(xs[1].shape[1]), 1)
-
-
-def _reduced(op: Any, xs: Sequence[Any], out: Any) -> int:
-    return int(max(1, xs[0].size // max(np.asarray(out).size, 1)))
-
-
-def _scanned(op: Any, xs: Sequence[Any], out: Any) -> int:
-    return int(xs[0].shape[op.axis])
-
-
-def _einsum(op: Any, xs: Sequence[Any], out: Any) -> int:
-    return int(max(1, max(x.size for x in xs) * 8))
-
-
-def _all_of(op: Any, xs: Sequence[Any], out: Any) -> int:
-    return int(xs[0].size)
-
-
-def _updates(op: Any, xs: Sequence[Any], out: Any) -> int:
-    return int(xs[-1].size)
-
-
-def _pool(op: Any, xs: Sequence[Any], out: Any) -> int:
-    return int(np.prod(op.lengths)) if op.lengths else int(np.prod(xs[0].shape[2:]))
-
-
-LINEAR: Final[Mapping[str, tuple[tuple[int, ...], Callable[..., int]]]] = {
-    "dot": ((0, 1), _contracted),
-    "convolution": ((0, 1), _window),
-    "convolution_backwards": ((0, 1), _transposed_window),
-    "quant_dot": ((0, 1), _contracted),
-    "quant_convolution": ((0, 1), _window),
-    "deform_conv": ((0, 1, 3, 4), _window),
-    "reduce_sum": ((0,), _reduced),
-    "reduce_mean": ((0,), _reduced),
-    "prefix_scan_sum": ((0,), _scanned),
-    "einsum": (tuple(range(8)), _einsum),
-    "scatter_add": ((0, 2), _updates),
-    "scatternd_add": ((0, 2), _updates),
-    "col2im": ((0,), _all_of),
-    "pooling": ((0,), _pool),
-}
-
-# composites: the longest sum (or product) inside ---------------------------------------------------------------------------
-
-
-def terms_of(op: Any, xs: Sequence[Any]) -> int:
-    """An upper bound of the number of roundings that follow one another on the way to one result."""
+def terms_of(op: Any, xs: Sequence[Any], out: Any = None) -> int:
+    """The most terms that a result sums; of a composite, an upper bound of the roundings that follow one another."""
     sizes = [x.shape for x in xs if isinstance(x, np.ndarray) and x.size]
     if not sizes:
         return 1
     first = sizes[0]
-    match op.name:
-        case "softmax" | "logsoftmax":
-            return int(first[op.axis]) if first else 1
-        case "layernorm" | "rmsnorm":
-            return int(np.prod(first[op.axis :]))
-        case "groupnorm" | "instancenorm" | "det" | "inverse":
-            return int(np.prod(first[1:]))
-        case "rnn" | "gru" | "lstm":
-            return int(first[0]) * (int(first[-1]) + int(op.hidden_size))
-    return int(sum(sum(s) for s in sizes))
+    match op:
+        case Dot() | QuantDot():
+            return int(xs[0].shape[-1])
+        case Convolution() | QuantConvolution() | DeformConv():
+            return math.prod(xs[1].shape[1:])
+        case ConvolutionBackwards():
+            return int(xs[1].size) // max(int(xs[1].shape[1]), 1)
+        case ReduceSum() | ReduceMean() if out is not None:
+            return int(max(1, xs[0].size // max(np.asarray(out).size, 1)))
+        case PrefixScanSum():
+            return int(xs[0].shape[op.axis])
+        case Einsum():
+            return 8 * max(x.size for x in xs)
+        case ScatterAdd() | ScatterndAdd():
+            return int(xs[-1].size)
+        case Pooling() if op.linear:
+            return math.prod(op.lengths or first[2:])
+        case GroupNorm() | InstanceNorm() | Det() | Inverse():
+            return math.prod(first[1:])
+        case Recurrent():
+            return int(first[0]) * (int(first[-1]) + op.hidden_size)
+        case Softmax() | Logsoftmax() | LayerNorm() | RmsNorm():
+            return math.prod(first[a] for a in op.reduced_axes(len(first))) if first else 1
+    return max(map(math.prod, sizes)) if op.linear else sum(map(sum, sizes))
 
 
 # errors of one op --------------------------------------------------------------------------------------------------------
@@ -337,33 +156,29 @@ def summed(op: Operation, xs: Sequence[Any], out: Any) -> Any:
     depend on the values, the growth of n roundings of partial sums, which do not exceed the sum and six times the root of
     the sum of squares.
     """
-    known = LINEAR.get(op.name)
-    if known is None or (op.name == "pooling" and op.mode != "average"):
+    if not op.linear:
         return None
-    operands, count = known
-    n = count(op, xs, out)
-    magnitudes = _on(op, xs, operands, np.abs)
+    n = terms_of(op, xs, out)
+    magnitudes = _on(op, xs, np.abs)
     if magnitudes is None or np.shape(magnitudes) != np.shape(out):
         return None
     error = growth(n) * magnitudes
-    if op.name in HOMOGENEOUS and n > CONFIDENCE**2:
-        squares = _on(op, xs, operands, np.square)
+    if isinstance(op, HOMOGENEOUS) and n > CONFIDENCE**2:
+        squares = _on(op, xs, np.square)
         if squares is not None:
-            partial = finite_magnitude(out) + CONFIDENCE * np.sqrt(squares / (n if op.name == "reduce_mean" else 1))
+            partial = finite_magnitude(out) + CONFIDENCE * np.sqrt(squares / (n if isinstance(op, ReduceMean) else 1))
             error = np.minimum(error, magnitudes + CONFIDENCE * math.sqrt(n) * partial)
     return error
 
 
 # those whose result on squared operands is the sum of the squares of their terms (of the mean: over n)
-HOMOGENEOUS: Final = frozenset(
-    ["dot", "convolution", "convolution_backwards", "reduce_sum", "reduce_mean", "prefix_scan_sum"]
-)
+HOMOGENEOUS: Final = (Dot, Convolution, ConvolutionBackwards, ReduceSum, ReduceMean, PrefixScanSum)
 
 
-def _on(op: Operation, xs: Sequence[Any], operands: Collection[int], change: Callable[[Any], Any]) -> Any:
-    """The op in float64 on changed float operands."""
+def _on(op: Operation, xs: Sequence[Any], change: Callable[[Any], Any]) -> Any:
+    """A linear op in float64 on changed float operands."""
     inputs = [
-        change(widened(x)) if i in operands and isinstance(x, np.ndarray) and dtype.of(x.dtype).kind == "f" else x
+        change(widened(x)) if i in op.linear and isinstance(x, np.ndarray) and dtype.of(x.dtype).kind == "f" else x
         for i, x in enumerate(xs)
     ]
     try:
@@ -381,7 +196,7 @@ def local_error(op: Operation, xs: Sequence[Any], out: Any) -> Any:
     if not isinstance(out, np.ndarray) or out.dtype == object:
         return None
     kind = dtype.of(out.dtype)
-    if kind.kind not in "fc" or is_exact(op):
+    if kind.kind not in "fc" or op.exact:
         return None
     u, size = unit(kind), finite_magnitude(out)
     error = rounding(kind) * size + smallest(kind)
@@ -400,7 +215,7 @@ def tolerance(
 
     steering: positions of operands that say what to do (scales, axes) and are read exactly.
     """
-    if is_exact(op):
+    if op.exact:
         return [None] * len(outs)
     kinds = [dtype.of(o.dtype) if isinstance(o, np.ndarray) else None for o in outs]
     spreads = _spread(op, xs, outs, rng, steering)
@@ -424,7 +239,7 @@ def _spread(
     op: Operation, xs: Sequence[Any], outs: Sequence[Any], rng: np.random.Generator, steering: Collection[int]
 ) -> list[Any]:
     """The largest deviation of each result when roundings are drawn at random; None where nothing could be drawn."""
-    if op.name in LINEAR and not (op.name == "pooling" and op.mode != "average"):
+    if op.linear:
         return [None] * len(outs)
 
     def draw(source: np.random.Generator | None) -> list[Any] | None:

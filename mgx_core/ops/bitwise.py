@@ -70,7 +70,7 @@ class BitShiftRight(Pointwise):
     accepts: ClassVar[str] = "iu"
 
 
-@op("bit_cast")
+@op("bit_cast", exact=True)
 class BitCast(Operation):
     """The same bits read as another type of the same width.
 

@@ -33,17 +33,15 @@ class Literal(Operation):
         return self.shape
 
 
-@op("@return")
+@op("@return", effect=True)
 class Return(Operation):
     """The results of its module, in order."""
-
-    effect = True
 
     def infer(self, *xs: AnyShape) -> AnyShape:
         return TupleShape(xs)
 
 
-@op("undefined")
+@op("undefined", exact=True)
 class Undefined(Operation):
     """An input that is absent: shape rules and computes see None in its place."""
 

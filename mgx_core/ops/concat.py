@@ -15,7 +15,7 @@ from .operation import Operation, op
 __all__ = ["Concat"]
 
 
-@op("concat")
+@op("concat", exact=True)
 class Concat(Operation):
     """Tensors one after the other along `axis`.
 

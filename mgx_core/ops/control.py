@@ -20,7 +20,7 @@ __all__ = ["FusedReduce", "GetTupleElem", "Group", "If", "Loop", "PointwiseGroup
 MOST_EMPTY: Final = 1 << 20  # slices that take no memory, and so could be any number
 
 
-@op("get_tuple_elem")
+@op("get_tuple_elem", exact=True)
 class GetTupleElem(Operation):
     """One item of a tuple.
 
@@ -67,7 +67,7 @@ def _join_dim(a: Dim, b: Dim) -> Dim:
     return a if a == b else fresh("n", min(bounds(a)[0], bounds(b)[0]), max(bounds(a)[1], bounds(b)[1]))
 
 
-@op("if")
+@op("if", exact=True, control=True)
 class If(Operation):
     """One of two modules, by a condition.
 
@@ -75,8 +75,6 @@ class If(Operation):
     return.  Results whose extents differ get a symbol that is known while running.
     Errors: ShapeError unless both modules return the same number of values of the same element types.
     """
-
-    control: ClassVar[bool] = True
 
     def infer(self, cond: Shape, *, modules: Sequence[Any]) -> TupleShape:
         if cond.dtype.kind != "b":
@@ -94,7 +92,7 @@ class If(Operation):
         return tuple(run(modules[0 if cond.reshape(()) else 1], []))
 
 
-@op("loop")
+@op("loop", exact=True, control=True)
 class Loop(Operation):
     """A module run again and again while its condition holds.
 
@@ -104,8 +102,6 @@ class Loop(Operation):
     max_iterations: trips after which a loop without end is refused.
     Errors: ShapeError for signatures that do not fit, or when the bound is exceeded, naming ``limit_max_iterations``.
     """
-
-    control: ClassVar[bool] = True
 
     max_iterations: int = 65535
     scan_output_directions: tuple[int, ...] = ()
@@ -171,7 +167,7 @@ def _stack(rows: list[Array], shape: AnyShape, direction: int = 0, axis: int = 0
     return np.stack(rows[::-1] if direction else rows, axis)
 
 
-@op("scan")
+@op("scan", exact=True, control=True)
 class Scan(Operation):
     """A module run over the slices of its inputs.
 
@@ -179,8 +175,6 @@ class Scan(Operation):
     1); module: (*states, *slices) -> (*states, *rows) -> tuple of the final states and of the rows joined along `output_axes`.
     Errors: ShapeError if the scanned extents differ or the signatures do not fit.
     """
-
-    control: ClassVar[bool] = True
 
     states: int = 0
     input_axes: tuple[int, ...] = ()
@@ -252,6 +246,8 @@ class _Grouped(Operation):
     """Base of groups: the result is what the module returns, a tuple if it returns several values."""
 
     __slots__ = ()
+
+    fused: ClassVar[bool] = True
 
     def infer(self, *xs: AnyShape, modules: Sequence[Any]) -> AnyShape:
         (body,) = modules

@@ -44,7 +44,7 @@ def spatial(x: Shape, w: Shape, group: int, channels: Dim, axis: int = 1) -> int
     return x.rank - 2
 
 
-@op("convolution")
+@op("convolution", product="convolution", linear=(0, 1))
 class Convolution(Operation):
     """Correlation of x with the kernels w, per group of channels.
 
@@ -125,7 +125,7 @@ def convolve(
     return result.reshape(batch, w.shape[0], *out)
 
 
-@op("convolution_backwards")
+@op("convolution_backwards", product="convolution", linear=(0, 1))
 class ConvolutionBackwards(Operation):
     """Transposed convolution: the adjoint of `convolution` for the same kernels.
 
@@ -205,7 +205,7 @@ def fold(columns: Array, stride: Sequence[int], dilation: Sequence[int]) -> Arra
     return out
 
 
-@op("im2col")
+@op("im2col", exact=True)
 class Im2col(Operation):
     """All windows of an image as columns.
 
@@ -241,7 +241,7 @@ class Im2col(Operation):
         return view.reshape(x.shape[0], x.shape[1] * math.prod(lengths), math.prod(out))
 
 
-@op("col2im")
+@op("col2im", linear=(0,))
 class Col2im(Operation):
     """Columns of windows summed back into an image: the adjoint of `im2col`.
 

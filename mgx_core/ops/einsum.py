@@ -92,7 +92,7 @@ def extents(equation: Equation, shapes: Sequence[Sequence[Dim]]) -> dict[Label, 
     return found
 
 
-@op("einsum")
+@op("einsum", linear=tuple(range(8)))
 class Einsum(Operation):
     """Sum of products over the axes that the equation names in its terms and not in its result.
 

@@ -20,7 +20,7 @@ from .scalar import convert, widen
 __all__ = ["DimensionsOf", "DynamicRange", "EyeLike", "Fill", "Unknown"]
 
 
-@op("dimensions_of")
+@op("dimensions_of", exact=True)
 class DimensionsOf(Operation):
     """The extents of x as a vector, those of axes `start` to `end` (excluded, clipped, negative ones from the end).
 
@@ -39,7 +39,7 @@ class DimensionsOf(Operation):
         return np.array(x.shape[self.start : self.end], np.int64)
 
 
-@op("fill")
+@op("fill", exact=True)
 class Fill(Operation):
     """One value in every place of a tensor of another's extents.
 
@@ -93,7 +93,7 @@ class DynamicRange(Operation):
             return convert(np.asarray(np.asarray(first, wide) + places), dtype)
 
 
-@op("eye_like")
+@op("eye_like", exact=True)
 class EyeLike(Operation):
     """Ones on the k-th diagonal above the main one of a matrix of another's extents, zeros elsewhere.
 

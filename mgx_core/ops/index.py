@@ -38,7 +38,7 @@ def wrapped(indices: Array, length: int, what: str = "indices") -> Array:
     return np.asarray(np.where(at < 0, at + length, at))
 
 
-@op("gather")
+@op("gather", exact=True)
 class Gather(Operation):
     """Slices of x along `axis` at given positions; negative ones count from the end.
 
@@ -60,7 +60,7 @@ class Gather(Operation):
         return np.asarray(np.take(x, wrapped(indices, x.shape[axis]), axis))
 
 
-@op("gather_elements")
+@op("gather_elements", exact=True)
 class GatherElements(Operation):
     """Elements of x whose position along `axis` is given and whose other positions are the result's own.
 
@@ -88,7 +88,7 @@ class GatherElements(Operation):
         return np.take_along_axis(near, wrapped(indices, x.shape[axis]), axis)
 
 
-@op("gathernd")
+@op("gathernd", exact=True)
 class Gathernd(Operation):
     """Slices of x at positions of several axes at once.
 
@@ -123,7 +123,7 @@ class Gathernd(Operation):
         return np.asarray(x[tuple(where)])
 
 
-@op("onehot")
+@op("onehot", exact=True)
 class Onehot(Operation):
     """`values[1]` where the position along a new axis equals the index, `values[0]` elsewhere.
 
@@ -185,7 +185,7 @@ class Onehot(Operation):
         return b.add(Where(), b.add(LogicalOr(), *hits), on, off)
 
 
-@op("trilu")
+@op("trilu", exact=True)
 class Trilu(Operation):
     """The upper or lower triangle of each matrix, zeros elsewhere.
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["ConcatPastPresent"]
 
 
-@op("concat_past_present")
+@op("concat_past_present", exact=True)
 class ConcatPastPresent(Operation):
     """New keys or values written behind those that a cache holds already.
 

@@ -16,7 +16,7 @@ from .scalar import convert, widen
 __all__ = ["Det", "Diagonal", "Dot", "Inverse"]
 
 
-@op("dot")
+@op("dot", product="dot", linear=(0, 1))
 class Dot(Operation):
     """Matrix product over the last two axes; the others are batches of equal extents.
 
@@ -83,7 +83,7 @@ class Inverse(Operation):
             raise ParameterError("a matrix to be inverted is singular") from None
 
 
-@op("diagonal")
+@op("diagonal", exact=True)
 class Diagonal(Operation):
     """The elements whose indices along two axes are equal; `axis1` stays, `axis2` goes.
 

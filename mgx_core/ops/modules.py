@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from ..errors import ShapeError
 from ..types.argument import Value, shape_of
@@ -14,15 +14,13 @@ from .operation import Operation, Run, op
 __all__ = ["SelectModule"]
 
 
-@op("select_module")
+@op("select_module", exact=True, control=True)
 class SelectModule(Operation):
     """The first of several modules whose parameters fit the values.
 
     xs: values in the order of the modules' parameters; modules: each takes len(xs) parameters -> tuple of what it returns.
     Errors: ShapeError if the modules return different numbers of values, or while running if none fits.
     """
-
-    control: ClassVar[bool] = True
 
     def infer(self, *xs: AnyShape, modules: Sequence[Any]) -> TupleShape:
         if not modules:

@@ -23,7 +23,7 @@ def _order(permutation: Sequence[int], rank: int) -> tuple[int, ...]:
     return order
 
 
-@op("transpose")
+@op("transpose", exact=True)
 class Transpose(Operation):
     """Axes in another order; reversed if none is given.
 
@@ -49,7 +49,7 @@ class Transpose(Operation):
         return 0, Shape(x.dtype, [lens[p] for p in order], [steps[p] for p in order])
 
 
-@op("contiguous")
+@op("contiguous", exact=True)
 class Contiguous(Operation):
     """The same tensor in row-major memory without gaps.
 
@@ -66,7 +66,7 @@ class Contiguous(Operation):
         return (0, inputs[0]) if inputs[0].standard() else None
 
 
-@op("layout")
+@op("layout", exact=True)
 class Layout(Operation):
     """The same tensor in memory whose axes lie in the order `permutation`, outermost first.
 
@@ -85,7 +85,7 @@ class Layout(Operation):
         return np.transpose(packed, np.argsort(order)) if order else packed
 
 
-@op("reverse")
+@op("reverse", exact=True)
 class Reverse(Operation):
     """Elements in opposite order along some axes.
 
@@ -102,7 +102,7 @@ class Reverse(Operation):
         return np.flip(x, self.axes)
 
 
-@op("reverse_sequence")
+@op("reverse_sequence", exact=True)
 class ReverseSequence(Operation):
     """The first `sequence_lens[b]` steps of each batch entry b in opposite order; later steps stay.
 

@@ -16,7 +16,7 @@ from .scalar import widen
 __all__ = ["Nonmaxsuppression"]
 
 
-@op("nonmaxsuppression")
+@op("nonmaxsuppression", exact=True)
 class Nonmaxsuppression(Operation):
     """Boxes in order of falling score, without those that overlap a better one of the same batch entry and class.
 

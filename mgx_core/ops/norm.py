@@ -61,10 +61,13 @@ class Trailing(Operation):
                     raise ShapeError(f"scale and bias must broadcast to the last {count} axes of x {x}, got {f}")
         return x.as_standard()
 
+    def reduced_axes(self, rank: int) -> tuple[int, ...]:
+        return tuple(range(normalize(self.axis, rank), rank))
+
     def run(self, x: Array, centre: bool, scale: Array | None, bias: Array | None) -> Array:
         wide = widen(x)
         with np.errstate(all="ignore"):
-            out = normalised(wide, tuple(range(normalize(self.axis, x.ndim), x.ndim)), self.epsilon, centre)
+            out = normalised(wide, self.reduced_axes(x.ndim), self.epsilon, centre)
             if scale is not None:
                 out = out * widen(scale).astype(out.dtype, copy=False)
             if bias is not None:
@@ -93,7 +96,7 @@ class LayerNorm(Trailing):
         self, b: Builder, x: Instruction, scale: Instruction | None = None, bias: Instruction | None = None
     ) -> Instruction:
         parts = Parts(b, x)
-        axes = tuple(range(normalize(self.axis, x.shape.rank), x.shape.rank))
+        axes = self.reduced_axes(x.shape.rank)
         return parts.finish(parts.normalised(parts.wide(x), axes, self.epsilon, True), scale, bias)
 
 
@@ -116,7 +119,7 @@ class RmsNorm(Trailing):
 
     def decompose(self, b: Builder, x: Instruction, scale: Instruction | None = None) -> Instruction:
         parts = Parts(b, x)
-        axes = tuple(range(normalize(self.axis, x.shape.rank), x.shape.rank))
+        axes = self.reduced_axes(x.shape.rank)
         return parts.finish(parts.normalised(parts.wide(x), axes, self.epsilon, False), scale, None)
 
 

@@ -23,7 +23,8 @@ from ..types.dim import Dim, Sym, substitute
 from ..types.dtype import DType
 from ..types.shape import AnyShape, Shape, symbols_in
 from .attributes import MISSING, Field, show
-from .scalar import Expr, convert, evaluate
+from .scalar import Expr, convert, evaluate, rounds
+from .traits import Traits
 
 __all__ = ["Input", "OpSet", "Operation", "Pointwise", "Run", "op", "same_dims"]
 
@@ -44,7 +45,7 @@ class Input(NamedTuple):
 # the class -------------------------------------------------------------------------------------------------------------
 
 
-class Operation:
+class Operation(Traits):
     """Base of ops declared with `@op`: immutable attributes, a shape rule, a reference compute.
 
     A subclass gives `infer(self, x, y=None, *rest)` from input shapes to the result's shape (several results: a TupleShape)
@@ -58,8 +59,6 @@ class Operation:
     fields: ClassVar[tuple[Field, ...]] = ()
     inputs: ClassVar[tuple[Input, ...]] = ()
     takes_modules: ClassVar[bool] = False
-    random: ClassVar[bool] = False  # two evaluations may differ: never folded, never merged
-    effect: ClassVar[bool] = False  # kept even if nobody uses its result
 
     _hash: int  # once asked for
     _floats: ClassVar[tuple[str, ...]] = ()  # the attributes that hold floats
@@ -223,12 +222,17 @@ O = TypeVar("O", bound=type)  # noqa: E741
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, eq_default=True)
-def op(name: str) -> Callable[[O], O]:
+def op(name: str, **traits: bool | str | tuple[int, ...]) -> Callable[[O], O]:
     """Declare an op: attributes come from the class's annotations, inputs from the signature of its `infer`.
 
+    traits: what the op states of itself, by the names of `Traits`: ``@op("concat", exact=True)``.
     The result is like a frozen, keyword-only, slotted dataclass, made without generated code so that importing a few hundred
     ops costs a few milliseconds.
     """
+
+    unknown = traits.keys() - vars(Traits).keys()
+    if unknown:
+        raise TypeError(f"op {name!r}: {', '.join(sorted(unknown))} is no trait")
 
     def declare(cls: O) -> O:
         inherited: tuple[Field, ...] = getattr(cls, "fields", ())
@@ -239,10 +243,13 @@ def op(name: str) -> Callable[[O], O]:
             for key, word in annotations.items()
             if not str(word).startswith(("ClassVar", "typing.ClassVar"))
         ]
+        taken = [f.name for f in own if hasattr(Traits, f.name)]
+        if taken:
+            raise TypeError(f"op {name!r}: attribute {taken[0]!r} has the name of a trait; give it another")
         for member in ("__dict__", "__weakref__", *(f.name for f in own)):
             namespace.pop(member, None)
         namespace["__slots__"] = tuple(f.name for f in own if f.name not in {g.name for g in inherited})
-        namespace["name"] = name
+        namespace.update(traits, name=name)
         namespace["fields"] = tuple(f for f in inherited if f.name not in {g.name for g in own}) + tuple(own)
         namespace["_floats"] = tuple(f.name for f in namespace["fields"] if "float" in str(f.annotation))
         infer = namespace.get("infer", getattr(cls, "infer", None))
@@ -316,6 +323,10 @@ class Pointwise(Operation):
 
     def result_dtype(self, xs: Sequence[Shape]) -> DType:
         return xs[0].dtype
+
+    @property
+    def exact(self) -> bool:
+        return not rounds(self.scalar)
 
     def compute(self, *xs: Array) -> Array:
         out = evaluate(type(self).scalar, xs, self)

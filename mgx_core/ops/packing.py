@@ -54,7 +54,7 @@ def _nibbles(packed: Array, axis: int) -> Array:
     return np.ascontiguousarray(np.moveaxis(both, -1, axis))
 
 
-@op("pack_int4")
+@op("pack_int4", exact=True)
 class PackInt4(Operation):
     """Pairs of 4-bit integers along an axis as bytes, the earlier one in the low half.
 
@@ -74,7 +74,7 @@ class PackInt4(Operation):
         return packed.view(np.int8) if of(x.dtype).is_signed else packed
 
 
-@op("unpack_int4")
+@op("unpack_int4", exact=True)
 class UnpackInt4(Operation):
     """The 4-bit integers in bytes, the low half first.
 
@@ -94,7 +94,7 @@ class UnpackInt4(Operation):
         return codes if x.dtype == np.uint8 else ((codes ^ 8).astype(np.int8) - 8).astype(np.int8)
 
 
-@op("pack_fp4")
+@op("pack_fp4", exact=True)
 class PackFp4(Operation):
     """Pairs of floats, rounded to float4_e2m1fn, as bytes; the earlier one in the low half.
 
@@ -113,7 +113,7 @@ class PackFp4(Operation):
         return _pairs(codes, normalize(self.axis, x.ndim))
 
 
-@op("unpack_fp4")
+@op("unpack_fp4", exact=True)
 class UnpackFp4(Operation):
     """The float4_e2m1fn values in bytes, the low half first, as a wider float.
 
@@ -133,7 +133,7 @@ class UnpackFp4(Operation):
         return convert(codes.view(float4_e2m1fn.numpy), self.out_type)
 
 
-@op("unpack_bits")
+@op("unpack_bits", exact=True)
 class UnpackBits(Operation):
     """The unsigned `bits`-wide codes in bytes along the last axis, low bits first.
 

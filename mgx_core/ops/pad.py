@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["FixedPad", "Pad"]
 
 
-@op("pad")
+@op("pad", exact=True)
 class Pad(Operation):
     """Borders of given widths: all begins, then all ends; negative widths crop.
 
@@ -128,7 +128,7 @@ class Pad(Operation):
         return x
 
 
-@op("fixed_pad")
+@op("fixed_pad", exact=True)
 class FixedPad(Operation):
     """Zeros after the last element of each axis, up to fixed extents.
 

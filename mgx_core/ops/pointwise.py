@@ -19,7 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@op("identity")
+@op("identity", exact=True)
 class Identity(Operation):
     """The operand itself, of whatever type.
 

@@ -116,6 +116,14 @@ class Pooling(Windows):
     lp_order: int = 2
     dyn_global: bool = False
 
+    @property
+    def exact(self) -> bool:
+        return self.mode == "max"
+
+    @property
+    def linear(self) -> tuple[int, ...]:
+        return (0,) if self.mode == "average" else ()
+
     def check(self) -> None:
         if self.lp_order < 1:
             raise ParameterError(f"lp_order must be at least 1, got {self.lp_order}")
@@ -171,7 +179,7 @@ class Pooling(Windows):
         return total
 
 
-@op("max_pool_indices")
+@op("max_pool_indices", exact=True)
 class MaxPoolIndices(Windows):
     """The maximum of each window and where it was found.
 
@@ -217,7 +225,7 @@ class MaxPoolIndices(Windows):
         return convert(maxima, of(x.dtype)), found + images
 
 
-@op("max_unpool")
+@op("max_unpool", exact=True)
 class MaxUnpool(Operation):
     """Values put back to where max pooling found them; zeros elsewhere.
 

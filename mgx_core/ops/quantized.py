@@ -241,7 +241,7 @@ def _same(scale: Shape, zero_point: Shape | None) -> None:
         raise ShapeError(f"zero_point must have scale's dims {list(scale.dims)}, got {list(zero_point.dims)}")
 
 
-@op("capture")
+@op("capture", exact=True)
 class Capture(Operation):
     """Its input unchanged: the place where calibration looks at a tensor.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from typing import ClassVar
 
 import numpy as np
 
@@ -19,14 +18,12 @@ from .scalar import convert, widen
 __all__ = ["Multinomial", "RandomNormal", "RandomSeed", "RandomUniform"]
 
 
-@op("random_seed")
+@op("random_seed", random=True)
 class RandomSeed(Operation):
     """A seed that differs from run to run.
 
     -> dtype [1].  Errors: ParameterError unless dtype is an integer type.  Source: MIGraphX random_seed.
     """
-
-    random: ClassVar[bool] = True
 
     dtype: DType = dt.uint64
 

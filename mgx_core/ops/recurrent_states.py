@@ -61,7 +61,7 @@ def _last(states: Array, lens: Array | None, direction: str) -> Array:
     return out
 
 
-@op("rnn_last_hs_output")
+@op("rnn_last_hs_output", exact=True)
 class RnnLastHsOutput(Operation):
     """The hidden state after the last step of each sequence.
 
@@ -90,7 +90,7 @@ class RnnLastHsOutput(Operation):
         return b.add(Squeeze(axes=(0,)), joined)  # type: ignore[no-any-return]
 
 
-@op("rnn_var_sl_last_output")
+@op("rnn_var_sl_last_output", exact=True)
 class RnnVarSlLastOutput(Operation):
     """The state after the last step of each sequence of stated length.
 
@@ -107,7 +107,7 @@ class RnnVarSlLastOutput(Operation):
         return _last(states, sequence_lens, self.direction)
 
 
-@op("rnn_last_cell_output")
+@op("rnn_last_cell_output", exact=True)
 class RnnLastCellOutput(Operation):
     """The last cell states of an lstm.
 
@@ -123,7 +123,7 @@ class RnnLastCellOutput(Operation):
         return layer[1]
 
 
-@op("rnn_var_sl_shift_sequence")
+@op("rnn_var_sl_shift_sequence", exact=True)
 class RnnVarSlShiftSequence(Operation):
     """Sequences moved to the end of the time axis, zeros before them, so that a reverse pass starts where they end.
 
@@ -142,7 +142,7 @@ class RnnVarSlShiftSequence(Operation):
         return np.where((at >= 0)[..., None], taken, np.zeros((), x.dtype))
 
 
-@op("rnn_var_sl_shift_output")
+@op("rnn_var_sl_shift_output", exact=True)
 class RnnVarSlShiftOutput(Operation):
     """States of sequences of different lengths put back in place, zeros after each sequence's end.
 

@@ -59,6 +59,9 @@ class Reduce(Operation):
                 chosen = tuple(range(x.ndim))
         return self.reduce(x, chosen)
 
+    def reduced_axes(self, rank: int) -> tuple[int, ...]:
+        return tuple(sorted(normalize_all(self.axes, rank))) or tuple(range(rank))
+
     def reduce(self, x: Array, axes: tuple[int, ...]) -> Array:
         """The reduction along non-negative axes, keeping them; `axes` may be empty."""
         raise NotImplementedError
@@ -87,7 +90,7 @@ def rounded(x: Array, like: Array) -> Array:
     return convert(x, dt.of(like.dtype))
 
 
-@op("reduce_sum")
+@op("reduce_sum", combine="add", linear=(0,))
 class ReduceSum(Reduce):
     """Sum; 0 over no elements; integers wrap.  Source: ONNX ReduceSum-13."""
 
@@ -97,7 +100,7 @@ class ReduceSum(Reduce):
         return rounded(total(x, axes), x)
 
 
-@op("reduce_mean")
+@op("reduce_mean", combine="add", linear=(0,))
 class ReduceMean(Reduce):
     """Mean; NaN over no elements; means of integers round toward zero.  Source: ONNX ReduceMean-18."""
 
@@ -115,7 +118,7 @@ class ReduceMean(Reduce):
             return rounded(np.asarray(sums / sums.dtype.type(n)), x)
 
 
-@op("reduce_prod")
+@op("reduce_prod", combine="mul")
 class ReduceProd(Reduce):
     """Product; 1 over no elements; integers wrap.  Source: ONNX ReduceProd-18."""
 
@@ -127,7 +130,7 @@ class ReduceProd(Reduce):
             return rounded(np.asarray(np.prod(wide, axis=axes, keepdims=True, dtype=wide.dtype)), x)
 
 
-@op("reduce_max")
+@op("reduce_max", exact=True, combine="max")
 class ReduceMax(Reduce):
     """Largest; NaN if one is; over no elements minus infinity or the lowest value.  Source: ONNX ReduceMax-20."""
 
@@ -139,7 +142,7 @@ class ReduceMax(Reduce):
         return rounded(np.asarray(np.max(widen(x), axis=axes, keepdims=True)), x)
 
 
-@op("reduce_min")
+@op("reduce_min", exact=True, combine="min")
 class ReduceMin(Reduce):
     """Smallest; NaN if one is; over no elements infinity or the highest value.  Source: ONNX ReduceMin-20."""
 
@@ -159,7 +162,7 @@ def _fill(x: Array, axes: tuple[int, ...], infinity: str) -> Array:
     return np.full([1 if i in axes else n for i, n in enumerate(x.shape)], value).astype(x.dtype)
 
 
-@op("reduce_any")
+@op("reduce_any", exact=True)
 class ReduceAny(Reduce):
     """Whether one is not zero; false over no elements."""
 
@@ -169,7 +172,7 @@ class ReduceAny(Reduce):
         return np.asarray(np.any(widen(x) != 0, axis=axes, keepdims=True)).astype(x.dtype)
 
 
-@op("reduce_all")
+@op("reduce_all", exact=True)
 class ReduceAll(Reduce):
     """Whether none is zero; true over no elements."""
 
@@ -191,6 +194,9 @@ class Position(Operation):
     axis: int = 0
     select_last_index: bool = False
 
+    def reduced_axes(self, rank: int) -> tuple[int, ...]:
+        return (normalize(self.axis, rank),)
+
     def infer(self, x: Shape) -> Shape:
         if x.dtype.kind not in "biuf":
             raise ShapeError(f"x must not be of type {x.dtype}")
@@ -210,7 +216,7 @@ class Position(Operation):
         return np.asarray(function(wide, axis=axis, keepdims=True)).astype(np.int64)
 
 
-@op("argmax")
+@op("argmax", exact=True)
 class Argmax(Position):
     """Index of the largest element along one axis; NaN counts as larger than all.
 
@@ -222,7 +228,7 @@ class Argmax(Position):
         return self.search(x, np.argmax)
 
 
-@op("argmin")
+@op("argmin", exact=True)
 class Argmin(Position):
     """Index of the smallest element along one axis; NaN counts as smaller than all.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -102,6 +103,8 @@ class _Regrouping(Operation):
 
     __slots__ = ()
 
+    reshapes: ClassVar[bool] = True
+
     def view(self, *inputs: Shape) -> tuple[int, Shape] | None:
         if len(inputs) > 1:
             return None
@@ -109,7 +112,7 @@ class _Regrouping(Operation):
         return regroup(inputs[0], shape.lens()) if isinstance(shape, Shape) else None
 
 
-@op("reshape")
+@op("reshape", exact=True)
 class Reshape(_Regrouping):
     """The elements in row-major order under other extents.
 
@@ -137,7 +140,7 @@ class Reshape(_Regrouping):
         return x.reshape([int(d) for d in resolve(x.shape, wanted, self.allowzero)])
 
 
-@op("reshape_lazy")
+@op("reshape_lazy", exact=True)
 class ReshapeLazy(Reshape):
     """`reshape` that a target keeps as a view wherever strides can express it.
 
@@ -145,7 +148,7 @@ class ReshapeLazy(Reshape):
     """
 
 
-@op("flatten")
+@op("flatten", exact=True)
 class Flatten(_Regrouping):
     """A matrix: the axes before `axis` as rows, the others as columns.
 
@@ -166,7 +169,7 @@ class Flatten(_Regrouping):
         return x.reshape(int(np.prod(x.shape[:at], dtype=np.int64)), int(np.prod(x.shape[at:], dtype=np.int64)))
 
 
-@op("squeeze")
+@op("squeeze", exact=True, aligns=True)
 class Squeeze(_Regrouping):
     """Without some axes of extent 1; without all of them if `axes` is empty.
 
@@ -202,7 +205,7 @@ class Squeeze(_Regrouping):
         return x.reshape([n for i, n in enumerate(x.shape) if i not in gone])
 
 
-@op("unsqueeze")
+@op("unsqueeze", exact=True, aligns=True)
 class Unsqueeze(_Regrouping):
     """With new axes of extent 1 at the places `axes` of the result.
 

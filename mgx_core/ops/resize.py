@@ -62,6 +62,10 @@ class Resize(Operation):
     axes: tuple[int, ...] = ()
     keep_aspect_ratio_policy: Literal["stretch", "not_larger", "not_smaller"] = "stretch"
 
+    @property
+    def exact(self) -> bool:
+        return self.mode == "nearest"
+
     def check(self) -> None:
         check_scales(self.scales)
 

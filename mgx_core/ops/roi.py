@@ -131,7 +131,7 @@ def mixing(points: tuple[Array, Array], dtype: np.dtype[np.generic]) -> tuple[Ar
     return matrix.astype(dtype), first
 
 
-@op("max_roi_pool")
+@op("max_roi_pool", exact=True)
 class MaxRoiPool(Operation):
     """The largest element in each cell of a grid laid over each region.
 

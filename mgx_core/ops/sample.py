@@ -199,7 +199,7 @@ class AffineGrid(Operation):
         return convert(out.reshape(dims[0], *dims[2:], rank), of(theta.dtype))
 
 
-@op("deform_conv")
+@op("deform_conv", linear=(0, 1, 3, 4))
 class DeformConv(Operation):
     """Convolution whose windows are moved element by element by offsets, optionally weighted by a mask.
 

@@ -17,6 +17,7 @@ from ..types.dtype import DType
 from .erf import erf
 
 __all__ = [
+    "EXACT",
     "NUMPY",
     "PRIMITIVES",
     "Attr",
@@ -30,6 +31,7 @@ __all__ = [
     "convert",
     "evaluate",
     "fold",
+    "rounds",
     "same",
     "text",
     "widen",
@@ -96,6 +98,12 @@ PRIMITIVES: Final[Mapping[str, tuple[int, bool, str]]] = {
     "shift_right": (2, False, "a >> b, filled with the sign; only the sign is left unless 0 <= b < width"),
     "where": (3, False, "b where a, else c"),
 }
+# those whose values are exact in the type of their operands
+EXACT: Final = frozenset(
+    {"neg", "abs", "sign", "min", "max", "floor", "ceil", "round", "trunc", "lt", "le", "gt", "ge", "eq", "ne", "isnan"}
+    | {"isinf", "logical_and", "logical_or", "logical_xor", "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor"}
+    | {"bitwise_not", "shift_left", "shift_right", "where"}
+)
 
 
 class Expr:
@@ -220,6 +228,14 @@ def fold(
         case Cast():
             return cast(expr, fold(expr.value, leaf, node, cast))
     return leaf(expr)
+
+
+def rounds(expr: Expr) -> bool:
+    """True if the value of an expression of floats may be rounded."""
+    match expr:
+        case Call(primitive=primitive, args=args):
+            return primitive not in EXACT or any(map(rounds, args))
+    return isinstance(expr, Cast)
 
 
 def text(expr: Expr) -> str:

@@ -84,7 +84,7 @@ class _Scatter(Operation):
         return _write(data, tuple(where), updates, self.reduction)
 
 
-@op("scatter_none")
+@op("scatter_none", exact=True)
 class ScatterNone(_Scatter):
     """data with elements replaced at positions along one axis; of several for one place the last stays.
 
@@ -96,7 +96,7 @@ class ScatterNone(_Scatter):
     skip_out_of_bounds: bool = False
 
 
-@op("scatter_add")
+@op("scatter_add", linear=(0, 2))
 class ScatterAdd(_Scatter):
     """data with elements added at positions along one axis; operands and errors as `scatter_none`."""
 
@@ -114,7 +114,7 @@ class ScatterMul(_Scatter):
     reduction = "mul"
 
 
-@op("scatter_min")
+@op("scatter_min", exact=True)
 class ScatterMin(_Scatter):
     """data with the lesser of old and new at positions along one axis; operands and errors as `scatter_none`."""
 
@@ -123,7 +123,7 @@ class ScatterMin(_Scatter):
     reduction = "min"
 
 
-@op("scatter_max")
+@op("scatter_max", exact=True)
 class ScatterMax(_Scatter):
     """data with the greater of old and new at positions along one axis; operands and errors as `scatter_none`."""
 
@@ -160,7 +160,7 @@ class _Scatternd(Operation):
         return _write(data, where, updates, self.reduction)
 
 
-@op("scatternd_none")
+@op("scatternd_none", exact=True)
 class ScatterndNone(_Scatternd):
     """data with slices replaced at positions of its leading axes; of several for one place the last stays.
 
@@ -169,7 +169,7 @@ class ScatterndNone(_Scatternd):
     """
 
 
-@op("scatternd_add")
+@op("scatternd_add", linear=(0, 2))
 class ScatterndAdd(_Scatternd):
     """data with slices added at positions of its leading axes; operands and errors as `scatternd_none`."""
 
@@ -183,21 +183,21 @@ class ScatterndMul(_Scatternd):
     reduction = "mul"
 
 
-@op("scatternd_min")
+@op("scatternd_min", exact=True)
 class ScatterndMin(_Scatternd):
     """data with the lesser of old and new at positions of its leading axes; operands and errors as `scatternd_none`."""
 
     reduction = "min"
 
 
-@op("scatternd_max")
+@op("scatternd_max", exact=True)
 class ScatterndMax(_Scatternd):
     """data with the greater of old and new at positions of its leading axes; else as `scatternd_none`."""
 
     reduction = "max"
 
 
-@op("tensor_scatter")
+@op("tensor_scatter", exact=True)
 class TensorScatter(Operation):
     """A cache with a run of new entries written along `axis`, from a position of each batch entry's own.
 

@@ -18,7 +18,7 @@ from .scalar import widen
 __all__ = ["Compress", "Nonzero", "Unique"]
 
 
-@op("nonzero")
+@op("nonzero", exact=True)
 class Nonzero(Operation):
     """Positions of the elements that are not zero, one column each, in row-major order.
 
@@ -34,7 +34,7 @@ class Nonzero(Operation):
         return np.stack(np.nonzero(wide != ("" if wide.dtype == object else 0))).astype(np.int64)
 
 
-@op("compress")
+@op("compress", exact=True)
 class Compress(Operation):
     """Slices of x along `axis` (elements of the flattened x without one) whose condition is true.
 
@@ -64,7 +64,7 @@ class Compress(Operation):
         return np.take(rows, np.flatnonzero(condition), axis)
 
 
-@op("unique")
+@op("unique", exact=True)
 class Unique(Operation):
     """The different elements of x (slices along `axis`), ascending or in order of first occurrence.
 

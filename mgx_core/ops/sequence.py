@@ -22,7 +22,7 @@ from .operation import Operation, op
 __all__ = ["joined"]
 
 
-@op("sequence_construct")
+@op("sequence_construct", exact=True)
 class SequenceConstruct(Operation):
     """A sequence of the inputs, in their order.
 
@@ -42,7 +42,7 @@ class SequenceConstruct(Operation):
         return list(items)
 
 
-@op("sequence_empty")
+@op("sequence_empty", exact=True)
 class SequenceEmpty(Operation):
     """A sequence without items, of tensors of type `dtype` and any rank.
 
@@ -58,7 +58,7 @@ class SequenceEmpty(Operation):
         return []
 
 
-@op("sequence_at")
+@op("sequence_at", exact=True)
 class SequenceAt(Operation):
     """The item at a position, counted from the end if negative.
 
@@ -75,7 +75,7 @@ class SequenceAt(Operation):
         return sequence[_position(position, len(sequence), len(sequence) - 1)]
 
 
-@op("sequence_insert")
+@op("sequence_insert", exact=True)
 class SequenceInsert(Operation):
     """A sequence with one more item, before a position or (no position) at the end.
 
@@ -95,7 +95,7 @@ class SequenceInsert(Operation):
         return [*sequence[:at], item, *sequence[at:]]
 
 
-@op("sequence_erase")
+@op("sequence_erase", exact=True)
 class SequenceErase(Operation):
     """A sequence without the item at a position (without one: the last).
 
@@ -115,7 +115,7 @@ class SequenceErase(Operation):
         return [*sequence[:at], *sequence[at + 1 :]]
 
 
-@op("sequence_length")
+@op("sequence_length", exact=True)
 class SequenceLength(Operation):
     """The number of items.
 
@@ -130,7 +130,7 @@ class SequenceLength(Operation):
         return np.asarray(len(sequence), np.int64)
 
 
-@op("split_to_sequence")
+@op("split_to_sequence", exact=True)
 class SplitToSequence(Operation):
     """The parts of a tensor along one axis.
 
@@ -176,7 +176,7 @@ def _parts(x: Array, ends: range | list[int], axis: int) -> list[Value]:
     return [x[(*lead, slice(a, b))] for a, b in pairwise(ends)]
 
 
-@op("concat_from_sequence")
+@op("concat_from_sequence", exact=True)
 class ConcatFromSequence(Operation):
     """The items of a sequence joined along an axis, or (`new_axis`) stacked along a new one.
 
@@ -212,7 +212,7 @@ class ConcatFromSequence(Operation):
             ) from None
 
 
-@op("optional")
+@op("optional", exact=True)
 class Optional(Operation):
     """A value that may be absent: present with an input, absent without.
 
@@ -232,7 +232,7 @@ class Optional(Operation):
         return x
 
 
-@op("optional_has_element")
+@op("optional_has_element", exact=True)
 class OptionalHasElement(Operation):
     """Whether an optional holds a value; what is no optional always does.
 
@@ -246,7 +246,7 @@ class OptionalHasElement(Operation):
         return np.asarray(x is not None)
 
 
-@op("optional_get_element")
+@op("optional_get_element", exact=True)
 class OptionalGetElement(Operation):
     """The value that an optional holds; what is no optional is returned as it is.
 

@@ -47,7 +47,7 @@ def _extent(start: Dim, end: Dim, step: int, length: Dim) -> Dim:
     return count if step == 1 else ceil_div(count, step)
 
 
-@op("slice")
+@op("slice", exact=True)
 class Slice(Operation):
     """A range of positions along some axes: from start to before end, negative ones counted from the end, all clipped.
 
@@ -153,7 +153,7 @@ class Slice(Operation):
         return (0 if 0 in lens else offset), Shape(x.dtype, lens, strides)
 
 
-@op("split")
+@op("split", exact=True)
 class Split(Operation):
     """Consecutive parts along one axis, of sizes given at run time.
 
@@ -179,7 +179,7 @@ class Split(Operation):
         return tuple(np.split(x, np.cumsum(parts)[:-1], axis))
 
 
-@op("step")
+@op("step", exact=True)
 class Step(Operation):
     """Every `steps[i]`-th position along `axes[i]`, from the first.
 
@@ -211,7 +211,7 @@ class Step(Operation):
         return 0, Shape(x.dtype, self.infer(x).lens(), strides)
 
 
-@op("scan_slice")
+@op("scan_slice", exact=True)
 class ScanSlice(Operation):
     """The slice at a run-time position along one axis, counted from the end if `direction` is 1.
 

@@ -38,6 +38,9 @@ class AlongAxis(Operation):
         normalize(self.axis, x.rank)
         return x.as_standard()
 
+    def reduced_axes(self, rank: int) -> tuple[int, ...]:
+        return (normalize(self.axis, rank),)
+
     def shifted(self, x: Array) -> tuple[Array, int]:
         """The operand less the largest of its line, in a wide type, and the axis."""
         axis = normalize(self.axis, x.ndim)
@@ -103,7 +106,7 @@ class Logsoftmax(AlongAxis):
         return narrowed(b, b.add(Sub(), shifted, scale), x)
 
 
-@op("hardmax")
+@op("hardmax", exact=True)
 class Hardmax(AlongAxis):
     """1 at the first largest element along one axis, else 0.
 

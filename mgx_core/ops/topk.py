@@ -17,7 +17,7 @@ from .scalar import widen
 __all__ = ["Topk"]
 
 
-@op("topk")
+@op("topk", exact=True)
 class Topk(Operation):
     """The k largest (or smallest) elements along one axis, in order, with their indices.
 

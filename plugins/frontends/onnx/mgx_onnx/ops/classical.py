@@ -18,7 +18,7 @@ from .scores import rows_of
 __all__: list[str] = []
 
 
-@op("array_feature_extractor")
+@op("array_feature_extractor", exact=True)
 class ArrayFeatureExtractor(Operation):
     """Columns of the last axis, picked by index.
 
@@ -41,7 +41,7 @@ class ArrayFeatureExtractor(Operation):
         return np.atleast_2d(x[..., indices])
 
 
-@op("binarizer")
+@op("binarizer", exact=True)
 class Binarizer(Operation):
     """1 where x exceeds `threshold`, else 0, in the type of x.
 
@@ -107,7 +107,7 @@ class FeatureVectorizer(Operation):
         return np.concatenate(columns, axis=1)
 
 
-@op("imputer")
+@op("imputer", exact=True)
 class Imputer(Operation):
     """x with the replaced value (NaN counts) exchanged for the imputed one, of which there is one or one per feature.
 
@@ -175,7 +175,7 @@ class Normalizer(Operation):
         return np.asarray(np.divide(rows, size, out=rows.copy(), where=size != 0), np.float32)
 
 
-@op("one_hot_encoder")
+@op("one_hot_encoder", exact=True)
 class OneHotEncoder(Operation):
     """For each element a row of zeros with a one at the index of its category.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from mgx_core import dtype as dt
@@ -16,7 +14,7 @@ from mgx_core.types.shape import Shape, TupleShape
 __all__ = ["Dropout"]
 
 
-@op("dropout")
+@op("dropout", random=True)
 class Dropout(Operation):
     """Elements set to zero with a probability, the others scaled up by 1 / (1 - probability).
 
@@ -26,7 +24,6 @@ class Dropout(Operation):
     """
 
     seed: int | None = None
-    random: ClassVar[bool] = True
 
     def infer(self, x: Shape, ratio: Shape, training: Shape) -> TupleShape:
         if not x.dtype.is_float or not ratio.dtype.is_float or training.dtype is not dt.bool_:

@@ -20,7 +20,7 @@ MAX_PIXELS: Final = 1 << 26  # a small file may claim any size; one of 8192 x 81
 FORMATS: Final = ("BMP", "JPEG", "JPEG2000", "TIFF", "PNG", "WEBP", "PPM")  # others are never tried: some run programs
 
 
-@op("image_decoder")
+@op("image_decoder", exact=True)
 class ImageDecoder(Operation):
     """The pixels of an encoded image (BMP, JPEG, JPEG 2000, TIFF, PNG, WebP or PNM).
 

@@ -14,7 +14,7 @@ from mgx_core.types.shape import Shape
 __all__: list[str] = []
 
 
-@op("label_encoder")
+@op("label_encoder", exact=True)
 class LabelEncoder(Operation):
     """Each element looked up among the keys; what is not there becomes the default.
 

@@ -40,7 +40,7 @@ def map_types(x: AnyShape) -> tuple[DType, DType]:
     raise ShapeError(f"a map is needed, got {x}")
 
 
-@op("zip_map")
+@op("zip_map", exact=True)
 class ZipMap(Operation):
     """For each row a map from labels to the row's values.
 
@@ -70,7 +70,7 @@ class ZipMap(Operation):
         return [dict(zip(labels, row, strict=True)) for row in np.atleast_2d(x).astype(np.float64).tolist()]
 
 
-@op("cast_map")
+@op("cast_map", exact=True)
 class CastMap(Operation):
     """The values of a map as a row, in ascending order of the keys (DENSE) or each at the index that its key is (SPARSE).
 
@@ -115,7 +115,7 @@ class CastMap(Operation):
         return float(value) if self.cast_to is dt.float32 else int(float(value))
 
 
-@op("dict_vectorizer")
+@op("dict_vectorizer", exact=True)
 class DictVectorizer(Operation):
     """The values of a map as a row, each at its key's index in the vocabulary, others 0 (or empty).
 

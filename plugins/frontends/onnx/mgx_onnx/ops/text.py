@@ -25,7 +25,7 @@ __all__: list[str] = []
 MAX_COORDINATES: Final = 1 << 28  # elements of an n-gram vector
 
 
-@op("string_concat")
+@op("string_concat", exact=True)
 class StringConcat(Operation):
     """Each string of x followed by the one of y, broadcast against each other.
 
@@ -45,7 +45,7 @@ class StringConcat(Operation):
         return np.asarray(np.add(x, y, dtype=object), dtype=object)
 
 
-@op("string_split")
+@op("string_split", exact=True)
 class StringSplit(Operation):
     """The parts of each string between delimiters, padded with empty strings, and how many parts there are.
 
@@ -71,7 +71,7 @@ class StringSplit(Operation):
         return out.reshape(*x.shape, most), counts.reshape(x.shape)
 
 
-@op("string_normalizer")
+@op("string_normalizer", exact=True)
 class StringNormalizer(Operation):
     """Strings without the stop words, in lower or upper case if so asked.
 
@@ -108,7 +108,7 @@ class StringNormalizer(Operation):
         return out.reshape(1, -1) if x.ndim == 2 else out
 
 
-@op("regex_full_match")
+@op("regex_full_match", exact=True)
 class RegexFullMatch(Operation):
     """Whether each string as a whole matches a regular expression in RE2's syntax.
 
@@ -130,7 +130,7 @@ class RegexFullMatch(Operation):
         return np.array([pattern.fullmatch(str(s)) for s in x.reshape(-1)], np.bool_).reshape(x.shape)
 
 
-@op("tf_idf_vectorizer")
+@op("tf_idf_vectorizer", exact=True)
 class TfIdfVectorizer(Operation):
     """How often each n-gram of a pool occurs, perhaps weighted.
 

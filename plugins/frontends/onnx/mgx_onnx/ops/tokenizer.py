@@ -18,7 +18,7 @@ __all__: list[str] = []
 START, END = "\x02", "\x03"  # what `mark` puts around the tokens of a string
 
 
-@op("tokenizer")
+@op("tokenizer", exact=True)
 class Tokenizer(Operation):
     """The tokens of each string, padded to the largest number of them.
 
