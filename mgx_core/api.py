@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, Final
 
-from .gc_pause import collection_paused
 from .ops.operation import Operation, OpSet
 from .options import CompileOptions
 from .program import Program
@@ -79,8 +78,7 @@ def parse_onnx(path: Any, **options: Any) -> Program:
     """
     from .plugins.manager import manager
 
-    with collection_paused():
-        program: Program = manager().load("frontends", "onnx")().parse(path, **options)
+    program: Program = manager().load("frontends", "onnx")().parse(path, **options)
     return program
 
 
@@ -88,8 +86,7 @@ def parse_onnx_buffer(data: bytes, **options: Any) -> Program:
     """A program from the bytes of an ONNX file; see `parse_onnx`."""
     from .plugins.manager import manager
 
-    with collection_paused():
-        program: Program = manager().load("frontends", "onnx")().parse_buffer(data, **options)
+    program: Program = manager().load("frontends", "onnx")().parse_buffer(data, **options)
     return program
 
 

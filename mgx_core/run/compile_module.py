@@ -6,7 +6,6 @@ from typing import Any
 
 from ..compile.stages import optimize_module
 from ..errors import ParameterError
-from ..gc_pause import collection_paused
 from ..ir.module import Module
 from ..ir.verify import misplaced
 from ..options import CompileOptions
@@ -35,7 +34,6 @@ def compile_module(
     wrong = misplaced(module)
     if wrong is not None:
         raise ParameterError(wrong)
-    with collection_paused():
-        copy = module.clone()
-        pipeline = optimize_module(copy, options, target, context)
-        return Executable(copy, target, context, options, output_names or (), pipeline.records)
+    copy = module.clone()
+    pipeline = optimize_module(copy, options, target, context)
+    return Executable(copy, target, context, options, output_names or (), pipeline.records)

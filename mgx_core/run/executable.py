@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import DeviceError, MgxError, ParameterError, ShapeError
-from ..gc_pause import collection_paused
 from ..ir.instruction import Instruction
 from ..ir.interpreter import bind_symbols, check_symbols
 from ..ir.module import Module
@@ -269,10 +268,9 @@ class Executable:
                 self.note(f"the file's kernels could not be used and were compiled again: {error}")
         from ..compile.pipeline import PassRecord
 
-        with collection_paused():
-            made = lower()
-            start, count = time.perf_counter(), made.records[-1].after
-            runner = runner_of(self.target, made.module, made.plan, self.context, self.options)
+        made = lower()
+        start, count = time.perf_counter(), made.records[-1].after
+        runner = runner_of(self.target, made.module, made.plan, self.context, self.options)
         made.records.append(PassRecord("plan", "make-runner", time.perf_counter() - start, True, count, count))
         for moved in getattr(runner, "on_host", list)():
             _correct(made.placements, moved)
