@@ -58,7 +58,7 @@ class ShapeError(MgxError, ValueError):
 
 
 class UnrankedError(ShapeError):
-    """A rule needed the rank of a value whose rank is known only while running."""
+    """A rule needed the rank of a value whose rank is known only at run time."""
 
 
 class ParseError(MgxError, ValueError):

@@ -14,7 +14,7 @@ __all__ = ["CompileOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class CompileOptions:
-    """What `Program.compile` takes, as keywords or as a mapping.
+    """The options of `Program.compile`, given as keywords or as a mapping.
 
     offload_copy: parameters and results lie in host memory and are copied for the caller; fast_math: approximations that keep
     a result within a few units in the last place, and narrow floats computed more exactly than their type says where that is
@@ -70,7 +70,7 @@ class CompileOptions:
 
 
 def _wanted(default: Any, name: str, value: Any) -> str:
-    """What a value should have been; empty if it is good."""
+    """Returns what was required of a value; empty if the value is valid."""
     match default:
         case bool():
             return "" if isinstance(value, (bool, int)) and value in (0, 1) else "true or false"

@@ -44,7 +44,7 @@ class Program:
 
     Built by a frontend (`parse_onnx`, ...) or by hand through `get_main_module`.  Editing is possible until `compile`, which
     works on a copy; a failed compile leaves the program as it was.
-    graph: or a function that gives it once somebody looks.
+    graph: or a function that returns it, called on first access.
     """
 
     def __init__(self, graph: Graph | Callable[[], Graph] | None = None, output_names: Sequence[str] = ()) -> None:
@@ -161,7 +161,7 @@ class Program:
         save(self, path, format)
 
     def report(self, path: Any = None, name: str = "") -> str:
-        """What compiling did as one HTML page: passes, launches, memory, the graph; written to `path` if one is given.
+        """Returns an HTML page about the compilation: passes, launches, memory, the graph; writes it to `path` if given.
 
         A program that is not compiled shows its graph and the memory that it would take.
         """

@@ -19,6 +19,6 @@ def setting(name: str) -> str:
 
 
 def cache_directory() -> Path:
-    """Where compiled things are kept between processes; it may not exist yet."""
+    """Returns the folder of caches that outlive a process; it may not exist yet."""
     named = setting("MGX_CACHE_DIR")
     return Path(named) if named else Path(setting("XDG_CACHE_HOME") or Path.home() / ".cache") / "mgx"

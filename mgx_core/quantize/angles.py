@@ -28,7 +28,7 @@ def angles(main: Module) -> set[Instruction]:
 
 
 def _sums(ins: Instruction) -> bool:
-    """Whether it adds up products: an outer product does not."""
+    """True if the product sums over an axis of more than one element (an outer product does not)."""
     if ins.op.name not in SUMS:
         return False
     left = ins.inputs[0].result

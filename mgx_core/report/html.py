@@ -1,4 +1,4 @@
-"""What compiling did, as one HTML page that brings all it needs along."""
+"""Report of a compilation as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class _Page:
     def _dynamic(self) -> str:
         count = len(self.plan.dynamic)
         return (
-            f'<p class="note">{count} values have extents known only while running and get memory then.</p>'
+            f'<p class="note">{count} values have data-dependent extents and are allocated at run time.</p>'
             if count
             else ""
         )

@@ -32,7 +32,7 @@ class _Box:
 
 
 def drawn(module: Module) -> list[Instruction]:
-    """What a picture shows: everything but constants and absent inputs."""
+    """Returns the instructions to draw: all but constants and absent inputs."""
     return [i for i in module if not (i.is_literal or i.is_absent)]
 
 

@@ -50,9 +50,7 @@ def memory_text(plan: MemoryPlan, module: Module, largest: int = 12) -> str:
         f"without reuse {sum(b.bytes for b in plan.buffers)} bytes in {len(plan.buffers)} buffers",
     ]
     if plan.dynamic:
-        lines.append(
-            f"{len(plan.dynamic)} values get memory of their own while running, for their sizes are not known before"
-        )
+        lines.append(f"{len(plan.dynamic)} values have data-dependent sizes and are allocated at run time")
     if there:
         lines.append(
             f"at position {when} of {len(steps)}, {title(steps[when])}, most bytes are alive; the largest buffers:"

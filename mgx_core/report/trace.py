@@ -43,12 +43,12 @@ def chrome_trace(
     records = [*executable.records, *(instance.records if instance is not None else ())]
     for n, record in enumerate(records):
         if n == 0 or records[n - 1].stage != record.stage:
-            alike = 0.0
+            total = 0.0
             for later in records[n:]:
                 if later.stage != record.stage:
                     break
-                alike += later.seconds
-            events.append(_event(record.stage, "stage", COMPILE, at, alike, {}))
+                total += later.seconds
+            events.append(_event(record.stage, "stage", COMPILE, at, total, {}))
         args: dict[str, Any] = {
             "stage": record.stage,
             "changed": record.changed,

@@ -1,4 +1,4 @@
-"""How reports write names, sizes, times and text that came from a model."""
+"""Formatting of names, sizes, times and of text from models in reports."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Encoder:
 
 
 class Decoder:
-    """The way back.  Symbols that got their value while running are made anew, so that they meet no others of that name."""
+    """Decodes what `Encoder` wrote.  Data-dependent symbols are created again, to avoid capturing others of the same name."""
 
     def __init__(self, table: Any) -> None:
         self.symbols: list[Dim] = []

@@ -1,4 +1,4 @@
-"""What a program file keeps of compiling: target, options, the passes' records, and the kernels of each instance."""
+"""The compiled part of a program file: target, options, the passes' records, and the kernels of each instance."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def _plain(options: CompileOptions) -> dict[str, Any]:
 def restore(program: Program, plain: Any, values: Decoder, literals: LiteralReader, trust: bool | None) -> None:
     """Make a program ready to run as it was when it was saved, where its target is there; logs what had to be done again.
 
-    With all kernels from the file the program itself is not looked at before somebody wants to see it: who may bring code is
-    believed that it belongs to the program.
+    If every kernel comes from the file, the IR is decoded lazily. Trusted code is assumed to match the IR; it is not
+    re-checked.
     """
     name = str(plain["target"])
     try:

@@ -34,7 +34,7 @@ _HEADER: Final = struct.Struct(
 
 
 class Stored(NamedTuple):
-    """What a file of some format holds; check: whether the literals' checksums have to be looked at still."""
+    """The content of a file of some format; check: literals' checksums are still to be verified."""
 
     format: int
     metadata: Any
@@ -56,7 +56,7 @@ def msgpack_chunks(metadata: Any, literals: LiteralWriter) -> Iterator[Any]:
 
 
 def json_chunks(metadata: Any, literals: LiteralWriter) -> Iterator[bytes]:
-    """The JSON form; whoever edits it by hand takes the digest out."""
+    """Writes the JSON form; delete the digest after editing a file by hand."""
     import base64
     import json
 

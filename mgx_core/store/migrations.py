@@ -11,7 +11,7 @@ FORMAT: Final = 2  # raised when an older mgx could not read the file any more
 
 
 def migrated(metadata: Any, number: int) -> Any:
-    """What a file of format `number` holds, as the present format has it."""
+    """Returns the content of a file of format `number` in the present format."""
     while number < FORMAT:
         metadata = MIGRATIONS[number](metadata)
         number += 1

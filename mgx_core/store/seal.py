@@ -27,7 +27,7 @@ def seal(data: bytes) -> bytes:
 
 
 def sealed(data: bytes, given: bytes) -> bool:
-    """Whether these bytes carry the user's own seal."""
+    """True if these bytes carry the user's own seal."""
     return bool(given) and hmac.compare_digest(seal(data), given)
 
 
@@ -41,7 +41,7 @@ def _key() -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    """The key, if nobody else can have read or written it."""
+    """Returns the key, if no other user can have read or written it."""
     try:
         with path.open("rb") as file:
             state = os.fstat(file.fileno())

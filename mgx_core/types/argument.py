@@ -56,7 +56,7 @@ class Argument:
         """Wrap what an op computed, unchecked."""
         self = cls.__new__(cls)
         self._data = value
-        self._shape = shape  # found when somebody asks
+        self._shape = shape  # computed on first access
         return self
 
     @property

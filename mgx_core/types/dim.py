@@ -274,7 +274,7 @@ _counter = itertools.count()
 
 
 def fresh(prefix: str = "n", lo: int = 0, hi: Dim = UNBOUNDED) -> Dim:
-    """An extent that gets its value while running (how many elements are nonzero, ...), at most `hi`."""
+    """Returns a data-dependent extent (the number of nonzero elements, ...), at most `hi`."""
     top = bounds(hi)[1]
     return symbol(f"{prefix}?{next(_counter)}", min(lo, top), top)
 
@@ -357,7 +357,7 @@ def _broadcast_parts(d: Dim) -> Iterable[Dim]:
 
 
 def _implied(d: Dim, other: Dim) -> bool:
-    """Whether `d` adds nothing to a broadcast with `other`: min(n, c) against n is n, or 1, or no broadcast at all (c > 0)."""
+    """True if `d` adds nothing to a broadcast with `other`: min(n, c) against n is n, or 1, or no broadcast at all (c > 0)."""
     call = _call_of(d, "min")
     return call is not None and other in call.args and all(a == other or bounds(a)[0] > 0 for a in call.args)
 
@@ -407,7 +407,7 @@ def bounds(d: Dim) -> tuple[int, int]:
 
 
 def may_equal(a: Dim, b: Dim) -> bool:
-    """Whether some values of the symbols make both equal."""
+    """True if some values of the symbols make both equal."""
     if isinstance(a, int) and isinstance(b, int):
         return a == b
     lo, hi = bounds(a - b)

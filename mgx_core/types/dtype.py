@@ -90,7 +90,7 @@ class DType:
 
     @property
     def is_computable(self) -> bool:
-        """Whether arithmetic is defined on it (all but strings)."""
+        """True if arithmetic is defined on it (all but strings)."""
         return self.kind != "s"
 
     @property

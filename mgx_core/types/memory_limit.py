@@ -1,4 +1,4 @@
-"""How much memory values may take: asked before anything large is allocated."""
+"""Memory limits of values, checked before anything large is allocated."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def machine_memory() -> int:
 
 
 def room() -> int:
-    """The most bytes that one value may take here: as stated, or half of what there is, since whoever makes one reads another."""
+    """Returns the most bytes that one value may take: the stated limit, or half of the machine's memory."""
     return _limit.get() or machine_memory() // 2
 
 
@@ -94,7 +94,7 @@ def require_room(dims: Iterable[int], itemsize: int, what: str = "the result") -
 
 
 def static_bytes(shape: AnyShape) -> int | None:
-    """Bytes of a value, each tensor aligned; None where extents are known only while running."""
+    """Bytes of a value, each tensor aligned; None for extents that are not static."""
     if isinstance(shape, Shape) and not shape.dynamic():
         return -(-shape.elements() * shape.dtype.size // ALIGNMENT) * ALIGNMENT
     if isinstance(shape, TupleShape):

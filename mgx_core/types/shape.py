@@ -107,7 +107,7 @@ class Shape:
 
     @classmethod
     def unranked(cls, dtype: DType) -> Shape:
-        """A tensor whose rank is known only while running."""
+        """Returns a tensor type whose rank is known only at run time."""
         self = cls.__new__(cls)
         self._set(dtype, None, None)
         return self
@@ -118,7 +118,7 @@ class Shape:
     def dims(self) -> tuple[Dim, ...]:
         """Extents, ints or symbolic.  Errors: UnrankedError if the rank is not known."""
         if self._dims is None:
-            raise UnrankedError(f"the rank of a {self.dtype} tensor is known only while running")
+            raise UnrankedError(f"the rank of a {self.dtype} tensor is known only at run time")
         return self._dims
 
     @property
@@ -184,7 +184,7 @@ class Shape:
     # what it is like
 
     def dynamic(self) -> bool:
-        """Whether an extent, or the rank, is not a fixed number."""
+        """True if an extent, or the rank, is not static."""
         return self._lens is None
 
     def standard(self) -> bool:
@@ -301,7 +301,7 @@ class TupleShape:
 
 
 class SequenceShape:
-    """The type of a list of values of one type; its length is known only while running."""
+    """The type of a list of values of one type; its length is known only at run time."""
 
     __slots__ = ("element",)
 
@@ -325,7 +325,7 @@ class SequenceShape:
 
 
 class OptionalShape:
-    """The type of a value that may be absent (None while running)."""
+    """The type of a value that may be absent (None at run time)."""
 
     __slots__ = ("element",)
 
@@ -361,7 +361,7 @@ def row_major(lens: Sequence[int]) -> tuple[int, ...]:
 
 
 def matches(declared: AnyShape, actual: AnyShape) -> bool:
-    """Whether a value of shape `actual` may stand where `declared` is expected (symbols and unknown ranks are open)."""
+    """True if a value of shape `actual` may stand where `declared` is expected (symbols and unknown ranks match anything)."""
     match declared, actual:
         case Shape(), Shape():
             if declared.dtype is not actual.dtype:

@@ -1,5 +1,5 @@
-// Memory for runs, shared by all programs of the process: whoever runs borrows a block, so that many programs that run one
-// after the other need no more than the largest of them.
+// Memory for runs, shared by all programs of the process: a run borrows a block, so that programs that run one after the
+// other need no more than the largest of them.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ private:
     std::unique_ptr<AlignedBuffer> block_;
 };
 
-// How much a living program may borrow; blocks that nobody needs any more are given to the system.
+// Bytes that a live program may borrow; blocks beyond what live programs need are returned to the system.
 void need_arena(size_t bytes);
 void forget_arena(size_t bytes);
 size_t arena_pool_bytes(); // of the blocks that wait

@@ -9,7 +9,7 @@ namespace mgx {
 
 constexpr int64_t most_axes = 32;
 
-// The numbers that a loop is given, in the order in which it asks for them.
+// Reads the integer arguments of a loop one after the other.
 class Numbers {
 public:
     explicit Numbers(const int64_t *at) : at_(at) {}

@@ -1,4 +1,4 @@
-// What goes wrong in native code, and how it becomes an error of mgx.
+// Failures in native code and their translation to errors of mgx.
 #pragma once
 
 #include <stdexcept>

@@ -6,7 +6,7 @@
 
 namespace mgx {
 
-// What indices mean: for each of k components the extent of its axis, the stride there and the stride between components.
+// Index tuples: for each of k components the extent of its axis, the stride there and the stride between components.
 // numbers: whether indices are int64; what to do outside: 0 fail, 1 skip, 2 fail for negative ones too; k; then the components.
 class Places {
 public:

@@ -1,4 +1,4 @@
-// What this processor has and how fast it is.
+// Processor features and measured ceilings.
 #include "machine.h"
 
 #include <algorithm>

@@ -162,7 +162,7 @@ std::string MemoryDesc::layout() const {
 
 namespace {
 
-// What the constructor makes an equal descriptor of: dims, element type, layout; none for the absent one.  Failure: unsupported
+// The constructor arguments of an equal descriptor: dims, element type, layout; none for the absent one.  Failure: unsupported
 // for layouts that oneDNN has no name for.
 py::object plain_form(const MemoryDesc &d) {
     if (d.absent()) return py::none();

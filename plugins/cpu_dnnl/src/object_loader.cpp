@@ -245,7 +245,7 @@ size_t CodeImage::address(const std::string &symbol) const {
 
 namespace {
 
-// Where this very library lies, and the number that its linker gave this build of it.
+// The path of this library and its linker build id.
 struct Own {
     size_t base = 0;
     std::string build;

@@ -1,4 +1,4 @@
-// Results whose extent depends on the data: memory for the most there can be, and how many there are.
+// Ops with data-dependent extents: results sized by the upper bound, and the number of elements written.
 #include <algorithm>
 #include <limits>
 

@@ -33,7 +33,7 @@ Primitive::Primitive(std::string kind, std::vector<int> slots, std::vector<Memor
 Primitive::~Primitive() {
     if (!recipe) return;
     if (!Py_IsInitialized()) {
-        recipe.release(); // nobody is left to free it
+        recipe.release(); // ownership has passed to the primitive
         return;
     }
     py::gil_scoped_acquire gil;

@@ -1,4 +1,4 @@
-// Where the values of a program lie, and the memory of one run with every step's addresses filled in.
+// Value locations of a program, and the memory of one run with every step's addresses filled in.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace mgx {
 
-// What a compiled loop is: buffers, run-time extents, the slice of its work, memory for the calling thread alone.
+// Signature of a compiled loop: buffers, run-time extents, the slice of its work, memory for the calling thread alone.
 using LoopFunction = void (*)(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch);
 
 struct Value {

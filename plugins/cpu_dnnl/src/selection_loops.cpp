@@ -121,7 +121,7 @@ void topk(void *const *buffers, const int64_t *args, int64_t begin, int64_t end,
     });
 }
 
-// Whether c takes the place of the best so far; a NaN beats all numbers.
+// True if c replaces the best so far; a NaN beats all numbers.
 template <bool low, bool last, typename W>
 inline bool beats(W c, W best) {
     bool better;

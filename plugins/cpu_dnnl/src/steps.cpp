@@ -15,9 +15,9 @@ namespace mgx {
 
 namespace {
 
-thread_local Frame *running = nullptr; // whose loop this thread works on
+thread_local Frame *running = nullptr; // the run whose loop this thread executes
 
-// What is left of a member's part of the work, [begin, end) in one word: its owner takes from the front, others from the back.
+// The rest of a thread's range [begin, end), in one word: the owner takes from the front, thieves from the back.
 struct alignas(64) Part {
     std::atomic<uint64_t> left;
 
@@ -44,9 +44,9 @@ struct alignas(64) Part {
 
 constexpr int most_parts = 64;
 
-// Contiguous slices of [0, work) for the team, at least `grain` long.  Each member has a part of its own, so that it finds in
-// its cache what it wrote a step before; who is done takes from the others, since processors that are shared, or of several
-// kinds, are not equally fast.  The team is whole or not there at all: libgomp ends threads when a smaller team follows a larger one.
+// Splits [0, work) into contiguous slices of at least `grain` for the team.  Each thread has a range of its own, so that it
+// finds in its cache what it wrote a step before; idle threads steal from the others, since shared or mixed processors are not
+// equally fast.  The team is complete or not used: libgomp ends threads when a smaller team follows a larger one.
 template <typename Body>
 void split(int64_t work, int64_t grain, int threads, const Body &body) {
     if (work <= 0) return;

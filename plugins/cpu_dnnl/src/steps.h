@@ -30,7 +30,7 @@ public:
     virtual void prepare_single() {} // have it planned for one thread, too
     virtual void build_single(Frame &, size_t) const {}
     virtual void prepare() {} // the costly part of making it, on any thread
-    virtual bool needs_caller() const { return false; } // whether only the thread that asked for the run can do it
+    virtual bool needs_caller() const { return false; } // true if only the calling thread may execute the run
     virtual void owned(std::vector<pybind11::object *> &) {} // Python objects, for the garbage collector
 
     std::string name;

@@ -1,4 +1,4 @@
-// Who runs when: the process's threads are dealt out to runs in order of arrival.
+// Thread scheduler: shares the process's threads among runs in order of arrival.
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -31,8 +31,8 @@ struct Waiting {
     std::condition_variable changed {};
 };
 
-// Where runs wait, they are done by threads of our own, one after the other: the processors never wait for a thread to wake
-// up, nor for one to get back to its caller, and the teams stay the same few.
+// Queued runs are executed by a worker pool rather than by the waiting callers: no wake-up latency between runs, and OpenMP
+// teams are reused.
 class Gate {
 public:
     Gate() : total_(available_threads()), free_(total_) { pinned_ = sched_getaffinity(0, sizeof cpus_, &cpus_) == 0; }
@@ -96,7 +96,7 @@ private:
     void give_back(int threads, size_t workers) {
         free_ += threads;
         --active_;
-        hand_out(1, workers); // who leaves commonly comes back at once
+        hand_out(1, workers); // a caller that leaves commonly comes back at once
     }
 
     // workers: how many of ours look for work right after this.
@@ -203,7 +203,7 @@ void with_share(bool movable, const std::function<void(int threads)> &work) {
 void handle_forks() {
     gate();
     pthread_atfork(nullptr, nullptr, [] {
-        new (&gate()) Gate(); // whoever held shares or the lock exists only in the parent
+        new (&gate()) Gate(); // threads that held shares or the lock exist only in the parent
         gate().resize(1);
         held = 0;
         forked = true;

@@ -1,4 +1,4 @@
-// How many threads work, shared fairly by concurrent runs.
+// The thread budget of the process, shared fairly by concurrent runs.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace mgx {
 
-int available_threads(); // what affinity, the control group and MGX_CPU_THREADS allow
+int available_threads(); // the number that affinity, the control group and MGX_CPU_THREADS allow
 int thread_count();
 void set_thread_count(int count);
 
@@ -23,8 +23,8 @@ private:
     int before_;
 };
 
-// Calls `work` once it has a share of the threads, in order of arrival: one thread if there are runs enough for all of them,
-// else all.  A run that has to wait may be done by a thread kept for that (`movable`); what it throws is passed on.  A run
+// Calls `work` once it has a share of the threads, in order of arrival: one thread each if there are at least as many runs as
+// threads, else all.  A queued run may be executed by a pool thread (`movable`); exceptions are passed on.  A run
 // inside a run (from a host step) uses the share of the outer one.
 void with_share(bool movable, const std::function<void(int threads)> &work);
 

@@ -23,7 +23,7 @@ struct WinogradLoops {
     void (*pack)(const float *from, const int64_t *strides, float *to, int64_t o, int64_t c, int64_t begin, int64_t end);
 };
 
-// nullptrs where there is none
+// null where absent
 WinogradLoops winograd_avx2(WinogradKind kind);
 WinogradLoops winograd_avx512(WinogradKind kind);
 
@@ -43,7 +43,7 @@ struct Job {
     int64_t tile_rows, tile_columns; // in one image
     int64_t block; // tiles that are done together
     int64_t span; // output channels that are done together, whole panels
-    int64_t links; // how many follow in the arguments
+    int64_t links; // number of links that follow in the arguments
 };
 
 constexpr int64_t line = 16; // floats in a cache line: keeps points from sharing cache sets

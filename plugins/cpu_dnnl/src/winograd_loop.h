@@ -111,7 +111,7 @@ void transform_tile(const Job &job, const float *x, Tile tile, float *to) {
             });
         return;
     }
-    // where the tile hangs over, zeros are read that do not move on
+    // beyond the edge a fixed block of zeros is read
     const float *at[H::reach][W::reach];
     int64_t there[H::reach][W::reach];
     for (int i = 0; i < H::reach; ++i)
@@ -194,7 +194,7 @@ MGX_INLINE void map(Floats *v, const F &f) {
         v[n] = f(v[n]);
 }
 
-// The outputs of a tile that there are, and how many channels of a vector.
+// The valid outputs of a tile and the valid channels of a vector.
 struct Part {
     int64_t rows, columns, count;
 };

@@ -111,7 +111,7 @@ MGX_INLINE void from_points(const V *from, int step, V *to, int to_step) {
     }
 }
 
-// What a tap is worth at a point; at the opposite point the odd taps change sign.
+// The weight of a tap at a point; at the opposite point the odd taps change sign.
 template <int R, int N>
 constexpr std::array<std::array<double, R>, N / 2 - 1> worths() {
     std::array<std::array<double, R>, N / 2 - 1> found {};
