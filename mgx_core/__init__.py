@@ -71,6 +71,8 @@ _PUBLIC = {
     "op": "api:op",
     "ops": "ops",
     "optimize": "api:optimize",
+    "parse": "parsing:parse",
+    "parse_buffer": "parsing:parse_buffer",
     "parse_onnx": "api:parse_onnx",
     "parse_onnx_buffer": "api:parse_onnx_buffer",
     "parse_program": "api:parse_program",

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from .ops.operation import Operation, OpSet
 from .options import CompileOptions
+from .parsing import parse, parse_buffer
 from .program import Program
 
 __all__ = [
@@ -76,18 +77,12 @@ def parse_onnx(path: Any, **options: Any) -> Program:
 
     Errors: ParseError for damaged files; UnsupportedError for operators that nothing converts, or without the package mgx-onnx.
     """
-    from .plugins.manager import manager
-
-    program: Program = manager().load("frontends", "onnx")().parse(path, **options)
-    return program
+    return parse(path, "onnx", **options)
 
 
 def parse_onnx_buffer(data: bytes, **options: Any) -> Program:
     """A program from the bytes of an ONNX file; see `parse_onnx`."""
-    from .plugins.manager import manager
-
-    program: Program = manager().load("frontends", "onnx")().parse_buffer(data, **options)
-    return program
+    return parse_buffer(data, "onnx", **options)
 
 
 def get_onnx_operators() -> list[str]:

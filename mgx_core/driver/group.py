@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from ..errors import MgxError
+from ..errors import MgxError, PluginError
 
 __all__ = ["COMMANDS", "SEPARATOR", "DriverCommand", "DriverGroup"]
 
@@ -86,8 +86,6 @@ class DriverGroup(click.Group):
 
         command = manager().load("commands", name)
         if not isinstance(command, click.Command):
-            from ..errors import PluginError
-
             raise PluginError(
                 f"command {name!r} ({plugged.path}) must be a click command, got {type(command).__name__}"
             )
@@ -124,7 +122,7 @@ class DriverGroup(click.Group):
             raise
         except MgxError as error:
             self._report(str(error))
-            ctx.exit(2)
+            ctx.exit(3 if isinstance(error, PluginError) and error.__cause__ is not None else 2)
         except OSError as error:
             place = f": {error.filename}" if error.filename else ""
             self._report(f"{error.strerror or error}{place}")

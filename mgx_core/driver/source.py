@@ -20,8 +20,6 @@ __all__ = ["MANY", "Source", "source_options"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 MANY: Final = ("--input-dim", "--dyn-input-dim", "--dim-param", "--apply-pass", "-p")
-STORED: Final = {".mxr", ".mgx", ".msgpack", ".json"}
-TEXT: Final = {".txt", ".text"}
 
 
 def source_options(function: F) -> F:
@@ -99,48 +97,27 @@ class Source:
         if self.test:
             if self.file is not None:
                 raise click.UsageError(f"--test takes no file, got {str(self.file)!r}")
-            return self._specialised(example())
+            from ..extents import with_extents
+
+            return with_extents(example(), **self._parse_options())
         if self.file is None:
             raise click.UsageError("a model file is needed, before options that take many values (or --test)")
         if not self.file.is_file():
             raise click.UsageError(f"there is no file {str(self.file)!r}")
-        kind = self._kind(self.file)
-        if kind == "stored":
-            from ..api import load
+        from ..parsing import parse
 
-            return self._specialised(load(self.file))
-        if kind == "text":
-            import mgx_core
+        return parse(self.file, self._reader(), **self._parse_options())
 
-            return self._specialised(mgx_core.parse_program(self.file.read_text(encoding="utf-8")))
-        from ..plugins.manager import manager
+    def _reader(self) -> str | None:
+        """The reader that the options name; None for the one of the file's extension."""
+        from ..parsing import PROGRAM
 
-        program: Program = manager().load("frontends", kind)().parse(self.file, **self._parse_options())
-        return program
-
-    def _kind(self, file: Path) -> str:
         said = [
-            k for k, on in (("onnx", self.onnx), ("stored", self.stored), (self.frontend, self.frontend)) if on and k
+            n for n, on in (("onnx", self.onnx), (PROGRAM, self.stored), (self.frontend, self.frontend)) if on and n
         ]
         if len(said) > 1:
             raise click.UsageError("--onnx, --migraphx and --frontend exclude each other")
-        if said:
-            return said[0]
-        suffix = file.suffix.lower()
-        if suffix in STORED:
-            return "stored"
-        if suffix in TEXT:
-            return "text"
-        from ..plugins.manager import KNOWN, manager
-
-        name = suffix[1:]
-        offered = manager().named("frontends")
-        if name in offered or name in KNOWN:
-            return name
-        have = ", ".join(sorted({*(f".{f}" for f in offered), *STORED, *TEXT}))
-        raise click.UsageError(
-            f"what kind of file is {str(file)!r}? Known extensions are {have}; or say --frontend NAME"
-        )
+        return said[0] if said else None
 
     def _parse_options(self) -> dict[str, Any]:
         options: dict[str, Any] = {}
@@ -182,39 +159,6 @@ class Source:
 
     def _symbols(self) -> dict[str, Any]:
         return {n: json_value(" ".join(w), "--dim-param") for n, w in by_name(self.dim_param, "--dim-param").items()}
-
-    def _specialised(self, program: Program) -> Program:
-        """A program that was not parsed just now, with extents fixed or bounded as asked."""
-        from ..errors import ParameterError
-        from ..ir.graph import Graph
-        from ..program import Program
-        from ..types.dim import Dim, symbols_of
-        from ..types.dynamic_dimension import DynamicDimension
-        from ..types.shape import AnyShape, Shape
-
-        shapes = program.get_parameter_shapes()
-        values: dict[str, Dim] = {n: DynamicDimension.of(v).named(n) for n, v in self._symbols().items()}
-        parameters: dict[str, AnyShape] = {}
-        wanted: dict[str, list[Dim]] = {n: list(d) for n, d in self._input_dims().items()}
-        for name, ranges in self._ranges().items():
-            wanted[name] = [DynamicDimension.of(r).named(f"{name}_{n}") for n, r in enumerate(ranges)]
-        for name, dims in wanted.items():
-            shape = shapes.get(name)
-            if not isinstance(shape, Shape):
-                known = ", ".join(map(repr, shapes))
-                raise ParameterError(f"there is no tensor parameter {name!r}; there are {known}")
-            parameters[name] = Shape.of(shape.dtype, dims)
-        tensors = [s for s in shapes.values() if isinstance(s, Shape) and s.ranked]
-        open_ = sorted({s.name for shape in tensors for d in shape.dims for s in symbols_of(d)} - set(values))
-        if self.batch is not None:
-            values.update((name, self.batch) for name in open_)
-        if self.default_dyn_dim is not None:
-            every = DynamicDimension.of(json_value(self.default_dyn_dim, "--default-dyn-dim"))
-            values.update((name, every.named(name)) for name in open_)
-        if not values and not parameters:
-            return program
-        main = program.get_main_module().clone(values, parameters=parameters)
-        return Program(Graph(main), program.get_output_names())
 
 
 def _extent(word: str, option: str) -> int:

@@ -115,6 +115,11 @@ def read_bytes(data: bytes, check: bool = True) -> Stored:
     return Stored(_HEADER.unpack(head)[1], _unpack(head, data[_HEADER.size : _HEADER.size + length]), raw, check)
 
 
+def is_program(head: bytes) -> bool:
+    """True if the beginning of a file, 64 bytes or more, is one of a program file in either format."""
+    return head.startswith(MAGIC) or head.lstrip().startswith(b'{"mxr"')
+
+
 def _parse_header(head: bytes, size: int) -> tuple[int, int, int]:
     """Metadata bytes, section offset and section bytes, which add up to the file's size."""
     if not head:

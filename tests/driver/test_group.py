@@ -89,7 +89,7 @@ def test_traceback_on_request(drive, tmp_path):
 def test_bugs_have_a_status_of_their_own(drive, tmp_path):
     path = tmp_path / "m.chain"
     path.write_bytes(b"\xff\xfe")  # the frontend of the tests does not guard against this
-    assert "internal error: UnicodeDecodeError" in drive("read", path, code=3)
+    assert "m.chain': frontend 'chain' failed: UnicodeDecodeError" in drive("read", path, code=3)
 
 
 @pytest.mark.parametrize("args", [["read"], ["read", "nothing.chain"], ["run", "--test", "--ref", "--target", "host"]])

@@ -1,0 +1,75 @@
+"""Extents of a program's parameters, fixed or bounded after it was parsed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from .errors import ParameterError, suggestion
+from .ir.graph import Graph
+from .program import Program
+from .types.dim import Dim, symbols_of
+from .types.dynamic_dimension import DynamicDimension
+from .types.shape import AnyShape, Shape
+
+__all__ = ["EXTENT_OPTIONS", "with_extents"]
+
+EXTENT_OPTIONS: Final = (
+    "default_dim_value",
+    "default_dyn_dim_value",
+    "dim_params",
+    "map_input_dims",
+    "map_dyn_input_dims",
+)
+
+
+def with_extents(
+    program: Program,
+    *,
+    default_dim_value: int = 0,
+    default_dyn_dim_value: Any = None,
+    dim_params: Mapping[str, Any] | None = None,
+    map_input_dims: Mapping[str, Sequence[Any]] | None = None,
+    map_dyn_input_dims: Mapping[str, Sequence[Any]] | None = None,
+) -> Program:
+    """Returns the program with extents fixed or bounded; the program itself where nothing is asked for.
+
+    default_dim_value: the extent of symbols that nothing else sets (0: they stay symbolic); default_dyn_dim_value: their range;
+    dim_params: an int or a range by symbol; map_input_dims, map_dyn_input_dims: the extents of whole parameters by name.
+    Errors: ParameterError for an unknown parameter or options that exclude each other; ShapeError for extents that do not fit.
+    """
+    if default_dim_value and default_dyn_dim_value is not None:
+        raise ParameterError("default_dim_value and default_dyn_dim_value exclude each other")
+    shapes = program.get_parameter_shapes()
+    symbols: dict[str, Dim] = {n: _range(v, f"dim_params[{n!r}]").named(n) for n, v in (dim_params or {}).items()}
+    wanted: dict[str, list[Dim]] = {n: list(d) for n, d in (map_input_dims or {}).items()}
+    for name, ranges in (map_dyn_input_dims or {}).items():
+        if name in wanted:
+            raise ParameterError(f"input {name!r} stands in both map_input_dims and map_dyn_input_dims")
+        places = enumerate(ranges)
+        wanted[name] = [_range(r, f"map_dyn_input_dims[{name!r}]").named(f"{name}_{n}") for n, r in places]
+    parameters: dict[str, AnyShape] = {}
+    for name, dims in wanted.items():
+        shape = shapes.get(name)
+        if not isinstance(shape, Shape):
+            raise ParameterError(f"there is no tensor parameter {name!r}; {suggestion(name, shapes)}")
+        parameters[name] = Shape.of(shape.dtype, dims)
+    if default_dim_value or default_dyn_dim_value is not None:
+        tensors = [s for s in shapes.values() if isinstance(s, Shape) and s.ranked]
+        rest = sorted({s.name for shape in tensors for d in shape.dims for s in symbols_of(d)} - set(symbols))
+        if default_dim_value:
+            symbols |= dict.fromkeys(rest, default_dim_value)
+        else:
+            every = _range(default_dyn_dim_value, "default_dyn_dim_value")
+            symbols |= {name: every.named(name) for name in rest}
+    if not symbols and not parameters:
+        return program
+    main = program.get_main_module().clone(symbols, parameters=parameters)
+    return Program(Graph(main), program.get_output_names())
+
+
+def _range(value: Any, option: str) -> DynamicDimension:
+    try:
+        return DynamicDimension.of(value)
+    except (TypeError, KeyError, IndexError, ValueError):
+        raise ParameterError(f"{option} must be an int or a range, got {value!r}") from None

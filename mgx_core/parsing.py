@@ -1,0 +1,151 @@
+"""Programs from files of any format: which reader a file goes to, which options a frontend takes, and what core does after it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from .errors import MgxError, ParameterError, PluginError, UnsupportedError, suggestion
+from .extents import EXTENT_OPTIONS, with_extents
+from .program import Program
+
+__all__ = ["PROGRAM", "PROGRAM_TEXT", "parse", "parse_buffer", "reader_of"]
+
+STORED: Final = ("mxr", "mgx", "msgpack", "json")  # extensions of program files
+TEXT: Final = ("txt", "text")  # extensions of programs as text
+PROGRAM, PROGRAM_TEXT = "a stored program", "a program as text"
+
+
+def parse(path: str | os.PathLike[str], frontend: str | None = None, **options: Any) -> Program:
+    """A program from a file of any format that an installed frontend reads, or that mgx writes.
+
+    frontend: its name; by default the one of the file's extension.
+    options: those of the frontend, and ``default_dim_value``, ``default_dyn_dim_value``, ``dim_params``, ``map_input_dims`` and
+    ``map_dyn_input_dims`` (`with_extents`), which every format takes: core fixes the extents where the frontend does not.
+    Errors: UnsupportedError for a format that nothing reads; ParameterError for an option that the frontend does not take;
+    ParseError for damaged files, and what else the frontend raises, with the file's name.
+    """
+    reader = reader_of(path) if frontend is None else frontend
+    if reader not in (PROGRAM, PROGRAM_TEXT):
+        made = _frontend(reader)
+        return _parsed(reader, made.parse, options, made, path)
+    _refuse_others(f"{reader} ({os.fspath(path)!r})", (), options)
+    if reader == PROGRAM:
+        from . import store
+
+        return with_extents(store.load(path), **options)
+    from .ir.text.parser import parse_graph
+    from .plugins.manager import manager
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        return with_extents(Program(parse_graph(text, manager().opset())), **options)
+    except MgxError as error:
+        raise error.located(_file(path)) from None
+
+
+def parse_buffer(data: bytes, frontend: str, **options: Any) -> Program:
+    """A program from the bytes of a file, read by the frontend of that name; options and errors as for `parse`."""
+    made = _frontend(frontend)
+    return _parsed(frontend, made.parse_buffer, options, made, data)
+
+
+def reader_of(path: str | os.PathLike[str]) -> str:
+    """The name of the frontend for a file, `PROGRAM` or `PROGRAM_TEXT`.
+
+    The longest name that the file's ends with wins (``model.tar.gz`` goes to ``tar.gz`` before ``gz``).  Extensions of program
+    files go to a frontend of that name where the file holds no program.
+    Errors: UnsupportedError for an extension that nothing reads.
+    """
+    from .plugins.manager import KNOWN, manager
+
+    name = Path(path).name.lower()
+    offered = {n.lstrip(".").lower(): n for n in manager().named("frontends")}
+    fitting = [n for n in (*offered, *STORED, *TEXT) if name.endswith("." + n)]
+    if fitting:
+        longest = max(fitting, key=len)
+        ours = PROGRAM if longest in STORED else PROGRAM_TEXT if longest in TEXT else None
+        if ours is None or (longest in offered and not _holds(path, ours)):
+            return offered[longest]
+        return ours
+    last = name.rpartition(".")[2]
+    if last in KNOWN:
+        return last
+    have = ", ".join(f".{n}" for n in sorted({*offered, *STORED, *TEXT}))
+    raise UnsupportedError(
+        f"no reader is known for the extension of {os.fspath(path)!r} (known are {have}); say which frontend reads it"
+    )
+
+
+def _holds(path: str | os.PathLike[str], kind: str) -> bool:
+    """True if a file begins like a program of our own."""
+    with Path(path).open("rb") as file:
+        head = file.read(256)
+    if kind == PROGRAM:
+        from .store.container import is_program
+
+        return is_program(head)
+    return head.lstrip().startswith((b"module ", b"symbol "))
+
+
+def _frontend(name: str) -> Any:
+    from .plugins.manager import manager
+
+    named = {n.lstrip("."): n for n in manager().named("frontends")}
+    return manager().load("frontends", named.get(name.lstrip("."), name))()
+
+
+def _parsed(name: str, read: Callable[..., Any], options: Mapping[str, Any], frontend: Any, source: Any) -> Program:
+    """What a frontend makes of a file or of bytes, its extents fixed.  Errors: see `parse`."""
+    place = "" if isinstance(source, (bytes, bytearray, memoryview)) else _file(source)
+    taken = _options_of(frontend, read)
+    if taken is not None:
+        _refuse_others(f"frontend {name!r}", taken, options)
+    given = {k: v for k, v in options.items() if taken is None or k in taken}
+    rest = {k: v for k, v in options.items() if k not in given}
+    try:
+        try:
+            program = read(source, **given)
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            if isinstance(error, MgxError):
+                raise
+            raise PluginError(f"frontend {name!r} failed: {type(error).__name__}: {error}") from error
+        if not isinstance(program, Program):
+            raise PluginError(f"frontend {name!r} must return a Program, got {type(program).__name__}")
+        return with_extents(program, **rest) if rest else program
+    except MgxError as error:
+        if place and os.fspath(source) not in str(error):
+            error.located(place)
+        raise
+
+
+def _options_of(frontend: Any, read: Callable[..., Any]) -> frozenset[str] | None:
+    """Names of the options that a frontend's signature has; None if it takes any.
+
+    A `parse` with ``**options`` hands them to `parse_buffer`.
+    """
+    names: set[str] = set()
+    asked = read
+    while True:
+        parameters = list(inspect.signature(asked).parameters.values())[1:]
+        names |= {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            return frozenset(names)
+        if asked == frontend.parse_buffer:
+            return None
+        asked = frontend.parse_buffer
+
+
+def _refuse_others(who: str, taken: tuple[str, ...] | frozenset[str], options: Mapping[str, Any]) -> None:
+    """Errors: ParameterError for an option that is neither taken nor one of the extents."""
+    for name in options:
+        if name not in taken and name not in EXTENT_OPTIONS:
+            near = suggestion(name, [*sorted(taken), *EXTENT_OPTIONS])
+            raise ParameterError(f"{who} takes no option {name!r}; {near}")
+
+
+def _file(path: Any) -> str:
+    return f"file {os.fspath(path)!r}"

@@ -1,0 +1,167 @@
+"""The neutral door: files to readers, options to frontends or to core, errors with the file's name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import mgx_core as mgx
+from mgx_core.driver import main
+from mgx_core.parsing import PROGRAM, PROGRAM_TEXT, reader_of
+from mgx_core.plugins import manager as plugins
+from mgx_core.plugins.manager import Lazy, Plugins, hookimpl
+
+
+class Plain:
+    """A frontend that knows nothing of extents: the file holds the name of a unary op, for x of [n, 3]."""
+
+    def parse(self, path, **options):
+        with open(path, "rb") as file:
+            return self.parse_buffer(file.read(), **options)
+
+    def parse_buffer(self, data, times=1):
+        program = mgx.Program(output_names=["y"])
+        graph = program.get_main_module()
+        x = graph.add_parameter("x", mgx.Shape.of(mgx.dtype.float32, [mgx.dim.symbol("n", 1, 64), 3]))
+        for _ in range(times):
+            x = graph.add(mgx.op(json.loads(data)["op"]), x)
+        graph.add_return([x])
+        return program
+
+    def operators(self):
+        return []
+
+
+class Bound(Plain):
+    """A frontend that takes one of the extents options itself."""
+
+    def parse(self, path, dim_params=None):
+        assert dim_params in (None, {"n": 4})
+        return self.parse_buffer(b'{"op": "tanh"}')
+
+
+class Nothing(Plain):
+    def parse(self, path):
+        return None
+
+
+class Bad(Plain):
+    def parse(self, path):
+        raise mgx.ParseError("line 3 is damaged")
+
+
+@pytest.fixture
+def frontends(monkeypatch):
+    class Plugin:
+        @hookimpl
+        def frontends(self):
+            named = {"toy": Plain, ".toyj": Plain, "json": Plain, "tar.gz": Plain, "bound": Bound}
+            named |= {"none": Nothing, "bad": Bad, "txt": Plain}
+            return [Lazy(name, f"{__name__}:{made.__name__}") for name, made in named.items()]
+
+    made = Plugins(discover=False)
+    made.register(Plugin(), "toys")
+    monkeypatch.setattr(plugins, "_manager", [made])
+
+
+@pytest.fixture
+def file(tmp_path, frontends):
+    def write(name, text='{"op": "tanh"}'):
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def dims(program):
+    return program.get_parameter_shapes()["x"].dims
+
+
+def test_by_extension_by_name_and_from_bytes(file):
+    for name in ("m.toy", "m.TOY", "m.toyj", "a.b.tar.gz", "m.json", "m.txt"):
+        assert [i.name for i in mgx.parse(file(name)).get_main_module()][1] == "tanh"
+    assert mgx.parse(file("m.what"), "toy").get_output_names() == ["y"]
+    assert mgx.parse(file("m.what"), "toyj").get_output_names() == ["y"]
+    assert mgx.parse_buffer(b'{"op": "exp"}', "toy", default_dim_value=2).get_parameter_shapes()["x"].lens() == [2, 3]
+
+
+def test_programs_of_our_own_come_first_and_are_recognised(file, tmp_path):
+    program = mgx.parse(file("m.toy"))
+    for form in ("json", "msgpack"):
+        mgx.save(program, tmp_path / "own.json", form)
+        assert reader_of(tmp_path / "own.json") == PROGRAM
+        assert mgx.parse(tmp_path / "own.json", default_dim_value=5).get_parameter_shapes()["x"].lens() == [5, 3]
+    (tmp_path / "own.txt").write_text(program.text(full=True))
+    assert reader_of(tmp_path / "own.txt") == PROGRAM_TEXT
+    assert mgx.parse(tmp_path / "own.txt", dim_params={"n": 7}).get_parameter_shapes()["x"].lens() == [7, 3]
+
+
+def test_unknown_extension(file):
+    with pytest.raises(mgx.UnsupportedError, match=r"m\.what.*\.toyj.*say which frontend reads it"):
+        mgx.parse(file("m.what"))
+
+
+@pytest.mark.parametrize(
+    ("options", "extents"),
+    [
+        ({"default_dim_value": 2}, "[2, 3]"),
+        ({"dim_params": {"n": 4}}, "[4, 3]"),
+        ({"dim_params": {"n": {"min": 2, "max": 8}}}, "[n, 3]"),
+        ({"map_input_dims": {"x": [6, 3]}}, "[6, 3]"),
+        ({"map_dyn_input_dims": {"x": [{"min": 1, "max": 9}, 3]}}, "[x_0, 3]"),
+        ({"default_dyn_dim_value": [1, 9]}, "[n, 3]"),
+        ({"times": 2}, "[n, 3]"),
+    ],
+)
+def test_core_fixes_extents_that_a_frontend_does_not(file, options, extents):
+    assert str(mgx.parse(file("m.toy"), **options).get_parameter_shapes()["x"]) == f"float32{extents}"
+
+
+def test_a_frontend_gets_the_extents_options_that_it_takes(file):
+    assert str(mgx.parse(file("m.bound"), dim_params={"n": 4}).get_output_shapes()[0]) == "float32[n, 3]"
+    assert str(mgx.parse(file("m.bound"), default_dim_value=4).get_output_shapes()[0]) == "float32[4, 3]"
+
+
+def test_options_that_nobody_takes(file):
+    with pytest.raises(mgx.ParameterError, match=r"frontend 'toy' takes no option 'tmies'; did you mean 'times'"):
+        mgx.parse(file("m.toy"), tmies=3)
+    stored = file("m.mxr")
+    mgx.save(mgx.parse(file("m.toy")), stored)
+    with pytest.raises(mgx.ParameterError, match=r"a stored program .* takes no option 'times'"):
+        mgx.parse(stored, times=3)
+    for options in ({"map_input_dims": {"y": [1]}}, {"default_dim_value": 1, "default_dyn_dim_value": [1, 2]}):
+        with pytest.raises(mgx.ParameterError):
+            mgx.parse(file("m.toy"), **options)
+
+
+def test_errors_name_the_file(file):
+    with pytest.raises(mgx.ParseError, match=r"file '.*m\.bad': line 3 is damaged"):
+        mgx.parse(file("m.bad"))
+    with pytest.raises(mgx.PluginError, match=r"file '.*m\.none': frontend 'none' must return a Program, got NoneType"):
+        mgx.parse(file("m.none"))
+    with pytest.raises(mgx.PluginError, match=r"file '.*m\.toy': frontend 'toy' failed: KeyError: 'op'"):
+        mgx.parse(file("m.toy", "{}"))
+
+
+@pytest.mark.parametrize(
+    ("words", "extents"),
+    [
+        (["--batch", "2"], [2, 3]),
+        (["--dim-param", "@n", "4"], [4, 3]),
+        (["--input-dim", "@x", "5", "3"], [5, 3]),
+        (["--dyn-input-dim", "@x", "[{min:1,max:8}, 3]"], ["x_0", 3]),
+        (["--default-dyn-dim", "{min:1,max:8}"], ["n", 3]),
+    ],
+)
+def test_every_extents_option_of_the_driver(file, words, extents):
+    done = CliRunner().invoke(main, ["params", str(file("m.toy")), *words, "--json"])
+    assert json.loads(done.output)["parameters"]["x"]["dims"] == extents
+
+
+def test_the_driver_names_frontend_and_option(file):
+    done = CliRunner().invoke(main, ["params", str(file("m.toy")), "--skip-unknown-operators"])
+    assert done.exit_code == 2
+    assert "frontend 'toy' takes no option 'skip_unknown_operators'" in done.output
