@@ -1,4 +1,4 @@
-"""How far a right result may lie from the definition: computed from element type, term count and condition, never chosen.
+"""Tolerances: the distance of a right result from the definition, computed from element type, term count and condition.
 
 Every op is one of four kinds.  *Exact*: its results are elements of its inputs, integers or truth values; they are compared bit
 for bit.  *Pointwise*: its scalar expression is evaluated in float64 with the rounding error of each primitive drawn at random
@@ -59,7 +59,7 @@ def rounding(kind: dtype.DType) -> float:
 
 
 def smallest(kind: dtype.DType) -> float:
-    """What may be flushed to zero: the subnormals of the type in which it is computed, one step of a narrower result."""
+    """Returns the largest value that may be flushed to zero: subnormals of the computing type, one step of a narrower result."""
     if kind.kind == "c":
         return float(np.finfo(np.float32).tiny)
     if kind.kind != "f":
@@ -259,7 +259,7 @@ def _spread(
 
 
 def internal_spread(op: Operation, xs: Sequence[Any], rng: np.random.Generator) -> Any:
-    """How far a scalar expression's results lie apart for roundings inside it; None for other ops and single primitives."""
+    """Returns the spread of a scalar expression's results under roundings inside it; None for other ops and single primitives."""
     if not isinstance(op, Pointwise) or ulps(op.__class__) == 0:
         return None
     base = _pointwise_sample(op, xs, None)

@@ -62,7 +62,7 @@ def members(modules: Any) -> set[str]:
 
 
 def false_claims(executable: Any, evaluated: set[str]) -> str:
-    """What an executable says of itself that is not so, in words; empty if all is.
+    """Returns what an executable claims of itself and does not hold, in words; empty if all claims hold.
 
     evaluated: ops whose definitions ran while it did.
     """

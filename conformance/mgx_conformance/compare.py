@@ -26,7 +26,7 @@ def text_of(value: Any) -> str:
 
 
 def differs(got: Any, wanted: Any, tolerance: Any = None) -> str:
-    """What is wrong with a value, in words; empty if nothing is.
+    """Returns what is wrong with a value, in words; empty if nothing is.
 
     tolerance: the largest absolute difference element by element; None where values must be the same (NaN equals NaN, and
     zeros of both signs are equal).

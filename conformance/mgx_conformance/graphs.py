@@ -39,7 +39,7 @@ Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 @dataclass(frozen=True)
 class Theme:
-    """What a kind of random graph is made of; steps may repeat to be drawn more often."""
+    """The ingredients of one kind of random graph; repeated steps are drawn more often."""
 
     kind: dtype.DType
     steps: tuple[str, ...]
@@ -245,7 +245,7 @@ def fixed(v: Any) -> bool:
 
 
 def common(x: Any, y: Any) -> tuple[Any, ...] | None:
-    """What two values broadcast to, if they do without doubt."""
+    """Returns the shape that two values broadcast to, if they certainly do."""
     a, b = x.shape.dims, y.shape.dims
     rank = max(len(a), len(b))
     out = []

@@ -30,7 +30,7 @@ class Guarded:
         self.before = self.buffer.copy()
 
     def broken(self) -> str:
-        """What was overwritten, in words; empty if nothing was."""
+        """Returns what was overwritten, in words; empty if nothing was."""
         if self.buffer is None or np.array_equal(self.buffer, self.before):
             return ""
         changed = np.flatnonzero(self.buffer != self.before)

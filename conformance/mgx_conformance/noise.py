@@ -1,4 +1,4 @@
-"""How far the results of a whole program may lie from the definition: its rounding errors drawn at random, several times.
+"""Tolerances of whole programs: their rounding errors drawn at random, several times.
 
 The program is interpreted as it was written, unoptimised; each rounded result is moved by up to the error that its op may add
 (`accuracy.local_error`).  What the results spread is what rounding, however a target orders it, may do to them; places
@@ -51,7 +51,7 @@ def decomposed(op: Operation, args: Sequence[Any], modules: Sequence[Module] = (
 
 
 def spread_of_parts(op: Operation, args: Sequence[Any], result: Any, rng: np.random.Generator) -> Any:
-    """How far results lie apart when an op is run as its parts, each rounded; None if it does not take itself apart."""
+    """Returns the distance between an op and its decomposition with each part rounded; None if it does not decompose."""
     module = decomposed(op, args)
     if module is None or not isinstance(result, np.ndarray):
         return None
@@ -121,7 +121,7 @@ def _unrounded(value: Any) -> Any:
 
 
 def error_of(op: Operation, args: Sequence[Any], value: Any, rng: np.random.Generator) -> Any:
-    """What one op may add: its own rounding, and for scalar expressions what happens inside them."""
+    """Returns the error that one op may add: its own rounding and, for scalar expressions, the roundings inside."""
     error = local_error(op, args, value)
     inside = None if error is None else internal_spread(op, args, rng)
     return error if inside is None or np.shape(inside) != np.shape(error) else error + inside
@@ -135,12 +135,12 @@ class Expected:
         self.tolerances = tolerances
 
     def vacuous(self) -> bool:
-        """Whether a result may be anything at more than half of its places."""
+        """True if more than half of a result's elements are unconstrained."""
         return any(t is not None and np.size(t) and np.mean(~np.isfinite(t)) > 0.5 for t in self.tolerances)
 
 
 def expected(module: Module, args: Sequence[Any], seed: int = 0, samples: int = SAMPLES) -> Expected:
-    """What a module must give for some values of its parameters in order."""
+    """Returns the required results of a module for values of its parameters in order."""
     with np.errstate(all="ignore"):
         results = Interpreter().run(module, args)
         spreads: list[Any] = [np.zeros(np.shape(r)) if isinstance(r, np.ndarray) else None for r in results]

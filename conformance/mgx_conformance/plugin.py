@@ -75,7 +75,7 @@ def level_of(path: Path) -> str:
 
 
 def id_of(item: pytest.Item) -> str:
-    """What expected failures and scorecards call a test: ``ops/softmax-last-float32/transposed``, ``contract/threads``."""
+    """A test's name in expected failures and scorecards: ``ops/softmax-last-float32/transposed``, ``contract/threads``."""
     level, name = level_of(item.path), getattr(item, "originalname", item.name)
     words = [level] if name == "test_case" else [level, name.removeprefix("test_")]
     callspec = getattr(item, "callspec", None)

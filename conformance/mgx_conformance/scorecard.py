@@ -16,7 +16,7 @@ OUTCOMES: Final = ("pass", "expected", "fail", "skipped")
 
 
 class Scorecard:
-    """What each test of a run came to."""
+    """The outcome of each test of a run."""
 
     def __init__(self, target: str, levels: Sequence[str]) -> None:
         self.target = target

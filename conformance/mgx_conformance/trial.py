@@ -41,7 +41,7 @@ class Trial:
 
 
 def applies(case: Case, layout: str) -> bool:
-    """Whether a case differs from the contiguous one in a layout."""
+    """True if a case differs from the contiguous one in a layout."""
     if layout == "contiguous":
         return True
     moving = [o for o in case.operands if isinstance(o, Operand) and o.moves and o.dims]
@@ -99,7 +99,7 @@ def build(case: Case, layout: str) -> Trial:
 
 
 def _laid_out(operand: Operand, layout: str, rng: np.random.Generator) -> tuple[Any, Any, Shape, Operation | None]:
-    """What is fed, what the op sees, the parameter's shape, and the view between."""
+    """Returns the array to feed, the op's operand, the parameter's shape, and the view between them."""
     dims, kind = operand.dims, operand.dtype
     match layout:
         case "strided":  # every second element along the last axis, backwards along the first
@@ -199,7 +199,7 @@ def _must_refuse(trial: Trial, fed: dict[str, Any], case: Case) -> None:
 
 
 def placements(program: Program) -> dict[str, str]:
-    """Where each op of a compiled program went: ``target``, or why it is on the host."""
+    """Returns the placement of each op of a compiled program: ``target``, or the reason for the host."""
     executable = program.executable
     assert executable is not None
     found: dict[str, str] = {}

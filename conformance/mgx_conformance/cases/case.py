@@ -1,4 +1,4 @@
-"""What a case is: an op, how its operands are drawn, and the layouts in which they are handed over."""
+"""Cases: an op, how its operands are drawn, and the layouts in which they are passed."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Case:
     """One op on operands of certain dtypes and extents.
 
     label: says what is particular, empty for the plain case; operands: None for an absent input; modules: makes the op's
-    modules in a program; layouts: those it is tried in; error: what must be raised while running, for error cases;
+    modules in a program; layouts: those it is tried in; error: the error that a run must raise, for error cases;
     judge: compares otherwise than with the definition: called with the results and the operands' values, raises
     AssertionError; note: what a reader should know.
     """
@@ -114,7 +114,7 @@ class Case:
 
 
 def refused(op: Operation, *operands: Operand | None, label: str, error: type[Exception]) -> Case:
-    """A case whose values must be refused while running."""
+    """A case whose values must be refused at run time."""
     return Case(op, operands, f"refused-{label}", error=error)
 
 

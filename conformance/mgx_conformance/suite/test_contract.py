@@ -1,4 +1,4 @@
-"""What every executable promises its callers, whatever the target."""
+"""The contract between an executable and its callers, for every target."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_inputs_in_any_layout(program: Any) -> None:
 
 
 def test_outputs_survive(program: Any) -> None:
-    """What a run returned does not change when the executable runs again."""
+    """Results of a run do not change when the executable runs again."""
     results = arrays(program, values(program, 7))
     kept = [r.copy() for r in results]
     for n in range(30):

@@ -1,4 +1,4 @@
-"""What things cost; reported, never asserted."""
+"""Costs: reported, never asserted."""
 
 from __future__ import annotations
 

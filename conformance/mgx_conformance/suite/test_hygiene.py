@@ -1,4 +1,4 @@
-"""How a target enters: listed without being loaded, loaded on request, honest about what it lacks."""
+"""Target plugins are listed without being loaded, load on request, and report what they lack."""
 
 from __future__ import annotations
 

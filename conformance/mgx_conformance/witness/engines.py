@@ -34,7 +34,7 @@ def by_definition(model: Any, inputs: Sequence[Any]) -> tuple[Expected, set[str]
 
 
 def of_one_op(op: Any, inputs: Sequence[Any]) -> Expected:
-    """What an op computes, all its results but those that the witnesses' graphs do not name."""
+    """Returns an op's results, without those that the witnesses' graphs do not name."""
     with np.errstate(all="ignore"):
         result = op.evaluate([np.asarray(i) if isinstance(i, np.generic) else i for i in inputs])
     return Expected([result[0] if isinstance(result, tuple) else result], [None])

@@ -15,13 +15,13 @@ from .questions import Question
 
 __all__ = ["Verdict", "verdicts"]
 
-# What the standard's own suite allows; the witnesses promise no more.  In 16 bits they round between any two steps.
+# The tolerance of the standard's own suite; the witnesses promise no more.  In 16 bits they round between any two steps.
 RTOL: Final = 1e-3
 NARROW_STEPS: Final = 8
 
 
 class Verdict(NamedTuple):
-    """What one witness says: ``agrees``, ``declines`` or ``differs``, and how."""
+    """The verdict of one witness: ``agrees``, ``declines`` or ``differs``, and how."""
 
     witness: str
     word: str
@@ -29,7 +29,7 @@ class Verdict(NamedTuple):
 
 
 def verdicts(question: Question) -> tuple[list[Verdict], set[str]]:
-    """What each installed witness says of a question, and the ops that it is about."""
+    """The verdict of each installed witness on a question, and the ops in it."""
     if question.op is None:
         wanted, ops = by_definition(question.model, question.inputs)
     else:
@@ -49,7 +49,7 @@ def verdicts(question: Question) -> tuple[list[Verdict], set[str]]:
 
 
 def unlike(ours: list[Any], theirs: list[Any], tolerances: list[Any]) -> str:
-    """Where two lists of results differ, in words; empty if they do not."""
+    """Returns where two lists of results differ, in words; empty if they do not."""
     if len(ours) != len(theirs):
         return f"{len(ours)} results by definition, {len(theirs)} by the witness"
     for n, (a, b, t) in enumerate(zip(ours, theirs, tolerances, strict=True)):

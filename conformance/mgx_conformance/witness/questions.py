@@ -1,4 +1,4 @@
-"""What the witnesses are asked: the standard's node tests on fresh values, and models of operators that have no node test."""
+"""Questions for the witnesses: the standard's node tests on fresh values, and models of operators that have no node test."""
 
 from __future__ import annotations
 

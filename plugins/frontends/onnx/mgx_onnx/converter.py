@@ -15,7 +15,7 @@ Converter: TypeAlias = Callable[..., Any]  # (node, *inputs) -> an instruction, 
 
 
 class Arity(NamedTuple):
-    """What inputs a converter takes: their names, how many it needs, how many it takes at most, and which may be absent."""
+    """The inputs of a converter: names, least and greatest number, and which may be absent."""
 
     names: tuple[str, ...]
     least: int

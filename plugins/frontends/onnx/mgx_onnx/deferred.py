@@ -1,6 +1,6 @@
 """Nodes put off until the program runs, because the rank of an input is known only then.
 
-A deferred node keeps its ONNX form; while running, when every rank is known, it is converted like any other node and evaluated.
+A deferred node keeps its ONNX form; at run time, when every rank is known, it is converted like any other node and evaluated.
 Programs whose ranks are all known never contain one.
 """
 
@@ -42,7 +42,7 @@ __all__ = ["OPS", "Deferred", "defer"]
 
 @define_op("onnx.deferred")
 class Deferred(Operation):
-    """One ONNX node that is converted while running.
+    """One ONNX node that is converted at run time.
 
     xs: what the node reads (values that its sub-graphs capture included) -> tuple of its outputs, of the types in `results`.
     model: a model with this one node, and the functions it may call.

@@ -53,7 +53,7 @@ def expanded_nodes(
     limit_nodes: int,
     limit_depth: int,
 ) -> int:
-    """How many nodes there are once all local functions are inlined; counted, not expanded.
+    """Returns the number of nodes once all local functions are inlined; counted, not expanded.
 
     Errors: ParseError for more than `limit_nodes`, for calls deeper than `limit_depth`, for functions that call themselves.
     """

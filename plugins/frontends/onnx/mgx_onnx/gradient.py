@@ -164,7 +164,7 @@ def _multibroadcast(
     out, lead = i.shape.dims, i.shape.rank - x.shape.rank
     axes = [*range(lead), *(lead + k for k, d in enumerate(x.shape.dims) if d != out[lead + k])]
     if any(x.shape.dims[axis - lead] != 1 for axis in axes if axis >= lead):
-        n.unsupported(f"whether {x.shape} is broadcast to {i.shape} is known only while running")
+        n.unsupported(f"whether {x.shape} is broadcast to {i.shape} is known only at run time")
     summed = n.add("reduce_sum", g, axes=axes) if axes else g
     return [n.reshape(summed, x.shape.dims), *(None for _ in others)]
 

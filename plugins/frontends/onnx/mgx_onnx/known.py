@@ -1,4 +1,4 @@
-"""What is known of values while parsing: constants, and small integer vectors as (symbolic) extents."""
+"""Values known while parsing: constants, and small integer vectors as (symbolic) extents."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _settle(
 
 
 def _foldable(ins: Instruction) -> bool:
-    """Whether its value may be worth knowing, if those of its inputs are known."""
+    """True if its value may be worth knowing, given known inputs."""
     if ins.is_param or ins.modules or ins.op.random or ins.op.effect or not hasattr(ins.op, "compute"):
         return False
     if not isinstance(ins.result, Shape) or not ins.result.ranked or ins.result.dynamic() or not ins.inputs:

@@ -1,4 +1,4 @@
-"""What a converter sees of its node: attributes, the opset in force, and a builder of instructions."""
+"""A node as converters see it: attributes, the opset in force, and a builder of instructions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Node:
         return f"node {self.name!r} ({domain}{self.op_type}, opset {self.version})"
 
     def wants(self, index: int) -> bool:
-        """Whether output `index` has a name."""
+        """True if output `index` has a name."""
         return index < self.outputs and bool(self.proto.output[index])
 
     def has(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""How to parse an ONNX model: MIGraphX's options with its names and defaults, and the limits."""
+"""Options of the ONNX parser: MIGraphX's, with its names and defaults, and limits."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["OnnxOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class OnnxOptions:
-    """What `parse_onnx` takes.
+    """The options of `parse_onnx`.
 
     default_dim_value: the extent of dimensions that the model leaves open (0: they stay symbolic); default_dyn_dim_value: the
     range of such dimensions; dim_params: an int or a range by symbol name; map_input_dims, map_dyn_input_dims: extents of whole
     inputs by name; skip_unknown_operators: keep them as `unknown` instructions instead of refusing; print_program_on_error: print
     what was built so far; max_loop_iterations: kept for compatibility, since results of loops have their true extent;
-    limit_max_iterations: trips after which a loop is refused while running; use_debug_symbols: kept for compatibility, since node
+    limit_max_iterations: trips after which a loop is refused at run time; use_debug_symbols: kept for compatibility, since node
     names are always kept; external_data_path: the folder of external data (default: the model's).
     Limits: limit_nodes nodes after inlining functions, limit_depth nested sub-graphs and functions, limit_bytes of one constant.
     """

@@ -35,7 +35,7 @@ MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeE
 
 @dataclass
 class ModelContext:
-    """What all graphs of one model share: opsets by domain, local functions, options, converters, and the budgets used up."""
+    """State shared by all graphs of a model: opsets by domain, local functions, options, converters, used budgets."""
 
     opsets: Mapping[str, int]
     functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
@@ -123,7 +123,7 @@ class GraphParser:
         return None
 
     def defines(self, name: str) -> bool:
-        """Whether the name stands for something, be it absent."""
+        """True if the name is defined, even as absent."""
         if name in self.scope or name in self.initializers:
             return True
         return self.outer is not None and not self.isolated and self.outer.defines(name)
@@ -407,7 +407,7 @@ def _fitting(node: Node, converter: Converter, inputs: list[Instruction | None])
 
 @cache
 def onnx_lacks(name: str, version: int) -> bool:
-    """Whether ONNX itself has no operator of this name at this opset."""
+    """True if ONNX itself has no operator of this name at this opset."""
     return not onnx.defs.has(name, version, "")
 
 

@@ -46,7 +46,7 @@ def onnx_type(dtype: DType) -> int:
 
 
 class DataFolder:
-    """Where external data may be read from: one folder, and nothing outside it."""
+    """The one folder that external data may be read from."""
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
         self.path = Path(path).resolve() if path else None

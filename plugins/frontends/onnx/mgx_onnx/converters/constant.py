@@ -109,7 +109,7 @@ def range_(n: Node, start: Instruction, limit: Instruction, delta: Instruction) 
 
 
 def _length(start: tuple[Dim, ...] | None, limit: tuple[Dim, ...] | None, delta: tuple[Dim, ...] | None) -> Dim | None:
-    """How many elements an integer range has, as far as extents tell."""
+    """Returns the number of elements of an integer range, as far as extents tell."""
     if start is None or limit is None or delta is None or len(start) != 1 or len(limit) != 1 or len(delta) != 1:
         return None
     step = delta[0]

@@ -1,4 +1,4 @@
-"""What the attention operators of com.microsoft share: caches of keys and values, masks in all their forms, biases."""
+"""Parts shared by the attention operators of com.microsoft: caches of keys and values, masks, biases."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Cache(NamedTuple):
     value: Instruction
     offset: Dim = 0
     lengths: Instruction | None = None  # [b], where not all t are in use
-    offsets: Instruction | None = None  # [b], where the offset is known while running only
+    offsets: Instruction | None = None  # [b], if the offset is known only at run time
 
 
 def counted(n: Node, d: Dim) -> Instruction:
@@ -69,7 +69,7 @@ def grown(
 def padding_bias(
     n: Node, mask: Instruction | None, batch: Dim, length: Dim, total: Dim, past: Dim, dtype: dt.DType
 ) -> Instruction | None:
-    """What a mask of any of ORT's forms adds to the scores: 0, or `mask_filter_value` where it closes a key."""
+    """Returns what a mask of any of ORT's forms adds to the scores: 0, or `mask_filter_value` where it closes a key."""
     if mask is None:
         return None
     if mask.shape.dtype not in (dt.int32, dt.int64, dt.bool_):

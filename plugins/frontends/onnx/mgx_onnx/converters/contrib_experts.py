@@ -15,7 +15,7 @@ from .contrib_weights import unpacked
 
 
 def mixing(n: Node, router: Instruction, weights: Instruction | None) -> Instruction:
-    """How much each expert counts for each token [t, e]: zero for all but the k best."""
+    """Returns the weight of each expert for each token [t, e]: zero for all but the k best."""
     if n.attr("use_sparse_mixer", 0):
         n.unsupported("sparse mixers")
     k: int = n.attr("k", 1)

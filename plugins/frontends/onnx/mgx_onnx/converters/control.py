@@ -44,7 +44,7 @@ def carried(n: Node, states: Sequence[AnyShape], build: Callable[[list[AnyShape]
 
 
 def _covers(old: AnyShape, new: AnyShape) -> bool:
-    """Whether the old type stays right: every extent that moved was a symbol already."""
+    """True if the old type stays right: every extent that changed was a symbol already."""
     match old, new:
         case Shape(), Shape():
             if not old.ranked:

@@ -204,7 +204,7 @@ def causal_conv(
         past = n.broadcast_to(n.literal(0, dtype), (batch, channels, kept))
     whole = n.add("concat", past, x, axis=2)
     if not isinstance(channels, int):
-        n.unsupported(f"a depthwise convolution of {channels} channels, a number known only while running")
+        n.unsupported(f"a depthwise convolution of {channels} channels, a number known only at run time")
     y = n.add("convolution", n.convert(whole, float32), n.convert(w, float32), group=channels)
     y = biased(n, y, None if bias is None else n.convert(bias, float32))
     y = n.convert(activate(n, y, n.attr("activation", "none")), dtype)

@@ -22,7 +22,7 @@ Step: TypeAlias = Callable[
 
 
 def _axes(n: Node, x: Instruction, given: Instruction | None) -> Axes:
-    """The axes named by attribute (old opsets) or input, or known while running only."""
+    """The axes named by attribute (old opsets) or input, or known only at run time."""
     if given is not None:
         known = n.constant(given)
         if known is None and (given.shape.dynamic() or given.shape.elements()):
@@ -53,7 +53,7 @@ def _dropped(n: Node, x: Instruction, axes: Axes) -> Instruction:
     if isinstance(axes, tuple):
         return n.squeeze(x, axes)
     if axes.shape.dynamic():
-        raise UnrankedError("the rank of a reduction depends on the number of axes given while running")
+        raise UnrankedError("the rank of a reduction depends on the number of axes given at run time")
     return n.add("squeeze", x, axes)
 
 

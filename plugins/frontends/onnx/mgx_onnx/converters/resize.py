@@ -13,7 +13,7 @@ __all__: list[str] = []
 
 
 def absent(x: Instruction | None) -> bool:
-    """Whether an optional vector is missing or has no elements."""
+    """True if an optional vector is missing or has no elements."""
     return x is None or (x.shape.ranked and x.shape.rank == 1 and x.shape.dims[0] == 0)
 
 

@@ -91,7 +91,7 @@ def cut(
 
 
 def _all(length: Dim, start: Dim, end: Dim) -> bool:
-    """Whether a range takes the whole axis."""
+    """True if a range takes the whole axis."""
     return clip(start, length) == 0 and clip(end, length) == length
 
 

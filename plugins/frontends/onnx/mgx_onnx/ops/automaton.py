@@ -53,7 +53,7 @@ class Automaton:
         self._anchored = self._anchored or bool(anchor)
 
     def fullmatch(self, text: str) -> bool:
-        """Whether the whole text matches."""
+        """True if the whole text matches."""
         current = self._closed({self.start}, "", text[:1])
         for i, character in enumerate(text):
             if self._anchored:

@@ -171,7 +171,7 @@ class _Reader:
         return first, out
 
     def counts(self) -> tuple[int, int | None, bool] | None:
-        """How often the part before may occur, and whether seldom is preferred; None if no repetition follows."""
+        """Returns the bounds of a repetition and whether it is lazy; None if no repetition follows."""
         found: tuple[int, int | None] | None = None
         if self.take("*"):
             found = 0, None

@@ -1,4 +1,4 @@
-"""What classical models make of raw scores: transforms of a row, and the class that wins."""
+"""Post-processing of raw scores in classical models: transforms of a row, and the winning class."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def logistic(scores: Array) -> Array:
 
 
 def _probit(p: float) -> float:
-    from statistics import NormalDist  # it brings decimal, random and more, which nobody else needs
+    from statistics import NormalDist  # it imports decimal, random and more, which nothing else here needs
 
     if 0 < p < 1:
         return NormalDist().inv_cdf(p)

@@ -110,7 +110,7 @@ class StringNormalizer(Operation):
 
 @op("regex_full_match", exact=True)
 class RegexFullMatch(Operation):
-    """Whether each string as a whole matches a regular expression in RE2's syntax.
+    """True where a string as a whole matches a regular expression in RE2's syntax.
 
     x: string [..] -> bool [..].  The time is linear in the length of the strings, whatever the pattern.
     Errors: ParameterError for a malformed pattern.  Source: ONNX RegexFullMatch-20.
@@ -132,7 +132,7 @@ class RegexFullMatch(Operation):
 
 @op("tf_idf_vectorizer", exact=True)
 class TfIdfVectorizer(Operation):
-    """How often each n-gram of a pool occurs, perhaps weighted.
+    """Counts each n-gram of a pool, optionally weighted.
 
     x: string, int32 or int64 [c] or [n, c] -> float32 [k] or [n, k], k = max(ngram_indexes) + 1.  The pool holds
     all 1-grams, then all 2-grams, ...; `ngram_counts` says where each length starts, `ngram_indexes` the

@@ -20,7 +20,7 @@ __all__ = ["Optimizer"]
 
 
 class Optimizer(Operation):
-    """What optimisers share: the grouping of their inputs, of which each tensor has `group`."""
+    """Base of optimisers: groups their inputs, `group` for each tensor."""
 
     __slots__ = ()
 
