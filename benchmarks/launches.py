@@ -22,7 +22,7 @@ from mgx_core.targets.memory import root
 def is_launch(ins: mgx.Instruction) -> bool:
     if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or ins.name == "get_tuple_elem":
         return False
-    view = getattr(ins.op, "view", None)
+    view = ins.op.view
     if view is None or not ins.inputs:
         return True
     return not ins.result.dynamic() and root(ins) is ins

@@ -1,4 +1,5 @@
-"""Writes what the docs take from the code: ops.md and ops_onnx.md from the operations' classes, the pictures in architecture.md.
+"""Writes what the docs take from the code: ops.md and ops_onnx.md from the operations' classes, interfaces.md from
+what plugins derive from, the pictures in architecture.md.
 
 python docs/generate.py            writes them
 python docs/generate.py --check    names the pages that are stale (exit status 1 if any)
@@ -7,8 +8,10 @@ python docs/generate.py --check    names the pages that are stale (exit status 1
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import sys
+import textwrap
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +22,7 @@ from mgx_core.compile.stages import stages
 from mgx_core.driver.ops import describe
 from mgx_core.ops import STANDARD
 from mgx_core.ops.operation import OpSet
+from mgx_core.ops.traits import Traits
 from mgx_core.options import CompileOptions
 from mgx_onnx.ops import OPS as ONNX_OPS
 
@@ -115,9 +119,64 @@ def architecture() -> str:
     return text
 
 
+INTERFACES = [
+    mgx_core.Target,
+    mgx_core.Context,
+    mgx_core.Runner,
+    mgx_core.Kernel,
+    mgx_core.Pass,
+    mgx_core.Operation,
+    mgx_core.Frontend,
+    Traits,
+]
+INTERFACES_HEAD = """\
+# Interfaces
+
+Made by `python docs/generate.py` from the classes. A plugin derives from these; what they define is everything that the core asks
+for. Nothing is looked up by name, and each member has a default unless its class says that it is required.
+"""
+
+
+def interfaces() -> str:
+    """Returns the page of interfaces: each class's docstring and its public members in order of definition."""
+    lines = [INTERFACES_HEAD]
+    for cls in INTERFACES:
+        lines += ["", f"## {cls.__name__}", "", f"`{cls.__module__}`", "", *prose(inspect.getdoc(cls) or "")]
+        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for name, signature, doc in members(body):
+            lines += ["", f"### {cls.__name__}.{name}", "", "```text", signature, "```", "", *prose(doc)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def members(cls: ast.ClassDef) -> list[tuple[str, str, str]]:
+    """Returns name, signature and docstring of each public member that has a docstring."""
+    found = []
+    for node, after in zip(cls.body, [*cls.body[1:], None], strict=True):
+        if isinstance(node, ast.FunctionDef):
+            doc, name = ast.get_docstring(node), node.name
+            returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+            signature = f"{name}({ast.unparse(node.args)}){returns}"
+        elif isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            name, signature, doc = ast.unparse(node.target), ast.unparse(node), inspect.cleandoc(str(after.value.value))
+        else:
+            continue
+        if doc and not name.startswith("_"):
+            found.append((name, signature, doc))
+    return found
+
+
+def prose(doc: str) -> list[str]:
+    """Returns a docstring as Markdown, a line break before each labelled line."""
+    lines = doc.replace("``", "`").split("\n")
+    labelled = [re.match(r"[A-Za-z_, ]+: ", after) is not None for after in [*lines[1:], ""]]
+    return [line + "  " if line and label else line for line, label in zip(lines, labelled, strict=True)]
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "ops.md": reference,
     "ops_onnx.md": lambda: reference(ONNX_OPS, ONNX_HEAD),
+    "interfaces.md": interfaces,
     "architecture.md": architecture,
 }
 

@@ -125,9 +125,7 @@ class Program:
 
         Targets that run on the host finish before they return.
         """
-        executable = self._compiled()
-        enqueue = getattr(executable, "run_async", None)
-        return executable.run(parameters) if enqueue is None else list(enqueue(parameters, stream, stream_type))
+        return self._compiled().run_async(parameters, stream, stream_type)
 
     def _compiled(self) -> Executable:
         if self.executable is None:

@@ -148,3 +148,62 @@ def test_plugins_import_public_names_alone():
             elif isinstance(node, ast.Import):
                 wrong += [f"{path}: {a.name}" for a in node.names if a.name.startswith("mgx_core.")]
     assert wrong == []
+
+
+INTERFACES = ("Target", "Context", "Runner", "Kernel", "Pass", "Operation", "Frontend")
+MEMBERS = {
+    n for i in INTERFACES for n in {*dir(getattr(mgx_core, i)), *getattr(mgx_core, i).__annotations__} if n[0] != "_"
+} - {"name", "values"}
+OBJECTS = re.compile(r"(.*\.)?(op|of|target|context|runner|kernel|frontend|pass_|one)|op_of\(.*\)")
+ATTRIBUTES = {  # attributes of some ops, which no interface has
+    "mgx_core/passes/fuse_attention.py": {"axis"},
+    "mgx_core/passes/fuse_elementwise.py": {"axes"},
+    "mgx_core/ops/operation.py": {"substitute", "arity"},
+    "mgx_core/rules/pads.py": {"padding_mode"},
+    "plugins/cpu_dnnl/mgx_cpu_dnnl/jit/body.py": {"axes"},
+    "plugins/cpu_dnnl/mgx_cpu_dnnl/jit/norm.py": {"axes"},
+    "plugins/cpu_dnnl/mgx_cpu_dnnl/plans/pooling.py": {"mode"},
+    "plugins/cpu_dnnl/mgx_cpu_dnnl/plans/recurrent.py": {"actv_func", "clip", "input_forget"},
+    "plugins/frontends/onnx/mgx_onnx/known.py": {"start", "end"},
+    "plugins/gpu_hip/mgx_gpu_hip/codegen/bodies.py": {"axes"},
+    "plugins/gpu_hip/mgx_gpu_hip/codegen/pooling.py": {"dyn_global"},
+    "plugins/gpu_hip/mgx_gpu_hip/continuation/row_independence.py": {"axes", "axis"},
+    "plugins/gpu_hip/mgx_gpu_hip/plans.py": {"index"},
+}
+
+
+def members_looked_up(source: str) -> list[tuple[str, str]]:
+    """Each getattr with a default and each hasattr that asks an interface object, or for a member of an interface."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            continue
+        asks = (node.func.id == "getattr" and len(node.args) == 3) or node.func.id == "hasattr"
+        if asks and isinstance(node.args[1], ast.Constant):
+            asked, name = ast.unparse(node.args[0]), str(node.args[1].value)
+            if name in MEMBERS or OBJECTS.fullmatch(asked):
+                found.append((asked, name))
+    return found
+
+
+def test_members_of_interfaces_are_never_looked_up_by_name():
+    """The base classes say what there is: `mgx_core.Target` and the like have every member with its default."""
+    wrong = []
+    for path in (*sorted(CORE.rglob("*.py")), *OUTSIDE):
+        place = str(path.relative_to(REPOSITORY))
+        wrong += [(place, o, n) for o, n in members_looked_up(path.read_text()) if n not in ATTRIBUTES.get(place, ())]
+    assert wrong == []
+
+
+def test_the_check_of_lookups_sees_what_it_should():
+    source = """
+getattr(target, "machine", None); getattr(self.runner, "anything", 0); hasattr(x, "decompose"); hasattr(ins.op, "foo")
+getattr(array, "base", None); getattr(op, field.name); hasattr(data, "__dlpack__"); getattr(target, "name")"""
+    assert [n for _, n in members_looked_up(source)] == ["machine", "anything", "decompose", "foo"]
+
+
+def test_attributes_of_ops_hide_no_member():
+    from mgx_core.ops import STANDARD
+
+    hidden = {(op.name, f.name) for op in STANDARD for f in op.fields if f.name in MEMBERS}
+    assert hidden == {("group", "tag")}

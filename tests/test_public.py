@@ -9,12 +9,13 @@ import pytest
 import mgx_core as mgx
 
 HELD = """
-    Argument Builder CompileOptions DType DeviceError Dim DynamicDimension EXACT Executable HostContext HostKernel Instruction Kernel
-    Kernels Launch Lazy MgxError Module No OpSet Operation OptionalShape ParameterError ParseError Pass PassError PluginError
-    Pointwise Program RANGE ROUNDING Reference Rewrite Rules SequenceShape Shape ShapeError StoreError Target TupleShape UnrankedError UnsupportedError
-    __version__ argument argument_from_pointer best_target create_argument define_op dim dtype fill_argument generate_argument
-    get_onnx_operators get_target hookimpl load load_buffer op ops optimize parse parse_buffer parse_onnx parse_onnx_buffer parse_program
-    plugin_manager program quantize_bf16 quantize_fp16 save save_buffer scalar shape
+    Argument Builder CompileOptions Context DType DeviceError Dim DynamicDimension EXACT Executable Frontend HostContext
+    HostKernel Instruction Kernel Kernels Launch Lazy MgxError Module No OpSet Operation OptionalShape ParameterError
+    ParseError Pass PassError PluginError Pointwise Program RANGE ROUNDING Reference Rewrite Rules Runner SequenceShape Shape
+    ShapeError StoreError Target TupleShape UnrankedError UnsupportedError __version__ argument argument_from_pointer
+    best_target create_argument define_op dim dtype fill_argument generate_argument get_onnx_operators get_target hookimpl
+    load load_buffer op ops optimize parse parse_buffer parse_onnx parse_onnx_buffer parse_program plugin_manager program
+    quantize_bf16 quantize_fp16 save save_buffer scalar shape
 """
 NAMES = HELD.split()
 

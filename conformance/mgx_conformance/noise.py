@@ -31,7 +31,7 @@ NUMPY: Final = frozenset(t.numpy for t in NARROW)
 
 def decomposed(op: Operation, args: Sequence[Any], modules: Sequence[Module] = ()) -> Module | None:
     """A module of the present arguments that consists of an op's parts; None if the op does not take itself apart."""
-    if getattr(op, "decompose", None) is None:
+    if op.decompose is None:
         return None
     module = Module()
     inputs = [
@@ -78,7 +78,7 @@ class Noisy(Interpreter):
 
     def step(self, ins: Instruction, values: dict[Instruction, Any], known: dict[str, int]) -> Any:
         value = super().step(ins, values, known)
-        if getattr(ins.op, "control", False):
+        if ins.op.control:
             return value  # their modules are interpreted by this interpreter too
         op = ins.op.substitute(known) if known else ins.op
         args = [None if i.is_absent else values[i] for i in ins.inputs]

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import HostContext, HostKernel, Kernel, Kernels, No, Operation, Reference
+from mgx_core import HostKernel, Kernel, Kernels, No, Operation, Reference, Target
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.softmax import Softmax
 from mgx_core.types.dtype import float32
 
 
-class Planted:
+class Planted(Target):
     """A target with one kernel for one op in float32; the rest runs on the host."""
 
     name = "planted"
@@ -22,9 +22,6 @@ class Planted:
 
     def make(self, op: Any) -> Callable[..., Any] | Kernel:
         raise NotImplementedError
-
-    def get_context(self) -> HostContext:
-        return HostContext(self)
 
     def kernels(self, context: Any) -> Kernels:
         plans = Kernels(self.name)

@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from ..options import CompileOptions
+from ..passes.interface import Pass
 from ..passes.rewrite import Rewrite
 from ..plugins.manager import manager
 from ..rules.engine import Rules
 from ..rules.selection import RuleSelection
 from ..targets.kernel import Kernels
 from ..targets.target import Target
-from .pipeline import STAGES, Pass
+from .pipeline import STAGES
 
 __all__ = ["Extensions", "kernels_of", "passes_of"]
 
@@ -52,8 +53,7 @@ def passes_of(target: Target, stage: str, context: Any, options: CompileOptions)
 
 
 def _own_passes(target: Target | None, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
-    give = getattr(target, "passes", None)
-    return () if give is None else tuple(give(stage, context, options))
+    return () if target is None else tuple(target.passes(stage, context, options))
 
 
 def _selected(one: Pass, selection: RuleSelection) -> Pass:

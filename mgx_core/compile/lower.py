@@ -11,6 +11,7 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ops.builtin import Literal, Param, Return, Undefined
 from ..ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
+from ..passes.interface import Pass
 from ..rules.engine import Builder
 from ..targets.kernel import Kernels, Launch, Reference
 from ..targets.placement import Placement
@@ -22,7 +23,7 @@ SETTLED: Final = (Param, Literal, Return, Undefined, Launch)  # what stays as it
 
 
 @dataclass(frozen=True)
-class Lower:
+class Lower(Pass):
     """Replaces each op by a launch of the kernel that the target's plans pick.
 
     Control flow stays and its modules are lowered; an op that no plan takes is decomposed if it says how, a group is taken
@@ -39,7 +40,7 @@ class Lower:
         for ins in module:
             if isinstance(ins.op, SETTLED):
                 continue
-            if getattr(ins.op, "control", False):
+            if ins.op.control:
                 for inner in ins.modules:
                     self.apply(inner)
                 continue
@@ -93,7 +94,7 @@ class Lower:
         return True
 
     def _decompose(self, module: Module, ins: Instruction) -> bool:
-        decompose = getattr(ins.op, "decompose", None)
+        decompose = ins.op.decompose
         if decompose is None:
             return False
         builder = Builder(module, ins)

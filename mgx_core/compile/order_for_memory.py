@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ..ir.instruction import Instruction
 from ..ir.module import Module, captures
 from ..ir.symbols import introduced, mentioned
+from ..passes.interface import Pass
 from ..rules.stats import Tally
 from ..targets.memory import Buffer, plan_memory
 
@@ -15,7 +16,7 @@ __all__ = ["OrderForMemory"]
 
 
 @dataclass(frozen=True)
-class OrderForMemory:
+class OrderForMemory(Pass):
     """Runs next what frees the most and takes the least, where that lowers the largest sum of bytes alive.
 
     Values may then be read long after they were made, and work that could run side by side comes one after the other: that is

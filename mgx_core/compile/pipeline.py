@@ -5,31 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 from ..errors import MgxError, PassError
 from ..ir.module import Module, nested
 from ..ir.verify import verify
+from ..passes.interface import Pass
 from ..rules.stats import RuleCount
 
-__all__ = ["STAGES", "Pass", "PassRecord", "Pipeline", "Stage"]
+__all__ = ["STAGES", "PassRecord", "Pipeline", "Stage"]
 
 STAGES = ("normalize", "simplify", "legalize", "fuse", "lower", "plan")
-
-
-@runtime_checkable
-class Pass(Protocol):
-    """Something that edits a module: usually a frozen dataclass whose fields are its options.
-
-    A pass of rules may have a `tally` (`mgx_core.rules.stats.Tally`), which its record takes over.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    def apply(self, module: Module) -> bool:
-        """Edit a module (those nested in it included); whether anything changed."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -91,7 +76,7 @@ class Pipeline:
 
     def _run_pass(self, stage: Stage, one: Pass, module: Module) -> None:
         before = self.count
-        tally = getattr(one, "tally", None)
+        tally = one.tally
         if tally is not None:
             tally.clear()
         start = time.perf_counter()

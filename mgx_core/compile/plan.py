@@ -62,7 +62,7 @@ def lowered(module: Module) -> str | None:
     for ins in module:
         if isinstance(ins.op, SETTLED):
             continue
-        if getattr(ins.op, "control", False):
+        if ins.op.control:
             for inner in ins.modules:
                 wrong = lowered(inner)
                 if wrong is not None:

@@ -15,6 +15,7 @@ from ..passes.fuse_elementwise import FuseElementwise
 from ..passes.fuse_epilogue import ANCHORS, FuseEpilogue
 from ..passes.fuse_horizontal import FuseHorizontal
 from ..passes.inline_branches import InlineBranches
+from ..passes.interface import Pass
 from ..passes.join_siblings import JoinConvolutions, JoinGathers
 from ..passes.merge_common import MergeCommon
 from ..passes.normalize import Normalize, normalized
@@ -46,7 +47,7 @@ from ..targets.target import Target
 from .extensions import Extensions
 from .lower import Lower
 from .order_for_memory import OrderForMemory
-from .pipeline import STAGES, Pass, Pipeline, Stage
+from .pipeline import STAGES, Pipeline, Stage
 
 __all__ = ["RULES", "optimize_module", "pass_names", "stages"]
 

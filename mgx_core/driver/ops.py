@@ -56,12 +56,13 @@ def command(as_json: bool, name: str | None, list_: bool) -> None:
 def describe(op: type[Operation] | None) -> dict[str, Any]:
     """An op for people and machines: name, signature, attributes with defaults, docstring, scalar expression."""
     from ..ops.attributes import MISSING, show
+    from ..ops.operation import Pointwise
     from ..ops.scalar import text
 
     assert op is not None
     inputs = [("*" if i.variadic else "") + i.name + ("?" if i.optional else "") for i in op.inputs]
     doc = getdoc(op) or ""
-    scalar = getattr(op, "scalar", None)
+    scalar = op.scalar if issubclass(op, Pointwise) else None
     return {
         "name": op.name,
         "signature": f"{op.name}({', '.join(inputs)})",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..targets.kernel import op_of
+from ..targets.kernel import Launch, op_of
 from . import data, source
 from .compiling import compile_options, compiled, quantized
 from .data import data_options, inputs
@@ -19,7 +19,8 @@ from .report import Report, report_options
 from .source import Source, source_options
 
 if TYPE_CHECKING:
-    from ..run.executable import Executable, Timing
+    from ..run.executable import Executable
+    from ..targets.runner import Timing
 
 __all__ = ["command", "statistics"]
 
@@ -137,9 +138,8 @@ def _share(seconds: float, spent: float) -> float:
 
 
 def _ceilings(executable: Executable) -> dict[str, float]:
-    """What the device can do in a second, if its target measures it (``ceilings(context)``)."""
-    give = getattr(executable.target, "ceilings", None)
-    return {} if give is None else dict(give(executable.context))
+    """Returns what the device does in a second at most, if its target measures it."""
+    return dict(executable.target.ceilings(executable.context))
 
 
 def _rates(step: dict[str, Any], limits: Mapping[str, float]) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ def _step(timing: Timing, spent: float) -> dict[str, Any]:
     return {
         "instruction": repr(ins),
         "operation": of.name,
-        "kernel": getattr(getattr(ins.op, "kernel", None), "name", None),
+        "kernel": ins.op.kernel.name if isinstance(ins.op, Launch) else None,
         "sources": list(ins.sources),
         "seconds": median,
         "p90": statistics(timing.seconds)["p90"],

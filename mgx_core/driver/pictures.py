@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..errors import UnsupportedError
-
 if TYPE_CHECKING:
     from ..program import Program
-    from ..run.executable import Executable, Instance, Timing
+    from ..run.executable import Executable, Instance
+    from ..targets.runner import Timing
     from .report import Report
 
 __all__ = ["export_netron", "show_memory", "trace_option", "write_trace"]
@@ -106,8 +105,4 @@ def export_netron(program: Program, path: Path) -> None:
     """Write a program as an ONNX model that viewers open.  Errors: UnsupportedError if no installed frontend can."""
     from ..plugins.manager import manager
 
-    frontend = manager().load("frontends", "onnx")()
-    export = getattr(frontend, "export", None)
-    if export is None:
-        raise UnsupportedError("the installed frontend for onnx cannot export; a newer mgx-onnx can")
-    export(program, path)
+    manager().load("frontends", "onnx")().export(program, path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import pkgutil
 from typing import TYPE_CHECKING, Any, Final
@@ -71,12 +70,13 @@ def known_passes() -> dict[str, Any]:
     from ..compile.pipeline import STAGES
     from ..compile.stages import stages
     from ..options import CompileOptions
+    from ..passes.interface import Pass
     from ..plugins.manager import manager
 
     found: dict[str, Any] = {}
     for module in pkgutil.iter_modules(passes.__path__):
         for value in vars(importlib.import_module(f"{passes.__name__}.{module.name}")).values():
-            if isinstance(value, type) and dataclasses.is_dataclass(value) and hasattr(value, "apply"):
+            if isinstance(value, type) and issubclass(value, Pass) and value is not Pass:
                 try:
                     made: Any = value()
                     found[made.name] = made
@@ -135,5 +135,5 @@ def refusals(program: Program, rule: str) -> list[Refusal]:
             raise ParameterError(f"there is no rule {rule!r}; {suggestion(rule, known, listing())}")
         usual.append(Stage("asked for", (Rewrite(Rules(rule, brought)),)))
     Pipeline(usual).run(program.clone().get_main_module())
-    tallies: list[Any] = [p.tally for stage in usual for p in stage.passes if hasattr(p, "tally")]
+    tallies = [p.tally for stage in usual for p in stage.passes if p.tally is not None]
     return [found for tally in tallies for found in tally.refusals if found.rule == rule]

@@ -84,5 +84,5 @@ def _bodies(module: Module) -> Iterator[Module]:
             if body not in seen:
                 seen.add(body)
                 yield from _bodies(body)
-                if not getattr(ins.op, "control", False):
+                if not ins.op.control:
                     yield body

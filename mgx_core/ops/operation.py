@@ -56,16 +56,46 @@ class Operation(Traits):
     __slots__ = ("_hash",)
 
     name: ClassVar[str] = ""
+    """The key in files, text and op sets; given to `@define_op`."""
+
     fields: ClassVar[tuple[Field, ...]] = ()
+    """The attributes, from the class's annotations."""
+
     inputs: ClassVar[tuple[Input, ...]] = ()
+    """The inputs, from the signature of `infer`."""
+
     takes_modules: ClassVar[bool] = False
+    """True if `infer` has a keyword `modules`: the op runs sub-modules."""
+
+    tag: str = ""
+    """The kind of a group: ``dot``, ``convolution``, ``attention``; empty for everything else."""
+
+    infer: ClassVar[Callable[..., AnyShape]]
+    """The shape rule: from input shapes (None for an absent optional input) to the result's, a TupleShape for several results."""
+
+    compute: ClassVar[Callable[..., Value] | None] = None
+    """The reference compute on arrays, with the signature of `infer`.  Default: None, only a target's kernel can run the op."""
+
+    decompose: ClassVar[Callable[..., Any] | None] = None
+    """``decompose(self, builder, *inputs)``: the same in terms of other ops, for targets without a kernel.
+
+    Returns the instruction that replaces the op, or None where these inputs do not allow it.
+    Default: None, the op is not decomposed."""
+
+    view: ClassVar[Callable[..., tuple[int, Shape] | None] | None] = None
+    """``view(self, *shapes)``: for ops that only look at the first input's memory in another way.
+
+    Returns the offset in elements and the shape with strides, or None where these shapes need a copy.
+    Default: None, the op is no view."""
+
+    normal: ClassVar[Callable[..., Operation] | None] = None
+    """``normal(self, *shapes)``: the same op with its attributes in normal form.
+
+    Default: None, only axes are made non-negative."""
 
     _hash: int  # once asked for
     _floats: ClassVar[tuple[str, ...]] = ()  # the attributes that hold floats
     _arity: ClassVar[tuple[int, int | None]] = (0, 0)  # least and most inputs (None: any number)
-
-    infer: Callable[..., AnyShape]
-    compute: Callable[..., Value]
 
     def __init__(self, **attributes: Any) -> None:
         put = object.__setattr__
@@ -113,7 +143,9 @@ class Operation(Traits):
         """Attribute values by name, in order of declaration."""
         return {f.name: getattr(self, f.name) for f in self.fields}
 
-    values = attributes
+    def values(self) -> dict[str, Any]:
+        """The same, by MIGraphX's name."""
+        return self.attributes()
 
     def _key(self) -> tuple[Any, ...]:
         return tuple(getattr(self, f.name) for f in self.fields)
@@ -192,7 +224,7 @@ class Operation(Traits):
 
     def evaluate(self, args: Sequence[Value], modules: Sequence[Any] = (), run: Run | None = None) -> Value:
         """The reference compute applied to values (None for an absent input)."""
-        if not hasattr(self, "compute"):
+        if self.compute is None:
             raise UnsupportedError(f"{self.name} has no reference compute")
         try:
             if self.takes_modules:
@@ -235,7 +267,7 @@ def op(name: str, **traits: bool | str | tuple[int, ...]) -> Callable[[O], O]:
         raise TypeError(f"op {name!r}: {', '.join(sorted(unknown))} is no trait")
 
     def declare(cls: O) -> O:
-        inherited: tuple[Field, ...] = getattr(cls, "fields", ())
+        inherited: tuple[Field, ...] = cls.fields  # type: ignore[attr-defined]
         namespace = dict(cls.__dict__)
         annotations = _annotations(cls)
         own = [
@@ -252,7 +284,7 @@ def op(name: str, **traits: bool | str | tuple[int, ...]) -> Callable[[O], O]:
         namespace.update(traits, name=name)
         namespace["fields"] = tuple(f for f in inherited if f.name not in {g.name for g in own}) + tuple(own)
         namespace["_floats"] = tuple(f.name for f in namespace["fields"] if "float" in str(f.annotation))
-        infer = namespace.get("infer", getattr(cls, "infer", None))
+        infer = next((vars(c)["infer"] for c in cls.__mro__ if "infer" in vars(c)), None)
         if infer is not None:
             found, namespace["takes_modules"] = _schema(infer, namespace, cls)
             least = sum(1 for i in found if not i.optional and not i.variadic)

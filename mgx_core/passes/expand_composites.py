@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from ..errors import MgxError
 from ..ir.module import Module, nested
 from ..rules.engine import Builder
+from .interface import Pass
 
 __all__ = ["ExpandComposites"]
 
 
 @dataclass(frozen=True)
-class ExpandComposites:
+class ExpandComposites(Pass):
     """Replaces ops by what their `decompose` gives.
 
     ops: names of the ops; nested modules are expanded too.
@@ -25,7 +26,7 @@ class ExpandComposites:
         changed = False
         for inner in list(nested(module)):
             for ins in list(inner):
-                decompose = getattr(ins.op, "decompose", None) if ins.op.name in self.ops else None
+                decompose = ins.op.decompose if ins.op.name in self.ops else None
                 if ins.parent is not inner or decompose is None:
                     continue
                 builder = Builder(inner, ins)

@@ -13,12 +13,13 @@ from ..ir.symbols import found_extents
 from ..rules.outline import is_view, through_views
 from ..types.argument import Argument, Value
 from ..types.shape import Shape
+from .interface import Pass
 
 __all__ = ["FoldConstants"]
 
 
 @dataclass(frozen=True)
-class FoldConstants:
+class FoldConstants(Pass):
     """Replaces instructions whose inputs are all literals by literals.
 
     limit: the most elements a folded value may have beyond what its inputs have together, so that a broadcast literal is not
@@ -56,7 +57,7 @@ class FoldConstants:
             or any(captures(m) for m in ins.modules)
         ):
             return None
-        if not isinstance(ins.result, Shape) or ins.modules or not hasattr(ins.op, "compute"):
+        if not isinstance(ins.result, Shape) or ins.modules or ins.op.compute is None:
             return None
         size = 0 if ins.result.dynamic() else ins.result.elements()
         if size > self.limit + sum(i.shape.elements() for i in sources if i.is_literal):

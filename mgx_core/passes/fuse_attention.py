@@ -9,12 +9,13 @@ from ..ir.module import Module, nested
 from ..ops.operation import Pointwise
 from ..rules.outline import Names, is_view, outline, through_views
 from ..rules.stats import Tally
+from .interface import Pass
 
 __all__ = ["FuseAttention"]
 
 
 @dataclass(frozen=True)
-class FuseAttention:
+class FuseAttention(Pass):
     """Makes `group[tag="attention"]` instructions around each softmax over the last axis that sits between two dots.
 
     The body holds, in order: the first dot, pointwise ops on the scores (scale, mask, bias), the softmax, pointwise ops on the

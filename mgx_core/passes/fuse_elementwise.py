@@ -11,6 +11,7 @@ from ..rules.outline import Names, is_view, outline, through_views
 from ..rules.stats import Tally
 from ..types.dim import Dim
 from ..types.shape import Shape
+from .interface import Pass
 
 __all__ = ["REDUCTIONS", "FuseElementwise"]
 
@@ -37,7 +38,7 @@ class _Cluster:
 
 
 @dataclass(frozen=True)
-class FuseElementwise:
+class FuseElementwise(Pass):
     """Makes `pointwise` and `fused_reduce` groups.
 
     A pointwise op joins the groups of its producers where the extents agree; a reduction joins the group of what it reduces, and

@@ -8,6 +8,7 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..rules.outline import Names, outline
 from ..rules.stats import Tally
+from .interface import Pass
 
 __all__ = ["FuseEpilogue"]
 
@@ -16,7 +17,7 @@ RESHAPES = frozenset({"reshape", "squeeze", "unsqueeze"})
 
 
 @dataclass(frozen=True)
-class FuseEpilogue:
+class FuseEpilogue(Pass):
     """Makes `group` instructions of an anchor (convolution, dot) and the one pointwise group that reads it.
 
     The body is the anchor, reshapes between the two if there are any, and the pointwise group, so that a target that declines

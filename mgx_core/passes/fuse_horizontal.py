@@ -13,6 +13,7 @@ from ..ops.operation import Operation
 from ..rules.stats import Tally
 from ..types.argument import Argument, Array
 from ..types.dim import Dim
+from .interface import Pass
 
 __all__ = ["FuseHorizontal"]
 
@@ -27,7 +28,7 @@ class _Product(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FuseHorizontal:
+class FuseHorizontal(Pass):
     """Joins dots of one value with constant matrices side by side, their biases too; the results become slices, which are views.
 
     most: the most columns of a joined product (wider ones gain nothing).

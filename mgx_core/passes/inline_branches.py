@@ -11,12 +11,13 @@ from ..ops.control import GetTupleElem, If
 from ..rules.constants import aligned
 from ..rules.stats import Tally
 from ..types.dim import Dim
+from .interface import Pass
 
 __all__ = ["InlineBranches"]
 
 
 @dataclass(frozen=True)
-class InlineBranches:
+class InlineBranches(Pass):
     """Puts the branch that an `if` with a constant condition takes in its place."""
 
     name: str = "inline-branches"

@@ -22,6 +22,7 @@ from ..rules.constants import aligned, along
 from ..rules.stats import Tally
 from ..types.argument import Argument, Array
 from ..types.dim import Dim, product
+from .interface import Pass
 
 __all__ = ["JoinConvolutions", "JoinGathers"]
 
@@ -44,7 +45,7 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class JoinConvolutions:
+class JoinConvolutions(Pass):
     """Joins convolutions of one tensor with equal windows: their weights one after the other, their biases and the op that
     follows them too; the results become slices by channel.
 
@@ -126,7 +127,7 @@ def _bias(convolution: Instruction) -> Array | None:
 
 
 @dataclass(frozen=True)
-class JoinGathers:
+class JoinGathers(Pass):
     """Joins look-ups in constant tables of one width: the tables one below the other, the positions moved by where each begins.
 
     least: how many look-ups there must be for it to pay.

@@ -8,12 +8,13 @@ from typing import Any
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module
+from .interface import Pass
 
 __all__ = ["MergeCommon"]
 
 
 @dataclass(frozen=True)
-class MergeCommon:
+class MergeCommon(Pass):
     """Common subexpression elimination: one instruction for all with the same op on the same inputs, literals by value."""
 
     name: str = "merge-common"

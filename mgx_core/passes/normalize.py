@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..types.shape import Shape
+from .interface import Pass
 
 __all__ = ["Normalize", "normalized"]
 
 
 @dataclass(frozen=True)
-class Normalize:
+class Normalize(Pass):
     """Makes axes non-negative and removes identities.
 
-    An op whose attributes have a normal form beyond axes gives ``normal(self, *inputs) -> Operation``.
+    An op whose attributes have a normal form beyond axes gives `Operation.normal`.
     """
 
     name: str = "normalize"
@@ -31,7 +32,7 @@ class Normalize:
         if ins.op.name == "identity" and ins not in module.outputs:
             module.replace(ins, ins.inputs[0])
             return True
-        normal = getattr(ins.op, "normal", None)
+        normal = ins.op.normal
         if normal is not None:
             op = normal(*(i.result for i in ins.inputs))
             if op != ins.op:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from ..ir.module import Module
 from ..rules.engine import Rewriter, Rules
 from ..rules.stats import Tally
+from .interface import Pass
 
 __all__ = ["Rewrite"]
 
 
 @dataclass(frozen=True)
-class Rewrite:
+class Rewrite(Pass):
     """Runs a set of rules; what fired and what was refused is kept in `tally`.
 
     off: names of rules to leave out.
@@ -22,9 +23,10 @@ class Rewrite:
     off: frozenset[str] = frozenset()
     tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
-    @property
-    def name(self) -> str:
-        return self.rules.name
+    name: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.rules.name)
 
     def apply(self, module: Module) -> bool:
         rewriter = Rewriter(self.rules.without(self.off) if self.off else self.rules)

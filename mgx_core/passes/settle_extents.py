@@ -10,12 +10,13 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..types.shape import Shape
 from .fold_constants import FoldConstants
+from .interface import Pass
 
 __all__ = ["SettleExtents"]
 
 
 @dataclass(frozen=True)
-class SettleExtents:
+class SettleExtents(Pass):
     """Replaces `dimensions_of` fixed shapes by literals and evaluates what follows from them: an instance's first pass."""
 
     name: str = "settle-extents"

@@ -19,9 +19,9 @@ from ..settings import setting
 from .entry_points import entries
 
 if TYPE_CHECKING:
-    from ..compile.pipeline import Pass
     from ..ops.operation import OpSet
     from ..options import CompileOptions
+    from ..passes.interface import Pass
     from ..rules.engine import Rules
     from ..targets.kernel import Kernels
 

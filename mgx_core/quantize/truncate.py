@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ..compile.pipeline import Pass
 from ..errors import MgxError
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..passes.fold_constants import FoldConstants
+from ..passes.interface import Pass
 from ..passes.merge_common import MergeCommon
 from ..passes.normalize import Normalize
 from ..passes.rewrite import Rewrite

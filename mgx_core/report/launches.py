@@ -56,7 +56,7 @@ def launch_rows(module: Module, placements: Sequence[Placement], target: str) ->
 
 def _row(ins: Instruction, op: Launch, placement: Placement | None, target: str) -> LaunchRow:
     hosted = op.place == "host" or (placement is not None and placement.place == "host")
-    why = placement.refused if placement is not None else tuple(getattr(op.kernel, "reasons", ()))
+    why = placement.refused if placement is not None else op.kernel.reasons
     kernel = placement.kernel if placement is not None and hosted else op.kernel.name
     return LaunchRow(
         title(ins),

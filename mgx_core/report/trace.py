@@ -10,7 +10,8 @@ from ..targets.kernel import Launch, op_of
 from .words import title
 
 if TYPE_CHECKING:
-    from ..run.executable import Executable, Instance, Timing
+    from ..run.executable import Executable, Instance
+    from ..targets.runner import Timing
 
 __all__ = ["chrome_trace"]
 

@@ -65,7 +65,7 @@ def title(ins: Instruction) -> str:
     op = op_of(ins)
     if isinstance(op, Param):
         return op.label
-    tag = getattr(op, "tag", "")
+    tag = op.tag
     return str(tag) if tag else op.name
 
 
@@ -82,7 +82,7 @@ def members(module: Module) -> list[str]:
 
 def group_text(ins: Instruction) -> str:
     """A group's ops in order; empty for what is no group."""
-    if not ins.modules or getattr(op_of(ins), "control", False):
+    if not ins.modules or op_of(ins).control:
         return ""
     words = [n for m in ins.modules for n in members(m)]
     return " \u00b7 ".join(words) or "broadcast"

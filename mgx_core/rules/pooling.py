@@ -67,4 +67,5 @@ def plain_average(i: Instruction, b: Builder) -> Instruction | No | None:
 @POOLING.on(Lrn, changes=ROUNDING)
 def pooling_from_lrn(i: Instruction, b: Builder) -> Instruction | No | None:
     """lrn(x) -> x * (bias + alpha * average pooling of x * x over channels) ^ -beta."""
-    return i.op.decompose(b, i.inputs[0])  # type: ignore[attr-defined, no-any-return]
+    op: Lrn = i.op  # type: ignore[assignment]
+    return op.decompose(b, i.inputs[0])

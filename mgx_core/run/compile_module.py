@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..compile.stages import optimize_module
 from ..errors import ParameterError
 from ..ir.module import Module
 from ..ir.verify import misplaced
 from ..options import CompileOptions
-from ..targets.target import Context, Target
+from ..targets.target import Context, Target, target_and_context
 from .executable import Executable
 
 __all__ = ["compile_module"]
@@ -23,14 +21,7 @@ def compile_module(
     Errors: ParameterError if `on` is neither, or if an instruction reads what does not come before it; whatever a pass or the
     target raises.
     """
-    given: Any = on
-    if hasattr(given, "kernels"):
-        target: Target = given
-        context = target.get_context()
-    elif hasattr(given, "target"):
-        target, context = given.target, given
-    else:
-        raise ParameterError(f"compile takes a target (see get_target) or a context, got {on!r}")
+    target, context = target_and_context(on)
     wrong = misplaced(module)
     if wrong is not None:
         raise ParameterError(wrong)

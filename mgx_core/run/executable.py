@@ -8,17 +8,16 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import DeviceError, MgxError, ParameterError, ShapeError
-from ..ir.instruction import Instruction
 from ..ir.interpreter import bind_symbols, check_symbols
 from ..ir.module import Module
 from ..options import CompileOptions
 from ..targets.placement import Placement
+from ..targets.runner import Runner, Timing
 from ..targets.saved import SavedInstance
-from ..targets.target import HostRunner, Runner, Target, runner_of
+from ..targets.target import Target
 from ..types.argument import Argument, Value, shape_of
 from ..types.memory_limit import limited
 from ..types.shape import AnyShape, matches
@@ -33,7 +32,7 @@ OUTPUT: Final = "main:#output_"  # the parameters that name where results go, fo
 
 REPEATS: Final = 16  # sets of arguments for which a prepared call is kept
 
-__all__ = ["OUTPUT", "Executable", "Instance", "Timing"]
+__all__ = ["OUTPUT", "Executable", "Instance"]
 
 _log = logging.getLogger("mgx")
 
@@ -54,7 +53,7 @@ class Instance:
     ) -> None:
         self.shapes = dict(shapes)
         self.runner = runner
-        self.fresh = bool(getattr(runner, "fresh", False))  # whether every result is an array of its own already
+        self.fresh = runner.fresh
         self.placements = placements
         self.literals = literals  # the module whose constants the runner reads (None: only from a file)
         self._lower = lower
@@ -70,19 +69,6 @@ class Instance:
     @property
     def records(self) -> list[PassRecord]:
         return self._lower().records
-
-
-@dataclass
-class Timing:
-    """How long one instruction took, in seconds, once per measured run.
-
-    flops, bytes: the arithmetic of one run and the memory that it moves, as far as the target knows them; else 0.
-    """
-
-    instruction: Instruction
-    seconds: list[float]
-    flops: int = 0
-    bytes: int = 0
 
 
 class Executable:
@@ -117,7 +103,6 @@ class Executable:
         self._instances: OrderedDict[tuple[AnyShape, ...], Instance] = OrderedDict()
         self._lock = threading.RLock()
         self._fixed: Instance | None = None
-        self._describe = getattr(target, "descriptor", None)
         self._repeats: dict[Any, Callable[[Mapping[str, Any], int], list[Argument]]] = {}
         if not any(s.dynamic() for s in self.parameters.values()):
             self._fixed = self._instantiate({})
@@ -152,7 +137,9 @@ class Executable:
 
         Errors: ParameterError for a missing or unknown name, a wrong dtype or a wrong shape, with what was required and got.
         """
-        values = self.bind(parameters)
+        return self._run(self.bind(parameters))
+
+    def _run(self, values: Sequence[Value]) -> list[Argument]:
         try:
             with limited(self.options.limit_bytes):
                 instance = self.instance(values)
@@ -168,29 +155,29 @@ class Executable:
     def run_async(self, parameters: Mapping[str, Any], stream: int, stream_type: str) -> list[Argument]:
         """Like `run`, enqueued on the caller's stream where the target's runner can; otherwise done when it returns.
 
-        Where a target says what an argument in its memory is (``descriptor(given)``: address, type, extents, strides as
-        something hashable, None for all else), and its runner gives a call for these arguments (``repeated(values, places)``),
-        arguments that were checked once are not checked again.
+        Arguments that the target describes (`Target.descriptor`) and for which its runner has a prepared call
+        (`Runner.repeated`) are checked once.
         """
         key: Any = None
-        if self._describe is not None and isinstance(parameters, Mapping):
-            key = tuple([(n, self._describe(v)) for n, v in parameters.items()])
+        if isinstance(parameters, Mapping):
+            describe = self.target.descriptor
+            key = tuple([(n, describe(v)) for n, v in parameters.items()])
             again = self._repeats.get(key)
             if again is not None:
                 return again(parameters, stream)
         values = self.bind(parameters)
         runner = self.instance(values).runner
-        enqueue = getattr(runner, "run_async", None)
-        if enqueue is None:
-            return self.run(parameters)
         places = {
             int(n[len(OUTPUT) :]): self._value(n, v, self.module.outputs[int(n[len(OUTPUT) :])].result)
             for n, v in parameters.items()
             if n.startswith(OUTPUT)
         }
-        results = [Argument.from_value(v) for v in enqueue(values, stream, places)]
+        enqueued = runner.run_async(values, stream, places)
+        if enqueued is None:
+            return self._run(values)
+        results = [Argument.from_value(v) for v in enqueued]
         if key is not None and all(described is not None for _, described in key):
-            again = getattr(runner, "repeated", lambda *_: None)(values, places)
+            again = runner.repeated(values, places)
             if again is not None:
                 with self._lock:
                     while len(self._repeats) >= REPEATS:
@@ -223,9 +210,8 @@ class Executable:
         return values
 
     def _value(self, name: str, given: Any, shape: AnyShape) -> Value:
-        """A caller's value; a target may take what lies in its own memory as it is (``accept(given, context)``)."""
-        accept = getattr(self.target, "accept", None)
-        taken = None if accept is None else accept(given, self.context)
+        """A caller's value; a target may take what lies in its own memory as it is."""
+        taken = self.target.accept(given, self.context)
         if taken is None:
             return as_parameter(name, given, shape)
         if not matches(shape, shape_of(taken)):
@@ -262,7 +248,7 @@ class Executable:
         saved = self._saved.get(tuple(given.items()))
         if saved is not None:
             try:
-                runner = self.target.restored(saved, lower, self.context, self.options)  # type: ignore[attr-defined]
+                runner = self.target.restored(saved, lambda: lower().module, self.context, self.options)
                 return Instance(given, runner, list(saved.placements), lower, None)
             except (MgxError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
                 self.note(f"the file's kernels could not be used and were compiled again: {error}")
@@ -270,18 +256,16 @@ class Executable:
 
         made = lower()
         start, count = time.perf_counter(), made.records[-1].after
-        runner = runner_of(self.target, made.module, made.plan, self.context, self.options)
+        runner = self.target.runner(made.module, made.plan, self.context, self.options)
         made.records.append(PassRecord("plan", "make-runner", time.perf_counter() - start, True, count, count))
-        for moved in getattr(runner, "on_host", list)():
+        for moved in runner.on_host():
             _correct(made.placements, moved)
         return Instance(given, runner, made.placements, lower, made.module)
 
     def _lowered(self, shapes: Mapping[str, AnyShape]) -> Lowered:
         from ..compile.plan import lower_module
 
-        settled = getattr(self.target, "instance_shape", None)  # extents as ints that know what they come from
-        if settled is not None:
-            shapes = {n: settled(self.parameters[n], s) for n, s in shapes.items()}
+        shapes = {n: self.target.instance_shape(self.parameters[n], s) for n, s in shapes.items()}
         return lower_module(self.module, shapes, self.target, self.context, self.options)
 
     def note(self, text: str) -> None:
@@ -297,32 +281,15 @@ class Executable:
         return [self._fixed] if self._fixed is not None else list(self._instances.values())
 
     def time(self, parameters: Mapping[str, Any], runs: int = 10, warmup: int = 2) -> list[Timing]:
-        """Each instruction's time over some runs, for runners that call kernels from Python.
+        """Each instruction's time over some runs.
 
         Errors: ParameterError if the target's runner gives no times per instruction.
         """
         values = self.bind(parameters)
-        instance = self.instance(values)
-        give = getattr(instance.runner, "time", None)
-        if give is not None:
-            return list(give(values, runs, warmup))
-        if not isinstance(instance.runner, HostRunner):
+        timings = self.instance(values).runner.time(values, runs, warmup)
+        if timings is None:
             raise ParameterError(f"target {self.target.name!r} gives no times per instruction")
-        timings: dict[Instruction, Timing] = {}
-        for n in range(warmup + runs):
-            clock = time.perf_counter()
-
-            def observe(ins: Instruction, value: Value, measured: bool = n >= warmup) -> None:
-                nonlocal clock
-                if ins.parent is not instance.module:  # counts for the instruction that runs its module
-                    return
-                now = time.perf_counter()
-                if measured:
-                    timings.setdefault(ins, Timing(ins, [])).seconds.append(now - clock)
-                clock = time.perf_counter()
-
-            instance.runner.run(values, observe)
-        return list(timings.values())
+        return timings
 
 
 def _correct(placements: list[Placement], moved: Placement) -> None:

@@ -16,7 +16,7 @@ from ..plugins.manager import manager
 from ..program import Program
 from ..run.executable import Executable
 from ..targets.placement import Placement
-from ..targets.saved import SavedInstance, machine_of
+from ..targets.saved import SavedInstance
 from ..types.argument import Array
 from .codec import Decoder, Encoder
 from .literals import LiteralReader, LiteralWriter
@@ -34,8 +34,7 @@ def plain_executable(executable: Executable, values: Encoder, literals: LiteralW
     """An executable as plain data; what it compiled is packed into bytes of its own, which the user's seal goes with."""
     instances = []
     for instance in executable.instances():
-        give = getattr(instance.runner, "saved", None)
-        code = None if give is None else give(literals.array)
+        code = instance.runner.saved(literals.array)
         if code is not None:
             shapes = {name: values.shape(shape) for name, shape in instance.shapes.items()}
             placements = [list(dataclasses.astuple(p)) for p in instance.placements]
@@ -45,7 +44,7 @@ def plain_executable(executable: Executable, values: Encoder, literals: LiteralW
         "target": executable.target.name,
         "options": _plain(executable.options),
         "optimised": True,
-        "machine": machine_of(executable.target, executable.context),
+        "machine": executable.target.machine(executable.context),
         "passes": [list(dataclasses.astuple(r)) for r in executable.records],
         "parameters": {name: values.shape(shape) for name, shape in executable.parameters.items()},
         "instances": packed,
@@ -74,7 +73,7 @@ def restore(program: Program, plain: Any, values: Decoder, literals: LiteralRead
             return
         options = CompileOptions.of(plain["options"])
         context = target.get_context()
-        saved, note = _saved(plain, machine_of(target, context), values, literals, trust)
+        saved, note = _saved(plain, target.machine(context), values, literals, trust)
         parameters = {str(n): values.shape(s) for n, s in plain["parameters"].items()} if saved else None
         program.executable = Executable(
             (lambda: program.graph.main) if saved else program.graph.main,

@@ -24,7 +24,7 @@ def members_of(op: Operation, modules: Sequence[Module]) -> Module | None:
 
 def decomposed(op: Operation, shapes: Sequence[AnyShape | None], modules: Sequence[Module] = ()) -> Module | None:
     """What an op is made of, as a module of its operands; None if it does not say, or not for these shapes."""
-    decompose = getattr(op, "decompose", None)
+    decompose = op.decompose
     if decompose is None or modules:
         return None
     body = Module("decomposed")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from ..errors import No, UnsupportedError
 from ..ir.instruction import Instruction
@@ -15,23 +15,42 @@ from ..types.shape import AnyShape
 __all__ = ["HostKernel", "Kernel", "Kernels", "Launch", "Picked", "Reference", "op_of"]
 
 
-@runtime_checkable
-class Kernel(Protocol):
+class Kernel:
     """What a launch runs.
 
-    name: shown in reports; one line says what it is (``onednn conv nChw16c relu``).  A target whose runner calls kernels from
-    Python gives `run` from input values to the result (a tuple for several); a target with an executor of its own may give
-    whatever that executor needs instead.  A kernel whose op has attributes that are known only while running gives
-    ``with_op(op)``, the same kernel for the op with these filled in.
+    Required: `name`, and `run` for a target whose runner calls kernels from Python.  A target with an executor of its own adds
+    what that executor needs.
     """
 
-    @property
-    def name(self) -> str: ...
+    __slots__ = ()
 
-    def run(self, args: Sequence[Value], modules: Sequence[Module] = (), run: Run | None = None) -> Value: ...
+    name: str
+    """The kernel in one line, for reports: ``onednn conv nChw16c relu``."""
+
+    reasons: tuple[str, ...] = ()
+    """The reasons for which an op that this kernel runs on the host got no other kernel."""
+
+    emit: Callable[..., Any] | None = None
+    """``emit(emitter, op, modules, args)``: adds the steps of the op to an emission of concrete shapes.
+
+    Returns the results' values, or No.  Default: None, the kernel is called from Python."""
+
+    def run(self, args: Sequence[Value], modules: Sequence[Module] = (), run: Run | None = None) -> Value:
+        """Returns the result for input values (None for an absent input), a tuple for several results.
+
+        modules: the op's sub-modules; run: evaluates one of them on values.
+        """
+        raise UnsupportedError(f"kernel {self.name!r} cannot be called from Python")
+
+    def with_op(self, op: Operation) -> Kernel:
+        """Returns the same kernel for `op`: its own op with attributes filled in that are known at run time only.
+
+        Default: the kernel itself, which does not look at its op's attributes.
+        """
+        return self
 
 
-class HostKernel:
+class HostKernel(Kernel):
     """A kernel that is a Python function on arrays."""
 
     __slots__ = ("function", "name")
@@ -47,7 +66,7 @@ class HostKernel:
         return self.name
 
 
-class Reference:
+class Reference(Kernel):
     """An op run by its own reference compute on the host."""
 
     __slots__ = ("name", "op", "reasons")
@@ -195,10 +214,12 @@ class Launch(Operation):
 
     def substitute(self, values: Any) -> Launch:
         op = self.of.substitute(values)
-        again = getattr(self.kernel, "with_op", None)
-        if op is self.of or again is None:
+        if op is self.of:
             return self
-        return Launch(again(op), op, self.result_shape, self.plan, self.place, self.refused)
+        kernel = self.kernel.with_op(op)
+        if kernel is self.kernel:
+            return self
+        return Launch(kernel, op, self.result_shape, self.plan, self.place, self.refused)
 
     def symbols(self) -> set[str]:
         return self.of.symbols()

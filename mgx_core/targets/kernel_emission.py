@@ -268,11 +268,7 @@ class KernelEmitter(StepList):
             return list(found) if isinstance(result, TupleShape) else [found]
 
         by_definition = isinstance(kernel, Reference)
-        why = (
-            "; ".join(dict.fromkeys(getattr(kernel, "reasons", ()) or reasons))
-            if by_definition
-            else "it is a Python function"
-        )
+        why = "; ".join(dict.fromkeys(kernel.reasons or reasons)) if by_definition else "it is a Python function"
         outer, name = self.call, f"host {op.name}" if by_definition else kernel.name
         self.call = Call(op, kernel.name, self.sources, tuple(reasons), why or "no plan takes it", self.current)
         try:
@@ -302,8 +298,7 @@ def emit_view(e: KernelEmitter, op: Operation, modules: Sequence[Module], args: 
 
 def emit_of(kernel: Kernel) -> Callable[..., Results | No] | None:
     """A kernel's function ``(emitter, op, modules, args) -> Results | No``; None if it can only be called from Python."""
-    found: Callable[..., Results | No] | None = getattr(kernel, "emit", None)
-    return found
+    return kernel.emit
 
 
 def type_of(value: Any) -> AnyShape:

@@ -129,7 +129,7 @@ def root(ins: Instruction) -> Instruction:
 
 def _is_view(ins: Instruction) -> bool:
     """Whether a value is its first input's memory looked at in another way."""
-    view = getattr(op_of(ins), "view", None)
+    view = op_of(ins).view
     if view is None or not ins.inputs or not isinstance(ins.result, Shape) or ins.result.dynamic():
         return False
     shapes = [i.result for i in ins.inputs]

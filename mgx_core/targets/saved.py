@@ -1,9 +1,7 @@
 """Compiled instances between processes: what a target gives of its work to a program file, and how it gets it back.
 
-A target takes part with two optional methods, found by name: ``machine(context) -> str`` says all that its compiled code depends
-on (processor, architecture, versions of compilers and libraries, its own), and ``restored(saved, lowered, context, options) ->
-Runner`` makes a runner from what its runner's own ``saved(keep)`` gave.  Code is restored only where the machine's text is the
-same, and only if it was written by the same user or is trusted by name.
+A target takes part with `Target.machine` and `Target.restored`, its runner with `Runner.saved`.  Code is restored only where the
+machine's text is the same, and only if it was written by the same user or is trusted by name.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from ..types.argument import Array
 from ..types.shape import AnyShape
 from .placement import Placement
 
-__all__ = ["Keep", "SavedInstance", "machine_of"]
+__all__ = ["Keep", "SavedInstance"]
 
 Keep: TypeAlias = Callable[[Array], int]  # takes an array into the file's literal section and gives its number there
 
@@ -33,9 +31,3 @@ class SavedInstance:
     code: Any
     fetch: Callable[[int], Array]
     placements: tuple[Placement, ...] = ()
-
-
-def machine_of(target: Any, context: Any) -> str:
-    """What a target's compiled code depends on; empty for targets that save none."""
-    give = getattr(target, "machine", None)
-    return "" if give is None else str(give(context))

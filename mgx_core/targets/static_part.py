@@ -35,7 +35,7 @@ def static_part(module: Module) -> dict[Instruction, list[Instruction]]:
             if _given(ins):
                 settled.add(ins)
             continue
-        if getattr(ins.op, "control", False):
+        if ins.op.control:
             continue
         needs = list(ins.inputs)
         for body in ins.modules:

@@ -1,95 +1,156 @@
-"""Targets: where programs run.  A target offers kernels; everything else it may leave to the core."""
+"""Targets and their contexts: where programs run.  A target offers kernels; everything else it may leave to the core."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import numpy as np
-
-from ..ir.interpreter import Interpreter, Observer
-from ..ir.module import Module, nested
+from ..errors import ParameterError, UnsupportedError
+from ..ir.module import Module
 from ..options import CompileOptions
-from ..types.argument import Argument, Value
+from ..passes.interface import Pass
+from ..types.argument import Value
+from ..types.shape import AnyShape
 from .kernel import Kernels
 from .memory import MemoryPlan
+from .runner import HostRunner, Runner
+from .saved import SavedInstance
 
-__all__ = ["Context", "HostContext", "HostRunner", "Runner", "Target", "runner_of"]
-
-
-@runtime_checkable
-class Context(Protocol):
-    """A device as a target sees it: what kernels are made for and launched on."""
-
-    @property
-    def target(self) -> Target: ...
-
-    def finish(self) -> None:
-        """Wait until everything launched is done."""
-        ...
+__all__ = ["Context", "HostContext", "Target", "checked_target", "target_and_context"]
 
 
-@runtime_checkable
-class Target(Protocol):
-    """Where programs run.
+class Context:
+    """A device as a target sees it: what kernels are made for and launched on.
 
-    Required: a name, a context and kernels.  Optional, found by name: ``passes(stage, context, options) -> Sequence[Pass]`` adds
-    passes to a stage; ``runner(module, plan, context, options) -> Runner`` replaces the runner that calls kernels from Python.
-    The others are in docs/plugins.md.
+    Plans and passes of the target get it as they asked for it with `Target.get_context`, with whatever members it adds.
     """
 
-    @property
-    def name(self) -> str: ...
+    target: Target
+    """The target that made it."""
 
-    def get_context(self) -> Context: ...
-
-    def kernels(self, context: Any) -> Kernels: ...
-
-
-class Runner(Protocol):
-    """A lowered and planned module, ready to run."""
-
-    def run(self, args: Sequence[Value]) -> list[Value]:
-        """Results for the values of the module's parameters in order; may be called from several threads at once."""
-        ...
+    def finish(self) -> None:
+        """Waits until everything launched is done.  Default: runs end before they return, so there is nothing to wait for."""
 
 
-class HostContext:
+class HostContext(Context):
     """The context of a target that runs on the host as the calls come."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
 
-    def finish(self) -> None:
-        return None
-
     def __repr__(self) -> str:
         return f"context of target {self.target.name!r}"
 
 
-class HostRunner:
-    """Calls each launch's kernel from Python, in order; values die after their last use."""
+class Target:
+    """Where programs run.
 
-    def __init__(self, module: Module) -> None:
-        for inner in nested(module):
-            for ins in inner:
-                if ins.literal is not None:
-                    ins.literal = aligned(ins.literal)
-        self.module = module
+    Required: `name`.  A target that defines nothing else runs every op by its definition on the host; one that defines
+    `kernels` runs what its plans take.
+    """
 
-    def run(self, args: Sequence[Value], observe: Observer | None = None) -> list[Value]:
-        return Interpreter(observe).run(self.module, args)
+    name: str = ""
+    """The name by which `get_target` finds it; plugins add kernels and passes to it by this name."""
+
+    def get_context(self) -> Any:
+        """Returns a new context: a `Context` of this target.  Default: a `HostContext`."""
+        return HostContext(self)
+
+    def kernels(self, context: Any) -> Kernels:
+        """Returns the plans for ops, in order of preference.  Default: none."""
+        return Kernels(self.name)
+
+    def passes(self, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
+        """Returns passes to run at the end of a stage (`mgx_core.compile.pipeline.STAGES`).  Default: none."""
+        return ()
+
+    def runner(self, module: Module, plan: MemoryPlan, context: Any, options: CompileOptions) -> Runner:
+        """Returns what runs a lowered module.
+
+        plan: every value's place in one arena.  An executor of a target's own touches no Python per instruction.
+        Default: a `HostRunner`, which calls each kernel's `run` from Python.
+        """
+        return HostRunner(module)
+
+    def instance_shape(self, declared: AnyShape, given: AnyShape) -> AnyShape:
+        """Returns the shape of a parameter in one instance, from the declared one and the one that came.
+
+        A target whose kernels take extents as arguments may give ints here that remember their symbol.  Default: `given`.
+        """
+        return given
+
+    def accept(self, given: Any, context: Any) -> Value | None:
+        """Returns a caller's argument as a value if it lies in this target's own memory.
+
+        Default: None; the argument is converted to host memory.
+        """
+        return None
+
+    def descriptor(self, given: Any) -> Any:
+        """Returns all that a run needs to know of an argument in this target's memory, as something hashable.
+
+        That is address, type, extents and strides.
+        Arguments with equal descriptors are checked once (`Runner.repeated`).  Default: None, no such argument.
+        """
+        return None
+
+    def machine(self, context: Any) -> str:
+        """Returns everything that compiled code depends on, as text: processor, versions of compilers, libraries and the target.
+
+        Code in a program file is used again only where this text is the same.  Default: empty, no code is saved.
+        """
+        return ""
+
+    def restored(
+        self, saved: SavedInstance, lowered: Callable[[], Module], context: Any, options: CompileOptions
+    ) -> Runner:
+        """Returns a runner from what `Runner.saved` gave.
+
+        saved: its `code`, and `fetch(number)` for kept arrays; lowered: gives the lowered module, should it be needed.
+        Errors: any MgxError, whereupon the program is compiled again and the executable notes why.
+        """
+        raise UnsupportedError(f"target {self.name!r} takes no compiled code from files")
+
+    def ceilings(self, context: Any) -> Mapping[str, float]:
+        """Returns what the device does in a second at most: `flops` and `bytes`.  Default: empty, not known."""
+        return {}
+
+    def __repr__(self) -> str:
+        return f"target {self.name!r}"
 
 
-def aligned(literal: Argument) -> Argument:
-    """The literal in memory on which numpy computes at full speed (weights borrowed from files lie at any address)."""
-    value = literal.value
-    if isinstance(value, np.ndarray) and not value.flags.aligned:
-        return Argument.from_value(value.copy(), literal.shape)
-    return literal
+def checked_target(given: Any, source: str = "") -> Target:
+    """Returns `given` if it is a usable target.
+
+    source: the plugin that gave it, for the message.
+    Errors: ParameterError that says what is missing.
+    """
+    of = f" of {source}" if source else ""
+    if isinstance(given, type) and issubclass(given, Target):
+        raise ParameterError(f"a target{of} must be an instance, got the class {given.__qualname__}; make one with ()")
+    if not isinstance(given, Target):
+        raise ParameterError(f"a target{of} must be an instance of a class derived from mgx_core.Target, got {given!r}")
+    if not isinstance(given.name, str) or not given.name:
+        raise ParameterError(
+            f"target {type(given).__qualname__}{of} must have a non-empty str as its name, got {given.name!r}"
+        )
+    return given
 
 
-def runner_of(target: Target, module: Module, plan: MemoryPlan, context: Any, options: CompileOptions) -> Runner:
-    """The target's own runner for a lowered module, or the one that calls kernels from Python."""
-    make = getattr(target, "runner", None)
-    return HostRunner(module) if make is None else make(module, plan, context, options)
+def target_and_context(given: Any) -> tuple[Target, Any]:
+    """Returns the target and the context to compile for, given either.  Errors: ParameterError if `given` is neither."""
+    if isinstance(given, Context):
+        return checked_target(given.target), given
+    if not isinstance(given, (Target, type)):
+        raise ParameterError(
+            f"compile takes a target (see get_target) or a context, got {given!r}; "
+            "targets derive from mgx_core.Target, contexts from mgx_core.Context"
+        )
+    target = checked_target(given)
+    context = target.get_context()
+    if not isinstance(context, Context):
+        raise ParameterError(
+            f"get_context of target {target.name!r} must give an instance of a class derived from mgx_core.Context, "
+            f"got {context!r}"
+        )
+    return target, context

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from mgx_core.compile.pipeline import Pass, PassRecord, Pipeline, Stage, size
+from mgx_core import Pass
+from mgx_core.compile.pipeline import PassRecord, Pipeline, Stage, size
 from mgx_core.errors import PassError, ShapeError
 from mgx_core.ir.module import Module
 from mgx_core.ir.text.parser import parse_module
@@ -25,7 +26,7 @@ TEXT = """
 
 
 @dataclass(frozen=True)
-class Swap:
+class Swap(Pass):
     """Puts one op in another's place."""
 
     old: str
@@ -42,7 +43,7 @@ class Swap:
 
 
 @dataclass(frozen=True)
-class Corrupt:
+class Corrupt(Pass):
     """Leaves a wrong shape."""
 
     name: str = "corrupt"
@@ -53,7 +54,7 @@ class Corrupt:
 
 
 @dataclass(frozen=True)
-class Fail:
+class Fail(Pass):
     name: str = "fail"
 
     def apply(self, module: Module) -> bool:
@@ -139,7 +140,7 @@ def test_records_take_counts_over_and_survive_plain_data():
 
 
 @dataclass(frozen=True)
-class Counting:
+class Counting(Pass):
     """Counts, whatever it is given."""
 
     tally: Tally

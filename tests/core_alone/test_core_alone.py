@@ -87,11 +87,8 @@ def test_a_target_of_ones_own(monkeypatch):
     def anything(op, inputs, context, modules=()):
         return mgx.Reference(op)
 
-    class Mine:
+    class Mine(mgx.Target):
         name = "mine"
-
-        def get_context(self):
-            return mgx.HostContext(self)
 
         def kernels(self, context):
             return plans

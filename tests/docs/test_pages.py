@@ -29,6 +29,14 @@ def test_generated_pages_are_up_to_date(name):
     assert (DOCS / name).read_text(encoding="utf-8") == made, "run python docs/generate.py"
 
 
+def test_every_public_member_of_an_interface_says_what_it_is():
+    made = generator()
+    page = made.interfaces()
+    for cls in made.INTERFACES:
+        public = {n for n in {**vars(cls), **cls.__annotations__} if not n.startswith("_")}
+        assert {n for n in public if f"### {cls.__name__}.{n}\n" not in page} == set()
+
+
 def test_operation_references_have_every_operation_once():
     for page, known in {"ops.md": ops.STANDARD, "ops_onnx.md": ONNX_OPS}.items():
         lines = generator().PAGES[page]().split("\n")

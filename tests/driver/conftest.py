@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from mgx_core import HostContext, HostKernel, Kernels, No, Program, Reference, Shape, dim, dtype, op
+from mgx_core import Frontend, HostKernel, Kernels, No, Program, Reference, Shape, Target, dim, dtype, op
 from mgx_core.driver import main
 from mgx_core.errors import ParseError
 from mgx_core.ir.graph import Graph
@@ -25,13 +25,10 @@ class Given(Lazy):
         return OBJECTS[self.path]
 
 
-class HostTarget:
+class HostTarget(Target):
     """Every op by its definition."""
 
     name = "host"
-
-    def get_context(self):
-        return HostContext(self)
 
     def kernels(self, context):
         plans = Kernels(self.name)
@@ -60,7 +57,7 @@ class WrongTarget(HostTarget):
         return plans
 
 
-class ChainFrontend:
+class ChainFrontend(Frontend):
     """Reads ``.chain`` files: the extents of x on the first line (words are symbols), unary ops on the second."""
 
     def parse(self, path, dim_params=None, default_dim_value=0, map_input_dims=None):

@@ -51,7 +51,7 @@ def relu_away(i, b):
 
 
 @dataclass(frozen=True)
-class Noted:
+class Noted(mgx.Pass):
     """Keeps the options that the hook was given."""
 
     seen: tuple = ()

@@ -5,19 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mgx_core import HostContext, HostKernel, Kernels, No, Program, Reference, Shape, op
+from mgx_core import HostKernel, Kernels, No, Program, Reference, Shape, Target, op
 from mgx_core.plugins.manager import Plugins
 
 EVIL = "<script>alert('x')</script>"
 
 
-class Picky:
+class Picky(Target):
     """Everything by its definition, but no sort."""
 
     name = "picky"
-
-    def get_context(self):
-        return HostContext(self)
 
     def kernels(self, context):
         plans = Kernels(self.name)

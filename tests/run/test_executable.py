@@ -24,13 +24,10 @@ def definition(op, shapes, context, modules=()):
     return mgx.Reference(op)
 
 
-class Host:
+class Host(mgx.Target):
     """Everything by reference."""
 
     name = "host"
-
-    def get_context(self):
-        return mgx.HostContext(self)
 
     def kernels(self, context):
         return plans
@@ -268,7 +265,7 @@ def test_compile_takes_targets_and_contexts_and_leaves_the_program_alone():
 def test_a_failed_compile_leaves_the_program_as_it_was():
     class Broken(Host):
         def passes(self, stage, context, options):
-            class Break:
+            class Break(mgx.Pass):
                 name = "break"
 
                 def apply(self, module):
@@ -302,7 +299,7 @@ def test_a_program_that_reads_what_is_not_there_is_refused():
 def test_lowering_that_leaves_an_op_is_an_error():
     class Lazy(Host):
         def passes(self, stage, context, options):
-            class Undo:
+            class Undo(mgx.Pass):
                 name = "undo"
 
                 def apply(self, module):
@@ -318,7 +315,7 @@ def test_lowering_that_leaves_an_op_is_an_error():
 
 
 def test_a_targets_own_runner():
-    class Constant:
+    class Constant(mgx.Runner):
         def run(self, args):
             return [args[0] * 0 + 7]
 

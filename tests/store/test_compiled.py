@@ -20,7 +20,7 @@ from mgx_core.types.shape import Shape
 OLD = Path(__file__).parent / "old"
 
 
-class DoublingRunner:
+class DoublingRunner(mgx.Runner):
     """Computes 2 x + weights with a number that stands for compiled code."""
 
     def __init__(self, factor, weights, made):
@@ -33,15 +33,12 @@ class DoublingRunner:
         return {"factor": self.factor, "weights": keep(self.weights)}
 
 
-class Doubling:
+class Doubling(mgx.Target):
     """A target with code to save: its only program is 2 x + literal."""
 
     name = "doubling"
     machine_text = "machine A"
     made: list[str] = []
-
-    def get_context(self):
-        return mgx.HostContext(self)
 
     def kernels(self, context):
         plans = mgx.Kernels("doubling")

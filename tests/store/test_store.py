@@ -60,14 +60,11 @@ class EveryKind(Operation):
         return x
 
 
-class Mine:
+class Mine(mgx.Target):
     """A target that runs everything by reference."""
 
     name = "mine"
     compiled: list[mgx.CompileOptions] = []
-
-    def get_context(self):
-        return mgx.HostContext(self)
 
     def kernels(self, context):
         plans = mgx.Kernels("mine")

@@ -57,13 +57,10 @@ def test_model_runs_on_ref(model, batch):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_decomposition_means_the_same(dtype):
-    class WithoutIt:
+    class WithoutIt(mgx.Target):
         """A target that has a kernel for everything but moving_average."""
 
         name = "without"
-
-        def get_context(self):
-            return mgx.HostContext(self)
 
         def kernels(self, context):
             plans = mgx.Kernels("without")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import HostContext, HostKernel, Kernel, Kernels, No, Operation
+from mgx_core import HostKernel, Kernel, Kernels, No, Operation, Target
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.pointwise import Add, Max, Mul, Sub, Tanh
 from mgx_core.types.dtype import float32
@@ -44,13 +44,10 @@ def batched(op: Operation, inputs: Sequence[Any], context: Any) -> Kernel | No:
     return HostKernel("tiny batched product", np.matmul)
 
 
-class TinyTarget:
+class TinyTarget(Target):
     """Numpy kernels for a few operations in float32."""
 
     name = "tiny"
-
-    def get_context(self) -> HostContext:
-        return HostContext(self)
 
     def kernels(self, context: Any) -> Kernels:
         return plans

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from mgx_core import Instruction, Module
+from mgx_core import Instruction, Module, Pass
 from mgx_core.ir.module import nested
 
 __all__ = ["AbsorbViews"]
@@ -14,7 +14,7 @@ VIEWS: Final = frozenset({"reshape", "slice", "squeeze", "transpose", "unsqueeze
 
 
 @dataclass(frozen=True)
-class AbsorbViews:
+class AbsorbViews(Pass):
     """Moves the slices, reshapes and transposes in front of an attention group into it, where nothing else reads them.
 
     The group reads its operands where they lie in either case; a layer has a third of its instructions then, and layers that
@@ -27,7 +27,7 @@ class AbsorbViews:
         changed = False
         for inner in list(nested(module)):
             for ins in list(inner):
-                if ins.op.name == "group" and getattr(ins.op, "tag", "") == "attention":
+                if ins.op.tag == "attention":
                     changed |= _absorb(inner, ins)
         return changed
 

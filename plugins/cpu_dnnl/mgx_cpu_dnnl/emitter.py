@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from mgx_core import Instruction, Launch, Module, No, Operation, Shape, TupleShape, UnsupportedError
+from mgx_core import Instruction, Launch, Module, No, Operation, Reference, Shape, TupleShape, UnsupportedError
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
 
@@ -195,7 +195,7 @@ class Emitter:
         """An instruction's steps; its inputs' values are looked up in `env`."""
         args = [self.value_of(i, env) for i in ins.inputs]
         if len(args) == 1 and isinstance(ins.op, Launch) and ins.op.plan == "view":  # as most instructions are
-            seen = view_of(ins.op.of, args[0]) if hasattr(ins.op.of, "view") else None
+            seen = view_of(ins.op.of, args[0]) if ins.op.of.view is not None else None
             if seen is not None:
                 return seen
         if ins.literal is not None:
@@ -204,8 +204,8 @@ class Emitter:
         try:
             if isinstance(ins.op, Launch):
                 if not isinstance(ins.op.kernel, CpuKernel):
-                    reasons = getattr(ins.op.kernel, "reasons", None)
-                    why = "a Python function" if reasons is None else "; ".join(reasons)
+                    own = isinstance(ins.op.kernel, Reference)
+                    why = "; ".join(ins.op.kernel.reasons) if own else "a Python function"
                     return self.host(ins.op.of, ins.modules, args, why, ins.op)
                 kernel = ins.op.kernel
             else:

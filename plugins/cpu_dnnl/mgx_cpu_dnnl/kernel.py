@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from mgx_core import Module, Operation, ShapeError
+from mgx_core import Kernel, Module, Operation, ShapeError
 from mgx_core.types.argument import Array
 
 from .values import Value
@@ -25,7 +25,7 @@ class Declined(Exception):
     """A plan finds, with concrete shapes at hand, that it cannot do the op after all; the text says why."""
 
 
-class CpuKernel:
+class CpuKernel(Kernel):
     """An op to be put into a native program by `emit`; with other shapes it is put there again.
 
     `emit` decides by the op and by how its operands lie.  The numbers of a constant it asks the emitter for (`constant`,

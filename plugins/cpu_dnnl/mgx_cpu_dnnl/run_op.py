@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Instruction, Shape, TupleShape
+from mgx_core import Instruction, Launch, Shape, TupleShape
 from mgx_core.ops.control import GetTupleElem
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import symbols_of
@@ -69,7 +69,7 @@ def run_single(kernel: CpuKernel, args: Sequence[Any]) -> Any:
 
 def native_when_run(ins: Instruction) -> bool:
     """Whether an instruction whose extents depend on data runs as a native program once its inputs are there."""
-    kernel = getattr(ins.op, "kernel", None)
+    kernel = ins.op.kernel if isinstance(ins.op, Launch) else None
     if isinstance(kernel, CpuKernel) and isinstance(kernel.op, GetTupleElem):
         return True  # nothing is computed
     if not isinstance(kernel, CpuKernel) or not all(i.is_absent or isinstance(i.result, Shape) for i in ins.inputs):

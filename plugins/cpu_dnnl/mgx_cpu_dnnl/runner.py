@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mgx_core import Instruction, Module, Shape, StoreError
+from mgx_core import Instruction, Module, Runner, Shape, StoreError
 from mgx_core.ir.interpreter import bind_symbols, reads
 from mgx_core.targets.kernel import op_of
 from mgx_core.targets.placement import Placement
@@ -30,7 +30,7 @@ __all__ = ["CpuRunner", "as_output"]
 FOREVER = 1 << 30
 
 
-class CpuRunner:
+class CpuRunner(Runner):
     """A lowered module ready to run.
 
     The instructions whose extents are all known, and whatever they need, become one native program.  Control flow and ops whose
@@ -67,6 +67,7 @@ class CpuRunner:
             and len(set(module.outputs)) == len(module.outputs)
             and not any(o.is_param or o.is_literal for o in module.outputs)
         )
+        self.fresh = self.whole
         if self.whole:
             self.wanted = list(module.outputs)
         self._places = self._outputs() if not self.rest else []
@@ -109,11 +110,6 @@ class CpuRunner:
         return owners_of(self._saved, self.module)
 
     @property
-    def fresh(self) -> bool:
-        """Whether every result is an array that owns its memory, made by the run."""
-        return self.whole
-
-    @property
     def figures(self) -> list[tuple[int, int]]:
         """Of each native step: its arithmetic, and the bytes that it moves."""
         if self._saved is None:
@@ -154,7 +150,7 @@ class CpuRunner:
                 op = step.name.removeprefix("host ") if ins is None else repr(op_of(ins))
                 found.append(Placement(op, step.sources, "host", step.name, (step.host,)))
         for ins in self.rest:
-            if not native_when_run(ins) and not getattr(ins.op, "control", False):
+            if not native_when_run(ins) and not ins.op.control:
                 op = repr(op_of(ins))
                 found.append(Placement(op, ins.sources, "host", "reference", ("its extents depend on data",)))
         for runner in self.inner:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from mgx_core import Instruction, Module, StoreError
+from mgx_core import Instruction, Module, Runner, StoreError
 
 from .native_program import NativeRun
 from .program_codec import replayed
 
 if TYPE_CHECKING:
-    from mgx_core.compile.plan import Lowered
     from mgx_core.targets.saved import Keep, SavedInstance
 
 __all__ = ["FORMAT", "RestoredRunner", "figures_of", "kept_again", "owners_of", "restored_run"]
@@ -27,33 +26,29 @@ def restored_run(saved: SavedInstance) -> NativeRun:
     return NativeRun(replayed(code["program"], saved.fetch), code["taken"])
 
 
-class RestoredRunner:
+class RestoredRunner(Runner):
     """One native program and nothing beside it.
 
     lowered: gives the module that the program was made from, for those who want to look at it.
     """
 
-    def __init__(self, saved: SavedInstance, lowered: Callable[[], Lowered]) -> None:
+    def __init__(self, saved: SavedInstance, lowered: Callable[[], Module]) -> None:
         self.program = restored_run(saved)
         self.rest: list[Instruction] = []
         self.outputs: list[Any] = saved.code["outputs"]
         self.whole: bool = self.outputs == [["result", n] for n in range(len(self.outputs))]
         self._saved = saved
         self._lowered = lowered
+        self.fresh = self.whole
 
     @property
     def module(self) -> Module:
-        return self._lowered().module
+        return self._lowered()
 
     @property
     def owners(self) -> list[Instruction | None]:
         """The instruction that each native step was made for."""
         return owners_of(self._saved, self.module)
-
-    @property
-    def fresh(self) -> bool:
-        """Whether every result is an array that owns its memory, made by the run."""
-        return self.whole
 
     @property
     def figures(self) -> list[tuple[int, int]]:

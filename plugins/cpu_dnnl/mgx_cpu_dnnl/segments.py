@@ -146,7 +146,7 @@ def schedule(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
             at = stage[ins] = stage[needs[0]]  # at once after the op that it takes an item of
             between[at - 1].append(ins)
             fresh = symbols_in(ins.result) - known
-        elif tensors and not getattr(op, "control", False) and not op.effect and _settled(ins, known):
+        elif tensors and not op.control and not op.effect and _settled(ins, known):
             stage[ins] = at
             members.setdefault(at, []).append(ins)
             continue
@@ -189,7 +189,7 @@ class Parts(Interpreter):
         for item in items:
             if isinstance(item.what, Part):
                 found.append(item.what.prepare(self._make))
-            elif getattr(item.what.op, "control", False):
+            elif item.what.op.control:
                 bodies = [self._body(m) for m in item.what.modules]
                 found += [body[0].prepare(self._make) for body in bodies if body is not None]
         return [runner for runner in found if runner is not None]

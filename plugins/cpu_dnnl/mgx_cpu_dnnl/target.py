@@ -6,11 +6,12 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mgx_core import Target
+
 from .context import CpuContext
 
 if TYPE_CHECKING:
-    from mgx_core import CompileOptions, Kernels, Module, Pass
-    from mgx_core.compile.plan import Lowered
+    from mgx_core import CompileOptions, Kernels, Module, Pass, Runner
     from mgx_core.targets.memory import MemoryPlan
     from mgx_core.targets.saved import SavedInstance
     from mgx_core.types.dtype import DType
@@ -21,7 +22,7 @@ __all__ = ["CpuTarget"]
 EXPANDED = frozenset({"layernorm", "rmsnorm", "groupnorm", "instancenorm"})
 
 
-class CpuTarget:
+class CpuTarget(Target):
     """oneDNN primitives for convolutions, products and pooling, compiled loops for everything between, a native executor."""
 
     name = "cpu"
@@ -62,7 +63,7 @@ class CpuTarget:
         own = "avx512_bf16" in native().cpu_features()
         return frozenset({dt.float16}) if own else frozenset({dt.float16, dt.bfloat16})
 
-    def runner(self, module: Module, plan: MemoryPlan, context: Any, options: CompileOptions) -> Any:
+    def runner(self, module: Module, plan: MemoryPlan, context: Any, options: CompileOptions) -> Runner:
         from .runner import CpuRunner
 
         tuning = None
@@ -96,8 +97,8 @@ class CpuTarget:
         return ceilings(self.machine(context), self.threads or native().available_threads())
 
     def restored(
-        self, saved: SavedInstance, lowered: Callable[[], Lowered], context: Any, options: CompileOptions
-    ) -> Any:
+        self, saved: SavedInstance, lowered: Callable[[], Module], context: Any, options: CompileOptions
+    ) -> Runner:
         from .native_library import native
         from .saved_runner import RestoredRunner
 
@@ -111,7 +112,4 @@ class CpuTarget:
             return RestoredRunner(saved, lowered)
         from .runner import CpuRunner
 
-        return CpuRunner(lowered().module, options.threads or context.threads, options.fast_math, saved)
-
-    def __repr__(self) -> str:
-        return "target 'cpu'"
+        return CpuRunner(lowered(), options.threads or context.threads, options.fast_math, saved)

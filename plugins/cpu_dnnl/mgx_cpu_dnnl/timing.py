@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mgx_core import Instruction, Launch
-from mgx_core.run.executable import Timing
+from mgx_core.targets.runner import Timing
 
 if TYPE_CHECKING:
     from .runner import CpuRunner

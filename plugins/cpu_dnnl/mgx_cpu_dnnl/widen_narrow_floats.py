@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from mgx_core import Instruction, MgxError, Module, Shape, TupleShape
+from mgx_core import Instruction, MgxError, Module, Pass, Shape, TupleShape
 from mgx_core import dtype as dt
 from mgx_core.ir.module import nested
 from mgx_core.ops import STANDARD
@@ -41,7 +41,7 @@ VIEWS: Final = frozenset({"broadcast", "multibroadcast", "reshape", "squeeze", "
 
 
 @dataclass(frozen=True)
-class WidenNarrowFloats:
+class WidenNarrowFloats(Pass):
     """Lets arithmetic on some narrow float types be done in float32 and its results stay in it (excess precision).
 
     Only roundings are left out: those of results that go on into arithmetic, whether an op's own or written as a conversion

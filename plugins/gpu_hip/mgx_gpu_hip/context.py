@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+from mgx_core import Context
 from mgx_core.errors import DeviceError
 from mgx_core.settings import setting
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["GpuContext"]
 
 
-class GpuContext:
+class GpuContext(Context):
     """A device to compile for and run on.
 
     kind: ``cuda``, ``hip``, ``host`` (emulated), or empty for the first real one; device_id: which of them.

@@ -77,7 +77,7 @@ def on_host(e: Emitter, rest: Sequence[Instruction]) -> list[Placement]:
     found = [Placement(repr(s.op), s.nodes, "host", s.name, (s.why,)) for s in hosted]
     found += [Placement(repr(i.op), i.sources, "host", s.name, (s.why,)) for s in hosted for i in _inside(s.modules)]
     for ins in rest:
-        control = bool(getattr(ins.op, "control", False))
+        control = ins.op.control
         why = "control flow runs on the host" if control else "its extents depend on data"
         found += [
             Placement(repr(op_of(i)), i.sources, "host", "reference", (why,))

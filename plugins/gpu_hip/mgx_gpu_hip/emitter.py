@@ -183,7 +183,7 @@ class Emitter:
         marks = len(self.steps), len(self.buffers)
         try:
             if isinstance(ins.op, Launch) and ins.op.place == "host":
-                return self.host(op, ins.modules, args, "; ".join(getattr(ins.op.kernel, "reasons", ())))
+                return self.host(op, ins.modules, args, "; ".join(ins.op.kernel.reasons))
             return emit_op(self, op, ins.modules, args, ins)
         except Declined as why:
             self.withdraw(*marks)

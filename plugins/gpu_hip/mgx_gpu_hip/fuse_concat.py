@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mgx_core import Module
+from mgx_core import Module, Pass
 from mgx_core.ir.module import nested
 from mgx_core.ops.control import Group
 from mgx_core.rules.outline import Names, outline
@@ -13,7 +13,7 @@ __all__ = ["FuseConcat"]
 
 
 @dataclass(frozen=True)
-class FuseConcat:
+class FuseConcat(Pass):
     """Makes `group[tag="concat"]` of a concatenation and the one pointwise group that reads it.
 
     Needs the groups of `FuseElementwise`.  most: the most parts of a concatenation that is taken.

@@ -186,7 +186,7 @@ def _resolved(e: Emitter, ins: Instruction, env: dict[Instruction, Any]) -> Valu
         return found
     if ins.literal is not None:
         return e.literal(ins.literal.to_numpy())
-    view = getattr(ins.op, "view", None)
+    view = ins.op.view
     if view is None or len(ins.inputs) != 1:
         return None
     source = _resolved(e, ins.inputs[0], env)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core import CompileOptions, Module
+from mgx_core import CompileOptions, Module, Runner
 from mgx_core.errors import DeviceError
 from mgx_core.targets.placement import Placement
 
@@ -18,7 +18,7 @@ from .saved_code import Kept, keep_code
 __all__ = ["OfflineRunner"]
 
 
-class OfflineRunner:
+class OfflineRunner(Runner):
     """The kernels of a lowered module for an architecture; saved, they serve a machine that has it.
 
     Library plans need the device: products and convolutions are the generated ones, and a machine that loads the program may

@@ -21,7 +21,7 @@ PLANS = Kernels("gpu")
 ITEMS = {"get_tuple_elem": 0, "rnn_last_cell_output": 1}  # ops that name an item of a tuple
 
 
-class GpuKernel:
+class GpuKernel(Kernel):
     """An op that becomes launches when the program is put together for concrete shapes."""
 
     __slots__ = ("modules", "name", "op")
@@ -50,7 +50,7 @@ def device(op: Operation, inputs: Sequence[Any], context: Any, modules: Sequence
     """Every op for which there is a generator or a library plan."""
     if any(isinstance(s, Shape) and s.dtype.kind in "sc" for s in inputs):
         return No("strings and complex numbers stay on the host")
-    known = op.name in ("group", "dot", "convolution", *ITEMS) or hasattr(op, "view") or generates(op)
+    known = op.name in ("group", "dot", "convolution", *ITEMS) or op.view is not None or generates(op)
     return GpuKernel(op, modules) if known else No(f"there is no generator for {op.name}")
 
 
@@ -58,10 +58,10 @@ def emit_op(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any],
     """An op's steps.  Errors: Declined."""
     if op.name in ITEMS:
         return args[0][getattr(op, "index", ITEMS[op.name])]
-    if hasattr(op, "view") and op.name != "fill":
+    if op.view is not None and op.name != "fill":
         return _view(e, op, args)
     if op.name == "group":
-        tag = getattr(op, "tag", "")
+        tag = op.tag
         if tag in ("dot", "convolution"):
             return emit_group(e, modules[0], args)
         if tag == "attention":

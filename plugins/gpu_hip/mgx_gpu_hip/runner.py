@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Argument, CompileOptions, Instruction, Module, Shape, UnsupportedError
+from mgx_core import Argument, CompileOptions, Instruction, Module, Runner, Shape, UnsupportedError
 from mgx_core.ir.interpreter import Interpreter, bind_symbols
 from mgx_core.run.executable import OUTPUT
 from mgx_core.targets.memory import place
@@ -33,7 +33,7 @@ GRAPHS = 8  # sets of caller's addresses whose graphs are kept
 DEVICE_ALIGNMENT = 256
 
 
-class GpuRunner:
+class GpuRunner(Runner):
     """A lowered module ready to run; one run at a time, since its arena is one."""
 
     def __init__(self, module: Module, context: GpuContext, options: CompileOptions, kept: Kept | None = None) -> None:

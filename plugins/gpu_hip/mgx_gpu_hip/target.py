@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Argument, CompileOptions, Kernels, Module, Pass
+from mgx_core import Argument, CompileOptions, Kernels, Module, Pass, Runner, Target
 from mgx_core.passes.expand_composites import ExpandComposites
 from mgx_core.passes.fold_constants import FoldConstants
 from mgx_core.passes.rewrite import Rewrite
@@ -24,7 +24,7 @@ __all__ = ["GpuTarget"]
 EXPANDED = frozenset({"layernorm", "rmsnorm", "groupnorm", "instancenorm"})
 
 
-class GpuTarget:
+class GpuTarget(Target):
     """HIP C++ kernels and vendor libraries on one GPU, a program replayed as one graph.
 
     kind: ``cuda``, ``hip``, ``host`` (emulated on the processor, for tests), or empty for what ``$MGX_GPU_DEVICE`` names
@@ -52,7 +52,7 @@ class GpuTarget:
 
         return opened(declared, given)
 
-    def runner(self, module: Module, plan: MemoryPlan, context: GpuContext, options: CompileOptions) -> Any:
+    def runner(self, module: Module, plan: MemoryPlan, context: GpuContext, options: CompileOptions) -> Runner:
         return _runner(module, context, options, None)
 
     def machine(self, context: GpuContext) -> str:
@@ -62,21 +62,20 @@ class GpuTarget:
         return machine_text(context)
 
     def restored(
-        self, saved: SavedInstance, lowered: Callable[[], Any], context: GpuContext, options: CompileOptions
-    ) -> Any:
+        self, saved: SavedInstance, lowered: Callable[[], Module], context: GpuContext, options: CompileOptions
+    ) -> Runner:
         """A runner with the kernels and the choices of a program file.  Errors: StoreError for those of another version."""
         from .saved_code import read_code
 
         kept = read_code(saved.code, context)
-        return _runner(lowered().module, context, options, kept)
+        return _runner(lowered(), context, options, kept)
 
     def accept(self, given: Any, context: GpuContext) -> Any:
         """A device array of this or another library as it is; None for host memory."""
         if isinstance(given, DeviceArray):
             return given
-        value = getattr(given, "value", None)
-        if isinstance(value, DeviceArray):
-            return value
+        if isinstance(given, Argument) and isinstance(given.value, DeviceArray):
+            return given.value
         if isinstance(given, np.ndarray):
             return None
         return import_array(context.device, given) if is_device_array(given) else None
@@ -93,11 +92,8 @@ class GpuTarget:
         except (AttributeError, TypeError):
             return None
 
-    def __repr__(self) -> str:
-        return "target 'gpu'"
 
-
-def _runner(module: Module, context: GpuContext, options: CompileOptions, kept: Mapping[str, bytes] | None) -> Any:
+def _runner(module: Module, context: GpuContext, options: CompileOptions, kept: Mapping[str, bytes] | None) -> Runner:
     """For the device of the context, or for the architecture that the options name if that is another."""
     if options.target and not context.is_for(options.target):
         context.compile_for(options.target)

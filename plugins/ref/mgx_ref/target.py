@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core import HostContext, Kernel, Kernels, No, Operation, Reference
+from mgx_core import Kernel, Kernels, No, Operation, Reference, Target
 
 __all__ = ["RefTarget"]
 
@@ -14,21 +14,15 @@ plans = Kernels("ref")
 
 @plans.plan()
 def definition(op: Operation, inputs: Sequence[Any], context: Any, modules: Sequence[Any] = ()) -> Kernel | No:
-    if not hasattr(op, "compute"):
+    if op.compute is None:
         return No(f"{op.name} has no reference compute")
     return Reference(op)
 
 
-class RefTarget:
+class RefTarget(Target):
     """Runs every op by its reference compute, fused groups instruction by instruction; the oracle of the other targets."""
 
     name = "ref"
 
-    def get_context(self) -> HostContext:
-        return HostContext(self)
-
     def kernels(self, context: Any) -> Kernels:
         return plans
-
-    def __repr__(self) -> str:
-        return "target 'ref'"

@@ -127,7 +127,7 @@ class _Reader:
             return self._reduction(ins)
         if op.name == "identity":
             return self.held[ins.inputs[0]]
-        if getattr(op, "view", None) is not None and len(ins.inputs) == 1:
+        if op.view is not None and len(ins.inputs) == 1:
             return self._viewed(self.held[ins.inputs[0]], op)
         raise Refused(f"{op.name} is no pointwise op, reduction or view")
 

@@ -41,7 +41,7 @@ def norm_body(op: Operation, inputs: Sequence[Shape | None]) -> Module:
         None if x is None else body.add_parameter(f"x{i}", x.as_standard()) for i, x in enumerate(inputs)
     ]
     builder = _Builder(body)
-    decompose = getattr(op, "decompose", None)
+    decompose = op.decompose
     if decompose is None or isinstance(op, Pointwise) or op.name in REDUCTIONS:
         result = builder.add(op, *(a for a in args if a is not None))
     else:
@@ -56,7 +56,7 @@ def compile_op(
     """One op as a kernel: pointwise, a reduction, softmax, or a normalisation."""
     if isinstance(op, GroupNorm):
         return _group_norm(op, inputs, outputs, engine)
-    if not isinstance(op, Pointwise) and op.name not in REDUCTIONS and getattr(op, "decompose", None) is None:
+    if not isinstance(op, Pointwise) and op.name not in REDUCTIONS and op.decompose is None:
         return No(f"{op.name} has no decomposition")
     return _compile(norm_body(op, inputs), inputs, outputs, engine, op.name)
 

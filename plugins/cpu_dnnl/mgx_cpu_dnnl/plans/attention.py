@@ -24,7 +24,7 @@ PLANS = Kernels("cpu")
 
 
 def is_attention(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    if getattr(op, "tag", "") != "attention":
+    if op.tag != "attention":
         return No("the group is no attention")
     softmax = next((i for i in modules[0] if i.op.name == "softmax"), None)
     if softmax is None or softmax.shape.dtype not in FLOATS:
@@ -99,7 +99,7 @@ def _scores(e: Emitter, ins: Instruction, env: dict[Instruction, Any]) -> _Score
         dot = ins.inputs[0]
         extra = [_view_value(e, i, env) for i in ins.inputs[1:]]
         return _Scores(_view_value(e, dot.inputs[0], env), _view_value(e, dot.inputs[1], env), ins.modules[0], extra)
-    if ins.op.name == "group" and getattr(ins.op, "tag", "") == "dot":
+    if ins.op.tag == "dot":
         inner = ins.modules[0]
         below = {p: _view_value(e, i, env) for p, i in zip(inner.parameters.values(), ins.inputs, strict=True)}
         return _scores(e, inner.outputs[0], below)
@@ -111,7 +111,7 @@ def _view_value(e: Emitter, ins: Instruction, env: dict[Instruction, Any]) -> Va
     if ins in env or ins.is_literal:
         found: Value = e.value_of(ins, env)
         return found
-    if len(ins.inputs) != 1 or not hasattr(ins.op, "view"):
+    if len(ins.inputs) != 1 or ins.op.view is None:
         raise Declined(f"an operand is computed by {ins.op.name}")
     source = _view_value(e, ins.inputs[0], env)
     seen = view_of(ins.op, source)

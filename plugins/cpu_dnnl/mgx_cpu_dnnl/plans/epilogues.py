@@ -158,7 +158,7 @@ def _resolved(e: Emitter, ins: Instruction, env: dict[Instruction, Value]) -> Va
         return env[ins]
     if ins.literal is not None:
         return e.literal(ins.literal.to_numpy())
-    view = getattr(ins.op, "view", None)
+    view = ins.op.view
     if view is None or len(ins.inputs) != 1:
         return None
     source = _resolved(e, ins.inputs[0], env)
@@ -185,7 +185,7 @@ def _viewed(ins: Instruction, env: dict[Instruction, Value]) -> bool:
     return (
         ins in env
         or ins.is_literal
-        or (hasattr(ins.op, "view") and len(ins.inputs) == 1 and _viewed(ins.inputs[0], env))
+        or (ins.op.view is not None and len(ins.inputs) == 1 and _viewed(ins.inputs[0], env))
     )
 
 

@@ -23,6 +23,7 @@ from mgx_core.ops.scatter import (
     ScatterndNone,
     ScatterNone,
 )
+from mgx_core.targets.kernel import op_of
 
 from ..emitter import Emitter
 from ..kernel import Declined, Results
@@ -183,7 +184,7 @@ def _storage(e: Emitter, op: Any, x: Value, others: Sequence[Value]) -> Value:
         if x.shape.elements():
             e.copy_into(x, out)
         return out
-    alone = e.current is not None and getattr(e.current.op, "of", None) == op
+    alone = e.current is not None and op_of(e.current) == op
     if alone and e.may_overwrite(x, x.shape.dtype) and all(o.buffer is not x.buffer for o in others):
         return x
     return e.copy(x)

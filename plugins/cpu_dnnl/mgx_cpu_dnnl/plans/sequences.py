@@ -18,6 +18,7 @@ from mgx_core.ops.recurrent_states import (
     RnnVarSlShiftSequence,
 )
 from mgx_core.ops.scatter import TensorScatter
+from mgx_core.targets.kernel import op_of
 
 from ..emitter import Emitter
 from ..kernel import Declined, Results
@@ -143,7 +144,7 @@ def emit_tensor_scatter(e: Emitter, op: Any, modules: Sequence[Module], args: Se
     assert cache is not None and update is not None
     axis = normalize(op.axis, len(cache.lens))
     starts = e.literal(np.zeros(cache.lens[0], INDEX)) if start is None else as_indices(e, start)
-    alone = e.current is not None and getattr(e.current.op, "of", None) == op
+    alone = e.current is not None and op_of(e.current) == op
     own = alone and e.may_overwrite(cache, cache.shape.dtype)
     out = cache if own and cache.buffer not in (update.buffer, starts.buffer) else e.copy(cache)
     if not update.shape.elements():

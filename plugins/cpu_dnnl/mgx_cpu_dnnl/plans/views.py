@@ -18,7 +18,7 @@ __all__ = ["PLANS", "emit_view"]
 
 PLANS = Kernels("cpu")
 
-VIEWS = [cls for cls in ops.STANDARD if hasattr(cls, "view") and cls.name != "fill"]
+VIEWS = [cls for cls in ops.STANDARD if cls.view is not None and cls.name != "fill"]
 
 
 def tensors(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mgx_core import DeviceError, MgxError, Module, ParseError, Program
+from mgx_core import DeviceError, Frontend, MgxError, Module, ParseError, Program
 from mgx_core.plugins.manager import manager
 from mgx_core.types.argument import Array
 
@@ -22,7 +22,7 @@ from .tensors import DataFolder
 __all__ = ["OnnxFrontend", "all_converters", "parse_model"]
 
 
-class OnnxFrontend:
+class OnnxFrontend(Frontend):
     """Parses ONNX models into programs."""
 
     def parse(self, path: str | os.PathLike[str], **options: Any) -> Program:

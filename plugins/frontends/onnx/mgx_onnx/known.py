@@ -159,7 +159,7 @@ def _settle(
 
 def _foldable(ins: Instruction) -> bool:
     """True if its value may be worth knowing, given known inputs."""
-    if ins.is_param or ins.modules or ins.op.random or ins.op.effect or not hasattr(ins.op, "compute"):
+    if ins.is_param or ins.modules or ins.op.random or ins.op.effect or ins.op.compute is None:
         return False
     if not isinstance(ins.result, Shape) or not ins.result.ranked or ins.result.dynamic() or not ins.inputs:
         return False

@@ -225,7 +225,7 @@ def through_chain(chain: Sequence[Operation], shape: Shape) -> tuple[int, Shape]
     for op in chain:
         if op.name in ("identity", "contiguous"):
             continue
-        seen = op.view(shape) if hasattr(op, "view") else None
+        seen = op.view(shape) if op.view is not None else None
         if seen is None:
             raise UnsupportedError(f"{op} of {shape} is no window on memory")
         offset, shape = offset + seen[0], seen[1]

@@ -82,7 +82,7 @@ def generate(
 
 def generates(op: Operation) -> bool:
     """Whether there is a generator for ops of this name at all."""
-    return isinstance(op, Pointwise) or op.name in {*_GROUPS, *REDUCTIONS, *_VIEWS, *_TABLE} or hasattr(op, "decompose")
+    return isinstance(op, Pointwise) or op.name in {*_GROUPS, *REDUCTIONS, *_VIEWS, *_TABLE} or op.decompose is not None
 
 
 _GROUPS: Final = frozenset({"pointwise", "fused_reduce"})
@@ -101,18 +101,18 @@ def _generate(op: Operation, xs: Inputs, ys: list[Tensor], traits: DeviceTraits,
     if name == "fused_reduce" or (name in REDUCTIONS and len(xs) == 1):
         module = modules[0] if name == "fused_reduce" else single(op, present)
         return fused_reduce(module, present, ys, traits)
-    if name == "group" and getattr(op, "tag", "") == "attention":
+    if name == "group" and op.tag == "attention":
         pattern = from_group(modules[0], present, ys[0])
         return pattern if isinstance(pattern, No) else attention_kernel(pattern, traits)
-    if name == "group" and getattr(op, "tag", "") == "concat":
+    if name == "group" and op.tag == "concat":
         return pointwise(flat(modules[0]), present, ys, traits)
-    if name == "group" and getattr(op, "tag", "") == "convolution":
+    if name == "group" and op.tag == "convolution":
         return depthwise_group(modules[0], present, ys[0], traits)
     if name in _TABLE:
         return _TABLE[name](op, xs, ys, traits)
     if name in _VIEWS:
         return _view(op, xs, ys[0], traits)
-    if hasattr(op, "decompose") and not modules:
+    if op.decompose is not None and not modules:
         return _decomposed(op, xs, ys, traits)
     return No(f"no generator for {name}")
 
@@ -124,7 +124,7 @@ def _view(op: Operation, xs: Inputs, y: Tensor, traits: DeviceTraits) -> Answer:
         return No(f"{op.name} of elements of {0 if x is None else x.dtype.size} bytes")
     if op.name in ("contiguous", "layout", "identity"):
         return moving.copy(x, y, traits, op.name)
-    seen = op.view(*(t.shape for t in xs if t is not None)) if hasattr(op, "view") else None
+    seen = op.view(*(t.shape for t in xs if t is not None)) if op.view is not None else None
     if seen is not None and seen[0] == 0:
         return moving.copy(x._replace(lens=tuple(seen[1].lens()), strides=tuple(seen[1].strides())), y, traits, op.name)
     if op.name in ("reshape", "flatten", "squeeze", "unsqueeze", "reshape_lazy") and y.shape.standard():

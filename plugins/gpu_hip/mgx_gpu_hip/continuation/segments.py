@@ -72,7 +72,7 @@ def cut(module: Module, static: set[Instruction]) -> Cut:
     for ins in module:
         if ins in static or ins.is_param or ins.is_literal or ins.is_return or ins.is_absent:
             continue
-        if getattr(ins.op, "control", False) or not all(map(there, reads(ins))):
+        if ins.op.control or not all(map(there, reads(ins))):
             continue
         rows = _rows(ins)
         if rows is not None:

@@ -1,0 +1,41 @@
+"""The interface of a frontend."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from .errors import UnsupportedError
+from .program import Program
+
+__all__ = ["Frontend"]
+
+
+class Frontend:
+    """Makes programs of models in one format.
+
+    Required: `parse_buffer`, or `parse` for a format that cannot be read from bytes.
+    """
+
+    def parse(self, path: str | os.PathLike[str], **options: Any) -> Program:
+        """Returns the program of a file.  Default: `parse_buffer` of its bytes.
+
+        Errors: ParseError for a damaged file, UnsupportedError for what cannot be expressed, ParameterError for bad options.
+        """
+        return self.parse_buffer(Path(path).read_bytes(), **options)
+
+    def parse_buffer(self, data: bytes, **options: Any) -> Program:
+        """Returns the program of a file's bytes.  Errors: as `parse`."""
+        raise UnsupportedError(f"{type(self).__name__} reads no models from bytes; give it a file")
+
+    def operators(self) -> list[str]:
+        """Returns the names of the format's operators that can be parsed, sorted.  Default: none are listed."""
+        return []
+
+    def export(self, program: Program, path: str | os.PathLike[str]) -> None:
+        """Writes a program of any stage as a model for viewers of this format.
+
+        Errors: UnsupportedError if it cannot, which is the default.
+        """
+        raise UnsupportedError(f"{type(self).__name__} writes no models")

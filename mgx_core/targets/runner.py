@@ -1,0 +1,121 @@
+"""Runners: what runs a lowered module."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..ir.instruction import Instruction
+from ..ir.interpreter import Interpreter, Observer
+from ..ir.module import Module, nested
+from ..types.argument import Argument, Value
+from .placement import Placement
+from .saved import Keep
+
+__all__ = ["HostRunner", "Runner", "Timing"]
+
+
+@dataclass
+class Timing:
+    """How long one instruction took, in seconds, once per measured run.
+
+    flops, bytes: the arithmetic of one run and the memory that it moves, as far as the target knows them; else 0.
+    """
+
+    instruction: Instruction
+    seconds: list[float]
+    flops: int = 0
+    bytes: int = 0
+
+
+class Runner:
+    """Runs a lowered and planned module for one set of input shapes.
+
+    Required: `run`.  Everything else has a default.
+    """
+
+    fresh: bool = False
+    """True if every result of `run` is an array that owns its memory and that nobody else holds; otherwise results that alias
+    an argument or a constant are copied."""
+
+    def run(self, args: Sequence[Value]) -> list[Value]:
+        """Returns the results for values of the module's parameters, in order; several threads may call it at once."""
+        raise NotImplementedError(f"{type(self).__name__} derives from Runner and defines no run(args)")
+
+    def run_async(self, args: Sequence[Value], stream: int, places: Mapping[int, Value]) -> list[Value] | None:
+        """Enqueues a run on the caller's stream and returns its results without waiting.
+
+        places: memory of the caller for results, by their number.
+        Default: None, for runners without a queue; the caller then calls `run`.
+        """
+        return None
+
+    def repeated(
+        self, args: Sequence[Value], places: Mapping[int, Value]
+    ) -> Callable[[Mapping[str, Any], int], list[Argument]] | None:
+        """Returns a prepared call for arguments with the descriptors of these (`Target.descriptor`), which are not checked again.
+
+        It takes the arguments by name and a stream.  Default: None, no such call.
+        """
+        return None
+
+    def on_host(self) -> Sequence[Placement]:
+        """Returns the placements of ops that run on the host although a plan took them.  Default: none."""
+        return ()
+
+    def saved(self, keep: Keep) -> Any:
+        """Returns plain data (numbers, strings, bytes, lists, dicts) for a program file; `Target.restored` makes a runner of it.
+
+        keep: puts an array into the part of the file that is memory-mapped and returns its number there.
+        Default: None, nothing is saved.
+        """
+        return None
+
+    def time(self, args: Sequence[Value], runs: int, warmup: int) -> list[Timing] | None:
+        """Returns the time of each instruction over some runs, after some that do not count.  Default: None, not measured."""
+        return None
+
+
+class HostRunner(Runner):
+    """Calls each launch's kernel from Python, in order; values die after their last use."""
+
+    def __init__(self, module: Module) -> None:
+        for inner in nested(module):
+            for ins in inner:
+                if ins.literal is not None:
+                    ins.literal = aligned(ins.literal)
+        self.module = module
+
+    def run(self, args: Sequence[Value], observe: Observer | None = None) -> list[Value]:
+        """Returns the results; `observe` is told each instruction and its value."""
+        return Interpreter(observe).run(self.module, args)
+
+    def time(self, args: Sequence[Value], runs: int, warmup: int) -> list[Timing]:
+        """Returns the time between one instruction's end and the next one's; inner instructions count for the outer one."""
+        timings: dict[Instruction, Timing] = {}
+        for n in range(warmup + runs):
+            clock = time.perf_counter()
+
+            def observe(ins: Instruction, value: Value, measured: bool = n >= warmup) -> None:
+                nonlocal clock
+                if ins.parent is not self.module:
+                    return
+                now = time.perf_counter()
+                if measured:
+                    timings.setdefault(ins, Timing(ins, [])).seconds.append(now - clock)
+                clock = time.perf_counter()
+
+            self.run(args, observe)
+        return list(timings.values())
+
+
+def aligned(literal: Argument) -> Argument:
+    """Returns the literal in memory on which numpy computes at full speed (weights borrowed from files lie at any address)."""
+    value = literal.value
+    if isinstance(value, np.ndarray) and not value.flags.aligned:
+        return Argument.from_value(value.copy(), literal.shape)
+    return literal
