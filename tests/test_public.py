@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +34,19 @@ def test_every_name_is_there_and_says_what_it_is(name):
     assert getattr(mgx, name) is found
     if inspect.isclass(found) or inspect.isfunction(found) or inspect.ismodule(found):
         assert inspect.getdoc(found)
+
+
+def test_type_checkers_see_the_same_names():
+    """The stub beside the package names what is loaded at run time, from the same modules."""
+    stub = ast.parse(Path(mgx.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    seen = {"argument": mgx.Argument, "program": mgx.Program, "shape": mgx.Shape}
+    for node in ast.walk(stub):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                module = importlib.import_module(f"mgx_core.{node.module or alias.name}")
+                seen[alias.asname or alias.name] = getattr(module, alias.name) if node.module else module
+    assert sorted(seen) == NAMES, "name it in mgx_core/__init__.pyi"
+    assert [name for name in NAMES if getattr(mgx, name) is not seen[name]] == []
 
 
 def test_other_names_are_not():

@@ -79,16 +79,20 @@ def growth(terms: int) -> float:
     return 1.0 + min(float(terms), CONFIDENCE * math.sqrt(max(terms, 1)))
 
 
+def ulps(cls: type[Pointwise]) -> float:
+    """The sum of the errors of an op's scalar primitives, in units of their results."""
+    return _ulps(cls.scalar)
+
+
 @cache
-def ulps(cls: Any) -> float:
-    """The sum of the errors of a scalar expression's primitives, in units of their results."""
+def _ulps(expression: scalar.Expr) -> float:
     total = 0.0
 
     def node(e: Any, args: list[Any]) -> None:
         nonlocal total
         total += cost(e.primitive)
 
-    scalar.fold(cls.scalar, lambda e: None, node, lambda e, v: None)
+    scalar.fold(expression, lambda e: None, node, lambda e, v: None)
     return total
 
 
@@ -119,7 +123,7 @@ def terms_of(op: Any, xs: Sequence[Any], out: Any = None) -> int:
         case PrefixScanSum():
             return int(xs[0].shape[op.axis])
         case Einsum():
-            return 8 * max(x.size for x in xs)
+            return 8 * max(int(x.size) for x in xs)
         case ScatterAdd() | ScatterndAdd():
             return int(xs[-1].size)
         case Pooling() if op.linear:

@@ -24,7 +24,7 @@ def watched(*ops: type[Operation]) -> Iterator[set[str]]:
         seen.add(self.name)
         return evaluate(self, *args, **keywords)
 
-    Operation.evaluate = noted
+    Operation.evaluate = noted  # type: ignore[method-assign]
     for cls in dict.fromkeys(ops):
         compute = cls.__dict__.get("compute")
         if compute is not None:
@@ -33,7 +33,7 @@ def watched(*ops: type[Operation]) -> Iterator[set[str]]:
     try:
         yield seen
     finally:
-        Operation.evaluate = evaluate
+        Operation.evaluate = evaluate  # type: ignore[method-assign]
         for cls, compute in kept:
             cls.compute = compute
 

@@ -150,6 +150,7 @@ def attempt(case: Case, layout: str, target: Any, options: dict[str, Any] | None
         warnings.simplefilter("ignore", RuntimeWarning)
         wanted, allowed = by_definition(case, trial)
         executable = trial.program.executable
+        assert executable is not None
         executable.instance(executable.bind(fed))  # lowering may evaluate constants by definition; running may not
         with watched(type(case.op)) as evaluated:
             got = [a.value for a in trial.program.run(fed)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from mgx_core import ShapeError, dtype
+from mgx_core import Operation, ShapeError, dtype
 from mgx_core.ops import STANDARD
 from mgx_core.types.dtype import DType
 
@@ -18,7 +18,7 @@ KINDS: tuple[DType, ...] = (dtype.float32, dtype.float16, dtype.int64, dtype.boo
                             FP8[0], NARROW[0], dtype.string)  # fmt: skip
 
 
-def each(op: object, label: str, *dims: int, kinds: tuple[DType, ...] = KINDS[:5]) -> Iterator[Case]:
+def each(op: Operation, label: str, *dims: int, kinds: tuple[DType, ...] = KINDS[:5]) -> Iterator[Case]:
     """One case a type: data of all widths move in the same way."""
     for n, kind in enumerate(kinds):
         x = data(kind, *dims, low=0 if kind.kind == "u" or kind.bits < 8 else -3, high=3 if kind.bits >= 8 else 1)

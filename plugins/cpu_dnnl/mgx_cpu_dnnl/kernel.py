@@ -35,6 +35,7 @@ class CpuKernel(Kernel):
     """
 
     __slots__ = ("emit", "modules", "name", "op", "open_axis")
+    emit: Emit
 
     def __init__(
         self, name: str, op: Operation, modules: Sequence[Module], emit: Emit, open_axis: int | None = None

@@ -75,7 +75,7 @@ class Engine:
     @cached_property
     def _emitter(self) -> Any:
         """LLVM's target machine."""
-        import llvmlite.binding as llvm  # type: ignore[import-untyped]
+        import llvmlite.binding as llvm
 
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()

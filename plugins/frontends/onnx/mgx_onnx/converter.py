@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from mgx_core import PluginError
 
 __all__ = ["Arity", "Converter", "Converters", "STANDARD", "arity_of", "converts"]
 
 Converter: TypeAlias = Callable[..., Any]  # (node, *inputs) -> an instruction, or a tuple of them for several outputs
+C = TypeVar("C", bound=Converter)
 
 
 class Arity(NamedTuple):
@@ -49,10 +50,10 @@ class Converters:
     def __init__(self) -> None:
         self._by_name: dict[tuple[str, str], list[tuple[int, Converter]]] = {}
 
-    def converts(self, *names: str, domain: str = "", since: int = 1) -> Callable[[Converter], Converter]:
+    def converts(self, *names: str, domain: str = "", since: int = 1) -> Callable[[C], C]:
         """Decorator: a function ``(node, *inputs)`` for operators `names` of `domain` from opset `since` on."""
 
-        def keep(function: Converter) -> Converter:
+        def keep(function: C) -> C:
             for name in names:
                 entries = self._by_name.setdefault((domain, name), [])
                 for version, other in entries:

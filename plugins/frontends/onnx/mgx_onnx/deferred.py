@@ -57,7 +57,7 @@ class Deferred(Operation):
     def compute(self, *xs: Value) -> tuple[Value, ...]:
         shapes = tuple(_actual(declared, x) for declared, x in zip(_declared(self.model), xs, strict=True))
         try:
-            module, args = _module(self.model, shapes), xs
+            module, args = _module(self.model, shapes), list(xs)
         except (
             UnrankedError
         ):  # knowing the ranks is not enough: the values of its small operands decide the result's rank
@@ -85,7 +85,8 @@ def _parsed(data: bytes) -> onnx.ModelProto:
 
 
 def _node(data: bytes) -> onnx.NodeProto:
-    return _parsed(data).graph.node[0]
+    node: onnx.NodeProto = _parsed(data).graph.node[0]
+    return node
 
 
 def _declared(data: bytes) -> list[AnyShape]:

@@ -99,8 +99,7 @@ class _Exporter:
     def _constant(self, graph: onnx.GraphProto, ins: Instruction) -> None:
         assert ins.literal is not None
         value, shape, name = ins.literal.value, ins.result, self.names[ins]
-        known = isinstance(value, np.ndarray) and isinstance(shape, Shape) and shape.dtype in ONNX_TYPES
-        if not known:
+        if not isinstance(value, np.ndarray) or not isinstance(shape, Shape) or shape.dtype not in ONNX_TYPES:
             graph.node.append(helper.make_node("literal", [], [name], domain=DOMAIN, type=str(shape)))
             return
         tensor = TensorProto(name=name, dims=value.shape, data_type=ONNX_TYPES[shape.dtype])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,8 @@ class OnnxFrontend(Frontend):
     def operators(self) -> list[str]:
         """Names of all operators with a converter or a function body in the standard, sorted."""
         names = {name for _, name in all_converters().names()}
-        names |= {s.name for s in onnx.defs.get_all_schemas() if s.has_function or s.has_context_dependent_function}
+        schemas: Iterable[Any] = onnx.defs.get_all_schemas()  # onnx's stubs lack their function bodies
+        names |= {s.name for s in schemas if s.has_function or s.has_context_dependent_function}
         return sorted(names)
 
     def export(self, program: Program, path: str | os.PathLike[str]) -> None:

@@ -112,7 +112,7 @@ def _with_attributes(node: NodeProto, values: Mapping[str, AttributeProto]) -> N
 def standard_body(node: Node, domain: str, version: int, inputs: Sequence[Instruction | None]) -> Body | None:
     """The body that the ONNX standard gives for an operator, or None if it gives none."""
     try:
-        schema = onnx.defs.get_schema(node.op_type, version, domain)
+        schema: Any = onnx.defs.get_schema(node.op_type, version, domain)  # onnx's stubs lack its function bodies
     except onnx.defs.SchemaError:
         return None
     function = FunctionProto()

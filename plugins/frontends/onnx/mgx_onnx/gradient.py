@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from mgx_core import Instruction
+from mgx_core.ops.movement import Transpose
 from mgx_core.types.dim import Dim
 
 from .node import Node
@@ -148,6 +149,7 @@ def _reshape(
 
 @_rule("transpose")
 def _transpose(n: Node, i: Instruction, g: Instruction, x: Instruction) -> Sequence[Instruction | None]:
+    assert isinstance(i.op, Transpose)
     order = list(i.op.permutation)
     return [n.transpose(g, [order.index(axis) for axis in range(len(order))])]
 

@@ -22,7 +22,8 @@ MOVES = {
 
 
 def _each(function: Callable[..., Any], count: int) -> Callable[..., Any]:
-    return np.frompyfunc(function, count, 1)
+    made: Callable[..., Any] = np.frompyfunc(function, count, 1)
+    return made
 
 
 def _relation(relation: str) -> Callable[[Any, Any], bool]:
@@ -81,7 +82,7 @@ class Known:
     def _evaluate(self, ins: Instruction) -> Array | None:
         if not _foldable(ins):
             return None
-        args = []
+        args: list[Array | None] = []
         for i in ins.inputs:
             if i.is_absent:
                 args.append(None)

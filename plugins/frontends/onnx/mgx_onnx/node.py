@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -34,7 +34,7 @@ LOOSE = {("Cast", "to")}  # a number where opsets below 6 have a name
 def attribute_types(op_type: str, version: int, domain: str) -> Mapping[str, int]:
     """The types that the standard gives an operator's attributes, as numbers of ONNX's enumeration."""
     try:
-        schema = onnx.defs.get_schema(op_type, version, domain)
+        schema: Any = onnx.defs.get_schema(op_type, version, domain)  # onnx's stubs lack half of what a schema has
     except (onnx.defs.SchemaError, TypeError):
         return {}
     return {name: int(a.type.value) for name, a in schema.attributes.items()}
@@ -165,10 +165,10 @@ class Node:
         error.located(repr(self))
         return error
 
-    def fail(self, message: str) -> Any:
+    def fail(self, message: str) -> NoReturn:
         raise self.error(message)
 
-    def unsupported(self, message: str) -> Any:
+    def unsupported(self, message: str) -> NoReturn:
         raise UnsupportedError(message).located(repr(self))
 
     # what is known of its inputs

@@ -156,7 +156,7 @@ def _unpack(raw: Array, dtype: DType, count: int) -> Array:
 
 
 def _from_fields(tensor: onnx.TensorProto, dtype: DType, count: int) -> Array:
-    field: Any
+    field: Array
     match dtype.name:
         case "float32" | "complex64":
             field = np.asarray(tensor.float_data, np.float32)

@@ -130,10 +130,11 @@ def _heads_of(
         kb, t, h, two, d = key.shape.dims
         if value is not None or two != 2 or not may_equal(h, heads) or not may_equal(h * d, hidden):
             n.fail(f"packed key and value must be one input [b, t, {heads}, 2, {hidden // heads}], got {key.shape}")
-        parts = input_bias(n, bias, (hidden, hidden, hidden))
+        biases = input_bias(n, bias, (hidden, hidden, hidden))
         both = [n.reshape(n.squeeze(n.slice(key, [3], [i], [i + 1]), [3]), (kb, t, hidden)) for i in range(2)]
-        flat = [query, *both]
-        flat = [f if more is None else n.pointwise("add", f, more) for f, more in zip(flat, parts, strict=True)]
+        flat = [
+            f if more is None else n.pointwise("add", f, more) for f, more in zip((query, *both), biases, strict=True)
+        ]
         q, k, v = (split_heads(n, f, heads) for f in flat)
         return q, k, v
     if value is None:
@@ -152,9 +153,9 @@ def _heads_of(
         n.fail(f"key must be [b, t, {hidden}], got {key.shape}")
     if not may_equal(key.shape.dims[1], value.shape.dims[1]):
         n.fail(f"key and value must have one length, got {key.shape} and {value.shape}")
-    parts = input_bias(n, bias, (hidden, hidden, value.shape.dims[2]))
-    flat = [query, key, value]
-    flat = [f if more is None else n.pointwise("add", f, more) for f, more in zip(flat, parts, strict=True)]
+    biases = input_bias(n, bias, (hidden, hidden, value.shape.dims[2]))
+    operands = (query, key, value)
+    flat = [f if more is None else n.pointwise("add", f, more) for f, more in zip(operands, biases, strict=True)]
     q, k, v = (split_heads(n, f, heads) for f in flat)
     return q, k, v
 

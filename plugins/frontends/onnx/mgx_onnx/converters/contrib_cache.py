@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -152,7 +153,7 @@ def mask_extent(mask: Instruction | None, cache: Cache) -> Dim:
     return extent
 
 
-def input_bias(n: Node, bias: Instruction | None, widths: tuple[Dim, Dim, Dim]) -> list[Instruction | None]:
+def input_bias(n: Node, bias: Instruction | None, widths: tuple[Dim, Dim, Dim]) -> Sequence[Instruction | None]:
     """The parts of an input bias for queries, keys and values."""
     if bias is None:
         return [None, None, None]

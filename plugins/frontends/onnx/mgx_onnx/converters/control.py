@@ -40,7 +40,7 @@ def carried(n: Node, states: Sequence[AnyShape], build: Callable[[list[AnyShape]
             return body
         shapes = wider
         body.clear()
-    return n.fail("the types of the loop's values do not settle")  # type: ignore[no-any-return]
+    return n.fail("the types of the loop's values do not settle")
 
 
 def _covers(old: AnyShape, new: AnyShape) -> bool:
@@ -141,11 +141,15 @@ def scan_8(n: Node, lengths: Instruction | None, *inputs: Instruction) -> Any:
     if not isinstance(batch, int):
         n.unsupported("Scan-8 needs a fixed batch extent")
     rows = len(graph.output) - states
-    for row in range(int(batch)):  # type: ignore[arg-type]
+    for row in range(batch):
         own = [n.squeeze(n.slice(x, [0], [row], [row + 1]), [0]) for x in inputs]
         initial = [s.result for s in own[:states]]
         slices: list[AnyShape] = [x.shape.with_dims(x.shape.dims[1:]) for x in own[states:]]
-        body = carried(n, initial, lambda shapes, s=slices: n.parse_subgraph(graph, "body", [*shapes, *s]), 0)
+
+        def build(shapes: Sequence[AnyShape], slices: Sequence[AnyShape] = slices) -> Module:
+            return n.parse_subgraph(graph, "body", [*shapes, *slices])
+
+        body = carried(n, initial, build, 0)
         along = {"output_axes": [0] * rows, "output_directions": [0] * rows}
         op = _op("scan", states=states, input_axes=[0] * count, input_directions=directions, **along)
         outputs.append([n.unsqueeze(i, [0]) for i in n.items(n.add(op, *own, modules=[body]))])

@@ -37,7 +37,7 @@ def gradient(n: Node, *inputs: Instruction) -> Any:
     names = [*n.attr("xs"), *n.attr("zs", [])]
     if len(names) != len(inputs):
         n.fail(f"xs and zs name {len(names)} tensors, {len(inputs)} values are given")
-    named = []
+    named: list[Instruction] = []
     for name in [*names, n.attr("y")]:
         found = n.parser.lookup(name)
         if found is None:

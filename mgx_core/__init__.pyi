@@ -1,0 +1,139 @@
+"""The public names for type checkers; `__init__.py` loads them when first used, and a test compares the two."""
+
+from . import ops
+from .api import (
+    best_target,
+    get_onnx_operators,
+    get_target,
+    load,
+    load_buffer,
+    op,
+    optimize,
+    parse_onnx,
+    parse_onnx_buffer,
+    parse_program,
+    save,
+    save_buffer,
+)
+from .errors import (
+    DeviceError,
+    MgxError,
+    No,
+    ParameterError,
+    ParseError,
+    PassError,
+    PluginError,
+    ShapeError,
+    StoreError,
+    UnrankedError,
+    UnsupportedError,
+)
+from .frontend import Frontend
+from .ir.instruction import Instruction
+from .ir.module import Module
+from .ops import scalar
+from .ops.operation import Operation, OpSet, Pointwise
+from .ops.operation import op as define_op
+from .options import CompileOptions
+from .parsing import parse, parse_buffer
+from .passes.interface import Pass
+from .passes.rewrite import Rewrite
+from .plugins.manager import Lazy, hookimpl
+from .plugins.manager import manager as plugin_manager
+from .program import Program
+from .quantize import quantize_bf16, quantize_fp16
+from .rules.engine import EXACT, RANGE, ROUNDING, Builder, Rules
+from .run.executable import Executable
+from .targets.kernel import HostKernel, Kernel, Kernels, Launch, Reference
+from .targets.runner import Runner
+from .targets.target import Context, HostContext, Target
+from .types import dim, dtype
+from .types.argument import Argument, argument_from_pointer, create_argument, fill_argument, generate_argument
+from .types.dim import Dim
+from .types.dtype import DType
+from .types.dynamic_dimension import DynamicDimension
+from .types.shape import OptionalShape, SequenceShape, Shape, TupleShape
+from .version import __version__
+
+argument = Argument
+program = Program
+shape = Shape
+
+__all__ = [
+    "Argument",
+    "Builder",
+    "CompileOptions",
+    "Context",
+    "DType",
+    "DeviceError",
+    "Dim",
+    "DynamicDimension",
+    "EXACT",
+    "Executable",
+    "Frontend",
+    "HostContext",
+    "HostKernel",
+    "Instruction",
+    "Kernel",
+    "Kernels",
+    "Launch",
+    "Lazy",
+    "MgxError",
+    "Module",
+    "No",
+    "OpSet",
+    "Operation",
+    "OptionalShape",
+    "ParameterError",
+    "ParseError",
+    "Pass",
+    "PassError",
+    "PluginError",
+    "Pointwise",
+    "Program",
+    "RANGE",
+    "ROUNDING",
+    "Reference",
+    "Rewrite",
+    "Rules",
+    "Runner",
+    "SequenceShape",
+    "Shape",
+    "ShapeError",
+    "StoreError",
+    "Target",
+    "TupleShape",
+    "UnrankedError",
+    "UnsupportedError",
+    "__version__",
+    "argument",
+    "argument_from_pointer",
+    "best_target",
+    "create_argument",
+    "define_op",
+    "dim",
+    "dtype",
+    "fill_argument",
+    "generate_argument",
+    "get_onnx_operators",
+    "get_target",
+    "hookimpl",
+    "load",
+    "load_buffer",
+    "op",
+    "ops",
+    "optimize",
+    "parse",
+    "parse_buffer",
+    "parse_onnx",
+    "parse_onnx_buffer",
+    "parse_program",
+    "plugin_manager",
+    "program",
+    "quantize_bf16",
+    "quantize_fp16",
+    "save",
+    "save_buffer",
+    "scalar",
+    "shape",
+]
