@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from mgx_core import Context
+from mgx_core import Context, Target
 from mgx_core.errors import DeviceError
 from mgx_core.settings import setting
 
@@ -14,9 +14,6 @@ from .constants import Constants
 from .library.vendor import Libraries
 from .runtime import Device, NullDevice, open_device, properties_of
 from .tuning import Tuner
-
-if TYPE_CHECKING:
-    from .target import GpuTarget
 
 __all__ = ["GpuContext"]
 
@@ -27,7 +24,7 @@ class GpuContext(Context):
     kind: ``cuda``, ``hip``, ``host`` (emulated), or empty for the first real one; device_id: which of them.
     """
 
-    def __init__(self, target: GpuTarget, kind: str = "", device_id: int = 0) -> None:
+    def __init__(self, target: Target, kind: str = "", device_id: int = 0) -> None:
         self.target = target
         self.kind = kind
         self.device_id = device_id

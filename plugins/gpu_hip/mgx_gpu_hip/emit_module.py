@@ -13,7 +13,8 @@ from mgx_core.targets.placement import Placement
 from mgx_core.targets.static_part import fixed_tensor, static_part
 
 from .continuation.segments import Following, cut
-from .emitter import Declined, Emitter, HostStep, KernelStep
+from .emitter import AnyStep, Emitter, HostStep, KernelStep
+from .kernel import Declined
 from .values import Buffer, Value
 
 __all__ = ["Arranged", "Named", "kernel_steps", "on_host", "put_together"]
@@ -71,10 +72,10 @@ def put_together(e: Emitter, module: Module, make: Callable[[Module], Any]) -> A
     return Arranged([] if following else rest, list(wanted), outputs, list(opening), following)
 
 
-def on_host(e: Emitter, rest: Sequence[Instruction]) -> list[Placement]:
+def on_host(steps: Sequence[AnyStep], rest: Sequence[Instruction]) -> list[Placement]:
     """What runs by its own definition on the host after all."""
-    hosted = [s for s in e.steps if isinstance(s, HostStep)]
-    found = [Placement(repr(s.op), s.nodes, "host", s.name, (s.why,)) for s in hosted]
+    hosted = [s for s in steps if isinstance(s, HostStep)]
+    found = [Placement(repr(s.op), s.nodes, "host", s.kernel.name, (s.why,)) for s in hosted]
     found += [Placement(repr(i.op), i.sources, "host", s.name, (s.why,)) for s in hosted for i in _inside(s.modules)]
     for ins in rest:
         control = ins.op.control

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
 
-from mgx_core import Instruction, Launch, Module, No, Operation, Shape, TupleShape, UnsupportedError
+from mgx_core import (
+    CompileOptions,
+    Instruction,
+    Kernel,
+    Kernels,
+    Launch,
+    Module,
+    No,
+    Operation,
+    Shape,
+    TupleShape,
+    UnsupportedError,
+)
 from mgx_core import dtype as dt
-from mgx_core.targets.kernel import op_of
+from mgx_core.compile.extensions import kernels_of
+from mgx_core.ops.movement import Contiguous
+from mgx_core.targets.kernel import Reference, op_of
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
 
+from .codegen.movement import window
 from .codegen.source import KernelSource
-from .codegen.table import generate
+from .codegen.writing import Write, source_of
 from .context import GpuContext
+from .kernel import Declined, GpuKernel
 from .values import Buffer, Value, packed_strides
 
-__all__ = ["Declined", "Emitter", "HostStep", "KernelStep", "LibraryStep"]
-
-
-class Declined(Exception):
-    """A plan finds, with concrete shapes at hand, that it cannot do the op after all; the text says why."""
+__all__ = ["AnyStep", "Emitter", "HostStep", "KernelStep", "LibraryStep"]
 
 
 @dataclass(eq=False)
@@ -74,9 +86,13 @@ class LibraryStep:
 
 @dataclass(eq=False)
 class HostStep:
-    """An op by its own definition on the host: operands are copied there and results back; such programs are not captured."""
+    """A kernel on the host: operands are copied there and results back; such programs are not captured.
+
+    kernel: the op's own definition, or one of another package that is a Python function.
+    """
 
     op: Operation
+    kernel: Kernel
     modules: Sequence[Module]
     inputs: list[Value | None]
     outputs: list[Value]
@@ -103,10 +119,12 @@ AnyStep = KernelStep | LibraryStep | HostStep
 class Emitter:
     """Collects steps in order for one device.
 
+    kernels: the plans that are asked where a kernel declines, and for members of groups.
     tf32: products and convolutions of float32 may round their operands to 10 bits of mantissa.
     """
 
     context: GpuContext
+    kernels: Kernels
     tf32: bool = False
     steps: list[AnyStep] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
@@ -114,6 +132,12 @@ class Emitter:
     notes: list[str] = field(default_factory=list)
     _literals: dict[Any, Value] = field(default_factory=dict)
     _made: dict[Any, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, context: GpuContext, options: CompileOptions) -> Emitter:
+        """An emitter with the plans of this target and of plugins for it."""
+        kernels = kernels_of(context.target, context)
+        return cls(context, kernels, tf32=options.aggressiveness >= 2 and options.fast_math)
 
     # buffers and values
 
@@ -173,24 +197,50 @@ class Emitter:
 
     def emit(self, ins: Instruction, env: Mapping[Instruction, Any]) -> Any:
         """An instruction's steps; its inputs' values are looked up in `env`."""
-        from .plans import emit_op
-
         if ins.is_literal:
             return self._constant_of(ins)
         args = [self.value_of(i, env) for i in ins.inputs]
-        op = op_of(ins)
         before, self.sources = self.sources, ins.sources or self.sources
-        marks = len(self.steps), len(self.buffers)
         try:
-            if isinstance(ins.op, Launch) and ins.op.place == "host":
-                return self.host(op, ins.modules, args, "; ".join(ins.op.kernel.reasons))
-            return emit_op(self, op, ins.modules, args, ins)
-        except Declined as why:
-            self.withdraw(*marks)
-            self.note(f"{op.name}: {why}")
-            return self.apart(op, ins.modules, args, str(why))
+            if isinstance(ins.op, Launch):
+                return self.run_kernel(ins.op.kernel, ins.op.of, ins.modules, args)
+            try:
+                picked = self.kernels.pick(ins.op, _types(args), self.context, ins.modules)
+            except UnsupportedError as error:
+                return self.host(Reference(ins.op, (error.message,)), ins.op, ins.modules, args, error.message)
+            return self.run_kernel(picked.kernel, ins.op, ins.modules, args)
         finally:
             self.sources = before
+
+    def run_kernel(self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any]) -> Any:
+        """A kernel's steps, or those of the next plan that does not decline; else the op runs on the host, with every reason.
+
+        Errors: UnsupportedError for a kernel that can be neither emitted nor called.
+        """
+        marks = len(self.steps), len(self.buffers)
+        reasons: list[str] = []
+        for candidate in self.candidates(kernel, op, modules, args):
+            if not isinstance(candidate, GpuKernel):
+                return self.host(candidate, op, modules, args, _why_on_host(candidate))
+            try:
+                return candidate.emit(self, op, modules, args)
+            except Declined as why:
+                self.withdraw(*marks)
+                self.note(f"{candidate.name}: {why}")
+                reasons.append(str(why))
+        why = "; ".join(dict.fromkeys(reasons))
+        return self.host(Reference(op, reasons), op, modules, args, why)
+
+    def candidates(
+        self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any]
+    ) -> Iterator[Kernel]:
+        """The kernel that was picked, then those that the other plans offer for its op."""
+        yield kernel
+        asked = {kernel.name}
+        for _, other in self.kernels.offers(op, _types(args), self.context, modules):
+            if not isinstance(other, No) and other.name not in asked:
+                asked.add(other.name)
+                yield other
 
     def withdraw(self, steps: int, buffers: int) -> None:
         """Take back all but the first steps and buffers."""
@@ -212,19 +262,6 @@ class Emitter:
         same = isinstance(ins.result, Shape) and ins.result.dims == value.shape.dims
         return Value(Shape.of(value.shape.dtype, ins.shape.dims), value.buffer) if same else value
 
-    def apart(self, op: Operation, modules: Sequence[Module], args: Sequence[Any], why: str) -> Any:
-        """A declined op: a group member by member, a composite by its parts, anything else on the host."""
-        if op.name in ("group", "pointwise", "fused_reduce") and len(modules) == 1:
-            body = modules[0]
-            members = [i for i in body if not (i.is_param or i.is_return)]
-            if len(members) > 1 or members[0].op.name != op.name or members[0].modules:
-                env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
-                for ins in members:
-                    env[ins] = self.emit(ins, env)
-                results = [env[o] for o in body.outputs]
-                return results[0] if len(results) == 1 else tuple(results)
-        return self.host(op, modules, args, why)
-
     def note(self, text: str) -> None:
         """Keep a refusal for the report."""
         self.notes.append(f"{', '.join(self.sources)}: {text}" if self.sources else text)
@@ -241,23 +278,37 @@ class Emitter:
 
     # steps
 
-    def generated(
-        self, op: Operation, inputs: Sequence[Value | None], outputs: Sequence[Value], modules: Sequence[Module]
-    ) -> KernelSource | No:
-        """The kernel of an op on these operands, or why there is none."""
-        xs, ys = [None if v is None else v.tensor for v in inputs], [v.tensor for v in outputs]
-        key = (op, tuple(xs), tuple(ys), tuple(modules))
-        return cast("KernelSource | No", self.once(key, lambda: generate(op, xs, ys, self.context.traits, modules)))
-
     def kernel(
-        self, op: Operation, modules: Sequence[Module], inputs: Sequence[Value | None], outputs: Sequence[Value]
+        self,
+        write: Write,
+        op: Operation,
+        modules: Sequence[Module],
+        inputs: Sequence[Value | None],
+        outputs: Sequence[Value],
     ) -> None:
         """A generated kernel.  Errors: Declined with the generator's reason."""
-        source = self.generated(op, inputs, outputs, modules)
-        if isinstance(source, No):
-            raise Declined(source.why)
+        source = self._written(write, op, modules, inputs, outputs)
         if source.extents:
             raise Declined("its extents depend on data")
+        self.launch(source, inputs, outputs)
+
+    def _written(
+        self,
+        write: Write,
+        op: Operation,
+        modules: Sequence[Module],
+        inputs: Sequence[Value | None],
+        outputs: Sequence[Value],
+    ) -> KernelSource:
+        xs, ys = [None if v is None else v.tensor for v in inputs], [v.tensor for v in outputs]
+        key = (write, op, tuple(xs), tuple(ys), tuple(modules))
+        found = self.once(key, lambda: source_of(write, op, xs, ys, self.context.traits, modules))
+        if isinstance(found, No):
+            raise Declined(found.why)
+        return cast(KernelSource, found)
+
+    def launch(self, source: KernelSource, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> None:
+        """The launches of a kernel on its operands, with scratch memory of its own."""
         scratch = [self.scratch(size) for size in source.scratch]
         self.steps.append(KernelStep(source, list(inputs), list(outputs), scratch, self.sources))
 
@@ -266,19 +317,23 @@ class Emitter:
 
         Errors: Declined.
         """
-        op = op_of(ins)
+        op, kernel = op_of(ins), ins.op.kernel if isinstance(ins.op, Launch) else None
+        if not isinstance(kernel, GpuKernel) or kernel.write is None:
+            raise Declined("its kernel does not count the rows of its result")
         args = [self.value_of(i, env) for i in ins.inputs]
         lens = [most if a == axis else d for a, d in enumerate(ins.shape.dims)]
         order = [axis, *(a for a in range(len(lens)) if a != axis)]
         rows = self.allocate(ins.shape.dtype, lens, packed_strides(lens, order))
         count = self.allocate(dt.int64, [1])
         marks = len(self.steps), len(self.buffers) - 2
-        source = self.generated(op, args, [rows, count], ins.modules)
-        if isinstance(source, No):
+        before, self.sources = self.sources, ins.sources or self.sources
+        try:
+            self.launch(self._written(kernel.write, op, ins.modules, args, [rows, count]), args, [rows, count])
+        except Declined:
             self.withdraw(*marks)
-            raise Declined(source.why)
-        scratch = [self.scratch(size) for size in source.scratch]
-        self.steps.append(KernelStep(source, args, [rows, count], scratch, ins.sources or self.sources))
+            raise
+        finally:
+            self.sources = before
         return Value(Shape(ins.shape.dtype, [lens[a] for a in order]), rows.buffer), count
 
     def library(self, plan: Any, result: str, **operands: Value) -> None:
@@ -292,10 +347,8 @@ class Emitter:
         return out
 
     def copy_into(self, source: Value, target: Value) -> None:
-        from mgx_core.ops.movement import Contiguous
-
         if source.shape.elements():
-            self.kernel(Contiguous(), (), [source], [target])
+            self.kernel(window, Contiguous(), (), [source], [target])
 
     def row_major(self, value: Value) -> Value:
         """The value without gaps in row-major order: itself or a copy."""
@@ -303,15 +356,27 @@ class Emitter:
         same = all(n == 1 or a == b for n, a, b in zip(value.lens, value.strides, wanted.strides(), strict=True))
         return Value(wanted, value.buffer, value.offset) if same else self.copy(value)
 
-    def host(self, op: Operation, modules: Sequence[Module], args: Sequence[Any], why: str) -> Any:
-        """The op's own definition on the host, as a visible step."""
+    def host(self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any], why: str) -> Any:
+        """A kernel called on the host, as a visible step."""
         if any(isinstance(a, tuple) for a in args):
             raise UnsupportedError(f"{op!r} on the host takes a tuple")
         flat = [None if a is None else self.row_major(a) for a in args]
         result = op.result([None if a is None else Shape(a.shape.dtype, a.lens) for a in flat], modules)
         items = result.items if isinstance(result, TupleShape) else (result,)
         if any(not isinstance(r, Shape) or r.dynamic() for r in items):
-            raise UnsupportedError(f"{op!r} on the host gives {result}, whose extents are known only while running")
+            raise UnsupportedError(f"{op!r} on the host gives {result}, whose extents are known only at run time")
         outputs = [self.allocate(r.dtype, r.lens()) for r in items]
-        self.steps.append(HostStep(op, modules, flat, outputs, self.sources, why or "no plan takes it"))
+        self.steps.append(HostStep(op, kernel, modules, flat, outputs, self.sources, why or "no plan takes it"))
         return outputs[0] if not isinstance(result, TupleShape) else tuple(outputs)
+
+
+def _types(args: Sequence[Any]) -> list[Any]:
+    """Shapes of values without where they lie."""
+    return [
+        None if a is None else TupleShape(_types(a)) if isinstance(a, tuple) else Shape(a.shape.dtype, a.lens)
+        for a in args
+    ]
+
+
+def _why_on_host(kernel: Kernel) -> str:
+    return "; ".join(kernel.reasons) if isinstance(kernel, Reference) else f"{kernel.name} is a Python function"

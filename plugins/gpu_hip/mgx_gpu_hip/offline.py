@@ -27,14 +27,14 @@ class OfflineRunner(Runner):
 
     def __init__(self, module: Module, context: GpuContext, options: CompileOptions, kept: Kept | None = None) -> None:
         self.context = context
-        self.emitter = Emitter(context, tf32=options.aggressiveness >= 2 and options.fast_math)
+        self.emitter = Emitter.of(context, options)
         arranged = put_together(self.emitter, module, lambda after: OfflineRunner(after, context, options, kept))
         self.named = [Named(s) for s in kernel_steps(self.emitter)]
         self.codes = build(self.named, context.device.arch, kept=kept)
-        self.placements = on_host(self.emitter, arranged.rest)
+        self.placements = on_host(self.emitter.steps, arranged.rest)
         if arranged.following is None:
             return
-        self.placements += on_host(Emitter(context), arranged.following.unsettled())
+        self.placements += on_host((), arranged.following.unsettled())
         after = arranged.following.largest()
         if after is not None:  # what follows extents that depend on data, for the largest ones
             inner = OfflineRunner(after, context, options, kept)

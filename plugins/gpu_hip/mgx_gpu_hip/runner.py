@@ -44,7 +44,7 @@ class GpuRunner(Runner):
         self.device = context.device
         self.offload_copy = options.offload_copy
         self.overlap = self.device.kind == "cuda" and self.device.arch >= "sm_90"
-        self.emitter = Emitter(context, tf32=options.aggressiveness >= 2 and options.fast_math)
+        self.emitter = Emitter.of(context, options)
         self.parameters = list(module.parameters.values())
         self.lock = RLock()
         if context.tuner is not None:
@@ -61,7 +61,9 @@ class GpuRunner(Runner):
         self._allocate()
         self._load(kept)
         self._graphs: OrderedDict[Any, Any] = OrderedDict()
-        self.placements = on_host(self.emitter, [*self.rest, *(self.following.unsettled() if self.following else ())])
+        self.placements = on_host(
+            self.emitter.steps, [*self.rest, *(self.following.unsettled() if self.following else ())]
+        )
         self._prepare()
 
     def on_host(self) -> list[Placement]:
@@ -341,7 +343,7 @@ class GpuRunner(Runner):
             if array.size:
                 self.device.download(array, self.addresses[id(v.buffer)] + v.byte_offset)
             values.append(array)
-        found = step.op.evaluate(values, step.modules, Interpreter().run)
+        found = step.kernel.run(values, step.modules, Interpreter().run)
         for v, result in zip(step.outputs, found if isinstance(found, tuple) else (found,), strict=True):
             array = np.ascontiguousarray(result)
             if array.size:

@@ -14,7 +14,7 @@ from mgx_core.types.shape import row_major
 from .expressions import Value, literal_value
 from .source import Tensor, supported
 
-__all__ = ["Access", "Body", "Joined", "Source", "flat", "single"]
+__all__ = ["Access", "Body", "Source", "flat", "single"]
 
 VIEWS = frozenset(
     {"multibroadcast", "broadcast", "squeeze", "unsqueeze", "reshape", "transpose", "identity", "contiguous"}
@@ -31,15 +31,7 @@ class Access:
     offset: int = 0
 
 
-@dataclass(frozen=True)
-class Joined:
-    """Parts one after the other along `axis` of the domain: where each ends, and its read."""
-
-    axis: int
-    parts: tuple[tuple[int, Access], ...]
-
-
-Source: TypeAlias = "Access | Joined | Instruction | Value"  # an element of memory, another member's value, a constant
+Source: TypeAlias = "Access | Instruction | Value"  # an element of memory, another member's value, a constant
 
 
 @dataclass
@@ -77,11 +69,6 @@ class Body:
         found = [s for m in self.members for s in self.operands[m] if isinstance(s, Access)]
         found += [s for s in self.outputs if isinstance(s, Access)]
         return list(dict.fromkeys(found))
-
-    @property
-    def joins(self) -> list[Joined]:
-        """The different joined reads, in order."""
-        return list(dict.fromkeys(s for m in self.members for s in self.operands[m] if isinstance(s, Joined)))
 
     def is_row(self, source: Source) -> bool:
         """Whether a value is one for a whole row."""
@@ -123,8 +110,6 @@ class _Reader:
         self.row_dims = tuple(1 if n in self.body.axes else d for n, d in enumerate(dims))
         for ins in module:
             if ins in self.places or ins.is_literal or ins.is_return or ins.is_absent or ins.op.name in VIEWS:
-                continue
-            if ins.op.name == "concat":
                 continue
             if ins not in members:
                 raise UnsupportedError(f"a loop does not run {ins.op.name}")
@@ -178,25 +163,11 @@ class _Reader:
             strides = [0 if n == 1 else s for n, s in zip(shape.lens(), shape.strides(), strict=True)]
             return Access(self.places[ins], tuple(strides), offset)
         own = _lens(ins.result)
-        if ins.op.name == "concat" and not chain and dims == self.body.dims and not self.body.axes:
-            return self._joined(ins)
         if isinstance(ins.op, Pointwise) and not self._fits(own):
             return self._repeated(ins, dims, chain)
         if chain:
             self._same_place(chain, own, dims)
         return ins
-
-    def _joined(self, ins: Instruction) -> Joined:
-        axis = ins.op.axis % len(self.body.dims)
-        parts: list[tuple[int, Access]] = []
-        end = 0
-        for part in ins.inputs:
-            read = self._source(part, _lens(part.result))
-            if not isinstance(read, Access):
-                raise UnsupportedError("a part of a concatenation is no input")
-            end += _lens(part.result)[axis]
-            parts.append((end, read))
-        return Joined(axis, tuple(parts))
 
     def _repeated(self, ins: Instruction, dims: tuple[int, ...], chain: list[Operation]) -> Source:
         """A pointwise op on fewer elements than the domain has, done again wherever its result is looked at."""

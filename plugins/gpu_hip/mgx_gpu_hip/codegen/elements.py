@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mgx_core import dtype as dt
-from mgx_core.types.dtype import DType
 
 from .geometry import ceil_div, decompose, index_type, memory_order, offset_code, store_code, vector_width
 from .pointwise import kernel, threads_of
@@ -21,10 +20,6 @@ _CARRIERS = {1: dt.uint8, 2: dt.uint16, 4: dt.uint32, 8: dt.uint64}
 def carried(x: Tensor) -> Tensor:
     """The same memory as unsigned integers, for kernels that only move elements.  Errors: KeyError for other sizes."""
     return x._replace(dtype=_CARRIERS[x.dtype.size])
-
-
-def carrier(of: DType) -> DType:
-    return _CARRIERS[of.size]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from mgx_core import Instruction
 from mgx_core.ops.operation import Pointwise
 
-from .bodies import Access, Body, Joined, Source
+from .bodies import Access, Body, Source
 from .expressions import Lines, Value, pointwise_value, store_value
 from .source import Tensor, computed, read, stored
 
@@ -38,20 +38,14 @@ class Evaluator:
         return made
 
 
-def body_function(
-    name: str, body: Body, inputs: list[Tensor], outputs: list[Tensor]
-) -> tuple[str, list[Access], list[Joined]]:
-    """A device function ``name(x.., y&..)`` for one element: stored inputs to stored outputs.
-
-    Also its inputs in order: plain reads, then joined ones.
-    """
-    accesses, joins = body.accesses, body.joins
-    reads: list[Access | Joined] = [*accesses, *joins]
-    types = [inputs[(r if isinstance(r, Access) else r.parts[0][1]).index].dtype for r in reads]
+def body_function(name: str, body: Body, inputs: list[Tensor], outputs: list[Tensor]) -> tuple[str, list[Access]]:
+    """A device function ``name(x.., y&..)`` for one element, stored inputs to stored outputs, and its reads in order."""
+    reads = body.accesses
+    types = [inputs[r.index].dtype for r in reads]
     lines = Lines()
 
     def leaf(source: Source) -> Value | None:
-        if isinstance(source, (Access, Joined)):
+        if isinstance(source, Access):
             of = types[reads.index(source)]
             code = f"x{reads.index(source)}"
             value = read(code, of)
@@ -65,4 +59,4 @@ def body_function(
     parameters = [f"{stored(of)} x{i}" for i, of in enumerate(types)]
     parameters += [f"{stored(o.dtype)}& y{i}" for i, o in enumerate(outputs)]
     text = f"DEV void {name}({', '.join(parameters)}) {{\n"
-    return text + "".join(f"  {line}\n" for line in (*lines.lines, *stores)) + "}\n", accesses, joins
+    return text + "".join(f"  {line}\n" for line in (*lines.lines, *stores)) + "}\n", reads

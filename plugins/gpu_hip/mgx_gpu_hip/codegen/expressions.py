@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -290,11 +289,6 @@ def store_value(v: Value, to: DType) -> str:
     if v.number is not None and to.bits >= 32:
         return v.code
     return v.packed if v.packed and v.packed_as is to else written(v.code, to)
-
-
-def float_bits(value: float) -> int:
-    """A float32's bits."""
-    return int(struct.unpack("<I", struct.pack("<f", value))[0])
 
 
 def literal_value(array: Any, of: DType) -> Value:

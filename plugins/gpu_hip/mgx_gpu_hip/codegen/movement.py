@@ -9,14 +9,17 @@ import numpy as np
 
 from mgx_core import Module, No, Shape
 from mgx_core.ops.axes import normalize, normalize_all
+from mgx_core.ops.movement import Contiguous, Layout
+from mgx_core.ops.reshape import Flatten, Reshape, ReshapeLazy, Squeeze, Unsqueeze
 from mgx_core.ops.scalar import convert
+from mgx_core.types.shape import row_major
 
 from .elements import Coordinates, Moved, carried, each_element, offset_of, pointers
 from .geometry import aligned, ceil_div, decompose, index_type, memory_order, merge, offset_code, store_code
 from .pointwise import kernel, pointwise, threads_of
-from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Number, Tensor, finish, stored
+from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Number, Tensor, finish, stored, supported
 
-__all__ = ["concat", "copy", "pad", "remapped", "reverse", "slices", "tile"]
+__all__ = ["concat", "copy", "pad", "remapped", "reverse", "slices", "tile", "window"]
 
 
 def copy(x: Tensor, y: Tensor, traits: DeviceTraits, word: str = "copy") -> KernelSource:
@@ -25,6 +28,23 @@ def copy(x: Tensor, y: Tensor, traits: DeviceTraits, word: str = "copy") -> Kern
     module = Module("copy")
     module.add_return([module.add_parameter("x", Shape.of(x.dtype, x.lens))])
     return pointwise(module, [x], [y], traits, word)
+
+
+def window(
+    op: Any, xs: Sequence[Tensor | None], ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
+) -> KernelSource | No:
+    """A copy of a view: of a window on an input's memory."""
+    (x, *_), (y,) = xs, ys
+    if x is None or not supported(carried(x).dtype):
+        return No(f"{op.name} of elements of {0 if x is None else x.dtype.size} bytes")
+    if isinstance(op, (Contiguous, Layout)):
+        return copy(x, y, traits, op.name)
+    seen = op.view(*(t.shape for t in xs if t is not None)) if op.view is not None else None
+    if seen is not None and seen[0] == 0:
+        return copy(x._replace(lens=tuple(seen[1].lens()), strides=tuple(seen[1].strides())), y, traits, op.name)
+    if isinstance(op, (Reshape, Flatten, Squeeze, Unsqueeze, ReshapeLazy)) and y.shape.standard():
+        return copy(x, y._replace(lens=x.lens, strides=tuple(row_major(x.lens))), traits, op.name)
+    return No(f"{op.name} of {x.shape} is no window on memory")
 
 
 def inner_axis(y: Tensor) -> int:

@@ -79,11 +79,7 @@ def pointwise(
     """Kernel text for a module of pointwise ops and views.  Errors: UnsupportedError for anything else."""
     body = Body.of(module, inputs)
     word = word or entry_word(["pointwise", *body.words])
-    function, accesses, joins = body_function(f"{NAME}_at", body, list(inputs), list(outputs))
-    if joins:
-        from .joined import joined
-
-        return joined(body, function, accesses, joins, list(inputs), list(outputs), traits, word)
+    function, accesses = body_function(f"{NAME}_at", body, list(inputs), list(outputs))
     order = memory_order(outputs[0].strides, body.dims)
     loop = merge(body.dims, [*(a.strides for a in accesses), *(o.strides for o in outputs)], order)
     plan = _Plan(body, list(inputs), list(outputs), accesses, loop, word, function)

@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from mgx_core import Module
 from mgx_core import dtype as dt
 from mgx_core.errors import No
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import row_major
 from mgx_gpu_hip.codegen.source import Buffer, DeviceTraits, KernelSource, Tensor
+from mgx_gpu_hip.codegen.writing import source_of
 from mgx_gpu_hip.compile.host import HostDevice
+from mgx_gpu_hip.kernel import GpuKernel
+from mgx_gpu_hip.plans import PLANS
 
 Array = np.ndarray[Any, Any]
 
@@ -56,6 +60,25 @@ def placed(x: Array, at: Tensor) -> Array:
 
 def seen(flat: Array, at: Tensor) -> Array:
     return np.lib.stride_tricks.as_strided(flat, at.lens, [s * flat.dtype.itemsize for s in at.strides]).copy()
+
+
+def generate(
+    op: Any,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    device: DeviceTraits,
+    modules: Sequence[Module] = (),
+) -> KernelSource | No:
+    """The text of the first plan that has a generator for an op, or every refusal."""
+    refused = []
+    for name, kernel in PLANS.offers(op, [None if x is None else x.shape for x in inputs], None, modules):
+        if isinstance(kernel, GpuKernel) and kernel.write is not None:
+            kernel = source_of(kernel.write, op, inputs, outputs, device, modules)
+            if not isinstance(kernel, No):
+                return kernel
+        if isinstance(kernel, No):
+            refused.append(f"{name}: {kernel.why}")
+    return No("; ".join(refused))
 
 
 def run(

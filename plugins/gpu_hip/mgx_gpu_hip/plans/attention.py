@@ -5,54 +5,91 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core import Instruction, Module, No, Shape
+from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
 from mgx_core import dtype as dt
+from mgx_core.ops.attention import Attention
+from mgx_core.ops.control import Group
+from mgx_core.ops.linear import Dot
+from mgx_core.ops.pointwise import Add, Mul
+from mgx_core.ops.softmax import Softmax
 from mgx_core.rules.constants import scalar_of
+from mgx_core.types.shape import AnyShape
 
-from .codegen.attention_pattern import Pattern, from_group
-from .codegen.bodies import Access, flat
-from .emitter import Declined, Emitter
-from .library.attention import AttentionProblem
-from .values import Value
+from ..codegen.attention import attention_kernel
+from ..codegen.attention_pattern import Pattern, from_group, from_op
+from ..codegen.bodies import Access, flat
+from ..codegen.source import DeviceTraits, KernelSource, Tensor
+from ..codegen.writing import Inputs, computing
+from ..emitter import Emitter
+from ..kernel import Declined, Results
+from ..library.attention import AttentionProblem
+from ..values import Value
+from .offer import generated, offer
 
-__all__ = ["emit_attention"]
+__all__ = ["PLANS"]
+
+PLANS = Kernels("gpu")
 
 
-def emit_attention(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any], ins: Instruction) -> Any:
+def _of_attention(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    assert isinstance(op, Group)
+    return None if op.tag == "attention" else No("the group is no attention")
+
+
+def write_group(
+    op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module]
+) -> KernelSource | No:
+    pattern = from_group(modules[0], [x for x in xs if x is not None], ys[0])
+    return pattern if isinstance(pattern, No) else attention_kernel(pattern, traits)
+
+
+def write_op(op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits) -> KernelSource | No:
+    if any(x is not None and x.dtype is dt.float64 for x in xs):
+        return No("attention in float64")
+    pattern = from_op(op, xs, ys[0])
+    return pattern if isinstance(pattern, No) else attention_kernel(pattern, traits)
+
+
+@offer(PLANS, Group, name="library", when=_of_attention)
+def emit_library(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     """One launch that never holds all scores."""
-    shape = modules[0].outputs[0].shape
-    out = e.allocate(shape.dtype, shape.lens())
-    if _by_library(e, modules[0], args, out):
-        return out
-    source = e.generated(op, args, [out], modules)
-    if isinstance(source, No):
-        raise Declined(source.why)
-    e.kernel(op, modules, list(args), [out])
-    return out
-
-
-def _by_library(e: Emitter, body: Module, args: Sequence[Value], out: Value) -> bool:
-    """Whether a library's plan was taken."""
     tuner = e.context.tuner
-    if tuner is None or any(a.shape.dtype not in (dt.float16, dt.bfloat16) for a in args):
-        return False
+    if tuner is None:
+        raise Declined("the device has no libraries")
+    if any(a.shape.dtype not in (dt.float16, dt.bfloat16) for a in args):
+        raise Declined("libraries have attention in 16 bits only")
+    body = modules[0]
+    shape = body.outputs[0].shape
+    out = e.allocate(shape.dtype, shape.lens())
     xs = [a.tensor for a in args]
     pattern: Pattern | No = e.once(("attention", body, tuple(xs), out.tensor), lambda: from_group(body, xs, out.tensor))
-    if isinstance(pattern, No) or len(pattern.batch) not in (1, 2):
-        return False
+    if isinstance(pattern, No):
+        raise Declined(pattern.why)
+    if len(pattern.batch) not in (1, 2):
+        raise Declined(f"{len(pattern.batch)} batch axes")
     found = _problem(pattern, body, args, out)
     if isinstance(found, No):
-        e.note(f"attention: {found.why}")
-        return False
+        raise Declined(found.why)
     problem, operands = found
     timed = tuner.attention(problem)
     if isinstance(timed, No):
-        e.note(f"attention: {timed.why}")
-        return False
-    if timed.us > 5.5 + problem.flops / 9e7:  # what the generated kernel takes on an H200, in microseconds
-        return False
+        raise Declined(timed.why)
+    if timed.us > 5.5 + problem.flops / 9e7:  # the time of the generated kernel on an H200, in microseconds
+        raise Declined("the generated kernel is faster")
     e.library(timed.plan, "o", o=out, **operands)
-    return True
+    return out
+
+
+@offer(PLANS, Group, name="attention", when=_of_attention, write=write_group)
+def emit_generated(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    """One launch that never holds all scores, row-major out."""
+    shape = modules[0].outputs[0].shape
+    out = e.allocate(shape.dtype, shape.lens())
+    e.kernel(write_group, op, modules, list(args), [out])
+    return out
+
+
+generated(PLANS, computing(write_op), Attention)
 
 
 def _problem(
@@ -89,19 +126,19 @@ def _problem(
 
 
 def _scores(body: Module) -> tuple[float, bool] | No:
-    """The factor of the products, and whether something is added to them then."""
+    """The factor of the products, and True if something is added to them then."""
     whole = flat(body)
-    softmax = next(i for i in whole if i.op.name == "softmax")
+    softmax = next(i for i in whole if isinstance(i.op, Softmax))
     at, scale, biased = softmax.inputs[0], 1.0, False
-    while at.op.name != "dot":
+    while not isinstance(at.op, Dot):
         numbers = [scalar_of(i) for i in at.inputs]
-        if at.op.name == "mul" and len(at.inputs) == 2 and any(n is not None for n in numbers):
+        if isinstance(at.op, Mul) and len(at.inputs) == 2 and any(n is not None for n in numbers):
             side = 0 if numbers[1] is not None else 1
             factor = numbers[1 - side]
             assert factor is not None
             scale *= factor
             at = at.inputs[side]
-        elif at.op.name == "add" and not biased and scale == 1.0:
+        elif isinstance(at.op, Add) and not biased and scale == 1.0:
             sides = [n for n, i in enumerate(at.inputs) if _from_product(i)]
             if len(sides) != 1:
                 return No("the scores are a sum of products")
@@ -112,8 +149,8 @@ def _scores(body: Module) -> tuple[float, bool] | No:
 
 
 def _from_product(ins: Instruction) -> bool:
-    while ins.op.name != "dot":
-        if ins.op.name != "mul":
+    while not isinstance(ins.op, Dot):
+        if not isinstance(ins.op, Mul):
             return False
         ins = next((i for i in ins.inputs if scalar_of(i) is None), ins.inputs[0])
     return True

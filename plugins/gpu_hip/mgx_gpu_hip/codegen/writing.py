@@ -1,0 +1,83 @@
+"""What writes the kernel of an op, and the checks that come before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from mgx_core import Module, No, Shape
+from mgx_core.errors import ShapeError, UnsupportedError
+from mgx_core.ops.operation import Operation
+
+from .extents import arguments
+from .source import DeviceTraits, KernelSource, Tensor, supported, tensors
+
+__all__ = ["Inputs", "Write", "carrying", "computing", "source_of", "spread", "static"]
+
+Inputs: TypeAlias = "Sequence[Tensor | None]"
+Answer: TypeAlias = "KernelSource | No"
+# from an op, its operands, its results, the device and the op's sub-modules to the kernel
+Write: TypeAlias = "Callable[[Any, Inputs, Sequence[Tensor], DeviceTraits, Sequence[Module]], Answer]"
+
+
+def source_of(
+    write: Write,
+    op: Operation,
+    inputs: Sequence[Shape | Tensor | None],
+    outputs: Sequence[Shape | Tensor],
+    traits: DeviceTraits,
+    modules: Sequence[Module] = (),
+) -> KernelSource | No:
+    """Kernel text for an op on strided tensors, or why there is none.
+
+    inputs and outputs: fixed extents with strides (tensors may state how their addresses are aligned; shapes: to 16 bytes);
+    outputs of ops whose extents depend on data have their upper bounds, and `KernelSource.extents` says where the true
+    ones are written (those counts are outputs behind the op's own).  modules: the body, for groups.
+    """
+    with arguments() as recorder:
+        try:
+            return write(op, tensors(inputs), [Tensor.of(y) for y in outputs], traits, modules)
+        except (UnsupportedError, ShapeError) as error:
+            return No(recorder.fixed(str(error)))
+
+
+def carrying(function: Callable[..., Answer]) -> Write:
+    """``function(op, inputs, outputs, traits)`` for an op that only moves elements, whose size some integer type must have."""
+
+    def write(
+        op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
+    ) -> Answer:
+        if any(t is not None and t.dtype.size not in (1, 2, 4, 8) for t in (*xs, *ys)):
+            return No(f"{op.name} of elements of 16 bytes")
+        return function(op, xs, ys, traits)
+
+    return write
+
+
+def static(count: int, function: Callable[..., Answer]) -> Write:
+    """``function(op, *inputs, *outputs, traits)`` for an op of `count` inputs; its run-time attributes must be absent."""
+
+    def write(op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits) -> Answer:
+        if any(x is not None for x in xs[count:]):
+            return No(f"{op.name} with attributes that are known only at run time")
+        return function(op, *xs[:count], *ys, traits)
+
+    return carrying(write)
+
+
+def computing(function: Callable[..., Answer]) -> Write:
+    """``function(op, inputs, outputs, traits)`` for an op that computes with its elements."""
+
+    def write(
+        op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
+    ) -> Answer:
+        if not supported(*(t.dtype for t in (*xs, *ys) if t is not None)):
+            return No(f"{op.name} of {', '.join(str(t.dtype) for t in (*xs, *ys) if t is not None)}")
+        return function(op, xs, ys, traits)
+
+    return write
+
+
+def spread(function: Callable[..., Answer]) -> Write:
+    """``function(op, *inputs, *outputs, traits)`` for an op that computes with its elements."""
+    return computing(lambda op, xs, ys, traits: function(op, *xs, *ys, traits))

@@ -1,0 +1,55 @@
+"""Kernels of the gpu target: an op and the function that emits its steps on concrete shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from mgx_core import Kernel, Module, Operation
+
+from .codegen.writing import Write
+from .values import Value
+
+__all__ = ["Declined", "Emit", "GpuKernel", "Results"]
+
+Results: TypeAlias = "Value | tuple[Value, ...]"
+# from an emitter, the op, its sub-modules and the values of its operands to those of its results
+Emit: TypeAlias = "Callable[[Any, Any, Sequence[Module], Sequence[Any]], Results]"
+
+
+class Declined(Exception):
+    """A plan finds, with concrete shapes at hand, that it cannot do the op after all; the text says why."""
+
+
+class GpuKernel(Kernel):
+    """An op to be emitted as launches by `emit`; with other shapes it is emitted again.
+
+    write: the generator of its text, for kernels that have one (those that count the rows of their result need it).
+    """
+
+    __slots__ = ("emit", "modules", "name", "op", "write")
+
+    emit: Emit
+
+    def __init__(
+        self, name: str, op: Operation, modules: Sequence[Module], emit: Emit, write: Write | None = None
+    ) -> None:
+        self.name = name
+        self.op = op
+        self.modules = tuple(modules)
+        self.emit = emit
+        self.write = write
+
+    def with_op(self, op: Operation) -> GpuKernel:
+        """The same kernel for the op with attributes filled in that are known only at run time."""
+        return GpuKernel(self.name, op, self.modules, self.emit, self.write)
+
+    def run(self, args: Sequence[Any], modules: Sequence[Any] = (), run: Any = None) -> Any:
+        """The op by its definition on the host, for what is decided only at run time."""
+        from mgx_core.ir.interpreter import Interpreter
+
+        values = [a.to_host() if hasattr(a, "to_host") else a for a in args]
+        return self.op.evaluate(values, self.modules, Interpreter().run)
+
+    def __repr__(self) -> str:
+        return self.name

@@ -1,0 +1,20 @@
+"""The plans of the gpu target, by family, in order of preference; libraries come before generators."""
+
+from __future__ import annotations
+
+from mgx_core import Kernels
+
+from . import attention, convolutions, generated, groups, loops, products, views
+
+__all__ = ["PLANS"]
+
+PLANS: Kernels = (
+    views.PLANS
+    + products.PLANS
+    + convolutions.PLANS
+    + attention.PLANS
+    + loops.PLANS
+    + generated.PLANS
+    + groups.PLANS
+    + loops.DECOMPOSED
+)

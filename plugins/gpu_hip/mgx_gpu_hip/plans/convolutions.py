@@ -1,0 +1,215 @@
+"""Convolutions through the vendor's libraries, with pointwise work in their epilogues, or as products of unfolded windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from mgx_core import Kernels, Module, No, Shape
+from mgx_core import dtype as dt
+from mgx_core.ops.control import Group
+from mgx_core.ops.convolution import Convolution
+from mgx_core.ops.pad import Pad
+from mgx_core.ops.window import explicit_padding, per_axis
+from mgx_core.types.argument import Array
+
+from ..codegen.movement import pad
+from ..codegen.unfold import Windows, unfold
+from ..codegen.writing import static
+from ..emitter import Emitter, KernelStep
+from ..kernel import Declined, Results
+from ..library.convolution import ConvProblem
+from ..library.gemm import GemmProblem, Matrix
+from ..tuning import Timed
+from ..values import Value, channels_last
+from .epilogues import Steps, anchored, read_group
+from .offer import offer
+from .products import FLOATS, timed_product
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("gpu")
+MOST_UNFOLDED: Final = 512 << 20  # bytes of windows laid out as a matrix
+
+write_pad = static(1, pad)
+
+
+@offer(PLANS, Convolution, name="library")
+def emit_convolution(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    return library_convolution(e, op, *args)
+
+
+@offer(PLANS, Group, name="library", when=anchored(Convolution))
+def emit_group(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    found = read_group(e, modules[0], args, Convolution)
+    return library_convolution(e, found.anchor.op, *found.operands, found.epilogue)
+
+
+def library_convolution(e: Emitter, op: Any, x: Value, w: Value, epilogue: Steps | None = None) -> Value:
+    """x [n, c, ..] with weights [o, c / group, ..], channels last out; the fastest of convolution and product.
+
+    Errors: Declined.
+    """
+    if e.context.libraries is None:
+        raise Declined("the device has no libraries")
+    epilogue = epilogue or Steps()
+    dtype = x.shape.dtype
+    if dtype not in FLOATS or w.shape.dtype is not dtype:
+        raise Declined(f"a convolution of {dtype} and {w.shape.dtype}")
+    window = w.lens[2:]
+    if len(window) not in (1, 2):
+        raise Declined(f"{len(window)} spatial axes")
+    strides = per_axis(op.stride, len(window), "stride")
+    dilations = per_axis(op.dilation, len(window), "dilation")
+    begin, end = explicit_padding(x.lens[2:], window, strides, dilations, op.padding, op.padding_mode)
+    lens = op.infer(Shape(dtype, x.lens), Shape(dtype, w.lens)).lens()
+    if 0 in lens or 0 in x.lens:
+        raise Declined("an extent is 0")
+    flat = len(window) == 1
+    problem = ConvProblem(
+        dims=(*x.lens[:2], 1, x.lens[2]) if flat else tuple(x.lens),
+        filters=w.lens[0],
+        kernel=(1, window[0]) if flat else tuple(window),
+        stride=(1, strides[0]) if flat else tuple(strides),
+        dilation=(1, dilations[0]) if flat else tuple(dilations),
+        pads=((0, 0), (begin[0], end[0])) if flat else tuple(zip(begin, end, strict=True)),
+        groups=op.group,
+        dtype=dtype,
+        epilogue=tuple(epilogue.steps),
+        bias_dtype=dtype if "bias" in epilogue.steps else None,
+        tf32=e.tf32 and dtype is dt.float32,
+    )
+    if problem.is_depthwise and dtype is dt.float32:
+        raise Declined("cuDNN has no fast depthwise engine in full precision")
+    route = _route(e, problem, x, w)
+    if isinstance(route, No):
+        raise Declined(route.why)
+    operands = dict(epilogue.operands)
+    if "residual" in operands:
+        operands["residual"] = _channels_last(e, operands["residual"])
+    out = e.allocate(dtype, lens, channels_last(lens))
+    if route.windows is not None:
+        rows, width = problem.dims[0] * prod(problem.image), route.windows.width
+        matrix = e.allocate(dtype, (rows, width))
+        image = _with_two_axes(x) if flat else x
+        source = unfold(image.tensor, matrix.tensor, route.windows)
+        e.steps.append(KernelStep(source, [image], [matrix], [], e.sources))
+        e.library(route.timed.plan, "d", a=matrix, b=_unfolded_weights(e, w, route.windows), d=out, **operands)
+    elif route.product:
+        e.library(
+            route.timed.plan, "d", a=_channels_last(e, x), b=e.packed(w, channels_last(w.lens)), d=out, **operands
+        )
+    else:
+        wide = route.channels - x.lens[1]
+        given = _more_channels(e, x, wide) if wide else _channels_last(e, x)
+        weights = _more_channels(e, w, wide) if wide else w
+        e.library(route.timed.plan, "y", x=given, w=e.packed(weights, channels_last(weights.lens)), y=out, **operands)
+    return out
+
+
+@dataclass
+class Route:
+    """A way to run a convolution: a convolution over `channels`, a product, or a product of unfolded windows.
+
+    us: with an estimate for what runs besides.
+    """
+
+    timed: Timed
+    us: float
+    channels: int = 0
+    product: bool = False
+    windows: Windows | None = None
+
+
+def _route(e: Emitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
+    """The fastest way, by measured times and an estimate for what runs besides."""
+    tuner, libraries = e.context.tuner, e.context.libraries
+    assert libraries is not None
+    constant = e.constant(w) is not None
+    if tuner is None:
+        plan = libraries.convolution(p)
+        return plan if isinstance(plan, No) else Route(Timed.of(plan, 0.0), 0.0, p.dims[1])
+    routes: list[Route] = []
+    refused: No | None = None
+    few = p.groups == 1 and p.dims[1] % 8 and p.dims[1] < 8 and p.dtype is not dt.float32 and constant
+    for channels in (p.dims[1], 4, 8) if few else (p.dims[1],):
+        if channels < p.dims[1]:
+            continue
+        timed = tuner.convolution(replace(p, dims=(p.dims[0], channels, *p.dims[2:])))
+        if isinstance(timed, No):
+            refused = timed
+        else:
+            routes.append(Route(timed, timed.us, channels))
+    plain = set(p.kernel) == set(p.stride) == {1} and not any(map(any, p.pads))
+    if p.groups == 1 and constant:
+        image = prod(p.image) * p.dims[0]
+        length = p.dims[1] * prod(p.kernel)
+        width = length if plain else -(-length // 8) * 8
+        apart = p.kernel == p.stride and p.dims[1] % 8
+        if plain or ((p.dtype is dt.float32 or few or apart) and image * width * p.dtype.size <= MOST_UNFOLDED):
+            windows = None
+            cost = 0.0
+            if not plain:
+                inside = x.strides[1] == 1 and x.lens[1] > 1
+                windows = Windows(p.kernel, p.stride, p.dilation, (p.pads[0][0], p.pads[1][0]), p.image, inside, width)  # type: ignore[arg-type]
+                vectors = inside and p.dims[1] * p.dtype.size % 16 == 0
+                cost = 2.0 + image * width * p.dtype.size / (2.5e6 if vectors else 1e6)
+            product = timed_product(e, _as_product(p, image, width), compiled=False)
+            if not isinstance(product, No):
+                routes.append(Route(product, product.us + cost, product=plain, windows=windows))
+    if not routes:
+        return refused or No("no library takes the convolution")
+    return min(routes, key=lambda r: r.us)
+
+
+def _as_product(p: ConvProblem, rows: int, width: int) -> GemmProblem:
+    residual = "residual" in p.epilogue
+    d = Matrix(p.dtype, p.filters, align=16)
+    return GemmProblem(
+        rows, p.filters, width, a=Matrix(p.dtype, width, align=16), b=Matrix(p.dtype, width, True, align=16), d=d,
+        residual=d if residual else None, epilogue=p.epilogue, bias_dtype=p.bias_dtype, compute="tf32" if p.tf32 else "f32",
+    )  # fmt: skip
+
+
+def _with_two_axes(x: Value) -> Value:
+    n, c, length = x.lens
+    a, b, s = x.strides
+    return Value(Shape(x.shape.dtype, (n, c, 1, length), (a, b, length * s, s)), x.buffer, x.offset)
+
+
+def _unfolded_weights(e: Emitter, w: Value, windows: Windows) -> Value:
+    """Weights as rows of a window's elements each, zeros behind them; made once."""
+
+    def rows(array: Array) -> Array:
+        turned = np.moveaxis(array, 1, -1) if windows.channels_inside else array
+        flat = turned.reshape(array.shape[0], -1)
+        made = np.zeros((flat.shape[0], windows.width), array.dtype)
+        made[:, : flat.shape[1]] = flat
+        return made
+
+    found = e.derived(w, ("unfolded", windows.channels_inside, windows.width), rows)
+    assert found is not None
+    return found
+
+
+def _more_channels(e: Emitter, x: Value, more: int) -> Value:
+    """x with zeros for more channels, channels last."""
+    lens = [x.lens[0], x.lens[1] + more, *x.lens[2:]]
+    rank = len(lens)
+    made = e.derived(x, ("channels", more), lambda a: np.pad(a, [(0, 0), (0, more)] + [(0, 0)] * (rank - 2)))
+    if made is not None:
+        return made
+    out = e.allocate(x.shape.dtype, lens, channels_last(lens))
+    e.kernel(write_pad, Pad(pads=(0,) * (rank + 1) + (more,) + (0,) * (rank - 2)), (), [x], [out])
+    return out
+
+
+def _channels_last(e: Emitter, value: Value) -> Value:
+    wanted = channels_last(value.lens)
+    if all(n == 1 or s == t for n, s, t in zip(value.lens, value.strides, wanted, strict=True)):
+        return Value(Shape(value.shape.dtype, value.lens, wanted), value.buffer, value.offset)
+    return e.copy(value, wanted)

@@ -1,0 +1,206 @@
+"""Groups of a product or convolution with pointwise work behind it, as a library's epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mgx_core import Instruction, Module, No, Operation, Shape
+from mgx_core.ops.control import Group, PointwiseGroup
+from mgx_core.ops.convolution import Convolution
+from mgx_core.ops.linear import Dot
+from mgx_core.ops.pointwise import Add
+from mgx_core.ops.reshape import Reshape, Squeeze, Unsqueeze
+from mgx_core.targets.epilogue import Link, read_chain
+from mgx_core.types.shape import AnyShape
+
+from ..emitter import Emitter
+from ..kernel import Declined
+from ..library.epilogue import Activation
+from ..values import Value
+from .offer import When
+
+__all__ = ["Fused", "Steps", "anchored", "read_group"]
+
+
+def anchored(anchor: type[Operation]) -> When:
+    """Refuses groups that are not around such an op."""
+
+    def check(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+        assert isinstance(op, Group)
+        around = op.tag == anchor.name and any(isinstance(i.op, anchor) for i in modules[0])
+        return None if around else No(f"the group is no {anchor.name} with an epilogue")
+
+    return check
+
+
+class Fused(NamedTuple):
+    """A group as a library runs it: the anchor with its operands' values, and what comes after it.
+
+    joint: the anchor, or the reshaped one that the epilogue reads.
+    """
+
+    anchor: Instruction
+    joint: Instruction
+    operands: list[Value]
+    epilogue: Steps
+
+
+@dataclass
+class Steps:
+    """An epilogue in the libraries' terms, its operands by name, and the factor of the product."""
+
+    steps: list[Any] = field(default_factory=list)
+    operands: dict[str, Value] = field(default_factory=dict)
+    alpha: float = 1.0
+
+
+def read_group(e: Emitter, body: Module, args: Sequence[Any], kind: type[Operation]) -> Fused:
+    """What a group around an anchor of this kind does; members before the anchor are emitted.  Errors: Declined."""
+    if e.context.libraries is None:
+        raise Declined("the device has no libraries")
+    env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
+    parts = [i for i in body if not (i.is_param or i.is_return)]
+    tail = parts[-1]
+    anchor = next(i for i in parts if isinstance(i.op, kind))
+    joint = next((i for i in tail.inputs if _leads_to(i, anchor)), None)
+    reshaped = joint is not anchor and kind is not Dot
+    if not isinstance(tail.op, PointwiseGroup) or joint is None or reshaped:
+        raise Declined("something stands between the anchor and its epilogue")
+    skipped = {anchor, joint}
+    at = joint
+    while at is not anchor:
+        at = at.inputs[0]
+        skipped.add(at)
+    for ins in parts[:-1]:
+        if ins not in skipped:
+            env[ins] = e.emit(ins, env)
+    epilogue = _read(e, tail, anchor, joint, env)
+    if isinstance(epilogue, No):
+        raise Declined(epilogue.why)
+    return Fused(anchor, joint, [e.value_of(i, env) for i in anchor.inputs], epilogue)
+
+
+def _leads_to(ins: Instruction, anchor: Instruction) -> bool:
+    while ins is not anchor and isinstance(ins.op, (Reshape, Squeeze, Unsqueeze)) and len(ins.inputs) == 1:
+        ins = ins.inputs[0]
+    return ins is anchor
+
+
+def _read(
+    e: Emitter, tail: Instruction, anchor: Instruction, joint: Instruction, env: dict[Instruction, Any]
+) -> Steps | No:
+    body = tail.modules[0]
+    if len(body.outputs) != 1 or body.outputs[0].shape.dtype is not anchor.shape.dtype:
+        return No("the group gives another type, or several results")
+    parameters = list(body.parameters.values())
+    links = read_chain(body, parameters[tail.inputs.index(joint)], anchor.shape.dtype)
+    if not isinstance(links, list):
+        return links
+    inner = {
+        p: env[i] if i in env else e.value_of(i, env)
+        for p, i in zip(parameters, tail.inputs, strict=True)
+        if i is not joint
+    }
+    found = Steps()
+    for link in links:
+        if link.kind == "eltwise":
+            if link.algorithm == "linear" and link.beta == 0 and not found.steps and isinstance(anchor.op, Dot):
+                found.alpha *= link.alpha
+                continue
+            step = _activation(link)
+            if step is None:
+                return No(f"no activation {link.algorithm}")
+            found.steps.append(step)
+            continue
+        if link.algorithm != "add" or link.operand is None:
+            return No(f"{link.algorithm} of an operand")
+        for term in _terms(link.operand, inner):
+            operand = _resolved(e, term, inner)
+            if operand is None:
+                return No("an operand of the epilogue is computed inside the group")
+            refused = _add(e, found, operand, anchor)
+            if refused is not None:
+                return refused
+    return found
+
+
+def _terms(ins: Instruction, env: dict[Instruction, Any]) -> list[Instruction]:
+    """The summands of a sum inside the group."""
+    if ins in env or not isinstance(ins.op, Add):
+        return [ins]
+    return [t for i in ins.inputs for t in _terms(i, env)]
+
+
+def _add(e: Emitter, found: Steps, operand: Value, anchor: Instruction) -> No | None:
+    """Another summand; two constant biases become one."""
+    lens = anchor.shape.lens()
+    if operand.lens[-1] != lens[-1]:
+        return No("an operand of the epilogue has other columns than the product")
+    if not _is_bias(operand, anchor):
+        name = "residual"
+        if any(s == 0 and n != 1 for n, s in zip(operand.lens, operand.strides, strict=True)):
+            return No("the epilogue adds something that is repeated")
+        if operand.lens != lens:
+            operand = Value(Shape(operand.shape.dtype, lens), e.row_major(operand).buffer, e.row_major(operand).offset)
+    else:
+        name = "bias"
+        mine, other = e.constant(operand), found.operands.get("bias")
+        theirs = None if other is None else e.constant(other)
+        if mine is not None and theirs is not None and other is not None and found.steps[-1] in ("bias", "residual"):
+            axis = 1 if isinstance(anchor.op, Convolution) else -1
+            total = _along(mine, axis).astype(np.float32) + _along(theirs, axis).astype(np.float32)
+            made = e.literal(total.astype(mine.dtype))
+            found.operands["bias"] = Value(other.shape, made.buffer)
+            return None
+    if name in found.operands:
+        return No("the epilogue adds more than one bias and one residual")
+    found.operands[name] = operand
+    found.steps.append(name)
+    return None
+
+
+def _along(array: Any, axis: int) -> Any:
+    """The values along the one axis on which an array varies."""
+    return np.moveaxis(array, axis, -1).reshape(-1, array.shape[axis])[0]
+
+
+def _activation(link: Link) -> Activation | None:
+    match link.algorithm:
+        case "relu":
+            return Activation("relu", slope=link.alpha)
+        case "clip":
+            return Activation("relu", low=link.alpha, high=link.beta)
+        case "logistic":
+            return Activation("sigmoid")
+        case "tanh" | "gelu_erf" | "gelu_tanh":
+            return Activation(link.algorithm)
+        case "swish":
+            return Activation("swish", alpha=link.alpha)
+        case "elu":
+            return Activation("elu", alpha=link.alpha)
+    return None
+
+
+def _is_bias(operand: Value, anchor: Instruction) -> bool:
+    """True if an operand varies along the result's columns (dot) or channels (convolution) alone."""
+    axis = 1 if isinstance(anchor.op, Convolution) else anchor.shape.rank - 1
+    varies = [a for a, (n, s) in enumerate(zip(operand.lens, operand.strides, strict=True)) if s and n != 1]
+    return varies == [axis] and operand.strides[axis] == 1
+
+
+def _resolved(e: Emitter, ins: Instruction, env: dict[Instruction, Any]) -> Value | None:
+    if ins in env:
+        found: Value = env[ins]
+        return found
+    if ins.literal is not None:
+        return e.literal(ins.literal.to_numpy())
+    view = ins.op.view
+    if view is None or len(ins.inputs) != 1:
+        return None
+    source = _resolved(e, ins.inputs[0], env)
+    seen = None if source is None else view(source.shape)
+    return None if source is None or seen is None else source.seen_as(*seen)

@@ -1,0 +1,93 @@
+"""How plans of this target are written: kernels by what emits their steps, or by what writes their text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from mgx_core import Kernel, Kernels, Module, No, Operation, Shape, TupleShape
+from mgx_core.types.dtype import DType
+from mgx_core.types.shape import AnyShape
+
+from ..codegen.writing import Write
+from ..emitter import Emitter
+from ..kernel import Declined, Emit, GpuKernel, Results
+from ..values import Value, packed_strides
+
+__all__ = ["When", "emit_generated", "generated", "offer", "output_like"]
+
+When: TypeAlias = "Callable[[Operation, Sequence[AnyShape | None], Sequence[Module]], No | None]"
+
+
+def offer(
+    table: Kernels, *ops: type[Operation], name: str, when: When | None = None, write: Write | None = None
+) -> Callable[[Emit], Emit]:
+    """Decorator: offer a function ``(emitter, op, modules, values) -> values`` as a plan for ops (none named: for any).
+
+    name: of the plan, and with the op's of its kernels.  when: refuses ops and types before anything is emitted; the function
+    itself may raise Declined.  Strings and complex numbers stay on the host.
+    """
+
+    def keep(emit: Emit) -> Emit:
+        def plan(
+            op: Operation, inputs: Sequence[AnyShape | None], context: Any, modules: Sequence[Module] = ()
+        ) -> Kernel | No:
+            if any(isinstance(s, Shape) and s.dtype.kind in "sc" for s in inputs):
+                return No("strings and complex numbers stay on the host")
+            refused = None if when is None else when(op, inputs, modules)
+            return GpuKernel(f"{name} {op.name}", op, modules, emit, write) if refused is None else refused
+
+        plan.__name__ = name
+        table.plan(*ops)(plan)
+        return emit
+
+    return keep
+
+
+def generated(
+    table: Kernels, write: Write, *ops: type[Operation], name: str = "generated", when: When | None = None
+) -> None:
+    """Offer kernels whose text `write` makes for the operands at hand."""
+
+    def emit(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+        return emit_generated(e, write, op, modules, args)
+
+    offer(table, *ops, name=name, when=when, write=write)(emit)
+
+
+def emit_generated(e: Emitter, write: Write, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    """The launches of a generated kernel, into new memory.  Errors: Declined."""
+    if any(isinstance(a, tuple) for a in args):
+        raise Declined("an operand is a tuple")
+    given: list[Value | None] = list(args)
+    shapes = [None if a is None else Shape(a.shape.dtype, a.lens) for a in given]
+    result = _results(modules[0]) if modules else op.result(shapes, modules)
+    items = result.items if isinstance(result, TupleShape) else (result,)
+    if any(not isinstance(r, Shape) or r.dynamic() for r in items):
+        raise Declined(f"it gives {result}")
+    like = [a for a in given if a is not None]
+    outputs = [output_like(e, r.dtype, r.lens(), like) for r in items]
+    e.kernel(write, op, modules, given, outputs)
+    return outputs[0] if not isinstance(result, TupleShape) else tuple(outputs)
+
+
+def _results(body: Module) -> Any:
+    shapes = body.output_shapes()
+    return shapes[0] if len(shapes) == 1 else TupleShape(shapes)
+
+
+def output_like(e: Emitter, dtype: DType, lens: Sequence[int], args: Sequence[Value]) -> Value:
+    """A new value that lies in memory like the first operand of the same rank that is laid out densely in another order."""
+    rank = len(lens)
+    for a in args:
+        steps = a.strides
+        if len(a.lens) != rank or rank < 3 or any(s == 0 and n != 1 for n, s in zip(a.lens, steps, strict=True)):
+            continue
+        if all(n == 1 for n in a.lens):
+            continue
+        real = sorted((i for i in range(rank) if a.lens[i] != 1), key=lambda i: -steps[i])
+        for axis in range(rank):
+            if a.lens[axis] == 1:
+                real.insert(real.index(axis - 1) + 1 if axis - 1 in real else 0, axis)
+        return e.allocate(dtype, lens, packed_strides(list(lens), real))
+    return e.allocate(dtype, lens)

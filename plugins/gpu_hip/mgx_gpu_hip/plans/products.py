@@ -1,0 +1,144 @@
+"""Matrix products through the vendor's libraries, with pointwise work in their epilogues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, Final
+
+from mgx_core import Kernels, Module, No, Shape
+from mgx_core import dtype as dt
+from mgx_core.ops.control import Group
+from mgx_core.ops.linear import Dot
+
+from ..emitter import Emitter
+from ..kernel import Declined, Results
+from ..library.gemm import GemmProblem, Matrix
+from ..tuning import Timed
+from ..values import Value
+from .epilogues import Steps, anchored, read_group
+from .offer import offer
+
+__all__ = ["FLOATS", "PLANS", "library_product", "timed_product"]
+
+PLANS = Kernels("gpu")
+FLOATS: Final = (dt.float32, dt.float16, dt.bfloat16)
+
+
+@offer(PLANS, Dot, name="library")
+def emit_dot(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    return library_product(e, *args)
+
+
+@offer(PLANS, Group, name="library", when=anchored(Dot))
+def emit_group(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    found = read_group(e, modules[0], args, Dot)
+    made = library_product(e, *found.operands, found.epilogue)
+    if found.joint is found.anchor:
+        return made
+    return Value(Shape(made.shape.dtype, found.joint.shape.lens()), made.buffer, made.offset)
+
+
+def library_product(e: Emitter, a: Value, b: Value, epilogue: Steps | None = None) -> Value:
+    """a [.., m, k] times b [.., k, n], row-major.  Errors: Declined."""
+    if e.context.libraries is None:
+        raise Declined("the device has no libraries")
+    epilogue = epilogue or Steps()
+    operands = dict(epilogue.operands)
+    if a.shape.dtype not in FLOATS or a.shape.dtype is not b.shape.dtype:
+        raise Declined(f"a product of {a.shape.dtype} and {b.shape.dtype}")
+    lens = [*a.lens[:-1], b.lens[-1]]
+    m, k, n = a.lens[-2], a.lens[-1], b.lens[-1]
+    if 0 in lens or k == 0:
+        raise Declined("an extent is 0")
+    batch = a.lens[:-2]
+    a_matrix, a = _matrix(e, a, batch)
+    b_matrix, b = _matrix(e, b, batch)
+    count = prod(batch)
+    residual = operands.get("residual")
+    r_matrix = None
+    if residual is not None:
+        r_matrix, residual = _matrix(e, residual, batch)
+        if r_matrix.transposed:
+            residual = e.copy(residual)
+            r_matrix, residual = _matrix(e, residual, batch)
+        operands["residual"] = residual
+    problem = GemmProblem(
+        m,
+        n,
+        k,
+        a=a_matrix,
+        b=b_matrix,
+        d=Matrix(a.shape.dtype, n, batch_stride=m * n if count > 1 else 0, align=16),
+        batch=count,
+        residual=r_matrix,
+        epilogue=tuple(epilogue.steps),
+        alpha=epilogue.alpha,
+        bias_dtype=a.shape.dtype if "bias" in epilogue.steps else None,
+        compute="tf32" if e.tf32 and a.shape.dtype is dt.float32 else "f32",
+    )
+    found = timed_product(e, problem)
+    if isinstance(found, No):
+        raise Declined(found.why)
+    if epilogue.steps and e.context.tuner is not None and found.choice.get("library") == "cudnn":
+        bare = timed_product(e, replace(problem, epilogue=(), residual=None, bias_dtype=None))
+        moved = 2 * count * m * n * a.shape.dtype.size
+        if not isinstance(bare, No) and bare.us + 2.0 + moved / 3e6 < found.us:
+            raise Declined("a product and a launch for the rest are faster than cuDNN's fused product")
+    out = e.allocate(a.shape.dtype, lens)
+    e.library(found.plan, "d", a=a, b=b, d=out, **operands)
+    return out
+
+
+def timed_product(e: Emitter, problem: GemmProblem, compiled: bool = True) -> Timed | No:
+    """The fastest plan of a library; compiled: also those whose code is compiled for the problem."""
+    tuner, libraries = e.context.tuner, e.context.libraries
+    assert libraries is not None
+    if tuner is not None:
+        found = tuner.gemm(problem, compiled)
+    else:
+        plan = libraries.gemm(problem)
+        found = plan if isinstance(plan, No) else Timed.of(plan, 0.0)
+    if isinstance(found, No):
+        return found
+    if problem.a.dtype is dt.float32 and problem.compute == "f32" and found.choice.get("library") == "cudnn":
+        return No("cuDNN computes float32 products with shortened operands")
+    return found
+
+
+def _matrix(e: Emitter, x: Value, batch: list[int]) -> tuple[Matrix, Value]:
+    """The layout of a [.., rows, columns] value, copied if no library can read it as it lies."""
+    for attempt in (x, None):
+        value = e.copy(x) if attempt is None else attempt
+        rows, columns = value.strides[-2:]
+        height, width = value.lens[-2:]
+        step = _batch_stride(value.lens[:-2], value.strides[:-2])
+        if step is None:
+            continue
+        align = max(1, min(value.align, 256))
+        if columns == 1 or width == 1:
+            ld = rows if height > 1 and rows >= width else width
+            if height == 1 or rows >= width:
+                return Matrix(value.shape.dtype, ld, batch_stride=step, align=align), value
+        if rows == 1 or height == 1:
+            ld = columns if width > 1 and columns >= height else height
+            if width == 1 or columns >= height:
+                return Matrix(value.shape.dtype, ld, True, step, align), value
+    raise Declined(f"a matrix that lies like {x.shape}")
+
+
+def _batch_stride(lens: list[int], strides: list[int]) -> int | None:
+    """One step from product to product, 0 where all share one, None where there is no single one."""
+    real = [(n, s) for n, s in zip(lens, strides, strict=True) if n != 1]
+    if not real or all(s == 0 for _, s in real):
+        return 0
+    expected = real[-1][1]
+    if expected == 0:
+        return None
+    step = expected
+    for n, s in reversed(real):
+        if s != expected:
+            return None
+        expected *= n
+    return step
