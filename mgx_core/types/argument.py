@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -41,13 +42,13 @@ class Argument:
     Errors: ParameterError for data that is no tensor; ShapeError if `shape` is given and does not fit.
     """
 
-    __slots__ = ("_data", "_shape")
+    __slots__ = ("_shape", "_value")  # the array second: see `buffer`
 
     def __init__(self, data: Any, shape: AnyShape | None = None) -> None:
-        self._data: Value = as_value(data)
-        self._shape: AnyShape | None = shape_of(self._data) if shape is None else shape
-        if isinstance(shape, Shape) and isinstance(self._data, np.ndarray):
-            found = shape_of(self._data)
+        self._value: Value = as_value(data)
+        self._shape: AnyShape | None = shape_of(self._value) if shape is None else shape
+        if isinstance(shape, Shape) and isinstance(self._value, np.ndarray):
+            found = shape_of(self._value)
             if not isinstance(found, Shape) or (found.dtype, found.dims) != (shape.dtype, shape.dims):
                 raise ShapeError(f"data of shape {found} given for shape {shape}")
 
@@ -55,54 +56,54 @@ class Argument:
     def from_value(cls, value: Value, shape: AnyShape | None = None) -> Argument:
         """Wrap what an op computed, unchecked."""
         self = cls.__new__(cls)
-        self._data = value
+        self._value = value
         self._shape = shape  # computed on first access
         return self
 
     @property
     def shape(self) -> AnyShape:
         if self._shape is None:
-            self._shape = shape_of(self._data)
+            self._shape = shape_of(self._value)
         return self._shape
 
     @property
     def value(self) -> Value:
         """The data as ops compute on it: an array, a tuple, a list or None; no copy."""
-        return self._data
+        return self._value
 
     def get_shape(self) -> AnyShape:
         return self.shape
 
     def to_numpy(self) -> Array:
         """The tensor as an array on the same memory.  Errors: ParameterError for tuples, sequences and optionals."""
-        if hasattr(self._data, "to_host"):  # a tensor in device memory: a copy of it
-            return np.asarray(self._data.to_host())
-        if not isinstance(self._data, np.ndarray):
+        if hasattr(self._value, "to_host"):  # a tensor in device memory: a copy of it
+            return np.asarray(self._value.to_host())
+        if not isinstance(self._value, np.ndarray):
             raise ParameterError(f"a value of type {self.shape} is no tensor; see get_sub_objects()")
-        return self._data
+        return self._value
 
     def get_sub_objects(self) -> list[Argument]:
         """The items of a tuple or sequence; none for a tensor or an absent optional."""
-        if isinstance(self._data, (tuple, list)):
-            return [Argument.from_value(v) for v in self._data]
+        if isinstance(self._value, (tuple, list)):
+            return [Argument.from_value(v) for v in self._value]
         return []
 
     def data_ptr(self) -> int:
         """Address of the first element, in the memory where the tensor lies."""
-        if hasattr(self._data, "device_address"):
-            return int(self._data.device_address)
+        if hasattr(self._value, "device_address"):
+            return int(self._value.device_address)
         return int(self.to_numpy().__array_interface__["data"][0])
 
     def tolist(self) -> list[Any]:
         """The elements in row-major order (nested items for tuples and sequences; None for an absent optional)."""
-        if isinstance(self._data, np.ndarray):
-            flat: list[Any] = self._data.reshape(-1).tolist()
+        if isinstance(self._value, np.ndarray):
+            flat: list[Any] = self._value.reshape(-1).tolist()
             return flat
         return [a.tolist() for a in self.get_sub_objects()]
 
     def copy(self) -> Argument:
         """A value of the same shape that owns its memory."""
-        return Argument.from_value(_copied(self._data), self.shape)
+        return Argument.from_value(_copied(self._value), self.shape)
 
     # exchange with other libraries
 
@@ -121,39 +122,45 @@ class Argument:
             raise AttributeError("__array_interface__")
         return dict(array.__array_interface__, _owner=array)
 
-    def __buffer__(self, flags: int) -> memoryview:
+    def __buffer__(self, flags: int) -> memoryview:  # used from Python 3.12 on
         return memoryview(self.to_numpy())
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._data.__cuda_array_interface__  # raises AttributeError for host memory
+        found: dict[str, Any] = self._value.__cuda_array_interface__  # raises AttributeError for host memory
         return found
 
     def __dlpack__(self, **options: Any) -> Any:
-        if hasattr(self._data, "device_address"):
-            return self._data.__dlpack__(**options)
+        if hasattr(self._value, "device_address"):
+            return self._value.__dlpack__(**options)
         from .dlpack import export
 
         return export(self.to_numpy(), **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        if hasattr(self._data, "device_address"):
-            kind, index = self._data.__dlpack_device__()
+        if hasattr(self._value, "device_address"):
+            kind, index = self._value.__dlpack_device__()
             return int(kind), int(index)
         return 1, 0
 
     def __len__(self) -> int:
-        return len(self._data)
+        return len(self._value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Argument) and _equal(self._data, other._data)
+        return isinstance(other, Argument) and _equal(self._value, other._value)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        if isinstance(self._data, np.ndarray):
-            return f"{self.shape} {np.array2string(self._data, threshold=16, separator=', ')}"
-        return f"{self.shape} {self._data!r}"
+        if isinstance(self._value, np.ndarray):
+            return f"{self.shape} {np.array2string(self._value, threshold=16, separator=', ')}"
+        return f"{self.shape} {self._value!r}"
+
+
+if sys.version_info < (3, 12):
+    from .buffer import forward_buffer
+
+    forward_buffer(Argument)
 
 
 def as_value(data: Any) -> Value:

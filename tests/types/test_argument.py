@@ -2,6 +2,11 @@ from __future__ import annotations
 
 import array
 import ctypes
+import gc
+import io
+import struct
+import sys
+import weakref
 
 import ml_dtypes
 import numpy as np
@@ -203,3 +208,70 @@ def test_memory_of_the_caller():
 
 def test_text():
     assert repr(Argument(FLOATS)).startswith("float32[2, 3] [[0., 1., 2.]")
+
+
+# the buffer protocol, on every Python ------------------------------------------------------------------------------------
+
+
+def test_buffers_share_memory():
+    source = np.arange(6, dtype=np.float32).reshape(2, 3)
+    argument = Argument(source)
+    view = memoryview(argument)
+    assert (view.format, view.shape, view.strides, view.readonly) == ("f", (2, 3), (12, 4), False)
+    view[0, 1] = 9
+    assert source[0, 1] == 9
+    assert np.frombuffer(argument, np.float32).tolist() == [0, 9, 2, 3, 4, 5]
+    assert struct.unpack_from("<2f", argument, 4) == (9, 2)
+    assert bytes(argument) == source.tobytes()
+
+
+def test_a_view_keeps_the_memory_alive():
+    argument = Argument(np.arange(1 << 16, dtype=np.int64))
+    array = weakref.ref(argument.value)
+    view = memoryview(argument)
+    del argument
+    gc.collect()
+    assert array() is not None
+    assert view[-1] == 65535
+    del view
+    gc.collect()
+    assert array() is None
+
+
+def test_views_of_results_are_as_writable_as_the_results():
+    fixed = np.arange(3.0)
+    fixed.flags.writeable = False
+    view = memoryview(Argument(fixed))
+    assert view.readonly
+    with pytest.raises(TypeError, match="read-only"):
+        view[0] = 1
+    with pytest.raises(TypeError, match=r"read-only|read-write"):
+        io.BytesIO(b"12345678" * 3).readinto(Argument(fixed))
+
+
+def test_only_memory_without_gaps_is_bytes():
+    turned = Argument(np.arange(6, dtype=np.int32).reshape(2, 3).T)
+    assert memoryview(turned).strides == (4, 12)
+    for use in (lambda: np.frombuffer(turned, np.int32), lambda: struct.unpack_from("<i", turned)):
+        with pytest.raises((BufferError, ValueError), match="contiguous"):
+            use()
+
+
+@pytest.mark.parametrize("value", [(np.zeros(2), np.zeros(3)), [np.zeros(2)], None])
+def test_values_that_are_no_tensor_have_no_buffer(value):
+    with pytest.raises((TypeError, ParameterError), match=r"bytes-like|no tensor"):
+        memoryview(Argument(value))
+
+
+def test_numbers_of_a_byte_and_zero_elements():
+    assert memoryview(Argument(np.zeros((0, 3), np.int8))).nbytes == 0
+    assert bytes(Argument(np.array([True, False]))) == b"\x01\x00"
+
+
+def test_many_buffers_leak_no_references():
+    argument = Argument(np.zeros(4, np.float32))
+    before = sys.getrefcount(argument.value), sys.getrefcount(argument)
+    for _ in range(1000):
+        memoryview(argument).release()
+        struct.unpack_from("f", argument)
+    assert (sys.getrefcount(argument.value), sys.getrefcount(argument)) == before
