@@ -75,7 +75,7 @@ def onnxruntime(model: Any, inputs: Sequence[Any]) -> list[Any]:
         model = older
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        return list(session.run(None, values))
+        return [typed(r, o) for r, o in zip(session.run(None, values), model.graph.output, strict=True)]
     except Exception as error:
         raise Declined(f"{type(error).__name__}: {error}") from None
 
@@ -87,6 +87,17 @@ def feed(model: Any, inputs: Sequence[Any]) -> dict[str, Any]:
     if len(inputs) > len(names):
         names = [i.name for i in model.graph.input]
     return {n: np.asarray(v) if isinstance(v, np.generic) else v for n, v in zip(names, inputs, strict=False)}
+
+
+def typed(result: Any, output: Any) -> Any:
+    """A result in the type that the model declares: onnxruntime gives some 8-bit floats as their bytes."""
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    declared = output.type.tensor_type.elem_type
+    if not isinstance(result, np.ndarray) or result.dtype != np.uint8 or not declared:
+        return result
+    wanted = tensor_dtype_to_np_dtype(declared)
+    return result.view(wanted) if wanted.itemsize == 1 and wanted.kind not in "iub" else result
 
 
 WITNESSES = {"onnx.reference": onnx_reference, "onnxruntime": onnxruntime}
