@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from .errors import MgxError, ParameterError, PluginError, UnsupportedError, suggestion
 from .extents import EXTENT_OPTIONS, with_extents
+from .frontend import Frontend
 from .program import Program
 
 __all__ = ["PROGRAM", "PROGRAM_TEXT", "parse", "parse_buffer", "reader_of"]
@@ -91,14 +92,27 @@ def _holds(path: str | os.PathLike[str], kind: str) -> bool:
     return head.lstrip().startswith((b"module ", b"symbol "))
 
 
-def _frontend(name: str) -> Any:
+def _frontend(name: str) -> Frontend:
     from .plugins.manager import manager
 
     named = {n.lstrip("."): n for n in manager().named("frontends")}
-    return manager().load("frontends", named.get(name.lstrip("."), name))()
+    make = manager().load("frontends", named.get(name.lstrip("."), name))
+    try:
+        frontend = make()
+    except MgxError:
+        raise
+    except Exception as error:
+        raise PluginError(f"frontend {name!r} could not be made: {type(error).__name__}: {error}") from error
+    if not isinstance(frontend, Frontend):
+        raise PluginError(
+            f"frontend {name!r} must be an instance of a class derived from mgx_core.Frontend, got {frontend!r}"
+        )
+    return frontend
 
 
-def _parsed(name: str, read: Callable[..., Any], options: Mapping[str, Any], frontend: Any, source: Any) -> Program:
+def _parsed(
+    name: str, read: Callable[..., Any], options: Mapping[str, Any], frontend: Frontend, source: Any
+) -> Program:
     """What a frontend makes of a file or of bytes, its extents fixed.  Errors: see `parse`."""
     place = "" if isinstance(source, (bytes, bytearray, memoryview)) else _file(source)
     taken = _options_of(frontend, read)
@@ -122,7 +136,7 @@ def _parsed(name: str, read: Callable[..., Any], options: Mapping[str, Any], fro
         raise
 
 
-def _options_of(frontend: Any, read: Callable[..., Any]) -> frozenset[str] | None:
+def _options_of(frontend: Frontend, read: Callable[..., Any]) -> frozenset[str] | None:
     """Names of the options that a frontend's signature has; None if it takes any.
 
     A `parse` with ``**options`` hands them to `parse_buffer`.

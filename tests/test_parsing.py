@@ -14,7 +14,7 @@ from mgx_core.plugins import manager as plugins
 from mgx_core.plugins.manager import Lazy, Plugins, hookimpl
 
 
-class Plain:
+class Plain(mgx.Frontend):
     """A frontend that knows nothing of extents: the file holds the name of a unary op, for x of [n, 3]."""
 
     def parse(self, path, **options):

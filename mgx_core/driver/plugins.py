@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .group import DriverCommand
 from .report import Report, report_options
+
+if TYPE_CHECKING:
+    from ..plugins.manager import Plugins
 
 __all__ = ["command"]
 
@@ -28,31 +33,20 @@ def command(as_json: bool, load: bool, verbose: bool) -> None:
       mgx-driver plugins --load --verbose
       MGX_PLUGINS=-gpu mgx-driver plugins
     """
-    from ..errors import PluginError
     from ..plugins.manager import manager
 
     plugins = manager()
     report = Report(as_json)
-    broken: list[dict[str, str]] = []
     if load:
-        for hook in ("targets", "frontends", "operations", "commands"):
-            for plugin, lazy in plugins.offered(hook):
-                try:
-                    lazy.load()
-                except PluginError as error:
-                    broken.append({"plugin": plugin, "hook": hook, "name": lazy.name, "error": str(error)})
-    entries: list[dict[str, Any]] = []
-    for r in plugins.records:
-        errors = [r.error] if r.error else []
-        errors += [b["error"] for b in broken if b["plugin"] == r.name]
-        state = "failed" if errors and r.state == "ok" else r.state
-        entries.append(
-            {
-                "name": r.name, "distribution": r.distribution, "version": r.version, "module": r.module, "state": state,
-                "offers": r.offers, "error": "; ".join(errors),
-                "traceback": "".join(traceback.format_exception(r.exception)) if r.exception is not None else "",
-            }
-        )  # fmt: skip
+        load_everything(plugins)
+    entries: list[dict[str, Any]] = [
+        {
+            "name": r.name, "distribution": r.distribution, "version": r.version, "module": r.module, "state": r.state,
+            "offers": r.offers, "error": r.error,
+            "traceback": "".join(traceback.format_exception(r.exception)) if r.exception is not None else "",
+        }
+        for r in plugins.records
+    ]  # fmt: skip
     report.document(entries)
     if not entries:
         report.say("no plugins are installed; pip install mgx-ref mgx-onnx")
@@ -67,3 +61,28 @@ def command(as_json: bool, load: bool, verbose: bool) -> None:
 
 def _offers(offers: dict[str, list[str]]) -> str:
     return "; ".join(f"{hook} {', '.join(names)}".rstrip() for hook, names in offers.items())
+
+
+def load_everything(plugins: Plugins) -> None:
+    """Loads all that is offered to anybody, so that the records say what fails."""
+    from ..compile.pipeline import STAGES
+    from ..errors import MgxError
+
+    def quietly(ask: Callable[..., Any], *arguments: str) -> None:
+        with contextlib.suppress(MgxError):  # which is on the plugin's record
+            ask(*arguments)
+
+    targets = plugins.named("targets")
+    for name in targets:
+        quietly(plugins.load, "targets", name)
+    for hook in ("frontends", "commands"):
+        for name in plugins.named(hook):
+            quietly(plugins.load, hook, name)
+    plugins.opset()
+    for target in ("", *targets):
+        plugins.kernels(target)
+        plugins.rules(target)
+        for stage in STAGES:
+            plugins.passes(target, stage)
+    for frontend in plugins.named("frontends"):
+        plugins.converters(frontend)

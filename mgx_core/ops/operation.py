@@ -14,6 +14,7 @@ from ..errors import (
     DeviceError,
     MgxError,
     ParameterError,
+    PluginError,
     ShapeError,
     UnsupportedError,
 )
@@ -376,9 +377,10 @@ def same_dims(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
 class OpSet:
     """Ops by name; a value, joined with ``|``.  Two different ops of one name are an error that names both."""
 
-    __slots__ = ("_by_name",)
+    __slots__ = ("_by_name", "_contested")
 
     def __init__(self, ops: Iterable[type[Operation]] = ()) -> None:
+        self._contested: dict[str, str] = {}
         self._by_name: dict[str, type[Operation]] = {}
         for cls in ops:
             known = self._by_name.setdefault(cls.name, cls)
@@ -406,8 +408,11 @@ class OpSet:
         )
 
     def make(self, name: str, /, **attributes: Any) -> Operation:
-        """An op by name.  Errors: UnsupportedError for unknown names, ParameterError for bad attributes."""
-        found = self._by_name.get(name)
+        """An op by name.
+
+        Errors: UnsupportedError for unknown names, PluginError for contested ones, ParameterError for bad attributes.
+        """
+        found = self.get(name)
         if found is None:
             import difflib
 
@@ -419,10 +424,22 @@ class OpSet:
         return found(**attributes)
 
     def get(self, name: str) -> type[Operation] | None:
+        """Returns the op's class, or None.  Errors: PluginError for a contested name."""
+        if name in self._contested:
+            raise PluginError(self._contested[name])
         return self._by_name.get(name)
 
+    def contesting(self, name: str, why: str) -> OpSet:
+        """Returns the set without the op of a name, for which it raises PluginError(why) from now on."""
+        out = OpSet(op for op in self if op.name != name)
+        out._contested = {**self._contested, name: why}
+        return out
+
     def __or__(self, other: OpSet) -> OpSet:
-        return OpSet([*self, *other])
+        contested = {**self._contested, **other._contested}
+        out = OpSet(op for side in (self, other) for op in side if op.name not in contested)
+        out._contested = contested
+        return out
 
     def __contains__(self, name: object) -> bool:
         return name in self._by_name

@@ -1,22 +1,22 @@
 """Plugins: what installed packages bring, found by entry point, loaded when asked for, each on its own.
 
 An entry point of the group ``mgx`` names a module with pluggy hook implementations that return `Lazy` records; nothing else is
-imported to list what there is.  A plugin that fails to load is kept with its exception and the others go on.
+imported to list what there is.  Whatever a plugin does wrong is kept on its record, and the others go on.
 """
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pluggy
 
-from ..errors import PluginError, UnsupportedError
+from ..errors import MgxError, PluginError, UnsupportedError
 from ..settings import setting
 from .entry_points import entries
+from .hooks import GROUP, INTERFACE, Hooks, Lazy, hookimpl, hookspec, resolve
+from .record import ASKED, PluginRecord
 
 if TYPE_CHECKING:
     from ..ops.operation import OpSet
@@ -27,14 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["GROUP", "INTERFACE", "Lazy", "PluginRecord", "Plugins", "hookimpl", "hookspec", "manager"]
 
-GROUP: Final = "mgx"
-INTERFACE: Final = (
-    1  # plugins state the version they were made for as `mgx_interface`; this and the one before are served
-)
-
-hookspec = pluggy.HookspecMarker(GROUP)
-hookimpl = pluggy.HookimplMarker(GROUP)
-
 # what to install for the names that people ask for first
 KNOWN: Final = {
     "ref": "mgx-ref",
@@ -43,97 +35,7 @@ KNOWN: Final = {
     "onnx": "mgx-onnx",
 }
 
-
-@dataclass(frozen=True)
-class Lazy:
-    """Something that a plugin offers under a name: ``package.module:attribute``, loaded when first used.
-
-    rank: among targets, which one is the default where several are installed (higher wins); available: an optional
-    ``module:function`` that says cheaply whether it can work on this machine.
-    """
-
-    name: str
-    path: str
-    about: str = ""
-    rank: int = 0
-    available: str = ""
-
-    def load(self) -> Any:
-        """The object itself.  Errors: PluginError with the original exception as its cause."""
-        return resolve(self.path, f"{self.name!r}")
-
-
-def resolve(path: str, what: str) -> Any:
-    """The object at ``module:attribute``.  Errors: PluginError."""
-    module, _, attribute = path.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-        return found
-    except Exception as error:
-        raise PluginError(f"{what} could not be loaded from {path!r}: {type(error).__name__}: {error}") from error
-
-
-class Hooks:
-    """The hooks that a plugin may implement, each of them optional."""
-
-    @hookspec
-    def targets(self) -> list[Lazy]:
-        """Targets by name; the object is a class or function without required arguments."""
-        return []
-
-    @hookspec
-    def frontends(self) -> list[Lazy]:
-        """Frontends by format name; the object has `parse`, `parse_buffer` and `operators`."""
-        return []
-
-    @hookspec
-    def operations(self) -> list[Lazy]:
-        """Op sets; the object is an `OpSet`."""
-        return []
-
-    @hookspec
-    def kernels(self, target: str) -> list[Lazy]:
-        """Plans for ops on a target by its name; the object is a `Kernels`."""
-        return []
-
-    @hookspec
-    def passes(self, target: str, stage: str, options: CompileOptions) -> list[Lazy]:
-        """Passes for a stage; the object is a pass.
-
-        A hook declares the parameters that it wants.  target: empty where programs are optimised for none yet.
-        """
-        return []
-
-    @hookspec
-    def rules(self, target: str) -> list[Lazy]:
-        """Rewriting rules of the stage simplify; the object is a `Rules`.  target: as for `passes`."""
-        return []
-
-    @hookspec
-    def converters(self, frontend: str) -> list[Lazy]:
-        """Converters for a frontend by its name; the object is whatever that frontend collects."""
-        return []
-
-    @hookspec
-    def commands(self) -> list[Lazy]:
-        """Commands of the driver; the object is a click command."""
-        return []
-
-
-@dataclass
-class PluginRecord:
-    """One installed plugin: its entry point, its distribution, whether it loaded, and if not why."""
-
-    name: str
-    module: str
-    distribution: str
-    version: str
-    state: str  # "ok", "failed", "disabled"
-    error: str = ""
-    exception: BaseException | None = field(default=None, repr=False)
-    offers: dict[str, list[str]] = field(default_factory=dict)
+NAMED: Final = ("targets", "frontends", "operations", "commands")  # hooks whose answer is always the same
 
 
 class Plugins:
@@ -143,6 +45,7 @@ class Plugins:
         self._hooks = pluggy.PluginManager(GROUP)
         self._hooks.add_hookspecs(Hooks)
         self.records: list[PluginRecord] = []
+        self._registered: dict[str, PluginRecord] = {}  # by the key under which pluggy has them
         self._loaded: dict[str, Any] = {}
         if discover:
             self._discover()
@@ -152,96 +55,124 @@ class Plugins:
         names = {n.strip() for n in chosen.split(",") if n.strip()}
         denied = {n[1:] for n in names if n.startswith("-")}
         allowed = names - {"-" + n for n in denied}
-        for entry in sorted(entries(GROUP), key=lambda e: e.name):
+        for entry in sorted(entries(GROUP), key=lambda e: (e.name, e.distribution)):
             record = PluginRecord(entry.name, entry.value, entry.distribution, entry.version, "ok")
             self.records.append(record)
             if entry.name in denied or (allowed and entry.name not in allowed):
                 record.state, record.error = "disabled", "left out by MGX_PLUGINS"
                 continue
             try:
-                self._register(record, entry.load())
+                self._register(record, entry.load(), required=True)
             except Exception as error:
-                record.state = "failed"
-                record.exception = error
-                record.error = f"{type(error).__name__}: {error}"
+                record.fail("", f"{type(error).__name__}: {error}", error)
 
-    def _register(self, record: PluginRecord, plugin: Any) -> None:
-        made_for = getattr(plugin, "mgx_interface", INTERFACE)
-        if made_for not in (INTERFACE, INTERFACE - 1):
-            raise PluginError(f"made for plugin interface {made_for}; this core serves {INTERFACE} and {INTERFACE - 1}")
-        self._hooks.register(plugin, record.name)
-        for hook in ("targets", "frontends", "operations", "commands"):
-            if hasattr(plugin, hook):
-                record.offers[hook] = [lazy.name for lazy in getattr(plugin, hook)()]
-        for hook in ("kernels", "passes", "rules", "converters"):  # what they give depends on whom they are asked for
-            if hasattr(plugin, hook):
-                record.offers[hook] = []
+    def _register(self, record: PluginRecord, plugin: Any, required: bool) -> None:
+        record.check_interface(plugin, required)
+        known = self._hooks.get_name(plugin)
+        if known is not None:
+            raise PluginError(f"{record.module} is registered already, by {self._registered[known].title}")
+        if record.key in self._registered:
+            raise PluginError(f"another plugin is registered as {record.key}")
+        self._hooks.register(plugin, record.key)
+        self._registered[record.key] = record
+        record.check_hooks([c.name for c in self._hooks.get_hookcallers(plugin) or ()], (*NAMED, *ASKED))
+        for hook in (*NAMED, *ASKED):  # what the latter give depends on whom they are asked for
+            if any(r is record for r, _ in self._implementations(hook)):
+                record.offers[hook] = [y.name for r, y in self._all(hook) if r is record] if hook in NAMED else []
 
     def register(self, plugin: Any, name: str | None = None) -> None:
-        """Add a plugin object by hand (tests, notebooks)."""
+        """Add a plugin object by hand (tests, notebooks).  Errors: PluginError for an interface version that is not served."""
         record = PluginRecord(str(name or getattr(plugin, "__name__", repr(plugin))), repr(plugin), "-", "-", "ok")
-        self._register(record, plugin)
+        self._register(record, plugin, required=False)
         self.records.append(record)
         self._loaded.clear()
 
     # asking
 
-    def _all(self, hook: str, **arguments: Any) -> list[tuple[str, Lazy]]:
-        found: list[tuple[str, Lazy]] = []
-        for implementation in getattr(self._hooks.hook, hook).get_hookimpls():
-            try:
-                given = {k: arguments[k] for k in implementation.argnames if k in arguments}
-                found += [(implementation.plugin_name, lazy) for lazy in implementation.function(**given)]
-            except Exception as error:
-                for record in self.records:
-                    if record.name == implementation.plugin_name:
-                        record.state, record.exception = "failed", error
-                        record.error = f"hook {hook}: {type(error).__name__}: {error}"
+    def _implementations(self, hook: str) -> list[tuple[PluginRecord, Any]]:
+        caller = getattr(self._hooks.hook, hook)
+        return [(self._registered[i.plugin_name], i) for i in caller.get_hookimpls()]
+
+    def _all(self, hook: str, **arguments: Any) -> list[tuple[PluginRecord, Lazy]]:
+        found: list[tuple[PluginRecord, Lazy]] = []
+        for record, implementation in self._implementations(hook):
+            given = {k: arguments[k] for k in implementation.argnames if k in arguments}
+            found += [(record, lazy) for lazy in record.ask(hook, implementation.function, given)]
         return found
 
     def offered(self, hook: str) -> list[tuple[str, Lazy]]:
         """Everything that plugins offer through a hook without arguments, with the plugin's name, unloaded."""
-        return self._all(hook)
+        return [(record.name, lazy) for record, lazy in self._all(hook)]
+
+    def _offers(self, hook: str) -> tuple[dict[str, tuple[PluginRecord, Lazy]], dict[str, str]]:
+        """Everything offered by name, and an error for each name that several offer."""
+        found: dict[str, tuple[PluginRecord, Lazy]] = {}
+        contested: dict[str, str] = {}
+        for record, lazy in self._all(hook):
+            first, other = found.setdefault(lazy.name, (record, lazy))
+            if other is not lazy:
+                contested[lazy.name] = (
+                    f"two plugins offer {hook[:-1]} {lazy.name!r}: {first.title} ({other.path}) and {record.title} "
+                    f"({lazy.path}); uninstall one or set MGX_PLUGINS"
+                )
+                for one in (first, record):
+                    one.fail(hook, contested[lazy.name])
+        return {n: o for n, o in found.items() if n not in contested}, contested
 
     def named(self, hook: str) -> dict[str, Lazy]:
-        """What plugins offer through a hook, by name.  Errors: PluginError if two offer one name."""
-        found: dict[str, tuple[str, Lazy]] = {}
-        for plugin, lazy in self._all(hook):
-            known = found.setdefault(lazy.name, (plugin, lazy))
-            if known[0] != plugin:
-                raise PluginError(
-                    f"two plugins offer {hook[:-1]} {lazy.name!r}: {known[0]!r} ({known[1].path}) and {plugin!r} ({lazy.path}); "
-                    "uninstall one or set MGX_PLUGINS"
-                )
-        return {name: lazy for name, (_, lazy) in found.items()}
+        """What plugins offer through a hook, by name; without the names that two plugins offer."""
+        return {name: lazy for name, (_, lazy) in self._offers(hook)[0].items()}
 
     def load(self, hook: str, name: str) -> Any:
-        """One object by name.  Errors: UnsupportedError for an unknown name, saying what to install; PluginError if it fails."""
+        """One object by name.
+
+        Errors: UnsupportedError for an unknown name, saying what to install; PluginError if it fails or if two plugins offer it.
+        """
         key = f"{hook}:{name}"
         if key not in self._loaded:
-            offered = self.named(hook)
-            if name not in offered:
-                raise UnsupportedError(self._missing(hook[:-1], name, offered))
-            self._loaded[key] = offered[name].load()
+            self._loaded[key] = self._found(hook, name)[1]
         return self._loaded[key]
 
+    def _found(self, hook: str, name: str) -> tuple[PluginRecord, Any]:
+        offered, contested = self._offers(hook)
+        if name in contested:
+            raise PluginError(contested[name])
+        if name not in offered:
+            raise UnsupportedError(self._missing(hook[:-1], name, offered))
+        record, lazy = offered[name]
+        return record, record.load(hook, lazy)
+
     def _missing(self, what: str, name: str, offered: Iterable[str]) -> str:
-        broken = [
-            r
-            for r in self.records
-            if r.state != "ok" and (name == r.name or any(name in names for names in r.offers.values()))
-        ]
-        if broken:
-            return f"the plugin for {what} {name!r} ({broken[0].distribution}) is {broken[0].state}: {broken[0].error}"
+        failed = [r for r in self.records if r.state != "ok"]
+        for r in failed:
+            if name == r.name or any(name in names for names in r.offers.values()):
+                verb = "failed" if r.state == "failed" else "is disabled"
+                return f"the plugin for {what} {name!r} ({r.distribution}) {verb}: {r.error}"
         have = ", ".join(map(repr, offered)) or "none"
         hint = f"pip install {KNOWN[name]}" if name in KNOWN else "install the package that brings it"
-        return f"there is no {what} {name!r} (installed: {have}); {hint}"
+        broken = ", ".join(f"{r.name} ({r.distribution}: {r.error})" for r in failed if r.state == "failed")
+        return f"there is no {what} {name!r} (installed: {have}); {hint}" + (
+            f"; plugins that failed: {broken}" if broken else ""
+        )
 
     def target(self, name: str) -> Any:
-        """A target by name."""
+        """A target by name.  Errors: as `load`; PluginError for what is no target."""
+        from ..targets.target import checked_target
+
         key = f"target instance:{name}"
         if key not in self._loaded:
-            self._loaded[key] = self.load("targets", name)()
+            record, make = self._found("targets", name)
+            try:
+                self._loaded[key] = checked_target(make(), record.title)
+            except MgxError as error:
+                record.fail("targets", str(error), error)
+                raise
+            except Exception as error:
+                wrong = PluginError(
+                    f"{record.title}: target {name!r} could not be made: {type(error).__name__}: {error}"
+                )
+                record.fail("targets", wrong.message, error)
+                raise wrong from error
         return self._loaded[key]
 
     def best_target(self) -> str:
@@ -249,47 +180,59 @@ class Plugins:
 
         Errors: UnsupportedError if no target is installed, saying what to install.
         """
-        offered = self.named("targets")
-        for lazy in sorted(offered.values(), key=lambda t: (-t.rank, t.name)):
+        offered = self._offers("targets")[0]
+        for record, lazy in sorted(offered.values(), key=lambda o: (-o[1].rank, o[1].name)):
             try:
                 if not lazy.available or resolve(lazy.available, lazy.name)():
                     return lazy.name
-            except PluginError:
-                continue
+            except Exception as error:
+                record.fail(
+                    "targets", f"target {lazy.name!r}: {lazy.available} failed: {type(error).__name__}: {error}", error
+                )
         raise UnsupportedError(self._missing("target", "ref", ()))
 
     def opset(self) -> OpSet:
-        """The standard ops joined with those of all plugins."""
+        """The standard ops joined with those of all plugins; a name that two plugins give is refused when it is asked for."""
         if "opset" not in self._loaded:
             from ..ops import STANDARD
+            from ..ops.operation import OpSet
 
-            ops = STANDARD
-            for plugin, lazy in self._all("operations"):
-                try:
-                    ops = ops | lazy.load()
-                except PluginError as error:
-                    self._note(plugin, error)
+            standard, ops = set(STANDARD), STANDARD
+            for record, found in self._load_each("operations"):
+                for op in found:
+                    known = ops.get(op.name) if op.name in ops else None
+                    if known is None or known is op:
+                        continue
+                    clash = (
+                        f"two ops are called {op.name!r}: {known.__module__}.{known.__qualname__} and "
+                        f"{op.__module__}.{op.__qualname__} of {record.title}"
+                    )
+                    if known in standard:
+                        record.fail("operations", f"{clash}; the core's stays, choose another name")
+                        found = OpSet(o for o in found if o is not op)
+                    else:
+                        record.fail("operations", clash)
+                        ops = ops.contesting(op.name, f"{clash}; uninstall one or set MGX_PLUGINS")
+                ops = ops | found
             self._loaded["opset"] = ops
-        found: OpSet = self._loaded["opset"]
-        return found
+        found_ops: OpSet = self._loaded["opset"]
+        return found_ops
 
     def kernels(self, target: str) -> Kernels:
         """Plans that plugins add to a target."""
         from ..targets.kernel import Kernels
 
         out = Kernels(target)
-        for plugin, lazy in self._all("kernels", target=target):
-            try:
-                out = out + lazy.load()
-            except PluginError as error:
-                self._note(plugin, error)
+        for _, found in self._load_each("kernels", target=target):
+            out = out + found
         return out
 
     def passes(self, target: str, stage: str, options: CompileOptions | None = None) -> list[Pass]:
         """Passes that plugins add to a stage.  target: empty for those that hold for every target."""
         from ..options import CompileOptions
 
-        return self._load_all("passes", target=target, stage=stage, options=options or CompileOptions())
+        given = options or CompileOptions()
+        return [p for _, p in self._load_each("passes", target=target, stage=stage, options=given)]
 
     def rules(self, target: str, taken: Collection[str] = ()) -> Rules:
         """Rewriting rules that plugins add.  target: empty for those that hold for every target.
@@ -300,30 +243,30 @@ class Plugins:
 
         names = set(taken)
         found = []
-        for rules in self._load_all("rules", target=target):
+        for _, rules in self._load_each("rules", target=target):
             for rule in rules.rules:
                 kept = rule._replace(name=f"{rules.name}.{rule.name}") if rule.name in names else rule
                 names.add(kept.name)
                 found.append(kept)
         return Rules("plugins", found)
 
-    def converters(self, frontend: str) -> list[Any]:
-        """Converters that plugins add to a frontend."""
-        return self._load_all("converters", frontend=frontend)
+    def converters(self, frontend: str, kind: type | None = None) -> list[Any]:
+        """Converters that plugins add to a frontend.  kind: the type that they must have; others are left out and recorded."""
+        return [c for _, c in self._load_each("converters", kind, frontend=frontend)]
 
-    def _load_all(self, hook: str, **arguments: Any) -> list[Any]:
+    def _load_each(self, hook: str, kind: type | None = None, **arguments: Any) -> list[tuple[PluginRecord, Any]]:
+        """Every object of a hook that loads; the others are on their plugins' records."""
         out = []
-        for plugin, lazy in self._all(hook, **arguments):
+        for record, lazy in self._all(hook, **arguments):
             try:
-                out.append(lazy.load())
-            except PluginError as error:
-                self._note(plugin, error)
+                out.append((record, record.load(hook, lazy, kind)))
+            except PluginError:
+                continue
         return out
 
-    def _note(self, plugin: str, error: PluginError) -> None:
-        for record in self.records:
-            if record.name == plugin:
-                record.state, record.error, record.exception = "failed", str(error), error
+    def lost(self, *hooks: str) -> list[str]:
+        """Returns what plugins offered through some hooks and could not be used so far, a message each."""
+        return [f"{r.title}: {f.message}" for r in self.records for f in r.failures if f.hook in hooks]
 
 
 _lock = threading.Lock()

@@ -27,4 +27,6 @@ def compile_module(
         raise ParameterError(wrong)
     copy = module.clone()
     pipeline = optimize_module(copy, options, target, context)
-    return Executable(copy, target, context, options, output_names or (), pipeline.records)
+    made = Executable(copy, target, context, options, output_names or (), pipeline.records)
+    made.note_lost()
+    return made

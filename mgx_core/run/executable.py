@@ -14,6 +14,7 @@ from ..errors import DeviceError, MgxError, ParameterError, ShapeError
 from ..ir.interpreter import bind_symbols, check_symbols
 from ..ir.module import Module
 from ..options import CompileOptions
+from ..plugins.manager import manager
 from ..targets.placement import Placement
 from ..targets.runner import Runner, Timing
 from ..targets.saved import SavedInstance
@@ -98,7 +99,7 @@ class Executable:
         self.parameters: dict[str, AnyShape] = (
             {n: i.result for n, i in self.module.parameters.items()} if parameters is None else dict(parameters)
         )
-        self.notes: list[str] = []  # what a loaded program could not take from its file, and why
+        self.notes: list[str] = []  # what could not be taken from a file or from a plugin, and why
         self._saved = {tuple(i.shapes.items()): i for i in saved}
         self._instances: OrderedDict[tuple[AnyShape, ...], Instance] = OrderedDict()
         self._lock = threading.RLock()
@@ -266,10 +267,17 @@ class Executable:
         from ..compile.plan import lower_module
 
         shapes = {n: self.target.instance_shape(self.parameters[n], s) for n, s in shapes.items()}
-        return lower_module(self.module, shapes, self.target, self.context, self.options)
+        made = lower_module(self.module, shapes, self.target, self.context, self.options)
+        self.note_lost()
+        return made
+
+    def note_lost(self) -> None:
+        """Notes what plugins offer to targets and frontends and could not be used."""
+        for text in manager().lost("kernels", "passes", "rules", "converters"):
+            self.note(text)
 
     def note(self, text: str) -> None:
-        """Keep and log what the user of a loaded program should know."""
+        """Keeps and logs what the user should know and no error says."""
         if text not in self.notes:
             self.notes.append(text)
             _log.warning("%s", text)

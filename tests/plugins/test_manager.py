@@ -21,13 +21,14 @@ class Plugged(Operation):
         return x
 
 
-class One:
+class One(mgx.Target):
     name = "one"
 
 
 def module(monkeypatch, name: str, **members) -> ModuleType:
     """A module that can be imported, with functions as hooks."""
     made = ModuleType(name)
+    made.mgx_interface = plugins.INTERFACE
     for key, value in members.items():
         setattr(made, key, hookimpl(value) if callable(value) and not isinstance(value, type) else value)
     monkeypatch.setitem(sys.modules, name, made)
@@ -104,7 +105,7 @@ def test_a_broken_plugin_is_kept_with_its_exception_and_the_others_go_on(monkeyp
     assert manager.records[0].error == "ImportError: libmissing.so: cannot open shared object file"
     assert list(manager.named("targets")) == ["one"]
     with pytest.raises(
-        UnsupportedError, match=r"the plugin for target 'bad' \(dist-bad\) is failed: ImportError: libmissing"
+        UnsupportedError, match=r"the plugin for target 'bad' \(dist-bad\) failed: ImportError: libmissing"
     ):
         manager.target("bad")
 
@@ -225,7 +226,8 @@ def test_the_best_target(monkeypatch, good):
 def test_plugins_add_kernels_passes_and_converters(monkeypatch):
     kernels = mgx.Kernels("one")
     kernels.plan(Plugged)(lambda op, shapes, context: mgx.No("never"))
-    tidy = SimpleNamespace(name="tidy", apply=lambda module: False)
+    tidy = mgx.Pass()
+    tidy.name = "tidy"
     plugin = module(
         monkeypatch,
         "adds",

@@ -60,7 +60,7 @@ def all_converters() -> Converters:
     from . import converters
 
     out = converters.STANDARD
-    for more in manager().converters("onnx"):
+    for more in manager().converters("onnx", Converters):
         out = out + more
     return out
 

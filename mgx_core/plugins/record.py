@@ -1,0 +1,160 @@
+"""Records of plugins: what each offers, and everything about it that went wrong."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from ..errors import PluginError
+from .hooks import INTERFACE, Lazy
+
+__all__ = ["Failure", "PluginRecord", "kind_of"]
+
+ASKED: Final = ("kernels", "passes", "rules", "converters")  # hooks whose answer depends on for whom they are asked
+
+
+class Failure(NamedTuple):
+    """Something about a plugin that went wrong: the hook (empty for the plugin itself) and the message."""
+
+    hook: str
+    message: str
+
+
+@dataclass
+class PluginRecord:
+    """One installed plugin: its entry point, its distribution, whether it loaded, and if not why."""
+
+    name: str
+    module: str
+    distribution: str
+    version: str
+    state: str  # "ok", "failed", "disabled"
+    error: str = ""
+    exception: BaseException | None = field(default=None, repr=False)
+    offers: dict[str, list[str]] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        """Returns what tells it from plugins of other distributions: the names of entry points are their own affair."""
+        return f"{self.distribution}/{self.name}"
+
+    @property
+    def title(self) -> str:
+        """Returns the plugin's name for messages."""
+        return f"plugin {self.name!r}" + (f" of {self.distribution}" if self.distribution != "-" else "")
+
+    def fail(self, hook: str, message: str, exception: BaseException | None = None) -> None:
+        """Keeps what went wrong; every message once, the first exception."""
+        self.state = "failed"
+        if all(message != f.message for f in self.failures):
+            self.failures.append(Failure(hook, message))
+        self.error = "; ".join(f.message for f in self.failures)
+        self.exception = self.exception or exception
+
+    def check_interface(self, plugin: Any, required: bool) -> None:
+        """Errors: PluginError unless the plugin states an interface version that is served.
+
+        required: False for plugins that are registered by hand, which may leave it out.
+        """
+        served = f"this core serves {INTERFACE} and {INTERFACE - 1}"
+        if not hasattr(plugin, "mgx_interface"):
+            if required:
+                raise PluginError(
+                    f"states no interface version; put `mgx_interface = {INTERFACE}` into its module ({served})"
+                )
+            return
+        made_for = plugin.mgx_interface
+        if isinstance(made_for, bool) or not isinstance(made_for, int):
+            raise PluginError(f"mgx_interface must be an int, got {made_for!r}; {served}")
+        if made_for not in (INTERFACE, INTERFACE - 1):
+            raise PluginError(f"made for plugin interface {made_for}; {served}")
+
+    def check_hooks(self, implemented: Iterable[str], known: Collection[str]) -> None:
+        """Keeps a failure for each hook that the plugin implements and nobody calls."""
+        for hook in implemented:
+            if hook not in known:
+                near = difflib.get_close_matches(hook, known, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))}"
+                self.fail(hook, f"there is no hook {hook!r}; {hint}")
+
+    def ask(self, hook: str, function: Callable[..., Any], arguments: dict[str, Any]) -> list[Lazy]:
+        """Returns the records that a hook gives; what is none is left out and kept as a failure."""
+        try:
+            given = function(**arguments)
+            if given is None and hook in ASKED:  # nothing for this one
+                return []
+            if isinstance(given, (str, bytes, dict)):
+                raise PluginError(f"must return a list of Lazy records, got {given!r}")
+            items = list(given)
+        except Exception as error:
+            if isinstance(error, PluginError):
+                self.fail(hook, f"hook {hook} {error.message}", error)
+            elif "given" in locals():
+                self.fail(hook, f"hook {hook} must return a list of Lazy records, got {given!r}", error)
+            else:
+                self.fail(hook, f"hook {hook}: {type(error).__name__}: {error}", error)
+            return []
+        return [item for n, item in enumerate(items) if self._is_lazy(hook, n, item)]
+
+    def _is_lazy(self, hook: str, n: int, item: Any) -> bool:
+        if not isinstance(item, Lazy):
+            self.fail(hook, f"hook {hook} must return a list of Lazy records, got {item!r} as number {n}")
+            return False
+        if not (isinstance(item.name, str) and item.name and isinstance(item.path, str)):
+            self.fail(hook, f"hook {hook}: name and path of a Lazy record must be str, got {item!r}")
+            return False
+        return True
+
+    def load(self, hook: str, lazy: Lazy, kind: type | None = None) -> Any:
+        """Returns the object of a Lazy record, checked.
+
+        kind: the type that it must have; None for the hook's own.
+        Errors: PluginError, which is kept too.
+        """
+        try:
+            found = lazy.load()
+            wanted = kind or kind_of(hook)
+            wrong = "" if wanted is None else _wrong(found, wanted)
+            if hook in ("targets", "frontends") and not callable(found):
+                wrong = f"must be a class or a function that makes one, got {found!r}"
+            elif hook == "passes" and not wrong and not isinstance(getattr(found, "name", None), str):
+                wrong = f"must have a name of type str, got {found!r}"
+            if wrong:
+                raise PluginError(f"{lazy.name!r} of hook {hook} ({lazy.path}) {wrong}")
+        except PluginError as error:
+            self.fail(hook, error.message, error)
+            raise error.located(self.title) from error.__cause__
+        return found
+
+
+def kind_of(hook: str) -> type | None:
+    """Returns the type of the objects of a hook; None where others know."""
+    if hook == "operations":
+        from ..ops.operation import OpSet
+
+        return OpSet
+    if hook == "kernels":
+        from ..targets.kernel import Kernels
+
+        return Kernels
+    if hook == "passes":
+        from ..passes.interface import Pass
+
+        return Pass
+    if hook == "rules":
+        from ..rules.engine import Rules
+
+        return Rules
+    return None
+
+
+def _wrong(found: Any, wanted: type) -> str:
+    """Returns what is wrong with an object, or nothing."""
+    if isinstance(found, wanted):
+        return ""
+    if isinstance(found, type) and issubclass(found, wanted):
+        return f"must be an instance, got the class {found.__qualname__}; make one with {found.__qualname__}(...)"
+    return f"must be an instance of {wanted.__name__} ({wanted.__module__}), got {found!r}"

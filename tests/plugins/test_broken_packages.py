@@ -1,0 +1,325 @@
+"""Packages of a careless stranger: each is named with what its author must mend, and nothing else stops."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+import mgx_core as mgx
+from mgx_core.driver import main
+from mgx_core.ops.operation import Operation, OpSet, op
+from mgx_core.plugins import manager as plugins
+from mgx_core.plugins.manager import Lazy, Plugins, hookimpl
+from mgx_core.types.shape import Shape
+
+PROGRAM = """
+    module main
+      %x = @param["x"] -> float32[2]
+      %1 = neg(%x)
+      @return(%1)"""
+
+
+class Host(mgx.Target):
+    """Runs everything by its definition."""
+
+    name = "host"
+
+
+class Nameless(mgx.Target):
+    """Says not what it is called."""
+
+
+class Duck:
+    """Has the methods of a target and derives from none."""
+
+    name = "duck"
+
+    def get_context(self):
+        return None
+
+    def kernels(self, context):
+        return mgx.Kernels("duck")
+
+
+@op("relu")
+class Relu(Operation):
+    def infer(self, x: Shape) -> Shape:
+        return x
+
+
+@op("acme.one")
+class First(Operation):
+    def infer(self, x: Shape) -> Shape:
+        return x
+
+
+@op("acme.one")
+class Second(Operation):
+    def infer(self, x: Shape) -> Shape:
+        return x
+
+
+@op("acme.two")
+class Two(Operation):
+    def infer(self, x: Shape) -> Shape:
+        return x
+
+
+OBJECTS = {
+    "Host": Host,
+    "Nameless": Nameless,
+    "Duck": Duck,
+    "instance": Host(),
+    "needs": lambda device: Host(),
+    "number": 42,
+    "KernelsClass": mgx.Kernels,
+    "PassClass": mgx.Pass,
+    "nameless_pass": mgx.Pass(),
+    "relu": OpSet.of(Relu),
+    "first": OpSet.of(First),
+    "second": OpSet.of(Second, Two),
+}
+
+
+def package(**hooks):
+    """A plugin module; a hook's value is a function, or what the hook returns."""
+    made = ModuleType("broken")
+    made.mgx_interface = 1
+    for name, value in hooks.items():
+        hook = name in {*plugins.NAMED, *plugins.ASKED, "kernals"}
+        if hook and not callable(value):
+            setattr(made, name, hookimpl(lambda value=value: value))
+        else:
+            setattr(made, name, hookimpl(value) if hook else value)
+    return made
+
+
+GOOD = package(targets=[Lazy("host", "broken_objects:Host", rank=1)])
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Makes a manager of entry points ``name`` or ``(name, distribution)`` and installs it for the process."""
+    objects = ModuleType("broken_objects")
+    vars(objects).update(OBJECTS)
+    monkeypatch.setitem(sys.modules, "broken_objects", objects)
+
+    def install(*entries):
+        def entry(name, value, distribution):
+            def load():
+                if isinstance(value, BaseException):
+                    raise value
+                return value
+
+            return SimpleNamespace(name=name, value=f"{name}.plugin", distribution=distribution, version="1", load=load)
+
+        found = [entry(n, v, d) for n, v, d in (*entries, ("good", GOOD, "good-dist"))]
+        monkeypatch.setattr(plugins, "entries", lambda group: found)
+        made = Plugins()
+        monkeypatch.setattr(plugins, "_manager", [made])
+        return made
+
+    return install
+
+
+def check(made, error: str):
+    """The broken plugin's record has the message, the good one's has none, and programs run."""
+    (broken,) = [r for r in made.records if r.name == "broken"]
+    assert error in broken.error
+    assert broken.state == "failed"
+    assert [r.state for r in made.records if r.name == "good"] == ["ok"]
+    program = mgx.parse_program(PROGRAM)
+    program.compile(mgx.get_target("host"))
+    assert program.run({"x": [1, 2]})[0].tolist() == [-1, -2]
+    assert mgx.best_target() == "host"
+    return program.executable.notes
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ("abc", "hook targets must return a list of Lazy records, got 'abc'"),
+        (42, "hook targets must return a list of Lazy records, got 42"),
+        (None, "hook targets must return a list of Lazy records, got None"),
+        (["x"], "hook targets must return a list of Lazy records, got 'x' as number 0"),
+        (Lazy("a", "b:c"), "hook targets must return a list of Lazy records, got Lazy("),
+        ([Lazy(7, "b:c")], "hook targets: name and path of a Lazy record must be str"),
+    ],
+)
+def test_hooks_that_return_other_things(installed, given, error):
+    made = installed(("broken", package(targets=given), "broken-dist"))
+    check(made, error)
+    result = CliRunner().invoke(main, ["plugins", "--load"])
+    assert result.exit_code == 0
+    assert "broken-dist" in result.output
+
+
+@pytest.mark.parametrize(
+    ("hook", "path", "error"),
+    [
+        ("kernels", "number", "'it' of hook kernels (broken_objects:number) must be an instance of Kernels"),
+        ("kernels", "KernelsClass", "must be an instance, got the class Kernels; make one with Kernels(...)"),
+        ("kernels", "gone", "'it' could not be loaded from 'broken_objects:gone': AttributeError"),
+        ("passes", "number", "'it' of hook passes (broken_objects:number) must be an instance of Pass"),
+        ("passes", "PassClass", "must be an instance, got the class Pass"),
+        ("passes", "nameless_pass", "must have a name of type str"),
+        ("rules", "number", "must be an instance of Rules"),
+    ],
+)
+def test_objects_of_the_wrong_kind_are_left_out_and_noted(installed, hook, path, error):
+    made = installed(
+        ("broken", package(**{hook: lambda target: [Lazy("it", f"broken_objects:{path}")]}), "broken-dist")
+    )
+    mgx.parse_program(PROGRAM).compile(mgx.get_target("host"))  # which asks the hook
+    notes = check(made, error)
+    assert len(notes) == 1
+    assert notes[0].startswith("plugin 'broken' of broken-dist: ")
+    assert error in notes[0]
+
+
+def test_converters_are_checked_by_the_frontend_that_collects_them(installed):
+    made = installed(
+        ("broken", package(converters=lambda frontend: [Lazy("it", "broken_objects:number")]), "broken-dist")
+    )
+    assert made.converters("onnx", dict) == []
+    notes = check(made, "'it' of hook converters (broken_objects:number) must be an instance of dict")
+    assert len(notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("instance", "'t' of hook targets (broken_objects:instance) must be a class or a function that makes one"),
+        ("needs", "target 't' could not be made: TypeError: "),
+        ("Nameless", "target Nameless of plugin 'broken' of broken-dist must have a non-empty str as its name, got ''"),
+        ("Duck", "must be an instance of a class derived from mgx_core.Target"),
+        ("number", "must be a class or a function that makes one, got 42"),
+    ],
+)
+def test_targets_that_are_none(installed, path, error):
+    made = installed(("broken", package(targets=[Lazy("t", f"broken_objects:{path}")]), "broken-dist"))
+    with pytest.raises(mgx.MgxError) as caught:
+        mgx.get_target("t")
+    assert error in str(caught.value)
+    assert "plugin 'broken' of broken-dist" in str(caught.value)
+    check(made, error)
+
+
+@pytest.mark.parametrize("given", [Duck(), Host, Duck, 42])
+def test_compile_says_what_a_target_must_be(given):
+    with pytest.raises(mgx.ParameterError, match=r"must be an instance|derive from mgx_core.Target"):
+        mgx.parse_program(PROGRAM).compile(given)
+
+
+@pytest.mark.parametrize(
+    ("interface", "error"),
+    [
+        (7, "made for plugin interface 7; this core serves 1 and 0"),
+        (-3, "made for plugin interface -3"),
+        ("1.0", "mgx_interface must be an int, got '1.0'"),
+        (True, "mgx_interface must be an int, got True"),
+    ],
+)
+def test_interfaces_that_are_not_served(installed, interface, error):
+    check(installed(("broken", package(mgx_interface=interface), "broken-dist")), error)
+
+
+def test_a_missing_interface(installed):
+    module = package()
+    del module.mgx_interface
+    check(
+        installed(("broken", module, "broken-dist")),
+        "states no interface version; put `mgx_interface = 1` into its module",
+    )
+
+
+def test_a_hook_that_there_is_not(installed):
+    made = installed(("broken", package(kernals=lambda target: []), "broken-dist"))
+    check(made, "there is no hook 'kernals'; did you mean 'kernels'?")
+
+
+def test_an_op_that_the_core_has(installed):
+    made = installed(("broken", package(operations=[Lazy("ops", "broken_objects:relu")]), "broken-dist"))
+    assert made.opset().get("relu") is type(mgx.op("relu"))
+    assert made.opset().get("relu") is not Relu
+    check(made, "two ops are called 'relu': mgx_core.ops.activation.Relu and ")
+
+
+def test_two_packages_with_one_op(installed):
+    made = installed(
+        ("broken", package(operations=[Lazy("ops", "broken_objects:first")]), "first-dist"),
+        ("other", package(operations=[Lazy("ops", "broken_objects:second")]), "second-dist"),
+    )
+    assert mgx.op("acme.two") == Two()
+    with pytest.raises(mgx.PluginError, match=r"two ops are called 'acme.one'.*second-dist.*MGX_PLUGINS"):
+        mgx.op("acme.one")
+    assert "two ops are called 'acme.one'" in made.records[-1].error
+
+
+def test_two_packages_with_one_target(installed):
+    one, other = (package(targets=[Lazy("same", "broken_objects:Host", rank=9)]) for _ in "ab")
+    made = installed(("broken", one, "one-dist"), ("other", other, "other-dist"))
+    assert list(made.named("targets")) == ["host"]
+    with pytest.raises(mgx.PluginError, match=r"two plugins offer target 'same': .*one-dist.*other-dist.*MGX_PLUGINS"):
+        mgx.get_target("same")
+    check(made, "two plugins offer target 'same'")
+
+
+def test_two_packages_with_one_entry_point_name(installed):
+    hijack = package(operations=[Lazy("ops", "broken_objects:first")])
+    made = installed(("good", hijack, "aaa-hijack"))
+    assert [(r.name, r.distribution, r.state) for r in made.records] == [
+        ("good", "aaa-hijack", "ok"),
+        ("good", "good-dist", "ok"),
+    ]
+    assert mgx.op("acme.one") == First()
+    assert mgx.get_target("host").name == "host"
+
+
+def test_one_module_registered_twice(installed):
+    made = installed(("broken", GOOD, "zzz-dist"))
+    failed = [r for r in made.records if r.state == "failed"]
+    assert len(failed) == 1
+    assert "is registered already, by plugin" in failed[0].error
+
+
+def test_a_target_of_a_plugin_that_failed_under_another_name(installed):
+    made = installed(("broken", RuntimeError("cannot find libxpu.so.3"), "mgx-vendorx"))
+    with pytest.raises(
+        mgx.UnsupportedError,
+        match=r"there is no target 'xpu' .*; plugins that failed: broken \(mgx-vendorx: RuntimeError: cannot find libxpu",
+    ):
+        mgx.get_target("xpu")
+    with pytest.raises(
+        mgx.UnsupportedError, match=r"the plugin for target 'broken' \(mgx-vendorx\) failed: RuntimeError"
+    ):
+        mgx.get_target("broken")
+    check(made, "RuntimeError: cannot find libxpu.so.3")
+
+
+def test_all_that_is_broken_in_one_package_is_listed(installed):
+    installed(
+        (
+            "broken",
+            package(
+                targets=[Lazy("t", "nowhere:T")],
+                kernels=lambda target: [Lazy("k", "nowhere:K")],
+                passes=lambda target, stage: [Lazy("p", "nowhere:P")],
+                operations=[Lazy("o", "nowhere:O")],
+            ),
+            "broken-dist",
+        )
+    )
+    result = CliRunner().invoke(main, ["plugins", "--load", "--json"])
+    for path in ("nowhere:T", "nowhere:K", "nowhere:P", "nowhere:O"):
+        assert path in result.output
+
+
+def test_availability_that_raises(installed):
+    target = Lazy("t", "broken_objects:Host", rank=99, available="broken_objects:needs")
+    made = installed(("broken", package(targets=[target]), "broken-dist"))
+    assert mgx.best_target() == "host"
+    check(made, "target 't': broken_objects:needs failed: TypeError")
