@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from mgx_core import Launch, Operation, Reference
+from mgx_core.ops.control import GetTupleElem
+
+from .known import OPS
 
 __all__ = ["DEFINITION", "false_claims", "launches", "watched"]
 
@@ -76,7 +79,7 @@ def false_claims(executable: Any, evaluated: set[str]) -> str:
             elif isinstance(ins.op.kernel, Reference):
                 return f"{ins.op.of.name} is reported on the target, but its kernel is the reference"
         on_host |= {p.op.partition("[")[0] for p in instance.placements if p.place == "host"}
-    control = {"if", "loop", "scan", "select_module", "get_tuple_elem"}
+    control = {op.name for op in OPS if op.control or op is GetTupleElem}
     hidden = evaluated - on_host - control
     if hidden:
         return f"the definition of {', '.join(sorted(hidden))} ran, but the placement report has it on the target"

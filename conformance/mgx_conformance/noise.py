@@ -16,6 +16,7 @@ from mgx_core import Builder, MgxError, Operation, Shape, dtype
 from mgx_core.ir.instruction import Instruction
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module, nested
+from mgx_core.ops.convert import Convert
 from mgx_core.ops.scalar import widen
 from mgx_core.types.argument import shape_of
 
@@ -108,7 +109,7 @@ class Wide(Interpreter):
             if not i.is_absent:
                 values[i] = _unrounded(values[i])
         op = ins.op
-        if op.name == "convert" and op.target_type in NARROW and values[ins.inputs[0]].dtype.kind == "f":  # type: ignore[attr-defined]
+        if isinstance(op, Convert) and op.target_type in NARROW and values[ins.inputs[0]].dtype.kind == "f":
             return values[ins.inputs[0]].astype(np.float32)
         return _unrounded(super().step(ins, values, known))
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from mgx_core import Pointwise, dtype
 from mgx_core.ops import STANDARD
+from mgx_core.ops.convert import Convert
 from mgx_core.types.dtype import DType
 
 from .case import FLOATS, FP8, INTS, LAYOUTS, NARROW, Case, Family, Operand, data, given
@@ -100,7 +101,7 @@ def extremes(made: Any, kind: DType, arity: int) -> Case:
     return Case(made, tuple(given(g, kind) for g in grid), "wrap")
 
 
-NAMES: Final = [op.name for op in STANDARD if issubclass(op, Pointwise) and op.name not in ("convert",)]
+NAMES: Final = [op.name for op in STANDARD if issubclass(op, Pointwise) and op is not Convert]
 family.cases(*NAMES)(pointwise)
 
 
