@@ -12,7 +12,7 @@ from ..options import CompileOptions
 from ..passes.fold_constants import FoldConstants
 from ..passes.fuse_attention import FuseAttention
 from ..passes.fuse_elementwise import FuseElementwise
-from ..passes.fuse_epilogue import ANCHORS, FuseEpilogue
+from ..passes.fuse_epilogue import PRODUCTS, FuseEpilogue
 from ..passes.fuse_horizontal import FuseHorizontal
 from ..passes.inline_branches import InlineBranches
 from ..passes.interface import Pass
@@ -133,8 +133,8 @@ def fusing(selection: RuleSelection) -> list[Pass]:
     passes: list[Pass] = [FuseAttention()] if selection.on("fuse-attention") else []
     if selection.on("fuse-elementwise"):
         passes.append(FuseElementwise(reduce=selection.on("fuse-reductions")))
-    anchors = selection.anchors(ANCHORS)
-    return [*passes, FuseEpilogue(anchors)] if anchors and selection.on("fuse-epilogue") else passes
+    products = frozenset(kind for kind, name in PRODUCTS.items() if selection.on(name))
+    return [*passes, FuseEpilogue(products)] if products and selection.on("fuse-epilogue") else passes
 
 
 def optimize_module(

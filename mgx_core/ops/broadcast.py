@@ -100,6 +100,10 @@ class Broadcast(Operation):
         _fits(self._placed(x.dims, dims), dims)
         return x.with_dims(dims)
 
+    def normal(self, *inputs: Shape) -> Operation:
+        """The same: the axis counts in the result's rank."""
+        return self
+
     def _placed(self, dims: Sequence[Dim], out: Sequence[Dim]) -> tuple[Dim, ...]:
         at = normalize(self.axis, len(out)) if out else 0
         if at + len(dims) > len(out):

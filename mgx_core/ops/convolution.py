@@ -44,7 +44,7 @@ def spatial(x: Shape, w: Shape, group: int, channels: Dim, axis: int = 1) -> int
     return x.rank - 2
 
 
-@op("convolution", product="convolution", linear=(0, 1))
+@op("convolution", product="window", linear=(0, 1))
 class Convolution(Operation):
     """Correlation of x with the kernels w, per group of channels.
 
@@ -125,7 +125,7 @@ def convolve(
     return result.reshape(batch, w.shape[0], *out)
 
 
-@op("convolution_backwards", product="convolution", linear=(0, 1))
+@op("convolution_backwards", product="window", linear=(0, 1))
 class ConvolutionBackwards(Operation):
     """Transposed convolution: the adjoint of `convolution` for the same kernels.
 

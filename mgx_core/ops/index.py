@@ -135,6 +135,10 @@ class Onehot(Operation):
     axis: int = -1
     depth: Dim | None = None
 
+    def normal(self, *inputs: Shape) -> Operation:
+        """The same: the axis counts in the result's rank."""
+        return self
+
     def infer(self, indices: Shape, depth: Shape | None, values: Shape) -> Shape:
         axis = normalize(self.axis, indices.rank + 1)
         if not indices.dtype.is_number:

@@ -16,7 +16,7 @@ from .scalar import convert, widen
 __all__ = ["Det", "Diagonal", "Dot", "Inverse"]
 
 
-@op("dot", product="dot", linear=(0, 1))
+@op("dot", product="matrix", linear=(0, 1))
 class Dot(Operation):
     """Matrix product over the last two axes; the others are batches of equal extents.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..ir.instruction import Instruction
     from ..rules.engine import Builder
 
-__all__ = ["GroupNorm", "InstanceNorm", "LayerNorm", "Lrn", "Parts", "RmsNorm"]
+__all__ = ["GroupNorm", "InstanceNorm", "LayerNorm", "Lrn", "NORMS", "Parts", "RmsNorm"]
 
 
 def floats(x: Shape, least: int, *factors: Shape | None) -> None:
@@ -203,6 +203,10 @@ class InstanceNorm(Operation):
         parts = Parts(b, x)
         out = parts.normalised(parts.wide(x), tuple(range(2, x.shape.rank)), self.epsilon, True)
         return parts.finish(out, parts.channels(scale), parts.channels(bias))
+
+
+# those that are sums and work on elements: fused with what is around them where a target's loops are good
+NORMS: Final = frozenset({LayerNorm, RmsNorm, GroupNorm, InstanceNorm})
 
 
 @op("lrn")

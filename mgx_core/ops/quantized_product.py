@@ -54,7 +54,7 @@ def _product(wide: Array, to: DType) -> Array:
     return wide.astype(np.int64).astype(np.int32) if to is int32 else wide.astype(np.float32)
 
 
-@op("quant_dot", product="dot", linear=(0, 1))
+@op("quant_dot", product="matrix", linear=(0, 1))
 class QuantDot(Operation):
     """Matrix product of narrow operands less their zero points, with a wide result.
 
@@ -129,7 +129,7 @@ def _fits_in(zero: Shape, x: Shape) -> None:
             raise ShapeError(f"a zero point of dims {list(zero.dims)} does not broadcast to {list(x.dims)}")
 
 
-@op("quant_convolution", product="convolution", linear=(0, 1))
+@op("quant_convolution", product="window", linear=(0, 1))
 class QuantConvolution(Operation):
     """Convolution of narrow operands less their zero points, with a wide result; padding counts as the zero point.
 

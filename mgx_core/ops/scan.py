@@ -60,7 +60,7 @@ class PrefixScan(Operation):
         return convert(np.ascontiguousarray(np.moveaxis(out, -1, axis)), dt.of(x.dtype))
 
 
-@op("prefix_scan_sum", combine="add", linear=(0,))
+@op("prefix_scan_sum", linear=(0,))
 class PrefixScanSum(PrefixScan):
     """Running sum along one axis.  Source: ONNX CumSum-14."""
 
@@ -68,7 +68,7 @@ class PrefixScanSum(PrefixScan):
         return self.scan(x, along, np.cumsum, 0)
 
 
-@op("prefix_scan_prod", combine="mul")
+@op("prefix_scan_prod")
 class PrefixScanProd(PrefixScan):
     """Running product along one axis.  Source: ONNX CumProd-26."""
 

@@ -37,12 +37,12 @@ class Traits:
     aligns: ClassVar[bool] = False
     """Adds or drops axes of extent 1 of its first operand, or repeats it along such axes: brings it in line with others."""
 
-    product: ClassVar[Literal["", "dot", "convolution"]] = ""
-    """Sums products of its first two operands, over one axis (dot) or over windows (convolution): kernels of such ops may
+    product: ClassVar[Literal["", "matrix", "window"]] = ""
+    """Sums products of its first two operands, over one axis (matrix) or over windows (window): kernels of such ops may
     finish with the work on elements that reads them, which `epilogue-dot` and `epilogue-convolution` switch."""
 
     combine: ClassVar[str] = ""
-    """The scalar primitive with which elements along the axes are combined (of a mean, before the division)."""
+    """Of a reduction, the scalar primitive with which elements along `reduced_axes` are combined (a mean then divides)."""
 
     @property
     def exact(self) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..errors import MgxError
 from ..ir.module import Module, nested
+from ..ops.operation import Operation
 from ..rules.engine import Builder
 from .interface import Pass
 
@@ -16,17 +17,17 @@ __all__ = ["ExpandComposites"]
 class ExpandComposites(Pass):
     """Replaces ops by what their `decompose` gives.
 
-    ops: names of the ops; nested modules are expanded too.
+    ops: their classes; nested modules are expanded too.
     """
 
-    ops: frozenset[str]
+    ops: frozenset[type[Operation]]
     name: str = "expand-composites"
 
     def apply(self, module: Module) -> bool:
         changed = False
         for inner in list(nested(module)):
             for ins in list(inner):
-                decompose = ins.op.decompose if ins.op.name in self.ops else None
+                decompose = ins.op.decompose if type(ins.op) in self.ops else None
                 if ins.parent is not inner or decompose is None:
                     continue
                 builder = Builder(inner, ins)

@@ -6,7 +6,11 @@ from dataclasses import dataclass, field
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
+from ..ops.linear import Dot
+from ..ops.movement import Transpose
 from ..ops.operation import Pointwise
+from ..ops.reshape import Reshape
+from ..ops.softmax import Softmax
 from ..rules.outline import Names, is_view, outline, through_views
 from ..rules.stats import Tally
 from .interface import Pass
@@ -30,7 +34,7 @@ class FuseAttention(Pass):
         changed = False
         for inner in list(nested(module)):
             for ins in list(inner):
-                if ins.parent is inner and ins.op.name == "softmax":
+                if ins.parent is inner and isinstance(ins.op, Softmax):
                     members = self._match(ins)
                     if isinstance(members, str):
                         self.tally.refuse(self.name, ins, members)
@@ -43,7 +47,7 @@ class FuseAttention(Pass):
     def _match(self, softmax: Instruction) -> list[Instruction] | str:
         """What a group around a softmax would hold, or why there is none."""
         rank = softmax.shape.rank
-        if getattr(softmax.op, "axis", -1) % rank != rank - 1:
+        if softmax.op.reduced_axes(rank) != (rank - 1,):
             return "the softmax is not along the last axis"
         above = self._above(softmax)
         if above is None:
@@ -63,7 +67,7 @@ class FuseAttention(Pass):
         found: list[Instruction] = []
         at = softmax.inputs[0]
         for _ in range(12):
-            if at.op.name == "dot":
+            if isinstance(at.op, Dot):
                 return [at, *found]
             if not isinstance(at.op, Pointwise):
                 return None
@@ -81,7 +85,7 @@ class FuseAttention(Pass):
         at = softmax
         for _ in range(12):
             outside = {u for m in inside for u in m.users if u not in inside}
-            dots = [u for u in outside if u.op.name == "dot"]
+            dots = [u for u in outside if isinstance(u.op, Dot)]
             if len(outside) == 1 and dots:
                 dot = dots[0]
                 if dot.inputs[0] is not at or dot.inputs[1] is at:
@@ -116,11 +120,11 @@ def _leads_to_dot(ins: Instruction, reader: Instruction) -> bool:
     for _ in range(12):
         if ins.users != (reader,) and set(ins.users) != {reader}:
             return False
-        if ins.op.name == "dot":
+        if isinstance(ins.op, Dot):
             return True
         if not isinstance(ins.op, Pointwise):
             return False
-        onward = [i for i in ins.inputs if isinstance(through_views(i).op, Pointwise) or i.op.name == "dot"]
+        onward = [i for i in ins.inputs if isinstance(through_views(i).op, Pointwise) or isinstance(i.op, Dot)]
         onward = [i for i in onward if not is_view(i)]
         if not onward:
             return False
@@ -132,8 +136,8 @@ def _way_out(dot: Instruction) -> list[Instruction]:
     """A transpose and a reshape after the second dot, each the only reader of what comes before."""
     found: list[Instruction] = []
     at = dot
-    for name in ("transpose", "reshape"):
-        if len(at.users) == 1 and at.users[0].op.name == name and len(at.users[0].inputs) == 1:
+    for cls in (Transpose, Reshape):
+        if len(at.users) == 1 and isinstance(at.users[0].op, cls) and len(at.users[0].inputs) == 1:
             at = at.users[0]
             found.append(at)
         else:

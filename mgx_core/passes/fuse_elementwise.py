@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
+from ..ops.control import FusedReduce, PointwiseGroup
 from ..ops.operation import Pointwise
 from ..rules.outline import Names, is_view, outline, through_views
 from ..rules.stats import Tally
@@ -13,10 +14,9 @@ from ..types.dim import Dim
 from ..types.shape import Shape
 from .interface import Pass
 
-__all__ = ["REDUCTIONS", "FuseElementwise"]
+__all__ = ["FuseElementwise"]
 
 ELEMENTWISE, REDUCTION = "fuse-elementwise", "fuse-reductions"
-REDUCTIONS = frozenset({"reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"})
 FULL = "the group is full"
 EXTENTS = "the group runs over other extents"
 AXES = "the group reduces other axes"
@@ -57,7 +57,7 @@ class FuseElementwise(Pass):
         names = Names([m.name for m in nested(module)])
         changed = False
         for inner in list(nested(module)):
-            if not any(ins.op.name in ("pointwise", "fused_reduce") for ins in inner):
+            if not any(isinstance(ins.op, (PointwiseGroup, FusedReduce)) for ins in inner):
                 changed |= _Fusion(self, inner, names).run()
         return changed
 
@@ -75,7 +75,7 @@ class _Fusion:
         for ins in self.module:
             if isinstance(ins.op, Pointwise) and isinstance(ins.result, Shape) and ins.result.ranked:
                 self._pointwise(ins)
-            elif self.options.reduce and ins.op.name in REDUCTIONS and len(ins.inputs) == 1:
+            elif self.options.reduce and ins.op.combine and len(ins.inputs) == 1:
                 self._reduction(ins)
         for cluster in self.clusters:
             if cluster.members:
@@ -119,8 +119,8 @@ class _Fusion:
 
     def _reduction(self, ins: Instruction) -> None:
         dims = ins.inputs[0].shape.dims
-        axes = tuple(sorted(getattr(ins.op, "axes", ()))) or tuple(range(len(dims)))
-        if any(a < 0 for a in axes) or ins.shape.dtype.kind not in "biuf":
+        axes = ins.op.reduced_axes(len(dims))
+        if ins.shape.dtype.kind not in "biuf":
             return
         source = through_views(ins.inputs[0])
         cluster = self.of.get(source)
@@ -199,8 +199,6 @@ class _Fusion:
         return ""
 
     def _build(self, cluster: _Cluster) -> None:
-        from ..ops.control import FusedReduce, PointwiseGroup
-
         axes = cluster.axes
         last = cluster.members[-1]
         following = last.next

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
+from ..ops.control import Group, PointwiseGroup
 from ..rules.outline import Names, outline
 from ..rules.stats import Tally
 from .interface import Pass
 
-__all__ = ["FuseEpilogue"]
+__all__ = ["PRODUCTS", "FuseEpilogue"]
 
-ANCHORS = frozenset({"convolution", "convolution_backwards", "dot", "quant_convolution", "quant_dot"})
-RESHAPES = frozenset({"reshape", "squeeze", "unsqueeze"})
+PRODUCTS = {"matrix": "epilogue-dot", "window": "epilogue-convolution"}  # kind -> the name by which it is switched
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class FuseEpilogue(Pass):
 
     The body is the anchor, reshapes between the two if there are any, and the pointwise group, so that a target that declines
     the whole runs the two parts.  Needs the groups of `FuseElementwise`.
-    anchors: the products that may take work along.
+    products: the kinds of anchors that may take work along.
     """
 
-    anchors: frozenset[str] = ANCHORS
+    products: frozenset[str] = frozenset(PRODUCTS)
     name: str = "fuse-epilogue"
     tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
@@ -35,13 +35,11 @@ class FuseEpilogue(Pass):
         for inner in list(nested(module)):
             position = {ins: n for n, ins in enumerate(inner)}
             for ins in list(inner):
-                if ins.parent is inner and ins.op.name == "pointwise":
+                if ins.parent is inner and isinstance(ins.op, PointwiseGroup):
                     changed |= self._fuse(inner, ins, position, names)
         return changed
 
     def _fuse(self, module: Module, ins: Instruction, position: dict[Instruction, int], names: Names) -> bool:
-        from ..ops.control import Group
-
         best: list[Instruction] = []
         for i in ins.inputs:
             chain = self._chain(i, ins)
@@ -61,10 +59,10 @@ class FuseEpilogue(Pass):
         """The anchor and the reshapes up to `read`, all read by nothing else; why not, or nothing if there is no anchor."""
         chain: list[Instruction] = []
         at, user = read, reader
-        while at.op.name in RESHAPES and len(at.inputs) == 1 and at.users == (user,):
+        while at.op.reshapes and len(at.inputs) == 1 and at.users == (user,):
             chain.insert(0, at)
             at, user = at.inputs[0], at
-        if at.op.name not in self.anchors:
+        if at.op.product not in self.products:
             return []
         if at.users != (user,) or user.inputs.count(at) != 1:
             return f"the {at.op.name} is read elsewhere too"

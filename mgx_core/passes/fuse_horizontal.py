@@ -9,7 +9,11 @@ import numpy as np
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
+from ..ops.broadcast import Multibroadcast
+from ..ops.linear import Dot
 from ..ops.operation import Operation
+from ..ops.pointwise import Add
+from ..ops.slice import Slice
 from ..rules.stats import Tally
 from ..types.argument import Argument, Array
 from ..types.dim import Dim
@@ -47,7 +51,7 @@ class FuseHorizontal(Pass):
         return changed
 
     def _join(self, module: Module, shared: Instruction) -> bool:
-        dots = [u for u in shared.users if u.op.name == "dot" and u.inputs[0] is shared and u.parent is module]
+        dots = [u for u in shared.users if isinstance(u.op, Dot) and u.inputs[0] is shared and u.parent is module]
         if len(dots) < 2:
             return False
         found = [p for p in (_product(d) for d in dots if d.inputs[1] is not shared) if p is not None]
@@ -71,11 +75,6 @@ class FuseHorizontal(Pass):
         return True
 
     def _build(self, module: Module, shared: Instruction, found: list[_Product], first: Instruction) -> None:
-        from ..ops.broadcast import Multibroadcast
-        from ..ops.linear import Dot
-        from ..ops.pointwise import Add
-        from ..ops.slice import Slice
-
         sources = tuple(dict.fromkeys(s for p in found for s in (*p.dot.sources, *p.result.sources)))
 
         def literal(array: Array) -> Instruction:
@@ -112,7 +111,7 @@ def _product(dot: Instruction) -> _Product | None:
     weight = _matrix(dot.inputs[1])
     if weight is None:
         return None
-    if len(dot.users) == 1 and dot.users[0].op.name == "add" and dot.users[0].parent is dot.parent:
+    if len(dot.users) == 1 and isinstance(dot.users[0].op, Add) and dot.users[0].parent is dot.parent:
         result = dot.users[0]
         other = result.inputs[1] if result.inputs[0] is dot else result.inputs[0]
         bias = _vector(other, weight.shape[1])
@@ -123,7 +122,7 @@ def _product(dot: Instruction) -> _Product | None:
 
 def _matrix(ins: Instruction) -> Array | None:
     """A constant matrix, as it is or repeated over batches."""
-    source = ins.inputs[0] if ins.op.name == "multibroadcast" and len(ins.inputs) == 1 else ins
+    source = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
     if source.literal is None:
         return None
     value = source.literal.value
@@ -132,7 +131,7 @@ def _matrix(ins: Instruction) -> Array | None:
 
 def _vector(ins: Instruction, length: int) -> Array | None:
     """A constant that varies along the last axis alone."""
-    source = ins.inputs[0] if ins.op.name == "multibroadcast" and len(ins.inputs) == 1 else ins
+    source = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
     if source.literal is None:
         return None
     value = source.literal.value

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
+from ..ops.pointwise import Identity
 from ..types.shape import Shape
 from .interface import Pass
 
@@ -29,7 +30,7 @@ class Normalize(Pass):
         return changed
 
     def _normalize(self, module: Module, ins: Instruction) -> bool:
-        if ins.op.name == "identity" and ins not in module.outputs:
+        if isinstance(ins.op, Identity) and ins not in module.outputs:
             module.replace(ins, ins.inputs[0])
             return True
         normal = ins.op.normal
@@ -50,19 +51,16 @@ class Normalize(Pass):
                 changes[name] = value + rank
             elif isinstance(value, tuple) and any(isinstance(a, int) and -rank <= a < 0 for a in value):
                 changes[name] = tuple(a + rank if a < 0 else a for a in value)
-        if not changes or ins.op.name in _OWN_RANK:
+        if not changes:
             return False
         module.replace_op(ins, ins.op.replace(**changes))
         return True
-
-
-_OWN_RANK = {"unsqueeze", "onehot", "broadcast"}  # their axes count in the result's rank, not in the input's
 
 
 def normalized(module: Module) -> str | None:
     """The stage's invariant: no identity is left (other than one that a module returns)."""
     for inner in nested(module):
         for ins in inner:
-            if ins.op.name == "identity" and ins not in inner.outputs:
+            if isinstance(ins.op, Identity) and ins not in inner.outputs:
                 return f"{ins!r} is left"
     return None

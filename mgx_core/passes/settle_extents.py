@@ -8,6 +8,7 @@ import numpy as np
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
+from ..ops.fill import DimensionsOf
 from ..types.shape import Shape
 from .fold_constants import FoldConstants
 from .interface import Pass
@@ -25,7 +26,7 @@ class SettleExtents(Pass):
         found: list[Instruction] = []
         for inner in list(nested(module)):
             for ins in inner:
-                shape = ins.inputs[0].result if ins.op.name == "dimensions_of" else None
+                shape = ins.inputs[0].result if isinstance(ins.op, DimensionsOf) else None
                 if not isinstance(shape, Shape) or shape.dynamic():
                     continue
                 settled = inner.add_literal(np.asarray(ins.op.evaluate([np.broadcast_to(np.int8(0), shape.lens())])))

@@ -6,12 +6,12 @@ from typing import Final
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
+from ..ops.pointwise import Cos, Sin, Tan
 from ..types.shape import Shape
 
 __all__ = ["angles"]
 
-PERIODIC: Final = frozenset({"sin", "cos", "tan"})
-SUMS: Final = frozenset({"dot", "convolution"})
+PERIODIC: Final = (Sin, Cos, Tan)
 
 
 def angles(main: Module) -> set[Instruction]:
@@ -22,14 +22,14 @@ def angles(main: Module) -> set[Instruction]:
     found: set[Instruction] = set()
     for module in reversed(list(nested(main))):
         for ins in reversed(module):
-            if ins.op.name in PERIODIC or (ins.users and found.issuperset(ins.users) and not _sums(ins)):
+            if isinstance(ins.op, PERIODIC) or (ins.users and found.issuperset(ins.users) and not _sums(ins)):
                 found.add(ins)
     return found
 
 
 def _sums(ins: Instruction) -> bool:
     """True if the product sums over an axis of more than one element (an outer product does not)."""
-    if ins.op.name not in SUMS:
+    if not ins.op.product:
         return False
     left = ins.inputs[0].result
-    return not (ins.op.name == "dot" and isinstance(left, Shape) and left.dims[-1] == 1)
+    return not (ins.op.product == "matrix" and isinstance(left, Shape) and left.dims[-1] == 1)

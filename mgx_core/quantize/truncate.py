@@ -8,6 +8,15 @@ from typing import Final
 from ..errors import MgxError
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
+from ..ops.builtin import Literal, Param, Return, Undefined
+from ..ops.control import GetTupleElem
+from ..ops.convert import Convert
+from ..ops.nms import Nonmaxsuppression
+from ..ops.operation import Operation
+from ..ops.pointwise import Cosh, Exp, Expm1, Pow, Recip, Sinh, Sqdiff
+from ..ops.reduce import ReduceProd, ReduceSum
+from ..ops.scan import PrefixScanSum
+from ..ops.topk import Topk
 from ..passes.fold_constants import FoldConstants
 from ..passes.interface import Pass
 from ..passes.merge_common import MergeCommon
@@ -23,12 +32,8 @@ from .angles import angles
 __all__ = ["quantize_bf16", "quantize_fp16"]
 
 # results of these leave float16's range (65504) or lose their meaning for everyday inputs; bfloat16 has float32's range
-WIDE: Final = frozenset(
-    {"exp", "expm1", "pow", "sqdiff", "reduce_sum", "reduce_prod", "recip", "cosh", "sinh", "prefix_scan_sum"}
-)
-KEPT: Final = frozenset(
-    {"convert", "@param", "@literal", "@return", "undefined", "get_tuple_elem", "nonmaxsuppression", "topk"}
-)
+WIDE: Final = (Exp, Expm1, Pow, Sqdiff, ReduceSum, ReduceProd, Recip, Cosh, Sinh, PrefixScanSum)
+KEPT: Final = (Convert, Param, Literal, Return, Undefined, GetTupleElem, Nonmaxsuppression, Topk)
 
 
 def quantize_fp16(program: Program, ins_names: Iterable[str] = ("all",)) -> Program:
@@ -45,18 +50,18 @@ def quantize_bf16(program: Program, ins_names: Iterable[str] = ("all",)) -> Prog
 
     Types of parameters and results stay.  With ``all``, what computes angles for sin, cos and tan keeps computing in float32.
     """
-    return _truncate(program, dt.bfloat16, ins_names, frozenset())
+    return _truncate(program, dt.bfloat16, ins_names, ())
 
 
-def _truncate(program: Program, to: DType, ins_names: Iterable[str], wide: frozenset[str]) -> Program:
+def _truncate(program: Program, to: DType, ins_names: Iterable[str], wide: tuple[type[Operation], ...]) -> Program:
     names = set(ins_names)
     main = program.get_main_module()
     _run(main, Normalize(), FoldConstants())  # fold in float32, so that constants are rounded once
     kept = angles(main)
     for module in list(nested(main)):
         for ins in list(module):
-            chosen = ins.op.name in names or ("all" in names and ins.op.name not in wide and ins not in kept)
-            if chosen and ins.parent is module and ins.op.name not in KEPT:
+            chosen = ins.op.name in names or ("all" in names and not isinstance(ins.op, wide) and ins not in kept)
+            if chosen and ins.parent is module and not isinstance(ins.op, KEPT):
                 _narrow(module, ins, to)
     _run(main, Rewrite(CONVERTS), FoldConstants(), MergeCommon())
     program.executable = None
@@ -70,8 +75,6 @@ def _run(module: Module, *passes: Pass) -> None:
 
 
 def _narrow(module: Module, ins: Instruction, to: DType) -> None:
-    from ..ops.convert import Convert
-
     if ins.modules or not isinstance(ins.result, Shape) or not any(_wide(i) for i in ins.inputs):
         return
     inputs = [

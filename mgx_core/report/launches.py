@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
+from ..ops.control import GetTupleElem
 from ..targets.kernel import Launch, op_of
 from ..targets.memory import root
 from ..targets.placement import Placement
@@ -45,7 +46,7 @@ def launch_rows(module: Module, placements: Sequence[Placement], target: str) ->
     rows: list[LaunchRow] = []
     for inner in nested(module):
         for ins in inner:
-            if not isinstance(ins.op, Launch) or op_of(ins).name == "get_tuple_elem":
+            if not isinstance(ins.op, Launch) or isinstance(op_of(ins), GetTupleElem):
                 continue
             found = placed.pop((repr(ins.op.of), ins.sources), None)
             rows.append(_row(ins, ins.op, found, target))

@@ -8,8 +8,11 @@ from typing import Any
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ops.builtin import Param
-from ..ops.operation import Operation
+from ..ops.control import GetTupleElem
+from ..ops.einsum import Einsum
+from ..ops.operation import Operation, Pointwise
 from ..targets.kernel import op_of
+from ..types.shape import Shape
 
 __all__ = [
     "attributes_text",
@@ -21,18 +24,6 @@ __all__ = [
     "title",
     "value_names",
 ]
-
-# prefixes of op names -> the colour class that pictures give them
-KINDS = (
-    ("product", ("dot", "quant_dot", "convolution", "quant_convolution", "conv", "gemm", "deconvolution", "einsum")),
-    ("group", ("pointwise", "group", "fused", "attention")),
-    ("reduce", ("reduce", "softmax", "logsoftmax", "layernorm", "layer_norm", "pooling", "argm", "norm", "group_norm", "topk")),
-    ("move", ("reshape", "transpose", "slice", "concat", "pad", "gather", "broadcast", "multibroadcast", "squeeze", "unsqueeze",
-              "flatten", "step", "scatter", "contiguous", "resize", "get_tuple", "expand", "split", "convert", "identity")),
-    ("control", ("if", "loop", "scan", "select_module")),
-)  # fmt: skip
-
-SHAPING = frozenset({"get_tuple_elem", "unsqueeze", "squeeze", "multibroadcast", "broadcast"})
 
 
 def escaped(text: object) -> str:
@@ -75,9 +66,13 @@ def members(module: Module) -> list[str]:
     for ins in module:
         if ins.modules:
             found += [n for m in ins.modules for n in members(m)]
-        elif not (ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or op_of(ins).name in SHAPING):
+        elif not (ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or _shapes(op_of(ins))):
             found.append(op_of(ins).name)
     return found
+
+
+def _shapes(op: Operation) -> bool:
+    return op.aligns or isinstance(op, GetTupleElem)
 
 
 def group_text(ins: Instruction) -> str:
@@ -100,8 +95,15 @@ def kind(ins: Instruction) -> str:
         return "edge"
     if ins.is_literal or ins.is_absent:
         return "literal"
-    name = op_of(ins).name
-    return next((k for k, prefixes in KINDS if name.startswith(prefixes)), "plain")
+    op = op_of(ins)
+    if op.control or op.fused:
+        return "control" if op.control else "group"
+    if op.product or isinstance(op, Einsum):
+        return "product"
+    first = ins.inputs[0].result if ins.inputs else None
+    if op.linear or (isinstance(first, Shape) and first.ranked and op.reduced_axes(first.rank)):
+        return "reduce"
+    return "move" if op.exact and not isinstance(op, Pointwise) else "plain"
 
 
 def value_names(instructions: list[Instruction], prefix: str = "") -> dict[Instruction, str]:

@@ -19,7 +19,9 @@ from ..ops.activation import (
     Softplus,
     Swish,
 )
-from ..ops.pointwise import Add, Clip, Div, Log, Max, Mul, Neg, Recip, Tanh, Where
+from ..ops.compare import Greater, GreaterOrEqual, Less, LessOrEqual
+from ..ops.operation import Operation
+from ..ops.pointwise import Add, Clip, Div, Erf, Exp, Log, Max, Mul, Neg, Pow, Recip, Tanh, Where
 from .constants import is_constant, scalar_of
 from .engine import ROUNDING, Builder, Rules
 
@@ -36,11 +38,11 @@ def factors(ins: Instruction, depth: int = 0) -> tuple[float, list[Instruction]]
         return value, []
     if depth > DEEPEST or (depth and len(ins.users) != 1):
         return 1.0, [ins]
-    if ins.op.name == "mul":
+    if isinstance(ins.op, Mul):
         c, left = factors(ins.inputs[0], depth + 1)
         d, right = factors(ins.inputs[1], depth + 1)
         return c * d, left + right
-    if ins.op.name == "div":
+    if isinstance(ins.op, Div):
         divisor = scalar_of(ins.inputs[1])
         if divisor:
             c, left = factors(ins.inputs[0], depth + 1)
@@ -48,12 +50,12 @@ def factors(ins: Instruction, depth: int = 0) -> tuple[float, list[Instruction]]
     return 1.0, [ins]
 
 
-def one_plus(ins: Instruction, name: str) -> Instruction | None:
-    """The operand of `name` in ``1 + name(operand)``."""
-    if ins.op.name != "add":
+def one_plus(ins: Instruction, cls: type[Operation]) -> Instruction | None:
+    """The operand of an op of class `cls` in ``1 + op(operand)``."""
+    if not isinstance(ins.op, Add):
         return None
     for at in (0, 1):
-        if ins.inputs[at].op.name == name and scalar_of(ins.inputs[1 - at]) == 1.0:
+        if isinstance(ins.inputs[at].op, cls) and scalar_of(ins.inputs[1 - at]) == 1.0:
             return ins.inputs[at].inputs[0]
     return None
 
@@ -68,7 +70,7 @@ def gelu_from_erf(i: Instruction, b: Builder) -> Instruction | No | None:
     """0.5 * x * (1 + erf(x / sqrt(2))) -> gelu_erf(x)."""
     c, parts = factors(i)
     for n, part in enumerate(parts):
-        inner = one_plus(part, "erf")
+        inner = one_plus(part, Erf)
         if inner is None or len(parts) != 2:
             continue
         x = parts[1 - n]
@@ -85,7 +87,7 @@ def gelu_from_tanh(i: Instruction, b: Builder) -> Instruction | No | None:
     """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) -> gelu_tanh(x)."""
     c, parts = factors(i)
     for n, part in enumerate(parts):
-        inner = one_plus(part, "tanh")
+        inner = one_plus(part, Tanh)
         if inner is None or len(parts) != 2:
             continue
         x = parts[1 - n]
@@ -99,13 +101,13 @@ def gelu_from_tanh(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def _cubic(ins: Instruction, x: Instruction) -> bool:
-    if ins.op.name != "add" or x not in ins.inputs:
+    if not isinstance(ins.op, Add) or x not in ins.inputs:
         return False
     other = ins.inputs[1] if ins.inputs[0] is x else ins.inputs[0]
     scale, parts = factors(other)
     if not close(scale, 0.044715):
         return False
-    if len(parts) == 1 and parts[0].op.name == "pow":
+    if len(parts) == 1 and isinstance(parts[0].op, Pow):
         return parts[0].inputs[0] is x and scalar_of(parts[0].inputs[1]) == 3.0
     return parts == [x, x, x]
 
@@ -115,7 +117,7 @@ def swish_from_sigmoid(i: Instruction, b: Builder) -> Instruction | No | None:
     """x * sigmoid(x) -> swish(x); x * sigmoid(a * x) -> quick_gelu(x), a > 0."""
     for at in (0, 1):
         gate, x = i.inputs[at], i.inputs[1 - at]
-        if gate.op.name != "sigmoid":
+        if not isinstance(gate.op, Sigmoid):
             continue
         inner = gate.inputs[0]
         if inner is x:
@@ -131,7 +133,7 @@ def sigmoid_from_exp(i: Instruction, b: Builder) -> Instruction | No | None:
     """1 / (1 + exp(-x)) -> sigmoid(x)."""
     if isinstance(i.op, Div) and scalar_of(i.inputs[0]) != 1.0:
         return None
-    power = one_plus(i.inputs[-1], "exp")
+    power = one_plus(i.inputs[-1], Exp)
     if power is None or not i.shape.dtype.is_float:
         return None
     if not isinstance(power.op, Neg):
@@ -142,7 +144,7 @@ def sigmoid_from_exp(i: Instruction, b: Builder) -> Instruction | No | None:
 @ACTIVATIONS.on(Log, changes=ROUNDING)
 def softplus_from_exp(i: Instruction, b: Builder) -> Instruction | No | None:
     """log(1 + exp(x)) -> softplus(x)."""
-    x = one_plus(i.inputs[0], "exp")
+    x = one_plus(i.inputs[0], Exp)
     return b.add(Softplus(), x) if x is not None and i.shape.dtype.is_float else None
 
 
@@ -212,9 +214,9 @@ def leaky_relu_from_max(i: Instruction, b: Builder) -> Instruction | No | None:
 def leaky_relu_from_where(i: Instruction, b: Builder) -> Instruction | No | None:
     """where(x > 0, x, a * x), where(x < 0, a * x, x) -> leaky_relu(x)."""
     condition, then, other = i.inputs
-    if condition.op.name not in ("greater", "greater_or_equal", "less", "less_or_equal") or not i.shape.dtype.is_float:
+    if not isinstance(condition.op, (Greater, GreaterOrEqual, Less, LessOrEqual)) or not i.shape.dtype.is_float:
         return None
-    x, scaled = (then, other) if condition.op.name.startswith("greater") else (other, then)
+    x, scaled = (then, other) if isinstance(condition.op, (Greater, GreaterOrEqual)) else (other, then)
     if condition.inputs[0] is not x or scalar_of(condition.inputs[1]) != 0.0 or not isinstance(scaled.op, Mul):
         return None
     if x not in scaled.inputs:

@@ -40,9 +40,6 @@ __all__ = ["ARITHMETIC"]
 ARITHMETIC: Final = Rules("simplify-arithmetic")
 
 
-ANCHORS: Final = frozenset({"convolution", "convolution_backwards", "dot"})
-
-
 @ARITHMETIC.on(Add, Sub)
 def drop_zero_term(i: Instruction, b: Builder) -> Instruction | No | None:
     """x + 0, 0 + x, x - 0 -> x."""
@@ -260,7 +257,7 @@ def gather_added_constants(i: Instruction, b: Builder) -> Instruction | No | Non
         return None
     if len(left.users) > 1 or len(right.users) > 1 or not i.shape.dtype.is_float:
         return No("a sum inside is read elsewhere too, or is of whole numbers")
-    if one[0].op.name in ANCHORS and other[0].op.name in ANCHORS:
+    if one[0].op.product and other[0].op.product:
         return No("each constant is the bias of a product")
     value = computed(b, Add(), i, aligned(one[1]), aligned(other[1]))
     return None if value is None else b.add(Add(), b.add(Add(), one[0], other[0]), value)
@@ -290,7 +287,7 @@ def factor_into_sum(i: Instruction, b: Builder) -> Instruction | No | None:
 
 def weighted(x: Instruction) -> bool:
     """Whether x is a convolution or dot with constant weights, read once."""
-    return x.op.name in ANCHORS and len(x.users) == 1 and is_constant(x.inputs[1])
+    return bool(x.op.product) and len(x.users) == 1 and is_constant(x.inputs[1])
 
 
 @ARITHMETIC.on(Mul)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..ir.instruction import Instruction
-from ..ops.broadcast import Multibroadcast
+from ..ops.broadcast import Broadcast, Multibroadcast
+from ..ops.reshape import Squeeze, Unsqueeze
 from ..ops.scalar import convert
 from ..types.argument import Argument, Array
 from ..types.dim import Dim
@@ -91,23 +92,23 @@ def aligned(ins: Instruction) -> Array | None:
         return value if isinstance(value, np.ndarray) else None
     if len(ins.inputs) != 1 or not ins.shape.ranked:
         return None
-    name = ins.op.name
-    if name not in ("multibroadcast", "broadcast", "squeeze", "unsqueeze"):
-        return None
-    inner = aligned(ins.inputs[0])
-    if inner is None or name == "multibroadcast":
+    op = ins.op
+    inner = aligned(ins.inputs[0]) if op.aligns else None
+    if inner is None or isinstance(op, Multibroadcast):
         return inner
     rank = ins.inputs[0].shape.rank
     inner = inner.reshape((1,) * (rank - inner.ndim) + inner.shape)
-    if name == "broadcast":
-        axis = ins.op.axis  # type: ignore[attr-defined]
-        axis = axis + ins.shape.rank if axis < 0 else axis
-        return inner.reshape(inner.shape + (1,) * (ins.shape.rank - axis - rank))
-    axes = tuple(ins.op.axes)  # type: ignore[attr-defined]
-    if name == "unsqueeze":
-        return np.expand_dims(inner, axes)
-    gone = [a + rank if a < 0 else a for a in axes] or [n for n, d in enumerate(ins.inputs[0].shape.dims) if d == 1]
-    return inner.reshape([n for a, n in enumerate(inner.shape) if a not in gone])
+    match op:
+        case Broadcast():
+            axis = op.axis + ins.shape.rank if op.axis < 0 else op.axis
+            return inner.reshape(inner.shape + (1,) * (ins.shape.rank - axis - rank))
+        case Unsqueeze():
+            return np.expand_dims(inner, op.axes)
+        case Squeeze():
+            units = [n for n, d in enumerate(ins.inputs[0].shape.dims) if d == 1]
+            gone = [a + rank if a < 0 else a for a in op.axes] or units
+            return inner.reshape([n for a, n in enumerate(inner.shape) if a not in gone])
+    return None
 
 
 def along(value: Array, rank: int, axis: int) -> Array | None:

@@ -13,9 +13,6 @@ from ..types.shape import AnyShape, Shape, TupleShape
 
 __all__ = ["Names", "outline", "through_views"]
 
-# ops that only say how an input is looked at; a group takes copies of them along instead of their results
-VIEWS = frozenset({"multibroadcast", "broadcast", "squeeze", "unsqueeze"})
-
 
 class Names:
     """Names for new modules that no module below a root has yet."""
@@ -36,7 +33,7 @@ class Names:
 
 def is_view(ins: Instruction) -> bool:
     """Whether an instruction is one that groups copy along."""
-    return ins.op.name in VIEWS and len(ins.inputs) == 1
+    return ins.op.aligns and len(ins.inputs) == 1
 
 
 def through_views(ins: Instruction) -> Instruction:

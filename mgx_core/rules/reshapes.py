@@ -13,9 +13,11 @@ from ..ops.broadcast import Broadcast, Multibroadcast
 from ..ops.concat import Concat
 from ..ops.index import Gather
 from ..ops.movement import Contiguous, Transpose
+from ..ops.norm import LayerNorm, RmsNorm
 from ..ops.operation import Operation, Pointwise
-from ..ops.reduce import Reduce, ReduceMax, ReduceMin
+from ..ops.reduce import Reduce, ReduceMax, ReduceMean, ReduceMin
 from ..ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
+from ..ops.softmax import Logsoftmax, Softmax
 from ..types.argument import Argument
 from ..types.dim import Dim, Sym, product
 from ..types.shape import Shape
@@ -29,8 +31,7 @@ RESHAPES: Final = Rules("simplify-reshapes")
 
 CHAIN: Final = (Reshape, Squeeze, Unsqueeze, Flatten, Transpose, Multibroadcast, Broadcast, Contiguous)
 FREE: Final = (Reshape, Squeeze, Unsqueeze, Flatten, Multibroadcast, Broadcast, Contiguous)
-ANCHORS: Final = frozenset({"convolution", "convolution_backwards", "dot", "quant_dot", "quant_convolution"})
-ALONG: Final = frozenset({"softmax", "logsoftmax", "layernorm", "rmsnorm"})
+ALONG: Final = (Reduce, Softmax, Logsoftmax, LayerNorm, RmsNorm)
 
 
 def links(ins: Instruction) -> bool:
@@ -109,7 +110,7 @@ def sole(ins: Instruction, reader: Instruction) -> bool:
 
 def reduced(ins: Instruction) -> bool:
     """Whether a reduction reads an instruction: it would run with it, but not through a view."""
-    return any(isinstance(u.op, Reduce) or u.op.name in ALONG for u in ins.users)
+    return any(isinstance(u.op, ALONG) for u in ins.users)
 
 
 def literal_of(b: Builder, value: object) -> Instruction:
@@ -133,7 +134,7 @@ def transpose_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | 
         return No("the transposed operand is read elsewhere too")
     gain = len(set(turned)) > 1 or any(isinstance(u.op, Transpose) for u in i.users)
     above = turned[0].inputs[0]
-    if not gain and not (len(above.users) == 1 and (isinstance(above.op, Pointwise) or above.op.name in ANCHORS)):
+    if not gain and not (len(above.users) == 1 and (isinstance(above.op, Pointwise) or above.op.product)):
         return No("nothing would join")
     if reduced(i) and not gain:
         return No("a reduction reads the result")
@@ -235,18 +236,17 @@ def broadcast_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | 
 @RESHAPES.on(Reduce)
 def drop_reduction_of_units(i: Instruction, b: Builder) -> Instruction | No | None:
     """A sum, mean, product, maximum or minimum over axes of extent 1 -> x."""
-    if len(i.inputs) > 1 or not i.inputs[0].shape.ranked or i.op.name in ("reduce_any", "reduce_all"):
+    if len(i.inputs) > 1 or not i.inputs[0].shape.ranked or not i.op.combine:
         return None
     x = i.inputs[0]
-    axes = i.op.axes or range(x.shape.rank)  # type: ignore[attr-defined]
-    return x if all(x.shape.dims[a] == 1 for a in axes) else None
+    return x if all(x.shape.dims[a] == 1 for a in i.op.reduced_axes(x.shape.rank)) else None
 
 
 def _reduction(i: Instruction) -> tuple[Instruction, tuple[int, ...]] | None:
     if len(i.inputs) > 1 or not i.inputs[0].shape.ranked:
         return None
     x = i.inputs[0]
-    return x, tuple(sorted(i.op.axes)) or tuple(range(x.shape.rank))  # type: ignore[attr-defined]
+    return x, i.op.reduced_axes(x.shape.rank)
 
 
 @RESHAPES.on(Reduce, changes=ROUNDING)
@@ -259,7 +259,7 @@ def join_reductions(i: Instruction, b: Builder) -> Instruction | No | None:
     below = _reduction(inner)
     if below is None or len(inner.users) > 1:
         return None
-    if i.op.name == "reduce_mean" and i.shape.dtype.is_integer:
+    if isinstance(i.op, ReduceMean) and i.shape.dtype.is_integer:
         return No("each mean of integers is rounded")
     return b.add(i.op.replace(axes=tuple(sorted({*axes, *below[1]}))), below[0])
 

@@ -78,9 +78,3 @@ class RuleSelection:
 
     def _usual(self, rule: Rule) -> bool:
         return self.level > 0 and rule.changes <= self.changes and rule.name not in OPTIONAL
-
-    def anchors(self, anchors: frozenset[str]) -> frozenset[str]:
-        """The products that take the work after them along."""
-        kinds = {"epilogue-convolution": "convolution", "epilogue-dot": "dot"}
-        off = [word for name, word in kinds.items() if not self.on(name)]
-        return frozenset(a for a in anchors if not any(word in a for word in off))

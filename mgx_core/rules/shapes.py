@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, Final
 
 import numpy as np
@@ -81,7 +82,7 @@ def _followed(ins: Instruction, parts: list[tuple[Dim, ...]]) -> tuple[Dim, ...]
         case Multibroadcast() if len(parts) == 1 and len(x) == 1 and not ins.shape.dynamic():
             return x * ins.shape.elements() if ins.shape.elements() <= LONGEST else None
         case Add() | Sub() | Mul() if len(parts[0]) == len(parts[1]):
-            do: Any = {"add": lambda p, q: p + q, "sub": lambda p, q: p - q, "mul": lambda p, q: p * q}[ins.op.name]
+            do: Any = {Add: operator.add, Sub: operator.sub, Mul: operator.mul}[type(ins.op)]
             return tuple(do(p, q) for p, q in zip(*parts, strict=True))
     return None
 

@@ -10,24 +10,24 @@ import itertools
 from collections.abc import Sequence
 from typing import Final
 
-from ..ops.broadcast import Multibroadcast
-from ..ops.movement import Transpose
+from ..ops.broadcast import Broadcast, Multibroadcast
+from ..ops.movement import Contiguous, Transpose
 from ..ops.operation import Operation
-from ..ops.reshape import Reshape, Squeeze, Unsqueeze
+from ..ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
 from ..types.dim import Dim, product
 
 __all__ = ["ViewChain", "cost", "regrouping"]
 
-COSTS: Final = {"transpose": 10, "flatten": 3}
+COSTS: Final[dict[type[Operation], int]] = {Transpose: 10, Flatten: 3}
 
 
 def cost(ops: Sequence[Operation]) -> int:
     """What a list of views costs: transposes are copies more often than not, and a reshape of something repeated is one."""
-    total = sum(COSTS.get(op.name, 2) for op in ops)
+    total = sum(COSTS.get(type(op), 2) for op in ops)
     repeated = False
     for op in ops:
-        total += 8 if repeated and op.name in ("reshape", "flatten") else 0
-        repeated |= op.name in ("multibroadcast", "broadcast")
+        total += 8 if repeated and isinstance(op, (Reshape, Flatten)) else 0
+        repeated |= isinstance(op, (Multibroadcast, Broadcast))
     return total
 
 
@@ -121,13 +121,13 @@ class ViewChain:
             case Transpose():
                 rank = len(self.axes)
                 return self.transpose([p + rank if p < 0 else p for p in op.permutation] or range(rank)[::-1])
-            case _ if op.name == "multibroadcast":
+            case Multibroadcast():
                 return self.spread(dims)
-            case _ if op.name == "broadcast":
-                axis = op.axis + len(dims) if op.axis < 0 else op.axis  # type: ignore[attr-defined]
+            case Broadcast():
+                axis = op.axis + len(dims) if op.axis < 0 else op.axis
                 self.axes = [*self.axes, *([] for _ in range(len(dims) - axis - len(self.axes)))]
                 return self.spread(dims)
-            case _ if op.name == "contiguous":
+            case Contiguous():
                 return True
         return self.reshape(dims)
 

@@ -12,30 +12,34 @@ from typing import Final
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module
+from ..ops.activation import Elu, GeluErf, GeluTanh, HardSwish, LeakyRelu, Mish, Relu, Sigmoid, Softplus, Swish
+from ..ops.convert import Convert
+from ..ops.operation import Operation
+from ..ops.pointwise import Abs, Add, Clip, Div, Exp, Max, Min, Mul, Neg, Sqrt, Sub, Tanh
 from ..rules.activations import scalar_of
 from ..types.dtype import DType
 
 __all__ = ["Link", "read_chain"]
 
 # op -> (library algorithm, alpha, beta), attributes by name
-ELTWISE: Final[dict[str, tuple[str, float | str, float | str]]] = {
-    "relu": ("relu", 0.0, 0.0),
-    "leaky_relu": ("relu", "alpha", 0.0),
-    "elu": ("elu", "alpha", 0.0),
-    "sigmoid": ("logistic", 0.0, 0.0),
-    "tanh": ("tanh", 0.0, 0.0),
-    "swish": ("swish", "alpha", 0.0),
-    "gelu_erf": ("gelu_erf", 0.0, 0.0),
-    "gelu_tanh": ("gelu_tanh", 0.0, 0.0),
-    "sqrt": ("sqrt", 0.0, 0.0),
-    "abs": ("abs", 0.0, 0.0),
-    "exp": ("exp", 0.0, 0.0),
-    "hard_swish": ("hardswish", 1.0 / 6.0, 0.5),
-    "mish": ("mish", 0.0, 0.0),
-    "softplus": ("soft_relu", 1.0, 0.0),
+ELTWISE: Final[dict[type[Operation], tuple[str, float | str, float | str]]] = {
+    Relu: ("relu", 0.0, 0.0),
+    LeakyRelu: ("relu", "alpha", 0.0),
+    Elu: ("elu", "alpha", 0.0),
+    Sigmoid: ("logistic", 0.0, 0.0),
+    Tanh: ("tanh", 0.0, 0.0),
+    Swish: ("swish", "alpha", 0.0),
+    GeluErf: ("gelu_erf", 0.0, 0.0),
+    GeluTanh: ("gelu_tanh", 0.0, 0.0),
+    Sqrt: ("sqrt", 0.0, 0.0),
+    Abs: ("abs", 0.0, 0.0),
+    Exp: ("exp", 0.0, 0.0),
+    HardSwish: ("hardswish", 1.0 / 6.0, 0.5),
+    Mish: ("mish", 0.0, 0.0),
+    Softplus: ("soft_relu", 1.0, 0.0),
 }
-BINARY: Final = {"add": "add", "mul": "mul", "max": "max", "min": "min", "sub": "sub", "div": "div"}
-COMMUTES: Final = {"add", "mul", "max", "min"}
+BINARY: Final[dict[type[Operation], str]] = {Add: "add", Mul: "mul", Max: "max", Min: "min", Sub: "sub", Div: "div"}
+COMMUTES: Final = (Add, Mul, Max, Min)
 
 
 @dataclass(frozen=True)
@@ -84,45 +88,45 @@ def _dependents(body: Module, anchor: Instruction) -> set[Instruction]:
 
 
 def _link(at: Instruction, depends: set[Instruction]) -> tuple[list[Link] | None, Instruction] | No:
-    name = at.op.name
+    cls = type(at.op)
     onward = [i for i in at.inputs if i in depends]
-    if name == "convert":
+    if cls is Convert:
         return None, onward[0]
-    if name in ELTWISE:
-        algorithm, alpha, beta = ELTWISE[name]
+    if cls in ELTWISE:
+        algorithm, alpha, beta = ELTWISE[cls]
         return [Link("eltwise", algorithm, _number(at, alpha), _number(at, beta))], onward[0]
-    if name == "clip":
+    if cls is Clip:
         low, high = (scalar_of(i) for i in at.inputs[1:3])
         if low is None or high is None or len(onward) != 1 or onward[0] is not at.inputs[0]:
             return No("the bounds of clip are not constant")
         return [Link("eltwise", "clip", low, high)], onward[0]
-    if name == "neg":
+    if cls is Neg:
         return [Link("eltwise", "linear", -1.0, 0.0)], onward[0]
-    if name not in BINARY:
-        return No(f"{name} is no post-op")
+    if cls not in BINARY:
+        return No(f"{at.op.name} is no post-op")
     if len(onward) != 1:
-        return No(f"both operands of {name} depend on the anchor")
+        return No(f"both operands of {at.op.name} depend on the anchor")
     side = at.inputs.index(onward[0])
     other = at.inputs[1 - side]
     number = scalar_of(other)
     if number is not None:
-        linear = _linear(name, number, side)
+        linear = _linear(at.op, number, side)
         if linear is not None:
             return [linear], onward[0]
-    if side == 1 and name not in COMMUTES:
-        return No(f"the anchor is the right operand of {name}")
-    return [Link("binary", BINARY[name], operand=other)], onward[0]
+    if side == 1 and cls not in COMMUTES:
+        return No(f"the anchor is the right operand of {at.op.name}")
+    return [Link("binary", BINARY[cls], operand=other)], onward[0]
 
 
-def _linear(name: str, number: float, side: int) -> Link | None:
-    match name:
-        case "add":
+def _linear(op: Operation, number: float, side: int) -> Link | None:
+    match op:
+        case Add():
             return Link("eltwise", "linear", 1.0, number)
-        case "mul":
+        case Mul():
             return Link("eltwise", "linear", number, 0.0)
-        case "sub":
+        case Sub():
             return Link("eltwise", "linear", 1.0, -number) if side == 0 else Link("eltwise", "linear", -1.0, number)
-        case "div" if side == 0 and number:
+        case Div() if side == 0 and number:
             return Link("eltwise", "linear", 1.0 / number, 0.0)
     return None
 

@@ -8,6 +8,7 @@ from mgx_core.compile.pipeline import Pipeline, Stage
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
+from mgx_core.ops.softmax import Logsoftmax
 from mgx_core.passes.expand_composites import ExpandComposites
 from mgx_core.passes.fuse_attention import FuseAttention
 from mgx_core.passes.fuse_elementwise import FuseElementwise
@@ -253,7 +254,7 @@ module pointwise_0
     ),
     (
         "composite",
-        (ExpandComposites(frozenset({"logsoftmax"})),),
+        (ExpandComposites(frozenset({Logsoftmax})),),
         """\
   %x = @param["x"] -> float32[2, 2]
   %1 = logsoftmax[axis=1](%x)

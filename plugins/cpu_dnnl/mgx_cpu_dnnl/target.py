@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CpuTarget"]
 
-# what runs faster as loops fused with its neighbours than as an op of its own
-EXPANDED = frozenset({"layernorm", "rmsnorm", "groupnorm", "instancenorm"})
-
 
 class CpuTarget(Target):
     """oneDNN primitives for convolutions, products and pooling, compiled loops for everything between, a native executor."""
@@ -44,9 +41,10 @@ class CpuTarget(Target):
 
             return (WidenNarrowFloats(self._not_multiplied()),)
         if stage == "legalize":
+            from mgx_core.ops.norm import NORMS
             from mgx_core.passes.expand_composites import ExpandComposites
 
-            return (ExpandComposites(EXPANDED),)
+            return (ExpandComposites(NORMS),)
         if stage == "fuse" and options.optimize:
             from .absorb_views import AbsorbViews
 

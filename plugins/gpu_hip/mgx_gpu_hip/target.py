@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mgx_core import Argument, CompileOptions, Kernels, Module, Pass, Runner, Target
+from mgx_core.ops.norm import NORMS
 from mgx_core.passes.expand_composites import ExpandComposites
 from mgx_core.passes.fold_constants import FoldConstants
 from mgx_core.passes.rewrite import Rewrite
@@ -20,8 +21,6 @@ from .runtime import DeviceArray, import_array, is_device_array
 from .scale_attention_scores import SCORES
 
 __all__ = ["GpuTarget"]
-
-EXPANDED = frozenset({"layernorm", "rmsnorm", "groupnorm", "instancenorm"})
 
 
 class GpuTarget(Target):
@@ -44,7 +43,7 @@ class GpuTarget(Target):
         return PLANS
 
     def passes(self, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
-        return (ExpandComposites(EXPANDED), Rewrite(SCORES), FoldConstants()) if stage == "legalize" else ()
+        return (ExpandComposites(NORMS), Rewrite(SCORES), FoldConstants()) if stage == "legalize" else ()
 
     def instance_shape(self, declared: Any, given: Any) -> Any:
         """The shape of a parameter in one instance, with extents that become arguments of kernels."""

@@ -13,6 +13,8 @@ from mgx_core import dtype as dt
 from mgx_core.ir.instruction import Instruction
 from mgx_core.ir.module import Module
 from mgx_core.ops.operation import Pointwise
+from mgx_core.ops.pointwise import Identity
+from mgx_core.ops.reduce import ReduceMean
 from mgx_core.ops.scalar import (
     NUMPY,
     PRIMITIVES,
@@ -31,15 +33,9 @@ from mgx_core.types.shape import Shape
 from .graph import Graph, Node
 from .primitive import computed, supported
 
-__all__ = ["REDUCTIONS", "Refused", "read"]
+__all__ = ["Refused", "read"]
 
-REDUCTIONS = {
-    "reduce_sum": "sum",
-    "reduce_mean": "mean",
-    "reduce_max": "max",
-    "reduce_min": "min",
-    "reduce_prod": "prod",
-}
+KINDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
 class Refused(Exception):
@@ -123,9 +119,9 @@ class _Reader:
             return self._literal(ins)
         if isinstance(op, Pointwise):
             return self._pointwise(ins)
-        if op.name in REDUCTIONS:
+        if op.combine:
             return self._reduction(ins)
-        if op.name == "identity":
+        if isinstance(op, Identity):
             return self.held[ins.inputs[0]]
         if op.view is not None and len(ins.inputs) == 1:
             return self._viewed(self.held[ins.inputs[0]], op)
@@ -167,12 +163,12 @@ class _Reader:
         graph = self.graph
         source = ins.inputs[0]
         rank = len(source.shape.dims)
-        axes = {a % rank for a in getattr(ins.op, "axes", ())} or set(range(rank))
+        axes = set(ins.op.reduced_axes(rank))
         if len(ins.inputs) != 1 or tuple(source.shape.dims) != graph.dims or axes != graph.reduced:
             raise Refused(
                 f"{ins.op.name} over {sorted(axes)} of {source.shape} in a group over {sorted(graph.reduced)}"
             )
-        kind = REDUCTIONS[ins.op.name]
+        kind = "mean" if isinstance(ins.op, ReduceMean) else KINDS[ins.op.combine]
         dtype = ins.shape.dtype
         x = self._place(self.held[source])
         node = self._whole_mean(x, dtype) if kind == "mean" and not dtype.is_float else graph.reduce(kind, x, dtype)

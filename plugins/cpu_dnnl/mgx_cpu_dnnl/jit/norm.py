@@ -12,7 +12,6 @@ from mgx_core.ops.norm import GroupNorm
 from mgx_core.ops.operation import Operation, Pointwise
 from mgx_core.types.shape import Shape
 
-from .body import REDUCTIONS
 from .engine import Engine
 from .kernel import JitKernel
 from .pointwise import compile_pointwise
@@ -42,7 +41,7 @@ def norm_body(op: Operation, inputs: Sequence[Shape | None]) -> Module:
     ]
     builder = _Builder(body)
     decompose = op.decompose
-    if decompose is None or isinstance(op, Pointwise) or op.name in REDUCTIONS:
+    if decompose is None or isinstance(op, Pointwise) or op.combine:
         result = builder.add(op, *(a for a in args if a is not None))
     else:
         result = decompose(builder, *args)
@@ -56,7 +55,7 @@ def compile_op(
     """One op as a kernel: pointwise, a reduction, softmax, or a normalisation."""
     if isinstance(op, GroupNorm):
         return _group_norm(op, inputs, outputs, engine)
-    if not isinstance(op, Pointwise) and op.name not in REDUCTIONS and op.decompose is None:
+    if not isinstance(op, Pointwise) and not op.combine and op.decompose is None:
         return No(f"{op.name} has no decomposition")
     return _compile(norm_body(op, inputs), inputs, outputs, engine, op.name)
 
@@ -66,9 +65,8 @@ def _compile(
 ) -> JitKernel | No:
     given = [x for x in inputs if x is not None]
     for ins in body:
-        if ins.op.name in REDUCTIONS:
-            axes: tuple[int, ...] = getattr(ins.op, "axes", ())
-            return compile_reduce(body, axes, given, outputs, engine, name)
+        if ins.op.combine:
+            return compile_reduce(body, ins.op.reduced_axes(ins.inputs[0].shape.rank), given, outputs, engine, name)
     return compile_pointwise(body, given, outputs, engine, name)
 
 

@@ -97,7 +97,7 @@ def _space(body: Module, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> l
     if any(p.shape.dims != x.dims for p, x in zip(parameters.values(), inputs, strict=True)):
         body = body.clone(parameters={n: x.as_standard() for n, x in zip(parameters, inputs, strict=True)})
     for ins in body:
-        if ins.op.name.startswith("reduce_"):
+        if ins.op.combine:
             return ins.inputs[0].shape.lens()
     return None
 

@@ -9,7 +9,6 @@ from typing import Any
 from mgx_core import Kernels, Module, No, Operation, Pointwise, Shape, TupleShape
 from mgx_core.ops.control import FusedReduce, PointwiseGroup
 from mgx_core.ops.softmax import Logsoftmax, Softmax
-from mgx_core.passes.fuse_elementwise import REDUCTIONS
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import Emitter
@@ -100,11 +99,11 @@ def emit_norm(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Val
 
 
 def elementwise(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    if not isinstance(op, Pointwise) and op.name not in REDUCTIONS:
+    if not isinstance(op, Pointwise) and not op.combine:
         return No("the op is neither pointwise nor a reduction")
     if any(s is None for s in inputs):
         return No("an operand is absent")
-    if len(inputs) > 1 and op.name in REDUCTIONS:
+    if len(inputs) > 1 and op.combine:
         return No("the axes are known only while running")
     return only(NUMBERS)(op, inputs, modules)
 
