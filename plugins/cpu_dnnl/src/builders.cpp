@@ -16,8 +16,6 @@ using Descs = std::vector<MemoryDesc>;
 
 constexpr auto inference = dnnl_forward_inference;
 
-const_dnnl_memory_desc_t optional(const MemoryDesc &desc) { return desc.absent() ? nullptr : desc.get(); }
-
 MemoryDesc value_or_absent(const std::optional<MemoryDesc> &desc) { return desc ? *desc : MemoryDesc(); }
 
 void need(const MemoryDesc &desc, size_t spatial, std::initializer_list<const Dims *> attributes) {
@@ -36,7 +34,7 @@ Made windowed(const char *kind, Create create, dnnl_alg_kind_t algorithm, const 
     for (auto &d : holes)
         --d;
     auto make = [=](dnnl_primitive_desc_t *pd, const Descs &d, const_dnnl_primitive_attr_t attr) {
-        return create(pd, cpu_engine().get(), inference, algorithm, d[0].get(), d[1].get(), optional(d[2]), d[3].get(),
+        return create(pd, cpu_engine().get(), inference, algorithm, d[0].get(), d[1].get(), or_null(d[2]), d[3].get(),
                 strides.data(), holes.data(), begin.data(), end.data(), attr);
     };
     return std::make_shared<Primitive>(kind,
@@ -72,9 +70,9 @@ Made product(const char *kind, bool matmul, const MemoryDesc &src, const MemoryD
     auto make = [matmul](dnnl_primitive_desc_t *pd, const Descs &d, const_dnnl_primitive_attr_t attr) {
         if (matmul)
             return dnnl_matmul_primitive_desc_create(
-                    pd, cpu_engine().get(), d[0].get(), d[1].get(), optional(d[2]), d[3].get(), attr);
+                    pd, cpu_engine().get(), d[0].get(), d[1].get(), or_null(d[2]), d[3].get(), attr);
         return dnnl_inner_product_forward_primitive_desc_create(
-                pd, cpu_engine().get(), inference, d[0].get(), d[1].get(), optional(d[2]), d[3].get(), attr);
+                pd, cpu_engine().get(), inference, d[0].get(), d[1].get(), or_null(d[2]), d[3].get(), attr);
     };
     return std::make_shared<Primitive>(kind,
             std::vector<int> {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST},
@@ -171,7 +169,7 @@ Made concat(const std::vector<MemoryDesc> &sources, int axis, const std::optiona
         std::vector<const_dnnl_memory_desc_t> list;
         for (size_t i = 1; i < d.size(); ++i)
             list.push_back(d[i].get());
-        return dnnl_concat_primitive_desc_create(pd, cpu_engine().get(), optional(d[0]), static_cast<int>(list.size()),
+        return dnnl_concat_primitive_desc_create(pd, cpu_engine().get(), or_null(d[0]), static_cast<int>(list.size()),
                 axis, list.data(), attr);
     };
     return std::make_shared<Primitive>("concat", slots, descs, attributes_from(attributes), make);

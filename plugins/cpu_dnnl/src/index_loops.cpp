@@ -1,6 +1,6 @@
 // Elements and slices taken from, or put to, places that indices give.
-#include "named_loops.h"
 #include "indices.h"
+#include "loops.h"
 #include "scalars.h"
 
 namespace mgx {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "box.h"
-#include "run_state.h"
+#include "loops.h"
 
 namespace mgx {
 

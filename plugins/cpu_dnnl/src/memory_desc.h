@@ -33,6 +33,9 @@ public:
     dnnl::memory::desc desc;
 };
 
+// What oneDNN takes for an operand that may be absent.
+inline const_dnnl_memory_desc_t or_null(const MemoryDesc &desc) { return desc.absent() ? nullptr : desc.get(); }
+
 void bind_memory_desc(pybind11::module_ &module);
 
 } // namespace mgx

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "errors.h"
+#include "loops.h"
 
 namespace mgx {
 

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "box.h"
-#include "named_loops.h"
+#include "loops.h"
 #include "scalars.h"
 
 namespace mgx {

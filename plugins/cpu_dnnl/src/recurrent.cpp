@@ -17,8 +17,6 @@ namespace {
 using Descs = std::vector<MemoryDesc>;
 using Maybe = std::optional<MemoryDesc>;
 
-const_dnnl_memory_desc_t optional(const MemoryDesc &desc) { return desc.absent() ? nullptr : desc.get(); }
-
 dnnl_rnn_direction_t direction_of(const std::string &name) {
     if (name == "forward") return dnnl_unidirectional_left2right;
     if (name == "reverse") return dnnl_unidirectional_right2left;
@@ -35,8 +33,8 @@ std::shared_ptr<Primitive> lstm(const MemoryDesc &src, const MemoryDesc &weights
     auto way = direction_of(direction);
     auto make = [way](dnnl_primitive_desc_t *pd, const Descs &d, const_dnnl_primitive_attr_t attr) {
         return dnnl_lstm_forward_primitive_desc_create(pd, cpu_engine().get(), dnnl_forward_inference, way, d[0].get(),
-                optional(d[1]), optional(d[2]), d[3].get(), d[4].get(), optional(d[5]), nullptr, optional(d[6]),
-                d[7].get(), optional(d[8]), optional(d[9]), dnnl_rnn_flags_undef, attr);
+                or_null(d[1]), or_null(d[2]), d[3].get(), d[4].get(), or_null(d[5]), nullptr, or_null(d[6]),
+                d[7].get(), or_null(d[8]), or_null(d[9]), dnnl_rnn_flags_undef, attr);
     };
     return std::make_shared<Primitive>("lstm",
             std::vector<int> {DNNL_ARG_SRC_LAYER, DNNL_ARG_SRC_ITER, DNNL_ARG_SRC_ITER_C, DNNL_ARG_WEIGHTS_LAYER,
@@ -57,11 +55,11 @@ std::shared_ptr<Primitive> simple(const std::string &kind, const MemoryDesc &src
         auto engine = cpu_engine().get();
         if (kind == "vanilla_rnn")
             return dnnl_vanilla_rnn_forward_primitive_desc_create(pd, engine, dnnl_forward_inference, activation, way,
-                    d[0].get(), optional(d[1]), d[2].get(), d[3].get(), optional(d[4]), d[5].get(), optional(d[6]),
+                    d[0].get(), or_null(d[1]), d[2].get(), d[3].get(), or_null(d[4]), d[5].get(), or_null(d[6]),
                     dnnl_rnn_flags_undef, alpha, 0.0f, attr);
         auto create = kind == "gru" ? dnnl_gru_forward_primitive_desc_create : dnnl_lbr_gru_forward_primitive_desc_create;
-        return create(pd, engine, dnnl_forward_inference, way, d[0].get(), optional(d[1]), d[2].get(), d[3].get(),
-                optional(d[4]), d[5].get(), optional(d[6]), dnnl_rnn_flags_undef, attr);
+        return create(pd, engine, dnnl_forward_inference, way, d[0].get(), or_null(d[1]), d[2].get(), d[3].get(),
+                or_null(d[4]), d[5].get(), or_null(d[6]), dnnl_rnn_flags_undef, attr);
     };
     return std::make_shared<Primitive>(kind,
             std::vector<int> {DNNL_ARG_SRC_LAYER, DNNL_ARG_SRC_ITER, DNNL_ARG_WEIGHTS_LAYER, DNNL_ARG_WEIGHTS_ITER,

@@ -10,12 +10,10 @@
 #include <pybind11/pybind11.h>
 
 #include "arrays.h"
+#include "loops.h"
 #include "memory.h"
 
 namespace mgx {
-
-// Signature of a compiled loop: buffers, run-time extents, the slice of its work, memory for the calling thread alone.
-using LoopFunction = void (*)(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch);
 
 struct Value {
     enum class Kind { arena, literal, input, output, object };
@@ -90,9 +88,5 @@ private:
     std::atomic<int64_t> error_code_ {0};
     int64_t error_value_ = 0;
 };
-
-// Called by compiled loops: the run fails after the step.  Codes: 1 index out of bounds, 2 division by zero, 3
-// number out of range, 4 region that is not finite, others a fault of the kernel.
-extern "C" void mgx_loop_failed(int64_t code, int64_t value);
 
 } // namespace mgx

@@ -1,6 +1,6 @@
 // Running sums and products along an axis.
 #include "box.h"
-#include "named_loops.h"
+#include "loops.h"
 #include "scalars.h"
 
 namespace mgx {

@@ -1,6 +1,6 @@
 // Updates combined with what lies at places that indices give.
-#include "named_loops.h"
 #include "indices.h"
+#include "loops.h"
 #include "scalars.h"
 
 namespace mgx {

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "box.h"
-#include "named_loops.h"
+#include "loops.h"
 #include "scalars.h"
 
 namespace mgx {

@@ -1,6 +1,6 @@
 // Steps of sequences moved by numbers that each sequence has of its own: its length, or where new steps go.
 #include "box.h"
-#include "named_loops.h"
+#include "loops.h"
 #include "scalars.h"
 
 namespace mgx {

@@ -1,6 +1,6 @@
 // The maximum of each window of an image, and where it was found.
 #include "box.h"
-#include "named_loops.h"
+#include "loops.h"
 #include "scalars.h"
 
 namespace mgx {

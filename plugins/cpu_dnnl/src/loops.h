@@ -1,0 +1,29 @@
+// Signature of compiled loops, and the loops of this module by name ("topk_float32").  Files of loops include neither Python
+// nor oneDNN.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace mgx {
+
+// Signature of a compiled loop: buffers, run-time extents, the slice of its work, memory for the calling thread alone.
+using LoopFunction = void (*)(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch);
+
+// Called by compiled loops: the run fails after the step.  Codes: 1 index out of bounds, 2 division by zero, 3
+// number out of range, 4 region that is not finite, others a fault of the kernel.
+extern "C" void mgx_loop_failed(int64_t code, int64_t value);
+
+using NamedLoops = std::map<std::string, LoopFunction>;
+
+void add_index_loops(NamedLoops &loops);
+void add_scatter_loops(NamedLoops &loops);
+void add_selection_loops(NamedLoops &loops);
+void add_scan_loops(NamedLoops &loops);
+void add_sequence_loops(NamedLoops &loops);
+void add_window_loops(NamedLoops &loops);
+void add_sampling_loops(NamedLoops &loops);
+void add_open_loops(NamedLoops &loops);
+
+} // namespace mgx
