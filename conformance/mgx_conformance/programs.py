@@ -9,7 +9,7 @@ import numpy as np
 from mgx_core import Program, Shape, dim
 from mgx_core.ops import STANDARD
 
-__all__ = ["layers", "measured", "passing_through", "symbolic", "values"]
+__all__ = ["doubling", "layers", "measured", "passing_through", "symbolic", "values"]
 
 make = STANDARD.make
 
@@ -70,6 +70,22 @@ def measured() -> Program:
     count = main.add(make("dimensions_of", start=1, end=2), counted)
     first = main.add_literal(np.zeros(1, np.int64))
     main.add_return([repeated, filled, main.add(make("slice", axes=(0,), starts=(0,)), y, first, count)])
+    return program
+
+
+def doubling() -> Program:
+    """A loop whose state is twice as large after each of a thousand trips."""
+    program = Program()
+    main = program.get_main_module()
+    body = program.create_module("body")
+    body.add_parameter("trip", Shape("int64", ()))
+    going = body.add_parameter("going", Shape("bool", ()))
+    state = body.add_parameter("state", Shape("float32", (dim.symbol("n"),)))
+    body.add_return([going, body.add(make("concat", axis=0), state, state)])
+    x = main.add_parameter("x", Shape("float32", (2,)))
+    trips = main.add_literal(np.array(1000))
+    made = main.add(make("loop"), trips, main.add_absent(), x, modules=[body])
+    main.add_return([main.add(make("get_tuple_elem", index=0), made)])
     return program
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import ShapeError
 from ..types.argument import Array, Value
 from ..types.dim import Dim, bounds, fresh
-from ..types.memory_limit import require_bytes
+from ..types.memory_limit import Growth, require_bytes, static_bytes
 from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
 from .operation import Operation, Run, op
 
@@ -100,7 +100,9 @@ class Loop(Operation):
     the next; module: (iteration: int64, cond: bool, *states) -> (cond, *states, *scans) -> tuple of the final states and of the
     scans joined along a new first axis (`scan_output_directions` 1: backwards).
     max_iterations: trips after which a loop without end is refused.
-    Errors: ShapeError for signatures that do not fit, or when the bound is exceeded, naming ``limit_max_iterations``.
+    Errors: ShapeError for signatures that do not fit, or when the bound is exceeded, naming ``limit_max_iterations``;
+    DeviceError if the rows or the states of all trips would take more memory than is allowed.  Both before the first trip where
+    the body cannot end the loop.
     """
 
     max_iterations: int = 65535
@@ -130,12 +132,18 @@ class Loop(Operation):
         going = True if cond is None else bool(np.asarray(cond).reshape(()))
         carried = list(states)
         rows: list[list[Array]] = [[] for _ in body.outputs[1 + len(states) :]]
+        sure = 0  # trips that are certain before the first one
+        if going and _goes_on(body):
+            sure = self.max_iterations if bound is None else min(bound, self.max_iterations)
+            row_bytes = sum(static_bytes(s) or 0 for s in body.output_shapes()[1 + len(states) :])
+            require_bytes(row_bytes * sure, f"the rows of {sure} trips of the loop")
+            if bound is None or bound > sure:
+                raise self._endless()
+        growth = Growth("the values that the loop carries")
         n = kept = 0
         while going and (bound is None or n < bound):
             if n >= self.max_iterations:
-                raise ShapeError(
-                    f"the loop was still running after {self.max_iterations} trips (option limit_max_iterations)"
-                )
+                raise self._endless()
             results = run(body, [np.asarray(n, np.int64), np.asarray(going, np.bool_), *carried])
             going = bool(np.asarray(results[0]).reshape(()))
             carried = results[1 : 1 + len(states)]
@@ -144,10 +152,22 @@ class Loop(Operation):
                 kept += getattr(value, "nbytes", 0)
             require_bytes(kept, "the rows that the loop has gathered")
             n += 1
+            growth.require(carried, sure - n)
         shapes = body.output_shapes()[1 + len(states) :]
         directions = self.scan_output_directions or (0,) * len(rows)
         scans = [_stack(row, s, d) for row, s, d in zip(rows, shapes, directions, strict=True)]
         return (*carried, *scans)
+
+    def _endless(self) -> ShapeError:
+        return ShapeError(f"the loop takes more than {self.max_iterations} trips (option limit_max_iterations)")
+
+
+def _goes_on(body: Any) -> bool:
+    """True if a loop's body never ends the loop: it returns the condition that it was given, or true."""
+    ends = body.outputs[0]
+    if ends.literal is not None:
+        return bool(np.asarray(ends.literal.value).reshape(()))
+    return ends is list(body.parameters.values())[1]
 
 
 def _stacked(row: AnyShape, length: Dim) -> Shape:

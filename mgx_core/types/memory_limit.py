@@ -11,12 +11,19 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from ..errors import DeviceError
 from .shape import AnyShape, Shape, TupleShape
 
-__all__ = ["ALIGNMENT", "static_bytes", "limited", "machine_memory", "require_bytes", "require_room", "room"]
+__all__ = ["ALIGNMENT", "Growth", "static_bytes", "limited", "machine_memory", "require_bytes", "require_room", "room"]
 
 ALIGNMENT: Final = 64  # bytes; a cache line, and the widest vector
+
+GROWN: Final = 1 << 26  # bytes; growth below is not judged
+STEADY: Final = 4  # growths by at least half, one after the other, that are taken for a habit
+
+LOOKED_AT: Final = 1 << 10  # strings whose letters are counted at most
 
 LARGE: Final = 1 << 28  # bytes; smaller requests are not compared with the memory that is free at the moment
 
@@ -91,6 +98,44 @@ def require_room(dims: Iterable[int], itemsize: int, what: str = "the result") -
     """`require_bytes` for a tensor of extents `dims`."""
     lens = [int(d) for d in dims]
     require_bytes(math.prod(lens) * max(itemsize, 1), f"{what} of extents {lens}")
+
+
+class Growth:
+    """Refuses values that grow from trip to trip of a loop before they are too large.
+
+    what: the values, for messages.
+    """
+
+    __slots__ = ("_last", "_steps", "what")
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self._last = self._steps = 0
+
+    def require(self, values: Iterable[object], steps_left: int) -> None:
+        """Errors: DeviceError if the values would exceed what is allowed in `steps_left` steps, growing as steadily as so far.
+
+        Values that are not large yet, or that grow by less than half a step, are never refused.
+        """
+        size = sum(map(_held_bytes, values))
+        last, self._last = self._last, size
+        self._steps = self._steps + 1 if size >= last + last // 2 > 0 else 0
+        if size < GROWN or self._steps < STEADY or steps_left <= 0:
+            return
+        allowed, ratio = room(), size / last
+        if math.log(size) + steps_left * math.log(ratio) > math.log(allowed):
+            raise DeviceError(
+                f"{self.what} take {size} bytes, {ratio:.3g} times as many with every trip, and {steps_left} trips are to come; "
+                f"{allowed} bytes are allowed (compile option limit_bytes)"
+            )
+
+
+def _held_bytes(value: object) -> int:
+    """Bytes of a value as it lies in memory; strings count with their letters."""
+    if isinstance(value, np.ndarray):
+        letters = sum(map(len, value.flat)) if value.dtype.hasobject and value.size <= LOOKED_AT else 0
+        return value.nbytes + letters
+    return sum(map(_held_bytes, value)) if isinstance(value, list | tuple) else 0
 
 
 def static_bytes(shape: AnyShape) -> int | None:

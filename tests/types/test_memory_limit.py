@@ -8,7 +8,7 @@ import pytest
 import mgx_core as mgx
 from mgx_core import DeviceError, Shape
 from mgx_core.types import memory_limit as room
-from mgx_core.types.memory_limit import limited, machine_memory, require_bytes, require_room
+from mgx_core.types.memory_limit import Growth, limited, machine_memory, require_bytes, require_room
 
 
 def test_what_fits_passes_and_what_does_not_is_refused() -> None:
@@ -61,3 +61,48 @@ def test_the_limit_of_a_program(doubled: mgx.Program) -> None:
         run(11, 1)
     doubled.compile(mgx.get_target("ref"))
     assert run(11, 1) == Shape("float32", [1, 22])
+
+
+# growth ----------------------------------------------------------------------------------------------------------------------
+
+
+def grown(sizes: list[int], steps: int) -> None:
+    """Growth is asked about uint8 arrays of these sizes, one after the other, `steps` being left after the last."""
+    growth = Growth("the values")
+    for n, size in enumerate(sizes):
+        growth.require([np.empty(size, np.uint8)], steps + len(sizes) - 1 - n)
+
+
+def test_steady_growth_is_refused_by_what_it_will_come_to() -> None:
+    doubling = [1 << n for n in range(18, 27)]
+    with limited(1 << 40):
+        grown(doubling, steps=14)  # 2^40 at the end
+        with pytest.raises(
+            DeviceError, match=r"the values take 67108864 bytes, 2 times as many .* 15 trips are to come; 1099511627776"
+        ):
+            grown(doubling, steps=15)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [1 << n for n in range(10, 26)],  # not large yet
+        [1 << 27] * 9,  # does not grow
+        [(1 << 26) + n * (1 << 20) for n in range(9)],  # by a row at a time
+        [1 << 10, 1 << 26, 1 << 27],  # no habit yet
+        [1 << n for n in range(16, 26)] + [1 << 25] * 9,  # has ended
+    ],
+)
+def test_other_growth_is_none(sizes: list[int]) -> None:
+    with limited(1 << 30):
+        grown(sizes, steps=1000)
+
+
+def test_letters_and_sequences_count() -> None:
+    growth = Growth("the words")
+    words = [[np.array(["a" * (1 << n)], object)] for n in range(20, 27)]
+    with limited(1 << 30):
+        for word in words[:-1]:
+            growth.require([word], 1000)
+        with pytest.raises(DeviceError, match="the words take"):
+            growth.require([words[-1]], 1000)

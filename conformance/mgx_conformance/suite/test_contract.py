@@ -21,7 +21,7 @@ from mgx_conformance.claims import false_claims, launches, watched
 from mgx_conformance.compare import differs
 from mgx_conformance.guard import Guarded
 from mgx_conformance.noise import expected
-from mgx_conformance.programs import layers, measured, passing_through, symbolic, values
+from mgx_conformance.programs import doubling, layers, measured, passing_through, symbolic, values
 from mgx_core import ParameterError
 
 RUNS = 1000
@@ -157,6 +157,17 @@ def test_wrong_input(fault: str, program: Any) -> None:
         program.run(change(feed))
     assert repr(name) in str(caught.value) or not name, f"{caught.value} does not name {name!r}"
     assert same(arrays(program, feed), wanted)
+
+
+def test_growth_refused(mgx_target: Any) -> None:
+    """A loop that would take all memory is refused for what it would take, long before it has it."""
+    program = doubling()
+    program.compile(mgx_target)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(mgx_core.MgxError, match="limit_bytes"):
+        program.run({"x": np.ones(2, np.float32)})
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * (1 if sys.platform == "darwin" else 1024)
+    assert grown < 1 << 30, f"{grown} bytes were taken before the refusal"
 
 
 def test_inputs_stay(program: Any) -> None:

@@ -1,4 +1,4 @@
-"""A few seconds of fuzzing with a fixed seed; longer runs are described in FUZZING.md."""
+"""A little fuzzing with a fixed seed, more among the slow tests; longer runs are described in FUZZING.md."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 FUZZ = Path(__file__).parent / "fuzz"
 
 
-def test_a_short_run_finds_nothing() -> None:
-    command = [sys.executable, str(FUZZ), "--random", "0", "--cases", "2000", "--seconds", "20"]
+@pytest.mark.parametrize("cases", [200, pytest.param(2000, marks=pytest.mark.slow)])
+def test_a_run_finds_nothing(cases: int) -> None:
+    command = [sys.executable, str(FUZZ), "--random", "0", "--cases", str(cases), "--seconds", "300"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "0 findings" in ran.stdout

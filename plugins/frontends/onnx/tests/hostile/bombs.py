@@ -115,21 +115,19 @@ def growing(step: list, state: list, trips: int = 10**9, kind: int = T.FLOAT, ro
     return model([n("Loop", ["c", "", "x"], outputs, body=body)], [info("x", (2,), kind)], outputs, [array("c", trips)])
 
 
-add("memory", "Loop that doubles", growing([n("Concat", ["s", "s"], ["s2"], axis=0)], ["n"]))
-add("memory", "Loop that doubles words", growing([n("StringConcat", ["s", "s"], ["s2"])], [2], kind=T.STRING))
-add(
-    "memory",
-    "Loop that expands",
-    growing(
-        [
-            n("Shape", ["s"], ["d"]),
-            n("Add", ["d", "d"], ["e"]),
-            n("Expand", ["u", "e"], ["s2"]),
-            n("Cast", ["i"], ["u"], to=T.FLOAT),
-        ],
-        ["n"],
-    ),
-)
+for trips in (10**9, 1000):  # more than are allowed, and few
+    few = "" if trips > 1000 else f", {trips} trips"
+    doubled = [n("Concat", ["s", "s"], ["s2"], axis=0)]
+    add("memory", f"Loop that doubles{few}", growing(doubled, ["n"], trips))
+    words = [n("StringConcat", ["s", "s"], ["s2"])]
+    add("memory", f"Loop that doubles words{few}", growing(words, [2], trips, kind=T.STRING))
+    expanded = [
+        n("Shape", ["s"], ["d"]),
+        n("Add", ["d", "d"], ["e"]),
+        n("Expand", ["u", "e"], ["s2"]),
+        n("Cast", ["i"], ["u"], to=T.FLOAT),
+    ]
+    add("memory", f"Loop that expands{few}", growing(expanded, ["n"], trips))
 gathering = graph(
     [n("Identity", ["k"], ["k2"]), n("ConstantOfShape", ["d"], ["row"])],
     [info("i", (), T.INT64), info("k", (), T.BOOL)],
@@ -144,20 +142,14 @@ squaring = graph(
     [n("Identity", ["k"], ["k2"]), n("ConcatFromSequence", ["s"], ["t"], axis=0), n("SequenceInsert", ["s", "t"], ["s2"])],
     [info("i", (), T.INT64), info("k", (), T.BOOL), h.make_tensor_sequence_value_info("s", T.FLOAT, None)], ["k2", "s2"],
 )  # fmt: skip
-add(
-    "memory",
-    "Loop that doubles a sequence",
-    model(
-        [
-            n("SequenceConstruct", ["x"], ["q"]),
-            n("Loop", ["c", "", "q"], ["z"], body=squaring),
-            n("SequenceLength", ["z"], ["y"]),
-        ],
-        [info("x", (2,))],
-        ["y"],
-        [array("c", 10**6)],
-    ),
-)
+for trips in (10**6, 1000):
+    nodes = [
+        n("SequenceConstruct", ["x"], ["q"]),
+        n("Loop", ["c", "", "q"], ["z"], body=squaring),
+        n("SequenceLength", ["z"], ["y"]),
+    ]
+    few = "" if trips > 1000 else f", {trips} trips"
+    add("memory", f"Loop that doubles a sequence{few}", model(nodes, [info("x", (2,))], ["y"], [array("c", trips)]))
 
 
 def png(width: int, height: int, rows: int) -> bytes:
