@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from ..cache import write_file
 from ..errors import MgxError, ParameterError, StoreError, UnsupportedError
 from ..ir.graph import Graph
 from ..program import Program
 from .codec import Decoder
-from .container import Stored, json_chunks, msgpack_chunks, read_bytes, read_file, write_file
+from .container import Stored, json_chunks, msgpack_chunks, read_bytes, read_file
 from .literals import LiteralReader
 from .migrations import migrated
 
@@ -37,6 +38,8 @@ def save(program: Program, path: Any, format: str = "msgpack") -> None:
         write_file(where, _chunks(program, format))
     except StoreError as error:
         raise error.located(str(where)) from None
+    except OSError as error:
+        raise StoreError(f"cannot be written: {error.strerror or error}").located(str(where)) from error
 
 
 def save_buffer(program: Program, format: str = "msgpack") -> bytes:

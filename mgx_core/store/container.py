@@ -7,12 +7,10 @@ the section in base64.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import struct
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -24,7 +22,7 @@ from ..types.argument import Array
 from .literals import LiteralWriter, aligned
 from .migrations import FORMAT
 
-__all__ = ["Stored", "json_chunks", "msgpack_chunks", "read_bytes", "read_file", "write_file"]
+__all__ = ["Stored", "json_chunks", "msgpack_chunks", "read_bytes", "read_file"]
 
 MAGIC: Final = b"\x89MXR\r\n\x1a\n"
 
@@ -172,23 +170,3 @@ def _read_json(data: bytes) -> Stored:
             raise
         raise StoreError(f"the file is damaged or cut off JSON: {type(error).__name__}: {error}") from error
     return Stored(whole["mxr"], whole["program"], section, True)
-
-
-# writing
-
-
-def write_file(path: Path, chunks: Iterable[Any]) -> None:
-    """Write beside the file, then rename: readers see the old file or the new one.  Errors: StoreError."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
-    try:
-        try:
-            with beside.open("xb") as file:
-                for chunk in chunks:
-                    file.write(chunk)
-            beside.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                beside.unlink()
-            raise
-    except OSError as error:
-        raise StoreError(f"cannot be written: {error.strerror or error}") from error

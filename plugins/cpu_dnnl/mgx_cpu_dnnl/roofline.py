@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from typing import Final
 
-from mgx_core.settings import cache_directory
+from mgx_core.cache import DiskCache
 
 __all__ = ["ceilings"]
 
@@ -23,26 +21,16 @@ def ceilings(machine: str, threads: int) -> dict[str, float]:
     """
     from .native_library import native
 
-    path = cache_directory() / "ceilings" / "cpu.json"
+    disk = DiskCache("ceilings", FORMAT)
     key = f"{machine} with {threads} threads"
-    try:
-        kept = json.loads(path.read_text())
-        known = kept["ceilings"] if kept["format"] == FORMAT else {}
-        if key in known:
-            return {name: float(known[key][name]) for name in ("flops", "bytes")}
-    except (OSError, ValueError, KeyError, TypeError):
-        known = {}
+    known = disk.get(key)
+    if known is not None:
+        return dict(json.loads(known))
     _native = native()
     size = min(MOST, max(LEAST, 4 * _native.cache_sizes().get("l3", 0)))
     found = {
         "flops": 1e9 * _native.peak_gflops("float32", threads),
         "bytes": 1e9 * _native.read_gbps(size, threads),
     }
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".new", delete=False) as file:
-            json.dump({"format": FORMAT, "ceilings": {**known, key: found}}, file)
-        os.replace(file.name, path)
-    except OSError:
-        pass  # measured again next time
+    disk.put(key, json.dumps(found).encode())
     return found

@@ -7,20 +7,18 @@ also timed as its members one by one.  What was chosen is plain data, so that pr
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import inf
 from pathlib import Path
-from threading import Lock, RLock
+from threading import Lock
 from typing import Any, Final
 
 import numpy as np
 
 from mgx_core import MgxError, Module, Shape
 from mgx_core.settings import cache_directory
+from mgx_core.targets.tuning import TuningStore
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
 
@@ -31,27 +29,18 @@ from .values import Buffer, Value
 
 __all__ = ["Tuning", "tuning_of"]
 
-FORMAT: Final = 1
 SPENT: Final = 0.03  # seconds on one plan
 LEAD: Final = (
     0.97  # a plan must be faster than this part of the one before it: between equals the order of plans decides
 )
 
 
-class Tuning:
-    """What was found to be fastest, by problem.
+class Tuning(TuningStore):
+    """What was found to be fastest, by problem: the names of kernels."""
 
-    machine: what the times depend on; choices made for another are not taken.  folder: where they are kept; None: nowhere.
-    """
-
-    def __init__(self, machine: str, folder: Path | None) -> None:
-        self.machine = machine
-        name = hashlib.sha256(machine.encode()).hexdigest()[:16]
-        self.path = None if folder is None else folder / f"cpu-{name}.json"
-        self.choices: dict[str, str] = self._read()
+    def __init__(self, machine: str, folder: Path | None = None) -> None:
+        super().__init__(machine, folder)
         self.timed = 0  # problems that were measured rather than known
-        self._changed = False
-        self._lock = RLock()
 
     def choice(
         self, e: Emitter, candidates: Sequence[CpuKernel], modules: Sequence[Module], args: Sequence[Any]
@@ -65,46 +54,14 @@ class Tuning:
         if key is None:
             return None
         names = [c.name for c in candidates] + [APART] * apart
-        with self._lock:
+        with self.lock:
             known = self.choices.get(key)
             if known not in names:
                 known = self._measured(e, candidates, modules, args, apart)
                 self.timed += 1
-                self.choices[key] = known
-                self._changed = True
+                self.keep(key, known)
         e.choices[key] = known
         return known
-
-    def learn(self, choices: Mapping[str, str]) -> None:
-        """Take over what a program file brings, where nothing is known yet."""
-        with self._lock:
-            self.choices = {**{str(k): str(v) for k, v in choices.items()}, **self.choices}
-
-    def save(self) -> None:
-        """Write new choices to disk; a cache that cannot be written is no error."""
-        with self._lock:
-            if not self._changed or self.path is None:
-                return
-            text = json.dumps({"format": FORMAT, "machine": self.machine, "choices": {**self._read(), **self.choices}})
-            try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                with tempfile.NamedTemporaryFile("w", dir=self.path.parent, prefix=".new", delete=False) as file:
-                    file.write(text)
-                os.replace(file.name, self.path)
-            except OSError:
-                return
-            self._changed = False
-
-    def _read(self) -> dict[str, str]:
-        if self.path is None:
-            return {}
-        try:
-            found = json.loads(self.path.read_text())
-            if found["format"] != FORMAT or found["machine"] != self.machine:
-                return {}
-            return {k: v for k, v in found["choices"].items() if isinstance(v, str)}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return {}
 
     def _measured(
         self, e: Emitter, candidates: Sequence[CpuKernel], modules: Sequence[Module], args: Sequence[Any], apart: bool

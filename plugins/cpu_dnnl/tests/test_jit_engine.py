@@ -65,7 +65,7 @@ def test_cache_knows_machines(tmp_path):
 def test_cache_directory(tmp_path, monkeypatch):
     monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path))
     Engine().function("double", doubling).address  # noqa: B018
-    assert [p.suffix for p in (tmp_path / "jit").iterdir()] == [".o"]
+    assert len(list((tmp_path / "jit").iterdir())) == 1
 
 
 def test_unwritable_cache(tmp_path):

@@ -41,7 +41,7 @@ def keep_code(sources: Sequence[Source], codes: Sequence[Code], context: GpuCont
         "device": context.device.properties.name,
         "kernels": kernels,
         "images": list(places),
-        "choices": {} if tuner is None else tuner.choices(),
+        "choices": {} if tuner is None else tuner.asked(),
     }
 
 
@@ -51,5 +51,5 @@ def read_code(code: Any, context: GpuContext) -> Kept:
         raise StoreError("kernels of another version of this target")
     images = code["images"]
     if context.tuner is not None and code["device"] == context.device.properties.name:
-        context.tuner.recall(code["choices"])
+        context.tuner.learn(code["choices"])
     return {str(key): bytes(images[place]) for key, place in code["kernels"].items()}

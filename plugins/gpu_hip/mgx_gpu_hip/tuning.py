@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import re
-import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from threading import RLock
 from typing import Any
 
 from mgx_core import No
 from mgx_core.errors import DeviceError, ParameterError
-from mgx_core.settings import cache_directory
+from mgx_core.targets.tuning import TuningStore
 
 from .library.attention import AttentionProblem
 from .library.convolution import ConvProblem
@@ -26,7 +21,6 @@ from .runtime import Device
 
 __all__ = ["Timed", "Tuner"]
 
-FORMAT = 1
 LAUNCHES = 5
 KNOWN = 512  # problems whose plans are kept at hand
 GUESS = 2e8  # operations in a microsecond, where nothing was measured
@@ -52,7 +46,7 @@ class Timed:
         return self._make()
 
 
-class Tuner:
+class Tuner(TuningStore):
     """Asks libraries for several plans of a problem and keeps the fastest.
 
     A program whose shapes keep changing would spend its time on measuring: after `patience` sets of shapes what is not known
@@ -66,14 +60,10 @@ class Tuner:
     def __init__(self, device: Device, libraries: Libraries, folder: Path | None = None, patience: int = 16) -> None:
         self.device = device
         self.libraries = libraries
-        name = re.sub(r"\W+", "-", f"{device.properties.name}-{device.arch}").strip("-")
-        self.path = (folder or cache_directory() / "tuning") / f"{name}.json"
-        self.lock = RLock()
+        super().__init__(f"{device.properties.name} {device.arch}", folder)
         self.patience = patience
         self.exhaustive = False
         self.found: OrderedDict[Any, Timed | No] = OrderedDict()
-        self.saved: dict[str, Any] = self._read()
-        self.changed = False
 
     def gemm(self, p: GemmProblem, compiled: bool = True) -> Timed | No:
         """The fastest plan of a product; compiled: where no ready-made kernel serves, also kernels compiled for it."""
@@ -116,7 +106,7 @@ class Tuner:
 
     def attention(self, p: AttentionProblem) -> Timed | No:
         """The library's own choice, timed; refused where there is no patience for that."""
-        if self.hurried and repr(p) not in self.saved:
+        if self.hurried and repr(p) not in self.choices:
             return No("the library's attention was not timed")
         size = p.dtype.size
         sizes = {
@@ -143,8 +133,8 @@ class Tuner:
         self.patience = max(self.patience - 1, 0)
         self.save()
 
-    def choices(self) -> dict[str, Any]:
-        """What is known of the problems asked so far, as plain data that another process can `recall`."""
+    def asked(self) -> dict[str, Any]:
+        """What is known of the problems asked so far, as plain data that another process can `learn`."""
         with self.lock:
             known = {repr(p): found for p, found in self.found.items()}
             return {
@@ -154,33 +144,8 @@ class Tuner:
                 for key, found in known.items()
             }
 
-    def recall(self, choices: Mapping[str, Any]) -> None:
-        """Take over choices; what was measured here already stays."""
-        with self.lock:
-            self.saved = {**choices, **self.saved}
-
-    def save(self) -> None:
-        """Write new choices to disk; a cache that cannot be written is no error."""
-        with self.lock:
-            if not self.changed:
-                return
-            self.saved = {**self._read(), **self.saved}
-            lasting = {key: kept for key, kept in self.saved.items() if "choice" in kept}
-            try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                with tempfile.NamedTemporaryFile("w", dir=self.path.parent, delete=False) as file:
-                    json.dump({"format": FORMAT, "choices": lasting}, file)
-                os.replace(file.name, self.path)
-            except OSError:
-                return
-            self.changed = False
-
-    def _read(self) -> dict[str, Any]:
-        try:
-            found = json.loads(self.path.read_text())
-            return dict(found["choices"]) if found["format"] == FORMAT else {}
-        except (OSError, ValueError, KeyError, TypeError):
-            return {}
+    def lasts(self, choice: Any) -> bool:
+        return "choice" in choice  # refusals hold for the program file that brought them
 
     def _best(
         self,
@@ -207,7 +172,7 @@ class Tuner:
         self, key: str, one: Callable[[Mapping[str, Any] | None], Any], measure: Callable[[], Timed | No]
     ) -> Timed | No:
         """A kept choice, measured again only if the plan that it names cannot be had any more."""
-        kept = self.saved.get(key)
+        kept = self.choices.get(key)
         if kept is None or (self.exhaustive and not kept.get("exhaustive")):
             return measure()
         if "refused" in kept:
@@ -262,8 +227,7 @@ class Tuner:
         stream.wait()
         if best is None:
             return No(f"none of {len(plans)} plans could be launched for {key}")
-        self.saved[key] = {"choice": dict(best.choice), "us": best.us, "exhaustive": self.exhaustive}
-        self.changed = True
+        self.keep(key, {"choice": dict(best.choice), "us": best.us, "exhaustive": self.exhaustive})
         return best
 
     def _time(self, plan: Any, stream: Any, addresses: Mapping[str, int], workspace: int | None, least: float) -> float:

@@ -70,7 +70,7 @@ def test_another_process_does_not_measure_again(tuned, way) -> None:
     library = Library()
     second = tuned(library, "a" if way == "disk" else "b")
     if way == "file":
-        second.recall(first.choices())
+        second.learn(first.asked())
     found = second.gemm(PROBLEM)
     assert (found.us, library.asked) == (4.0, [])  # to compare it, nothing has to be made
     assert found.plan is library.all["second"]
@@ -82,7 +82,7 @@ def test_a_plan_of_another_version_is_measured_again(tuned) -> None:
     first.gemm(PROBLEM)
     library = Library("2")
     second = tuned(library, "b")
-    second.recall(first.choices())
+    second.learn(first.asked())
     assert second.gemm(PROBLEM).plan is library.all["second"]
     assert library.asked == ["second", "all"]
 
@@ -93,7 +93,7 @@ def test_a_refusal_is_remembered_in_files_but_not_on_disk(tuned) -> None:
     assert first.gemm(PROBLEM).why == "no such product"
     first.done()
     second = tuned(SimpleNamespace(), "b")
-    second.recall(first.choices())
+    second.learn(first.asked())
     assert second.gemm(PROBLEM).why == "no such product"
     assert isinstance(tuned(Library()).gemm(PROBLEM).plan, Plan)
 
@@ -113,7 +113,7 @@ def test_a_plan_that_cannot_be_had_any_more_is_an_error(tuned) -> None:
     first.gemm(PROBLEM)
     none: Any = SimpleNamespace(gemm=lambda *_: No("gone"), gemms=lambda *_: No("gone"))
     second = tuned(none, "b")
-    second.recall(first.choices())
+    second.learn(first.asked())
     with pytest.raises(DeviceError, match="gone"):
         _ = second.gemm(PROBLEM).plan
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from mgx_core import DeviceError
-from mgx_core.settings import cache_directory
+from mgx_core.cache import DiskCache
 
 from ..native_library import native
 from .code import Code
 
 __all__ = ["Engine", "Function"]
 
-FORMAT: Final = b"mgxjit3\n"
+FORMAT: Final = 4
 
 
 class Function:
@@ -63,7 +63,7 @@ class Engine:
         self.lanes = 16 if self.wide else 8
         machine = cpu or native().cpu_key()
         self.stamp = "|".join((_generator(), machine, self.features, str(level), str(self.lanes)))
-        self._cache = cache_directory() / "jit" if cache == "" else Path(cache) if cache else None
+        self._cache = None if cache is None else DiskCache("jit", FORMAT, Path(cache) if cache else None)
         self._functions: dict[str, Function] = {}
         self._loaded: list[Any] = []
         self._images: dict[int, tuple[str, bytes]] = {}
@@ -119,7 +119,7 @@ class Engine:
             found = self._functions.get(symbol)
             if found is None:
                 found = self._functions[symbol] = Function(self, symbol)
-                image = self._read(symbol)
+                image = None if self._cache is None else self._cache.get(symbol)
                 text = ""
                 if image is None:
                     code = Code(self.lanes, self.wide)
@@ -149,7 +149,8 @@ class Engine:
                         self._failed[function.symbol] = function, text, str(error) or type(error).__name__
                         continue
                     self.compiled += 1
-                    self._write(function.symbol, image)
+                    if self._cache is not None:
+                        self._cache.put(function.symbol, image)
                 functions.append((function, text))
                 images.append(image)
             if not images:
@@ -194,37 +195,6 @@ class Engine:
     def image(self, address: int) -> tuple[str, bytes] | None:
         """The symbol and the object file of a function that was loaded, by its address."""
         return self._images.get(address)
-
-    # the cache on disk
-
-    def _path(self, symbol: str) -> Path | None:
-        return None if self._cache is None else self._cache / f"{symbol}.o"
-
-    def _read(self, symbol: str) -> bytes | None:
-        path = self._path(symbol)
-        if path is None:
-            return None
-        try:
-            data = path.read_bytes()
-        except OSError:
-            return None
-        head = len(FORMAT)
-        image = data[head + 32 :]
-        if data[:head] != FORMAT or hashlib.sha256(image).digest() != data[head : head + 32]:
-            return None
-        return image
-
-    def _write(self, symbol: str, image: bytes) -> None:
-        path = self._path(symbol)
-        if path is None:
-            return
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-            beside.write_bytes(FORMAT + hashlib.sha256(image).digest() + image)
-            beside.replace(path)
-        except OSError:
-            return  # a cache that cannot be written is no error
 
 
 @cache

@@ -1,0 +1,94 @@
+"""What outlives a process: bytes by key in the user's cache folder, and files that are written at once or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from .settings import cache_directory
+
+__all__ = ["DiskCache", "Held", "write_file"]
+
+MAGIC: Final = b"mgxc"
+LIMIT: Final = 1 << 30  # bytes of one cache
+
+
+class Held(NamedTuple):
+    """What a cache holds."""
+
+    entries: int
+    bytes: int
+
+
+class DiskCache:
+    """Bytes by key in one folder of the user's cache, shared by all processes.
+
+    name: the folder; version: of what the bytes mean, entries of others count as absent; folder: another place; limit: the
+    bytes that it grows to, then the oldest entries go.
+    A damaged entry counts as absent and is replaced; a folder that cannot be read or written is no error.
+    """
+
+    def __init__(self, name: str, version: int = 1, folder: Path | None = None, limit: int = LIMIT) -> None:
+        self.folder = cache_directory() / name if folder is None else folder
+        self.limit = limit
+        self._head = MAGIC + version.to_bytes(4, "little")
+
+    def get(self, key: str) -> bytes | None:
+        """Returns what was put under a key; None if there is nothing, or nothing intact."""
+        try:
+            found = self._path(key).read_bytes()
+        except OSError:
+            return None
+        size = len(self._head)
+        data = found[size + 32 :]
+        return data if found[: size + 32] == self._head + hashlib.sha256(data).digest() else None
+
+    def put(self, key: str, data: bytes) -> None:
+        path = self._path(key)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(path, [self._head, hashlib.sha256(data).digest(), data])
+            if path.name.startswith("00"):  # every 256th entry or so
+                self._prune()
+
+    def held(self) -> Held:
+        """Returns the number of entries and their bytes."""
+        files = self._files()
+        return Held(len(files), sum(size for _, size, _ in files))
+
+    def _path(self, key: str) -> Path:
+        return self.folder / hashlib.sha256(key.encode()).hexdigest()[:40]
+
+    def _files(self) -> list[tuple[int, int, str]]:
+        """When each entry was written, its bytes and its path."""
+        with contextlib.suppress(OSError), os.scandir(self.folder) as found:
+            return [(e.stat().st_mtime_ns, e.stat().st_size, e.path) for e in found if e.is_file()]
+        return []
+
+    def _prune(self) -> None:
+        files = sorted(self._files())
+        total = sum(size for _, size, _ in files)
+        for _, size, path in files:
+            if total <= self.limit:
+                return
+            Path(path).unlink(missing_ok=True)
+            total -= size
+
+
+def write_file(path: Path, chunks: Iterable[Any]) -> None:
+    """Writes beside a file, then renames: readers see the old file or the new one.  Errors: OSError."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    try:
+        with beside.open("xb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+        beside.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise

@@ -1,0 +1,96 @@
+"""The disk cache: whole entries or none, whatever the folder holds and whoever writes."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from mgx_core.cache import DiskCache, write_file
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return DiskCache("things", folder=tmp_path / "things")
+
+
+def test_what_is_put_is_got(cache):
+    assert cache.get("a key\nof any text") is None
+    cache.put("a key\nof any text", b"data")
+    cache.put("another", b"")
+    assert cache.get("a key\nof any text") == b"data"
+    assert cache.get("another") == b""
+    assert cache.held() == (2, 84)  # heads of 40 bytes
+
+
+def test_the_folder_is_the_users(tmp_path, monkeypatch):
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path))
+    DiskCache("things").put("key", b"data")
+    assert len(list((tmp_path / "things").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:-1], lambda b: b"", lambda b: b[:41] + bytes([b[41] ^ 1]) + b[42:], lambda b: b"x" * 20]
+)
+def test_damaged_entries_are_absent_and_replaced(cache, damage):
+    cache.put("key", b"some data")
+    (path,) = cache.folder.iterdir()
+    path.write_bytes(damage(path.read_bytes()))
+    assert cache.get("key") is None
+    cache.put("key", b"again")
+    assert cache.get("key") == b"again"
+
+
+def test_entries_of_another_version_are_absent(cache):
+    cache.put("key", b"old")
+    newer = DiskCache("things", 2, cache.folder)
+    assert newer.get("key") is None
+    newer.put("key", b"new")
+    assert (newer.get("key"), cache.get("key")) == (b"new", None)
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    cache = DiskCache("things", folder=tmp_path / "file")
+    cache.put("key", b"data")
+    assert cache.get("key") is None
+    assert cache.held() == (0, 0)
+
+
+def test_the_oldest_entries_go(tmp_path):
+    cache = DiskCache("things", folder=tmp_path, limit=100 * 140)
+    for n in range(2000):
+        cache.put(str(n), bytes(100))
+    entries, size = cache.held()
+    assert size == entries * 140
+    assert 100 <= entries < 1500  # looked after at every 256th entry or so
+    assert cache.get("1999") is not None
+    assert cache.get("0") is None
+
+
+def test_many_write_at_once(cache):
+    def write(n):
+        for _ in range(20):
+            cache.put("key", bytes([n]) * 1000)
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(cache.get("key"))) == 1
+    assert len(list(cache.folder.iterdir())) == 1
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def chunks():
+        yield b"new"
+        raise ValueError
+
+    with pytest.raises(ValueError):  # noqa: PT011
+        write_file(path, chunks())
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
