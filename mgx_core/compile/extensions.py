@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..errors import PluginError
 from ..options import CompileOptions
 from ..passes.interface import Pass
 from ..passes.rewrite import Rewrite
@@ -53,7 +54,10 @@ def passes_of(target: Target, stage: str, context: Any, options: CompileOptions)
 
 
 def _own_passes(target: Target | None, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
-    return () if target is None else tuple(target.passes(stage, context, options))
+    given: object = () if target is None else target.passes(stage, context, options)
+    if not isinstance(given, (tuple, list)) or not all(isinstance(p, Pass) for p in given):
+        raise PluginError(f"passes({stage!r}, ...) of {target!r} must give passes (mgx_core.Pass), got {given!r}")
+    return tuple(given)
 
 
 def _selected(one: Pass, selection: RuleSelection) -> Pass:
@@ -63,4 +67,7 @@ def _selected(one: Pass, selection: RuleSelection) -> Pass:
 
 def kernels_of(target: Target, context: Any) -> Kernels:
     """A target's plans; those that plugins add for it are asked first."""
-    return manager().kernels(target.name) + target.kernels(context)
+    own: object = target.kernels(context)
+    if not isinstance(own, Kernels):
+        raise PluginError(f"kernels(context) of {target!r} must give an instance of mgx_core.Kernels, got {own!r}")
+    return manager().kernels(target.name) + own

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..errors import MgxError, UnsupportedError
+from ..errors import MgxError, PluginError, UnsupportedError
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ops.builtin import Literal, Param, Return, Undefined
@@ -28,11 +28,13 @@ class Lower(Pass):
 
     Control flow stays and its modules are lowered; an op that no plan takes is decomposed if it says how, a group is taken
     apart, and all else is placed on the host, with every refusal kept in `placements`.
+    validate: kernels called from Python have every result compared with its type, not only the first.
     """
 
     kernels: Kernels
     context: Any
     placements: list[Placement] = field(default_factory=list)
+    validate: bool = False
     name: str = "lower"
     _made: dict[Hashable, tuple[Launch, str, tuple[str, ...]]] = field(default_factory=dict, init=False, repr=False)
 
@@ -47,31 +49,41 @@ class Lower(Pass):
             self._lower(module, ins)
         return True
 
-    def _lower(self, module: Module, ins: Instruction) -> None:
+    def _lower(self, module: Module, ins: Instruction, outer: tuple[str, ...] = ()) -> None:
+        """Lowers one instruction.  outer: the refusals for what it was a part of."""
         shapes = tuple([None if i.is_absent else i.result for i in ins.inputs])
         # the layers of a network ask the same again and again; fresh symbols in a result are each instruction's own
-        key = (ins.op, shapes, ins.modules, ins.result)
+        key = (ins.op, shapes, ins.modules, ins.result, outer)
         made = self._made.get(key)
         if made is None:
             try:
                 picked = self.kernels.pick(ins.op, shapes, self.context, ins.modules)
-                made = Launch(picked.kernel, ins.op, ins.result, picked.plan), repr(ins.op), picked.refused
+                refused = (*outer, *picked.refused)
+                launch = Launch(picked.kernel, ins.op, ins.result, picked.plan, validate=self.validate)
+                made = launch, repr(ins.op), refused
             except UnsupportedError as error:
-                if self._decompose(module, ins) or self._expand(module, ins):
+                why = (*outer, error.message)
+                if self._decompose(module, ins, why) or self._expand(module, ins, why):
                     return
-                launch = Launch(Reference(ins.op, (error.message,)), ins.op, ins.result, "reference", "host")
-                made = launch, repr(ins.op), (error.message,)
+                kernel = Reference(ins.op, why)
+                launch = Launch(kernel, ins.op, ins.result, "reference", "host", validate=self.validate)
+                made = launch, repr(ins.op), why
+            except PluginError as error:
+                if ins.sources:
+                    error.located(f"node {', '.join(map(repr, ins.sources))}")
+                raise
             self._made[key] = made
         launch, text, refused = made
         self.placements.append(Placement(text, ins.sources, launch.place, launch.kernel.name, refused))
         module.replace_op(ins, launch, ins.result)
 
-    def _expand(self, module: Module, ins: Instruction) -> bool:
-        """Put a group's members in its place, so that the target may take each on its own."""
+    def _expand(self, module: Module, ins: Instruction, outer: tuple[str, ...]) -> bool:
+        """Puts a group's members in its place, so that the target may take each on its own."""
         if not isinstance(ins.op, (FusedReduce, Group, PointwiseGroup)):
             return False
         (body,) = ins.modules
-        several = isinstance(ins.result, TupleShape)
+        whole = len(body.outputs) == 1  # one member that gives all results
+        several = isinstance(ins.result, TupleShape) and not whole
         items = [user for user in ins.users if isinstance(user.op, GetTupleElem)]
         if several and len(items) != len(ins.users):
             return False
@@ -90,25 +102,31 @@ class Lower(Pass):
             made = made.previous
         for member in reversed(members):
             if not (member.is_literal or member.is_absent):
-                self._lower(module, member)
+                self._lower(module, member, outer)
         return True
 
-    def _decompose(self, module: Module, ins: Instruction) -> bool:
+    def _decompose(self, module: Module, ins: Instruction, outer: tuple[str, ...]) -> bool:
+        """Puts what an op's `decompose` gives in its place."""
         decompose = ins.op.decompose
         if decompose is None:
             return False
         builder = Builder(module, ins)
+        whose = f"the decomposition of {ins.op!r} ({type(ins.op).__module__})"
         try:
             new = decompose(builder, *(None if i.is_absent else i for i in ins.inputs))
         except MgxError:
             new = None
+        except Exception as error:
+            raise PluginError(f"{whose} failed: {type(error).__name__}: {error}") from error
         if new is None:
             for made in reversed(builder.made):
                 if not made.users:
                     module.remove(made)
             return False
+        if not isinstance(new, Instruction):
+            raise PluginError(f"{whose} must give an instruction or None, got {new!r}")
         module.replace(ins, new)
         for made in builder.made:
             if not (made.is_literal or made.is_absent):
-                self._lower(module, made)
+                self._lower(module, made, outer)
         return True

@@ -40,7 +40,7 @@ def lower_module(
     """A copy of an optimised module for concrete shapes of its parameters, through the stages lower and plan."""
     settled = {n: s for n, s in shapes.items() if not s.dynamic()}
     module = given.clone(parameters=settled, shared=given.derive("equal bodies", equal_bodies))
-    lower = Lower(kernels_of(target, context), context)
+    lower = Lower(kernels_of(target, context), context, validate=options.validate)
     ordering = (OrderForMemory(),) if options.aggressive_memory else ()
     stages = (
         Stage("lower", (SettleExtents(), lower, *passes_of(target, "lower", context, options)), lowered),

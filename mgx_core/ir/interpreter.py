@@ -76,7 +76,7 @@ class Interpreter:
 
             value = op.evaluate(args, ins.modules, run)
         except MgxError as error:
-            raise located(error, ins) from None
+            raise located(error, ins) from error.__cause__
         except MemoryError as error:
             raise located(DeviceError(f"not enough memory for the result: {error}"), ins) from None
         return self.settle(value)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..errors import ParameterError
 from ..types import dtype as dt
 from ..types.dim import Dim, Sym
 from ..types.dim_text import parse
@@ -116,7 +117,7 @@ class Field:
         elif word in _CHECKS:
             self.check = _CHECKS[word]
         else:
-            raise TypeError(
+            raise ParameterError(
                 f"op {owner}: attribute {name} has type {word}; known are {', '.join(_CHECKS)}, Literal[...]"
             )
         self.default = default if default is MISSING else self.check(default)

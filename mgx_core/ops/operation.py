@@ -6,6 +6,7 @@ costs) is a table keyed by the class, owned by whoever needs it.  Any object wit
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar, dataclass_transform
@@ -22,7 +23,7 @@ from ..types import dtype as dt
 from ..types.argument import Array, Value
 from ..types.dim import Dim, Sym, substitute
 from ..types.dtype import DType
-from ..types.shape import AnyShape, Shape, symbols_in
+from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape, symbols_in
 from .attributes import MISSING, Field, show
 from .scalar import Expr, convert, evaluate, rounds
 from .traits import Traits
@@ -32,6 +33,8 @@ __all__ = ["Input", "OpSet", "Operation", "Pointwise", "Run", "op", "same_dims"]
 Run = Callable[
     [Any, Sequence[Value]], "list[Value]"
 ]  # evaluates a sub-module on values; what control flow ops are given
+NAME: Final = re.compile(r"@?[A-Za-z0-9_./:\-]+")  # as the text form reads it
+ANY_SHAPE: Final = (Shape, TupleShape, SequenceShape, OptionalShape)
 FOREIGN: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
@@ -99,6 +102,8 @@ class Operation(Traits):
     _arity: ClassVar[tuple[int, int | None]] = (0, 0)  # least and most inputs (None: any number)
 
     def __init__(self, **attributes: Any) -> None:
+        if "name" not in vars(type(self)):
+            raise ParameterError(f"{undeclared(type(self))}; put @define_op('...') above it")
         put = object.__setattr__
         for field in self.fields:
             value = attributes.pop(field.name, MISSING)
@@ -205,15 +210,23 @@ class Operation(Traits):
         """
         self.check_arity(len(inputs))
         try:
-            if self.takes_modules:
-                return self.infer(*inputs, modules=modules)
-            return self.infer(*inputs)
+            given: Any = self.infer(*inputs, modules=modules) if self.takes_modules else self.infer(*inputs)
+            if isinstance(given, ANY_SHAPE):
+                result: AnyShape = given
+                return result
+            found: MgxError = PluginError(f"{self._rule()} must give a Shape, got {given!r}")
         except MgxError as error:
-            found: MgxError = error
+            found = error
         except FOREIGN as error:  # a rule takes its operands to be tensors, of a rank that the attributes fit
-            found = ShapeError(f"the operands are not of the required kinds ({type(error).__name__}: {error})")
+            found = ShapeError(
+                f"{self._rule()} failed: {type(error).__name__}: {error} "
+                "(operands that are not of the required kinds, or a mistake in the rule)"
+            )
             found.__cause__ = error
         raise found.located(f"{self!r}({', '.join('-' if s is None else str(s) for s in inputs)})")
+
+    def _rule(self) -> str:
+        return f"the shape rule of {self.name} ({type(self).__module__})"
 
     def check_arity(self, count: int) -> None:
         """Errors: ShapeError if no call of the op has that many inputs."""
@@ -241,6 +254,11 @@ class Operation(Traits):
             ) from error
 
 
+def undeclared(cls: type) -> str:
+    """Returns the message for a class that is derived from Operation and not declared."""
+    return f"class {cls.__module__}.{cls.__qualname__} is no declared operation"
+
+
 def _substituted(value: Any, values: Mapping[str, Dim]) -> Any:
     if isinstance(value, Sym):
         return substitute(value, values)
@@ -265,9 +283,10 @@ def op(name: str, **traits: bool | str | tuple[int, ...]) -> Callable[[O], O]:
 
     unknown = traits.keys() - vars(Traits).keys()
     if unknown:
-        raise TypeError(f"op {name!r}: {', '.join(sorted(unknown))} is no trait")
+        raise ParameterError(f"op {name!r}: {', '.join(sorted(unknown))} is no trait")
 
     def declare(cls: O) -> O:
+        _check_declaration(name, cls)
         inherited: tuple[Field, ...] = cls.fields  # type: ignore[attr-defined]
         namespace = dict(cls.__dict__)
         annotations = _annotations(cls)
@@ -298,6 +317,28 @@ def op(name: str, **traits: bool | str | tuple[int, ...]) -> Callable[[O], O]:
         return made  # type: ignore[no-any-return]
 
     return declare
+
+
+def _check_declaration(name: str, cls: type) -> None:
+    """Errors: ParameterError for a class that cannot be an operation, with what to mend."""
+    if not issubclass(cls, Operation):
+        raise ParameterError(f"op {name!r}: class {cls.__qualname__} must derive from mgx_core.Operation")
+    if name and not NAME.fullmatch(name):
+        raise ParameterError(f"op {name!r}: a name consists of letters, digits, '_', '.', '/', ':' and '-'")
+    if name and not any("infer" in vars(c) for c in cls.__mro__):
+        raise ParameterError(f"op {name!r}: class {cls.__qualname__} must define infer(self, x, ...), its shape rule")
+    annotated = _annotations(cls)
+    for key, value in vars(cls).items():
+        plain = not (callable(value) or isinstance(value, (property, classmethod, staticmethod)) or key.startswith("_"))
+        if (
+            plain
+            and key not in annotated
+            and not any(key in vars(c) or key in _annotations(c) for c in cls.__mro__[1:])
+        ):
+            raise ParameterError(
+                f"op {name!r}: attribute {key!r} has no annotation; write `{key}: {type(value).__name__} = {value!r}`, "
+                "or ClassVar if it is none"
+            )
 
 
 def _annotations(cls: type) -> dict[str, Any]:
@@ -383,6 +424,10 @@ class OpSet:
         self._contested: dict[str, str] = {}
         self._by_name: dict[str, type[Operation]] = {}
         for cls in ops:
+            if not (isinstance(cls, type) and issubclass(cls, Operation)):
+                raise ParameterError(f"an OpSet holds classes of operations, got {cls!r}")
+            if "name" not in vars(cls) or not cls.name:
+                raise ParameterError(f"{undeclared(cls)}; put @define_op('...') above it")
             known = self._by_name.setdefault(cls.name, cls)
             if known is not cls:
                 raise ParameterError(

@@ -164,6 +164,10 @@ class Rewriter:
             new = rule.function(ins, builder)
         except MgxError as error:
             raise error.located(f"rule {rule.name!r} on {ins!r}") from None
+        except Exception as error:
+            raise PassError(f"{_blamed(rule)} failed on {ins!r}: {type(error).__name__}: {error}") from error
+        if not (new is None or isinstance(new, (Instruction, No))):
+            raise PassError(f"{_blamed(rule)} must give an instruction, No(why) or None for {ins!r}, got {new!r}")
         if ins in self._refused:
             self._refused[ins].pop(rule.name, None)
         if isinstance(new, Instruction) and new is not ins:
@@ -203,6 +207,11 @@ class Rewriter:
             module.remove(dead)
             self.tally.refusals.extend(self._refused.pop(dead, {}).values())
             stack.extend(inputs)
+
+
+def _blamed(rule: Rule) -> str:
+    package = str(getattr(rule.function, "__module__", "?")).partition(".")[0]
+    return f"rule {rule.name!r} of package {package}"
 
 
 def readers(ins: Instruction) -> list[Instruction]:

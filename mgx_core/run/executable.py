@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import DeviceError, MgxError, ParameterError, ShapeError
+from ..errors import DeviceError, MgxError, ParameterError, PluginError, ShapeError
 from ..ir.interpreter import bind_symbols, check_symbols
 from ..ir.module import Module
 from ..options import CompileOptions
@@ -258,6 +258,10 @@ class Executable:
         made = lower()
         start, count = time.perf_counter(), made.records[-1].after
         runner = self.target.runner(made.module, made.plan, self.context, self.options)
+        if not isinstance(runner, Runner):
+            raise PluginError(
+                f"runner(...) of {self.target!r} must give an instance of mgx_core.Runner, got {runner!r}"
+            )
         made.records.append(PassRecord("plan", "make-runner", time.perf_counter() - start, True, count, count))
         for moved in runner.on_host():
             _correct(made.placements, moved)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ..errors import No, UnsupportedError
+from ..errors import DeviceError, MgxError, No, ParameterError, PluginError, UnsupportedError
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ops.operation import Operation, Run
 from ..types.argument import Value
 from ..types.shape import AnyShape
+from .results import misfit
 
-__all__ = ["HostKernel", "Kernel", "Kernels", "Launch", "Picked", "Reference", "op_of"]
+__all__ = ["HostKernel", "Kernel", "Kernels", "Launch", "Picked", "Reference", "call_kernel", "check_result", "op_of"]
 
 
 class Kernel:
@@ -109,8 +110,14 @@ class Kernels:
     def plan(self, *ops: type[Operation]) -> Callable[[Plan], Plan]:
         """Decorator: a function ``(op, input shapes, context) -> Kernel | No`` offered for some ops (none named: for any).
 
+        It is offered for ops of derived classes, too; plans for an op's own class are asked before those for its bases.
         Absent inputs have the shape None.  For ops that take sub-modules the function gets them as a fourth argument.
+        An UnsupportedError that it raises is a refusal like No; everything else is reported as the plan's mistake.
+        Errors: ParameterError for what is no class derived from Operation.
         """
+        for op in ops:
+            if not (isinstance(op, type) and issubclass(op, Operation)):
+                raise ParameterError(f"a plan for target {self.target!r} must name classes of operations, got {op!r}")
 
         def keep(function: Plan) -> Plan:
             for op in ops:
@@ -122,15 +129,34 @@ class Kernels:
         return keep
 
     def plans(self, op: Operation) -> list[Plan]:
-        return [*self._plans.get(type(op), ()), *self._any]
+        """Returns the plans for an op in the order in which they are asked."""
+        return [*(p for cls in type(op).__mro__ for p in self._plans.get(cls, ())), *self._any]
 
     def offers(
         self, op: Operation, shapes: Sequence[AnyShape | None], context: Any, modules: Sequence[Module] = ()
     ) -> Iterator[tuple[str, Kernel | No]]:
         """Every plan's answer, in order of preference, with the plan's name; ops with sub-modules hand them over last."""
         for plan in self.plans(op):
-            answer = plan(op, shapes, context, modules) if op.takes_modules else plan(op, shapes, context)
-            yield getattr(plan, "__name__", "plan"), answer
+            name, wrong, cause = getattr(plan, "__name__", "plan"), "", None
+            try:
+                answer: Any = plan(op, shapes, context, modules) if op.takes_modules else plan(op, shapes, context)
+                if isinstance(answer, Kernel) and isinstance(answer.name, str) and answer.name:
+                    pass
+                elif not isinstance(answer, No) or not isinstance(answer.why, str):
+                    wrong = f"gave {described(answer)}; a plan gives an instance of Kernel with a name, or No(why)"
+            except UnsupportedError as error:
+                answer = No(error.message)
+            except (DeviceError, MemoryError):
+                raise
+            except Exception as error:
+                wrong, cause = f"raised {type(error).__name__}: {error}", error
+            if wrong:
+                package = str(getattr(plan, "__module__", "?")).partition(".")[0]
+                inputs = ", ".join(map(str, shapes))
+                raise PluginError(
+                    f"plan {name!r} of package {package} for target {self.target!r} on {op!r}({inputs}) {wrong}"
+                ) from cause
+            yield name, answer
 
     def pick(
         self, op: Operation, shapes: Sequence[AnyShape | None], context: Any = None, modules: Sequence[Module] = ()
@@ -158,6 +184,37 @@ class Kernels:
         return self._plans.keys()
 
 
+def described(given: Any) -> str:
+    """Returns what an object is, for messages."""
+    if isinstance(given, type):
+        return f"the class {given.__qualname__}"
+    return f"{type(given).__name__} {given!r}" if given is not None else "None"
+
+
+def call_kernel(
+    kernel: Kernel, op: Operation, args: Sequence[Value], modules: Sequence[Module] = (), run: Run | None = None
+) -> Value:
+    """Returns what a kernel gives for values.  Errors: PluginError with the kernel and the op for what it raises."""
+    try:
+        return kernel.run(args, modules, run)
+    except (MgxError, MemoryError):
+        raise
+    except Exception as error:
+        raise PluginError(f"kernel {kernel.name!r} of {op!r} failed: {type(error).__name__}: {error}") from error
+
+
+def check_result(kernel: Kernel, op: Operation, declared: AnyShape, value: Value) -> None:
+    """Errors: PluginError if a value is not of the type that the program gives the op."""
+    wrong = misfit(declared, value)
+    if wrong:
+        whose = (
+            f"the compute of {op!r} ({type(op).__module__})"
+            if isinstance(kernel, Reference)
+            else f"kernel {kernel.name!r} of {op!r}"
+        )
+        raise PluginError(f"{whose} must give {declared}, got {wrong}")
+
+
 def op_of(ins: Instruction) -> Operation:
     """What an instruction does, lowered or not."""
     return ins.op.of if isinstance(ins.op, Launch) else ins.op
@@ -169,7 +226,7 @@ class Launch(Operation):
     It knows the op it stands for, so that text, reports and re-lowering for another machine can name it.
     """
 
-    __slots__ = ("_text", "kernel", "of", "place", "plan", "refused", "result_shape")
+    __slots__ = ("_checked", "_text", "kernel", "of", "place", "plan", "refused", "result_shape", "validate")
 
     name = "launch"
 
@@ -181,6 +238,7 @@ class Launch(Operation):
         plan: str = "",
         place: str = "target",
         refused: tuple[str, ...] = (),
+        validate: bool = False,
     ) -> None:
         object.__setattr__(self, "kernel", kernel)
         object.__setattr__(self, "of", of)
@@ -188,7 +246,9 @@ class Launch(Operation):
         object.__setattr__(self, "plan", plan)
         object.__setattr__(self, "place", place)  # "target", or "host" for what the target declined
         object.__setattr__(self, "refused", refused)  # by the plans asked before
+        object.__setattr__(self, "validate", validate)  # compare every result with result_shape, not only the first
         object.__setattr__(self, "_text", "")
+        object.__setattr__(self, "_checked", False)
 
     kernel: Kernel
     of: Operation
@@ -196,7 +256,9 @@ class Launch(Operation):
     plan: str
     place: str
     refused: tuple[str, ...]
+    validate: bool
     _text: str
+    _checked: bool
     takes_modules = True
 
     @property
@@ -219,13 +281,17 @@ class Launch(Operation):
         kernel = self.kernel.with_op(op)
         if kernel is self.kernel:
             return self
-        return Launch(kernel, op, self.result_shape, self.plan, self.place, self.refused)
+        return Launch(kernel, op, self.result_shape, self.plan, self.place, self.refused, self.validate)
 
     def symbols(self) -> set[str]:
         return self.of.symbols()
 
     def evaluate(self, args: Sequence[Value], modules: Sequence[Any] = (), run: Run | None = None) -> Value:
-        return self.kernel.run(args, modules, run)
+        value = call_kernel(self.kernel, self.of, args, modules, run)
+        if not self._checked or self.validate:
+            check_result(self.kernel, self.of, self.result_shape, value)
+            object.__setattr__(self, "_checked", True)
+        return value
 
     def __eq__(self, other: object) -> bool:
         return self is other

@@ -16,7 +16,7 @@ from ..types.argument import Array
 from ..types.shape import AnyShape, Shape, TupleShape
 from .decomposition import decomposed, members_of
 from .emission_cache import Recording, operand_key
-from .kernel import Kernel, Kernels, Launch, Reference
+from .kernel import Kernel, Kernels, Launch, Reference, call_kernel, check_result
 from .schedule import Call
 from .step_list import StepList
 from .values import Value
@@ -258,13 +258,18 @@ class KernelEmitter(StepList):
         outputs = [self.allocate(r.dtype, r.lens()) for r in shapes]
         given = [v for a in flat if a is not None for v in (a if isinstance(a, tuple) else (a,))]
 
+        unchecked = [True]  # results are compared with their types in the first run
+
         def call(arrays: Sequence[Array]) -> Sequence[Array]:
             left = iter(arrays)
             values: list[Any] = [
                 None if a is None else tuple(next(left) for _ in a) if isinstance(a, tuple) else next(left)
                 for a in flat
             ]
-            found: Any = kernel.run(values, modules, Interpreter().run)
+            found: Any = call_kernel(kernel, op, values, modules, Interpreter().run)
+            if unchecked:
+                check_result(kernel, op, result, found)
+                unchecked.clear()
             return list(found) if isinstance(result, TupleShape) else [found]
 
         by_definition = isinstance(kernel, Reference)

@@ -207,7 +207,7 @@ def test_strided_operands_give_row_major_results():
 
 
 def test_unknown_annotations_are_refused_where_declared():
-    with pytest.raises(TypeError, match=r"op strange: attribute bad has type dict\[str, int\]"):
+    with pytest.raises(ParameterError, match=r"op strange: attribute bad has type dict\[str, int\]"):
 
         @op("strange")
         class Strange(Operation):

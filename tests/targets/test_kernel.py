@@ -114,7 +114,7 @@ def test_launches_stand_for_an_op():
     assert launch.result([S], ()) == S
     assert launch == launch
     assert launch != Launch(launch.kernel, Neg(), S, "plan")
-    assert launch.evaluate([np.float32([3])]).tolist() == [3]
+    assert launch.evaluate([np.float32([3, 4])]).tolist() == [3, 4]
     with pytest.raises(mgx.ShapeError, match="neg takes 1 inputs"):
         launch.result([S, S], ())
     with pytest.raises(AttributeError, match="immutable"):
