@@ -50,7 +50,7 @@ def test_plugin_command_that_does_not_load(drive, plugins):
 
     plugins.register(Bad, "bad")
     assert "bad" in drive("--help")
-    assert "could not be loaded" in drive("bad", code=2)
+    assert "could not be loaded" in drive("bad", code=3)
     assert drive("hello") == "hello from a plugin\n"
 
 

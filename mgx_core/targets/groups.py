@@ -1,0 +1,105 @@
+"""The members of a fused group in order, as a target that computes them one after the other reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..ir.instruction import Instruction
+from ..ir.module import Module, nested
+from ..ops.control import GetTupleElem
+from ..ops.operation import Operation
+from ..types.argument import Argument
+from ..types.shape import AnyShape, TupleShape
+
+Places = tuple[int, ...]
+
+__all__ = ["Step", "Steps", "steps"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One member of a group.
+
+    operands: positions of the values that it reads, None where an optional operand is absent; inputs: their types;
+    results: positions of the values that it makes, more than one where its result is a tuple; outputs: their types;
+    modules: sub-modules of an op that is no group itself.
+    """
+
+    op: Operation
+    operands: tuple[int | None, ...]
+    inputs: tuple[AnyShape | None, ...]
+    results: tuple[int, ...]
+    outputs: tuple[AnyShape, ...]
+    modules: tuple[Module, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A group as a list of values: its inputs, then its literals, then what its members make, member by member.
+
+    inputs: types of the group's inputs, in the order of the operands of its instruction; results: positions of what it returns.
+    """
+
+    inputs: tuple[AnyShape, ...]
+    literals: tuple[Argument, ...]
+    members: tuple[Step, ...]
+    results: tuple[int, ...]
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.members)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def run(self, arguments: Sequence[Any], compute: Callable[[Step, list[Any]], Any]) -> Any:
+        """Returns the group's result, a tuple of several, from what `compute` gives for each member and its operands.
+
+        `compute` returns the member's value, or a tuple where the member has several results.
+        """
+        values = [*arguments, *(literal.value for literal in self.literals)]
+        for member in self.members:
+            made = compute(member, [None if n is None else values[n] for n in member.operands])
+            values += made if len(member.results) > 1 else [made]
+        found = tuple(values[n] for n in self.results)
+        return found[0] if len(found) == 1 else found
+
+
+def steps(module: Module) -> Steps:
+    """Returns the members of a group's module in an order in which they can be computed.
+
+    Groups inside it are opened, so that no member has a group's op; reading an item of a tuple is no member of its own.
+    """
+    constants = [i for inner in nested(module) for i in inner if i.is_literal]
+    first = len(module.parameters)
+    places = {ins: (first + n,) for n, ins in enumerate(constants)}
+    members: list[Step] = []
+    results = _walk(module, [(n,) for n in range(first)], places, members, first + len(constants))
+    inputs = tuple(p.result for p in module.parameters.values())
+    return Steps(inputs, tuple(i.get_literal() for i in constants), tuple(members), results)
+
+
+def _walk(
+    module: Module, given: Sequence[Places], constants: Mapping[Instruction, Places], members: list[Step], count: int
+) -> Places:
+    """Adds the members of a module whose parameters are the values at `given`; returns the places of its results.
+
+    count: of values before the first member.
+    """
+    found = {**constants, **dict(zip(module.parameters.values(), given, strict=True))}
+    for ins in module:
+        if ins in found or ins.is_absent or ins.is_return:
+            continue
+        if isinstance(ins.op, GetTupleElem):
+            found[ins] = (found[ins.inputs[0]][ins.op.index],)
+        elif ins.op.fused:
+            found[ins] = _walk(ins.modules[0], [found[i] for i in ins.inputs], constants, members, count)
+        else:
+            outputs = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
+            at = members[-1].results[-1] + 1 if members else count
+            found[ins] = tuple(range(at, at + len(outputs)))
+            operands = tuple(None if i.is_absent else found[i][0] for i in ins.inputs)
+            read = tuple(None if i.is_absent else i.result for i in ins.inputs)
+            members.append(Step(ins.op, operands, read, found[ins], tuple(outputs), ins.modules))
+    return tuple(n for made in module.outputs for n in found[made])
