@@ -24,7 +24,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add = group.addoption
     add("--mgx-target", metavar="NAME", help="the target to try: the name of an installed one, or package.module:Class")
     add("--mgx-expect", metavar="FILE", help="expected failures: a TOML file of [[expected]] test = ..., reason = ...")
-    add("--mgx-level", metavar="LEVELS", default=",".join(LEVELS), help="some of %(default)s")
+    add("--mgx-level", metavar="LEVELS", help=f"some of {','.join(LEVELS)} (default: all; with --mgx-ops: ops)")
+    add("--mgx-ops", metavar="PACKAGE", help="try the ops of an installed package instead of the standard set")
     add(
         "--mgx-scorecard",
         metavar="FILE",
@@ -62,7 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def levels(config: pytest.Config) -> tuple[str, ...]:
     """The levels asked for.  Errors: UsageError for a word that is none."""
-    chosen = [w.strip() for w in config.getoption("mgx_level").split(",") if w.strip()]
+    said = config.getoption("mgx_level") or ("ops" if config.getoption("mgx_ops") else ",".join(LEVELS))
+    chosen = [w.strip() for w in said.split(",") if w.strip()]
     for word in chosen:
         if word not in LEVELS:
             raise pytest.UsageError(f"--mgx-level: {word!r} is no level; there are {', '.join(LEVELS)}")
@@ -104,6 +106,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ids[id_of(item)] = item
         item.user_properties.append(("mgx", id_of(item)))
     whole = not any("::" in a for a in config.args) and config.getoption("mgx_sample") <= 1
+    whole = whole and not config.getoption("mgx_ops")
     if whole:
         unknown = failures.matching_nothing(ids, levels(config))
         if unknown:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 from . import (
@@ -46,11 +46,11 @@ def covered() -> dict[str, str]:
     return found
 
 
-def selected(ops: Iterator[str] | None = None) -> Iterator[tuple[Case, str]]:
-    """Cases with each of their layouts."""
+def selected(cases: Iterable[Case] | None = None) -> Iterator[tuple[Case, str]]:
+    """Cases (by default all of the standard set) with each of their layouts."""
     from ..trial import applies
 
-    for case in all_cases():
+    for case in all_cases() if cases is None else cases:
         for layout in case.layouts:
             if applies(case, layout):
                 yield case, layout
