@@ -58,8 +58,8 @@ def spread_of_parts(op: Operation, args: Sequence[Any], result: Any, rng: np.ran
         return None
     given = [a for a in args if a is not None]
     spread = np.zeros(result.shape)
-    for _ in range(SAMPLES):
-        (sample,) = Noisy(rng, parts=False).run(module, given)
+    for n in range(SAMPLES):  # a target may take the parts apart in their turn, or may not
+        (sample,) = Noisy(rng, parts=n % 2).run(module, given)
         if np.shape(sample) != result.shape:
             return None
         spread = np.maximum(spread, deviation(result, sample))
@@ -69,10 +69,10 @@ def spread_of_parts(op: Operation, args: Sequence[Any], result: Any, rng: np.ran
 class Noisy(Interpreter):
     """An interpreter whose results are each off by a random part of their rounding error.
 
-    parts: whether half of the ops that can be taken apart are.
+    parts: the share of the ops that can be taken apart which are, and so on for what they consist of.
     """
 
-    def __init__(self, rng: np.random.Generator, parts: bool = True) -> None:
+    def __init__(self, rng: np.random.Generator, parts: float = 0.5) -> None:
         super().__init__()
         self.rng = rng
         self.parts = parts
@@ -83,10 +83,10 @@ class Noisy(Interpreter):
             return value  # their modules are interpreted by this interpreter too
         op = ins.op.substitute(known) if known else ins.op
         args = [None if i.is_absent else values[i] for i in ins.inputs]
-        if self.parts and isinstance(value, np.ndarray) and self.rng.random() < 0.5:
+        if self.parts and isinstance(value, np.ndarray) and self.rng.random() < self.parts:
             module = decomposed(op, args, ins.modules)
             if module is not None:
-                (sample,) = Noisy(self.rng, parts=False).run(module, [a for a in args if a is not None])
+                (sample,) = Noisy(self.rng, self.parts).run(module, [a for a in args if a is not None])
                 return sample if np.shape(sample) == value.shape and sample.dtype == value.dtype else value
         if ins.modules and ins.op.takes_modules:
             return value

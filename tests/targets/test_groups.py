@@ -23,7 +23,7 @@ module main
   @return(%3, %4)"""
 
 
-class StepTarget:
+class StepTarget(mgx.Target):
     """Runs groups through `steps` and all else by its definition."""
 
     name = "steps"

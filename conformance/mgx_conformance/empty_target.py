@@ -1,0 +1,21 @@
+"""A target without a single kernel: whatever it is asked for, it declines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgx_core import HostContext, Kernels, Target
+
+__all__ = ["EmptyTarget"]
+
+
+class EmptyTarget(Target):
+    """Declines everything."""
+
+    name = "empty"
+
+    def get_context(self) -> HostContext:
+        return HostContext(self)
+
+    def kernels(self, context: Any) -> Kernels:
+        return Kernels(self.name)
