@@ -1,4 +1,4 @@
-"""Tensors that no data flows into: extents as values, constants, ranges."""
+"""Tensors that no data flows into: extents as values, constants, ranges, memory."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..types.dim import Dim, fresh
 from ..types.dtype import DType
 from ..types.memory_limit import require_room
 from ..types.shape import AnyShape, Shape
-from .extents import scalar_operand
+from .extents import scalar_operand, unknown, vector_length, whole
 from .operation import Operation, op
 from .scalar import convert, widen
 
-__all__ = ["DimensionsOf", "DynamicRange", "EyeLike", "Fill", "Unknown"]
+__all__ = ["Allocate", "DimensionsOf", "DynamicRange", "EyeLike", "Fill", "Unknown"]
 
 
 @op("dimensions_of", exact=True)
@@ -113,6 +113,36 @@ class EyeLike(Operation):
         rows, columns = x.shape
         k = max(-rows - 1, min(columns + 1, self.k))
         return convert(np.eye(rows, columns, k, np.int8), self.dtype or dt.of(x.dtype))
+
+
+@op("allocate", exact=True)
+class Allocate(Operation):
+    """Memory whose contents nobody may rely on.
+
+    dims: int [rank], unless `shape` is given -> shape, or dims of type `buf_type`.
+    Errors: ShapeError if neither says the extents.  Source: MIGraphX allocate.
+    """
+
+    shape: Shape | None = None
+    buf_type: DType | None = None
+
+    def infer(self, dims: Shape | None = None) -> Shape:
+        if dims is None:
+            if self.shape is None:
+                raise ShapeError("extents are needed, as the attribute shape or as the input dims")
+            return self.shape.as_standard()
+        return unknown(Shape.of(self._type(), ()), vector_length(dims, "dims"))
+
+    def _type(self) -> DType:
+        return self.buf_type or (self.shape.dtype if self.shape is not None else dt.float32)
+
+    def compute(self, dims: Array | None = None) -> Array:
+        lens = self.shape.lens() if dims is None and self.shape is not None else whole(np.array(dims))
+        if any(n < 0 for n in lens):
+            raise ShapeError(f"extents must not be negative, got {lens}")
+        require_room(lens, 8)
+        dtype = self._type() if dims is not None or self.shape is None else self.shape.dtype
+        return np.zeros(lens, dtype.numpy)
 
 
 @op("unknown")

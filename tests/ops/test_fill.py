@@ -11,7 +11,7 @@ import pytest
 from mgx_core import dim
 from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError, UnsupportedError
-from mgx_core.ops.fill import DimensionsOf, DynamicRange, EyeLike, Fill, Unknown
+from mgx_core.ops.fill import Allocate, DimensionsOf, DynamicRange, EyeLike, Fill, Unknown
 from mgx_core.types.shape import Shape
 
 N = dim.symbol("n", 1, 64)
@@ -78,6 +78,18 @@ def test_eye_like(k: int) -> None:
     assert EyeLike(dtype=dt.int8).result([Shape.of(dt.float32, (N, 3))]) == Shape.of(dt.int8, (N, 3))
     with pytest.raises(ShapeError):
         EyeLike().result([X])
+
+
+def test_allocate() -> None:
+    assert Allocate(shape=X).result([]) == X
+    assert Allocate(shape=Shape(dt.int8, (2, 3))).evaluate([]).shape == (2, 3)
+    late = Allocate(buf_type=dt.int16)
+    assert late.result([Shape.of(dt.int64, (2,))]).rank == 2
+    assert late.evaluate([np.array([2, 3])]).dtype == np.int16
+    with pytest.raises(ShapeError, match="negative"):
+        late.evaluate([np.array([-1])])
+    with pytest.raises(ShapeError, match="extents"):
+        Allocate().result([])
 
 
 def test_unknown() -> None:

@@ -234,4 +234,5 @@ def dynamic_range(name: str) -> Iterable[Case]:
     yield Case(make(name), (given(3), given(3), given(1)), "empty")
 
 
+family.none("names memory without contents; frontends give it to ops that read its extents alone", "allocate")
 family.none("a stand-in without a value", "undefined", "unknown")

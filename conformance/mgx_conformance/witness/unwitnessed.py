@@ -11,7 +11,7 @@ _GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "pointwise", "fused_reduce", "group",
     ),
     "places or chooses modules; the standard knows no such operator": ("select_module",),
-    "stands for a node that was not read, and computes nothing": ("unknown",),
+    "stands for memory or for a node that was not read, and computes nothing": ("allocate", "unknown"),
     "draws at random; judged by its distribution": ("random_normal", "random_uniform", "random_seed"),
     "the standard has no such operator; held to be the adjoint of col2im by a test of the core": ("im2col",),
     "packing and unpacking are each other's inverse, held so by tests of the core; unpack_int4 is witnessed": (
