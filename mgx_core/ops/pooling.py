@@ -18,7 +18,7 @@ from .operation import Operation, op
 from .scalar import convert, widen
 from .window import explicit_padding, extent, padded, per_axis, sides, taps, windows
 
-__all__ = ["MaxPoolIndices", "MaxUnpool", "Pooling"]
+__all__ = ["MaxPoolIndices", "MaxUnpool", "Pooling", "Windows"]
 
 
 class Windows(Operation):

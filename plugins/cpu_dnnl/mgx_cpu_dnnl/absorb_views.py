@@ -7,10 +7,13 @@ from typing import Final
 
 from mgx_core import Instruction, Module, Pass
 from mgx_core.ir.module import nested
+from mgx_core.ops.movement import Transpose
+from mgx_core.ops.reshape import Reshape, Squeeze, Unsqueeze
+from mgx_core.ops.slice import Slice
 
 __all__ = ["AbsorbViews"]
 
-VIEWS: Final = frozenset({"reshape", "slice", "squeeze", "transpose", "unsqueeze"})
+VIEWS: Final = (Reshape, Slice, Squeeze, Transpose, Unsqueeze)
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ def _absorb(module: Module, group: Instruction) -> bool:
 def _chain(x: Instruction, reader: Instruction) -> list[Instruction]:
     """The views through which `reader`, and nothing else, reads x's memory, the first one first."""
     chain: list[Instruction] = []
-    while x.op.name in VIEWS and len(x.inputs) == 1 and x.users == (reader,) and reader.inputs.count(x) == 1:
+    while isinstance(x.op, VIEWS) and len(x.inputs) == 1 and x.users == (reader,) and reader.inputs.count(x) == 1:
         chain.insert(0, x)
         x, reader = x.inputs[0], x
     return chain

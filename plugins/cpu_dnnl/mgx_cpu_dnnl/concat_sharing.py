@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from mgx_core import Instruction, Module, Shape
+from mgx_core.ops.concat import Concat
 from mgx_core.targets.kernel import op_of
 
 from .values import Value
@@ -31,7 +32,7 @@ def chains_of(module: Module, among: Collection[Instruction]) -> dict[Instructio
     by_first: dict[tuple[Instruction, int], list[Instruction]] = {}
     for ins in module:
         op = op_of(ins)
-        if op.name == "concat" and ins in among and isinstance(ins.result, Shape) and len(ins.inputs) > 1:
+        if isinstance(op, Concat) and ins in among and isinstance(ins.result, Shape) and len(ins.inputs) > 1:
             by_first.setdefault((ins.inputs[0], op.axis % ins.shape.rank), []).append(ins)
     found: dict[Instruction, Chain] = {}
     for group in by_first.values():

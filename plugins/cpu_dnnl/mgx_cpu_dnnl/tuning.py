@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from mgx_core import MgxError, Module, Shape
+from mgx_core.ops.control import Group
 from mgx_core.settings import cache_directory
 from mgx_core.targets.tuning import TuningStore
 from mgx_core.types.argument import Array
@@ -47,7 +48,7 @@ class Tuning(TuningStore):
     ) -> str | None:
         """The name of the kernel to take, `APART` for a group's members one by one; None where there is nothing to choose."""
         op = candidates[0].op
-        apart = op.name == "group"
+        apart = isinstance(op, Group)
         if len(candidates) + apart < 2:
             return None
         key = _key(e, candidates[0], modules, args)

@@ -9,35 +9,27 @@ from mgx_core import Instruction, MgxError, Module, Pass, Shape, TupleShape
 from mgx_core import dtype as dt
 from mgx_core.ir.module import nested
 from mgx_core.ops import STANDARD
+from mgx_core.ops.attention import Attention
 from mgx_core.ops.bitwise import BitCast
 from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.convert import Convert
+from mgx_core.ops.movement import Transpose
+from mgx_core.ops.operation import Pointwise
+from mgx_core.ops.pointwise import Where
+from mgx_core.ops.pooling import Windows
+from mgx_core.ops.reduce import Reduce
+from mgx_core.ops.reshape import Reshape
+from mgx_core.ops.rotary import RotaryEmbedding
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import AnyShape
 
 __all__ = ["WidenNarrowFloats"]
 
-# ops that round nothing: they hand elements on, choose among them, or look at their extents
-EXACT: Final = frozenset(
-    {"array_feature_extractor", "argmax", "argmin", "broadcast", "broadcast_for_dot", "broadcast_with_dims"}
-    | {"compress", "concat", "concat_past_present", "contiguous", "diagonal", "dimensions_of", "flatten", "gather"}
-    | {
-        "gather_elements",
-        "gathernd",
-        "identity",
-        "layout",
-        "multibroadcast",
-        "nonzero",
-        "pad",
-        "reshape",
-        "reshape_lazy",
-    }
-    | {"reverse", "reverse_sequence", "scan_slice", "scatter_none", "scatternd_none", "slice", "split", "squeeze"}
-    | {"tensor_scatter", "tile", "topk", "transpose", "trilu", "unique", "unsqueeze", "where"}
-)
+# ops that compare or compute, though some round nothing: their kernels are loops in float32
+ARITHMETIC: Final = (Pointwise, Reduce, Windows)
 # ops whose kernels read narrow operands, caches of keys and values above all, and compute in float32
-WIDE_INSIDE: Final = frozenset({"attention", "rotary_embedding"})
-VIEWS: Final = frozenset({"broadcast", "multibroadcast", "reshape", "squeeze", "transpose", "unsqueeze"})
+WIDE_INSIDE: Final = (Attention, RotaryEmbedding)
+OWN: Final = frozenset(STANDARD)
 
 
 @dataclass(frozen=True)
@@ -87,16 +79,17 @@ class Widening:
     def spares_rounding(self, ins: Instruction) -> bool:
         """Whether float32 operands would spare an instruction, or one that reads it, a rounding."""
         narrow = [i for i in ins.inputs if self.is_narrow(i)]
-        own = STANDARD.get(ins.op.name) is type(ins.op)
+        own = type(ins.op) in OWN
         if not narrow or not own or ins.modules or ins.op.random or ins.op.effect or isinstance(ins.op, BitCast):
             return False
-        if ins.op.name in WIDE_INSIDE:
+        if isinstance(ins.op, WIDE_INSIDE):
             return all(map(self.was_wide, narrow))
         if any(map(self.was_wide, narrow)):
             return not (isinstance(ins.op, Convert) and not ins.op.target_type.is_float)  # what the rounded number says
-        if ins.op.name in VIEWS:
+        if ins.op.aligns or isinstance(ins.op, (Reshape, Transpose)):
             return _constant(ins)  # so that the constant is converted before it is repeated
-        return ins.op.name not in EXACT and not isinstance(ins.op, Convert)
+        moves = isinstance(ins.op, Where) or (ins.op.exact and not isinstance(ins.op, ARITHMETIC))
+        return not moves and not isinstance(ins.op, Convert)
 
     def widen(self, module: Module, ins: Instruction) -> bool:
         """Do an instruction's work on float32 operands and round what comes out where it was narrow."""

@@ -7,7 +7,12 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
-from mgx_core.ops.control import Group
+from mgx_core.ops.compare import Isnan
+from mgx_core.ops.control import Group, PointwiseGroup
+from mgx_core.ops.linear import Dot
+from mgx_core.ops.movement import Transpose
+from mgx_core.ops.pointwise import Where
+from mgx_core.ops.softmax import Softmax
 from mgx_core.rules.activations import scalar_of
 from mgx_core.types.shape import AnyShape
 
@@ -26,7 +31,7 @@ PLANS = Kernels("cpu")
 def is_attention(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     if op.tag != "attention":
         return No("the group is no attention")
-    softmax = next((i for i in modules[0] if i.op.name == "softmax"), None)
+    softmax = next((i for i in modules[0] if isinstance(i.op, Softmax)), None)
     if softmax is None or softmax.shape.dtype not in FLOATS:
         return No("no softmax over float32 or bfloat16")
     return None
@@ -40,7 +45,7 @@ def emit_attention(e: Emitter, op: Any, modules: Sequence[Module], args: Sequenc
         result = _one_loop(e, body, dict(env))
         trial.keep()
         return result
-    last = [i for i in body if i.op.name == "dot"][-1]
+    last = [i for i in body if isinstance(i.op, Dot)][-1]
     for ins in body:
         if ins.is_param or ins.is_return:
             continue
@@ -65,8 +70,8 @@ def _one_loop(e: Emitter, body: Module, env: dict[Instruction, Any]) -> Value:
     from ..jit import compile_attention
 
     members = [i for i in body if not (i.is_param or i.is_return)]
-    softmax = next(i for i in members if i.op.name == "softmax")
-    last = [i for i in members if i.op.name == "dot"][-1]
+    softmax = next(i for i in members if isinstance(i.op, Softmax))
+    last = [i for i in members if isinstance(i.op, Dot)][-1]
     scores = _scores(e, softmax.inputs[0], env)
     guarded = _guarded(softmax, last)
     v = _view_value(e, last.inputs[1], env)
@@ -93,9 +98,9 @@ def _one_loop(e: Emitter, body: Module, env: dict[Instruction, Any]) -> Value:
 
 
 def _scores(e: Emitter, ins: Instruction, env: dict[Instruction, Any]) -> _Scores:
-    if ins.op.name == "dot":
+    if isinstance(ins.op, Dot):
         return _Scores(_view_value(e, ins.inputs[0], env), _view_value(e, ins.inputs[1], env), None, [])
-    if ins.op.name == "pointwise" and ins.inputs[0].op.name == "dot":
+    if isinstance(ins.op, PointwiseGroup) and isinstance(ins.inputs[0].op, Dot):
         dot = ins.inputs[0]
         extra = [_view_value(e, i, env) for i in ins.inputs[1:]]
         return _Scores(_view_value(e, dot.inputs[0], env), _view_value(e, dot.inputs[1], env), ins.modules[0], extra)
@@ -136,22 +141,22 @@ def _guarded(softmax: Instruction, last: Instruction) -> bool:
     weights = last.inputs[0]
     if weights is softmax:
         return False
-    if weights.op.name == "pointwise" and weights.inputs == (softmax,):
+    if isinstance(weights.op, PointwiseGroup) and weights.inputs == (softmax,):
         body = weights.modules[0]
         (x,) = body.parameters.values()
         chosen = body.outputs[0]
-        if chosen.op.name == "where":
+        if isinstance(chosen.op, Where):
             test, zero, kept = chosen.inputs
-            if test.op.name == "isnan" and test.inputs[0] is x and kept is x and scalar_of(zero) == 0.0:
+            if isinstance(test.op, Isnan) and test.inputs[0] is x and kept is x and scalar_of(zero) == 0.0:
                 return True
     raise Declined("the weights are changed between the softmax and the product")
 
 
 def _merged(e: Emitter, dot: Instruction) -> Value | None:
     """Where the second product writes so that the transpose after it is a view of dense memory."""
-    if len(dot.users) != 1 or dot.users[0].op.name != "transpose":
+    if len(dot.users) != 1 or not isinstance(dot.users[0].op, Transpose):
         return None
-    permutation: tuple[int, ...] = dot.users[0].op.permutation
+    permutation = dot.users[0].op.permutation
     if permutation[-1] != len(permutation) - 1:
         return None
     lens = dot.shape.lens()

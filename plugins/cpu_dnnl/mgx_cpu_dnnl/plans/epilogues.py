@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mgx_core import Instruction, Module, No, Shape
+from mgx_core.ops.control import PointwiseGroup
+from mgx_core.ops.pointwise import Add
 from mgx_core.targets.epilogue import Link, read_chain
 from mgx_core.types.dtype import DType
 
@@ -98,16 +100,16 @@ def fused_epilogue(e: Emitter, body: Module, args: Sequence[Value], build: Build
     env: dict[Instruction, Value] = dict(zip(body.parameters.values(), args, strict=True))
     parts = [i for i in body if not (i.is_param or i.is_return)]
     tail = parts[-1]
-    anchor = next(i for i in parts if i.op.name in ("dot", "convolution", "convolution_backwards"))
+    anchor = next(i for i in parts if i.op.product)
     for ins in parts[: parts.index(anchor)]:
         env[ins] = e.emit(ins, env)
     between = parts[parts.index(anchor) + 1 : -1]
     operands = [env[i] for i in anchor.inputs]
-    reshaped = [i for i in between if i.op.name in ("reshape", "squeeze", "unsqueeze")]
+    reshaped = [i for i in between if i.op.reshapes]
     for ins in between:
         if ins not in reshaped:
             env[ins] = e.emit(ins, env)
-    if tail.op.name == "pointwise" and not reshaped:
+    if isinstance(tail.op, PointwiseGroup) and not reshaped:
         with e.trial() as trial:
             found = _epilogue(e, tail, anchor, env)
             if isinstance(found, Epilogue):
@@ -173,7 +175,7 @@ def _flat(links: Sequence[Link], env: dict[Instruction, Value]) -> list[Link]:
     flat: list[Link] = []
     for link in links:
         at = link.operand
-        sums = at is not None and link.algorithm == "add" and at not in env and at.op.name == "add"
+        sums = at is not None and link.algorithm == "add" and at not in env and isinstance(at.op, Add)
         if at is not None and sums and all(_viewed(i, env) and i.shape.dims == at.shape.dims for i in at.inputs):
             flat += [Link("binary", "add", operand=i) for i in at.inputs]
         else:

@@ -36,9 +36,9 @@ def plain(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module])
     if len(inputs) > 4 and inputs[4] is not None:
         return No("sequences of different lengths")
     functions = op.actv_func
-    if op.name == "gru" and any(f != w for f, w in zip(functions, ("sigmoid", "tanh") * 2, strict=False)):
+    if isinstance(op, Gru) and any(f != w for f, w in zip(functions, ("sigmoid", "tanh") * 2, strict=False)):
         return No(f"activations {', '.join(functions)}")
-    if op.name == "rnn" and (len(set(functions)) > 1 or any(f not in ACTIVATIONS for f in functions)):
+    if isinstance(op, Rnn) and (len(set(functions)) > 1 or any(f not in ACTIVATIONS for f in functions)):
         return No(f"activations {', '.join(functions)}")
     return No("clip") if op.clip else None
 
@@ -84,8 +84,8 @@ def _primitive(
     op: Any, x: Value, layer: Array, recurrent: Array, bias: Value, out: Value, state: Value | None, last: Value
 ) -> Any:
     _native = native()
-    functions = [ACTIVATIONS[f] for f in op.actv_func[:1]] if op.name == "rnn" else []
-    kind = "vanilla_rnn" if op.name == "rnn" else "lbr_gru" if op.linear_before_reset else "gru"
+    functions = [ACTIVATIONS[f] for f in op.actv_func[:1]] if isinstance(op, Rnn) else []
+    kind = "vanilla_rnn" if isinstance(op, Rnn) else "lbr_gru" if op.linear_before_reset else "gru"
     try:
         return getattr(
             _native, kind
@@ -111,7 +111,7 @@ def _by_gate(weights: Array, ways: int, gates: int, hidden: int) -> Array:
 
 def _biases(op: Any, bias: Array | None, ways: int, hidden: int) -> Array:
     """[1, d, g, h]; a reset that multiplies the finished product needs that product's own bias besides."""
-    apart = op.name == "gru" and op.linear_before_reset
+    apart = isinstance(op, Gru) and op.linear_before_reset
     if bias is None:
         return np.zeros((1, ways, op.gates + apart, hidden), np.float32)
     own, other = np.split(bias.reshape(ways, 2 * op.gates, hidden), 2, axis=1)

@@ -10,6 +10,8 @@ import numpy as np
 
 from mgx_core import Instruction, Module, No, Shape
 from mgx_core import dtype as dt
+from mgx_core.ops.control import PointwiseGroup
+from mgx_core.ops.linear import Dot
 from mgx_core.types.dtype import DType
 
 from ..emitter import Emitter
@@ -21,8 +23,6 @@ from ..values import Value
 from .offer import FLOATS
 
 __all__ = ["packed_group", "packed_product"]
-
-LEADING = ("reshape", "squeeze", "unsqueeze")
 
 
 def packed_product(
@@ -188,8 +188,8 @@ def packed_group(e: Emitter, body: Module, args: Sequence[Value]) -> Value:
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
     parts = [i for i in body if not (i.is_param or i.is_return)]
     tail = parts[-1]
-    anchor = next(i for i in parts if i.op.name == "dot")
-    if tail.op.name != "pointwise" or len(body.outputs) != 1 or len(tail.modules[0].outputs) != 1:
+    anchor = next(i for i in parts if isinstance(i.op, Dot))
+    if not isinstance(tail.op, PointwiseGroup) or len(body.outputs) != 1 or len(tail.modules[0].outputs) != 1:
         raise Declined("the dot is not followed by one pointwise group")
     for ins in parts[: parts.index(anchor)]:
         env[ins] = e.emit(ins, env)
@@ -198,7 +198,7 @@ def packed_group(e: Emitter, body: Module, args: Sequence[Value]) -> Value:
     product = anchor
     for ins in parts[parts.index(anchor) + 1 : -1]:
         if product in ins.inputs:
-            if ins.op.name not in LEADING:
+            if not ins.op.reshapes:
                 raise Declined(f"{ins.op.name} between the dot and the pointwise group")
             product = ins
         else:

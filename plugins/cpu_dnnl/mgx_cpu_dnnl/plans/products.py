@@ -26,7 +26,7 @@ PLANS = Kernels("cpu")
 
 
 def is_dot_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    anchor = next((i for i in modules[0] if i.op.name == "dot"), None)
+    anchor = next((i for i in modules[0] if isinstance(i.op, Dot)), None)
     if op.tag != "dot" or anchor is None:
         return No("the group is no dot with an epilogue")
     if anchor.shape.dtype not in FLOATS:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import DeviceError, Kernels, Module, No, Operation, Shape, UnsupportedError
+from mgx_core import DeviceError, Kernels, Module, No, Shape, UnsupportedError
 from mgx_core import dtype as dt
 from mgx_core.ops.recurrent import Lstm
 from mgx_core.types.argument import Array
@@ -28,7 +28,7 @@ PLANS = Kernels("cpu")
 GATES = [0, 2, 3, 1]  # ONNX orders the gates i, o, f, c; oneDNN i, f, c, o
 
 
-def plain_lstm(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+def plain_lstm(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     x = inputs[0]
     if not isinstance(x, Shape) or x.dtype is not dt.float32:
         return No(f"an lstm of {x}")
@@ -36,10 +36,10 @@ def plain_lstm(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequen
         return No("sequences of different lengths")
     if len(inputs) > 7 and inputs[7] is not None:
         return No("peepholes")
-    functions = getattr(op, "actv_func", ())
+    functions = op.actv_func
     if any(f != wanted for f, wanted in zip(functions, ("sigmoid", "tanh", "tanh") * 2, strict=False)):
         return No(f"activations {', '.join(functions)}")
-    if getattr(op, "clip", 0.0) or getattr(op, "input_forget", False):
+    if op.clip or op.input_forget:
         return No("clip or input_forget")
     return None
 

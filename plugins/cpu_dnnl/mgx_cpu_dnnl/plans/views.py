@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from mgx_core import Kernels, Module, No, Shape, ops
+from mgx_core.ops.broadcast import Broadcast, Multibroadcast
 from mgx_core.ops.control import GetTupleElem
+from mgx_core.ops.fill import Fill
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import Emitter
@@ -18,7 +20,7 @@ __all__ = ["PLANS", "emit_view"]
 
 PLANS = Kernels("cpu")
 
-VIEWS = [cls for cls in ops.STANDARD if cls.view is not None and cls.name != "fill"]
+VIEWS = [cls for cls in ops.STANDARD if cls.view is not None and cls is not Fill]
 
 
 def tensors(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
@@ -35,7 +37,7 @@ def emit_view(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Val
         constants = [None if a is None else e.constant(a) for a in args]
         if any(c is None and a is not None for c, a in zip(constants[1:], args[1:], strict=True)):
             raise Declined("an operand that says how to look at it is known only while running")
-        if op.name not in ("multibroadcast", "broadcast"):
+        if not isinstance(op, (Multibroadcast, Broadcast)):
             return e.host(op, modules, args)
     found = view_of(op, x, args[1:])
     if found is None:

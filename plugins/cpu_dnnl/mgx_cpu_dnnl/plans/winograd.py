@@ -78,7 +78,7 @@ def fits_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequen
     why = is_convolution_group(op, inputs, modules)
     if why is not None:
         return why
-    anchor = next(i for i in modules[0] if i.op.name == "convolution")
+    anchor = next(i for i in modules[0] if isinstance(i.op, Convolution))
     return _possible(anchor.op, anchor.inputs[0].result, anchor.inputs[1].result)
 
 
