@@ -14,10 +14,9 @@ from ..ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
 from ..passes.interface import Pass
 from ..rules.engine import Builder
 from ..targets.kernel import Kernels, Launch, Reference
-from ..targets.placement import Placement
 from ..types.shape import TupleShape
 
-__all__ = ["SETTLED", "Lower", "Placement"]
+__all__ = ["SETTLED", "Lower"]
 
 SETTLED: Final = (Param, Literal, Return, Undefined, Launch)  # what stays as it is
 
@@ -27,16 +26,15 @@ class Lower(Pass):
     """Replaces each op by a launch of the kernel that the target's plans pick.
 
     Control flow stays and its modules are lowered; an op that no plan takes is decomposed if it says how, a group is taken
-    apart, and all else is placed on the host, with every refusal kept in `placements`.
+    apart, and all else is placed on the host; every launch keeps the refusals of the plans asked before.
     validate: kernels called from Python have every result compared with its type, not only the first.
     """
 
     kernels: Kernels
     context: Any
-    placements: list[Placement] = field(default_factory=list)
     validate: bool = False
     name: str = "lower"
-    _made: dict[Hashable, tuple[Launch, str, tuple[str, ...]]] = field(default_factory=dict, init=False, repr=False)
+    _made: dict[Hashable, Launch] = field(default_factory=dict, init=False, repr=False)
 
     def apply(self, module: Module) -> bool:
         for ins in module:
@@ -59,23 +57,19 @@ class Lower(Pass):
             try:
                 picked = self.kernels.pick(ins.op, shapes, self.context, ins.modules)
                 refused = (*outer, *picked.refused)
-                launch = Launch(picked.kernel, ins.op, ins.result, picked.plan, validate=self.validate)
-                made = launch, repr(ins.op), refused
+                made = Launch(picked.kernel, ins.op, ins.result, picked.plan, refused=refused, validate=self.validate)
             except UnsupportedError as error:
                 why = (*outer, error.message)
                 if self._decompose(module, ins, why) or self._expand(module, ins, why):
                     return
                 kernel = Reference(ins.op, why)
-                launch = Launch(kernel, ins.op, ins.result, "reference", "host", validate=self.validate)
-                made = launch, repr(ins.op), why
+                made = Launch(kernel, ins.op, ins.result, "reference", "host", why, self.validate)
             except PluginError as error:
                 if ins.sources:
                     error.located(f"node {', '.join(map(repr, ins.sources))}")
                 raise
             self._made[key] = made
-        launch, text, refused = made
-        self.placements.append(Placement(text, ins.sources, launch.place, launch.kernel.name, refused))
-        module.replace_op(ins, launch, ins.result)
+        module.replace_op(ins, made, ins.result)
 
     def _expand(self, module: Module, ins: Instruction, outer: tuple[str, ...]) -> bool:
         """Puts a group's members in its place, so that the target may take each on its own."""

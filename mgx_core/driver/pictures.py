@@ -63,10 +63,13 @@ def show_memory(program: Program, picture: Path | None, name: str, report: Repor
     `run` would give them.
     """
     from ..report import memory_page, memory_svg, memory_text
-    from ..targets.memory import plan_memory
+    from ..report.memory_picture import Timeline
+    from ..targets.memory import MemoryPlan, plan_memory
+    from ..targets.schedule import Schedule
     from ..types.shape import AnyShape, Shape
     from .data import concrete
 
+    plan: MemoryPlan | Schedule
     made = [] if program.executable is None else program.executable.instances()
     if made:
         module, plan = made[-1].module, made[-1].plan
@@ -80,12 +83,13 @@ def show_memory(program: Program, picture: Path | None, name: str, report: Repor
         }
         module = module.clone(parameters=fixed) if fixed else module
         plan = plan_memory(module)
+    line = Timeline(plan, module)
     report.document(
         {
             "peak": plan.peak,
             "lower_bound": plan.lower_bound,
             "buffers": [
-                {"op": b.owner.name, "sources": list(b.owner.sources), "bytes": b.bytes, "offset": b.offset, "first": b.first,
+                {"op": line.name(b), "sources": list(line.sources(b)), "bytes": b.bytes, "offset": b.offset, "first": b.first,
                  "last": b.last}
                 for b in plan.buffers
             ],

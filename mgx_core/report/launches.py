@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.control import GetTupleElem
-from ..targets.kernel import Launch, op_of
+from ..targets.kernel import Launch
 from ..targets.memory import root
 from ..targets.placement import Placement
 from .words import group_text, kind, title
@@ -38,27 +38,39 @@ class LaunchRow:
 
 def launch_rows(module: Module, placements: Sequence[Placement], target: str) -> list[LaunchRow]:
     """Rows in order of execution, nested modules after what runs them; what only names an item of a tuple is none."""
-    placed: dict[tuple[str, tuple[str, ...]], Placement] = {}
+    placed: dict[tuple[str, tuple[str, ...]], list[Placement]] = {}
     for p in placements:
-        key = (p.op, p.sources)
-        if key not in placed or p.place == "host":
-            placed[key] = p
+        placed.setdefault((p.op, p.sources), []).append(p)
     rows: list[LaunchRow] = []
     for inner in nested(module):
         for ins in inner:
-            if not isinstance(ins.op, Launch) or isinstance(op_of(ins), GetTupleElem):
+            if not isinstance(ins.op, Launch):
                 continue
-            found = placed.pop((repr(ins.op.of), ins.sources), None)
-            rows.append(_row(ins, ins.op, found, target))
-    left = [p for p in placed.values() if p.place == "host"]  # parts of groups
-    rows += [LaunchRow(p.op.split("[")[0], "", p.kernel, "", "host", "", p.sources, p.refused, "plain") for p in left]
-    return rows
+            found = placed.get((ins.op.text, ins.sources))
+            placement = found.pop(0) if found else None
+            if not isinstance(ins.op.of, GetTupleElem):
+                rows.append(_row(ins, ins.op, placement, target))
+    left = [p for found in placed.values() for p in found]  # members of groups that were taken apart
+    return rows + [
+        LaunchRow(
+            p.op.split("[")[0],
+            "",
+            p.kernel,
+            "",
+            p.place if p.place == "host" else target,
+            "",
+            p.sources,
+            p.refused,
+            "plain",
+        )
+        for p in left
+    ]
 
 
 def _row(ins: Instruction, op: Launch, placement: Placement | None, target: str) -> LaunchRow:
-    hosted = op.place == "host" or (placement is not None and placement.place == "host")
-    why = placement.refused if placement is not None else op.kernel.reasons
-    kernel = placement.kernel if placement is not None and hosted else op.kernel.name
+    kernel = op.kernel.name if placement is None else placement.kernel
+    hosted = op.place == "host" if placement is None else placement.place == "host"
+    why = op.refused if placement is None else placement.refused
     return LaunchRow(
         title(ins),
         group_text(ins),

@@ -3,46 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
+from typing import TypeAlias
 
 from ..ir.module import Module
 from ..targets.memory import Buffer, MemoryPlan
+from ..targets.schedule import Schedule
+from ..targets.values import Buffer as ScheduleBuffer
 from .style import VARIABLES
 from .words import escaped, shortened, size_text, title
 
-__all__ = ["memory_page", "memory_svg", "memory_text"]
+__all__ = ["Timeline", "memory_page", "memory_svg", "memory_text"]
+
+AnyBuffer: TypeAlias = Buffer | ScheduleBuffer
 
 WIDTH, HEIGHT = 1160, 420
 LEFT, RIGHT, TOP, BOTTOM = 84, 16, 34, 40
 
 
-def alive_bytes(plan: MemoryPlan, steps: int) -> list[int]:
+class Timeline:
+    """What a plan's positions are, and what each buffer holds: a schedule's steps, or a module's instructions."""
+
+    def __init__(self, plan: MemoryPlan | Schedule, module: Module) -> None:
+        self.plan = plan
+        if isinstance(plan, Schedule):
+            self.titles = [step.name for step in plan.steps]
+            works = [True] * len(plan.steps)
+        else:
+            instructions = list(module)
+            self.titles = [title(ins) for ins in instructions]
+            works = [not (i.is_param or i.is_literal or i.is_absent or i.is_return) for i in instructions]
+        self.ticks = [0, *accumulate(works)]  # position -> how many before it do work
+
+    def name(self, b: AnyBuffer) -> str:
+        """The op or step that first writes a buffer."""
+        return title(b.owner) if isinstance(b, Buffer) else self.titles[b.first]
+
+    def sources(self, b: AnyBuffer) -> tuple[str, ...]:
+        if isinstance(b, Buffer):
+            return b.owner.sources
+        return self.plan.steps[b.first].sources if isinstance(self.plan, Schedule) else ()
+
+    def about(self, b: AnyBuffer) -> str:
+        """A buffer's maker, type and source nodes."""
+        result, views = "", ""
+        if isinstance(b, Buffer):
+            result, count = f" -> {b.owner.result}", len(b.members) - 1
+            views = f" ({count} view{'s' if count > 1 else ''} of it)" if count > 0 else ""
+        sources = self.sources(b)
+        return self.name(b) + result + (f" from {', '.join(sources)}" if sources else "") + views
+
+
+def alive_bytes(plan: MemoryPlan | Schedule, steps: int) -> list[int]:
     """Bytes that are alive at each position."""
     change = [0] * (steps + 1)
     for b in plan.buffers:
         change[b.first] += b.bytes
         change[b.last + 1] -= b.bytes
-    out, now = [], 0
-    for c in change[:steps]:
-        now += c
-        out.append(now)
-    return out
+    return list(accumulate(change[:steps]))
 
 
-def ratio_text(plan: MemoryPlan) -> str:
+def ratio_text(plan: MemoryPlan | Schedule) -> str:
     return f"{plan.peak / plan.lower_bound:.3f}" if plan.lower_bound else "1.000"
 
 
-def at_peak(plan: MemoryPlan, steps: int) -> tuple[int, list[Buffer]]:
+def at_peak(plan: MemoryPlan | Schedule, steps: int) -> tuple[int, list[AnyBuffer]]:
     """The position with most bytes alive, and what is alive there, largest first."""
     alive = alive_bytes(plan, steps)
     when = max(range(len(alive)), key=alive.__getitem__, default=0)
-    return when, sorted((b for b in plan.buffers if b.first <= when <= b.last), key=lambda b: -b.bytes)
+    there: list[AnyBuffer] = [b for b in plan.buffers if b.first <= when <= b.last]
+    return when, sorted(there, key=lambda b: -b.bytes)
 
 
-def memory_text(plan: MemoryPlan, module: Module, largest: int = 12) -> str:
+def memory_text(plan: MemoryPlan | Schedule, module: Module, largest: int = 12) -> str:
     """Peak, lower bound, their ratio, and the largest buffers that are alive at the peak."""
-    steps = list(module)
-    when, there = at_peak(plan, len(steps))
+    line = Timeline(plan, module)
+    when, there = at_peak(plan, len(line.titles))
     lines = [
         f"arena peak   {plan.peak} bytes ({size_text(plan.peak)})",
         f"lower bound  {plan.lower_bound} bytes ({size_text(plan.lower_bound)})",
@@ -50,13 +86,13 @@ def memory_text(plan: MemoryPlan, module: Module, largest: int = 12) -> str:
         f"without reuse {sum(b.bytes for b in plan.buffers)} bytes in {len(plan.buffers)} buffers",
     ]
     if plan.dynamic:
-        lines.append(f"{len(plan.dynamic)} values have data-dependent sizes and are allocated at run time")
+        lines.append(f"{len(plan.dynamic)} values whose sizes are decided at run time get memory of their own then")
     if there:
         lines.append(
-            f"at position {when} of {len(steps)}, {title(steps[when])}, most bytes are alive; the largest buffers:"
+            f"at position {when} of {len(line.titles)}, {line.titles[when]}, most bytes are alive; the largest buffers:"
         )
         lines += [
-            f"  {size_text(b.bytes):>10}  at {b.offset:<10}  positions {b.first}-{b.last}  {_about(b)}"
+            f"  {size_text(b.bytes):>10}  at {b.offset:<10}  positions {b.first}-{b.last}  {line.about(b)}"
             for b in there[:largest]
         ]
         if len(there) > largest:
@@ -65,22 +101,10 @@ def memory_text(plan: MemoryPlan, module: Module, largest: int = 12) -> str:
     return "\n".join(lines)
 
 
-def _about(buffer: Buffer) -> str:
-    ins = buffer.owner
-    views = len(buffer.members) - 1
-    return (
-        f"{title(ins)} -> {ins.result}"
-        + (f" from {', '.join(ins.sources)}" if ins.sources else "")
-        + (f" ({views} view{'s' if views > 1 else ''} of it)" if views > 0 else "")
-    )
-
-
-def memory_svg(plan: MemoryPlan, module: Module, standalone: bool = True) -> str:
+def memory_svg(plan: MemoryPlan | Schedule, module: Module, standalone: bool = True) -> str:
     """The plan as SVG; `standalone` brings its own colours, otherwise those of the page around it hold."""
-    steps = list(module)
-    ticks = [0]  # position -> how many before it do work; constants and parameters take no time
-    for ins in steps:
-        ticks.append(ticks[-1] + (not (ins.is_param or ins.is_literal or ins.is_absent or ins.is_return)))
+    line = Timeline(plan, module)
+    ticks = line.ticks
     count = max(1, ticks[-1])
     top = max(plan.peak, plan.lower_bound, 1)
     across = (WIDTH - LEFT - RIGHT) / count
@@ -110,14 +134,15 @@ def memory_svg(plan: MemoryPlan, module: Module, standalone: bool = True) -> str
             f'<text class="tick" x="{LEFT + at * across:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{at:.0f}</text>'
         )
     out.append(f'<text class="tick" x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">operations done</text>')
-    out += [_rectangle(b, n, x, y) for n, b in enumerate(sorted(plan.buffers, key=lambda b: b.first))]
-    alive = alive_bytes(plan, len(steps))
+    made: list[AnyBuffer] = [*plan.buffers]
+    out += [_rectangle(line, b, n, x, y) for n, b in enumerate(sorted(made, key=lambda b: b.first))]
+    alive = alive_bytes(plan, len(line.titles))
     if alive:
-        line = "".join(
+        path = "".join(
             f"{'M' if n == 0 else 'V'}{'' if n else f'{x(0):.1f} '}{y(v):.1f}H{x(n + 1):.1f}"
             for n, v in enumerate(alive)
         )
-        out.append(f'<path class="alive" d="{line}"><title>bytes alive</title></path>')
+        out.append(f'<path class="alive" d="{path}"><title>bytes alive</title></path>')
     out.append(f'<path class="peak" d="M{LEFT} {y(plan.peak):.1f}H{WIDTH - RIGHT}"/>')
     out.append(f'<path class="bound" d="M{LEFT} {y(plan.lower_bound):.1f}H{WIDTH - RIGHT}"/>')
     out.append(
@@ -129,7 +154,7 @@ def memory_svg(plan: MemoryPlan, module: Module, standalone: bool = True) -> str
     return "\n".join([*out, "</svg>"])
 
 
-def memory_page(plan: MemoryPlan, module: Module, name: str) -> str:
+def memory_page(plan: MemoryPlan | Schedule, module: Module, name: str) -> str:
     """The picture and the text as a page of their own."""
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escaped(name)} \u2013 memory</title>'
@@ -139,15 +164,17 @@ def memory_page(plan: MemoryPlan, module: Module, name: str) -> str:
     )
 
 
-def _rectangle(b: Buffer, number: int, x: Callable[[int], float], y: Callable[[float], float]) -> str:
+def _rectangle(
+    line: Timeline, b: AnyBuffer, number: int, x: Callable[[int], float], y: Callable[[float], float]
+) -> str:
     left, width = x(b.first), x(b.last + 1) - x(b.first)
     low, high = y(b.offset), y(b.offset + b.bytes)
     hue = number * 137 % 360  # the golden angle: neighbours look different
-    tip = f"{_about(b)}\n{size_text(b.bytes)} ({b.bytes} bytes) at {b.offset}\npositions {b.first} to {b.last}"
+    tip = f"{line.about(b)}\n{size_text(b.bytes)} ({b.bytes} bytes) at {b.offset}\npositions {b.first} to {b.last}"
     text = ""
     room = int(width / 6.4)
     if low - high > 13 and room >= 6:
-        name = escaped(shortened(title(b.owner), room - 1))
+        name = escaped(shortened(line.name(b), room - 1))
         text = f'<text x="{left + 4:.1f}" y="{high + min(13.0, (low - high) / 2 + 4):.1f}">{name}</text>'
     return (
         f'<g class="buffer"><rect x="{left:.1f}" y="{high:.1f}" '

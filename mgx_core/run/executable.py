@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import DeviceError, MgxError, ParameterError, PluginError, ShapeError
@@ -18,6 +18,7 @@ from ..plugins.manager import manager
 from ..targets.placement import Placement
 from ..targets.runner import Runner, Timing
 from ..targets.saved import SavedInstance
+from ..targets.schedule import Schedule
 from ..targets.target import Target
 from ..types.argument import Argument, Value, shape_of
 from ..types.memory_limit import limited
@@ -26,7 +27,7 @@ from .binding import as_parameter, described, owned, tensor_type
 
 if TYPE_CHECKING:
     from ..compile.pipeline import PassRecord
-    from ..compile.plan import Lowered
+    from ..targets.lowered import Lowered
     from ..targets.memory import MemoryPlan
 
 OUTPUT: Final = "main:#output_"  # the parameters that name where results go, for callers that own device memory
@@ -41,35 +42,47 @@ _log = logging.getLogger("mgx")
 class Instance:
     """An executable made concrete for one set of input shapes.
 
-    One that came out of a program file is lowered only if somebody looks at its module or its memory plan.
+    saved: the placements of one that came out of a program file, which is lowered and planned only if its module or its plan
+    is looked at.
     """
 
     def __init__(
         self,
         shapes: Mapping[str, AnyShape],
         runner: Runner,
-        placements: list[Placement],
-        lower: Callable[[], Lowered],
+        lowered: Lowered,
         literals: Module | None,
+        saved: Sequence[Placement] | None = None,
     ) -> None:
         self.shapes = dict(shapes)
         self.runner = runner
         self.fresh = runner.fresh
-        self.placements = placements
         self.literals = literals  # the module whose constants the runner reads (None: only from a file)
-        self._lower = lower
+        self._lowered = lowered
+        self._saved = saved
 
     @property
     def module(self) -> Module:
-        return self._lower().module
+        return self._lowered.module
 
     @property
-    def plan(self) -> MemoryPlan:
-        return self._lower().plan
+    def plan(self) -> Schedule | MemoryPlan:
+        """The schedule that the runner runs; for targets whose kernels are called from Python the lifetimes of the values."""
+        return self._lowered.plan
+
+    @cached_property
+    def placements(self) -> list[Placement]:
+        """Where each launch runs: what the steps of the schedule call."""
+        if self._saved is not None:
+            return list(self._saved)
+        placements = list(self._lowered.placements)
+        for moved in self.runner.on_host():
+            _correct(placements, moved)
+        return placements
 
     @property
     def records(self) -> list[PassRecord]:
-        return self._lower().records
+        return self._lowered.records
 
 
 class Executable:
@@ -245,27 +258,32 @@ class Executable:
 
     def _instantiate(self, shapes: Mapping[str, AnyShape]) -> Instance:
         given = {n: s for n, s in shapes.items() if self.parameters[n].dynamic()}
-        lower = functools.cache(lambda: self._lowered(given))
+        lowered = self._lowered(given)
         saved = self._saved.get(tuple(given.items()))
         if saved is not None:
             try:
-                runner = self.target.restored(saved, lambda: lower().module, self.context, self.options)
-                return Instance(given, runner, list(saved.placements), lower, None)
+                runner = self.target.restored(saved, lowered, self.context, self.options)
+                return Instance(given, runner, lowered, None, saved.placements)
             except (MgxError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
                 self.note(f"the file's kernels could not be used and were compiled again: {error}")
         from ..compile.pipeline import PassRecord
 
-        made = lower()
-        start, count = time.perf_counter(), made.records[-1].after
-        runner = self.target.runner(made.module, made.plan, self.context, self.options)
+        module, records = lowered.module, lowered.records
+        count, start = records[-1].after, time.perf_counter()
+        plan = lowered.plan
+        planned = time.perf_counter()
+        records.append(PassRecord("plan", "plan-memory", planned - start, True, count, count))
+        if isinstance(plan, Schedule):
+            runner = self.target.assemble(plan, lowered.emitter, self.context, self.options)
+        else:
+            runner = self.target.runner(module, plan, self.context, self.options)
         if not isinstance(runner, Runner):
+            method = "assemble" if isinstance(plan, Schedule) else "runner"
             raise PluginError(
-                f"runner(...) of {self.target!r} must give an instance of mgx_core.Runner, got {runner!r}"
+                f"{method}(...) of {self.target!r} must give an instance of mgx_core.Runner, got {runner!r}"
             )
-        made.records.append(PassRecord("plan", "make-runner", time.perf_counter() - start, True, count, count))
-        for moved in runner.on_host():
-            _correct(made.placements, moved)
-        return Instance(given, runner, made.placements, lower, made.module)
+        records.append(PassRecord("plan", "make-runner", time.perf_counter() - planned, True, count, count))
+        return Instance(given, runner, lowered, module)
 
     def _lowered(self, shapes: Mapping[str, AnyShape]) -> Lowered:
         from ..compile.plan import lower_module

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from ..errors import No
 from ..ir.instruction import Instruction
-from ..ir.interpreter import reads
 from ..ir.module import Module
 from ..types.memory_limit import ALIGNMENT
 from ..types.shape import Shape
@@ -15,7 +14,7 @@ from .kernel import Kernels, Launch, op_of
 from .kernel_emission import KernelEmitter, Tuning
 from .placement import Placement
 from .schedule import Call, Schedule, placed
-from .static_part import static_part
+from .static_part import Split, given, split
 from .values import Buffer, Value
 
 __all__ = ["Emitter"]
@@ -45,14 +44,9 @@ class Emitter(KernelEmitter):
 
     def schedule(self, module: Module) -> Schedule:
         """The schedule of a lowered module: the steps of its static part, placed, and what is left for run time."""
-        static = static_part(module)
-        rest = [i for i in module if i not in static and not _given(i)]
-        wanted = dict.fromkeys(o for o in module.outputs if o in static)
-        for ins in rest:
-            wanted.update(dict.fromkeys(r for r in reads(ins) if r in static))
-        env = self.emit_static(module, static, wanted)
-        outputs = [self.output(env[ins], n, ins) for n, ins in enumerate(wanted)]
-        return self.planned(module, list(wanted), outputs, rest)
+        parts = split(module)
+        env = self.emit_static(module, parts.static, parts.wanted)
+        return self.planned(module, [self.output(env[ins], n, ins) for n, ins in enumerate(parts.wanted)], parts)
 
     def emit_static(
         self, module: Module, static: Mapping[Instruction, Sequence[Instruction]], wanted: Iterable[Instruction]
@@ -91,30 +85,27 @@ class Emitter(KernelEmitter):
             self.call = None
         return out
 
-    def planned(
-        self, module: Module, results: list[Instruction], outputs: list[Value], rest: list[Instruction]
-    ) -> Schedule:
-        """The schedule of everything emitted, placed."""
+    def planned(self, module: Module, outputs: list[Value], parts: Split | None = None) -> Schedule:
+        """The schedule of everything emitted, placed; parts: of the module, if it is one that was split."""
         made = Schedule(
-            module, self.steps, self.inputs, results, outputs, rest, self._rest_placements(rest), self.notes
+            module, self.steps, self.inputs, outputs, parts or Split(), notes=self.notes, choices=self.choices
         )
+        made.rest_placements = dict(self._rest_placements(made.split.rest))
         return placed(made, self.alignment, self.reuse)
 
-    def _rest_placements(self, rest: Iterable[Instruction]) -> list[Placement]:
+    def _rest_placements(self, rest: Iterable[Instruction]) -> Iterator[tuple[Instruction, Placement]]:
         """Where the launches among instructions run that are decided at run time, those in modules of control flow included."""
-        found: list[Placement] = []
         for ins in rest:
-            if not isinstance(ins.op, Launch):
+            op = ins.op
+            if not isinstance(op, Launch):
                 for module in ins.modules:
-                    found += self._rest_placements(i for i in module if not _given(i))
-                continue
-            no = self.decided_at_run_time(ins) if ins.op.place != "host" else None
-            if no is None:
-                found.append(Placement(ins.op.text, ins.sources, ins.op.place, ins.op.kernel.name, ins.op.refused))
+                    yield from self._rest_placements(i for i in module if not given(i))
+            elif op.kernel.emit is None:
+                why = op.refused or ("it is a Python function",)
+                yield ins, Placement(op.text, ins.sources, "host", op.kernel.name, why)
             else:
-                found.append(Placement(ins.op.text, ins.sources, "host", "reference", (no.why,)))
-        return found
-
-
-def _given(ins: Instruction) -> bool:
-    return ins.is_param or ins.literal is not None or ins.is_return or ins.is_absent
+                no = self.decided_at_run_time(ins)
+                if no is None:
+                    yield ins, Placement(op.text, ins.sources, "target", op.kernel.name, op.refused)
+                else:
+                    yield ins, Placement(op.text, ins.sources, "host", f"reference {op.of.name}", (*op.refused, no.why))

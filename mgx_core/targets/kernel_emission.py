@@ -16,7 +16,7 @@ from ..types.argument import Array
 from ..types.shape import AnyShape, Shape, TupleShape
 from .decomposition import decomposed, members_of
 from .emission_cache import Recording, operand_key
-from .kernel import Kernel, Kernels, Launch, Reference, call_kernel, check_result
+from .kernel import Kernel, Kernels, Launch, Reference, call_kernel, check_result, op_of
 from .schedule import Call
 from .step_list import StepList
 from .values import Value
@@ -26,7 +26,7 @@ __all__ = ["APART", "HostFunction", "KernelEmitter", "Results", "Tuning", "count
 APART: Final = "apart"  # a choice of tuning: a group's members one by one
 MISSING: Final = object()
 
-Results: TypeAlias = "Value | tuple[Value, ...]"
+Results: TypeAlias = Value | tuple[Value, ...]
 HostFunction: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
 
 
@@ -52,12 +52,17 @@ class KernelEmitter(StepList):
         self.kernels = kernels
         self.context = context
         self.tuning = tuning
+        self.choices: dict[str, str] = {}  # of tuning, by problem
         self.current: Instruction | None = None  # of the lowered module
         self._recordings: dict[Hashable, Recording] = {}
 
     @abstractmethod
     def host_step(self, name: str, function: HostFunction, given: Sequence[Value], outputs: Sequence[Value]) -> None:
         """Add a step that calls `function` with row-major arrays of `given` and puts what it returns into `outputs`."""
+
+    def alone(self, op: Operation) -> bool:
+        """True if the instruction being emitted is this op itself, and no group or composite with it inside."""
+        return self.current is not None and op_of(self.current) == op
 
     def value_of(self, ins: Instruction, env: Mapping[Instruction, Any]) -> Any:
         """The value of an operand: from `env`, a constant, or None for an absent one."""
@@ -76,7 +81,7 @@ class KernelEmitter(StepList):
             return self.constant_value(ins)
         args = [self.value_of(i, env) for i in ins.inputs]
         if (
-            len(args) == 1 and isinstance(ins.op, Launch) and emit_of(ins.op.kernel) is emit_view
+            len(args) == 1 and isinstance(ins.op, Launch) and ins.op.kernel.emit is emit_view
         ):  # as most instructions are
             seen = self.view_of(ins.op.of, args[0]) if isinstance(args[0], Value) else None
             if seen is not None:
@@ -92,7 +97,7 @@ class KernelEmitter(StepList):
     def _emit_launch(self, ins: Instruction, launch: Launch, args: Sequence[Any]) -> Results:
         """A launch's steps, repeated from the emission cache if it holds them."""
         kernel, modules = launch.kernel, ins.modules
-        if emit_of(kernel) is None or self._recording is not None or ins is not self.current:
+        if kernel.emit is None or self._recording is not None or ins is not self.current:
             return self.run_kernel(kernel, launch.of, modules, args, launch.refused)
         key = operand_key(args)
         if key is None:
@@ -126,7 +131,7 @@ class KernelEmitter(StepList):
         If it declines: those of the next plan of the table that does not, a group member by member, an op by its
         decomposition, and last a step on the host, with every reason.  A kernel that has no steps to give is called on the host.
         """
-        if emit_of(kernel) is None:
+        if kernel.emit is None:
             return self.host(kernel, op, modules, args, refused)
 
         def ways() -> Iterator[Kernel | No]:
@@ -165,7 +170,7 @@ class KernelEmitter(StepList):
             if isinstance(kernel, No):
                 reasons.append(kernel.why)
                 continue
-            if emit_of(kernel) is None:
+            if kernel.emit is None:
                 return self.host(kernel, op, modules, args, reasons)
             result = self.attempt(kernel, op, modules, args, reasons)
             if not isinstance(result, No):
@@ -181,13 +186,12 @@ class KernelEmitter(StepList):
 
         Kernels that it emits on its way count as parts of it.
         """
-        emit = emit_of(kernel)
-        assert emit is not None
+        assert kernel.emit is not None
         marks, outer = self.marks(), self.call
         if outer is None:
             self.call = Call(op, kernel.name, self.sources, tuple(refused), "", self.current)
         try:
-            result: Results | No = emit(self, op, modules, args)
+            result: Results | No = kernel.emit(self, op, modules, args)
         except Refused as error:
             result = error.no
         finally:
@@ -235,9 +239,17 @@ class KernelEmitter(StepList):
             if top:
                 self.current = ins
             result = env[ins] = self.emit(ins, env)
-            count_reads(result, len(ins.users) if left is None else left[ins])
+            uses = len(ins.users) if left is None else left[ins]
+            if isinstance(result, Value):
+                result.buffer.readers += uses
+            else:
+                count_reads(result, uses)
             for read in set(ins.inputs):
-                count_reads(env.get(read), -1)
+                value = env.get(read)
+                if isinstance(value, Value):
+                    value.buffer.readers -= 1
+                elif value is not None:
+                    count_reads(value, -1)
 
     def host(
         self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any], reasons: Sequence[str] = ()
@@ -299,11 +311,6 @@ def emit_view(e: KernelEmitter, op: Operation, modules: Sequence[Module], args: 
     if found is None:
         found = e.view_of(op, e.row_major(x), others)
     return No("the elements must be moved") if found is None else found
-
-
-def emit_of(kernel: Kernel) -> Callable[..., Results | No] | None:
-    """A kernel's function ``(emitter, op, modules, args) -> Results | No``; None if it can only be called from Python."""
-    return kernel.emit
 
 
 def type_of(value: Any) -> AnyShape:

@@ -6,8 +6,9 @@ and the placements are read from the steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module
@@ -15,9 +16,10 @@ from ..ops.operation import Operation
 from .kernel import Launch
 from .memory import place
 from .placement import Placement
+from .static_part import Split
 from .values import Buffer, Value
 
-__all__ = ["Call", "Schedule", "Step", "placed"]
+__all__ = ["Call", "Schedule", "SegmentSchedule", "Step", "placed"]
 
 
 @dataclass(eq=False, slots=True)
@@ -76,23 +78,32 @@ class Step:
         return self.call.host if self.call is not None else ""
 
 
+class SegmentSchedule(NamedTuple):
+    """A stretch of a schedule's rest that was emitted ahead: its instructions, and the schedule of a module made of them."""
+
+    members: Sequence[Instruction]
+    schedule: Schedule
+
+
 @dataclass(eq=False)
 class Schedule:
     """Steps in order, and where every value lies.
 
-    inputs: the values on input buffers, by the parameter's position, None for those that no step reads; results: the
-    instructions whose values a run leaves on `outputs`, in memory of their own, row-major; rest: instructions that run one by
-    one after the steps, because an extent or a branch is decided at run time, and `rest_placements` where; buffers: those in
-    the arena; peak: bytes of the arena; lower_bound: the most bytes alive at one step.
+    inputs: the values on input buffers, by the parameter's position, None for those that no step reads; outputs: the results
+    that a run leaves in memory of their own, row-major, those of ``split.wanted`` first; split: the module's static part, for
+    which the steps are, and the rest, which runs one by one after them; rest_placements: where; segments: what of the rest has
+    a schedule of its own; choices: what tuning answered, by problem; buffers: those in the arena; peak: bytes of the
+    arena; lower_bound: the most bytes alive at one step.
     """
 
     module: Module
     steps: list[Step]
     inputs: list[Value | None]
-    results: list[Instruction]
     outputs: list[Value]
-    rest: list[Instruction] = field(default_factory=list)
-    rest_placements: list[Placement] = field(default_factory=list)
+    split: Split = field(default_factory=Split)
+    rest_placements: dict[Instruction, Placement] = field(default_factory=dict)
+    segments: list[SegmentSchedule] = field(default_factory=list)
+    choices: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
     peak: int = 0
@@ -101,12 +112,17 @@ class Schedule:
     @property
     def dynamic(self) -> list[Instruction]:
         """Values whose sizes are decided at run time, which get memory of their own then."""
-        return [i for i in self.rest if i.result.dynamic()]
+        return [i for i in self.split.rest if i.result.dynamic()]
 
     @property
     def whole(self) -> bool:
         """True if every output of the module is a result of the steps, once each."""
-        return not self.rest and self.results == list(self.module.outputs)
+        return not self.split.rest and self.split.wanted == list(self.module.outputs)
+
+    @property
+    def literals(self) -> list[Buffer]:
+        """The constants that steps read, each once."""
+        return list(dict.fromkeys(b for s in self.steps for b in s.reads if b.kind == "literal"))
 
     def calls(self) -> Iterable[Call]:
         """The kernels that the steps belong to, each once, in order."""
@@ -118,7 +134,7 @@ class Schedule:
         called: dict[Instruction | None, list[Call]] = {}
         for call in self.calls():
             called.setdefault(call.instruction, []).append(call)
-        rest = set(self.rest)
+        rest = set(self.split.rest)
         found = [call.placement() for call in called.pop(None, ())]
         for ins in self.module:
             if ins in rest or not isinstance(ins.op, Launch):
@@ -129,7 +145,9 @@ class Schedule:
                 found.append(Placement(op.text, ins.sources, op.place, op.kernel.name, op.refused))
             else:
                 found += [call.placement() for call in calls]
-        return found + self.rest_placements
+        inside = {ins for segment in self.segments for ins in segment.members}
+        found += [p for ins, p in self.rest_placements.items() if ins not in inside]
+        return found + [p for segment in self.segments for p in segment.schedule.placements]
 
 
 def placed(schedule: Schedule, alignment: int, reuse: bool = True) -> Schedule:
@@ -139,19 +157,15 @@ def placed(schedule: Schedule, alignment: int, reuse: bool = True) -> Schedule:
     """
     found: dict[Buffer, None] = {}
     for n, step in enumerate(schedule.steps):
-        for buffer in _touched(step):
-            if buffer.first < 0:
-                buffer.first = n
-                if buffer.kind == "arena":
-                    found[buffer] = None
-            buffer.last = n
+        for buffers in (step.reads, step.writes):
+            for buffer in buffers:
+                if buffer.first < 0:
+                    buffer.first = n
+                    if buffer.kind == "arena":
+                        found[buffer] = None
+                buffer.last = n
     for buffer in found:
         buffer.bytes = -(-buffer.bytes // alignment) * alignment
     schedule.buffers = list(found)
     schedule.peak, schedule.lower_bound = place(schedule.buffers, len(schedule.steps) + 1, reuse)
     return schedule
-
-
-def _touched(step: Step) -> Iterator[Buffer]:
-    yield from step.reads
-    yield from step.writes

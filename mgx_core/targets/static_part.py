@@ -2,11 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from ..ir.instruction import Instruction
+from ..ir.interpreter import reads
 from ..ir.module import Module, captures
 from ..types.shape import Shape, TupleShape
 
-__all__ = ["fixed", "fixed_tensor", "static_part"]
+__all__ = ["Split", "fixed", "fixed_tensor", "given", "split", "static_part"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A lowered module in two: what runs whatever the values are, and what is decided at run time.
+
+    static: instructions with static extents, each with what it reads; rest: all others but parameters and literals, in order;
+    wanted: the instructions of the static part that the rest or the caller reads.
+    """
+
+    static: dict[Instruction, list[Instruction]] = field(default_factory=dict)
+    rest: list[Instruction] = field(default_factory=list)
+    wanted: list[Instruction] = field(default_factory=list)
+
+
+def split(module: Module) -> Split:
+    """The static part of a module and the rest."""
+    static = static_part(module)
+    rest = [] if len(static) == len(module) else [i for i in module if i not in static and not given(i)]
+    wanted = dict.fromkeys(o for o in module.outputs if o in static)
+    for ins in rest:
+        wanted.update(dict.fromkeys(r for r in reads(ins) if r in static))
+    return Split(static, rest, list(wanted))
+
+
+def given(ins: Instruction) -> bool:
+    """True for what computes nothing: parameters, literals, absent operands and the return."""
+    return ins.is_param or ins.literal is not None or ins.is_return or ins.is_absent
 
 
 def fixed(ins: Instruction) -> bool:

@@ -193,6 +193,7 @@ class StepList(ABC):
         """Drop what only emission needs."""
         self.call = self._looked_at = None
         self._made.clear()
+        self.literals.clear()
 
     # steps
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ParameterError, UnsupportedError
@@ -11,10 +11,13 @@ from ..options import CompileOptions
 from ..passes.interface import Pass
 from ..types.argument import Value
 from ..types.shape import AnyShape
+from .emission import Emitter
 from .kernel import Kernels
+from .lowered import Lowered
 from .memory import MemoryPlan
 from .runner import HostRunner, Runner
 from .saved import SavedInstance
+from .schedule import Schedule
 
 __all__ = ["Context", "HostContext", "Target", "checked_target", "target_and_context"]
 
@@ -72,6 +75,21 @@ class Target:
         """
         return HostRunner(module)
 
+    def emitter(self, kernels: Kernels, context: Any, options: CompileOptions) -> Emitter | None:
+        """Returns what collects the steps that kernels emit (`Kernel.emit`) for a lowered module.
+
+        kernels: the target's plans and those that plugins add for it.
+        Default: None; kernels are called from Python by `runner`.
+        """
+        return None
+
+    def assemble(self, schedule: Schedule, emitter: Any, context: Any, options: CompileOptions) -> Runner:
+        """Returns what runs a schedule: its steps, on an arena of `schedule.peak` bytes.
+
+        emitter: the one that made the schedule; for targets that have one.
+        """
+        raise NotImplementedError(f"target {self.name!r} defines emitter() and no assemble()")
+
     def instance_shape(self, declared: AnyShape, given: AnyShape) -> AnyShape:
         """Returns the shape of a parameter in one instance, from the declared one and the one that came.
 
@@ -101,12 +119,11 @@ class Target:
         """
         return ""
 
-    def restored(
-        self, saved: SavedInstance, lowered: Callable[[], Module], context: Any, options: CompileOptions
-    ) -> Runner:
+    def restored(self, saved: SavedInstance, lowered: Lowered, context: Any, options: CompileOptions) -> Runner:
         """Returns a runner from what `Runner.saved` gave.
 
-        saved: its `code`, and `fetch(number)` for kept arrays; lowered: gives the lowered module, should it be needed.
+        saved: its `code`, and `fetch(number)` for kept arrays; lowered: the lowered module, an emitter and the plan, each made
+        if it is asked for.
         Errors: any MgxError, whereupon the program is compiled again and the executable notes why.
         """
         raise UnsupportedError(f"target {self.name!r} takes no compiled code from files")

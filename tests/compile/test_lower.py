@@ -6,6 +6,7 @@ import numpy as np
 
 from mgx_core import HostKernel, Kernels, No, Program, Shape, Target, TupleShape, op
 from mgx_core.compile.lower import Lower
+from mgx_core.targets.lowered import launch_placements
 
 
 class Picky(Target):
@@ -69,7 +70,7 @@ def test_refusals_are_kept():
     lower = Lower(Picky().kernels(None), None)
     module = main.clone()
     lower.apply(module)
-    (placement,) = lower.placements
+    (placement,) = launch_placements(module)
     assert (placement.place, placement.sources) == ("host", ("layer",))
     assert "exp: only rank 2" in placement.refused[0]
     assert [i.name for i in module] == ["@param", "launch", "@return"]

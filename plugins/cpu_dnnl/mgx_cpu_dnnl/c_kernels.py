@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mgx_core import Module, Operation, Shape, TupleShape
+from mgx_core.errors import Refused
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Buffer, Value
 
-from .emitter import Emitter
-from .kernel import CpuKernel, Declined, Results
-from .values import Buffer, Value
+from .emitter import CpuEmitter
+from .kernel import CpuKernel
 
 __all__ = ["c_function_kernel"]
 
@@ -33,13 +35,13 @@ def c_function_kernel(
     kept alive as long as the function may be called; grain: least items worth a thread; scratch_bytes: memory per thread.
     """
 
-    def emit(e: Emitter, op: Any, modules: Sequence[Module], given: Sequence[Value | None]) -> Results:
+    def emit(e: CpuEmitter, op: Any, modules: Sequence[Module], given: Sequence[Value | None]) -> Results:
         operands = [e.row_major(v) for v in given if v is not None]
         shapes = [v.shape for v in operands]
         result = op.result([None if v is None else Shape(v.shape.dtype, v.lens) for v in given], modules)
         items = result.items if isinstance(result, TupleShape) else (result,)
         if any(not isinstance(s, Shape) or s.dynamic() for s in items):
-            raise Declined(f"the result {result} has extents that are known only while running")
+            raise Refused(f"the result {result} has extents that are known only while running")
         outputs = [e.allocate(s.dtype, s.lens()) for s in items]
         numbers, count = [int(n) for n in args(shapes)], int(work(shapes))
 

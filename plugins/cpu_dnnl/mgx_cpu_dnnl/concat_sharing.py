@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from mgx_core import Instruction, Module, Shape
 from mgx_core.ops.concat import Concat
 from mgx_core.targets.kernel import op_of
-
-from .values import Value
+from mgx_core.targets.values import Value
 
 __all__ = ["Chain", "chains_of"]
 

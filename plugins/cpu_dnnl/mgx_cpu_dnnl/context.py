@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from mgx_core import Context
 
 if TYPE_CHECKING:
-    from .target import CpuTarget
+    from .run_op import OpPrograms
 
 __all__ = ["CpuContext"]
 
@@ -18,9 +19,16 @@ class CpuContext(Context):
     threads: 0 for all that the process may use.
     """
 
-    def __init__(self, target: CpuTarget, threads: int = 0) -> None:
+    def __init__(self, target: Any, threads: int = 0) -> None:
         self.target = target
         self.threads = threads
+
+    @cached_property
+    def programs(self) -> OpPrograms:
+        """Programs of single ops whose extents are decided at run time."""
+        from .run_op import OpPrograms
+
+        return OpPrograms()
 
     def __repr__(self) -> str:
         return f"context of target 'cpu' ({self.threads or 'all'} threads)"

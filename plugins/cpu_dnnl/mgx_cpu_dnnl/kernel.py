@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from mgx_core import Kernel, Module, Operation, ShapeError
+from mgx_core import Instruction, Kernel, Launch, Module, No, Operation, Shape, ShapeError
+from mgx_core.ops.control import GetTupleElem
+from mgx_core.targets.kernel_emission import Results
 from mgx_core.types.argument import Array
+from mgx_core.types.dim import symbols_of
 
-from .values import Value
+__all__ = ["CpuKernel", "Emit", "runs_natively"]
 
-if TYPE_CHECKING:
-    from .emitter import Emitter
-
-__all__ = ["CpuKernel", "Declined", "Emit", "Results"]
-
-Results: TypeAlias = "Value | tuple[Value, ...]"
-Emit: TypeAlias = "Callable[[Emitter, Any, Sequence[Module], Sequence[Value | None]], Results]"
-
-
-class Declined(Exception):
-    """A plan finds, with concrete shapes at hand, that it cannot do the op after all; the text says why."""
+Emit: TypeAlias = "Callable[[Any, Any, Sequence[Module], Sequence[Any]], Results | No]"
 
 
 class CpuKernel(Kernel):
-    """An op to be put into a native program by `emit`; with other shapes it is put there again.
+    """An op to be put into a native program by ``emit(emitter, op, modules, operands)``, for each set of shapes anew.
 
-    `emit` decides by the op and by how its operands lie.  The numbers of a constant it asks the emitter for (`constant`,
-    `memory`): what it does without them is done again, without asking, for operands that lie alike.
+    `emit` decides by the op and by how its operands lie; the numbers of a constant it asks the emitter for (`constant`,
+    `memory`), so that the emission cache knows (see `mgx_core.targets.emission_cache`).
     open_axis: the axis of the results whose extent depends on data; `emit` then gives memory for the most that there can be,
     and an int64 [1] that says how much of it is taken.
     """
@@ -68,11 +61,26 @@ class CpuKernel(Kernel):
             )
         return parts[0] if len(parts) == 1 else tuple(parts)
 
-    def run(self, args: Sequence[Any], modules: Sequence[Any] = (), run: Any = None) -> Any:
-        """One op on arrays, for what is decided only while running."""
-        from .run_op import run_single
-
-        return run_single(self, args)
-
     def __repr__(self) -> str:
         return self.name
+
+
+def runs_natively(ins: Instruction) -> bool:
+    """True if a launch whose extents depend on data runs as a native program once its inputs are there."""
+    kernel = ins.op.kernel if isinstance(ins.op, Launch) else None
+    if not isinstance(kernel, CpuKernel):
+        return False
+    if isinstance(kernel.op, GetTupleElem):
+        return True  # nothing is computed
+    if not all(i.is_absent or isinstance(i.result, Shape) for i in ins.inputs):
+        return False
+    if kernel.open_axis is not None:
+        return True
+    if not isinstance(ins.result, Shape):
+        return False
+    if any(not i.is_absent and not i.shape.ranked for i in ins.inputs):
+        return True
+    if not ins.shape.ranked:
+        return False
+    given = {s for i in ins.inputs if not i.is_absent for d in i.shape.dims for s in symbols_of(d)}
+    return {s for d in ins.shape.dims for s in symbols_of(d)} <= given

@@ -7,9 +7,9 @@ from typing import Any
 
 from mgx_core import Shape
 from mgx_core import dtype as dt
+from mgx_core.targets.values import Value, channels_last
 
-from .emitter import Emitter
-from .values import Value, channels_last
+from .emitter import CpuEmitter
 
 __all__ = ["NAMES", "as_channels_last", "descriptor", "is_channels_last", "same_order"]
 
@@ -41,7 +41,7 @@ def is_channels_last(value: Value) -> bool:
     return all(n == 1 or s == w for n, s, w in zip(value.lens, value.strides, wanted, strict=True))
 
 
-def as_channels_last(e: Emitter, value: Value) -> Value:
+def as_channels_last(e: CpuEmitter, value: Value) -> Value:
     """The value with channels innermost: itself, or a copy."""
     if is_channels_last(value):
         return normalised(value, channels_last(value.lens))

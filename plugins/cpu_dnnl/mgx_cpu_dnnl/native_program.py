@@ -1,15 +1,14 @@
-"""From emitted steps to a native program: lifetimes, offsets in the arena, addresses, the steps themselves."""
+"""From a schedule to a native program."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from mgx_core import Shape
+from mgx_core.targets.schedule import Schedule, Step
+from mgx_core.targets.values import Buffer
 
-    from .emitter import Emitter, Step
-    from .values import Buffer, Value
+from .emitter import NativeStep
 
 __all__ = ["NativeRun", "build", "install"]
 
@@ -24,7 +23,7 @@ class NativeRun:
         self.program = program
         self.taken = list(taken)
         self.every = self.taken == list(range(len(self.taken)))
-        self.hosted = list(hosted)
+        self.hosted: list[Step] = list(hosted)
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         if self.every and len(args) == len(self.taken):
@@ -37,54 +36,36 @@ class NativeRun:
         return list(self.program.time([args[n] for n in self.taken], runs, warmup))
 
 
-def build(e: Emitter, inputs: Sequence[Shape | None], outputs: Sequence[Value]) -> NativeRun:
-    """The native program of everything emitted.
-
-    inputs: the shape of each parameter that is read, None for the others; outputs: values on output buffers, in order.
-    """
-    from mgx_core.targets.memory import place
-    from mgx_core.types.memory_limit import ALIGNMENT
-
+def build(schedule: Schedule) -> NativeRun:
+    """The native program of a schedule."""
     from .native_library import native
 
-    last = len(e.steps)
-    for n, step in enumerate(e.steps):
-        for buffer in (*step.reads, *step.writes):
-            if buffer.first < 0:
-                buffer.first = n
-            buffer.last = n
-    arena = [b for b in e.buffers if b.kind == "arena" and b.first >= 0]
-    for b in arena:
-        b.bytes = -(-b.bytes // ALIGNMENT) * ALIGNMENT
-    size, _ = place(arena, last + 1)
-    program = native().NativeProgram("main", size)
-    install(program, e, inputs, outputs)
-    taken = [n for n, shape in enumerate(inputs) if shape is not None]
-    return NativeRun(program, taken, [s for s in e.steps if s.host])
+    program = native().NativeProgram("main", schedule.peak)
+    taken = install(program, schedule)
+    return NativeRun(program, taken, [s for s in schedule.steps if s.host])
 
 
-def install(program: Any, e: Emitter, inputs: Sequence[Shape | None], outputs: Sequence[Value]) -> None:
-    """Put the values and steps, once they are placed, into a native program or what takes calls like one."""
+def install(program: Any, schedule: Schedule) -> list[int]:
+    """Put values and steps into a native program or what takes calls like one; returns the positions of the inputs it takes."""
     ids = _Numbers(program)
-    for n, shape in enumerate(inputs):
-        if shape is None:
-            continue
-        made = program.input(shape.dtype.numpy, shape.lens())
-        for b in e.buffers:
-            if b.kind == "input" and b.index == n:
-                ids[b] = made
-    by_index = {b.index: b for b in e.buffers if b.kind == "output"}
-    for n, value in enumerate(outputs):
-        ids[by_index[n]] = program.output(value.shape.dtype.numpy, value.lens)
+    taken = [n for n, value in enumerate(schedule.inputs) if value is not None and value.buffer.first >= 0]
+    for n in taken:
+        value = schedule.inputs[n]
+        assert value is not None
+        ids[value.buffer] = program.input(value.shape.dtype.numpy, value.lens)
+    for value in schedule.outputs:
+        ids[value.buffer] = program.output(value.shape.dtype.numpy, value.lens)
     ident = ids.__getitem__
-    for step in e.steps:
+    for step in schedule.steps:
+        assert isinstance(step, NativeStep)
         step.install(program, ident)
-    for n in range(len(outputs)):
-        program.result(ids[by_index[n]])
+    for value in schedule.outputs:
+        program.result(ids[value.buffer])
     program.finish()
+    return taken
 
 
-class _Numbers(dict["Buffer", int]):
+class _Numbers(dict[Buffer, int]):
     """What a native program calls its buffers; those in its arena and constants are told to it when first asked for."""
 
     def __init__(self, program: Any) -> None:

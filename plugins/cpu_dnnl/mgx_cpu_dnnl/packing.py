@@ -13,10 +13,10 @@ from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
 from mgx_core.targets.kernel import op_of
+from mgx_core.targets.values import Buffer
 from mgx_core.types.argument import Array
 
 from .native_library import native
-from .values import Buffer
 
 __all__ = [
     "Contiguous",

@@ -17,8 +17,9 @@ from mgx_core.types.argument import Array
 
 from .native_library import native
 
-__all__ = ["NotSaved", "Recorder", "replayed"]
+__all__ = ["FORMAT", "NotSaved", "Recorder", "replayed"]
 
+FORMAT: Final = 1  # of what a runner saves, and of the native module that runs it
 DTYPES: Final = {t.name: t for t in dt.ALL}
 MOVES: Final = frozenset({"add_copy", "add_strided_copy", "add_fill", "add_gather"})  # told by numbers alone
 

@@ -1,89 +1,73 @@
-"""One op on arrays, for what is decided only while running: a program of one kernel, kept for the shapes it was made for."""
+"""One op on arrays, for what is decided at run time: a native program of one kernel, kept for the shapes it was made for."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from mgx_core import Instruction, Launch, Shape, TupleShape
-from mgx_core.ops.control import GetTupleElem
+from mgx_core import Module, Shape, TupleShape
+from mgx_core.ir.interpreter import Interpreter
+from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
-from mgx_core.types.dim import symbols_of
 from mgx_core.types.shape import AnyShape
 
-from .emitter import Emitter
+from .emitter import CpuEmitter
 from .kernel import CpuKernel
 from .native_program import NativeRun, build
-from .values import Buffer, Value
 
-__all__ = ["native_when_run", "run_single"]
+__all__ = ["OpPrograms"]
 
-KEPT = 512
-_programs: OrderedDict[Any, tuple[NativeRun, bool]] = OrderedDict()
-_lock = Lock()
+KEPT: Final = 512
 
 
-def run_single(kernel: CpuKernel, args: Sequence[Any]) -> Any:
-    """The result of one kernel for these arrays."""
-    if any(not isinstance(a, np.ndarray) and a is not None for a in args):
-        return kernel.op.evaluate(args, kernel.modules)
-    result = _result(kernel, args)
-    settled = [r for r in result if isinstance(r, Shape) and not r.dynamic()]
-    if len(settled) == len(result) and not any(r.elements() for r in settled):
-        empty = tuple(np.empty(r.lens(), r.dtype.numpy) for r in settled)
-        return empty if len(empty) > 1 else empty[0]
-    opened = any(not isinstance(r, Shape) or r.dynamic() for r in result) and kernel.open_axis is None
-    if opened or any(a is not None and (a.size == 0 or a.dtype == object) for a in args):
-        from mgx_core.ir.interpreter import Interpreter
+class OpPrograms:
+    """Programs of one kernel each, the least recently used dropped first."""
 
-        return kernel.op.evaluate(args, kernel.modules, Interpreter().run)
-    literal = [_sets_extents(kernel, n, a) for n, a in enumerate(args)]
-    key = (
-        kernel.op,
-        kernel.modules,
-        tuple(
+    def __init__(self) -> None:
+        self._made: OrderedDict[Any, tuple[NativeRun, bool]] = OrderedDict()
+        self._lock = Lock()
+
+    def run(self, kernel: CpuKernel, args: Sequence[Any], e: CpuEmitter) -> Any:
+        """The result of one kernel for these arrays; e: an emitter with the settings to use."""
+        if any(not isinstance(a, np.ndarray) and a is not None for a in args):
+            return kernel.op.evaluate(args, kernel.modules)
+        result = _result(kernel, args)
+        static = [r for r in result if isinstance(r, Shape) and not r.dynamic()]
+        if len(static) == len(result) and not any(r.elements() for r in static):
+            empty = tuple(np.empty(r.lens(), r.dtype.numpy) for r in static)
+            return empty if len(empty) > 1 else empty[0]
+        opened = len(static) < len(result) and kernel.open_axis is None
+        if opened or any(a is not None and (a.size == 0 or a.dtype == object) for a in args):
+            return kernel.op.evaluate(args, kernel.modules, Interpreter().run)
+        literal = [_sets_extents(kernel, n, a) for n, a in enumerate(args)]
+        types = [
             None if a is None else (a.dtype, a.shape, a.tobytes() if own else None)
             for a, own in zip(args, literal, strict=True)
-        ),
-    )
-    with _lock:
-        found = _programs.get(key)
-        if found is not None:
-            _programs.move_to_end(key)
-    if found is None:
-        found = _build(kernel, args, literal)
-        with _lock:
-            _programs[key] = found
-            while len(_programs) > KEPT:
-                _programs.popitem(last=False)
-    program, several = found
-    results = program.run([a for a, own in zip(args, literal, strict=True) if a is not None and not own])
-    if kernel.open_axis is not None:
-        return kernel.taken(*results)
-    return tuple(results) if several else results[0]
+        ]
+        program, several = self._program((kernel.op, kernel.modules, *types), kernel, args, literal, e)
+        results = program.run([a for a, own in zip(args, literal, strict=True) if a is not None and not own])
+        if kernel.open_axis is not None:
+            return kernel.taken(*results)
+        return tuple(results) if several else results[0]
 
-
-def native_when_run(ins: Instruction) -> bool:
-    """Whether an instruction whose extents depend on data runs as a native program once its inputs are there."""
-    kernel = ins.op.kernel if isinstance(ins.op, Launch) else None
-    if isinstance(kernel, CpuKernel) and isinstance(kernel.op, GetTupleElem):
-        return True  # nothing is computed
-    if not isinstance(kernel, CpuKernel) or not all(i.is_absent or isinstance(i.result, Shape) for i in ins.inputs):
-        return False
-    if kernel.open_axis is not None:
-        return True
-    if not isinstance(ins.result, Shape):
-        return False
-    if any(not i.is_absent and not i.shape.ranked for i in ins.inputs):
-        return True
-    if not ins.shape.ranked:
-        return False
-    given = {s for i in ins.inputs if not i.is_absent for d in i.shape.dims for s in symbols_of(d)}
-    return {s for d in ins.shape.dims for s in symbols_of(d)} <= given
+    def _program(
+        self, key: Any, kernel: CpuKernel, args: Sequence[Array | None], literal: Sequence[bool], e: CpuEmitter
+    ) -> tuple[NativeRun, bool]:
+        with self._lock:
+            found = self._made.get(key)
+            if found is not None:
+                self._made.move_to_end(key)
+        if found is None:
+            found = _build(kernel, args, literal, e.fresh(tuning=False))
+            with self._lock:
+                self._made[key] = found
+                while len(self._made) > KEPT:
+                    self._made.popitem(last=False)
+        return found
 
 
 def _result(kernel: CpuKernel, args: Sequence[Array | None]) -> Sequence[AnyShape]:
@@ -94,29 +78,25 @@ def _result(kernel: CpuKernel, args: Sequence[Array | None]) -> Sequence[AnyShap
 
 
 def _sets_extents(kernel: CpuKernel, n: int, arg: Array | None) -> bool:
-    """Whether an operand is the number, commonly the same in all runs, that says how much an open result takes at most.
+    """True for scalar operands that bound a data-dependent result (max_output_boxes).
 
-    A program is then made for it: there is memory for that much, not for all that a run might ask for.
+    Their value is commonly the same in all runs; the program is made for it, so that the result's memory is sized by it.
     """
     return kernel.open_axis is not None and n > 0 and arg is not None and arg.size == 1 and arg.dtype.kind in "iu"
 
 
-def _build(kernel: CpuKernel, args: Sequence[Array | None], literal: Sequence[bool]) -> tuple[NativeRun, bool]:
-    from .runner import as_output
-
-    e = Emitter(0)
+def _build(
+    kernel: CpuKernel, args: Sequence[Array | None], literal: Sequence[bool], e: CpuEmitter
+) -> tuple[NativeRun, bool]:
     values: list[Value | None] = []
-    shapes: list[Shape | None] = []
     for a, own in zip(args, literal, strict=True):
         if a is None or own:
             values.append(None if a is None else e.literal(a.copy()))
             continue
-        shape = Shape(a.dtype, a.shape)
-        buffer = Buffer("input", a.nbytes, index=len(shapes), readers=1 << 30)
-        e.buffers.append(buffer)
-        values.append(Value(shape, buffer))
-        shapes.append(shape)
-    result = e.run_kernel(kernel, kernel.modules, values)
-    several = isinstance(result, tuple)
-    outputs = [as_output(e, v, n) for n, v in enumerate(result if isinstance(result, tuple) else (result,))]
-    return build(e, shapes, outputs), several
+        values.append(e.input(Shape(a.dtype, a.shape), len(e.inputs)))
+        e.inputs.append(values[-1])
+    result = e.run_kernel(kernel, kernel.op, kernel.modules, values)
+    results = result if isinstance(result, tuple) else (result,)
+    outputs = [e.output(v, n) for n, v in enumerate(results)]
+    made = build(e.planned(Module(kernel.name), outputs))
+    return made, isinstance(result, tuple)

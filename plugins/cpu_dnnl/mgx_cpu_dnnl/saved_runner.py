@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
-from mgx_core import Instruction, Module, Runner, StoreError
+from mgx_core import Instruction, Module, StoreError
+from mgx_core.targets.runner import Runner, Timing
+from mgx_core.targets.saved import Keep, SavedInstance
+from mgx_core.targets.static_part import split
 
+from .emitter import CpuEmitter
 from .native_program import NativeRun
-from .program_codec import replayed
+from .program_codec import FORMAT, replayed
+from .runner import NativeRunner
+from .timing import step_timings
 
-if TYPE_CHECKING:
-    from mgx_core.targets.saved import Keep, SavedInstance
-
-__all__ = ["FORMAT", "RestoredRunner", "figures_of", "kept_again", "owners_of", "restored_run"]
-
-FORMAT: Final = 1  # of what is saved, and of the native module that runs it
+__all__ = ["RestoredRunner", "RestoredSegments"]
 
 
 def restored_run(saved: SavedInstance) -> NativeRun:
-    """The native program of a saved instance.  Errors: StoreError if it is of another format or does not come out alike."""
+    """The native program of a saved instance.  Errors: StoreError if it is of another format or does not come out equal."""
     code = saved.code
     if code["format"] != FORMAT:
         raise StoreError(f"the kernels are of format {code['format']}, this is {FORMAT}")
@@ -34,56 +35,47 @@ class RestoredRunner(Runner):
 
     def __init__(self, saved: SavedInstance, lowered: Callable[[], Module]) -> None:
         self.program = restored_run(saved)
-        self.rest: list[Instruction] = []
         self.outputs: list[Any] = saved.code["outputs"]
-        self.whole: bool = self.outputs == [["result", n] for n in range(len(self.outputs))]
+        self.fresh = self.outputs == [["result", n] for n in range(len(self.outputs))]
         self._saved = saved
         self._lowered = lowered
-        self.fresh = self.whole
-
-    @property
-    def module(self) -> Module:
-        return self._lowered()
-
-    @property
-    def owners(self) -> list[Instruction | None]:
-        """The instruction that each native step was made for."""
-        return owners_of(self._saved, self.module)
-
-    @property
-    def figures(self) -> list[tuple[int, int]]:
-        """Of each native step: its arithmetic, and the bytes that it moves."""
-        return figures_of(self._saved)
 
     def run(self, args: Sequence[Any], observe: Any = None) -> list[Any]:
         results = self.program.run(args)
-        if self.whole:
+        if self.fresh:
             return results
         return [results[n] if kind == "result" else args[n] for kind, n in self.outputs]
 
     def saved(self, keep: Keep) -> Any:
-        """What the file had, for another."""
-        return kept_again(self._saved, keep)
+        return _kept_again(self._saved, keep)
 
-    def time(self, args: Sequence[Any], runs: int, warmup: int) -> Any:
-        """Times of each native step."""
-        from .timing import timings
-
-        return timings(self, args, runs, warmup)
+    def time(self, args: Sequence[Any], runs: int, warmup: int) -> list[Timing]:
+        owners = _owners_of(self._saved, self._lowered())
+        return list(step_timings(self.program, owners, self._saved.code["figures"], args, runs, warmup).values())
 
 
-def owners_of(saved: SavedInstance, module: Module) -> list[Instruction | None]:
+class RestoredSegments(NativeRunner):
+    """A native program from a file for the static part, and segments made in this process around what is decided at run time."""
+
+    def __init__(self, saved: SavedInstance, module: Module, emitter: CpuEmitter) -> None:
+        parts = split(module)
+        if [n for n, ins in enumerate(module) if ins in set(parts.wanted)] != sorted(saved.code["wanted"]):
+            raise StoreError("the program is not lowered to what its kernels were made for")
+        self._saved = saved
+        program = restored_run(saved)
+        super().__init__(module, parts, program, emitter, saved.code["figures"], lambda: _owners_of(saved, module))
+
+    def saved(self, keep: Keep) -> Any:
+        return _kept_again(self._saved, keep)
+
+
+def _owners_of(saved: SavedInstance, module: Module) -> list[Instruction | None]:
     """The instruction of the lowered module that each native step was made for."""
     instructions = list(module)
     return [None if n < 0 else instructions[n] for n in saved.code["owners"]]
 
 
-def figures_of(saved: SavedInstance) -> list[tuple[int, int]]:
-    """The arithmetic and the bytes moved of each native step."""
-    return [(flops, moved) for flops, moved in saved.code["figures"]]
-
-
-def kept_again(saved: SavedInstance, keep: Keep) -> Any:
-    """What a saved instance has, for another file."""
+def _kept_again(saved: SavedInstance, keep: Keep) -> Any:
+    """The code of a saved instance, for another file."""
     program = saved.code["program"]
     return {**saved.code, "program": {**program, "arrays": [keep(saved.fetch(n)) for n in program["arrays"]]}}

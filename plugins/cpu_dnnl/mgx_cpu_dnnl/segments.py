@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
-from mgx_core import Instruction, Module, Shape, TupleShape
+from mgx_core import Instruction, Launch, Module, Operation, Shape, TupleShape
 from mgx_core.ir.equality import equal_bodies
 from mgx_core.ir.extract import extract
 from mgx_core.ir.interpreter import Interpreter, bind_symbols, reads
 from mgx_core.ir.symbols import mentioned
 from mgx_core.ops.control import GetTupleElem
+from mgx_core.ops.operation import Run
 from mgx_core.targets.kernel import op_of
+from mgx_core.targets.runner import Runner
 from mgx_core.targets.static_part import fixed_tensor
 from mgx_core.types.shape import symbols_in
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from .emitter import CpuEmitter
+from .kernel import CpuKernel
 
-    from .runner import CpuRunner
-
-__all__ = ["Item", "Part", "Parts", "schedule"]
+__all__ = ["Item", "Segment", "SegmentInterpreter", "cut"]
 
 KEPT: Final = 128  # native programs of a part, one for each set of shapes
 WORTH: Final = 8  # runs that each program that another one makes room for must have had, on average
@@ -39,7 +40,7 @@ def _settled(ins: Instruction, known: set[str]) -> bool:
     return ranked and symbols_in(ins.result) <= known
 
 
-class Part:
+class Segment:
     """A stretch of a module as one native program for each set of shapes that comes.
 
     results: what it gives, instructions of the module that it was taken from; needs: what it is given.
@@ -51,12 +52,12 @@ class Part:
         self.module, self.needs = extract(members, results, name)
         self._labels = list(self.module.parameters)
         self._open = sorted(mentioned(self.module))
-        self._made: OrderedDict[Any, CpuRunner] = OrderedDict()
-        self._last: tuple[Any, CpuRunner] | None = None
+        self._made: OrderedDict[Any, Runner] = OrderedDict()
+        self._last: tuple[Any, Runner] | None = None
         self._found = self._dropped = 0  # programs that were there when asked for, and those that made room
         self._lock = Lock()
 
-    def prepare(self, make: Callable[[Module], CpuRunner]) -> CpuRunner | None:
+    def prepare(self, make: Callable[[Module], Runner]) -> Runner | None:
         """The program, made ahead, if the shapes are known."""
         if not all(map(fixed_tensor, self.needs)):
             return None
@@ -64,9 +65,7 @@ class Part:
             return None
         return self._made_for([(n.shape.dtype.numpy, tuple(n.shape.lens())) for n in self.needs], {}, make)
 
-    def runner(
-        self, args: Sequence[Any], known: Mapping[str, int], make: Callable[[Module], CpuRunner]
-    ) -> CpuRunner | None:
+    def runner(self, args: Sequence[Any], known: Mapping[str, int], make: Callable[[Module], Runner]) -> Runner | None:
         """The program for the values of `needs`, and of symbols; None if a value is no array of numbers.
 
         None as well where shapes do not come again often enough for programs to be worth making: a state that grows in every
@@ -87,9 +86,7 @@ class Part:
             self._last = key, found
         return found
 
-    def _made_for(
-        self, wanted: list[Any], known: Mapping[str, int], make: Callable[[Module], CpuRunner]
-    ) -> CpuRunner | None:
+    def _made_for(self, wanted: list[Any], known: Mapping[str, int], make: Callable[[Module], Runner]) -> Runner | None:
         key = tuple(wanted)
         with self._lock:
             found = self._made.get(key)
@@ -110,20 +107,20 @@ class Part:
 
 @dataclass
 class Item:
-    """One step of a schedule.
+    """One thing to run.
 
     what: a part, or an op that is decided while running; done: values that nobody needs after it.
     """
 
-    what: Part | Instruction
+    what: Segment | Instruction
     done: list[Instruction] = field(default_factory=list)
 
     @property
     def needs(self) -> list[Instruction]:
-        return self.what.needs if isinstance(self.what, Part) else reads(self.what)
+        return self.what.needs if isinstance(self.what, Segment) else reads(self.what)
 
 
-def schedule(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
+def cut(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
     """What follows the static part of a module: parts, and between them the ops that are decided while running.
 
     Such ops are control flow, those whose extents depend on data, and those on anything but tensors of numbers.
@@ -163,7 +160,7 @@ def schedule(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
         if group:
             inside = set(group)
             results = [i for i in group if i in module.outputs or not inside.issuperset(i.users)]
-            found.append(Item(Part(group, results, f"{module.name}:{at}")))
+            found.append(Item(Segment(group, results, f"{module.name}:{at}")))
         found += [Item(ins) for ins in between.get(at, [])]
     last = {need: item for item in found for need in item.needs}
     for need, reader in last.items():
@@ -175,39 +172,49 @@ def schedule(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
     return found
 
 
-class Parts(Interpreter):
-    """Runs a schedule, and the bodies of control flow as native programs."""
+class SegmentInterpreter(Interpreter):
+    """Runs what a module was cut into, the bodies of control flow as native programs, and ops one by one by their kernels.
 
-    def __init__(self, make: Callable[[Module], CpuRunner]) -> None:
+    make: a runner for a module with static extents, given an emitter with the settings to use.
+    """
+
+    def __init__(self, emitter: CpuEmitter, make: Callable[[CpuEmitter, Module], Runner]) -> None:
         super().__init__()
-        self._make = make
-        self._bodies: dict[Module, tuple[Part, list[tuple[int | None, Instruction]]] | None] = {}
+        self._emitter = emitter
+        self._make = partial(make, emitter)
+        self._bodies: dict[Module, tuple[Segment, list[tuple[int | None, Instruction]]] | None] = {}
 
-    def prepare(self, items: Sequence[Item]) -> list[CpuRunner]:
-        """Programs that can be made before anything runs."""
-        found = []
+    def evaluate(self, op: Operation, args: Sequence[Any], modules: Sequence[Module], run: Run) -> Any:
+        if isinstance(op, Launch) and isinstance(op.kernel, CpuKernel):
+            return self._emitter.context.programs.run(op.kernel, args, self._emitter)
+        return super().evaluate(op, args, modules, run)
+
+    def prepare(self, items: Sequence[Item]) -> list[tuple[Sequence[Instruction], Runner]]:
+        """Programs that can be made before anything runs, with the instructions that they run."""
+        segments: list[Segment] = []
         for item in items:
-            if isinstance(item.what, Part):
-                found.append(item.what.prepare(self._make))
+            if isinstance(item.what, Segment):
+                segments.append(item.what)
             elif item.what.op.control:
                 bodies = [self._body(m) for m in item.what.modules]
-                found += [body[0].prepare(self._make) for body in bodies if body is not None]
-        return [runner for runner in found if runner is not None]
+                segments += [body[0] for body in bodies if body is not None]
+        made = [(segment.members, segment.prepare(self._make)) for segment in segments]
+        return [(members, runner) for members, runner in made if runner is not None]
 
     def follow(
         self,
         items: Sequence[Item],
         values: dict[Instruction, Any],
         known: dict[str, int],
-        watch: Callable[[Instruction | CpuRunner, Part | None, Sequence[Any], float], None] | None = None,
+        watch: Callable[[Instruction | Runner, Segment | None, Sequence[Any], float], None] | None = None,
     ) -> None:
-        """Run a schedule; `values` and `known` learn what it gives.
+        """Run what a module was cut into; `values` and `known` learn what it gives.
 
         watch: told of each op, or each program with its part and arguments, and how many seconds it took.
         """
         for item in items:
             start = time.perf_counter()
-            if isinstance(item.what, Part):
+            if isinstance(item.what, Segment):
                 part = item.what
                 args = [values[n] for n in part.needs]
                 runner = part.runner(args, known, self._make)
@@ -252,7 +259,7 @@ class Parts(Interpreter):
                 return runner.run(given)
         return super().run(module, args, outer, symbols)
 
-    def _body(self, module: Module) -> tuple[Part, list[tuple[int | None, Instruction]]] | None:
+    def _body(self, module: Module) -> tuple[Segment, list[tuple[int | None, Instruction]]] | None:
         """A module that control flow runs; of what it needs, which parameter that is (None: a value of modules around it)."""
         if module not in self._bodies:
             members = [i for i in module if not (i.is_param or i.literal is not None or i.is_return or i.is_absent)]
@@ -260,6 +267,6 @@ class Parts(Interpreter):
             if any(o.is_absent for o in module.outputs):
                 self._bodies[module] = None
             else:
-                part = Part(members, module.outputs, module.name)
+                part = Segment(members, module.outputs, module.name)
                 self._bodies[module] = part, [(position.get(n), n) for n in part.needs]
         return self._bodies[module]

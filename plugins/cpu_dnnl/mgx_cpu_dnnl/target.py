@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mgx_core import Target
@@ -11,10 +11,13 @@ from mgx_core import Target
 from .context import CpuContext
 
 if TYPE_CHECKING:
-    from mgx_core import CompileOptions, Kernels, Module, Pass, Runner
-    from mgx_core.targets.memory import MemoryPlan
+    from mgx_core import CompileOptions, Kernels, Pass, Runner
+    from mgx_core.targets.lowered import Lowered
     from mgx_core.targets.saved import SavedInstance
+    from mgx_core.targets.schedule import Schedule
     from mgx_core.types.dtype import DType
+
+    from .emitter import CpuEmitter
 
 __all__ = ["CpuTarget"]
 
@@ -61,22 +64,30 @@ class CpuTarget(Target):
         own = "avx512_bf16" in native().cpu_features()
         return frozenset({dt.float16}) if own else frozenset({dt.float16, dt.bfloat16})
 
-    def runner(self, module: Module, plan: MemoryPlan, context: Any, options: CompileOptions) -> Runner:
-        from .runner import CpuRunner
+    def emitter(self, kernels: Kernels, context: Any, options: CompileOptions) -> CpuEmitter:
+        from .emitter import CpuEmitter
+        from .native_library import native
 
         tuning = None
         if options.exhaustive_tune:
             from .tuning import tuning_of
 
             tuning = tuning_of(self.machine(context))
-        return CpuRunner(module, options.threads or context.threads, options.fast_math, tuning=tuning)
+        threads = options.threads or context.threads
+        native().set_threads(threads or native().available_threads())
+        return CpuEmitter(kernels, context, options.memory_reuse, tuning, threads, options.fast_math)
+
+    def assemble(self, schedule: Schedule, emitter: CpuEmitter, context: Any, options: CompileOptions) -> Runner:
+        from .runner import CpuRunner
+
+        return CpuRunner(schedule, emitter)
 
     def machine(self, context: Any) -> str:
         """The processor, oneDNN's version, and the build of what runs the code."""
         from mgx_core import __version__
 
         from .native_library import native
-        from .saved_runner import FORMAT
+        from .program_codec import FORMAT
 
         _native = native()
         library = ".".join(map(str, _native.dnnl_version()))
@@ -94,11 +105,10 @@ class CpuTarget(Target):
 
         return ceilings(self.machine(context), self.threads or native().available_threads())
 
-    def restored(
-        self, saved: SavedInstance, lowered: Callable[[], Module], context: Any, options: CompileOptions
-    ) -> Runner:
+    def restored(self, saved: SavedInstance, lowered: Lowered, context: Any, options: CompileOptions) -> Runner:
+        from .emitter import CpuEmitter
         from .native_library import native
-        from .saved_runner import RestoredRunner
+        from .saved_runner import RestoredRunner, RestoredSegments
 
         _native = native()
         if options.exhaustive_tune and saved.code["tuning"]:
@@ -107,7 +117,7 @@ class CpuTarget(Target):
             tuning_of(self.machine(context)).learn(saved.code["tuning"])
         _native.set_threads(options.threads or context.threads or _native.available_threads())
         if saved.code["outputs"] is not None:
-            return RestoredRunner(saved, lowered)
-        from .runner import CpuRunner
-
-        return CpuRunner(lowered(), options.threads or context.threads, options.fast_math, saved)
+            return RestoredRunner(saved, lambda: lowered.module)
+        emitter = lowered.emitter
+        assert isinstance(emitter, CpuEmitter)
+        return RestoredSegments(saved, lowered.module, emitter)

@@ -16,17 +16,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from mgx_core import MgxError, Module, Shape
+from mgx_core import Kernel, MgxError, Module, No, Operation, Shape
 from mgx_core.ops.control import Group
 from mgx_core.settings import cache_directory
+from mgx_core.targets.kernel_emission import APART, Results
 from mgx_core.targets.tuning import TuningStore
+from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
 
-from .emitter import APART, Emitter
-from .kernel import CpuKernel, Declined, Results
+from .emitter import CpuEmitter
 from .native_program import build
-from .values import Buffer, Value
 
 __all__ = ["Tuning", "tuning_of"]
 
@@ -44,37 +44,41 @@ class Tuning(TuningStore):
         self.timed = 0  # problems that were measured rather than known
 
     def choice(
-        self, e: Emitter, candidates: Sequence[CpuKernel], modules: Sequence[Module], args: Sequence[Any]
+        self, e: CpuEmitter, kernels: Sequence[Kernel], op: Operation, modules: Sequence[Module], args: Sequence[Any]
     ) -> str | None:
         """The name of the kernel to take, `APART` for a group's members one by one; None where there is nothing to choose."""
-        op = candidates[0].op
         apart = isinstance(op, Group)
-        if len(candidates) + apart < 2:
+        if len(kernels) + apart < 2:
             return None
-        key = _key(e, candidates[0], modules, args)
+        key = _key(e, op, modules, args)
         if key is None:
             return None
-        names = [c.name for c in candidates] + [APART] * apart
+        names = [k.name for k in kernels] + [APART] * apart
         with self.lock:
             known = self.choices.get(key)
             if known not in names:
-                known = self._measured(e, candidates, modules, args, apart)
+                known = self._measured(e, kernels, op, modules, args, apart)
                 self.timed += 1
                 self.keep(key, known)
         e.choices[key] = known
         return known
 
     def _measured(
-        self, e: Emitter, candidates: Sequence[CpuKernel], modules: Sequence[Module], args: Sequence[Any], apart: bool
+        self,
+        e: CpuEmitter,
+        kernels: Sequence[Kernel],
+        op: Operation,
+        modules: Sequence[Module],
+        args: Sequence[Any],
+        apart: bool,
     ) -> str:
-        op = candidates[0].op
-        ways: list[tuple[str, Callable[[Emitter, Sequence[Any]], Results]]] = [
-            (c.name, lambda trial, given, c=c: c.emit(trial, c.op, modules, given))  # type: ignore[misc]
-            for c in candidates
-        ]
+        def emitting(kernel: Kernel) -> Callable[[CpuEmitter, Sequence[Any]], Results | No]:
+            return lambda trial, given: trial.attempt(kernel, op, modules, given)
+
+        ways = [(k.name, emitting(k)) for k in kernels if k.emit is not None]
         if apart:
-            ways.append((APART, lambda trial, given: trial.apart(op, modules, given, "")))
-        best, least = candidates[0].name, inf
+            ways.append((APART, lambda trial, given: trial.apart(op, modules, given, ())))
+        best, least = kernels[0].name, inf
         for name, emit in ways:
             seconds = _seconds(e, emit, args)
             if seconds < least * (LEAD if least < inf else 1.0):
@@ -82,10 +86,9 @@ class Tuning(TuningStore):
         return best
 
 
-def _seconds(e: Emitter, emit: Callable[[Emitter, Sequence[Any]], Results], args: Sequence[Any]) -> float:
+def _seconds(e: CpuEmitter, emit: Callable[[CpuEmitter, Sequence[Any]], Results | No], args: Sequence[Any]) -> float:
     """How long an op takes on random operands that lie as the given ones do; infinite where that cannot be told."""
-    trial = Emitter(e.threads, e.fast_math)
-    inputs: list[Shape | None] = []
+    trial = e.fresh(tuning=False)
     arrays: list[Array] = []
 
     def stand_in(value: Any) -> Any:
@@ -93,31 +96,22 @@ def _seconds(e: Emitter, emit: Callable[[Emitter, Sequence[Any]], Results], args
             return None
         if isinstance(value, tuple):
             return tuple(map(stand_in, value))
-        held = value.buffer
-        if held.kind == "literal":
-            return Value(value.shape, held, value.offset)
-        space = max(value.shape.element_space(), 1)
-        buffer = Buffer("input", space * value.shape.dtype.size, index=len(arrays), readers=1 << 30)
-        trial.buffers.append(buffer)
-        inputs.append(Shape(value.shape.dtype, [space]))
-        arrays.append(_random(value.shape.dtype, space))
-        return Value(value.shape, buffer)
+        if value.buffer.kind == "literal":
+            return value
+        space = Shape(value.shape.dtype, [max(value.shape.element_space(), 1)])
+        memory = trial.input(space, len(arrays))
+        trial.inputs.append(memory)
+        arrays.append(_random(space.dtype, space.elements()))
+        return Value(value.shape, memory.buffer)
 
     try:
-        emit(trial, [stand_in(a) for a in args])
-        if any(step.host for step in trial.steps):
+        if isinstance(emit(trial, [stand_in(a) for a in args]), No) or any(step.host for step in trial.steps):
             return inf
-        read = {id(b) for step in trial.steps for b in step.reads}
-        used = [shape if _read(trial, n, read) else None for n, shape in enumerate(inputs)]
-        program = build(trial, used, [])
+        program = build(trial.planned(Module("trial"), []))
         once = sum(program.time(arrays, 1, 1)) * 1e-9
         return sum(program.time(arrays, max(3, min(30, int(SPENT / max(once, 1e-6)))), 1)) * 1e-9
-    except (Declined, MgxError):
+    except MgxError:
         return inf
-
-
-def _read(trial: Emitter, index: int, read: set[int]) -> bool:
-    return any(b.kind == "input" and b.index == index and id(b) in read for b in trial.buffers)
 
 
 def _random(dtype: DType, count: int) -> Array:
@@ -127,9 +121,9 @@ def _random(dtype: DType, count: int) -> Array:
     return rng.integers(0, 2, count).astype(dtype.numpy)
 
 
-def _key(e: Emitter, kernel: CpuKernel, modules: Sequence[Module], args: Sequence[Any]) -> str | None:
+def _key(e: CpuEmitter, op: Operation, modules: Sequence[Module], args: Sequence[Any]) -> str | None:
     """What a choice depends on, as text."""
-    parts = [f"{kernel.op!r} threads {e.threads} fast_math {e.fast_math}"]
+    parts = [f"{op!r} threads {e.threads} fast_math {e.fast_math}"]
     parts += [hashlib.sha256(_body(module).encode()).hexdigest()[:16] for module in modules]
     for value in args:
         if value is None:

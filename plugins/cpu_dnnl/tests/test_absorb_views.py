@@ -50,7 +50,7 @@ def test_one_instruction_is_left() -> None:
     expected.compile(mgx.get_target("ref"), optimize=False)
     np.testing.assert_allclose(np.asarray(program.run({"x": x})[0]), np.asarray(expected.run({"x": x})[0]), atol=2e-6)
     runner = program.executable.instances()[-1].runner
-    assert [s.name.split()[0] for s in runner.emitter.steps] == ["attention"]
+    assert [s.name.split()[0] for s in runner.schedule.steps] == ["attention"]
 
 
 def test_what_others_read_stays_outside() -> None:

@@ -56,7 +56,7 @@ def test_a_numpy_function() -> None:
 
     runner = check(lambda op: HostKernel("cumsum by numpy", by_numpy))
     assert calls == [(3, 40)]
-    assert [s.name for s in runner.program.hosted] == ["host prefix_scan_sum"]
+    assert [s.name for s in runner.program.hosted] == ["cumsum by numpy"]
 
 
 def test_a_c_function() -> None:
@@ -80,5 +80,5 @@ def test_a_c_function() -> None:
         )
     )
     assert sum(end - begin for begin, end in rows) == 3
-    assert [s.name for s in runner.emitter.steps if "cumsum" in s.name] == ["my cumsum"]
+    assert [s.name for s in runner.schedule.steps if "cumsum" in s.name] == ["my cumsum"]
     assert runner.program.hosted == []

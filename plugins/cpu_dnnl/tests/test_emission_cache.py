@@ -1,4 +1,4 @@
-"""Instructions that are alike are planned once; what differs between them must still count."""
+"""Equal instructions are emitted once and repeated; what differs between them must still count."""
 
 from __future__ import annotations
 
@@ -9,36 +9,39 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_cpu_dnnl.emission_cache import Tape, situation
-from mgx_cpu_dnnl.emitter import Emitter
+from mgx_core.targets.emission_cache import Recording, operand_key
+from mgx_core.targets.schedule import Schedule
+from mgx_core.targets.values import Buffer, Value
+from mgx_cpu_dnnl.emitter import CpuEmitter
+from mgx_cpu_dnnl.jit import default_engine
+from mgx_cpu_dnnl.plans import PLANS
 from mgx_cpu_dnnl.target import CpuTarget
-from mgx_cpu_dnnl.values import Buffer, Value
 
 LENS = [4, 64]
 
 
-def ran(build: Callable[[mgx.Module, mgx.Instruction], list[mgx.Instruction]], x: Any) -> tuple[list[Any], Any]:
-    """The results of what `build` makes of parameter x, and the emitter."""
+def ran(build: Callable[[mgx.Module, mgx.Instruction], list[mgx.Instruction]], x: Any) -> tuple[list[Any], Schedule]:
+    """The results of what `build` makes of parameter x, and the schedule."""
     program = mgx.Program()
     main = program.get_main_module()
     given = main.add_parameter("x", mgx.shape(type="float32", lens=list(x.shape)))
     main.add_return(build(main, given))
     program.compile(CpuTarget(), validate=True)
     got = [np.asarray(r) for r in program.run({"x": x})]
-    return got, program.executable.instances()[0].runner.emitter
+    return got, program.executable.instances()[0].plan
 
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the kernels whose plans were asked."""
     found: list[str] = []
-    ask = Emitter.run_kernel
+    ask = CpuEmitter.run_kernel
 
-    def noting(self: Emitter, kernel: Any, modules: Any, args: Any) -> Any:
+    def noting(self: CpuEmitter, kernel: Any, *given: Any) -> Any:
         found.append(kernel.name)
-        return ask(self, kernel, modules, args)
+        return ask(self, kernel, *given)
 
-    monkeypatch.setattr(Emitter, "run_kernel", noting)
+    monkeypatch.setattr(CpuEmitter, "run_kernel", noting)
     return found
 
 
@@ -65,7 +68,7 @@ def test_layers_with_their_own_weights(rows: int, planned: list[str]) -> None:
         exact = np.tanh(exact @ w.astype(np.float64))
     np.testing.assert_allclose(got, exact, atol=2e-6)
     assert len(e.steps) == 8
-    if rows > 3 and not e.engine.wide:
+    if rows > 3 and not default_engine().wide:
         assert len(planned) <= 2, planned  # the first layer reads a parameter, the others what the one before gives
 
 
@@ -76,10 +79,10 @@ def test_what_a_plan_may_know_of_its_operands() -> None:
     a, b, c, w, p = (Value(shape, buffer) for buffer in (one, other, shared, weights, packed))
     last = Value(mgx.shape(type="float32", lens=[1, 64]), one, 192)
     cases = [[a, b], [a, a], [a, c], [c, a], [a, w], [a, p], [w, a], [a, None], [a], [a, last], [b, last]]
-    found = [situation(case) for case in cases]
+    found = [operand_key(case) for case in cases]
     assert len(set(found)) == len(cases)
-    assert situation([b, a]) == situation([a, b])
-    assert situation([a, (b, c)]) is None
+    assert operand_key([b, a]) == operand_key([a, b])
+    assert operand_key([a, (b, c)]) is None
 
 
 def test_memory_is_taken_over_only_from_who_is_done_with_it() -> None:
@@ -112,7 +115,7 @@ def test_names_and_sources_are_each_their_own() -> None:
 
     got, e = ran(build, np.ones((16, 64), np.float32))
     assert [s.sources for s in e.steps] == [(f"layer{n}",) for n in range(6)]
-    if not e.engine.wide:  # else they are oneDNN's
+    if not default_engine().wide:  # else they are oneDNN's
         assert [s.name for s in e.steps] == [f"gemm layer{n}" for n in range(6)]
     assert len({id(s.instruction) for s in e.steps}) == 6
     np.testing.assert_allclose(got[0], 720.0, rtol=1e-5)
@@ -152,14 +155,14 @@ def test_a_constant_that_is_an_operand_here_and_of_the_body_everywhere() -> None
 
 
 def test_operands_that_pack_to_the_same_here_need_not_elsewhere() -> None:
-    shape, e = mgx.shape(type="float32", lens=LENS), Emitter(threads=1)
+    shape, e = mgx.shape(type="float32", lens=LENS), CpuEmitter(PLANS, threads=1)
     weights = np.zeros((2, *LENS), np.float32)
     both = [Value(shape, Buffer("literal", 1024, array=weights[0])) for _ in range(2)]
     packed = Buffer("literal", 1024)
-    for again, spoiled in ((both[0], False), (both[1], True)):
-        tape = Tape(both)
+    for again, cacheable in ((both[0], True), (both[1], False)):
+        recording = Recording(both)
         for value in (both[0], again):
-            tape.packed(value, packed, "plain", "wanted", False)
-        assert tape.spoiled == spoiled
+            recording.derived(value.buffer, packed, "way", lambda emitter, buffer: packed)
+        assert recording.cacheable == cacheable
     turned = weights[0].T
-    assert e.literal_as_it_lies(turned).buffer is e.literal_as_it_lies(turned).buffer
+    assert e._literal_as_it_lies(turned).buffer is e._literal_as_it_lies(turned).buffer

@@ -38,7 +38,7 @@ def check(op: mgx.Operation, arrays: Sequence[Any], literals: Sequence[int] = ()
     program.compile(CpuTarget())
     (got,) = (r.to_numpy() for r in program.run(given))
     wanted = op.evaluate(arrays)
-    assert not [s.name for s in program.executable.instances()[-1].runner.emitter.steps if s.host]
+    assert not [s.name for s in program.executable.instances()[-1].runner.schedule.steps if s.host]
     assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
     kind = dt.of(got.dtype)
     if not kind.is_float or not got.size:
@@ -119,9 +119,9 @@ def test_instances_share_constants_made_ready() -> None:
         given = data("float64", n, 16)
         np.testing.assert_allclose(program.run({"x": given})[0].to_numpy(), given @ w, rtol=1e-13, atol=1e-13)
     owners = {
-        id(v.buffer.owner)
+        id(b.owner)
         for i in program.executable.instances()
-        for v in i.runner.emitter.literals.values()
-        if type(v.buffer.owner).__name__ == "Prepared"
+        for b in i.plan.literals
+        if type(b.owner).__name__ == "Prepared"
     }
     assert len(owners) == 1

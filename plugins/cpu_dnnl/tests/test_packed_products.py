@@ -24,7 +24,7 @@ def compiled(build: Any) -> Any:
     program.compile(CpuTarget(), validate=True)
     runner = program.executable.instances()[0].runner
     assert not runner.program.hosted, runner.notes
-    return program, [s.name for s in runner.emitter.steps]
+    return program, [s.name for s in runner.schedule.steps]
 
 
 def numbers(seed: int, *lens: int, kind: Any = np.float32) -> Any:
@@ -206,7 +206,6 @@ def test_weights_that_lie_transposed_are_packed_from_where_they_are(rows: int, g
     exact = a.astype(np.float64) @ weights.T.astype(np.float64)
     wanted = np.maximum(exact + bias, 0) if grouped else exact
     np.testing.assert_allclose(program.run({"x": a})[0].to_numpy(), wanted, rtol=1e-5, atol=1e-5)
-    emitter = program.executable.instances()[0].runner.emitter
-    held = [v.buffer.array for v in emitter.literals.values()]
+    held = [b.owner.source if b.array is None else b.array for b in program.executable.instances()[0].plan.literals]
     assert any(np.shares_memory(array, weights) for array in held)
     assert not any(array.shape == (40, 50) for array in held)

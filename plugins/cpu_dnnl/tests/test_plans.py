@@ -42,7 +42,7 @@ def test_growing_concatenations_copy_each_operand_once() -> None:
         parts.append(made)
     m.add_return([m.add(mgx.op("relu"), m.add(mgx.op("concat", axis=1), *parts))])
     runner, _ = ran(program, 1e-4)
-    assert sum(s.name == "copy" for s in runner.emitter.steps) <= 7  # 5 operands, the image, the result
+    assert sum(s.name == "copy" for s in runner.schedule.steps) <= 7  # 5 operands, the image, the result
 
 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
@@ -59,7 +59,7 @@ def test_lstm_layers(direction: str, batch: int, hidden: int) -> None:
     made = m.add(lstm, x, *weights, m.add(mgx.op("undefined")), h, c)
     m.add_return([m.add(mgx.op("get_tuple_elem", index=n), made) for n in range(len(made.result.items))])
     runner, _ = ran(program, 2e-5)
-    assert ("lstm-loop" in [s.name for s in runner.emitter.steps]) == (batch <= 4)
+    assert ("lstm-loop" in [s.name for s in runner.schedule.steps]) == (batch <= 4)
     assert runner.program.hosted == []
 
 
@@ -76,7 +76,7 @@ def test_a_residual_with_a_bias_of_its_own_is_no_loop() -> None:
     first = m.add(mgx.op("relu"), m.add(conv, x, constant(m, 16, 16, 1, 1)))
     m.add_return([m.add(mgx.op("add"), biased(first), biased(m.add(conv, first, constant(m, 16, 16, 1, 1))))])
     runner, _ = ran(program)
-    assert not any(s.name.startswith("loop") for s in runner.emitter.steps), [s.name for s in runner.emitter.steps]
+    assert not any(s.name.startswith("loop") for s in runner.schedule.steps), [s.name for s in runner.schedule.steps]
 
 
 def test_times_add_up_per_instruction() -> None:

@@ -70,7 +70,7 @@ def compiled(x: Any, w: Any, padding: list[int], stride: int = 1, **options: Any
     m.add_return([m.add(mgx.op("convolution", padding=padding, stride=[stride] * 2), given, m.add_literal(w))])
     program.compile(CpuTarget(), **options)
     (found,) = program.run({"x": x})
-    steps = program.executable.instances()[0].runner.emitter.steps
+    steps = program.executable.instances()[0].runner.schedule.steps
     return found.to_numpy(), [s.name for s in steps if "conv" in s.name]
 
 
@@ -163,7 +163,7 @@ def test_what_follows_is_done_in_the_same_step(only: Any, name: str) -> None:
     middle = direct(x, first, [0] * 4, np.float64)
     wanted = meaning(direct(middle, w, [1] * 4, np.float64) + bias) * factor + middle
     np.testing.assert_allclose(found.to_numpy(), wanted, rtol=1e-5, atol=2e-5)
-    steps = [s.name for s in program.executable.instances()[0].runner.emitter.steps]
+    steps = [s.name for s in program.executable.instances()[0].runner.schedule.steps]
     assert sum("winograd" in s for s in steps) >= 1, steps
     assert not any(s.startswith("loop") for s in steps), steps
 
@@ -179,7 +179,7 @@ def test_tanh_keeps_its_digits_near_zero(only: Any) -> None:
     m.add_return([m.add(mgx.op("tanh"), y)])
     program.compile(CpuTarget())
     (found,) = program.run({"x": x})
-    assert any("winograd" in s.name for s in program.executable.instances()[0].runner.emitter.steps)
+    assert any("winograd" in s.name for s in program.executable.instances()[0].runner.schedule.steps)
     wanted = np.tanh(direct(x, w, [1] * 4, np.float64))
     assert np.abs(found.to_numpy() - wanted).max() <= 16 * 9 * 2.0**-24 * np.abs(wanted).max()  # a rounding a term
 
@@ -194,7 +194,7 @@ def test_lines_are_planes_of_one_row(only: Any) -> None:
     program.compile(CpuTarget())
     (found,) = program.run({"x": x})
     wanted = direct(x[:, :, None], w[:, :, None], [0, 1, 0, 1], np.float64)[:, :, 0]
-    assert any("winograd" in s.name for s in program.executable.instances()[0].runner.emitter.steps)
+    assert any("winograd" in s.name for s in program.executable.instances()[0].runner.schedule.steps)
     assert np.abs(found.to_numpy() - wanted).max() <= bound(Tile(1, 1, 4, 3), x, w[:, :, None])
 
 

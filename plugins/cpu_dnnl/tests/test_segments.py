@@ -12,7 +12,7 @@ import mgx_core as mgx
 from mgx_core import Instruction, Module, Program, Shape
 from mgx_core.types.dim import symbol
 from mgx_cpu_dnnl.runner import CpuRunner
-from mgx_cpu_dnnl.segments import KEPT, Part
+from mgx_cpu_dnnl.segments import KEPT, Segment
 
 rng = np.random.default_rng(5)
 
@@ -65,18 +65,18 @@ def looping(trips: int = 7, width: int = 8) -> tuple[Program, dict[str, Any]]:
     return program, given
 
 
-def name_of(what: Part | Instruction) -> str:
-    return "part" if isinstance(what, Part) else str(getattr(what.op, "of", what.op).name)
+def name_of(what: Segment | Instruction) -> str:
+    return "part" if isinstance(what, Segment) else str(getattr(what.op, "of", what.op).name)
 
 
 def test_a_body_runs_as_one_program_and_so_does_what_follows():
     program, given = looping()
     _, runner = both(program, given)
-    kinds = [name_of(item.what) for item in runner._schedule]
+    kinds = [name_of(item.what) for item in runner._cut]
     assert kinds == ["loop", "get_tuple_elem", "get_tuple_elem", "part"]
     assert len(runner.inner) == 2  # the body and what follows, made before anything ran
     assert not any(inner.rest for inner in runner.inner)
-    assert not runner.on_host()
+    assert not [p for p in runner.schedule.placements if p.place == "host"]
 
 
 def test_no_trip_at_all():
@@ -150,7 +150,7 @@ def test_extents_that_depend_on_data_then_a_part_for_each_count():
         values[:count] = 1
         found, runner = both(program, {"x": rng.permutation(values)})
         assert found[0].shape == (1, count)
-        assert any(isinstance(item.what, Part) for item in runner._schedule)
+        assert any(isinstance(item.what, Segment) for item in runner._cut)
 
 
 def test_a_symbol_that_no_operand_has():
@@ -218,6 +218,6 @@ def test_programs_are_made_no_more_often_than_shapes_come_again():
     for _ in range(3):
         (found,) = program.run({"x": np.ones((1, 3), np.float32), "trips": np.int64(KEPT + 40)})
         assert np.asarray(found).shape == (KEPT + 41, 3)
-    (bodies,) = [p for p, _ in program.executable.instances()[0].runner._parts._bodies.values()]
+    (bodies,) = [p for p, _ in program.executable.instances()[0].runner._segments._bodies.values()]
     assert len(bodies._made) == KEPT
     assert bodies._dropped <= 2 * KEPT // 8

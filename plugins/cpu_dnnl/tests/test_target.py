@@ -116,7 +116,7 @@ def test_attention(mask: bool) -> None:
         return [m.add(mgx.op("reshape", dims=(2, 10, 24)), y)]
 
     program = check(build)
-    names = [s.name for s in program.executable.instances()[0].runner.emitter.steps]
+    names = [s.name for s in program.executable.instances()[0].runner.schedule.steps]
     assert any(n.startswith("attention") for n in names), names
 
 
@@ -173,7 +173,7 @@ def test_symbolic_batch_makes_an_instance_each_and_shares_packed_weights() -> No
         given = rng.standard_normal((n, 16, 9, 9)).astype(np.float32)
         (wanted,) = Interpreter().run(m, [given])
         np.testing.assert_allclose(program.run({"x": given})[0].to_numpy(), wanted, rtol=1e-4, atol=1e-4)
-    packs = {id(b.owner) for i in program.executable.instances() for b in i.runner.emitter.packs.values()}
+    packs = {id(b.owner) for i in program.executable.instances() for b in i.plan.literals if b.array is None}
     assert len(packs) == 1
 
 

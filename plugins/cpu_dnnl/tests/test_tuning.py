@@ -42,7 +42,7 @@ def check(program: mgx.Program, relu: bool = False) -> dict[str, str]:
     wanted = GIVEN.astype(np.float64) @ WEIGHTS
     got = program.run({"x": GIVEN})[0].to_numpy()
     np.testing.assert_allclose(got, np.maximum(wanted, 0) if relu else wanted, rtol=1e-4, atol=1e-4)
-    choices: dict[str, str] = program.executable.instances()[-1].runner.emitter.choices
+    choices: dict[str, str] = program.executable.instances()[-1].runner.schedule.choices
     return choices
 
 
@@ -64,7 +64,7 @@ def test_the_choice_is_what_runs(folder: Path) -> None:
         tuning().choices[key] = name
         program = compiled()
         assert check(program) == {key: name}
-        steps[name] = [s.name for s in program.executable.instances()[0].runner.emitter.steps]
+        steps[name] = [s.name for s in program.executable.instances()[0].runner.schedule.steps]
     assert steps["loop dot"] == ["product"]
     assert steps["product dot"] != steps["loop dot"]
 
@@ -75,7 +75,7 @@ def test_a_group_may_run_as_its_members(folder: Path) -> None:
     tuning().choices[key] = "apart"
     program = compiled(relu=True)
     assert check(program, relu=True)[key] == "apart"
-    assert [s.name.split()[0] for s in program.executable.instances()[0].runner.emitter.steps][-1] == "loop"
+    assert [s.name.split()[0] for s in program.executable.instances()[0].runner.schedule.steps][-1] == "loop"
 
 
 def test_a_damaged_file_is_ignored_and_replaced(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from mgx_core.ops.norm import NORMS
 from mgx_core.passes.expand_composites import ExpandComposites
 from mgx_core.passes.fold_constants import FoldConstants
 from mgx_core.passes.rewrite import Rewrite
+from mgx_core.targets.lowered import Lowered
 from mgx_core.targets.memory import MemoryPlan
 from mgx_core.targets.saved import SavedInstance
 
@@ -60,14 +61,12 @@ class GpuTarget(Target):
 
         return machine_text(context)
 
-    def restored(
-        self, saved: SavedInstance, lowered: Callable[[], Module], context: GpuContext, options: CompileOptions
-    ) -> Runner:
+    def restored(self, saved: SavedInstance, lowered: Lowered, context: GpuContext, options: CompileOptions) -> Runner:
         """A runner with the kernels and the choices of a program file.  Errors: StoreError for those of another version."""
         from .saved_code import read_code
 
         kept = read_code(saved.code, context)
-        return _runner(lowered(), context, options, kept)
+        return _runner(lowered.module, context, options, kept)
 
     def accept(self, given: Any, context: GpuContext) -> Any:
         """A device array of this or another library as it is; None for host memory."""

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mgx_core import dtype as dt
-from mgx_core.errors import No
+from mgx_core.errors import No, Refused
 from mgx_core.ir.module import Module
 from mgx_core.types.shape import Shape
 
-from .body import Refused, read
+from .body import read
 from .engine import Engine
 from .graph import Graph, Node, walk
 from .kernel import JitKernel
@@ -90,7 +90,7 @@ def compile_attention(
         try:
             graph = read(score, [Shape(dt.float32, [*batch, m, n]), *extra], [*batch, m, n])
         except Refused as error:
-            return No(str(error))
+            return error.no
         nodes = list(walk(graph.outputs))
         loads = [node for node in nodes if node.kind == "load" and node.extra[0] != 0]
         if len(graph.outputs) != 1 or not graph.outputs[0].dtype.is_float:

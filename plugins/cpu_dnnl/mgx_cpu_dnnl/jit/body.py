@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
 from mgx_core.ir.instruction import Instruction
 from mgx_core.ir.module import Module
 from mgx_core.ops.operation import Pointwise
@@ -33,13 +34,9 @@ from mgx_core.types.shape import Shape
 from .graph import Graph, Node
 from .primitive import computed, supported
 
-__all__ = ["Refused", "read"]
+__all__ = ["read"]
 
 KINDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
-
-
-class Refused(Exception):
-    """The body holds something that loops are not made for; the text says what."""
 
 
 class _Tree:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mgx_core import dtype as dt
-from mgx_core.errors import No
+from mgx_core.errors import No, Refused
 from mgx_core.ir.module import Module
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
 
-from .body import Refused, read
+from .body import read
 from .engine import Engine
 from .graph import Graph, Node, walk
 from .kernel import JitKernel
@@ -95,7 +95,7 @@ def compile_gemm(
             shapes = [*extra[:at], Shape(dt.float32, out.dims), *extra[at:]]
             graph = read(body, shapes, out.lens())
         except Refused as error:
-            return No(str(error))
+            return error.no
         if len(graph.outputs) != 1 or not graph.outputs[0].dtype.is_float:
             return No("results that are no floats, or more than one")
         for node in walk(graph.outputs):

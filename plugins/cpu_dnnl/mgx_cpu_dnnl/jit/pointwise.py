@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mgx_core.errors import No
+from mgx_core.errors import No, Refused
 from mgx_core.ir.module import Module
 from mgx_core.types.shape import Shape
 
-from .body import Refused, read
+from .body import read
 from .engine import Engine
 from .graph import Graph, Node, walk
 from .kernel import JitKernel
@@ -62,7 +62,7 @@ def compile_pointwise(
     try:
         graph = read(body, inputs, dims)
     except Refused as error:
-        return No(str(error))
+        return error.no
     return build(graph, inputs, outputs, engine, name)
 
 

@@ -11,11 +11,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mgx_core.errors import No
+from mgx_core.errors import No, Refused
 from mgx_core.ir.module import Module
 from mgx_core.types.shape import Shape
 
-from .body import Refused, read
+from .body import read
 from .code import BITS
 from .engine import Engine
 from .graph import Graph, Node, walk
@@ -86,7 +86,7 @@ def compile_reduce(
     try:
         graph = read(body, inputs, dims, axes)
     except Refused as error:
-        return No(str(error))
+        return error.no
     simplify(graph)
     return build(graph, inputs, outputs, engine, name)
 

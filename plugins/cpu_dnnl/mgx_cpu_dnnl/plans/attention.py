@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
+from mgx_core.errors import Refused
 from mgx_core.ops.compare import Isnan
 from mgx_core.ops.control import Group, PointwiseGroup
 from mgx_core.ops.linear import Dot
@@ -14,12 +15,12 @@ from mgx_core.ops.movement import Transpose
 from mgx_core.ops.pointwise import Where
 from mgx_core.ops.softmax import Softmax
 from mgx_core.rules.activations import scalar_of
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.shape import AnyShape
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
+from ..emitter import CpuEmitter
 from ..kernel_cache import alike
-from ..values import Value, packed_strides, view_of
 from .offer import FLOATS, offer
 from .products import product
 
@@ -38,7 +39,7 @@ def is_attention(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequ
 
 
 @offer(PLANS, Group, when=is_attention, name="attention")
-def emit_attention(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_attention(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     body = modules[0]
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), (a for a in args if a is not None), strict=True))
     with e.trial() as trial:
@@ -66,7 +67,7 @@ class _Scores(NamedTuple):
     extra: list[Value]
 
 
-def _one_loop(e: Emitter, body: Module, env: dict[Instruction, Any]) -> Value:
+def _one_loop(e: CpuEmitter, body: Module, env: dict[Instruction, Any]) -> Value:
     from ..jit import compile_attention
 
     members = [i for i in body if not (i.is_param or i.is_return)]
@@ -88,7 +89,7 @@ def _one_loop(e: Emitter, body: Module, env: dict[Instruction, Any]) -> Value:
 
     kernel = alike(e.engine, scores.module, ("attention", guarded), [*four, *extra], make)
     if isinstance(kernel, No):
-        raise Declined(kernel.why)
+        raise Refused(kernel.why)
     e.loop(kernel, [scores.q, turned, v, *scores.extra], [out], "attention")
     env[last] = out
     for ins in members[members.index(last) + 1 :]:
@@ -97,7 +98,7 @@ def _one_loop(e: Emitter, body: Module, env: dict[Instruction, Any]) -> Value:
     return found
 
 
-def _scores(e: Emitter, ins: Instruction, env: dict[Instruction, Any]) -> _Scores:
+def _scores(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> _Scores:
     if isinstance(ins.op, Dot):
         return _Scores(_view_value(e, ins.inputs[0], env), _view_value(e, ins.inputs[1], env), None, [])
     if isinstance(ins.op, PointwiseGroup) and isinstance(ins.inputs[0].op, Dot):
@@ -108,18 +109,18 @@ def _scores(e: Emitter, ins: Instruction, env: dict[Instruction, Any]) -> _Score
         inner = ins.modules[0]
         below = {p: _view_value(e, i, env) for p, i in zip(inner.parameters.values(), ins.inputs, strict=True)}
         return _scores(e, inner.outputs[0], below)
-    raise Declined(f"scores from {ins.op.name}")
+    raise Refused(f"scores from {ins.op.name}")
 
 
-def _view_value(e: Emitter, ins: Instruction, env: dict[Instruction, Any]) -> Value:
+def _view_value(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Value:
     """A value that is there, or views of one."""
     if ins in env or ins.is_literal:
         found: Value = e.value_of(ins, env)
         return found
     if len(ins.inputs) != 1 or ins.op.view is None:
-        raise Declined(f"an operand is computed by {ins.op.name}")
+        raise Refused(f"an operand is computed by {ins.op.name}")
     source = _view_value(e, ins.inputs[0], env)
-    seen = view_of(ins.op, source)
+    seen = e.view_of(ins.op, source)
     if seen is not None:
         return seen
     moved: Value = e.emit(ins, {ins.inputs[0]: source})
@@ -136,7 +137,7 @@ def _turned(shape: Shape) -> Shape:
 def _guarded(softmax: Instruction, last: Instruction) -> bool:
     """Whether NaN weights are replaced by zeros between the softmax and the second product.
 
-    Errors: Declined if anything else happens to the weights there.
+    Errors: Refused if anything else happens to the weights there.
     """
     weights = last.inputs[0]
     if weights is softmax:
@@ -149,10 +150,10 @@ def _guarded(softmax: Instruction, last: Instruction) -> bool:
             test, zero, kept = chosen.inputs
             if isinstance(test.op, Isnan) and test.inputs[0] is x and kept is x and scalar_of(zero) == 0.0:
                 return True
-    raise Declined("the weights are changed between the softmax and the product")
+    raise Refused("the weights are changed between the softmax and the product")
 
 
-def _merged(e: Emitter, dot: Instruction) -> Value | None:
+def _merged(e: CpuEmitter, dot: Instruction) -> Value | None:
     """Where the second product writes so that the transpose after it is a view of dense memory."""
     if len(dot.users) != 1 or not isinstance(dot.users[0].op, Transpose):
         return None

@@ -10,16 +10,17 @@ import numpy as np
 
 from mgx_core import Instruction, Kernels, Module, No, Shape
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
 from mgx_core.ops.attention import Attention
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.compare import GreaterOrEqual, Less, LessOrEqual
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.pointwise import Add, Div, Mul, Tanh, Where
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
 from mgx_core.types.shape import AnyShape
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
-from ..values import Value
+from ..emitter import CpuEmitter
 from .offer import offer
 
 __all__ = ["PLANS"]
@@ -46,7 +47,7 @@ def one_loop(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Modul
 
 
 @offer(PLANS, Attention, when=one_loop, name="attention-op")
-def emit_attention_op(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_attention_op(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     from ..jit import compile_attention
 
     q, k, v, mask, lengths, offsets, _ = (*args, *(None,) * (7 - len(args)))
@@ -70,7 +71,7 @@ def emit_attention_op(e: Emitter, op: Any, modules: Sequence[Module], args: Sequ
         offset=op.offset, guarded=closes,
     )  # fmt: skip
     if isinstance(kernel, No):
-        raise Declined(kernel.why)
+        raise Refused(kernel.why)
     e.loop(kernel, [heads[0], *served, *scores.extra], [heads[1]], "attention")
     return out
 
@@ -110,7 +111,7 @@ class _Scores:
 
 
 def _masked(
-    e: Emitter,
+    e: CpuEmitter,
     op: Any,
     scores: _Scores,
     mask: Value | None,

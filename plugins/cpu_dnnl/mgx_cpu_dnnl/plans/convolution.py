@@ -7,15 +7,16 @@ from typing import Any
 
 from mgx_core import DeviceError, Instruction, Kernels, Module, No, Operation, Shape, UnsupportedError
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.window import explicit_padding, per_axis
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.shape import AnyShape
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
+from ..emitter import CpuEmitter
 from ..layout import as_channels_last, descriptor
-from ..values import Value, channels_last
 from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, offer, only
 from .precision import narrowed, widened
@@ -35,14 +36,14 @@ def is_convolution_group(op: Operation, inputs: Sequence[AnyShape | None], modul
 
 
 @offer(PLANS, Convolution, when=only(FLOATS), name="onednn")
-def emit_convolution(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x, w = args
     assert x is not None and w is not None
     return convolve(e, op, x, w, None)
 
 
 @offer(PLANS, Convolution, when=only(frozenset({dt.float16, dt.bfloat16})), name="onednn-wide")
-def emit_wide_convolution(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_wide_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """Narrow floats on processors that cannot multiply them: in float32, rounded once."""
     x, w = args
     assert x is not None and w is not None
@@ -50,15 +51,15 @@ def emit_wide_convolution(e: Emitter, op: Any, modules: Sequence[Module], args: 
 
 
 @offer(PLANS, Group, when=is_convolution_group, name="onednn")
-def emit_convolution_group(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_convolution_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     return fused_epilogue(e, modules[0], [a for a in args if a is not None], build)
 
 
-def build(e: Emitter, anchor: Instruction, operands: Sequence[Value], epilogue: Epilogue | None) -> Value:
+def build(e: CpuEmitter, anchor: Instruction, operands: Sequence[Value], epilogue: Epilogue | None) -> Value:
     return convolve(e, anchor.op, operands[0], operands[1], epilogue)
 
 
-def convolve(e: Emitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
+def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
     """x [n, c, ..] with weights [o, c / group, ..], channels last in and out."""
     from ..native_library import native
 
@@ -67,7 +68,7 @@ def convolve(e: Emitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None)
     result = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens))
     lens = result.lens()
     if 0 in lens or 0 in x.lens:
-        raise Declined("an extent is 0")
+        raise Refused("an extent is 0")
     x = as_channels_last(e, x)
     if w.shape.broadcasted():  # oneDNN's weights do not repeat
         array = e.constant(w)
@@ -100,9 +101,9 @@ def convolve(e: Emitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None)
             **attributes,
         )
     except (UnsupportedError, DeviceError) as error:
-        raise Declined(f"oneDNN: {error}") from None
+        raise Refused(f"oneDNN: {error}") from None
     if made.is_reference:
-        raise Declined("oneDNN has only its reference convolution")
+        raise Refused("oneDNN has only its reference convolution")
     packed = e.packed(weights, w_md, made.weights) if constant else e.reordered(weights, w_md, made.weights)
     bound = {_native.ARG_SRC: x, _native.ARG_WEIGHTS: packed, _native.ARG_DST: out}
     if bias is not None:
@@ -125,7 +126,7 @@ def _grouped(w: Value, group: int) -> Value:
     return Value(Shape(w.shape.dtype, [group, per, *lens[1:]], [per * strides[0], *strides]), w.buffer, w.offset)
 
 
-def take_bias(e: Emitter, epilogue: Epilogue, channels: int) -> Value | None:
+def take_bias(e: CpuEmitter, epilogue: Epilogue, channels: int) -> Value | None:
     """The first link as the convolution's own bias, if it adds one number a channel."""
     for position, (link, operand) in enumerate(epilogue.links[:2]):
         if link.kind != "binary" or link.algorithm != "add" or operand is None or operand is epilogue.residual:

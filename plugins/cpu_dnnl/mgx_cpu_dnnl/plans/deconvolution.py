@@ -8,14 +8,15 @@ from typing import Any
 
 from mgx_core import DeviceError, Instruction, Kernels, Module, No, Operation, Shape, UnsupportedError
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.convolution import ConvolutionBackwards
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.shape import AnyShape
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
+from ..emitter import CpuEmitter
 from ..layout import as_channels_last, descriptor
-from ..values import Value, channels_last
 from .convolution import take_bias
 from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, offer, only
@@ -36,14 +37,14 @@ def is_deconvolution_group(op: Operation, inputs: Sequence[AnyShape | None], mod
 
 
 @offer(PLANS, ConvolutionBackwards, when=only(FLOATS), name="onednn")
-def emit_deconvolution(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_deconvolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x, w = args
     assert x is not None and w is not None
     return deconvolve(e, op, x, w, None)
 
 
 @offer(PLANS, ConvolutionBackwards, when=only(frozenset({dt.float16, dt.bfloat16})), name="onednn-wide")
-def emit_wide_deconvolution(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_wide_deconvolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """Narrow floats on processors that cannot multiply them: in float32, rounded once."""
     x, w = args
     assert x is not None and w is not None
@@ -51,15 +52,17 @@ def emit_wide_deconvolution(e: Emitter, op: Any, modules: Sequence[Module], args
 
 
 @offer(PLANS, Group, when=is_deconvolution_group, name="onednn")
-def emit_deconvolution_group(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_deconvolution_group(
+    e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]
+) -> Results:
     return fused_epilogue(e, modules[0], [a for a in args if a is not None], build)
 
 
-def build(e: Emitter, anchor: Instruction, operands: Sequence[Value], epilogue: Epilogue | None) -> Value:
+def build(e: CpuEmitter, anchor: Instruction, operands: Sequence[Value], epilogue: Epilogue | None) -> Value:
     return deconvolve(e, anchor.op, operands[0], operands[1], epilogue)
 
 
-def deconvolve(e: Emitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
+def deconvolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
     """x [n, c, ..] with weights [c, o / group, ..], channels last in and out."""
     from ..native_library import native
 
@@ -67,7 +70,7 @@ def deconvolve(e: Emitter, op: Any, x: Value, w: Value, epilogue: Epilogue | Non
 
     lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
     if 0 in lens or 0 in x.lens or 0 in w.lens:
-        raise Declined("an extent is 0")
+        raise Refused("an extent is 0")
     x = as_channels_last(e, x)
     if w.shape.broadcasted():  # oneDNN's weights do not repeat
         array = e.constant(w)
@@ -94,9 +97,9 @@ def deconvolve(e: Emitter, op: Any, x: Value, w: Value, epilogue: Epilogue | Non
             **attributes,
         )
     except (UnsupportedError, DeviceError) as error:
-        raise Declined(f"oneDNN: {error}") from None
+        raise Refused(f"oneDNN: {error}") from None
     if made.is_reference:
-        raise Declined("oneDNN has only its reference transposed convolution")
+        raise Refused("oneDNN has only its reference transposed convolution")
     constant = e.constant(w) is not None
     packed = e.packed(weights, w_md, made.weights) if constant else e.reordered(weights, w_md, made.weights)
     bound = {_native.ARG_SRC: x, _native.ARG_WEIGHTS: packed, _native.ARG_DST: out}

@@ -7,21 +7,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mgx_core import Instruction, Module, No, Shape
+from mgx_core.errors import Refused
 from mgx_core.ops.control import PointwiseGroup
 from mgx_core.ops.pointwise import Add
 from mgx_core.targets.epilogue import Link, read_chain
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
 from mgx_core.types.dtype import DType
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
+from ..emitter import CpuEmitter
 from ..layout import NAMES, descriptor
-from ..values import Value
 from .offer import FLOATS
 
 __all__ = ["Epilogue", "fused_epilogue"]
 
 ROUGH = frozenset({"mish", "soft_relu"})  # through log(1 + exp(x)) as it stands: relative errors of 1e-2 and more
-Build = Callable[[Emitter, Instruction, Sequence[Value], "Epilogue | None"], Value]
+Build = Callable[[CpuEmitter, Instruction, Sequence[Value], "Epilogue | None"], Value]
 
 
 @dataclass
@@ -38,10 +39,10 @@ class Epilogue:
     residual: Value | None = None
     _operands: list[Value] = field(default_factory=list)
 
-    def attributes(self, e: Emitter, out: Value, flat: tuple[int, int] | None = None) -> dict[str, Any]:
+    def attributes(self, e: CpuEmitter, out: Value, flat: tuple[int, int] | None = None) -> dict[str, Any]:
         """Keywords for the primitive's builder; `flat` are the extents of a result that is seen as one matrix.
 
-        Errors: Declined if an operand cannot be seen so.
+        Errors: Refused if an operand cannot be seen so.
         """
         ops: list[tuple[Any, ...]] = []
         self._operands = []
@@ -88,14 +89,14 @@ def _operand_descriptor(operand: Value, flat: tuple[int, int] | None) -> Any:
     expected = step
     for n, s in reversed(outer):
         if n != 1 and s != expected:
-            raise Declined("an operand of the epilogue does not lie like one matrix")
+            raise Refused("an operand of the epilogue does not lie like one matrix")
         expected *= n
     return (
         descriptor(operand, [flat[0], flat[1]], [step, last]) if last else descriptor(operand, [flat[0], 1], [step, 1])
     )
 
 
-def fused_epilogue(e: Emitter, body: Module, args: Sequence[Value], build: Build) -> Results:
+def fused_epilogue(e: CpuEmitter, body: Module, args: Sequence[Value], build: Build) -> Results:
     """A group of an anchor, reshapes and a pointwise group: the anchor with post-ops, or the parts one after the other."""
     env: dict[Instruction, Value] = dict(zip(body.parameters.values(), args, strict=True))
     parts = [i for i in body if not (i.is_param or i.is_return)]
@@ -124,7 +125,7 @@ def fused_epilogue(e: Emitter, body: Module, args: Sequence[Value], build: Build
     return results
 
 
-def _epilogue(e: Emitter, tail: Instruction, anchor: Instruction, env: dict[Instruction, Value]) -> Epilogue | No:
+def _epilogue(e: CpuEmitter, tail: Instruction, anchor: Instruction, env: dict[Instruction, Value]) -> Epilogue | No:
     body = tail.modules[0]
     result = body.outputs[0].shape
     if result.dtype not in FLOATS:
@@ -154,7 +155,7 @@ def _epilogue(e: Emitter, tail: Instruction, anchor: Instruction, env: dict[Inst
     return Epilogue(result.dtype, result.lens(), bound, residual=residual)
 
 
-def _resolved(e: Emitter, ins: Instruction, env: dict[Instruction, Value]) -> Value | None:
+def _resolved(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Value]) -> Value | None:
     """A parameter of the group, or views of one."""
     if ins in env:
         return env[ins]
@@ -191,7 +192,7 @@ def _viewed(ins: Instruction, env: dict[Instruction, Value]) -> bool:
     )
 
 
-def _computed(e: Emitter, ins: Instruction, env: dict[Instruction, Value]) -> Value | None:
+def _computed(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Value]) -> Value | None:
     """What the group computes beside its anchor, as steps before it; None where that needs the anchor."""
     if ins in env:
         return env[ins]

@@ -9,15 +9,16 @@ import numpy as np
 
 from mgx_core import DeviceError, Kernels, Module, No, Shape, UnsupportedError
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
 from mgx_core.ops.recurrent import Gru, Rnn
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
 from mgx_core.types.shape import AnyShape
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
+from ..emitter import CpuEmitter
 from ..layout import descriptor
 from ..native_library import native
-from ..values import Value
 from .offer import offer
 from .recurrent import packed_constant
 
@@ -44,14 +45,14 @@ def plain(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module])
 
 
 @offer(PLANS, Gru, Rnn, when=plain, name="onednn")
-def emit_recurrent(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_recurrent(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """x [t, b, i], w [d, g h, i], r [d, g h, h], bias [d, 2 g h], first states [d, b, h] -> states [t, d, b, h]."""
     x, w, r, bias, _, first = [*args, *[None] * (6 - len(args))][:6]
     assert x is not None and w is not None and r is not None
     weights = [e.constant(v) for v in (w, r)]
     biases = None if bias is None else e.constant(bias)
     if weights[0] is None or weights[1] is None or (bias is not None and biases is None):
-        raise Declined("weights that are no constants")
+        raise Refused("weights that are no constants")
     x = e.row_major(x)
     (steps, batch, inside), ways, hidden = x.lens, w.lens[0], op.hidden_size
     layer, recurrent = (_by_gate(a, ways, op.gates, hidden) for a in weights if a is not None)
@@ -101,7 +102,7 @@ def _primitive(
             **({"activation": functions[0]} if functions else {}),
         )
     except (UnsupportedError, DeviceError) as error:
-        raise Declined(f"oneDNN: {error}") from None
+        raise Refused(f"oneDNN: {error}") from None
 
 
 def _by_gate(weights: Array, ways: int, gates: int, hidden: int) -> Array:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
 from mgx_core.ops.axes import normalize
 from mgx_core.ops.index import GatherElements, Gathernd
 from mgx_core.ops.pooling import MaxUnpool
@@ -23,11 +24,10 @@ from mgx_core.ops.scatter import (
     ScatterndNone,
     ScatterNone,
 )
-from mgx_core.targets.kernel import op_of
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
-from ..values import Value
+from ..emitter import CpuEmitter
 from .native_loops import ENOUGH, as_indices, filled, merged, native_loop
 from .offer import NUMBERS, offer, only
 
@@ -63,7 +63,7 @@ class Places:
 
 
 def take(
-    e: Emitter, name: str, x: Value, places: Places, out: Value, own: Sequence[int], rest: Sequence[Sequence[int]]
+    e: CpuEmitter, name: str, x: Value, places: Places, out: Value, own: Sequence[int], rest: Sequence[Sequence[int]]
 ) -> None:
     """Fill `out`, whose strides over the indices are `own`; rest: extents of a slice and its strides in x and out."""
     lens, steps = merged(places.lens, *places.steps, own)
@@ -77,7 +77,7 @@ def take(
 
 
 def put(
-    e: Emitter,
+    e: CpuEmitter,
     name: str,
     out: Value,
     places: Places,
@@ -111,13 +111,13 @@ def indexed(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | N
     return only(NUMBERS, 1)(op, inputs, modules)
 
 
-def _given(e: Emitter, args: Sequence[Value | None]) -> list[Value]:
+def _given(e: CpuEmitter, args: Sequence[Value | None]) -> list[Value]:
     x, indices, *others = (a for a in args if a is not None)
     return [x, as_indices(e, indices), *others]
 
 
 @offer(PLANS, Gathernd, when=indexed, name="native")
-def emit_gathernd(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_gathernd(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x, indices = _given(e, args)
     b, k, lead = op.batch_dims, indices.lens[-1], indices.lens[:-1]
     out = e.allocate(x.shape.dtype, [*lead, *x.lens[b + k :]])
@@ -139,7 +139,7 @@ def emit_gathernd(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence
 
 
 @offer(PLANS, GatherElements, when=indexed, name="native")
-def emit_gather_elements(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_gather_elements(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x, indices = _given(e, args)
     out = e.allocate(x.shape.dtype, indices.lens)
     if out.shape.elements():
@@ -155,7 +155,7 @@ def _along(op: Any, x: Value, indices: Value, outside: int = FAIL) -> Places:
 
 
 @offer(PLANS, ScatterNone, ScatterAdd, ScatterMul, ScatterMin, ScatterMax, when=indexed, name="native")
-def emit_scatter(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_scatter(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x, indices, updates = _given(e, args)
     out = _storage(e, op, x, [indices, updates])
     if updates.shape.elements():
@@ -165,7 +165,7 @@ def emit_scatter(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[
 
 
 @offer(PLANS, ScatterndNone, ScatterndAdd, ScatterndMul, ScatterndMin, ScatterndMax, when=indexed, name="native")
-def emit_scatternd(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_scatternd(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x, indices, updates = _given(e, args)
     out = _storage(e, op, x, [indices, updates])
     k, lead = indices.lens[-1], indices.lens[:-1]
@@ -177,20 +177,20 @@ def emit_scatternd(e: Emitter, op: Any, modules: Sequence[Module], args: Sequenc
     return _narrowed(e, out, x)
 
 
-def _storage(e: Emitter, op: Any, x: Value, others: Sequence[Value]) -> Value:
+def _storage(e: CpuEmitter, op: Any, x: Value, others: Sequence[Value]) -> Value:
     """What x has, where it may be changed: x itself where nobody else reads it, else a copy (of narrow floats a wide one)."""
     if op.reduction != "none" and x.shape.dtype in NARROW:
         out = e.allocate(dt.float32, x.lens)
         if x.shape.elements():
             e.copy_into(x, out)
         return out
-    alone = e.current is not None and op_of(e.current) == op
+    alone = e.alone(op)
     if alone and e.may_overwrite(x, x.shape.dtype) and all(o.buffer is not x.buffer for o in others):
         return x
     return e.copy(x)
 
 
-def _narrowed(e: Emitter, out: Value, x: Value) -> Value:
+def _narrowed(e: CpuEmitter, out: Value, x: Value) -> Value:
     if out.shape.dtype is x.shape.dtype:
         return out
     narrow = e.allocate(x.shape.dtype, x.lens)
@@ -200,15 +200,15 @@ def _narrowed(e: Emitter, out: Value, x: Value) -> Value:
 
 
 @offer(PLANS, MaxUnpool, when=indexed, name="native")
-def emit_max_unpool(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_max_unpool(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """Values to their places in the flat result, which a larger `output_shape` then goes around."""
     if len(args) > 2 and args[2] is not None:
-        raise Declined("the result's extents are known only while running")
+        raise Refused("the result's extents are known only while running")
     x, indices = _given(e, args)
     dims = [*x.lens[:2], *op.natural(x.lens[2:])]
     target = [int(d) for d in op.output_shape] or dims
     if len(target) != len(dims) or any(t < d for t, d in zip(target, dims, strict=True)):
-        raise Declined(f"output_shape must be at least {dims}, got {target}")
+        raise Refused(f"output_shape must be at least {dims}, got {target}")
     out = filled(e, x.shape.dtype, dims)
     if x.shape.elements():
         places = Places(indices, x.lens, ([0] * len(x.lens), indices.strides), [(prod(dims), 1)], outside=NOT_NEGATIVE)

@@ -11,6 +11,7 @@ import numpy as np
 
 from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.convolution import Convolution
@@ -18,13 +19,13 @@ from mgx_core.ops.linear import Dot
 from mgx_core.ops.pointwise import Sub
 from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
 from mgx_core.ops.window import explicit_padding, per_axis
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Buffer, Value, channels_last
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
+from ..emitter import CpuEmitter
 from ..kernel_cache import alike
-from ..values import Buffer, Value, channels_last
 from .offer import NUMBERS, offer, only
 
 __all__ = ["PLANS", "summed_in"]
@@ -41,7 +42,7 @@ def summed_in(dtype: DType) -> DType:
 
 
 @offer(PLANS, Dot, when=only(MULTIPLIED), name="loop")
-def emit_dot(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     a, b = args
     assert a is not None and b is not None
     return dot(e, a, b, a.shape.dtype)
@@ -54,7 +55,7 @@ def narrow(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | No
 
 
 @offer(PLANS, QuantDot, when=narrow, name="loop")
-def emit_quant_dot(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_quant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     a, b, *zeros = (*args, None, None)
     assert a is not None and b is not None
     rank = max(len(a.lens), len(b.lens))
@@ -71,7 +72,7 @@ def _repeated(x: Value, lens: Sequence[int], rank: int) -> Value:
 
 
 def dot(
-    e: Emitter, a: Value, b: Value, result: DType, a_zero: Value | None = None, b_zero: Value | None = None
+    e: CpuEmitter, a: Value, b: Value, result: DType, a_zero: Value | None = None, b_zero: Value | None = None
 ) -> Value:
     """a [.., m, k] times b [.., k, n], less their zero points."""
     from ..jit.product import Line, compile_product, panel_width
@@ -116,14 +117,14 @@ def dot(
 
 
 @offer(PLANS, Convolution, when=only(MULTIPLIED), name="loop")
-def emit_convolution(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x, w = args
     assert x is not None and w is not None
     return convolve(e, op, x, w, x.shape.dtype)
 
 
 @offer(PLANS, QuantConvolution, when=narrow, name="loop")
-def emit_quant_convolution(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_quant_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x, w, *zeros = (*args, None, None)
     assert x is not None and w is not None
     by_kernel = zeros[1]
@@ -135,7 +136,7 @@ def emit_quant_convolution(e: Emitter, op: Any, modules: Sequence[Module], args:
 
 
 def convolve(
-    e: Emitter, op: Any, x: Value, w: Value, result: DType, x_zero: Value | None = None, w_zero: Value | None = None
+    e: CpuEmitter, op: Any, x: Value, w: Value, result: DType, x_zero: Value | None = None, w_zero: Value | None = None
 ) -> Value:
     """x [n, c, *s] with w [m, c / group, *k]: for each tap of the window a product over the channels."""
     from ..jit.product import Line, compile_product, panel_width
@@ -179,11 +180,13 @@ def convolve(
     return out
 
 
-def _padded(e: Emitter, x: Value, dtype: DType, begin: Sequence[int], end: Sequence[int], zero: Value | None) -> Value:
+def _padded(
+    e: CpuEmitter, x: Value, dtype: DType, begin: Sequence[int], end: Sequence[int], zero: Value | None
+) -> Value:
     """x as another type with channels innermost and zeros around it."""
     lens = [*x.lens[:2], *(b + n + a for b, n, a in zip(begin, x.lens[2:], end, strict=True))]
     if any(n <= 0 for n in lens) or min((*begin, *end), default=0) < 0:
-        raise Declined("padding that takes away")
+        raise Refused("padding that takes away")
     whole = e.allocate(dtype, lens, channels_last(lens))
     if lens != x.lens:
         zeros(e, whole.buffer, whole.shape.elements() * dtype.size)
@@ -192,7 +195,7 @@ def _padded(e: Emitter, x: Value, dtype: DType, begin: Sequence[int], end: Seque
     return whole
 
 
-def _weights(e: Emitter, w: Value, dtype: DType, group: int, padded: int, zero: Value | None) -> Value:
+def _weights(e: CpuEmitter, w: Value, dtype: DType, group: int, padded: int, zero: Value | None) -> Value:
     """Weights as [group, taps.., channels, kernels padded to whole panels]."""
     kernels, channels, window = w.lens[0] // group, w.lens[1], w.lens[2:]
     apart = [group, kernels, channels, *window]
@@ -218,7 +221,7 @@ def _weights(e: Emitter, w: Value, dtype: DType, group: int, padded: int, zero: 
 # operands in the type that is summed in
 
 
-def as_type(e: Emitter, x: Value, dtype: DType, zero: Value | None = None) -> Value:
+def as_type(e: CpuEmitter, x: Value, dtype: DType, zero: Value | None = None) -> Value:
     """A value, less its zero point, as another type: itself where nothing is to be done."""
     if x.shape.dtype is dtype and zero is None:
         return x
@@ -227,7 +230,7 @@ def as_type(e: Emitter, x: Value, dtype: DType, zero: Value | None = None) -> Va
     return out
 
 
-def converted(e: Emitter, x: Value, out: Value, zero: Value | None = None) -> None:
+def converted(e: CpuEmitter, x: Value, out: Value, zero: Value | None = None) -> None:
     """x, less its zero point, into the memory of `out`."""
     from ..jit import compile_pointwise
 
@@ -250,7 +253,7 @@ def converted(e: Emitter, x: Value, out: Value, zero: Value | None = None) -> No
         lambda: compile_pointwise(body, shapes[:2], shapes[2:], e.engine, "convert"),
     )
     if isinstance(kernel, No):
-        raise Declined(kernel.why)
+        raise Refused(kernel.why)
     e.loop(kernel, [x, zero], [out])
 
 
@@ -267,7 +270,7 @@ class Prepared:
 _prepared: WeakValueDictionary[Any, Prepared] = WeakValueDictionary()
 
 
-def prepared(e: Emitter, x: Value, dtype: DType, lens: Sequence[int], zero: Value | None) -> Value:
+def prepared(e: CpuEmitter, x: Value, dtype: DType, lens: Sequence[int], zero: Value | None) -> Value:
     """x, less its zero point, as another type with its last axis padded; made once if it is constant."""
     constant = e.constant(x)
     point = None if zero is None else e.constant(zero)
@@ -292,7 +295,7 @@ def prepared(e: Emitter, x: Value, dtype: DType, lens: Sequence[int], zero: Valu
     return out
 
 
-def zeros(e: Emitter, buffer: Buffer, size: int) -> None:
+def zeros(e: CpuEmitter, buffer: Buffer, size: int) -> None:
     """Fill memory with zeros."""
 
     def install(program: Any, ident: Callable[[Buffer], int]) -> None:

@@ -7,15 +7,16 @@ from functools import lru_cache
 from typing import Any
 
 from mgx_core import Kernels, Module, No, Operation, Pointwise, Shape, TupleShape
+from mgx_core.errors import Refused
 from mgx_core.ops.control import FusedReduce, PointwiseGroup
 from mgx_core.ops.softmax import Logsoftmax, Softmax
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
 from mgx_core.types.shape import AnyShape
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
+from ..emitter import CpuEmitter
 from ..kernel_cache import alike
 from ..layout import same_order
-from ..values import Value
 from .offer import NUMBERS, offer, only
 
 __all__ = ["PLANS", "emit_loop", "emit_reduce", "output_like"]
@@ -32,7 +33,7 @@ def body_dtypes(op: Operation, inputs: Sequence[AnyShape | None], modules: Seque
     return None
 
 
-def output_like(e: Emitter, dtype: Any, lens: Sequence[int], args: Sequence[Value]) -> Value:
+def output_like(e: CpuEmitter, dtype: Any, lens: Sequence[int], args: Sequence[Value]) -> Value:
     """A new value that lies in memory like the first operand of the same extents."""
     return e.allocate_as(_like(dtype, tuple(lens), *(a.shape for a in args)))
 
@@ -46,7 +47,7 @@ def _like(dtype: Any, lens: tuple[int, ...], *shapes: Shape) -> Shape:
 
 
 @offer(PLANS, PointwiseGroup, when=body_dtypes, name="loop")
-def emit_loop(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_loop(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     from ..jit import compile_pointwise
 
     given = [a for a in args if a is not None]
@@ -60,13 +61,13 @@ def emit_loop(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Val
         lambda: compile_pointwise(modules[0], inputs, results, e.engine),
     )
     if isinstance(kernel, No):
-        raise Declined(kernel.why)
+        raise Refused(kernel.why)
     e.loop(kernel, given, outputs, "loop")
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
 @offer(PLANS, FusedReduce, when=body_dtypes, name="reduce-loop")
-def emit_reduce(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_reduce(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     from ..jit import compile_reduce
 
     given = [a for a in args if a is not None]
@@ -80,20 +81,20 @@ def emit_reduce(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[V
         lambda: compile_reduce(modules[0], op.axes, inputs, results, e.engine),
     )
     if isinstance(kernel, No):
-        raise Declined(kernel.why)
+        raise Refused(kernel.why)
     e.loop(kernel, given, outputs, "reduce")
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
 @offer(PLANS, Softmax, Logsoftmax, when=only(NUMBERS), name="norm-loop")
-def emit_norm(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_norm(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     from ..jit import compile_op
 
     given = [a for a in args if a is not None]
     output = output_like(e, given[0].shape.dtype, given[0].lens, given)
     kernel = compile_op(op, [None if a is None else a.shape for a in args], [output.shape], e.engine)
     if isinstance(kernel, No):
-        raise Declined(kernel.why)
+        raise Refused(kernel.why)
     e.loop(kernel, given, [output])
     return output
 
@@ -109,17 +110,17 @@ def elementwise(op: Operation, inputs: Sequence[AnyShape | None], modules: Seque
 
 
 @offer(PLANS, when=elementwise, name="loop-of-one")
-def emit_one(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_one(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """A single pointwise op or reduction, as unfused programs have them."""
     from ..jit import compile_op
 
     given = [a for a in args if a is not None]
     result = op.infer(*(Shape(a.shape.dtype, a.lens) for a in given))
     if result.dtype not in NUMBERS:
-        raise Declined(f"the result is {result.dtype}")
+        raise Refused(f"the result is {result.dtype}")
     output = output_like(e, result.dtype, result.lens(), given)
     kernel = compile_op(op, [a.shape for a in given], [output.shape], e.engine)
     if isinstance(kernel, No):
-        raise Declined(kernel.why)
+        raise Refused(kernel.why)
     e.loop(kernel, given, [output])
     return output

@@ -11,13 +11,13 @@ import numpy as np
 from mgx_core import Shape
 from mgx_core import dtype as dt
 from mgx_core.targets.epilogue import Link
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Buffer, Value
 from mgx_core.types.argument import Array
 
-from ..emitter import Emitter
-from ..kernel import Results
+from ..emitter import CpuEmitter
 from ..native_library import native
 from ..packing import aligned, forget_pages
-from ..values import Buffer, Value
 from .epilogues import Epilogue
 from .products import product
 
@@ -64,7 +64,7 @@ def _panels(w: Array, r: Array, bias: Array | None, wide: int) -> Panels:
 
 
 def emit_lstm_loop(
-    e: Emitter, op: Any, x: Value, w: Array, r: Array, bias: Array | None, first: Value | None, cell: Value | None
+    e: CpuEmitter, op: Any, x: Value, w: Array, r: Array, bias: Array | None, first: Value | None, cell: Value | None
 ) -> Results:
     """x [t, b, i] row-major, w [d, 4 h, i], r [d, 4 h, h], bias [d, 8 h] -> states [t, d, b, h], last cell [d, b, h]."""
     address, wide = native().lstm_loop()

@@ -7,16 +7,17 @@ from typing import Any
 
 from mgx_core import Kernels, Module, No, Operation, Shape
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
 from mgx_core.ops.concat import Concat
 from mgx_core.ops.index import Gather
 from mgx_core.ops.pad import Pad
 from mgx_core.ops.resize import Resize
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Buffer, Value, packed_strides
 from mgx_core.types.shape import AnyShape
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
+from ..emitter import CpuEmitter
 from ..layout import same_order
-from ..values import Buffer, Value, packed_strides
 from .offer import NUMBERS, offer, only
 
 __all__ = ["PLANS"]
@@ -25,7 +26,7 @@ PLANS = Kernels("cpu")
 
 
 @offer(PLANS, Concat, when=only(NUMBERS), name="copy")
-def emit_concat(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_concat(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     given = [a for a in args if a is not None]
     axis = op.axis % len(given[0].lens)
     chain = e.chain(len(given))
@@ -44,7 +45,7 @@ def emit_concat(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[V
     return out.seen_as(0, Shape(out.shape.dtype, lens, out.strides))
 
 
-def _beside(e: Emitter, given: Sequence[Value], axis: int, total: int) -> Value:
+def _beside(e: CpuEmitter, given: Sequence[Value], axis: int, total: int) -> Value:
     """Memory for the operands beside each other, in the axis order of the largest."""
     largest = max(given, key=lambda a: (a.shape.elements(), not a.shape.standard()))
     rank = len(largest.lens)
@@ -55,7 +56,7 @@ def _beside(e: Emitter, given: Sequence[Value], axis: int, total: int) -> Value:
     return e.allocate(largest.shape.dtype, lens, strides)
 
 
-def _fill(e: Emitter, given: Sequence[Value], out: Value, axis: int, done: int) -> None:
+def _fill(e: CpuEmitter, given: Sequence[Value], out: Value, axis: int, done: int) -> None:
     start = 0
     for n, a in enumerate(given):
         if n >= done and a.shape.elements():
@@ -72,7 +73,7 @@ def by_integers(op: Operation, inputs: Sequence[AnyShape | None], modules: Seque
 
 
 @offer(PLANS, Gather, when=by_integers, name="native")
-def emit_gather(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_gather(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """Rows by position; positions out of bounds are an error that names the step."""
     data, indices = args
     assert data is not None and indices is not None
@@ -87,7 +88,7 @@ def emit_gather(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[V
         row *= n
     count = indices.shape.elements()
     if 0 in (outer, row, count):
-        raise Declined("an extent is 0")
+        raise Refused("an extent is 0")
     name = e.label("gather")
     wide = indices.shape.dtype is dt.int64
     length = data.lens[axis]
@@ -107,7 +108,7 @@ def fixed(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Mo
 
 
 @offer(PLANS, Pad, Resize, when=fixed, name="loop")
-def emit_taps(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_taps(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """Padding and resampling by fixed numbers."""
     from ..jit import compile_pad, compile_resize
 
@@ -125,6 +126,6 @@ def emit_taps(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Val
     compile_ = compile_pad if isinstance(op, Pad) else compile_resize
     kernel = compile_(op, x.shape, out.shape, e.engine)
     if isinstance(kernel, No):
-        raise Declined(kernel.why)
+        raise Refused(kernel.why)
     e.loop(kernel, [x], [out])
     return out

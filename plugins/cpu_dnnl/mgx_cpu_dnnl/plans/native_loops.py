@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from mgx_core import Operation, Shape
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
+from mgx_core.targets.values import Buffer, Value
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
-from ..values import Buffer, Value
+from ..emitter import CpuEmitter
 
 __all__ = ["ENOUGH", "applied", "as_indices", "box", "filled", "grain_of", "merged", "native_loop", "repeated"]
 
@@ -20,7 +20,7 @@ MOST_AXES: Final = 32
 
 
 def native_loop(
-    e: Emitter,
+    e: CpuEmitter,
     name: str,
     loop: str,
     operands: Sequence[Value],
@@ -65,7 +65,7 @@ def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], lis
             for s, h in zip(steps, here, strict=True):
                 s.append(h)
     if len(lens) > MOST_AXES:
-        raise Declined(f"{len(lens)} axes")
+        raise Refused(f"{len(lens)} axes")
     return (lens, steps) if lens else ([1], [[1] for _ in strides])
 
 
@@ -81,7 +81,7 @@ def grain_of(work: int, values: Sequence[Value]) -> int:
     return max(1, ENOUGH * work // max(moved, 1))
 
 
-def as_indices(e: Emitter, value: Value) -> Value:
+def as_indices(e: CpuEmitter, value: Value) -> Value:
     """Integers of a type that loops read: int32 and int64 as they are, others as int64."""
     if value.shape.dtype in (dt.int32, dt.int64):
         return value
@@ -91,7 +91,7 @@ def as_indices(e: Emitter, value: Value) -> Value:
     return wide
 
 
-def filled(e: Emitter, dtype: Any, lens: Sequence[int], number: Any = 0) -> Value:
+def filled(e: CpuEmitter, dtype: Any, lens: Sequence[int], number: Any = 0) -> Value:
     """A new value of one number."""
     out, name = e.allocate(dtype, lens), e.label("fill")
     count = prod(lens)
@@ -110,11 +110,8 @@ def repeated(value: Value, lens: Sequence[int]) -> Value:
     return value.seen_as(0, Shape(value.shape.dtype, lens, [0] * len(lens)))
 
 
-def applied(e: Emitter, op: Operation, *values: Value) -> Value:
+def applied(e: CpuEmitter, op: Operation, *values: Value) -> Value:
     """One more op on values, by whatever plan takes it."""
-    from . import PLANS
-
-    picked: Any = PLANS.pick(op, [Shape(v.shape.dtype, v.lens) for v in values], None, ()).kernel
-    result: Results = e.run_kernel(picked, (), values)
+    result = e.run_op(op, (), values)
     assert isinstance(result, Value)
     return result

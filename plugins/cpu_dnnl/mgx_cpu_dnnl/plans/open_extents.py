@@ -10,13 +10,14 @@ import numpy as np
 
 from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
 from mgx_core.ops.axes import normalize
 from mgx_core.ops.nms import Nonmaxsuppression
 from mgx_core.ops.select import Compress, Nonzero
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
-from ..values import Value
+from ..emitter import CpuEmitter
 from .native_loops import MOST_AXES, box, grain_of, native_loop
 from .offer import NUMBERS, offer, only
 
@@ -26,12 +27,12 @@ PLANS = Kernels("cpu")
 
 
 @offer(PLANS, Nonzero, when=only(NUMBERS), name="native", open_axis=1)
-def emit_nonzero(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_nonzero(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x = args[0]
     assert x is not None
     lens, strides = x.lens or [1], x.strides or [1]
     if len(lens) > MOST_AXES:
-        raise Declined(f"{len(lens)} axes")
+        raise Refused(f"{len(lens)} axes")
     elements = x.shape.elements()
     positions, count = e.allocate(dt.int64, [len(lens), elements]), e.allocate(dt.int64, [1])
     numbers = [elements, len(lens), *lens, *strides]
@@ -44,7 +45,7 @@ def truths(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | No
 
 
 @offer(PLANS, Compress, when=truths, name="native", open_axis=lambda op: op.axis or 0)
-def emit_compress(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_compress(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x, condition = args
     assert x is not None and condition is not None
     if op.axis is None:
@@ -52,7 +53,7 @@ def emit_compress(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence
         x = x.seen_as(0, Shape(x.shape.dtype, [x.shape.elements()]))
     axis, entries = normalize(op.axis or 0, len(x.lens)), condition.lens[0]
     if entries > x.lens[axis]:
-        raise Declined(f"a condition of {entries} entries for {x.lens[axis]} slices")
+        raise Refused(f"a condition of {entries} entries for {x.lens[axis]} slices")
     out = e.allocate(x.shape.dtype, [entries if a == axis else n for a, n in enumerate(x.lens)])
     count = e.allocate(dt.int64, [1])
     rest = [a for a in range(len(x.lens)) if a != axis]
@@ -69,14 +70,14 @@ def boxes(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | Non
 
 
 @offer(PLANS, Nonmaxsuppression, when=boxes, name="native", open_axis=0)
-def emit_nms(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_nms(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     given, scores, most, overlap, least = [*args, None, None, None][:5]
     assert given is not None and scores is not None
     dtype = dt.float64 if given.shape.dtype is dt.float64 else dt.float32
     batch, classes, n = scores.lens
     items = batch * classes
     if not items or not n:
-        raise Declined("an extent is 0")
+        raise Refused("an extent is 0")
     limited = int(least is not None)
     room = n
     known = None if most is None else e.constant(most)
@@ -101,7 +102,7 @@ def emit_nms(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Valu
     return found, count
 
 
-def _rows_of(e: Emitter, value: Value, dtype: Any) -> Value:
+def _rows_of(e: CpuEmitter, value: Value, dtype: Any) -> Value:
     """A value row-major and of a type."""
     if value.shape.dtype is dtype:
         return e.row_major(value)

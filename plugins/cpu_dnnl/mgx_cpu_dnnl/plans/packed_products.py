@@ -10,23 +10,23 @@ import numpy as np
 
 from mgx_core import Instruction, Module, No, Shape
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
 from mgx_core.ops.control import PointwiseGroup
 from mgx_core.ops.linear import Dot
+from mgx_core.targets.values import Value
 from mgx_core.types.dtype import DType
 
-from ..emitter import Emitter
-from ..kernel import Declined
+from ..emitter import CpuEmitter
 from ..kernel_cache import alike
 from ..native_library import native
 from ..packing import is_bfloat16
-from ..values import Value
 from .offer import FLOATS
 
 __all__ = ["packed_group", "packed_product"]
 
 
 def packed_product(
-    e: Emitter,
+    e: CpuEmitter,
     a: Value,
     b: Value,
     out: Value | None = None,
@@ -37,7 +37,7 @@ def packed_product(
     """a [.., m, k] times constant b [k, n], float32 or bfloat16, then `body` on the result.
 
     body: a pointwise module whose parameter `at` is the product, with the extents of its result (other leading axes than a's
-    are fine); the other parameters are `extra`.  Errors: Declined where oneDNN does better, or with the reason why not.
+    are fine); the other parameters are `extra`.  Errors: Refused where oneDNN does better, or with the reason why not.
     """
     from ..jit import compile_gemm
 
@@ -49,7 +49,7 @@ def packed_product(
     rows = _rows(e, a, m, k)
     result = _plain_result(a.shape, n) if body is None else body.outputs[0].shape
     if result.dims[-1:] != (n,) or result.elements() != m * n:
-        raise Declined(f"the group on a product of {m} x {n} gives {result}")
+        raise Refused(f"the group on a product of {m} x {n} gives {result}")
     if out is None:
         out = _onto(e, result, [rows, b], extra) or e.allocate_as(result)
     kept = _kept_in(e, b, m)
@@ -63,18 +63,18 @@ def packed_product(
     about = ("gemm", n, kept, at, threads)
     kernel = alike(e.engine, body, about, [rows.shape, b.shape, out.shape, *others], make)
     if isinstance(kernel, No):
-        raise Declined(kernel.why)
+        raise Refused(kernel.why)
     e.loop(kernel, [rows, *panels, *extra], [out], "gemm")
     return out
 
 
-def _serves(e: Emitter, a: Value, b: Value) -> tuple[int, int, int]:
-    """m, k and n of a product that is better off here.  Errors: Declined for others."""
+def _serves(e: CpuEmitter, a: Value, b: Value) -> tuple[int, int, int]:
+    """m, k and n of a product that is better off here.  Errors: Refused for others."""
     if not e.is_constant(b):
-        raise Declined("the weights are no constant")
+        raise Refused("the weights are no constant")
     found = _extents(a.shape, b.shape, e.engine)
     if isinstance(found, No):
-        raise Declined(found.why)
+        raise Refused(found.why)
     return found
 
 
@@ -108,7 +108,7 @@ def _plain_result(a: Shape, n: int) -> Shape:
     return Shape(a.dtype, [*a.lens()[:-1], n])
 
 
-def _rows(e: Emitter, a: Value, m: int, k: int) -> Value:
+def _rows(e: CpuEmitter, a: Value, m: int, k: int) -> Value:
     """The left operand as one float32 matrix, contiguous in k."""
     if a.shape.dtype is not dt.float32:
         wide = e.allocate(dt.float32, a.lens)
@@ -133,7 +133,7 @@ def _as_matrix(a: Shape, m: int, k: int) -> Shape | None:
     return Shape(dt.float32, [m, k], [max(step, k), 1])
 
 
-def _kept_in(e: Emitter, b: Value, m: int) -> DType:
+def _kept_in(e: CpuEmitter, b: Value, m: int) -> DType:
     """The type of the panels: bfloat16 if that loses nothing and reading the weights is what takes the time."""
     from ..jit.gemm import FEW
 
@@ -144,7 +144,7 @@ def _kept_in(e: Emitter, b: Value, m: int) -> DType:
     return b.shape.dtype
 
 
-def _panels(e: Emitter, b: Value, k: int, n: int, kept: DType) -> list[Value]:
+def _panels(e: CpuEmitter, b: Value, k: int, n: int, kept: DType) -> list[Value]:
     """The full panels of the weights, and the last one padded with zeros if it is not full."""
     from ..jit.gemm import panel_width
 
@@ -174,7 +174,7 @@ def _panel_layouts(b: Shape, full: int, width: int) -> tuple[Any, Any]:
     return desc([full, k, width], "f32", steps), desc([full, k, width], "f32", [k * width, width, 1])
 
 
-def _onto(e: Emitter, result: Shape, read: Sequence[Value], extra: Sequence[Value]) -> Value | None:
+def _onto(e: CpuEmitter, result: Shape, read: Sequence[Value], extra: Sequence[Value]) -> Value | None:
     """An operand of the pointwise group whose memory the result may take."""
     for x in extra:
         alone = sum(x.buffer is y.buffer for y in (*read, *extra)) == 1
@@ -183,14 +183,14 @@ def _onto(e: Emitter, result: Shape, read: Sequence[Value], extra: Sequence[Valu
     return None
 
 
-def packed_group(e: Emitter, body: Module, args: Sequence[Value]) -> Value:
-    """A group of a dot, reshapes and a pointwise group as one loop.  Errors: Declined."""
+def packed_group(e: CpuEmitter, body: Module, args: Sequence[Value]) -> Value:
+    """A group of a dot, reshapes and a pointwise group as one loop.  Errors: Refused."""
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
     parts = [i for i in body if not (i.is_param or i.is_return)]
     tail = parts[-1]
     anchor = next(i for i in parts if isinstance(i.op, Dot))
     if not isinstance(tail.op, PointwiseGroup) or len(body.outputs) != 1 or len(tail.modules[0].outputs) != 1:
-        raise Declined("the dot is not followed by one pointwise group")
+        raise Refused("the dot is not followed by one pointwise group")
     for ins in parts[: parts.index(anchor)]:
         env[ins] = e.emit(ins, env)
     a, b = (e.value_of(i, env) for i in anchor.inputs)
@@ -199,12 +199,12 @@ def packed_group(e: Emitter, body: Module, args: Sequence[Value]) -> Value:
     for ins in parts[parts.index(anchor) + 1 : -1]:
         if product in ins.inputs:
             if not ins.op.reshapes:
-                raise Declined(f"{ins.op.name} between the dot and the pointwise group")
+                raise Refused(f"{ins.op.name} between the dot and the pointwise group")
             product = ins
         else:
             env[ins] = e.emit(ins, env)
     if list(tail.inputs).count(product) != 1:
-        raise Declined("the pointwise group does not read the product once")
+        raise Refused("the pointwise group does not read the product once")
     at = tail.inputs.index(product)
     extra = [e.value_of(i, env) for n, i in enumerate(tail.inputs) if n != at]
     return packed_product(e, a, b, None, tail.modules[0], at, extra)

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from mgx_core import DeviceError, Kernels, Module, No, Operation, Shape, UnsupportedError
+from mgx_core.errors import Refused
 from mgx_core.ops.pooling import Pooling
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.shape import AnyShape
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
+from ..emitter import CpuEmitter
 from ..layout import as_channels_last, descriptor
-from ..values import Value, channels_last
 from .offer import FLOATS, offer
 
 __all__ = ["PLANS"]
@@ -30,7 +31,7 @@ def supported(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequenc
 
 
 @offer(PLANS, Pooling, when=supported, name="onednn")
-def emit_pooling(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_pooling(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     from ..native_library import native
 
     _native = native()
@@ -40,7 +41,7 @@ def emit_pooling(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[
     result = op.infer(Shape(x.shape.dtype, x.lens))
     lens, spatial = result.lens(), x.lens[2:]
     if 0 in lens:
-        raise Declined("an extent is 0")
+        raise Refused("an extent is 0")
     x = as_channels_last(e, x)
     if op.dyn_global:
         lengths, strides, dilations = tuple(spatial), (1,) * len(spatial), (1,) * len(spatial)
@@ -54,7 +55,7 @@ def emit_pooling(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[
     if op.mode == "average":
         mode = "average_with_padding" if op.count_include_pad else "average"
         if op.count_include_pad and any(over):
-            raise Declined("windows that hang over the padding are averaged over other counts")
+            raise Refused("windows that hang over the padding are averaged over other counts")
     out = e.allocate(x.shape.dtype, lens, channels_last(lens))
     ends = [a + b for a, b in zip(end, over, strict=True)]
     try:
@@ -69,8 +70,8 @@ def emit_pooling(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[
             padding_end=ends,
         )
     except (UnsupportedError, DeviceError) as error:
-        raise Declined(f"oneDNN: {error}") from None
+        raise Refused(f"oneDNN: {error}") from None
     if made.is_reference:
-        raise Declined("oneDNN has only its reference pooling")
+        raise Refused("oneDNN has only its reference pooling")
     e.primitive(f"pool {made.impl}", made, {_native.ARG_SRC: x, _native.ARG_DST: out})
     return out

@@ -6,15 +6,15 @@ import numpy as np
 
 from mgx_core import DType, Shape
 from mgx_core import dtype as dt
+from mgx_core.targets.values import Value
 
-from ..emitter import Emitter
+from ..emitter import CpuEmitter
 from ..layout import same_order
-from ..values import Value
 
 __all__ = ["narrowed", "widened"]
 
 
-def widened(e: Emitter, value: Value) -> Value:
+def widened(e: CpuEmitter, value: Value) -> Value:
     """A value in float32; what is constant or broadcast stays so."""
     strides = value.strides
     dense = [1 if s == 0 else n for n, s in zip(value.lens, strides, strict=True)]
@@ -30,7 +30,7 @@ def widened(e: Emitter, value: Value) -> Value:
     return made.seen_as(0, Shape(dt.float32, value.lens, steps))
 
 
-def narrowed(e: Emitter, wide: Value, dtype: DType) -> Value:
+def narrowed(e: CpuEmitter, wide: Value, dtype: DType) -> Value:
     """A float32 value rounded to a narrower type, lying as it lies."""
     out = e.allocate(dtype, wide.lens, wide.strides)
     e.copy_into(wide, out)

@@ -7,14 +7,15 @@ from typing import Any
 
 from mgx_core import DeviceError, Instruction, Kernels, Module, No, Operation, Shape, UnsupportedError
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
 from mgx_core.types.shape import AnyShape
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
+from ..emitter import CpuEmitter
 from ..layout import descriptor
-from ..values import Value
 from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, offer, only
 from .packed_products import packed_group, packed_product
@@ -35,14 +36,14 @@ def is_dot_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequ
 
 
 @offer(PLANS, Dot, when=only(FLOATS), name="product")
-def emit_dot(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     a, b = args
     assert a is not None and b is not None
     return plain_product(e, a, b)
 
 
 @offer(PLANS, Group, when=is_dot_group, name="product")
-def emit_dot_group(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_dot_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     given = [a for a in args if a is not None]
     with e.trial() as trial:
         found = packed_group(e, modules[0], given)
@@ -51,13 +52,13 @@ def emit_dot_group(e: Emitter, op: Any, modules: Sequence[Module], args: Sequenc
     return fused_epilogue(e, modules[0], given, build)
 
 
-def build(e: Emitter, anchor: Instruction, operands: Sequence[Value], epilogue: Epilogue | None) -> Value:
+def build(e: CpuEmitter, anchor: Instruction, operands: Sequence[Value], epilogue: Epilogue | None) -> Value:
     if epilogue is None:
         return plain_product(e, operands[0], operands[1])
     return product(e, operands[0], operands[1], epilogue)
 
 
-def plain_product(e: Emitter, a: Value, b: Value) -> Value:
+def plain_product(e: CpuEmitter, a: Value, b: Value) -> Value:
     """A product with nothing after it: our own loop, oneDNN, or bfloat16 by way of float32."""
     with e.trial() as trial:
         found = packed_product(e, a, b)
@@ -72,7 +73,7 @@ def plain_product(e: Emitter, a: Value, b: Value) -> Value:
     return narrowed(e, product(e, widened(e, a), widened(e, b), None), dt.bfloat16)
 
 
-def matrix_ready(e: Emitter, value: Value) -> Value:
+def matrix_ready(e: CpuEmitter, value: Value) -> Value:
     """A value whose last two axes one of them steps by 1, as oneDNN's product needs; copied otherwise."""
     rows, columns = value.strides[-2:]
     if any(s == 0 and n != 1 for n, s in zip(value.lens[-2:], (rows, columns), strict=True)):
@@ -82,7 +83,7 @@ def matrix_ready(e: Emitter, value: Value) -> Value:
     return e.row_major(value)
 
 
-def product(e: Emitter, a: Value, b: Value, epilogue: Epilogue | None, out: Value | None = None) -> Value:
+def product(e: CpuEmitter, a: Value, b: Value, epilogue: Epilogue | None, out: Value | None = None) -> Value:
     """a [.., m, k] times b [.., k, n], row-major."""
     from ..native_library import native
 
@@ -95,7 +96,7 @@ def product(e: Emitter, a: Value, b: Value, epilogue: Epilogue | None, out: Valu
     if out is None:
         out = e.allocate(a.shape.dtype if epilogue is None else epilogue.dtype, lens)
     if 0 in lens or k == 0:
-        raise Declined("an extent is 0")
+        raise Refused("an extent is 0")
     a, b = matrix_ready(e, a), matrix_ready(e, b)
     flat = _flattened(a, b, out, epilogue)
     if flat is not None:
@@ -109,9 +110,9 @@ def product(e: Emitter, a: Value, b: Value, epilogue: Epilogue | None, out: Valu
     try:
         made = e.made("matmul", a_md, wanted, out_md, **attributes)
     except (UnsupportedError, DeviceError) as error:
-        raise Declined(f"oneDNN: {error}") from None
+        raise Refused(f"oneDNN: {error}") from None
     if made.is_reference:
-        raise Declined("oneDNN has only its reference product")
+        raise Refused("oneDNN has only its reference product")
     packed = e.packed(b, b_md, made.weights) if weights is not None else b
     bound = {_native.ARG_SRC: a, _native.ARG_WEIGHTS: packed, _native.ARG_DST: out}
     if epilogue is not None:

@@ -9,15 +9,16 @@ import numpy as np
 
 from mgx_core import DeviceError, Kernels, Module, No, Shape, UnsupportedError
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
 from mgx_core.ops.recurrent import Lstm
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
 from mgx_core.types.shape import AnyShape
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
+from ..emitter import CpuEmitter
 from ..layout import descriptor
 from ..native_library import native
-from ..values import Value
 from .lstm_loop import FEW, emit_lstm_loop
 from .offer import offer
 
@@ -45,18 +46,18 @@ def plain_lstm(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Mod
 
 
 @offer(PLANS, Lstm, when=plain_lstm, name="onednn")
-def emit_lstm(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_lstm(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     _native = native()
     x, w, r, bias, _, first_h, first_c = [*args, *[None] * (7 - len(args))][:7]
     assert x is not None and w is not None and r is not None
     steps, batch, inside = x.lens
     ways, hidden = w.lens[0], op.hidden_size
     if 0 in x.lens:
-        raise Declined("an extent is 0")
+        raise Refused("an extent is 0")
     weights = [e.constant(v) for v in (w, r)]
     biases = None if bias is None else e.constant(bias)
     if weights[0] is None or weights[1] is None or (bias is not None and biases is None):
-        raise Declined("weights that are no constants")
+        raise Refused("weights that are no constants")
     if batch <= FEW:
         states_and_cell = [None if v is None else e.row_major(v) for v in (first_h, first_c)]
         return emit_lstm_loop(e, op, e.row_major(x), weights[0], weights[1], biases, *states_and_cell)
@@ -88,9 +89,9 @@ def emit_lstm(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Val
             **mds,
         )
     except (UnsupportedError, DeviceError) as error:
-        raise Declined(f"oneDNN: {error}") from None
+        raise Refused(f"oneDNN: {error}") from None
     if made.is_reference:
-        raise Declined("oneDNN has only its reference lstm")
+        raise Refused("oneDNN has only its reference lstm")
     bound = {
         _native.ARG_SRC_LAYER: x,
         _native.ARG_WEIGHTS_LAYER: packed_constant(e, layer, made.md(_native.ARG_WEIGHTS_LAYER)),
@@ -120,7 +121,7 @@ def _regated(weights: Array, ways: int, hidden: int) -> Array:
     return np.ascontiguousarray(gates.transpose(0, 3, 1, 2))[None]
 
 
-def packed_constant(e: Emitter, array: Array, wanted: Any) -> Value:
+def packed_constant(e: CpuEmitter, array: Array, wanted: Any) -> Value:
     """A constant in the layout that a primitive chose."""
     value = e.literal(array)
     return e.packed(value, descriptor(value), wanted)

@@ -17,10 +17,10 @@ from mgx_core.ops.index import Trilu
 from mgx_core.ops.movement import Layout
 from mgx_core.ops.packing import PackInt4, UnpackInt4
 from mgx_core.ops.pointwise import Identity, Where
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value, packed_strides
 
-from ..emitter import Emitter
-from ..kernel import Results
-from ..values import Value, packed_strides
+from ..emitter import CpuEmitter
 from .native_loops import applied, as_indices, box, grain_of, native_loop, repeated
 from .offer import NUMBERS, offer, only
 
@@ -36,12 +36,12 @@ def _operand(args: Sequence[Value | None]) -> Value:
 
 
 @offer(PLANS, Identity, when=only(NUMBERS), name="view")
-def emit_identity(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_identity(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     return _operand(args)
 
 
 @offer(PLANS, Layout, when=only(NUMBERS), name="copy")
-def emit_layout(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_layout(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x = _operand(args)
     wanted = packed_strides(x.lens, list(normalize_all(op.permutation, len(x.lens))))
     same = all(n == 1 or a == b for n, a, b in zip(x.lens, x.strides, wanted, strict=True))
@@ -57,7 +57,7 @@ def same_width(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No 
 
 
 @offer(PLANS, BitCast, when=same_width, name="view")
-def emit_bit_cast(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_bit_cast(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x = _operand(args)
     if op.target_type is dt.bool_ and x.shape.dtype is not dt.bool_:
         number = x.seen_as(0, Shape(dt.uint8, x.lens, x.strides))
@@ -66,13 +66,13 @@ def emit_bit_cast(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence
 
 
 @offer(PLANS, EyeLike, when=only(NUMBERS), name="literal")
-def emit_eye_like(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_eye_like(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x = _operand(args)
     return e.literal(np.ascontiguousarray(op.compute(np.broadcast_to(np.zeros((), x.shape.dtype.numpy), x.lens))))
 
 
 @offer(PLANS, Trilu, when=only(NUMBERS), name="loops")
-def emit_trilu(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_trilu(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """A diagonal that is known only while running is compared with each element's own."""
     x, k = [*args, None][:2]
     assert x is not None
@@ -91,7 +91,7 @@ def emit_trilu(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Va
 
 
 @offer(PLANS, UnpackInt4, when=only(BYTES), name="native")
-def emit_unpack_int4(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_unpack_int4(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x = _operand(args)
     axis = normalize(op.axis, len(x.lens))
     out = e.allocate(x.shape.dtype, [2 * n if a == axis else n for a, n in enumerate(x.lens)])
@@ -104,7 +104,7 @@ def emit_unpack_int4(e: Emitter, op: Any, modules: Sequence[Module], args: Seque
 
 
 @offer(PLANS, PackInt4, when=only(BYTES), name="native")
-def emit_pack_int4(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_pack_int4(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x = _operand(args)
     axis = normalize(op.axis, len(x.lens))
     dtype = dt.int8 if x.shape.dtype.is_signed else dt.uint8

@@ -7,15 +7,16 @@ from typing import Any
 
 from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.index import Gather
 from mgx_core.ops.pointwise import Add, Mul, Sub
 from mgx_core.ops.rotary import RotaryEmbedding
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
 from mgx_core.types.shape import AnyShape
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
-from ..values import Value
+from ..emitter import CpuEmitter
 from .moves import emit_gather
 from .offer import offer
 
@@ -35,7 +36,7 @@ def floats(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]
 
 
 @offer(PLANS, RotaryEmbedding, when=floats, name="rotary-loop")
-def emit_rotary(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_rotary(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     from ..jit import compile_pointwise
 
     x, cos, sin, positions = (*args, *(None,) * (4 - len(args)))
@@ -53,7 +54,7 @@ def emit_rotary(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[V
         body = _body(x.shape.dtype, dims)
         kernel = compile_pointwise(body, [v.shape for v in inputs], [v.shape for v in outputs], e.engine)
         if isinstance(kernel, No):
-            raise Declined(kernel.why)
+            raise Refused(kernel.why)
         e.loop(kernel, inputs, outputs, "rotary")
     rest = lens[3] - 2 * half
     if rest:
@@ -80,7 +81,7 @@ def _body(dtype: Any, dims: Sequence[int]) -> Module:
     return body
 
 
-def _angles(e: Emitter, table: Value, positions: Value) -> Value:
+def _angles(e: CpuEmitter, table: Value, positions: Value) -> Value:
     """Rows of a table [m, n] at positions [b, s] -> [b, s, n]."""
     found = emit_gather(e, Gather(axis=0), (), [table, positions])
     assert isinstance(found, Value)

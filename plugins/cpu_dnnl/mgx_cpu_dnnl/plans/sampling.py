@@ -9,13 +9,14 @@ from typing import Any, Final
 
 from mgx_core import Kernels, Module, No
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
 from mgx_core.ops.pooling import MaxPoolIndices
 from mgx_core.ops.roi import Roialign
 from mgx_core.ops.sample import GridSample
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
-from ..values import Value
+from ..emitter import CpuEmitter
 from .native_loops import box, grain_of, native_loop
 from .offer import NUMBERS, offer, only
 
@@ -29,17 +30,17 @@ TAPS: Final = 16 * 64 * 16  # bytes: places at once, neighbours of each, offset 
 
 
 @offer(PLANS, GridSample, when=only(FLOATS), name="native")
-def emit_grid_sample(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_grid_sample(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x, grid = args
     assert x is not None and grid is not None
     rank = len(x.lens) - 2
     if rank > 3:
-        raise Declined(f"{rank} spatial axes")
+        raise Refused(f"{rank} spatial axes")
     out = e.allocate(x.shape.dtype, [*x.lens[:2], *grid.lens[1:-1]])
     if not out.shape.elements():
         return out
     if not x.shape.elements():
-        raise Declined("there are no elements to sample")
+        raise Refused("there are no elements to sample")
     dims = [x.lens[0], *grid.lens[1:-1]]
     over = [out.strides[0], *out.strides[2:]]
     numbers = [MODES.index(op.mode), PADDING.index(op.padding_mode), int(op.align_corners)]
@@ -57,7 +58,7 @@ def regions(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | N
 
 
 @offer(PLANS, Roialign, when=regions, name="native")
-def emit_roialign(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_roialign(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x, rois, images = args
     assert x is not None and rois is not None and images is not None
     count = rois.lens[0]
@@ -65,7 +66,7 @@ def emit_roialign(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence
     if not out.shape.elements():
         return out
     if not x.shape.elements():
-        raise Declined("there are no elements to sample")
+        raise Refused("there are no elements to sample")
     if images.shape.dtype is not dt.int64:
         wide = e.allocate(dt.int64, images.lens)
         e.copy_into(images, wide)
@@ -79,7 +80,7 @@ def emit_roialign(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence
 
 
 @offer(PLANS, MaxPoolIndices, when=only(NUMBERS - {dt.bool_}), name="native")
-def emit_max_pool_indices(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_max_pool_indices(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x = args[0]
     assert x is not None
     dims, rank = x.lens[2:], len(x.lens) - 2
@@ -92,7 +93,7 @@ def emit_max_pool_indices(e: Emitter, op: Any, modules: Sequence[Module], args: 
     if not work:
         return values, places
     if not x.shape.elements():
-        raise Declined("there are no elements")
+        raise Refused("there are no elements")
     steps = [prod(dims[a + 1 :]) if op.storage_order == 0 else prod(dims[:a]) for a in range(rank)]
     axes = zip(dims, lengths, stride, dilation, before, x.strides[2:], steps, strict=True)
     numbers = [prod(dims), rank, *(n for axis in axes for n in axis), *counts, *box(x.lens[:2], x.strides[:2])]

@@ -10,6 +10,7 @@ import numpy as np
 
 from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
 from mgx_core.ops.axes import normalize
 from mgx_core.ops.compare import NotEqual
 from mgx_core.ops.convert import Convert
@@ -17,10 +18,10 @@ from mgx_core.ops.reduce import Argmax, Argmin, ReduceAll, ReduceAny, ReduceMax,
 from mgx_core.ops.scan import PrefixScanProd, PrefixScanSum
 from mgx_core.ops.softmax import Hardmax
 from mgx_core.ops.topk import Topk
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
-from ..values import Value
+from ..emitter import CpuEmitter
 from .indexing import Places, put
 from .native_loops import applied, box, filled, grain_of, native_loop, repeated
 from .offer import NUMBERS, offer, only
@@ -46,7 +47,7 @@ def _others(numbers: Sequence[int], axis: int) -> list[int]:
 
 
 @offer(PLANS, Topk, when=fixed, name="native")
-def emit_topk(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_topk(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     return _topk(e, op, _operand(args), int(op.k))
 
 
@@ -55,7 +56,7 @@ def counted(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | N
 
 
 @offer(PLANS, Topk, when=counted, name="native", open_axis=lambda op: op.axis)
-def emit_sorted(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_sorted(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """Where k is known only while running: all elements in order, of which the first k are taken, or k if it is known now."""
     x, k = args
     assert x is not None and k is not None
@@ -67,11 +68,11 @@ def emit_sorted(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[V
     return *found, count.seen_as(0, Shape(dt.int64, [1]))
 
 
-def _topk(e: Emitter, op: Any, x: Value, k: int) -> tuple[Value, Value]:
+def _topk(e: CpuEmitter, op: Any, x: Value, k: int) -> tuple[Value, Value]:
     axis = normalize(op.axis, len(x.lens))
     n = x.lens[axis]
     if n >= 1 << 31:
-        raise Declined(f"{n} elements in a line")
+        raise Refused(f"{n} elements in a line")
     lens = [k if a == axis else d for a, d in enumerate(x.lens)]
     values, places = e.allocate(x.shape.dtype, lens), e.allocate(dt.int64, lens)
     if not values.shape.elements():
@@ -87,19 +88,19 @@ def _topk(e: Emitter, op: Any, x: Value, k: int) -> tuple[Value, Value]:
 
 
 @offer(PLANS, Argmax, Argmin, when=fixed, name="native")
-def emit_position(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_position(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     last = "_last" if op.select_last_index else ""
     return _position(e, op.name, f"{op.name}{last}", _operand(args), op.axis)
 
 
-def _position(e: Emitter, name: str, loop: str, x: Value, along: int) -> Value:
+def _position(e: CpuEmitter, name: str, loop: str, x: Value, along: int) -> Value:
     axis = normalize(along, len(x.lens))
     out = e.allocate(dt.int64, [1 if a == axis else d for a, d in enumerate(x.lens)])
     work = out.shape.elements()
     if not work:
         return out
     if not 0 < x.lens[axis] < 1 << 31:
-        raise Declined(f"{x.lens[axis]} elements in a line")
+        raise Refused(f"{x.lens[axis]} elements in a line")
     others = box(_others(x.lens, axis), _others(x.strides, axis), _others(out.strides, axis))
     numbers = [x.lens[axis], x.strides[axis], *others]
     native_loop(e, name, f"{loop}_{x.shape.dtype}", [x, out], [out], numbers, work, grain_of(work, [x]))
@@ -107,7 +108,7 @@ def _position(e: Emitter, name: str, loop: str, x: Value, along: int) -> Value:
 
 
 @offer(PLANS, Hardmax, when=only(NUMBERS), name="native")
-def emit_hardmax(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_hardmax(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """Ones put where the largest elements are."""
     x = _operand(args)
     out = filled(e, x.shape.dtype, x.lens)
@@ -127,13 +128,13 @@ def along_constant(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) ->
 
 
 @offer(PLANS, PrefixScanSum, PrefixScanProd, when=along_constant, name="native")
-def emit_scan(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_scan(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x = _operand(args)
     along = op.axis
     if len(args) > 1 and args[1] is not None:
         known = e.constant(args[1])
         if known is None:
-            raise Declined("the axis is known only while running")
+            raise Refused("the axis is known only while running")
         along = int(known.reshape(-1)[0])
     axis = normalize(along, len(x.lens))
     out = e.allocate(x.shape.dtype, x.lens)
@@ -153,7 +154,7 @@ def emit_scan(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Val
 
 
 @offer(PLANS, ReduceAny, ReduceAll, when=fixed, name="loops")
-def emit_any(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_any(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """The greatest or least of truth values."""
     x = _operand(args)
     tests = x

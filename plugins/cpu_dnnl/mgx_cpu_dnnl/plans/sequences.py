@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from mgx_core import Kernels, Module, No, Shape
+from mgx_core.errors import Refused
 from mgx_core.ops.axes import normalize, normalize_all
 from mgx_core.ops.movement import Reverse, ReverseSequence
 from mgx_core.ops.recurrent_states import (
@@ -18,11 +19,10 @@ from mgx_core.ops.recurrent_states import (
     RnnVarSlShiftSequence,
 )
 from mgx_core.ops.scatter import TensorScatter
-from mgx_core.targets.kernel import op_of
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Buffer, Value
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
-from ..values import Buffer, Value
+from ..emitter import CpuEmitter
 from .native_loops import as_indices, box, grain_of, native_loop
 from .offer import NUMBERS, offer, only
 
@@ -34,7 +34,7 @@ INDEX: Final = np.int64
 
 
 @offer(PLANS, Reverse, when=only(NUMBERS, 1), name="copy")
-def emit_reverse(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_reverse(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x = args[0]
     assert x is not None
     out = e.allocate(x.shape.dtype, x.lens)
@@ -60,12 +60,12 @@ def lengths(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | N
     return only(NUMBERS, 1)(op, inputs, modules)
 
 
-def _moved(e: Emitter, name: str, move: int, x: Value, counts: Value, out: Value, time: int, batch: int) -> None:
+def _moved(e: CpuEmitter, name: str, move: int, x: Value, counts: Value, out: Value, time: int, batch: int) -> None:
     """Fill `out` with the steps of x, each sequence by its own length."""
     if not out.shape.elements():
         return
     if not x.shape.elements():
-        raise Declined("there are no steps")
+        raise Refused("there are no steps")
     counts = as_indices(e, counts)
     rest = [a for a in range(len(x.lens)) if a not in (time, batch)]
     dims = [out.lens[time], out.lens[batch]]
@@ -83,7 +83,7 @@ def _both(args: Sequence[Value | None]) -> tuple[Value, Value]:
 
 
 @offer(PLANS, ReverseSequence, when=lengths, name="native")
-def emit_reverse_sequence(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_reverse_sequence(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x, counts = _both(args)
     rank = len(x.lens)
     out = e.allocate(x.shape.dtype, x.lens)
@@ -92,7 +92,7 @@ def emit_reverse_sequence(e: Emitter, op: Any, modules: Sequence[Module], args: 
 
 
 @offer(PLANS, RnnVarSlShiftSequence, when=lengths, name="native")
-def emit_shift_sequence(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_shift_sequence(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x, counts = _both(args)
     out = e.allocate(x.shape.dtype, x.lens)
     _moved(e, op.name, TO_END, x, counts, out, 0, 1)
@@ -100,7 +100,7 @@ def emit_shift_sequence(e: Emitter, op: Any, modules: Sequence[Module], args: Se
 
 
 @offer(PLANS, RnnVarSlShiftOutput, when=lengths, name="native")
-def emit_shift_output(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_shift_output(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x, counts = _both(args)
     out = e.allocate(x.shape.dtype, x.lens)
     for way in range(x.lens[1]):
@@ -110,7 +110,7 @@ def emit_shift_output(e: Emitter, op: Any, modules: Sequence[Module], args: Sequ
 
 
 @offer(PLANS, RnnVarSlLastOutput, RnnLastHsOutput, when=lengths, name="native")
-def emit_last_output(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_last_output(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x, counts = _both(args)
     out = e.allocate(x.shape.dtype, [1, *x.lens[1:]])
     for way in range(x.lens[1]):
@@ -118,7 +118,7 @@ def emit_last_output(e: Emitter, op: Any, modules: Sequence[Module], args: Seque
         if op.direction == "reverse" or way == 1:
             first = source.seen_as(0, Shape(x.shape.dtype, target.lens, x.strides))
             if not x.shape.elements():
-                raise Declined("there are no steps")
+                raise Refused("there are no steps")
             e.copy_into(first, target)
         else:
             _moved(e, op.name, LAST, source, counts, target, 0, 2)
@@ -139,12 +139,12 @@ def caches(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | No
 
 
 @offer(PLANS, TensorScatter, when=caches, name="native")
-def emit_tensor_scatter(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_tensor_scatter(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     cache, update, start = [*args, None][:3]
     assert cache is not None and update is not None
     axis = normalize(op.axis, len(cache.lens))
     starts = e.literal(np.zeros(cache.lens[0], INDEX)) if start is None else as_indices(e, start)
-    alone = e.current is not None and op_of(e.current) == op
+    alone = e.alone(op)
     own = alone and e.may_overwrite(cache, cache.shape.dtype)
     out = cache if own and cache.buffer not in (update.buffer, starts.buffer) else e.copy(cache)
     if not update.shape.elements():

@@ -1,4 +1,4 @@
-"""Ops that only look at memory in another way, and copies where that is impossible."""
+"""Ops that only look at memory in another way."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from mgx_core import Kernels, Module, No, Shape, ops
-from mgx_core.ops.broadcast import Broadcast, Multibroadcast
 from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.fill import Fill
+from mgx_core.targets.kernel_emission import Results, emit_view
+from mgx_core.targets.values import Value
 from mgx_core.types.shape import AnyShape
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
-from ..values import Value, view_of
+from ..emitter import CpuEmitter
 from .offer import NUMBERS, offer
 
-__all__ = ["PLANS", "emit_view"]
+__all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
 
@@ -29,22 +28,7 @@ def tensors(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module
     return None
 
 
-@offer(PLANS, *VIEWS, when=tensors, name="view")
-def emit_view(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    x = args[0]
-    assert x is not None
-    if any(a is not None for a in args[1:]):
-        constants = [None if a is None else e.constant(a) for a in args]
-        if any(c is None and a is not None for c, a in zip(constants[1:], args[1:], strict=True)):
-            raise Declined("an operand that says how to look at it is known only while running")
-        if not isinstance(op, (Multibroadcast, Broadcast)):
-            return e.host(op, modules, args)
-    found = view_of(op, x, args[1:])
-    if found is None:
-        found = view_of(op, e.row_major(x), args[1:])
-    if found is None:
-        return e.move(op, x)
-    return found
+offer(PLANS, *VIEWS, when=tensors, name="view")(emit_view)
 
 
 def any_tuple(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
@@ -52,6 +36,6 @@ def any_tuple(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No |
 
 
 @offer(PLANS, GetTupleElem, when=any_tuple, name="item")
-def emit_item(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+def emit_item(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     item: Value = args[0][op.index]
     return item

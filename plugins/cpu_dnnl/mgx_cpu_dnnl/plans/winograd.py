@@ -8,18 +8,19 @@ from typing import Any, Final
 
 from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.window import explicit_padding
 from mgx_core.targets.epilogue import Link
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Buffer, Value, channels_last
 from mgx_core.types.shape import AnyShape
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
+from ..emitter import CpuEmitter
 from ..layout import as_channels_last
 from ..native_library import native
 from ..packing import forget_pages
-from ..values import Buffer, Value, channels_last
 from ..winograd import Problem, Tile, best_tile, cut, filters, tiles_for
 from .convolution import is_convolution_group
 from .epilogues import Epilogue, fused_epilogue
@@ -83,41 +84,41 @@ def fits_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequen
 
 
 @offer(PLANS, Convolution, when=fits, name="winograd")
-def emit_convolution(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x, w = args
     assert x is not None and w is not None
     return convolve(e, op, x, w, None)
 
 
 @offer(PLANS, Group, when=fits_group, name="winograd")
-def emit_convolution_group(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_convolution_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     return fused_epilogue(e, modules[0], [a for a in args if a is not None], build)
 
 
-def build(e: Emitter, anchor: Instruction, operands: Sequence[Value], epilogue: Epilogue | None) -> Value:
+def build(e: CpuEmitter, anchor: Instruction, operands: Sequence[Value], epilogue: Epilogue | None) -> Value:
     return convolve(e, anchor.op, operands[0], operands[1], epilogue)
 
 
-def convolve(e: Emitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
+def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
     """x [n, c, ..] with constant weights [o, c, ..], channels last in and out."""
     if not e.fast_math:
-        raise Declined("sums are exact without fast_math")
+        raise Refused("sums are exact without fast_math")
     weights = e.constant(w)
     if weights is None:
-        raise Declined("weights that are no constants")
+        raise Refused("weights that are no constants")
     result = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens))
     lens, window = result.lens(), w.lens[2:]
     if 0 in lens or 0 in x.lens:
-        raise Declined("an extent is 0")
+        raise Refused("an extent is 0")
     stride, one = _stride(op) or 1, [1] * len(window)
     begin, _ = explicit_padding(x.lens[2:], window, [stride] * len(window), one, op.padding, op.padding_mode)
     problem = Problem(lens[0], x.lens[1], lens[1], *_plane(lens[2:], 1), *_plane(window, 1), stride)
     lanes = native().winograd_lanes()
     tile = best_tile(problem, lanes)
     if tile is None:
-        raise Declined("summing all taps is about as cheap")
+        raise Refused("summing all taps is about as cheap")
     if epilogue is not None and epilogue.dtype is not dt.float32:
-        raise Declined(f"a result of {epilogue.dtype}")
+        raise Refused(f"a result of {epilogue.dtype}")
     x = as_channels_last(e, x)
     out = None if epilogue is None else epilogue.in_place([x, w], channels_last(lens))
     if out is None:
@@ -135,7 +136,7 @@ def _links(epilogue: Epilogue | None, lens: Sequence[int]) -> list[tuple[list[in
     for link, operand in [] if epilogue is None else epilogue.links:
         kind = KINDS.get(link.algorithm)
         if kind is None or len(found) == MOST_LINKS:
-            raise Declined(f"no {link.algorithm} after a Winograd convolution")
+            raise Refused(f"no {link.algorithm} after a Winograd convolution")
         strides = [0, 0, 0, 0] if operand is None else _operand_strides(link, operand, lens)
         found.append(([kind, _bits(link.alpha), _bits(link.beta), *strides], operand))
     return found
@@ -144,12 +145,12 @@ def _links(epilogue: Epilogue | None, lens: Sequence[int]) -> list[tuple[list[in
 def _operand_strides(link: Link, operand: Value, lens: Sequence[int]) -> list[int]:
     """Of images, rows, columns and channels, 0 where the operand repeats."""
     if operand.shape.dtype is not dt.float32 or len(operand.lens) != len(lens):
-        raise Declined(f"an operand {operand.shape} of {link.algorithm}")
+        raise Refused(f"an operand {operand.shape} of {link.algorithm}")
     image, channel, *plane = (
         0 if n == 1 and there != 1 else s for n, s, there in zip(operand.lens, operand.strides, lens, strict=True)
     )
     if lens[1] != 1 and channel not in (0, 1):
-        raise Declined(f"an operand of {link.algorithm} whose channels lie apart")
+        raise Refused(f"an operand of {link.algorithm} whose channels lie apart")
     return [image, *_plane(plane, 0), min(channel, 1)]
 
 
@@ -158,7 +159,7 @@ def _bits(number: float) -> int:
 
 
 def _emit(
-    e: Emitter,
+    e: CpuEmitter,
     tile: Tile,
     p: Problem,
     x: Value,
@@ -212,7 +213,7 @@ def _emit(
 
 
 def _step(
-    e: Emitter,
+    e: CpuEmitter,
     name: str,
     address: int,
     args: Sequence[int],

@@ -1,0 +1,72 @@
+"""Lowered modules: what is made of an optimised module for one set of input shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+from ..ir.module import Module, nested
+from .emission import Emitter
+from .kernel import Launch
+from .memory import MemoryPlan, plan_memory
+from .placement import Placement
+from .schedule import Schedule
+
+__all__ = ["Lowered", "launch_placements"]
+
+
+class Lowered:
+    """An optimised module for one set of input shapes: lowered, emitted and planned, each when it is first asked for.
+
+    lower: gives the lowered module and the records of its passes; emitter: the target's, or None; reuse: let values that are
+    not alive together share memory.
+    """
+
+    def __init__(
+        self, lower: Callable[[], tuple[Module, list[Any]]], emitter: Callable[[], Emitter | None], reuse: bool
+    ) -> None:
+        self._lower = lower
+        self._emitter = emitter
+        self._reuse = reuse
+
+    @cached_property
+    def _made(self) -> tuple[Module, list[Any]]:
+        return self._lower()
+
+    @property
+    def module(self) -> Module:
+        return self._made[0]
+
+    @property
+    def records(self) -> list[Any]:
+        """The passes of the stages lower and plan."""
+        return self._made[1]
+
+    @cached_property
+    def emitter(self) -> Emitter | None:
+        """The target's emitter, with which the plan is made; None for targets whose kernels are called from Python."""
+        return self._emitter()
+
+    @cached_property
+    def plan(self) -> Schedule | MemoryPlan:
+        """What runs and where values lie: a schedule of the steps that the kernels emit, else the lifetimes of the values."""
+        if self.emitter is None:
+            return plan_memory(self.module, self._reuse)
+        return self.emitter.schedule(self.module)
+
+    @cached_property
+    def placements(self) -> Sequence[Placement]:
+        """Where each launch went."""
+        plan = self.plan
+        return plan.placements if isinstance(plan, Schedule) else launch_placements(self.module)
+
+
+def launch_placements(module: Module) -> list[Placement]:
+    """Where lowering put each launch of a module and of those that its control flow runs."""
+    return [
+        Placement(i.op.text, i.sources, i.op.place, i.op.kernel.name, i.op.refused)
+        for inner in nested(module)
+        for i in inner
+        if isinstance(i.op, Launch)
+    ]
