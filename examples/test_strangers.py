@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parent
-PACKAGES = ["broken_plugin", "cpu_kernels", "custom_op", "tiny_target"]
+PACKAGES = ["broken_plugin", "cpu_kernels", "custom_frontend", "custom_op", "custom_rule", "tiny_target"]
 
 
 def test_all_packages_are_tested():

@@ -65,9 +65,12 @@ def _selected(one: Pass, selection: RuleSelection) -> Pass:
     return replace(one, rules=selection.rules(one.rules)) if isinstance(one, Rewrite) else one
 
 
-def kernels_of(target: Target, context: Any) -> Kernels:
-    """A target's plans; those that plugins add for it are asked first."""
+def kernels_of(target: Target, context: Any, options: CompileOptions | None = None) -> Kernels:
+    """A target's plans; those that plugins add for it are asked first.
+
+    options: for plans that take them (None: the defaults).
+    """
     own: object = target.kernels(context)
     if not isinstance(own, Kernels):
         raise PluginError(f"kernels(context) of {target!r} must give an instance of mgx_core.Kernels, got {own!r}")
-    return manager().kernels(target.name) + own
+    return (manager().kernels(target.name) + own).for_options(options or CompileOptions())

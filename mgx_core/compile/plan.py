@@ -32,7 +32,7 @@ def lower_module(
         settled = {n: s for n, s in shapes.items() if not s.dynamic()}
         module = given.clone(parameters=settled, shared=given.derive("equal bodies", equal_bodies))
         ordering = (OrderForMemory(),) if options.aggressive_memory else ()
-        kernels = kernels_of(target, context)
+        kernels = kernels_of(target, context, options)
         stages = (
             Stage(
                 "lower",
@@ -52,7 +52,7 @@ def lower_module(
         return module, pipeline.records
 
     def emitter() -> Emitter | None:
-        return target.emitter(kernels_of(target, context), context, options)
+        return target.emitter(kernels_of(target, context, options), context, options)
 
     return Lowered(lower, emitter, options.memory_reuse)
 

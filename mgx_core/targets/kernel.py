@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -9,6 +11,7 @@ from ..errors import DeviceError, MgxError, No, ParameterError, PluginError, Uns
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ops.operation import Operation, Run
+from ..options import CompileOptions
 from ..types.argument import Value
 from ..types.shape import AnyShape
 from .results import misfit
@@ -112,6 +115,7 @@ class Kernels:
 
         It is offered for ops of derived classes, too; plans for an op's own class are asked before those for its bases.
         Absent inputs have the shape None.  For ops that take sub-modules the function gets them as a fourth argument.
+        One that has a parameter `options` gets the compile options in it.
         An UnsupportedError that it raises is a refusal like No; everything else is reported as the plan's mistake.
         Errors: ParameterError for what is no class derived from Operation.
         """
@@ -182,6 +186,19 @@ class Kernels:
 
     def ops(self) -> Iterable[type[Operation]]:
         return self._plans.keys()
+
+    def for_options(self, options: CompileOptions) -> Kernels:
+        """The same plans; those that have a parameter called `options` are given the compile options in it."""
+
+        def bound(plan: Plan) -> Plan:
+            if "options" not in inspect.signature(plan).parameters:
+                return plan
+            return functools.update_wrapper(functools.partial(plan, options=options), plan)
+
+        out = Kernels(self.target)
+        out._plans = {op: [bound(p) for p in plans] for op, plans in self._plans.items()}
+        out._any = [bound(p) for p in self._any]
+        return out
 
 
 def described(given: Any) -> str:

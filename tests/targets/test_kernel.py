@@ -130,3 +130,19 @@ def test_launches_of_references_follow_symbols():
     assert launch.substitute({"m": 3}) is launch
     native = Launch(named("native"), op, Shape("float", [n, 2]))
     assert native.substitute({"n": 3}) is native
+
+
+def test_plans_that_ask_for_the_options_get_them():
+    plans = Kernels("one")
+
+    @plans.plan(Relu)
+    def exact(op, shapes, context, *, options):
+        return No("for exact results only") if options.fast_math else named("exact")
+
+    @plans.plan(Relu)
+    def close(op, shapes, context):
+        return named("close")
+
+    assert plans.for_options(mgx.CompileOptions(fast_math=False)).pick(Relu(), [S]).plan == "exact"
+    picked = plans.for_options(mgx.CompileOptions()).pick(Relu(), [S])
+    assert (picked.plan, picked.refused) == ("close", ("exact: for exact results only",))

@@ -1,0 +1,59 @@
+"""The frontend as its users meet it: installed, chosen by extension, with every option of the driver."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+
+LAYERS = [
+    {"weights": [[1.0, -1.0], [0.5, 2.0]], "bias": [0.0, 1.0], "activation": "relu"},
+    {"weights": [[2.0], [1.0]], "bias": [-1.0]},
+]
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "model.layers.json"
+    path.write_text(json.dumps(LAYERS))
+    return path
+
+
+def test_runs(file):
+    program = mgx.parse(file)
+    program.compile(mgx.get_target("ref"))
+    for x in (np.float32([[1, 2]]), np.float32([[0, 1], [3, -1], [2, 2]])):
+        hidden = np.maximum(x @ np.float32(LAYERS[0]["weights"]) + np.float32(LAYERS[0]["bias"]), 0)
+        np.testing.assert_allclose(program.run({"x": x})[0], hidden @ np.float32([[2], [1]]) - 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "dims"),
+    [
+        ([], ["batch", 2]),
+        (["--batch", 8], [8, 2]),
+        (["--dim-param", "@batch", 4], [4, 2]),
+        (["--dim-param", "@batch", "{min:1,max:8}"], ["batch", 2]),
+        (["--input-dim", "@x", 3, 2], [3, 2]),
+        (["--dyn-input-dim", "@x", "[{min:1,max:8}, 2]"], ["x_0", 2]),
+        (["--default-dyn-dim", "{min:1,max:8}"], ["batch", 2]),
+        (["-O", "-t", 1], ["batch", 2]),
+    ],
+)
+def test_options_of_the_driver(file, words, dims):
+    command = [sys.executable, "-m", "mgx_core", "params", file, *words, "--json"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["parameters"]["x"]["dims"] == dims
+
+
+def test_what_is_wrong_is_said_with_the_file(file):
+    with pytest.raises(mgx.ParameterError, match=r"frontend 'layers\.json' takes no option 'bathc'"):
+        mgx.parse(file, bathc=3)
+    file.write_text("{}")
+    with pytest.raises(mgx.ParseError, match=r"model\.layers\.json.*a list of layers is required"):
+        mgx.parse(file)
