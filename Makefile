@@ -1,12 +1,14 @@
 # Needs Python >= 3.11 with pip (and, for targets with native code, a C++ compiler); everything else is fetched into .venv-*.
 PYTHON ?= python3
-JOBS ?= 2
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PLUGINS := plugins/ref plugins/frontends/onnx plugins/cpu_dnnl plugins/gpu_hip
 KIT := conformance
 DISTS := . $(PLUGINS) $(KIT)
-EDITABLE := $(addprefix -e ,$(DISTS))
+DEMO := . plugins/frontends/onnx plugins/cpu_dnnl
 METADATA := pyproject.toml $(addsuffix /pyproject.toml,$(PLUGINS) $(KIT))
+NATIVE := plugins/cpu_dnnl/CMakeLists.txt $(wildcard plugins/cpu_dnnl/src/*)
 PIP := -m pip install --quiet --disable-pip-version-check
+PYTEST := .venv-test/bin/python -m pytest -q -n $(JOBS) --dist worksteal
 export PIP_NO_INPUT := 1
 unexport PYTHONPATH
 
@@ -18,27 +20,41 @@ define venv
 	@$(1)/bin/python $(PIP) --upgrade pip
 endef
 
+# distributions in editable form: $(1) environment, $(2) folders, $(3) more arguments.  What builds them is installed once, in the
+# same environment, so that a later build of native code compiles only what has changed.
+define editable
+	@$(1)/bin/python -c 'import sys, tomllib; print(*sorted({r for f in sys.argv[1:] \
+		for r in tomllib.load(open(f + "/pyproject.toml", "rb"))["build-system"]["requires"]}), sep="\n")' $(2) > $(1)/build.txt
+	@$(1)/bin/python $(PIP) -r $(1)/build.txt
+	@PATH="$(CURDIR)/$(1)/bin:$$PATH" $(1)/bin/python $(PIP) --no-build-isolation $(addprefix -e ,$(2)) $(3)
+endef
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint types wheels core-alone browser bench clean
+.PHONY: help demo test test-all lint types wheels core-alone slow bench clean
 
 help:
-	@echo "make demo    classify handwritten digits with the example network"
-	@echo "make test    style, types, import layers, separate wheels, all tests"
-	@echo "make test-all  the same and the tests marked slow"
-	@echo "make lint    style and import layers"
-	@echo "make types   mypy --strict"
-	@echo "make bench   times (BENCH=... passes options to benchmarks/)"
-	@echo "make clean   remove environments and build output"
+	@echo "make demo      classify handwritten digits with the example network"
+	@echo "make test      style, import layers, types, all tests that are not slow"
+	@echo "make test-all  the same, and wheels, the core alone, strangers' packages, slow tests"
+	@echo "make lint      style and import layers"
+	@echo "make types     mypy --strict"
+	@echo "make bench     times (BENCH=... passes options to benchmarks/)"
+	@echo "make clean     remove environments, caches and build output"
 
-.venv-demo/ready: $(METADATA)
+.venv-demo/ready: $(METADATA) $(NATIVE)
 	$(call venv,.venv-demo)
-	@.venv-demo/bin/python $(PIP) $(EDITABLE)
+	$(call editable,.venv-demo,$(DEMO))
 	@touch $@
 
 .venv-test/ready: $(METADATA)
 	$(call venv,.venv-test)
-	@.venv-test/bin/python $(PIP) $(EDITABLE) --group test --group lint --group type
+	$(call editable,.venv-test,$(DISTS),--group test --group lint --group type)
 	@.venv-test/bin/python -m compileall -q mgx_core $(wildcard plugins/*/mgx_*) plugins/frontends/onnx/mgx_onnx # as pip does
+	@touch $@ .venv-test/native
+
+# the native module is built again whenever one of its sources has changed
+.venv-test/native: .venv-test/ready $(NATIVE)
+	@PATH="$(CURDIR)/.venv-test/bin:$$PATH" .venv-test/bin/python $(PIP) --no-build-isolation --no-deps -e plugins/cpu_dnnl
 	@touch $@
 
 .venv-core/ready: pyproject.toml
@@ -57,29 +73,26 @@ lint: .venv-test/ready
 types: .venv-test/ready
 	.venv-test/bin/mypy
 
-wheels: .venv-test/ready
+test: lint types .venv-test/native
+	$(PYTEST) -m "not slow and not gpu"
+
+# everything, long runs included; a test that looks at reports in a browser skips itself where there is none
+test-all: test wheels core-alone slow
+
+slow: .venv-test/native
+	$(PYTEST) -m "slow and not gpu"
+
+wheels: .venv-test/native
 	@rm -rf dist
-	@.venv-test/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist $(addprefix ./,$(DISTS))
+	@PATH="$(CURDIR)/.venv-test/bin:$$PATH" .venv-test/bin/python -m pip wheel --quiet --no-deps --no-build-isolation \
+		--wheel-dir dist $(addprefix ./,$(DISTS))
 	@ls dist
 
 core-alone: .venv-core/ready
 	.venv-core/bin/python -m pytest -q tests/core_alone
 
-# one test looks at a report in a real browser, and skips itself where there is none and none can be installed
-browser:
-	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
-		&& apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium; } >/dev/null 2>&1 \
-		|| echo "there is no chromium here, so no test looks at reports in a browser"
-
-test: lint types wheels core-alone browser
-	.venv-test/bin/python -m pytest -q -n $(JOBS) --dist worksteal -m "not slow and not gpu"
-
-# everything, long runs included; tests marked gpu skip themselves where there is no device
-test-all: test
-	.venv-test/bin/python -m pytest -q -n $(JOBS) --dist worksteal -m "slow and not gpu"
-
-bench: .venv-demo/ready
-	@.venv-demo/bin/python benchmarks $(BENCH)
+bench: .venv-test/native
+	@.venv-test/bin/python benchmarks $(BENCH)
 
 clean:
-	rm -rf .venv-* build dist .tox .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv-* build plugins/*/build dist .tox .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # packages are installed
+
 EXAMPLES = Path(__file__).parent
 PACKAGES = ["broken_plugin", "cpu_kernels", "custom_frontend", "custom_op", "custom_rule", "tiny_target"]
 

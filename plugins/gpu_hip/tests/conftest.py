@@ -25,9 +25,14 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cache_folder(tmp_path_factory):
+def cache_folder(request, tmp_path_factory):
+    """A cache of this session's own, but for compiled code: that is named by what it was made from, and lasts."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("cache")
+        cache = getattr(request.config, "cache", None)  # none with -p no:cacheprovider
+        if cache is not None:
+            for name in ("kernels", "emulator"):
+                (folder / name).symlink_to(cache.mkdir(f"mgx-{name}").resolve())
         patch.setenv("MGX_CACHE_DIR", str(folder))
         yield folder
 

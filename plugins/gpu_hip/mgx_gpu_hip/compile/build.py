@@ -105,7 +105,7 @@ def _codes(text: str, name: str) -> str:
 
 
 def _key(store: KernelCache, compiler: Compiler, text: str, flags: tuple[str, ...], arch: str) -> str:
-    return store.key(complete(text), flags, compiler.name, compiler.version, arch)
+    return store.key(complete(text, emulated=arch.startswith("host")), flags, compiler.name, compiler.version, arch)
 
 
 def _groups(sources: list[Source], batch: int) -> list[list[Source]]:

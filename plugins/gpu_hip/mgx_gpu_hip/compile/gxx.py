@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -31,11 +32,12 @@ def find_cxx() -> str:
 
 
 @cache
-def _half_flags() -> tuple[str, ...]:
-    try:
-        return ("-mf16c",) if " f16c " in Path("/proc/cpuinfo").read_text() else ()
-    except OSError:
-        return ()
+def _kernel_flags() -> tuple[str, ...]:
+    """Flags for kernels; half floats are converted by the processor where it can."""
+    half: tuple[str, ...] = ()
+    with contextlib.suppress(OSError):
+        half = ("-mf16c",) if " f16c " in Path("/proc/cpuinfo").read_text() else ()
+    return ("-x", "c++", "-O1", "-std=c++17", "-shared", "-fPIC", "-w", *half)
 
 
 @cache
@@ -89,23 +91,12 @@ class HostCompiler:
 
     @property
     def version(self) -> str:
-        return cxx_version()
+        """The compiler and how it is called: both decide the code."""
+        return " ".join([cxx_version(), *_kernel_flags()])
 
     def compile(self, text: str, flags: Sequence[str], arch: str) -> bytes:
         """Errors: CompileError with the compiler's log."""
-        wave = arch.removeprefix("host")
-        command = [
-            find_cxx(),
-            "-x",
-            "c++",
-            "-O1",
-            "-std=c++17",
-            "-shared",
-            "-fPIC",
-            "-w",
-            *_half_flags(),
-            f"-DWAVE={wave}",
-        ]
+        command = [find_cxx(), *_kernel_flags(), f"-DWAVE={arch.removeprefix('host')}"]
         with tempfile.TemporaryDirectory(prefix="mgx-") as folder:
             out = Path(folder) / "k.so"
             done = subprocess.run(
