@@ -25,7 +25,7 @@ endef
 define editable
 	@$(1)/bin/python -c 'import sys, tomllib; print(*sorted({r for f in sys.argv[1:] \
 		for r in tomllib.load(open(f + "/pyproject.toml", "rb"))["build-system"]["requires"]}), sep="\n")' $(2) > $(1)/build.txt
-	@$(1)/bin/python $(PIP) -r $(1)/build.txt
+	@$(1)/bin/python $(PIP) -r $(1)/build.txt editables # which hatchling asks for only while it builds
 	@PATH="$(CURDIR)/$(1)/bin:$$PATH" $(1)/bin/python $(PIP) --no-build-isolation $(addprefix -e ,$(2)) $(3)
 endef
 

@@ -1,7 +1,12 @@
-"""The kit finds every planted fault, and no fault where there is none."""
+"""The kit finds every planted fault, and no fault where there is none.
+
+The suite's own functions are called on the planted targets here; sessions of pytest are started where options and exit codes are
+the question.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -10,13 +15,142 @@ from pathlib import Path
 
 import pytest
 
+from mgx_conformance.cases import selected
+from mgx_conformance.networks import perceptron
+from mgx_conformance.programs import layers
+from mgx_conformance.suite import test_contract as contract
+from mgx_conformance.suite import test_graphs as graphs
+from mgx_conformance.suite import test_models as models
+from mgx_conformance.trial import attempt
+
+HERE = Path(__file__).parent
+LOADED = importlib.util.spec_from_file_location("planted", HERE / "planted.py")
+planted = importlib.util.module_from_spec(LOADED)
+LOADED.loader.exec_module(planted)
+
+OPS = {f"{case.id}/{layout}": (case, layout) for case, layout in selected()}
+
+
+def tried(target, case):
+    """What is wrong with a target in a case of the level ops; empty if nothing."""
+    try:
+        attempt(*OPS[case], target())
+    except (AssertionError, NotImplementedError) as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+def held(target, promise, *arguments):
+    """What is wrong with a target's keeping of one promise of the level contract; empty if nothing."""
+    program = layers()
+    program.compile(target())
+    try:
+        getattr(contract, f"test_{promise}")(program, *arguments)
+    except AssertionError as error:
+        return str(error) or "broken"
+    return ""
+
+
+def test_right_target_passes():
+    for layout in ("contiguous", "strided", "transposed", "sliced", "broadcast", "symbolic"):
+        assert tried(planted.Right, f"softmax-last-float32/{layout}") == ""
+    for promise in (
+        "right",
+        "repeatable",
+        "threads",
+        "inputs_stay",
+        "inputs_in_any_layout",
+        "outputs_survive",
+        "placement_honest",
+    ):
+        assert held(planted.Right, promise) == ""
+
+
+def test_wrong_for_large_values():
+    assert "elements differ" in tried(planted.Overflows, "softmax-overflow-float32/contiguous")
+    assert tried(planted.Overflows, "softmax-last-float32/contiguous") == ""
+
+
+def test_forgets_the_tail():
+    assert tried(planted.DropsTail, "dot-matrix-float32/contiguous")
+    assert tried(planted.DropsTail, "dot-odd-float32/contiguous")
+    assert tried(planted.DropsTail, "dot-large-float32/contiguous") == ""  # a multiple of the block
+
+
+def test_too_little_precision():
+    assert tried(planted.HalfPrecision, "dot-matrix-float32/contiguous")
+    assert tried(planted.HalfPrecision, "dot-deep-float32/contiguous")
+
+
+@pytest.mark.parametrize("target", [planted.WritesInput, planted.WritesBeyond])
+def test_writes_outside(target):
+    # only where the kernel gets the kit's own buffer: elsewhere the fault would hurt the process that looks for it
+    assert "overwritten" in tried(target, "softmax-last-float32/contiguous")
+
+
+def test_unstable_result():
+    assert "other bits" in held(planted.Unstable, "repeatable")
+    assert tried(planted.Unstable, "softmax-last-float32/contiguous") == ""
+
+
+def test_one_buffer_for_all_runs():
+    assert held(planted.OneBuffer, "outputs_survive")
+
+
+def test_leak(monkeypatch):
+    assert "bytes" in held(planted.Leaks, "no_leak", lambda name, value: None)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (planted.ClaimsReference, "its kernel is the reference"),
+        (planted.ClaimsQuietly, "the definition of softmax ran"),
+    ],
+)
+def test_false_claim(target, words):
+    assert words in tried(target, "softmax-last-float32/contiguous")
+    if target is planted.ClaimsReference:
+        assert words in held(target, "placement_honest")
+
+
+def test_claim_that_is_not_kept():
+    assert "no such axis" in tried(planted.Raises, "softmax-last-float32/contiguous")
+
+
+def test_wrong_type():
+    said = tried(planted.WrongType, "softmax-last-float32/contiguous")
+    assert "float32[2, 3, 9] required, got float64[2, 3, 9]" in said
+
+
+@pytest.mark.parametrize(("target", "wrong"), [(planted.DropsTail, True), (planted.Right, False)])
+def test_fault_in_random_graphs(target, wrong, request):
+    class Asked:
+        config = type("Config", (), {"getoption": staticmethod(lambda name: 25)})
+
+    try:
+        graphs.test_random("dot-float32", target(), Asked)
+    except AssertionError:
+        assert wrong
+    else:
+        assert not wrong
+
+
+def test_fault_in_a_model_file(tmp_path):
+    (tmp_path / "dense.onnx").write_bytes(perceptron())
+    with pytest.raises(AssertionError, match="result 0"):
+        models.test_file(tmp_path / "dense.onnx", planted.DropsTail(), lambda name, value: None)
+
+
+# sessions: options, exit codes, the file of expected failures ---------------------------------------------------------------
+
 
 class Outcome:
     """How a run of the suite ended: its exit code, what it printed, each test's outcome and reason."""
 
     def __init__(self, folder, words):
         card = folder / "card.json"
-        path = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
+        path = os.pathsep.join((str(HERE), os.environ.get("PYTHONPATH", "")))
         command = [
             sys.executable,
             "-m",
@@ -50,95 +184,6 @@ def kit(tmp_path):
 
 def failing(tests):
     return {t: why for t, (outcome, why) in tests.items() if outcome == "fail"}
-
-
-def test_right_target_passes(kit):
-    result, tests = kit("Right", levels="ops,contract", select="softmax-last-float32 or (test_contract and not leak)")
-    assert result.ret == 0
-    assert not failing(tests)
-    assert tests["ops/softmax-last-float32/transposed"][0] == "pass"
-    assert tests["contract/threads"][0] == "pass"
-
-
-def test_wrong_for_large_values(kit):
-    result, tests = kit("Overflows", select="test_ops and case and (softmax-overflow or softmax-last)")
-    assert result.ret == 1
-    assert set(failing(tests)) == {"ops/softmax-overflow-float32/contiguous"}
-    assert "elements differ" in failing(tests)["ops/softmax-overflow-float32/contiguous"]
-
-
-def test_forgets_the_tail(kit):
-    _, tests = kit("DropsTail", select="test_ops and dot-")
-    assert {"ops/dot-matrix-float32/contiguous", "ops/dot-odd-float32/contiguous"} <= set(failing(tests))
-    assert tests["ops/dot-large-float32/contiguous"][0] == "pass"  # a multiple of the block
-
-
-def test_too_little_precision(kit):
-    _, tests = kit("HalfPrecision", select="test_ops and dot-")
-    assert {"ops/dot-matrix-float32/contiguous", "ops/dot-deep-float32/contiguous"} <= set(failing(tests))
-
-
-@pytest.mark.parametrize("target", ["WritesInput", "WritesBeyond"])
-def test_writes_outside(kit, target):
-    # only where the kernel gets the kit's own buffer: elsewhere the fault would hurt the process that looks for it
-    _, tests = kit(target, select="test_ops and softmax-last-float32/contiguous")
-    assert "overwritten" in failing(tests)["ops/softmax-last-float32/contiguous"]
-
-
-def test_unstable_result(kit):
-    _, tests = kit("Unstable", levels="ops,contract", select="softmax-last-float32/contiguous or repeatable")
-    assert "other bits" in failing(tests)["contract/repeatable"]
-    assert tests["ops/softmax-last-float32/contiguous"][0] == "pass"
-
-
-def test_one_buffer_for_all_runs(kit):
-    _, tests = kit("OneBuffer", levels="contract", select="outputs")
-    assert "contract/outputs_survive" in failing(tests)
-
-
-def test_leak(kit):
-    _, tests = kit("Leaks", levels="contract", select="leak")
-    assert "bytes" in failing(tests)["contract/no_leak"]
-
-
-@pytest.mark.parametrize(
-    ("target", "words"),
-    [("ClaimsReference", "its kernel is the reference"), ("ClaimsQuietly", "the definition of softmax ran")],
-)
-def test_false_claim(kit, target, words):
-    _, tests = kit(target, levels="ops,contract", select="softmax-last-float32 or honest")
-    assert words in failing(tests)["ops/softmax-last-float32/contiguous"]
-    if target == "ClaimsReference":
-        assert words in failing(tests)["contract/placement_honest"]
-
-
-def test_claim_that_is_not_kept(kit):
-    _, tests = kit("Raises", select="test_ops and softmax-last-float32")
-    assert "no such axis" in failing(tests)["ops/softmax-last-float32/contiguous"]
-
-
-def test_wrong_type(kit):
-    _, tests = kit("WrongType", select="test_ops and softmax-last-float32")
-    assert "float32[2, 3, 9] required, got float64[2, 3, 9]" in failing(tests)["ops/softmax-last-float32/contiguous"]
-
-
-def test_fault_in_random_graphs(kit):
-    result, tests = kit("DropsTail", levels="graphs", select="dot-float32")
-    assert result.ret == 1
-    assert set(failing(tests)) == {"graphs/random/dot-float32"}
-
-
-def test_fault_in_a_model_file(kit, tmp_path):
-    from mgx_conformance.networks import perceptron
-
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "dense.onnx").write_bytes(perceptron())
-    words = ["--mgx-models", str(tmp_path / "models")]
-    _, tests = kit("DropsTail", *words, levels="models", select="dense")
-    assert set(failing(tests)) == {"models/file/dense"}
-
-
-# the file of expected failures -----------------------------------------------------------------------------------------------
 
 
 def expecting(folder, *entries):
