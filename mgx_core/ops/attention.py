@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, and its forms with modules in between."""
+"""Scaled dot-product attention, and its decomposition into matrix products, a softmax and masks."""
 
 from __future__ import annotations
 
@@ -9,76 +9,32 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import ParameterError, ShapeError
-from ..types.argument import Array, Value
+from ..types.argument import Array
 from ..types.dim import Dim, may_equal
-from ..types.dtype import DType, bool_, float32, float64, of
+from ..types.dtype import DType, bool_, float32, int64, of
 from ..types.shape import Shape
-from .attention_parts import attention_parts, inlined, scores_parts, values_parts
+from .attention_parts import (
+    full,
+    grouped_dims,
+    probabilities,
+    scores_of,
+    scores_parts,
+    values_of,
+    values_parts,
+)
+from .broadcast import Multibroadcast
+from .builder import Builder, Operand
+from .compare import Equal, GreaterOrEqual, Less, LessOrEqual, LogicalAnd
 from .convert import Convert
-from .operation import Operation, Run, op
+from .operation import Operation, op
+from .pad import Pad
+from .pointwise import Add, Div, Mul, Tanh, Where
+from .reduce import ReduceMax
+from .reshape import Reshape
 from .scalar import convert, widen
 from .softmax import Softmax
 
-__all__ = ["Attention", "FlexAttention", "grouped_dims", "probabilities"]
-
-
-def grouped_dims(q: Shape, k: Shape, v: Shape) -> tuple[Dim, ...]:
-    """[b, h, s, t] of the scores of q [b, h, s, d], k [b, g, t, d] and v [b, g, t, e], after checking that they fit."""
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if x.rank != 4:
-            raise ShapeError(f"{name} must be [batch, heads, length, size], got {x}")
-        if not x.dtype.is_float:
-            raise ShapeError(f"{name} must be a float tensor, got {x}")
-    if q.dtype is not k.dtype:
-        raise ShapeError(f"q and k must have one dtype, got {q.dtype} and {k.dtype}")
-    (b, h, s, d), (kb, g, t, kd), (vb, vg, vt, _) = q.dims, k.dims, v.dims
-    for what, one, other in (
-        ("batch of q and k", b, kb),
-        ("batch of q and v", b, vb),
-        ("head size of q and k", d, kd),
-        ("heads of k and v", g, vg),
-        ("length of k and v", t, vt),
-    ):
-        if not may_equal(one, other):
-            raise ShapeError(f"{what} must be equal, got {one} and {other}")
-    if isinstance(h, int) and isinstance(g, int) and (g == 0 or h % g):
-        raise ShapeError(f"the {h} heads of q must be a multiple of the {g} heads of k and v")
-    return b, h, s, t
-
-
-def probabilities(scores: Array, sink: Array | None = None) -> Array:
-    """Softmax over the last axis; zeros where a whole row is -inf.  sink: one more logit in each row's denominator."""
-    if not scores.shape[-1]:
-        return scores
-    top = scores.max(axis=-1, keepdims=True)
-    if sink is not None:
-        top = np.maximum(top, sink)
-    with np.errstate(all="ignore"):
-        out: Array = np.exp(scores - np.where(np.isneginf(top), scores.dtype.type(0), top))
-        total = out.sum(axis=-1, keepdims=True)
-        if sink is not None:
-            total = total + np.exp(sink - top)
-        out /= np.where(total == 0, scores.dtype.type(1), total)
-    return out
-
-
-def scores_of(q: Array, k: Array, scale: float) -> Array:
-    """scale * q k^T of q [b, h, s, d], k [b, g, t, d] -> [b, h, s, t]; every g heads of k serve h / g heads of q."""
-    b, h, s, d = q.shape
-    g, t = k.shape[1], k.shape[2]
-    grouped = q.reshape(b, g, (h // g) * s, d) if g else q
-    with np.errstate(all="ignore"):
-        scores: Array = np.matmul(grouped * q.dtype.type(scale), np.swapaxes(k, -1, -2))
-    return np.asarray(scores.reshape(b, h, s, t))
-
-
-def values_of(weights: Array, v: Array) -> Array:
-    """weights [b, h, s, t] v [b, g, t, e] -> [b, h, s, e]."""
-    b, h, s, t = weights.shape
-    g = v.shape[1]
-    with np.errstate(all="ignore"):
-        out: Array = np.matmul(weights.reshape(b, g, (h // g) * s, t), v)
-    return out.reshape(b, h, s, v.shape[-1])
+__all__ = ["Attention"]
 
 
 @op("attention")
@@ -222,70 +178,98 @@ class Attention(Operation):
         return convert(values_of(weights, wide_v.astype(weights.dtype, copy=False)), to)
 
 
-@op("flex_attention")
-class FlexAttention(Operation):
-    """prob_mod(softmax(score_mod(scale q k^T))) v, for grouped heads, with sub-modules for the two in between.
+def _open_keys(
+    op: Attention, b: Builder, dims: tuple[int, ...], lengths: Operand | None, offsets: Operand | None
+) -> Operand | None:
+    """Which keys positions and lengths leave to each query, as bool [b, h, s, t]; None if all."""
+    if lengths is None and offsets is None:
+        known = op.allowed(dims, None, None)
+        return None if known is None else b.add(Multibroadcast(out_lens=dims), b.literal(known))
+    n, _, s, t = dims
 
-    q [b, h, s, d], k [b, g, t, d], v [b, g, t, e] -> [b, h, s, e].  modules: score_mod if `score_mod`, then prob_mod if
-    `prob_mod`; each maps one tensor [b, h, s, t] of dtype `precision` (default: float32; float64 for float64) to
-    another.
-    Errors: ShapeError for operands or modules that do not fit.  Source: ONNX FlexAttention-1 (ai.onnx.preview).
-    """
+    def spread(x: Any) -> Operand:
+        return b.add(Multibroadcast(out_lens=dims), x)
 
-    scale: float | None = None
-    score_mod: bool = False
-    prob_mod: bool = False
-    precision: DType | None = None
+    def per_sample(x: Operand) -> Operand:
+        return spread(b.add(Reshape(dims=(n, 1, 1, 1)), b.add(Convert(target_type=int64), x)))
 
-    def softmax_dtype(self, q: DType) -> DType:
-        """The dtype of the softmax and of what the modules see."""
-        return self.precision or (float64 if q is float64 else float32)
+    keys = spread(b.literal(np.arange(t)))
+    parts: list[Operand] = []
+    if lengths is not None:
+        parts.append(b.add(Less(), keys, per_sample(lengths)))
+    if op.causal or op.left_window_size >= 0 or op.right_window_size >= 0:
+        rows = spread(b.literal(np.arange(s)[:, None]))
+        start = per_sample(offsets) if offsets is not None else full(b, int(op.offset), rows)
+        at = b.add(Add(), rows, start)
+        if op.causal:
+            parts.append(b.add(LessOrEqual(), keys, at))
+        if op.left_window_size >= 0:
+            parts.append(b.add(GreaterOrEqual(), keys, b.add(Add(), at, full(b, -op.left_window_size, at))))
+        if op.right_window_size >= 0:
+            parts.append(b.add(LessOrEqual(), keys, b.add(Add(), at, full(b, op.right_window_size, at))))
+    out: Operand | None = None
+    for part in parts:
+        out = part if out is None else b.add(LogicalAnd(), out, part)
+    return out
 
-    def infer(self, q: Shape, k: Shape, v: Shape, *, modules: Sequence[Any] = ()) -> Shape:
-        scores = grouped_dims(q, k, v)
-        if len(modules) != self.score_mod + self.prob_mod:
-            raise ShapeError(f"{self.score_mod + self.prob_mod} modules are required, got {len(modules)}")
-        for module in modules:
-            results = module.output_shapes()
-            if len(module.parameters) != 1 or len(results) != 1:
-                raise ShapeError(f"module {module.name!r} must take one tensor and return one")
-            wanted = self.softmax_dtype(q.dtype)
-            if not isinstance(results[0], Shape) or results[0].dtype is not wanted:
-                raise ShapeError(f"module {module.name!r} must return a {wanted} tensor, got {results[0]}")
-        return q.with_dims((*scores[:3], v.dims[3]))
 
-    def compute(self, q: Array, k: Array, v: Array, *, modules: Sequence[Any] = (), run: Run | None = None) -> Value:
-        to = of(q.dtype)
-        precision = self.softmax_dtype(to)
-        scale = 1 / math.sqrt(max(q.shape[-1], 1)) if self.scale is None else self.scale
-        scores = convert(scores_of(widen(q), widen(k), scale), precision)
-        pending = list(modules)
+def attention_parts(
+    op: Attention,
+    b: Builder,
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    mask: Operand | None = None,
+    kv_lengths: Operand | None = None,
+    offsets: Operand | None = None,
+    sink: Operand | None = None,
+) -> Operand | None:
+    """The op as simpler ones; None for what they cannot say (sinks, unusual softmax precisions, open extents)."""
+    if sink is not None or op.precision not in (None, float32, q.shape.dtype):
+        return None
+    if any(x.shape.dynamic() for x in (q, k, v)) or (mask is not None and mask.shape.dynamic()):
+        return None
+    scores = scores_parts(b, q, k, op.scale)
+    to = q.shape.dtype
 
-        def through(x: Array) -> Array:
-            if run is None:
-                raise ParameterError("flex_attention with modules needs a way to run them")
-            (out,) = run(pending.pop(0), [x])
-            if out.shape != x.shape or out.dtype != x.dtype:
-                raise ShapeError(f"a module changed {x.dtype}{list(x.shape)} to {out.dtype}{list(out.shape)}")
-            return np.asarray(out)
+    def done(x: Operand) -> Operand:
+        return b.add(Convert(target_type=to), x)
 
-        if self.score_mod:
-            scores = through(scores)
-        weights = convert(probabilities(widen(scores)), precision)
-        if self.prob_mod:
-            weights = through(weights)
-        wide = widen(convert(weights, to))
-        return convert(values_of(wide, widen(v).astype(wide.dtype, copy=False)), to)
-
-    def decompose(self, b: Any, q: Any, k: Any, v: Any) -> Any:
-        precision = self.softmax_dtype(q.shape.dtype)
-        if any(x.shape.dynamic() for x in (q, k, v)):
-            return None
-        modules = list(b.at.modules)
-        weights = b.add(Convert(target_type=precision), scores_parts(b, q, k, self.scale))
-        if self.score_mod:
-            weights = inlined(b, modules.pop(0), weights)
-        weights = b.add(Softmax(axis=3), weights)
-        if self.prob_mod:
-            weights = inlined(b, modules.pop(0), weights)
-        return values_parts(b, weights, v)
+    if op.result_of == "scores":
+        return done(scores)
+    if op.softcap:
+        cap = full(b, op.softcap, scores)
+        scores = b.add(Mul(), cap, b.add(Tanh(), b.add(Div(), scores, cap)))
+    if op.result_of == "capped":
+        return done(scores)
+    dims = tuple(scores.shape.lens())
+    keep = _open_keys(op, b, dims, kv_lengths, offsets)
+    bias: Operand | None = None
+    if mask is not None:
+        missing = dims[3] - int(mask.shape.dims[-1])
+        if missing:
+            pads = (0,) * (2 * mask.shape.rank - 1) + (missing,)
+            if mask.shape.dtype is bool_:
+                mask = b.add(Convert(target_type=float32), mask)
+                mask = b.add(Convert(target_type=bool_), b.add(Pad(pads=pads), mask))
+            else:
+                mask = b.add(Pad(pads=pads, value=-math.inf), mask)
+        mask = b.add(Multibroadcast(out_lens=dims), mask)
+        if mask.shape.dtype is bool_:
+            keep = mask if keep is None else b.add(LogicalAnd(), keep, mask)
+        else:
+            bias = b.add(Convert(target_type=scores.shape.dtype), mask)
+    if keep is not None:
+        bias = b.add(Where(), keep, full(b, 0.0, scores) if bias is None else bias, full(b, -math.inf, scores))
+    if bias is not None:
+        scores = b.add(Add(), scores, bias)
+    if op.result_of == "masked":
+        return done(scores)
+    weights = b.add(Softmax(axis=3), scores)
+    if bias is not None:
+        top = b.add(ReduceMax(axes=(3,)), bias)
+        closed = b.add(Multibroadcast(out_lens=dims), b.add(Equal(), top, full(b, -math.inf, top)))
+        weights = b.add(Where(), closed, full(b, 0.0, weights), weights)
+    if op.result_of == "probabilities":
+        return done(weights)
+    return values_parts(b, weights, v)

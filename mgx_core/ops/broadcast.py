@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,13 +13,10 @@ from ..types.dim import Dim, broadcast, fresh, may_equal
 from ..types.memory_limit import require_room
 from ..types.shape import MAX_BYTES, Shape
 from .axes import normalize
+from .builder import Builder, Operand
 from .extents import merge, unknown, vector_length, whole
 from .operation import Operation, op
 from .reshape import Reshape
-
-if TYPE_CHECKING:
-    from ..ir.instruction import Instruction
-    from ..rules.engine import Builder
 
 __all__ = ["Broadcast", "BroadcastForDot", "BroadcastWithDims", "Multibroadcast", "Scalar", "Tile", "common_dims"]
 
@@ -221,7 +217,7 @@ class Tile(Operation):
         spread = x.reshape([n for d in x.shape for n in (1, d)])
         return np.broadcast_to(spread, inner).reshape([r * d for r, d in zip(times, x.shape, strict=True)])
 
-    def decompose(self, b: Builder, x: Instruction, repeats: Instruction | None = None) -> Instruction | None:
+    def decompose(self, b: Builder, x: Operand, repeats: Operand | None = None) -> Operand | None:
         if repeats is not None:
             return None
         dims = x.shape.dims

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -13,12 +13,9 @@ from ..types.argument import Array
 from ..types.dim import Dim, broadcast, product
 from ..types.dtype import of
 from ..types.shape import Shape
+from .builder import Builder, Operand
 from .operation import Operation, op
 from .scalar import convert, widen
-
-if TYPE_CHECKING:
-    from ..ir.instruction import Instruction
-    from ..rules.engine import Builder
 
 __all__ = ["Einsum"]
 
@@ -130,7 +127,7 @@ class Einsum(Operation):
             out = np.einsum(*args, [code[label] for label in equation.output], optimize=len(xs) > 1)
         return convert(np.asarray(out), of(xs[0].dtype))
 
-    def decompose(self, b: Any, *xs: Instruction) -> Instruction:
+    def decompose(self, b: Builder, *xs: Operand) -> Operand:
         """Diagonals, sums, then matrix products from left to right."""
         equation = read(self.equation, [x.shape.rank for x in xs])
         sizes = extents(equation, [x.shape.dims for x in xs])
@@ -146,7 +143,7 @@ class Einsum(Operation):
         return steps.arrange(done, equation.output)
 
 
-Term: TypeAlias = "tuple[Instruction, list[Label]]"
+Term: TypeAlias = "tuple[Operand, list[Label]]"
 
 
 def wanted(operands: Sequence[Term], output: Sequence[Label]) -> set[Label]:
@@ -161,7 +158,7 @@ class Steps:
         self.b = b
         self.sizes = sizes
 
-    def simple(self, x: Instruction, term: list[Label]) -> Term:
+    def simple(self, x: Operand, term: list[Label]) -> Term:
         """The operand with every label once, and without axes of extent 1 that are broadcast."""
         from .linear import Diagonal
         from .reshape import Squeeze
@@ -208,12 +205,12 @@ class Steps:
         order = [*batch, *rows, *columns]
         return self.reshaped(out, [self.sizes[label] for label in order]), order
 
-    def merged(self, x: Instruction, lead: int, first: int, second: int) -> Instruction:
+    def merged(self, x: Operand, lead: int, first: int, second: int) -> Operand:
         """x as batches of matrices: `first` axes merged into rows, `second` into columns."""
         dims = x.shape.dims
         return self.reshaped(x, [*dims[:lead], product(dims[lead : lead + first]), product(dims[lead + first :])])
 
-    def arrange(self, operand: Term, order: Sequence[Label]) -> Instruction:
+    def arrange(self, operand: Term, order: Sequence[Label]) -> Operand:
         """The operand with its axes in the given order."""
         from .movement import Transpose
 
@@ -222,7 +219,7 @@ class Steps:
             return x
         return self.b.add(Transpose(permutation=tuple(labels.index(label) for label in order)), x)
 
-    def spread(self, operand: Term, order: Sequence[Label]) -> Instruction:
+    def spread(self, operand: Term, order: Sequence[Label]) -> Operand:
         """The operand broadcast to all the axes of `order`."""
         from .broadcast import Multibroadcast
 
@@ -231,7 +228,7 @@ class Steps:
         dims = [self.sizes[label] for label in order]
         return x if list(x.shape.dims) == dims else self.b.add(Multibroadcast(out_lens=tuple(dims)), x)
 
-    def reshaped(self, x: Instruction, dims: Sequence[Dim]) -> Instruction:
+    def reshaped(self, x: Operand, dims: Sequence[Dim]) -> Operand:
         from .reshape import Reshape
 
         return x if list(x.shape.dims) == list(dims) else self.b.add(Reshape(dims=tuple(dims)), x)

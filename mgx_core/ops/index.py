@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ..types.memory_limit import require_room
 from ..types.shape import Shape
 from .axes import normalize
 from .broadcast import Multibroadcast
+from .builder import Builder, Operand
 from .compare import Equal, LogicalOr
 from .convert import Convert
 from .extents import index_operand, merge, scalar_operand
@@ -21,10 +22,6 @@ from .operation import Operation, op
 from .pointwise import Where
 from .reshape import Unsqueeze
 from .slice import Slice
-
-if TYPE_CHECKING:
-    from ..ir.instruction import Instruction
-    from ..rules.engine import Builder
 
 __all__ = ["Gather", "GatherElements", "Gathernd", "Onehot", "Trilu", "wrapped"]
 
@@ -170,15 +167,13 @@ class Onehot(Operation):
         own = np.arange(n).reshape([-1 if i == axis else 1 for i in range(indices.ndim + 1)])
         return np.asarray(values[np.where((at == own) | (at == own - n), 1, 0)])
 
-    def decompose(
-        self, b: Builder, indices: Instruction, depth: Instruction | None, values: Instruction
-    ) -> Instruction | None:
+    def decompose(self, b: Builder, indices: Operand, depth: Operand | None, values: Operand) -> Operand | None:
         if not isinstance(self.depth, int) or indices.shape.dynamic():
             return None
         axis = normalize(self.axis, indices.shape.rank + 1)
         dims = (*indices.shape.dims[:axis], self.depth, *indices.shape.dims[axis:])
 
-        def wide(x: Instruction) -> Instruction:
+        def wide(x: Operand) -> Operand:
             return b.add(Multibroadcast(out_lens=dims), x)
 
         at = indices if indices.shape.dtype is dt.int64 else b.add(Convert(target_type=dt.int64), indices)
@@ -217,7 +212,7 @@ class Trilu(Operation):
         np.copyto(out, x, where=keep)
         return out
 
-    def decompose(self, b: Builder, x: Instruction, k: Instruction | None = None) -> Instruction | None:
+    def decompose(self, b: Builder, x: Operand, k: Operand | None = None) -> Operand | None:
         if k is not None or x.shape.dynamic() or not x.shape.dtype.is_computable:
             return None
         keep = b.literal(Trilu(upper=self.upper, k=self.k).compute(np.ones(x.shape.lens()[-2:], np.bool_)))

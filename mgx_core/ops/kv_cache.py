@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from ..types.dim import Dim, fresh, may_equal
 from ..types.dtype import int64
 from ..types.shape import Shape
 from .broadcast import Multibroadcast
+from .builder import Builder, Operand
 from .compare import GreaterOrEqual, Less, LogicalAnd
 from .convert import Convert
 from .index import Gather, Gathernd
@@ -21,9 +22,6 @@ from .pad import Pad
 from .pointwise import Max, Min, Sub, Where
 from .reshape import Reshape
 from .slice import Slice
-
-if TYPE_CHECKING:
-    from ..ir.instruction import Instruction
 
 __all__ = ["ConcatPastPresent"]
 
@@ -75,7 +73,7 @@ class ConcatPastPresent(Operation):
             out[b, :, start : start + rows] = present[b, :, :rows]
         return out
 
-    def decompose(self, b: Any, present: Instruction, seqlens_k: Instruction, past: Instruction) -> Any:
+    def decompose(self, b: Builder, present: Operand, seqlens_k: Operand, past: Operand) -> Any:
         if present.shape.dynamic() or past.shape.dynamic() or self.length == -1:
             return None
         n, g, s, d = present.shape.lens()
@@ -89,9 +87,9 @@ class ConcatPastPresent(Operation):
         elif length < c:
             past = b.add(Slice(axes=(2,), starts=(0,), ends=(length,)), past)
 
-        def wide(value: Any, lens: tuple[int, ...]) -> Instruction:
+        def wide(value: Any, lens: tuple[Dim, ...]) -> Operand:
             made = value if not isinstance(value, (int, np.ndarray)) else b.literal(np.asarray(value, np.int64))
-            return b.add(Multibroadcast(out_lens=lens), made)  # type: ignore[no-any-return]
+            return b.add(Multibroadcast(out_lens=lens), made)
 
         last = b.add(Max(), b.add(Convert(target_type=int64), seqlens_k), wide(0, (n,)))
         last = b.add(Gather(axis=0), b.literal(np.arange(length)), last)  # refuses tokens that there is no place for

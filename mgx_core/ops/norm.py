@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -13,12 +13,9 @@ from ..types.dim import Dim, may_equal, product
 from ..types.dtype import DType, float32, of
 from ..types.shape import Shape
 from .axes import normalize
+from .builder import Builder, Operand
 from .operation import Operation, op
 from .scalar import convert, widen
-
-if TYPE_CHECKING:
-    from ..ir.instruction import Instruction
-    from ..rules.engine import Builder
 
 __all__ = ["GroupNorm", "InstanceNorm", "LayerNorm", "Lrn", "NORMS", "Parts", "RmsNorm"]
 
@@ -92,9 +89,7 @@ class LayerNorm(Trailing):
     def compute(self, x: Array, scale: Array | None = None, bias: Array | None = None) -> Array:
         return self.run(x, True, scale, bias)
 
-    def decompose(
-        self, b: Builder, x: Instruction, scale: Instruction | None = None, bias: Instruction | None = None
-    ) -> Instruction:
+    def decompose(self, b: Builder, x: Operand, scale: Operand | None = None, bias: Operand | None = None) -> Operand:
         parts = Parts(b, x)
         axes = self.reduced_axes(x.shape.rank)
         return parts.finish(parts.normalised(parts.wide(x), axes, self.epsilon, True), scale, bias)
@@ -117,7 +112,7 @@ class RmsNorm(Trailing):
     def compute(self, x: Array, scale: Array | None = None) -> Array:
         return self.run(x, False, scale, None)
 
-    def decompose(self, b: Builder, x: Instruction, scale: Instruction | None = None) -> Instruction:
+    def decompose(self, b: Builder, x: Operand, scale: Operand | None = None) -> Operand:
         parts = Parts(b, x)
         axes = self.reduced_axes(x.shape.rank)
         return parts.finish(parts.normalised(parts.wide(x), axes, self.epsilon, False), scale, None)
@@ -166,9 +161,7 @@ class GroupNorm(Operation):
         groups = widen(x).reshape(x.shape[0], self.num_groups, -1)
         return convert(scaled(normalised(groups, (2,), self.epsilon).reshape(x.shape), scale, bias), of(x.dtype))
 
-    def decompose(
-        self, b: Builder, x: Instruction, scale: Instruction | None = None, bias: Instruction | None = None
-    ) -> Instruction:
+    def decompose(self, b: Builder, x: Operand, scale: Operand | None = None, bias: Operand | None = None) -> Operand:
         parts = Parts(b, x)
         dims = x.shape.dims
         inner = [dims[1] // self.num_groups, *dims[2:]]
@@ -197,9 +190,7 @@ class InstanceNorm(Operation):
         axes = tuple(range(2, x.ndim))
         return convert(scaled(normalised(widen(x), axes, self.epsilon), scale, bias), of(x.dtype))
 
-    def decompose(
-        self, b: Builder, x: Instruction, scale: Instruction | None = None, bias: Instruction | None = None
-    ) -> Instruction:
+    def decompose(self, b: Builder, x: Operand, scale: Operand | None = None, bias: Operand | None = None) -> Operand:
         parts = Parts(b, x)
         out = parts.normalised(parts.wide(x), tuple(range(2, x.shape.rank)), self.epsilon, True)
         return parts.finish(out, parts.channels(scale), parts.channels(bias))
@@ -244,7 +235,7 @@ class Lrn(Operation):
             base = kind(self.bias) + kind(self.alpha / self.size) * total
             return convert(wide / base ** kind(self.beta), of(x.dtype))
 
-    def decompose(self, b: Builder, x: Instruction) -> Instruction:
+    def decompose(self, b: Builder, x: Operand) -> Operand:
         from .pointwise import Add, Mul, Pow
         from .pooling import Pooling
 
@@ -255,7 +246,7 @@ class Lrn(Operation):
         window = Pooling(mode="average", lengths=(self.size, 1), stride=(1, 1), padding=around, count_include_pad=True)
         mean = parts.reshape(b.add(window, image), dims)
 
-        def number(value: float) -> Instruction:
+        def number(value: float) -> Operand:
             return parts.spread(b.literal(np.asarray(value, parts.computed.numpy)), dims)
 
         base = b.add(Add(), b.add(Mul(), mean, number(self.alpha)), number(self.bias))
@@ -265,28 +256,28 @@ class Lrn(Operation):
 class Parts:
     """Pieces that the compositions are put together from; computed in float32 if x is narrower."""
 
-    def __init__(self, b: Builder, x: Instruction) -> None:
+    def __init__(self, b: Builder, x: Operand) -> None:
         self.b = b
         self.dims = x.shape.dims
         self.dtype = x.shape.dtype
         self.computed: DType = float32 if x.shape.dtype.bits < 32 else x.shape.dtype
 
-    def wide(self, x: Instruction) -> Instruction:
+    def wide(self, x: Operand) -> Operand:
         from .convert import Convert
 
         return x if x.shape.dtype is self.computed else self.b.add(Convert(target_type=self.computed), x)
 
-    def reshape(self, x: Instruction, dims: Sequence[Dim]) -> Instruction:
+    def reshape(self, x: Operand, dims: Sequence[Dim]) -> Operand:
         from .reshape import Reshape
 
         return self.b.add(Reshape(dims=tuple(dims)), x)
 
-    def spread(self, x: Instruction, dims: Sequence[Dim]) -> Instruction:
+    def spread(self, x: Operand, dims: Sequence[Dim]) -> Operand:
         from .broadcast import Multibroadcast
 
         return x if list(x.shape.dims) == list(dims) else self.b.add(Multibroadcast(out_lens=tuple(dims)), x)
 
-    def normalised(self, x: Instruction, axes: tuple[int, ...], epsilon: float, centre: bool) -> Instruction:
+    def normalised(self, x: Operand, axes: tuple[int, ...], epsilon: float, centre: bool) -> Operand:
         from .pointwise import Add, Mul, Rsqrt, Sub
         from .reduce import ReduceMean
 
@@ -297,11 +288,11 @@ class Parts:
         least = self.spread(self.b.literal(np.asarray(epsilon, self.computed.numpy)), power.shape.dims)
         return self.b.add(Mul(), x, self.spread(self.b.add(Rsqrt(), self.b.add(Add(), power, least)), dims))
 
-    def channels(self, factor: Instruction | None) -> Instruction | None:
+    def channels(self, factor: Operand | None) -> Operand | None:
         """A factor [c] as [c, 1, ..] that broadcasts to x."""
         return factor if factor is None else self.reshape(factor, [factor.shape.dims[0], *(1,) * (len(self.dims) - 2)])
 
-    def finish(self, x: Instruction, scale: Instruction | None, bias: Instruction | None) -> Instruction:
+    def finish(self, x: Operand, scale: Operand | None, bias: Operand | None) -> Operand:
         from .convert import Convert
         from .pointwise import Add, Mul
 

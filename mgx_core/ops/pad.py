@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -14,14 +14,11 @@ from ..types.dim import Dim, bounds, compare, fresh
 from ..types.memory_limit import require_room
 from ..types.shape import Shape
 from .axes import normalize_all
+from .builder import Builder, Operand
 from .extents import merge, scalar_operand, vector_length, whole
 from .index import Gather
 from .operation import Operation, op
 from .scalar import convert
-
-if TYPE_CHECKING:
-    from ..ir.instruction import Instruction
-    from ..rules.engine import Builder
 
 __all__ = ["FixedPad", "Pad"]
 
@@ -114,7 +111,7 @@ class Pad(Operation):
         at = at % period
         return np.minimum(at, period - at) if n > 1 else np.zeros_like(at)
 
-    def decompose(self, b: Builder, x: Instruction, *operands: Instruction | None) -> Instruction | None:
+    def decompose(self, b: Builder, x: Operand, *operands: Operand | None) -> Operand | None:
         if operands or self.mode == "constant" or x.shape.dynamic():
             return None
         rank = x.shape.rank
@@ -153,6 +150,6 @@ class FixedPad(Operation):
         out[tuple(slice(n) for n in x.shape)] = x
         return out
 
-    def decompose(self, b: Builder, x: Instruction) -> Instruction | None:
+    def decompose(self, b: Builder, x: Operand) -> Operand | None:
         missing = tuple(n - d for n, d in zip(self.output_lens, x.shape.dims, strict=True))
         return b.add(Pad(pads=(*(0,) * x.shape.rank, *missing)), x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,15 +21,13 @@ from ..types.dtype import (
 from ..types.shape import Shape
 from .axes import normalize
 from .broadcast import Broadcast, Multibroadcast
+from .builder import Builder, Operand
 from .convert import Convert
 from .operation import Operation, op
 from .pointwise import Add, Clip, Div, Mul, Nearbyint, Sub
 from .reshape import Reshape
 from .scalar import convert, widen
 from .slice import Slice
-
-if TYPE_CHECKING:
-    from ..ir.instruction import Instruction
 
 __all__ = ["Capture", "Dequantizelinear", "Quantizelinear", "saturated"]
 
@@ -72,11 +70,11 @@ def spread(scale: Array, x: Array, axis: int, block_size: int) -> Array:
     return scale
 
 
-def spread_parts(b: Any, v: Instruction, x: Shape, axis: int, block_size: int) -> Instruction:
+def spread_parts(b: Builder, v: Operand, x: Shape, axis: int, block_size: int) -> Operand:
     """`spread` as instructions: a scale or zero point as float32 with x's extents."""
     v = b.add(Convert(target_type=float32), v)
     dims, rank = v.shape.dims, x.rank
-    out: Instruction
+    out: Operand
     if all(d == 1 for d in dims) and not (block_size and len(dims) == rank):
         out = b.add(Multibroadcast(out_lens=x.dims), b.add(Reshape(dims=()), v) if dims else v)
     elif len(dims) == 1 and not (block_size and rank == 1):
@@ -159,7 +157,7 @@ class Quantizelinear(Operation):
                 quotient = quotient.astype(np.float64 if to.bits > 16 else quotient.dtype) + zero.astype(quotient.dtype)
             return saturated(quotient, to, self.saturate)
 
-    def decompose(self, b: Any, x: Instruction, scale: Instruction, zero_point: Instruction | None = None) -> Any:
+    def decompose(self, b: Builder, x: Operand, scale: Operand, zero_point: Operand | None = None) -> Any:
         to = self.target(None if zero_point is None else zero_point.shape.dtype)
         precision = self.precision or scale.shape.dtype
         if precision is not float32 or to.bits > 16 or (to.is_float and to.bits > 8):
@@ -221,7 +219,7 @@ class Dequantizelinear(Operation):
         with np.errstate(all="ignore"):
             return convert(wide.astype(to.accumulate) * factor.astype(to.accumulate), to)
 
-    def decompose(self, b: Any, x: Instruction, scale: Instruction, zero_point: Instruction | None = None) -> Any:
+    def decompose(self, b: Builder, x: Operand, scale: Operand, zero_point: Operand | None = None) -> Any:
         to = self.target(scale.shape.dtype)
         if to.bits > 32 or (x.shape.dtype.is_integer and x.shape.dtype.bits > 16 and zero_point is not None):
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from ..types.dim import Dim, broadcast, ceil_div, may_equal
 from ..types.dtype import DType, float32, int32, of
 from ..types.shape import Shape
 from .broadcast import Multibroadcast
+from .builder import Builder, Operand
 from .convert import Convert
 from .convolution import convolve, spatial
 from .operation import Operation, op
@@ -19,9 +20,6 @@ from .pointwise import Add, Mul, Sub
 from .reduce import ReduceSum
 from .scalar import widen
 from .window import explicit_padding, extent, per_axis, sides
-
-if TYPE_CHECKING:
-    from ..ir.instruction import Instruction
 
 __all__ = ["QuantConvolution", "QuantDot"]
 
@@ -87,12 +85,12 @@ class QuantDot(Operation):
 
     def decompose(
         self,
-        b: Any,
-        left: Instruction,
-        right: Instruction,
-        a_zero_point: Instruction | None = None,
-        b_zero_point: Instruction | None = None,
-    ) -> Instruction | None:
+        b: Builder,
+        left: Operand,
+        right: Operand,
+        a_zero_point: Operand | None = None,
+        b_zero_point: Operand | None = None,
+    ) -> Operand | None:
         """The product without zero points, and what they take away: (a - p)(b - q) = a b - p 1 b - a 1 q + k p q."""
         if (a_zero_point is None and b_zero_point is None) or left.shape.dtype.is_float:
             return None
@@ -100,16 +98,16 @@ class QuantDot(Operation):
             b_zero_point is not None and b_zero_point.shape.rank > 1 and b_zero_point.shape.dims[-2] != 1
         ):
             return None  # one zero point an element of the inner axis: no such identity
-        out: Instruction = b.add(QuantDot(), left, right)
+        out: Operand = b.add(QuantDot(), left, right)
         dims, depth = out.shape.dims, left.shape.dims[-1]
 
-        def wide(x: Instruction) -> Instruction:
-            made: Instruction = b.add(Multibroadcast(out_lens=dims), b.add(Convert(target_type=int32), x))
+        def wide(x: Operand) -> Operand:
+            made: Operand = b.add(Multibroadcast(out_lens=dims), b.add(Convert(target_type=int32), x))
             return made
 
-        def summed(x: Instruction, axis: int) -> Instruction:
-            made: Instruction = b.add(ReduceSum(axes=(x.shape.rank + axis,)), b.add(Convert(target_type=int32), x))
-            return b.add(Multibroadcast(out_lens=dims), made)  # type: ignore[no-any-return]
+        def summed(x: Operand, axis: int) -> Operand:
+            made: Operand = b.add(ReduceSum(axes=(x.shape.rank + axis,)), b.add(Convert(target_type=int32), x))
+            return b.add(Multibroadcast(out_lens=dims), made)
 
         if a_zero_point is not None:
             out = b.add(Sub(), out, b.add(Mul(), wide(a_zero_point), summed(right, -2)))

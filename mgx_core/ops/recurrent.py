@@ -2,118 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import ParameterError, ShapeError
-from ..types.argument import Array, Value
-from ..types.dim import may_equal
-from ..types.dtype import int32, int64, of
+from ..errors import ShapeError
+from ..types.argument import Array
+from ..types.dtype import of
 from ..types.shape import Shape, TupleShape
-from .activation_table import ACTIVATIONS, activation
-from .operation import Operation, Run, op
+from .builder import Builder, Operand
+from .operation import op
+from .recurrent_layer import Recurrent
 from .recurrent_parts import gru_parts, rnn_parts
 from .scalar import convert, widen
 
-__all__ = ["Gru", "Lstm", "Recurrent", "Rnn"]
-
-Function = Callable[[Array], Array]
-
-
-class Recurrent(Operation):
-    """What the layers share: weights by gate, directions, initial states, lengths.
-
-    x [s, b, i]; w [d, gates h, i]; r [d, gates h, h]; bias [d, 2 gates h] (of w, then of r); sequence_lens int32 [b];
-    initial_h [d, b, h] -> hidden states [s, d, b, h], zero after a sequence's end; d is 2 if bidirectional, else 1.
-    """
-
-    __slots__ = ()
-
-    gates: ClassVar[int]
-    functions: ClassVar[tuple[str, ...]]  # names of the activations of one direction, by default
-
-    hidden_size: int
-    actv_func: tuple[str, ...]
-    actv_alpha: tuple[float, ...]
-    actv_beta: tuple[float, ...]
-    direction: str
-    clip: float
-
-    def check(self) -> None:
-        if self.hidden_size < 1:
-            raise ParameterError(f"hidden_size must be at least 1, got {self.hidden_size}")
-        if self.clip < 0:
-            raise ParameterError(f"clip must not be negative, got {self.clip}")
-        need = len(self.functions) * self.directions
-        if self.actv_func and len(self.actv_func) != need:
-            raise ParameterError(f"actv_func needs {need} names, got {list(self.actv_func)}")
-        for name in self.actv_func:
-            if name not in ACTIVATIONS:
-                raise ParameterError(f"no activation function is called {name!r}; known are {', '.join(ACTIVATIONS)}")
-        for what, values in (("actv_alpha", self.actv_alpha), ("actv_beta", self.actv_beta)):
-            if values and len(values) != need:
-                raise ParameterError(f"{what} needs {need} numbers, one a function, got {list(values)}")
-
-    @property
-    def directions(self) -> int:
-        return 2 if self.direction == "bidirectional" else 1
-
-    def activations(self, direction: int) -> list[Function]:
-        """The activation functions of one direction, in the cell's order."""
-        names = self.actv_func or self.functions * self.directions
-        count = len(self.functions)
-        at = range(direction * count, (direction + 1) * count)
-        alpha = self.actv_alpha or (None,) * len(names)
-        beta = self.actv_beta or (None,) * len(names)
-        return [activation(names[i], alpha[i], beta[i]) for i in at]
-
-    def layer(
-        self,
-        x: Shape,
-        w: Shape,
-        r: Shape,
-        bias: Shape | None,
-        sequence_lens: Shape | None,
-        states: dict[str, Shape | None],
-        peephole: Shape | None = None,
-    ) -> Shape:
-        """The hidden states' shape, after a check of all operands."""
-        d, h, g = self.directions, self.hidden_size, self.gates
-        if not x.dtype.is_float:
-            raise ShapeError(f"x must be a float tensor, got {x}")
-        if x.rank != 3:
-            raise ShapeError(f"x must be [steps, batch, inputs], got {x}")
-        steps, batch, inputs = x.dims
-        wanted = {"w": (w, (d, g * h, inputs)), "r": (r, (d, g * h, h)), "bias": (bias, (d, 2 * g * h))}
-        wanted.update({name: (state, (d, batch, h)) for name, state in states.items()})
-        wanted["peephole"] = (peephole, (d, 3 * h))
-        for name, (shape, dims) in wanted.items():
-            if shape is None:
-                continue
-            if shape.dtype is not x.dtype:
-                raise ShapeError(f"{name} must have x's dtype {x.dtype}, got {shape.dtype}")
-            if shape.rank != len(dims) or not all(map(may_equal, shape.dims, dims)):
-                raise ShapeError(f"{name} must have dims {list(dims)}, got {list(shape.dims)}")
-        if sequence_lens is not None:
-            if sequence_lens.dtype not in (int32, int64):
-                raise ShapeError(f"sequence_lens must be int32 or int64, got {sequence_lens.dtype}")
-            if sequence_lens.rank != 1 or not may_equal(sequence_lens.dims[0], batch):
-                raise ShapeError(f"sequence_lens must have dims [{batch}], got {sequence_lens}")
-        return x.with_dims((steps, d, batch, h))
-
-    def evaluate(self, args: Sequence[Value], modules: Sequence[Any] = (), run: Run | None = None) -> Value:
-        with np.errstate(all="ignore"):  # unbounded activations may overflow; that is a result, not a fault
-            return super().evaluate(args, modules, run)
-
-    def clipped(self, x: Array) -> Array:
-        return np.clip(x, -self.clip, self.clip) if self.clip else x
-
-    def steps(self, direction: int, steps: int) -> range:
-        """Times in the order in which a direction visits them."""
-        backward = self.direction == "reverse" or direction == 1
-        return range(steps - 1, -1, -1) if backward else range(steps)
+__all__ = ["Gru", "Lstm", "Rnn"]
 
 
 def alive(sequence_lens: Array | None, steps: int) -> Array | None:
@@ -197,7 +100,7 @@ class Rnn(Recurrent):
                 out[t, d] = state if live is None else np.where(live[t], state, 0)
         return convert(out, of(x.dtype))
 
-    def decompose(self, b: Any, *operands: Any) -> Any:
+    def decompose(self, b: Builder, *operands: Any) -> Operand | None:
         return rnn_parts(self, b, *operands)
 
 
@@ -262,8 +165,8 @@ class Gru(Recurrent):
                 out[t, d] = state if live is None else np.where(live[t], state, 0)
         return convert(out, of(x.dtype))
 
-    def decompose(self, b: Any, *operands: Any) -> Any:
-        return gru_parts(self, b, *operands)
+    def decompose(self, b: Builder, *operands: Any) -> Operand | None:
+        return gru_parts(self, self.linear_before_reset, b, *operands)
 
 
 @op("lstm")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from .activation import Elu, HardSigmoid, LeakyRelu, Relu, Sigmoid, Softplus, So
 from .activation_table import ACTIVATIONS
 from .attention_parts import full
 from .broadcast import Multibroadcast
+from .builder import Builder, Operand
 from .compare import GreaterOrEqual
 from .concat import Concat
 from .convert import Convert
@@ -19,12 +20,9 @@ from .linear import Dot
 from .movement import Transpose
 from .operation import Operation
 from .pointwise import Add, Clip, Mul, Sub, Tanh, Where
+from .recurrent_layer import Recurrent
 from .reshape import Reshape
 from .slice import Slice
-
-if TYPE_CHECKING:
-    from ..ir.instruction import Instruction
-    from .recurrent import Gru, Recurrent, Rnn
 
 __all__ = ["gru_parts", "rnn_parts"]
 
@@ -44,9 +42,7 @@ SIMPLE: Final[dict[str, Callable[[float, float], Operation]]] = {
 class Unrolled:
     """One direction of a layer on its way to simpler instructions."""
 
-    def __init__(
-        self, layer: Recurrent, b: Any, direction: int, x: Instruction, w: Instruction, r: Instruction
-    ) -> None:
+    def __init__(self, layer: Recurrent, b: Builder, direction: int, x: Operand, w: Operand, r: Operand) -> None:
         self.layer = layer
         self.b = b
         self.d = direction
@@ -56,48 +52,48 @@ class Unrolled:
         self.h = layer.hidden_size
         self.size = int(x.shape.dims[1])
 
-    def part(self, x: Instruction, axis: int, start: int, end: int) -> Instruction:
-        return self.b.add(Slice(axes=(axis,), starts=(start,), ends=(end,)), x)  # type: ignore[no-any-return]
+    def part(self, x: Operand, axis: int, start: int, end: int) -> Operand:
+        return self.b.add(Slice(axes=(axis,), starts=(start,), ends=(end,)), x)
 
-    def own(self, x: Instruction) -> Instruction:
+    def own(self, x: Operand) -> Operand:
         """This direction's entry along axis 0, without that axis."""
-        return self.b.add(Reshape(dims=x.shape.dims[1:]), self.part(x, 0, self.d, self.d + 1))  # type: ignore[no-any-return]
+        return self.b.add(Reshape(dims=x.shape.dims[1:]), self.part(x, 0, self.d, self.d + 1))
 
-    def rows(self, vector: Instruction) -> Instruction:
+    def rows(self, vector: Operand) -> Operand:
         """A vector repeated for the batch."""
-        return self.b.add(Multibroadcast(out_lens=(self.size, *vector.shape.dims)), vector)  # type: ignore[no-any-return]
+        return self.b.add(Multibroadcast(out_lens=(self.size, *vector.shape.dims)), vector)
 
-    def initial(self, state: Instruction | None) -> Instruction:
+    def initial(self, state: Operand | None) -> Operand:
         if state is not None:
             return self.own(state)
         zero = self.b.literal(np.zeros((), self.x.shape.dtype.numpy))
-        return self.b.add(Multibroadcast(out_lens=(self.size, self.h)), zero)  # type: ignore[no-any-return]
+        return self.b.add(Multibroadcast(out_lens=(self.size, self.h)), zero)
 
-    def bias(self, bias: Instruction | None) -> tuple[Instruction, Instruction] | None:
+    def bias(self, bias: Operand | None) -> tuple[Operand, Operand] | None:
         """The biases of w and of r, for the batch."""
         if bias is None:
             return None
         mine, half = self.own(bias), self.layer.gates * self.h
         return self.rows(self.part(mine, 0, 0, half)), self.rows(self.part(mine, 0, half, 2 * half))
 
-    def turned(self, weights: Instruction) -> Instruction:
-        return self.b.add(Transpose(permutation=(1, 0)), self.own(weights))  # type: ignore[no-any-return]
+    def turned(self, weights: Operand) -> Operand:
+        return self.b.add(Transpose(permutation=(1, 0)), self.own(weights))
 
-    def add(self, *xs: Instruction | None) -> Instruction:
-        out: Instruction | None = None
+    def add(self, *xs: Operand | None) -> Operand:
+        out: Operand | None = None
         for x in xs:
             if x is not None:
                 out = x if out is None else self.b.add(Add(), out, x)
         assert out is not None
         return out
 
-    def mul(self, x: Instruction, y: Instruction) -> Instruction:
-        return self.b.add(Mul(), x, y)  # type: ignore[no-any-return]
+    def mul(self, x: Operand, y: Operand) -> Operand:
+        return self.b.add(Mul(), x, y)
 
-    def gate(self, x: Instruction, index: int, count: int = 1) -> Instruction:
+    def gate(self, x: Operand, index: int, count: int = 1) -> Operand:
         return self.part(x, 1, index * self.h, (index + count) * self.h)
 
-    def active(self, index: int, x: Instruction, clip: bool = True) -> Instruction:
+    def active(self, index: int, x: Operand, clip: bool = True) -> Operand:
         """The cell's activation function number `index`."""
         layer, b = self.layer, self.b
         if clip and layer.clip:
@@ -108,26 +104,26 @@ class Unrolled:
         alpha = layer.actv_alpha[at] if layer.actv_alpha else known.alpha or 0.0
         beta = layer.actv_beta[at] if layer.actv_beta else known.beta or 0.0
         if names[at] in SIMPLE:
-            return b.add(SIMPLE[names[at]](alpha, beta), x)  # type: ignore[no-any-return]
+            return b.add(SIMPLE[names[at]](alpha, beta), x)
         if names[at] == "affine":
             return self.add(self.mul(x, full(b, alpha, x)), full(b, beta, x))
         if names[at] == "scaled_tanh":
             return self.mul(full(b, alpha, x), b.add(Tanh(), self.mul(x, full(b, beta, x))))
         over = b.add(GreaterOrEqual(), x, full(b, alpha, x))
-        return b.add(Where(), over, x, full(b, 0.0, x))  # type: ignore[no-any-return]
+        return b.add(Where(), over, x, full(b, 0.0, x))
 
-    def products(self) -> list[Instruction]:
+    def products(self) -> list[Operand]:
         """x w^T for every step [b, gates h]."""
         s, n, i = (int(v) for v in self.x.shape.dims)
         flat = self.b.add(Reshape(dims=(s * n, i)), self.x)
         whole = self.b.add(Dot(), flat, self.turned(self.w))
         return [self.part(whole, 0, t * n, (t + 1) * n) for t in range(s)]
 
-    def one_minus(self, x: Instruction) -> Instruction:
-        return self.b.add(Sub(), full(self.b, 1.0, x), x)  # type: ignore[no-any-return]
+    def one_minus(self, x: Operand) -> Operand:
+        return self.b.add(Sub(), full(self.b, 1.0, x), x)
 
 
-def _alive(b: Any, x: Instruction, lens: Instruction | None, hidden: int) -> list[Instruction | None]:
+def _alive(b: Builder, x: Operand, lens: Operand | None, hidden: int) -> list[Operand | None]:
     """For each step, which sequences reach it, as bool [b, h]."""
     steps, size = int(x.shape.dims[0]), int(x.shape.dims[1])
     if lens is None:
@@ -136,26 +132,26 @@ def _alive(b: Any, x: Instruction, lens: Instruction | None, hidden: int) -> lis
     return [b.add(GreaterOrEqual(), column, full(b, t + 1, column)) for t in range(steps)]
 
 
-Cell = Callable[["Unrolled", "Instruction", tuple["Instruction", ...]], tuple["Instruction", ...]]
+Cell = Callable[["Unrolled", "Operand", tuple["Operand", ...]], tuple["Operand", ...]]
 
 
 def _unroll(
     layer: Recurrent,
-    b: Any,
-    x: Instruction,
-    w: Instruction,
-    r: Instruction,
-    lens: Instruction | None,
-    states: list[Instruction | None],
+    b: Builder,
+    x: Operand,
+    w: Operand,
+    r: Operand,
+    lens: Operand | None,
+    states: list[Operand | None],
     prepare: Callable[[Unrolled], Cell],
-) -> tuple[Instruction, list[Instruction]] | None:
+) -> tuple[Operand, list[Operand]] | None:
     """Hidden states [s, d, b, h] and each direction's last further state [1, b, h] (as many as there are states)."""
     if any(v.shape.dynamic() for v in (x, w, r)) or int(x.shape.dims[0]) > MOST_STEPS or not x.shape.elements():
         return None
     steps, size, h = int(x.shape.dims[0]), int(x.shape.dims[1]), layer.hidden_size
     alive = _alive(b, x, lens, h)
-    sides: list[Instruction] = []
-    lasts: list[Instruction] = []
+    sides: list[Operand] = []
+    lasts: list[Operand] = []
     for d in range(layer.directions):
         one = Unrolled(layer, b, d, x, w, r)
         cell = prepare(one)
@@ -176,27 +172,27 @@ def _unroll(
     return (sides[0] if len(sides) == 1 else b.add(Concat(axis=1), *sides)), lasts
 
 
-def _widened(b: Any, *xs: Instruction | None) -> list[Any]:
+def _widened(b: Builder, *xs: Operand | None) -> list[Any]:
     """Narrow float operands as float32, so that a long recurrence does not lose their precision."""
 
-    def wide(x: Instruction | None) -> Instruction | None:
+    def wide(x: Operand | None) -> Operand | None:
         if x is None or x.shape.dtype in (float32, float64):
             return x
-        return b.add(Convert(target_type=float32), x)  # type: ignore[no-any-return]
+        return b.add(Convert(target_type=float32), x)
 
     return [wide(x) for x in xs]
 
 
 def rnn_parts(
-    layer: Rnn,
-    b: Any,
-    x: Instruction,
-    w: Instruction,
-    r: Instruction,
-    bias: Instruction | None = None,
-    lens: Instruction | None = None,
-    initial_h: Instruction | None = None,
-) -> Instruction | None:
+    layer: Recurrent,
+    b: Builder,
+    x: Operand,
+    w: Operand,
+    r: Operand,
+    bias: Operand | None = None,
+    lens: Operand | None = None,
+    initial_h: Operand | None = None,
+) -> Operand | None:
     """What `rnn` gives by default, written out in simpler ops; None if its steps cannot be counted."""
     to = x.shape.dtype
     x, w, r, bias, initial_h = _widened(b, x, w, r, bias, initial_h)
@@ -205,7 +201,7 @@ def rnn_parts(
         weights, both = one.turned(r), one.bias(bias)
         shift = None if both is None else one.add(*both)
 
-        def cell(one: Unrolled, now: Instruction, state: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
+        def cell(one: Unrolled, now: Operand, state: tuple[Operand, ...]) -> tuple[Operand, ...]:
             return (one.active(0, one.add(now, b.add(Dot(), state[0], weights), shift)),)
 
         return cell
@@ -215,15 +211,16 @@ def rnn_parts(
 
 
 def gru_parts(
-    layer: Gru,
-    b: Any,
-    x: Instruction,
-    w: Instruction,
-    r: Instruction,
-    bias: Instruction | None = None,
-    lens: Instruction | None = None,
-    initial_h: Instruction | None = None,
-) -> Instruction | None:
+    layer: Recurrent,
+    linear_before_reset: bool,
+    b: Builder,
+    x: Operand,
+    w: Operand,
+    r: Operand,
+    bias: Operand | None = None,
+    lens: Operand | None = None,
+    initial_h: Operand | None = None,
+) -> Operand | None:
     """What `gru` gives by default, written out in simpler ops; None if its steps cannot be counted."""
     to = x.shape.dtype
     x, w, r, bias, initial_h = _widened(b, x, w, r, bias, initial_h)
@@ -235,10 +232,10 @@ def gru_parts(
         shift = None if both is None else one.gate(one.add(*both), 0, 2)
         own, other = (None, None) if both is None else (one.gate(both[0], 2), one.gate(both[1], 2))
 
-        def cell(one: Unrolled, now: Instruction, state: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
+        def cell(one: Unrolled, now: Operand, state: tuple[Operand, ...]) -> tuple[Operand, ...]:
             gates = one.active(0, one.add(one.gate(now, 0, 2), b.add(Dot(), state[0], early), shift))
             update, reset = one.gate(gates, 0), one.gate(gates, 1)
-            if layer.linear_before_reset:
+            if linear_before_reset:
                 inner = one.mul(reset, one.add(b.add(Dot(), state[0], late), other))
             else:
                 inner = one.add(b.add(Dot(), one.mul(reset, state[0]), late), other)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -10,13 +10,11 @@ from ..errors import ShapeError
 from ..types.argument import Array, Value
 from ..types.dim import bounds, may_equal
 from ..types.shape import Shape, TupleShape
+from .builder import Builder, Operand
 from .concat import Concat
 from .operation import Operation, op
 from .reshape import Squeeze
 from .slice import FAR, Slice
-
-if TYPE_CHECKING:
-    from ..ir.instruction import Instruction
 
 __all__ = [
     "RnnLastCellOutput",
@@ -78,7 +76,7 @@ class RnnLastHsOutput(Operation):
     def compute(self, states: Array, sequence_lens: Array | None = None) -> Array:
         return _last(states, sequence_lens, self.direction)
 
-    def decompose(self, b: Any, states: Instruction, sequence_lens: Instruction | None = None) -> Instruction | None:
+    def decompose(self, b: Builder, states: Operand, sequence_lens: Operand | None = None) -> Operand | None:
         if sequence_lens is not None or bounds(states.shape.dims[0])[0] < 1:
             return None
         ends = []
@@ -87,7 +85,7 @@ class RnnLastHsOutput(Operation):
             step = (0, 1) if first else (-1, FAR)
             ends.append(b.add(Slice(axes=(0, 1), starts=(step[0], d), ends=(step[1], d + 1)), states))
         joined = ends[0] if len(ends) == 1 else b.add(Concat(axis=1), *ends)
-        return b.add(Squeeze(axes=(0,)), joined)  # type: ignore[no-any-return]
+        return b.add(Squeeze(axes=(0,)), joined)
 
 
 @op("rnn_var_sl_last_output", exact=True)

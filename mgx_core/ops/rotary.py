@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from ..types.dim import compare, may_equal
 from ..types.dtype import int64, of
 from ..types.shape import Shape
 from .broadcast import Multibroadcast
+from .builder import Builder, Operand
 from .compare import Less
 from .concat import Concat
 from .convert import Convert
@@ -21,9 +22,6 @@ from .pointwise import Add, Max, Min, Mul, Sub, Where
 from .reshape import Reshape
 from .scalar import convert, widen
 from .slice import Slice
-
-if TYPE_CHECKING:
-    from ..ir.instruction import Instruction
 
 __all__ = ["GqaRotaryEmbedding", "RotaryEmbedding", "rotated"]
 
@@ -98,7 +96,7 @@ class RotaryEmbedding(Operation):
         out = rotated(widen(x), cosines, sines, self.interleaved)
         return convert(out, of(x.dtype))
 
-    def decompose(self, b: Any, x: Instruction, cos: Instruction, sin: Instruction, positions: Any = None) -> Any:
+    def decompose(self, b: Builder, x: Operand, cos: Operand, sin: Operand, positions: Any = None) -> Any:
         if x.shape.dynamic() or x.shape.dtype.bits < 16 or (positions is not None and positions.shape.rank != 2):
             return None
         n, h, s, d = x.shape.lens()
@@ -108,8 +106,8 @@ class RotaryEmbedding(Operation):
         c, e = (b.add(Reshape(dims=(n, 1, s, half)), v) for v in (cos, sin))
         c, e = (b.add(Multibroadcast(out_lens=(n, h, s, half)), v) for v in (c, e))
 
-        def cut(v: Instruction, axis: int, start: int, end: int) -> Instruction:
-            return b.add(Slice(axes=(axis,), starts=(start,), ends=(end,)), v)  # type: ignore[no-any-return]
+        def cut(v: Operand, axis: int, start: int, end: int) -> Operand:
+            return b.add(Slice(axes=(axis,), starts=(start,), ends=(end,)), v)
 
         turned = cut(x, 3, 0, 2 * half)
         if self.interleaved:
@@ -159,15 +157,15 @@ class GqaRotaryEmbedding(Operation):
         out = rotated(widen(x), _angles(cos, positions), _angles(sin, positions), self.interleaved)
         return convert(out, of(x.dtype))
 
-    def decompose(self, b: Any, x: Instruction, seqlens_k: Instruction, cos: Instruction, sin: Instruction) -> Any:
+    def decompose(self, b: Builder, x: Operand, seqlens_k: Operand, cos: Operand, sin: Operand) -> Any:
         if x.shape.dynamic() or cos.shape.dynamic():
             return None
         n, _, s, _ = x.shape.lens()
         rows = cos.shape.lens()[0]
 
-        def wide(value: Any) -> Instruction:
+        def wide(value: Any) -> Operand:
             made = value if not isinstance(value, (int, np.ndarray)) else b.literal(np.asarray(value, np.int64))
-            return b.add(Multibroadcast(out_lens=(n, s)), made)  # type: ignore[no-any-return]
+            return b.add(Multibroadcast(out_lens=(n, s)), made)
 
         tokens = b.add(Reshape(dims=(n, 1)), b.add(Convert(target_type=int64), seqlens_k))
         total = b.add(Add(), wide(tokens), wide(1))

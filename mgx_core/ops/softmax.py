@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
 from ..errors import ShapeError
@@ -12,14 +10,12 @@ from ..types.argument import Array
 from ..types.shape import Shape
 from .axes import normalize
 from .broadcast import Multibroadcast
+from .builder import Builder, Operand
 from .convert import Convert
 from .operation import Operation, op
 from .pointwise import Div, Exp, Log, Sub
 from .reduce import ReduceMax, ReduceSum
 from .scalar import convert, widen
-
-if TYPE_CHECKING:
-    from ..ir.instruction import Instruction
 
 __all__ = ["Hardmax", "Logsoftmax", "Softmax"]
 
@@ -50,19 +46,19 @@ class AlongAxis(Operation):
         with np.errstate(invalid="ignore"):
             return np.asarray(wide - np.max(wide, axis=axis, keepdims=True)), axis
 
-    def shifted_ops(self, b: Any, x: Instruction) -> Instruction:
+    def shifted_ops(self, b: Builder, x: Operand) -> Operand:
         """The same as instructions."""
         if x.shape.dtype.bits < 32:
             x = b.add(Convert(target_type=dt.float32), x)
         top = b.add(ReduceMax(axes=(self.axis,)), x)
-        return b.add(Sub(), x, b.add(Multibroadcast(out_lens=x.shape.dims), top))  # type: ignore[no-any-return]
+        return b.add(Sub(), x, b.add(Multibroadcast(out_lens=x.shape.dims), top))
 
-    def total_ops(self, b: Any, x: Instruction) -> Instruction:
+    def total_ops(self, b: Builder, x: Operand) -> Operand:
         """The sum of each line, repeated along it."""
-        return b.add(Multibroadcast(out_lens=x.shape.dims), b.add(ReduceSum(axes=(self.axis,)), x))  # type: ignore[no-any-return]
+        return b.add(Multibroadcast(out_lens=x.shape.dims), b.add(ReduceSum(axes=(self.axis,)), x))
 
 
-def narrowed(b: Any, x: Instruction, like: Instruction) -> Instruction:
+def narrowed(b: Builder, x: Operand, like: Operand) -> Operand:
     """An instruction in the element type of another."""
     return x if x.shape.dtype is like.shape.dtype else b.add(Convert(target_type=like.shape.dtype), x)
 
@@ -81,7 +77,7 @@ class Softmax(AlongAxis):
         with np.errstate(invalid="ignore"):
             return convert(np.asarray(powers / np.sum(powers, axis=axis, keepdims=True)), dt.of(x.dtype))
 
-    def decompose(self, b: Any, x: Instruction) -> Instruction:
+    def decompose(self, b: Builder, x: Operand) -> Operand:
         powers = b.add(Exp(), self.shifted_ops(b, x))
         return narrowed(b, b.add(Div(), powers, self.total_ops(b, powers)), x)
 
@@ -100,7 +96,7 @@ class Logsoftmax(AlongAxis):
             scale = np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
             return convert(np.asarray(shifted - scale), dt.of(x.dtype))
 
-    def decompose(self, b: Any, x: Instruction) -> Instruction:
+    def decompose(self, b: Builder, x: Operand) -> Operand:
         shifted = self.shifted_ops(b, x)
         scale = b.add(Log(), self.total_ops(b, b.add(Exp(), shifted)))
         return narrowed(b, b.add(Sub(), shifted, scale), x)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import ParameterError, ShapeError
 from . import dtype as dt
+from .dtype import Array
 from .memory_limit import require_room
 from .shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
 
@@ -27,7 +27,6 @@ __all__ = [
     "shape_of",
 ]
 
-Array: TypeAlias = npt.NDArray[Any]
 Value: TypeAlias = (
     "Any"  # what ops compute on: an array, a tuple of values, a list (sequence) or None (absent optional)
 )

@@ -13,8 +13,7 @@ import numpy as np
 
 from ..errors import DeviceError, ParameterError
 from . import dtype as dt
-from .argument import Array
-from .dtype import DType
+from .dtype import Array, DType
 
 __all__ = ["export", "import_array"]
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from functools import cache
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import ShapeError
 
 __all__ = [
     "ALL",
+    "Array",
     "DType",
     "bfloat16",
     "bool_",
@@ -42,6 +44,8 @@ __all__ = [
     "uint64",
     "uint8",
 ]
+
+Array: TypeAlias = npt.NDArray[Any]
 
 
 class DType:

@@ -12,7 +12,8 @@ from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module
-from mgx_core.ops.attention import Attention, FlexAttention
+from mgx_core.ops.attention import Attention
+from mgx_core.ops.flex_attention import FlexAttention
 from mgx_core.ops.kv_cache import ConcatPastPresent
 from mgx_core.ops.linear_attention import LinearAttention
 from mgx_core.ops.pointwise import Add, Mul

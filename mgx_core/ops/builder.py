@@ -1,0 +1,45 @@
+"""The interface that ops decompose themselves through; `mgx_core.rules.engine.Builder` implements it on the IR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ..types.shape import AnyShape, Shape
+from .operation import Operation
+
+__all__ = ["Builder", "Operand"]
+
+
+class Operand(Protocol):
+    """A value that an op is decomposed on: an instruction of the IR."""
+
+    @property
+    def op(self) -> Operation: ...
+    @property
+    def inputs(self) -> Sequence[Operand]: ...
+    @property
+    def result(self) -> AnyShape: ...
+    @property
+    def shape(self) -> Shape:
+        """The tensor shape of the result.  Errors: ShapeError if it is no tensor."""
+        ...
+
+
+class Builder(Protocol):
+    """Adds instructions in front of the one that is decomposed."""
+
+    @property
+    def at(self) -> Any:
+        """The instruction that is decomposed."""
+        ...
+
+    def add(self, op: Operation, *inputs: Any, modules: Sequence[Any] = ()) -> Operand:
+        """The result of an op.  Errors: ShapeError if the operands do not fit it."""
+        ...
+
+    def literal(self, data: Any) -> Operand: ...
+
+    def absent(self) -> Operand:
+        """An optional operand that is not given."""
+        ...
