@@ -123,26 +123,27 @@ def save(program: Program, path: Any, format: str = "msgpack") -> None:
     store.save(program, path, format)
 
 
-def load(path: Any, format: str = "msgpack", *, trust: bool | None = None) -> Program:
+def load(path: Any, format: str = "msgpack", *, trust: bool | None = None, check: bool = False) -> Program:
     """Read a program that `save` wrote; the format is recognised by itself.
 
+    check: verify the checksums of all literals too, which reads the whole file.
     trust: whether compiled code may be taken from the file (None: if the same user wrote it).
     Errors: StoreError for damaged files and for files of a newer mgx.
     """
     from . import store
 
-    return store.load(path, trust=trust)
+    return Program.loaded(store.load(path, check, trust))
 
 
-def save_buffer(program: Program) -> bytes:
-    """A program as bytes."""
+def save_buffer(program: Program, format: str = "msgpack") -> bytes:
+    """A program as the bytes of its file (``msgpack`` or ``json``)."""
     from . import store
 
-    return store.save_buffer(program)
+    return store.save_buffer(program, format)
 
 
 def load_buffer(data: bytes, *, trust: bool | None = None) -> Program:
     """A program from bytes; see `load`.  Errors: StoreError."""
     from . import store
 
-    return store.load_buffer(data, trust)
+    return Program.loaded(store.load_buffer(data, trust))

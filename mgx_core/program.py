@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .errors import ParameterError
-from .ir.graph import Graph
+from .errors import MgxError, ParameterError
+from .ir.graph import Graph, names_of_results
 from .ir.module import Module
 from .options import CompileOptions
 from .types.argument import Argument
@@ -14,6 +14,7 @@ from .types.shape import AnyShape
 
 if TYPE_CHECKING:
     from .run.executable import Executable
+    from .store import Contents
 
 __all__ = ["ParameterShapes", "Program"]
 
@@ -52,6 +53,21 @@ class Program:
         self.output_names = list(output_names)  # those that the model states; see `get_output_names`
         self.executable: Executable | None = None
 
+    @classmethod
+    def loaded(cls, contents: Contents) -> Program:
+        """The program that a file holds; one of an older format is compiled again for its target."""
+        program = cls(contents.graph, contents.output_names)
+        program.executable = contents.executable
+        if contents.again is not None:
+            target, options = contents.again
+            try:
+                program.compile(target, options)
+            except MgxError as error:
+                from .store.compiled import left_uncompiled
+
+                left_uncompiled(target.name, error)
+        return program
+
     @property
     def graph(self) -> Graph:
         """The modules."""
@@ -84,7 +100,7 @@ class Program:
 
     def get_output_names(self) -> list[str]:
         """Names of the results in order; ``output_0`` and so on where the model states none."""
-        return self.output_names or [f"output_{n}" for n in range(len(self.graph.main.outputs))]
+        return self.output_names or names_of_results((), self.graph.main)
 
     # compiling and running
 

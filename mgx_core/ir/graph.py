@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..errors import ParameterError
 from .module import Module, nested
 
-__all__ = ["Graph"]
+__all__ = ["Graph", "names_of_results"]
+
+
+def names_of_results(stated: Sequence[str], main: Module) -> list[str]:
+    """The names of what a module returns: those stated, or ``output_0`` and so on."""
+    return list(stated) or [f"output_{n}" for n in range(len(main.outputs))]
 
 
 class Graph:

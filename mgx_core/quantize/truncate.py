@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final, Protocol, TypeVar
 
 from ..errors import MgxError
 from ..ir.instruction import Instruction
@@ -22,7 +22,6 @@ from ..passes.interface import Pass
 from ..passes.merge_common import MergeCommon
 from ..passes.normalize import Normalize
 from ..passes.rewrite import Rewrite
-from ..program import Program
 from ..rules.converts import CONVERTS
 from ..types import dtype as dt
 from ..types.dtype import DType
@@ -36,7 +35,18 @@ WIDE: Final = (Exp, Expm1, Pow, Sqdiff, ReduceSum, ReduceProd, Recip, Cosh, Sinh
 KEPT: Final = (Convert, Param, Literal, Return, Undefined, GetTupleElem, Nonmaxsuppression, Topk)
 
 
-def quantize_fp16(program: Program, ins_names: Iterable[str] = ("all",)) -> Program:
+class Quantizable(Protocol):
+    """A program: modules that are changed, and what they were compiled to, which is dropped."""
+
+    executable: Any
+
+    def get_main_module(self) -> Module: ...
+
+
+P = TypeVar("P", bound=Quantizable)
+
+
+def quantize_fp16(program: P, ins_names: Iterable[str] = ("all",)) -> P:
     """Let the named ops (or all) compute in float16; the program is changed and returned.
 
     Types of parameters and results stay.  With ``all``, ops whose results leave float16's range keep computing in float32, and
@@ -45,7 +55,7 @@ def quantize_fp16(program: Program, ins_names: Iterable[str] = ("all",)) -> Prog
     return _truncate(program, dt.float16, ins_names, WIDE)
 
 
-def quantize_bf16(program: Program, ins_names: Iterable[str] = ("all",)) -> Program:
+def quantize_bf16(program: P, ins_names: Iterable[str] = ("all",)) -> P:
     """Let the named ops (or all) compute in bfloat16; the program is changed and returned.
 
     Types of parameters and results stay.  With ``all``, what computes angles for sin, cos and tan keeps computing in float32.
@@ -53,7 +63,7 @@ def quantize_bf16(program: Program, ins_names: Iterable[str] = ("all",)) -> Prog
     return _truncate(program, dt.bfloat16, ins_names, ())
 
 
-def _truncate(program: Program, to: DType, ins_names: Iterable[str], wide: tuple[type[Operation], ...]) -> Program:
+def _truncate(program: P, to: DType, ins_names: Iterable[str], wide: tuple[type[Operation], ...]) -> P:
     names = set(ins_names)
     main = program.get_main_module()
     _run(main, Normalize(), FoldConstants())  # fold in float32, so that constants are rounded once

@@ -6,10 +6,12 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..compile.pipeline import size
+from ..ir.graph import Graph
 from ..ir.module import Module, nested
+from ..run.executable import Executable, Instance
 from ..targets.memory import plan_memory
 from .charts import Bar, bars_svg, passes_svg
 from .launches import LaunchRow, launch_rows
@@ -19,15 +21,20 @@ from .style import PAGE, SCRIPT, VARIABLES
 from .tables import instruction_table, launch_table, option_table, plugin_table, rule_table
 from .words import escaped, size_text, time_text, title
 
-if TYPE_CHECKING:
-    from ..program import Program
-    from ..run.executable import Instance
-
 __all__ = ["report_html"]
 
 
+class Reported(Protocol):
+    """A program: its modules, and what it was compiled to."""
+
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def executable(self) -> Executable | None: ...
+
+
 def report_html(
-    program: Program, path: str | os.PathLike[str] | None = None, name: str = "", instance: Instance | None = None
+    program: Reported, path: str | os.PathLike[str] | None = None, name: str = "", instance: Instance | None = None
 ) -> str:
     """The page for a program, compiled or not; written to `path` if one is given.
 
@@ -40,10 +47,9 @@ def report_html(
 
 
 class _Page:
-    def __init__(self, program: Program, name: str, instance: Instance | None) -> None:
+    def __init__(self, program: Reported, name: str, instance: Instance | None) -> None:
         executable = program.executable
         made = executable.instances() if executable is not None and instance is None else []
-        self.program = program
         self.name = name
         self.executable = executable
         self.instance = instance if instance is not None else made[-1] if made else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -9,13 +10,13 @@ from typing import Any, Final, TypeVar
 from ..cache import write_file
 from ..errors import MgxError, ParameterError, StoreError, UnsupportedError
 from ..ir.graph import Graph
-from ..program import Program
 from .codec import Decoder
 from .container import Stored, json_chunks, msgpack_chunks, read_bytes, read_file
+from .contents import Contents, Storable
 from .literals import LiteralReader
 from .migrations import migrated
 
-__all__ = ["load", "load_buffer", "save", "save_buffer"]
+__all__ = ["Contents", "Storable", "load", "load_buffer", "save", "save_buffer"]
 
 T = TypeVar("T")
 
@@ -25,7 +26,7 @@ FOREIGN: Final = (LookupError, TypeError, ValueError, AttributeError, Arithmetic
 _FORMATS: Final = {"msgpack": msgpack_chunks, "json": json_chunks}
 
 
-def save(program: Program, path: Any, format: str = "msgpack") -> None:
+def save(program: Storable, path: Any, format: str = "msgpack") -> None:
     """Write a program to a file (``msgpack`` or ``json``); the file is replaced in one step.
 
     Of a compiled program the file holds the optimised module, the target's name, the options, the records of the passes, and
@@ -42,16 +43,16 @@ def save(program: Program, path: Any, format: str = "msgpack") -> None:
         raise StoreError(f"cannot be written: {error.strerror or error}").located(str(where)) from error
 
 
-def save_buffer(program: Program, format: str = "msgpack") -> bytes:
+def save_buffer(program: Storable, format: str = "msgpack") -> bytes:
     """A program as the bytes of its file."""
     return b"".join(_chunks(program, format))
 
 
-def load(path: Any, check: bool = False, trust: bool | None = None) -> Program:
-    """A program from a file in either format; its literals are read-only views of the file, which is memory-mapped.
+def load(path: Any, check: bool = False, trust: bool | None = None) -> Contents:
+    """The contents of a file in either format; its literals are read-only views of the file, which is memory-mapped.
 
-    A program that was compiled is ready to run, with the kernels from the file where the machine is like the one that it was
-    compiled on; elsewhere they are compiled again, and where its target is not installed or not usable the program is left
+    What was compiled is ready to run, with the kernels from the file where the machine is like the one that it was
+    compiled on; elsewhere they are compiled again, and where its target is not installed or not usable it is left
     uncompiled (the reason is logged, and kept in the executable's notes).
     check: look at the checksums of all literals too, which reads the whole file; trust: whether compiled code may be taken
     from the file (None: if the same user wrote it).
@@ -59,17 +60,17 @@ def load(path: Any, check: bool = False, trust: bool | None = None) -> Program:
     """
     where = Path(path)
     try:
-        return _program(read_file(where, check), trust)
+        return _contents(read_file(where, check), trust)
     except (StoreError, UnsupportedError) as error:
         raise error.located(str(where)) from None
 
 
-def load_buffer(data: Any, trust: bool | None = None) -> Program:
-    """A program from the bytes of its file; see `load`."""
-    return _program(read_bytes(data if isinstance(data, bytes) else bytes(data)), trust)
+def load_buffer(data: Any, trust: bool | None = None) -> Contents:
+    """The contents of a file given as bytes; see `load`."""
+    return _contents(read_bytes(data if isinstance(data, bytes) else bytes(data)), trust)
 
 
-def _chunks(program: Program, format: str) -> Any:
+def _chunks(program: Storable, format: str) -> Any:
     if format not in _FORMATS:
         raise ParameterError(f"format must be one of {', '.join(map(repr, _FORMATS))}, got {format!r}")
     from ..plugins.manager import manager
@@ -93,7 +94,7 @@ def _chunks(program: Program, format: str) -> Any:
     return _FORMATS[format](metadata, encoder.literals)
 
 
-def _program(stored: Stored, trust: bool | None) -> Program:
+def _contents(stored: Stored, trust: bool | None) -> Contents:
     data: Any = {}
 
     def fitting(part: Callable[[], T]) -> T:
@@ -108,24 +109,24 @@ def _program(stored: Stored, trust: bool | None) -> Program:
         except (MgxError, *FOREIGN) as error:
             raise StoreError(f"the file's program does not fit together: {type(error).__name__}: {error}") from error
 
-    def whole() -> Program:
+    def whole() -> Contents:
         data.update(migrated(stored.metadata, stored.format))
         literals = LiteralReader(data["literals"], stored.section, stored.check)
         values = Decoder(data["symbols"])
 
-        def graph() -> Graph:
+        def decoded() -> Graph:
             from ..plugins.manager import manager
             from .modules import ModuleDecoder
 
             return Graph(ModuleDecoder(manager().opset(), values, literals).module(data["main"]))
 
-        program = Program(lambda: fitting(graph), [str(n) for n in data["outputs"]])
+        contents = Contents(functools.cache(lambda: fitting(decoded)), [str(n) for n in data["outputs"]])
         if data["compiled"] is not None:
             from .compiled import restore
 
-            restore(program, data["compiled"], values, literals, trust)
-        if program.executable is None or not program.executable.restored:
-            program.get_main_module()
-        return program
+            restore(contents, data["compiled"], values, literals, trust)
+        if contents.executable is None or not contents.executable.restored:
+            contents.graph()
+        return contents
 
     return fitting(whole)

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from ..errors import MgxError, StoreError, UnsupportedError
+from ..ir.graph import names_of_results
 from ..options import CompileOptions
 from ..plugins.manager import manager
-from ..program import Program
 from ..run.executable import Executable
 from ..targets.placement import Placement
 from ..targets.saved import SavedInstance
 from ..types.argument import Array
 from .codec import Decoder, Encoder
+from .contents import Contents
 from .literals import LiteralReader, LiteralWriter
 from .seal import seal, sealed
 
@@ -57,8 +58,8 @@ def _plain(options: CompileOptions) -> dict[str, Any]:
     return {k: dict(v) if hasattr(v, "items") else list(v) if isinstance(v, tuple) else v for k, v in given.items()}
 
 
-def restore(program: Program, plain: Any, values: Decoder, literals: LiteralReader, trust: bool | None) -> None:
-    """Make a program ready to run as it was when it was saved, where its target is there; logs what had to be done again.
+def restore(contents: Contents, plain: Any, values: Decoder, literals: LiteralReader, trust: bool | None) -> None:
+    """Add the executable that was saved, where its target is there; logs what has to be done again.
 
     If every kernel comes from the file, the IR is decoded lazily. Trusted code is assumed to match the IR; it is not
     re-checked.
@@ -69,28 +70,33 @@ def restore(program: Program, plain: Any, values: Decoder, literals: LiteralRead
             raise UnsupportedError(f"target {name!r} is not installed")
         target = manager().target(name)
         if not plain["optimised"]:
-            program.compile(target, plain["options"])
+            contents.again = target, plain["options"]
             return
         options = CompileOptions.of(plain["options"])
         context = target.get_context()
         saved, note = _saved(plain, target.machine(context), values, literals, trust)
         parameters = {str(n): values.shape(s) for n, s in plain["parameters"].items()} if saved else None
-        program.executable = Executable(
-            (lambda: program.graph.main) if saved else program.graph.main,
+        contents.executable = Executable(
+            (lambda: contents.graph().main) if saved else contents.graph().main,
             target,
             context,
             options,
-            program.get_output_names(),
+            contents.output_names or names_of_results((), contents.graph().main),
             functools.partial(_records, plain["passes"]),
             saved,
             parameters,
         )
         if note:
-            program.executable.note(note)
+            contents.executable.note(note)
     except StoreError:
         raise
     except MgxError as error:
-        _log.warning("the program was compiled for target %r and is left uncompiled: %s", name, error)
+        left_uncompiled(name, error)
+
+
+def left_uncompiled(target: str, error: MgxError) -> None:
+    """Log why a program that was compiled cannot be run at once."""
+    _log.warning("the program was compiled for target %r and is left uncompiled: %s", target, error)
 
 
 def _records(plain: Any) -> list[PassRecord]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core import dim, store
+from mgx_core import dim
 from mgx_core.errors import StoreError
 from mgx_core.plugins import manager as plugins
 from mgx_core.store import seal
@@ -105,10 +105,10 @@ def test_kernels_come_from_the_file(installed, format, extent, tmp_path):
 
 
 def test_another_machine_compiles_again(installed, monkeypatch, caplog):
-    data = store.save_buffer(compiled(installed, 1))
+    data = mgx.save_buffer(compiled(installed, 1))
     monkeypatch.setattr(Doubling, "machine_text", "machine B")
     with caplog.at_level(logging.WARNING, "mgx"):
-        read = store.load_buffer(data)
+        read = mgx.load_buffer(data)
     note = "the program was compiled for machine A, this is machine B: its kernels are compiled again"
     assert read.executable.notes == [note]
     assert note in caplog.text
@@ -117,14 +117,14 @@ def test_another_machine_compiles_again(installed, monkeypatch, caplog):
 
 
 def test_code_that_somebody_else_sealed_is_taken_only_on_trust(installed, monkeypatch, tmp_path):
-    data = store.save_buffer(compiled(installed, 1))
+    data = mgx.save_buffer(compiled(installed, 1))
     monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / "another user"))
     Doubling.made.clear()
-    (note,) = store.load_buffer(data).executable.notes
+    (note,) = mgx.load_buffer(data).executable.notes
     assert "does not carry this user's seal" in note
-    assert store.load_buffer(data, trust=True).executable.notes == []
+    assert mgx.load_buffer(data, trust=True).executable.notes == []
     monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / "cache"))
-    (note,) = store.load_buffer(data, trust=False).executable.notes
+    (note,) = mgx.load_buffer(data, trust=False).executable.notes
     assert "not trusted" in note
     assert Doubling.made == ["compiled", "restored", "compiled"]
 
@@ -142,7 +142,7 @@ def test_a_key_that_others_can_read_seals_nothing(tmp_path, monkeypatch):
 
 def test_code_that_its_target_refuses_is_compiled_again(installed, monkeypatch):
     monkeypatch.setattr(DoublingRunner, "saved", lambda self, keep: {"factor": 3})
-    read = store.load_buffer(store.save_buffer(compiled(installed, 1)))
+    read = mgx.load_buffer(mgx.save_buffer(compiled(installed, 1)))
     (note,) = read.executable.notes
     assert note == "the file's kernels could not be used and were compiled again: a factor that is no 2"
     assert Doubling.made == ["compiled", "compiled"]

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mgx_core as mgx
-from mgx_core import dim, store
+from mgx_core import dim
 from mgx_core import dtype as dt
 from mgx_core.errors import MgxError, ParameterError, StoreError, UnsupportedError
 from mgx_core.ir.graph import Graph
@@ -106,7 +106,7 @@ def simple() -> Program:
 
 
 def again(program: Program, format: str = "msgpack") -> Program:
-    read = store.load_buffer(store.save_buffer(program, format))
+    read = mgx.load_buffer(mgx.save_buffer(program, format))
     assert read == program
     assert verify(read.get_main_module()) == []
     return read
@@ -154,7 +154,7 @@ def test_literals_of_every_type_come_back_bit_by_bit(dtype, format):
     program = Program()
     main = program.get_main_module()
     main.add_return([main.add_literal(v) for v in values])
-    read = store.load_buffer(store.save_buffer(program, format))
+    read = mgx.load_buffer(mgx.save_buffer(program, format))
     for value, got in zip(values, read.get_main_module().outputs, strict=True):
         back = got.get_literal().value
         assert (back.dtype, back.shape) == (value.dtype, value.shape)
@@ -238,8 +238,8 @@ def test_symbols_known_while_running_are_made_anew():
     main = program.get_main_module()
     found = main.add(mgx.op("nonzero"), main.add_parameter("x", Shape("float", [4])))
     main.add_return([found])
-    data = store.save_buffer(program)
-    results = [store.load_buffer(data).get_main_module().outputs[0].result for _ in range(2)]
+    data = mgx.save_buffer(program)
+    results = [mgx.load_buffer(data).get_main_module().outputs[0].result for _ in range(2)]
     assert results[0] != results[1]
     assert found.result not in results
 
@@ -258,7 +258,7 @@ def test_literals_are_mapped_read_only_and_aligned(tmp_path):
     assert path.stat().st_size < 4000 + 2000
     size = HEADER.unpack(path.read_bytes()[:64])[5]
     assert size == 64 + 4000
-    assert store.load(path, check=True) == program
+    assert mgx.load(path, check=True) == program
 
 
 def test_saving_over_the_file_that_is_mapped(tmp_path):
@@ -295,10 +295,10 @@ def test_a_compiled_program_is_ready_with_its_options(tmp_path, installed):
 def test_a_program_for_a_target_that_is_not_here_stays_uncompiled(monkeypatch, installed, caplog):
     program = simple()
     program.compile(installed.target("mine"))
-    data = store.save_buffer(program)
+    data = mgx.save_buffer(program)
     monkeypatch.setattr(plugins, "_manager", [plugins.Plugins(discover=False)])
     with caplog.at_level(logging.WARNING, "mgx"):
-        read = store.load_buffer(data)
+        read = mgx.load_buffer(data)
     assert not read.is_compiled()
     assert "target 'mine' is not installed" in caplog.text
     assert read.text(full=True) == program.text(full=True)
@@ -310,7 +310,7 @@ def test_lowered_modules_are_not_stored(installed):
     program.run({"x": np.zeros((1, 3), np.float32)})
     lowered = program.executable.instances()[0].module
     with pytest.raises(StoreError, match=r"launch.*was made by a target's lowering"):
-        store.save_buffer(Program(Graph(lowered)))
+        mgx.save_buffer(Program(Graph(lowered)))
 
 
 # what is refused
@@ -354,72 +354,72 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
 @pytest.mark.parametrize("data", [b"\x00" * 100, b"\x89MXX" + b"\0" * 90, b"PK\3\4", b"module main"])
 def test_other_files(data):
     with pytest.raises(StoreError, match="this is no mgx program file"):
-        store.load_buffer(data)
+        mgx.load_buffer(data)
 
 
 def test_empty_files():
     with pytest.raises(StoreError, match="the file is empty"):
-        store.load_buffer(b"")
+        mgx.load_buffer(b"")
 
 
 @pytest.mark.parametrize("mapped", [False, True])
 def test_every_cut_is_noticed(mapped, tmp_path):
-    data = store.save_buffer(simple())
+    data = mgx.save_buffer(simple())
     path = tmp_path / "a.mxr"
     for size in [*range(1, 70), *range(70, len(data), 37), len(data) - 1]:
         path.write_bytes(data[:size])
         with pytest.raises(StoreError, match="cut off"):
-            mgx.load(path) if mapped else store.load_buffer(data[:size])
+            mgx.load(path) if mapped else mgx.load_buffer(data[:size])
     with pytest.raises(StoreError, match=f"it should have {len(data)} bytes and has {len(data) + 1}"):
-        store.load_buffer(data + b"\0")
+        mgx.load_buffer(data + b"\0")
 
 
 def test_every_cut_of_json_is_noticed():
-    data = store.save_buffer(simple(), "json").rstrip()
+    data = mgx.save_buffer(simple(), "json").rstrip()
     for size in range(1, len(data), 29):
         with pytest.raises(StoreError, match="damaged or cut off JSON"):
-            store.load_buffer(data[:size])
+            mgx.load_buffer(data[:size])
 
 
 def test_damage_to_metadata_and_literals_is_noticed(tmp_path):
-    data = store.save_buffer(simple())
+    data = mgx.save_buffer(simple())
     _, _, _, length, start, section, _ = HEADER.unpack(data[:64])
     for at in range(64, 64 + length, 11):
         with pytest.raises(StoreError, match="checksum of its metadata differs"):
-            store.load_buffer(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+            mgx.load_buffer(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
     for at in range(start, start + section):
         damaged = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
         with pytest.raises(StoreError, match=r"literal 0 \(float32\[3\]\) is damaged: its checksum differs"):
-            store.load_buffer(damaged)
+            mgx.load_buffer(damaged)
     (tmp_path / "a.mxr").write_bytes(damaged)
     with pytest.raises(StoreError, match="literal 0"):
-        store.load(tmp_path / "a.mxr", check=True)
-    text = store.save_buffer(simple(), "json")
+        mgx.load(tmp_path / "a.mxr", check=True)
+    text = mgx.save_buffer(simple(), "json")
     with pytest.raises(StoreError, match="checksum of its program differs"):
-        store.load_buffer(text.replace(b'"relu"', b'"abs"'))
+        mgx.load_buffer(text.replace(b'"relu"', b'"abs"'))
 
 
 def test_json_may_be_edited_once_the_digest_is_out():
-    whole = json.loads(store.save_buffer(simple(), "json"))
+    whole = json.loads(mgx.save_buffer(simple(), "json"))
     del whole["digest"]
     whole["program"]["main"]["nodes"][-2]["op"] = "abs"
-    assert store.load_buffer(json.dumps(whole).encode()).get_main_module().outputs[0].name == "abs"
+    assert mgx.load_buffer(json.dumps(whole).encode()).get_main_module().outputs[0].name == "abs"
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_newer_files(format):
-    data = store.save_buffer(simple(), format)
+    data = mgx.save_buffer(simple(), format)
     if format == "json":
         data = data.replace(b'"mxr": 2', b'"mxr": 7')
     else:
         data = data[:8] + struct.pack("<I", 7) + data[12:]
     with pytest.raises(StoreError, match="format 7, written by a newer mgx; this one reads up to format 2"):
-        store.load_buffer(data)
+        mgx.load_buffer(data)
 
 
 def edited(change) -> bytes:
     """A file whose metadata was changed and whose checksum is right."""
-    whole = json.loads(store.save_buffer(simple(), "json"))
+    whole = json.loads(mgx.save_buffer(simple(), "json"))
     del whole["digest"]
     change(whole["program"])
     return json.dumps(whole).encode()
@@ -468,13 +468,13 @@ def nodes(program):
 )
 def test_metadata_that_does_not_fit_together(change, message):
     with pytest.raises(StoreError, match=message):
-        store.load_buffer(edited(change))
+        mgx.load_buffer(edited(change))
 
 
 @given(st.data())
 @settings(max_examples=200, deadline=None)
 def test_wild_metadata_gives_our_own_errors(data):
-    whole = json.loads(store.save_buffer(simple(), "json"))
+    whole = json.loads(mgx.save_buffer(simple(), "json"))
     del whole["digest"]
     place = whole["program"]
     for _ in range(data.draw(st.integers(1, 6))):
@@ -489,7 +489,7 @@ def test_wild_metadata_gives_our_own_errors(data):
             break
         place = place[key]
     with contextlib.suppress(StoreError, UnsupportedError):
-        store.load_buffer(json.dumps(whole).encode())
+        mgx.load_buffer(json.dumps(whole).encode())
 
 
 def test_deep_metadata_is_refused():
@@ -498,13 +498,13 @@ def test_deep_metadata_is_refused():
         b"\x89MXR\r\n\x1a\n", 1, 0, len(packed), 100_160, 0, hashlib.blake2b(packed, digest_size=16).digest()
     )
     with pytest.raises(StoreError, match="damaged"):
-        store.load_buffer((head + packed).ljust(100_160, b"\0"))
+        mgx.load_buffer((head + packed).ljust(100_160, b"\0"))
     with pytest.raises(StoreError, match="damaged"):
-        store.load_buffer(b'{"mxr": 1, "program": ' + b"[" * 100_000)
+        mgx.load_buffer(b'{"mxr": 1, "program": ' + b"[" * 100_000)
 
 
 def test_nothing_is_pickled():
-    data = store.save_buffer(simple())
+    data = mgx.save_buffer(simple())
     length = HEADER.unpack(data[:64])[3]
     assert set(msgpack.unpackb(data[64 : 64 + length])) == {
         "mgx", "plugins", "compiled", "outputs", "symbols", "literals", "main",
@@ -512,7 +512,7 @@ def test_nothing_is_pickled():
 
 
 def test_bytes_like_buffers():
-    data = store.save_buffer(simple())
+    data = mgx.save_buffer(simple())
     assert mgx.load_buffer(bytearray(data)) == mgx.load_buffer(memoryview(data)) == simple()
 
 

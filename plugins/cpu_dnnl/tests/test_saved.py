@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core import store
 from mgx_core.errors import StoreError
 from mgx_cpu_dnnl import program_codec as saved
 from mgx_cpu_dnnl.native_library import native
@@ -72,7 +71,7 @@ def test_what_is_restored_computes_the_same(tmp_path):
     timed = [t.instruction.op.of.name for t in read.executable.time(given, 2, 1)]
     assert set(timed) <= set(names)
     assert "gather" in timed
-    store.save(read, tmp_path / "b.mxr")
+    mgx.save(read, tmp_path / "b.mxr")
     again = mgx.load(tmp_path / "b.mxr")
     np.testing.assert_array_equal(result(again, given), wanted)
     assert again.executable.notes == []
@@ -124,10 +123,10 @@ def test_weights_are_read_where_they_lie_in_the_file(tmp_path):
 
 def test_a_program_in_memory_at_any_address():
     program, given = network(), values()
-    data = store.save_buffer(program)
+    data = mgx.save_buffer(program)
     for offset in range(3):
         shifted = memoryview(bytes(offset) + data)[offset:]
-        np.testing.assert_array_equal(result(store.load_buffer(shifted), given), result(program, given))
+        np.testing.assert_array_equal(result(mgx.load_buffer(shifted), given), result(program, given))
 
 
 def test_running_a_file_needs_no_compiler(tmp_path):
@@ -146,14 +145,14 @@ assert "llvmlite" not in sys.modules
 
 def test_another_layout_than_the_saved_one_compiles_again(monkeypatch):
     program, given = network(), values()
-    data = store.save_buffer(program)
+    data = mgx.save_buffer(program)
     check = saved._check
 
     def changed(made, implementation, chosen):
         check(made, implementation, [[arg, layout + "8a", nbytes] for arg, layout, nbytes in chosen])
 
     monkeypatch.setattr(saved, "_check", changed)
-    read = store.load_buffer(data)
+    read = mgx.load_buffer(data)
     (note,) = read.executable.notes
     assert "the file's kernels could not be used and were compiled again: convolution wants layout" in note
     np.testing.assert_array_equal(result(read, given), result(program, given))
@@ -161,9 +160,9 @@ def test_another_layout_than_the_saved_one_compiles_again(monkeypatch):
 
 def test_another_format_compiles_again(monkeypatch):
     monkeypatch.setattr(CpuTarget, "machine", lambda self, context: "any")
-    data = store.save_buffer(network())
+    data = mgx.save_buffer(network())
     monkeypatch.setattr("mgx_cpu_dnnl.saved_runner.FORMAT", 0)
-    (note,) = store.load_buffer(data).executable.notes
+    (note,) = mgx.load_buffer(data).executable.notes
     assert "the kernels are of format 1, this is 0" in note
 
 
@@ -173,7 +172,7 @@ def test_steps_of_this_process_are_not_saved(monkeypatch):
 
     monkeypatch.setattr(saved.Recorder, "add_primitive", host)
     program, given = network(), values()
-    read = store.load_buffer(store.save_buffer(program))
+    read = mgx.load_buffer(mgx.save_buffer(program))
     assert isinstance(read.executable.instances()[0].runner, CpuRunner)
     assert "not saved: as if it were a step on the host" in program.executable.instances()[0].runner.notes
     np.testing.assert_array_equal(result(read, given), result(program, given))
@@ -186,7 +185,7 @@ def test_steps_of_this_process_are_not_saved(monkeypatch):
 def refused_of(count: int) -> int:
     """How many of `count` damaged variants of a file are refused; the others must compute what the file did."""
     program, given = network(), values()
-    data, wanted = store.save_buffer(program), result(program, given)
+    data, wanted = mgx.save_buffer(program), result(program, given)
     refused = 0
     spots = np.random.default_rng(5)
     for n in range(count):
@@ -198,7 +197,7 @@ def refused_of(count: int) -> int:
             for at in range(start, min(start + int(spots.integers(1, 16)), len(data))):
                 broken[at] ^= int(spots.integers(1, 256))
         try:
-            read = store.load_buffer(bytes(broken))
+            read = mgx.load_buffer(bytes(broken))
         except StoreError:
             refused += 1
         else:  # bytes that mean nothing, or packed weights that are packed again

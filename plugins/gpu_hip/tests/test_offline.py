@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core import store
 from mgx_core.errors import DeviceError
 from mgx_gpu_hip.compile.compiler import compiler_for
 from mgx_gpu_hip.target import GpuTarget
@@ -40,7 +39,7 @@ def test_a_program_is_compiled_saved_and_refused_here(arch: str) -> None:
         program.run({"x": np.zeros((1, 4, 6, 6), np.float32)})
     saved = program.executable.target.machine(program.executable.context)
     assert saved.endswith(arch)
-    assert len(store.save_buffer(program)) > sum(len(i) for i in {c.image for c in codes})
+    assert len(mgx.save_buffer(program)) > sum(len(i) for i in {c.image for c in codes})
 
 
 def test_an_unknown_architecture_is_named() -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core import store
 from mgx_core.errors import DeviceError
 from mgx_core.plugins import manager as plugins
 from mgx_core.types.dim import symbol
@@ -93,10 +92,10 @@ def test_no_compiler_is_needed(device, monkeypatch, tmp_path) -> None:
 
 
 def test_another_architecture_compiles_again(device, compiled_texts) -> None:
-    data = store.save_buffer(program(device))
+    data = mgx.save_buffer(program(device))
     before, device["id"] = device["id"], 1 - device["id"]
     compiled_texts.clear()
-    read = store.load_buffer(data)
+    read = mgx.load_buffer(data)
     names = ["host64", "host32"]
     note = f"compiled for host {names[before]}, this is host {names[1 - before]}"
     assert [n for n in read.executable.notes if note in n]
@@ -115,9 +114,9 @@ def test_kernels_that_a_file_lacks_are_compiled(device, compiled_texts, monkeypa
         return made
 
     monkeypatch.setattr(runner, "keep_code", fewer)
-    data = store.save_buffer(program(device))
+    data = mgx.save_buffer(program(device))
     compiled_texts.clear()
-    read = store.load_buffer(data)
+    read = mgx.load_buffer(data)
     assert len(compiled_texts) == 1
     assert read.run({"x": X})[0].to_numpy().shape == (2, 5)
 
@@ -126,10 +125,10 @@ def test_kernels_of_another_version_are_compiled_again(device, compiled_texts, m
     from mgx_gpu_hip import saved_code as restoring
 
     monkeypatch.setattr(restoring, "FORMAT", 0)
-    data = store.save_buffer(program(device))
+    data = mgx.save_buffer(program(device))
     monkeypatch.setattr(restoring, "FORMAT", 1)
     compiled_texts.clear()
-    (note,) = store.load_buffer(data).executable.notes
+    (note,) = mgx.load_buffer(data).executable.notes
     assert "kernels of another version of this target" in note
     assert compiled_texts
 
@@ -151,10 +150,10 @@ def test_a_program_with_steps_on_the_host_is_restored(device, compiled_texts, tm
 def test_code_compiled_without_the_device_serves_it(device, compiled_texts) -> None:
     here = device["id"]
     device["id"] = 1 - here
-    data = store.save_buffer(program(device, target=["host64", "host32"][here]))
+    data = mgx.save_buffer(program(device, target=["host64", "host32"][here]))
     device["id"] = here
     compiled_texts.clear()
-    read = store.load_buffer(data)
+    read = mgx.load_buffer(data)
     assert read.executable.notes == []
     assert read.run({"x": X})[0].to_numpy().shape == (2, 5)
     assert compiled_texts == []

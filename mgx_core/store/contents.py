@@ -1,0 +1,40 @@
+"""What goes into a program file and what comes out of it; `mgx_core.Program` is made of the one and gives the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..ir.graph import Graph
+
+if TYPE_CHECKING:
+    from ..run.executable import Executable
+    from ..targets.target import Target
+
+__all__ = ["Contents", "Storable"]
+
+
+class Storable(Protocol):
+    """A program: its modules, the names that the model states for its results, and what it was compiled to."""
+
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def output_names(self) -> list[str]: ...
+    @property
+    def executable(self) -> Executable | None: ...
+
+
+@dataclass
+class Contents:
+    """A program as it was read.
+
+    graph: gives the modules, decoded once they are asked for; again: target and options to compile for where the file holds
+    nothing compiled that this mgx can use.
+    """
+
+    graph: Callable[[], Graph]
+    output_names: list[str]
+    executable: Executable | None = None
+    again: tuple[Target, Mapping[str, Any]] | None = None
