@@ -11,7 +11,7 @@ import numpy as np
 from ..known import OPS
 
 if TYPE_CHECKING:
-    from .questions import Question
+    from .question import Question
 
 __all__ = ["direct"]
 
@@ -22,7 +22,7 @@ def asked(name: str, op: Any, inputs: Any, body: str, opset: int = 18) -> Questi
     """An op and the nodes that say the same of ``x0``, ``x1``, ... in ``y``."""
     import onnx
 
-    from .questions import Question
+    from .question import Question
 
     text = f'<ir_version: 9, opset_import: ["": {opset}]> g (float x0) => (float y) {{ {body} }}'
     model = onnx.parser.parse_model(text)

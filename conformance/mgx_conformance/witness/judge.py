@@ -11,7 +11,7 @@ from mgx_core import dtype
 from ..accuracy import finite_magnitude
 from ..compare import differs
 from .engines import WITNESSES, Declined, by_definition, of_one_op, version
-from .questions import Question
+from .question import Question
 
 __all__ = ["Verdict", "verdicts"]
 

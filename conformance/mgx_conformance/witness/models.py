@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from .questions import Question
+    from .question import Question
 
 __all__ = ["models"]
 
@@ -20,7 +20,7 @@ def node(
     """One node on some arrays (None: absent)."""
     import onnx
 
-    from .questions import Question
+    from .question import Question
 
     named = [("" if v is None else f"x{n}") for n, v in enumerate(inputs)]
     given = {n: v for n, v in zip(named, inputs, strict=True) if n}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,17 +13,9 @@ from mgx_core import dtype
 from mgx_core.ops.scalar import widen
 
 from ..onnx_nodes import node_tests, out_of_reach
+from .question import Question
 
-__all__ = ["Question", "questions"]
-
-
-class Question(NamedTuple):
-    """A model and values of its inputs; `op` is set where the model says what one op computes on them."""
-
-    name: str
-    model: Any
-    inputs: Sequence[Any]
-    op: Any = None
+__all__ = ["questions"]
 
 
 # Inputs that mean something in particular, where other values would ask for something else or for nothing at all

@@ -1,4 +1,4 @@
-"""Nodes put off until the program runs, because the rank of an input is known only then.
+"""Nodes put off until the program runs, because the rank of an input is known at run time only.
 
 A deferred node keeps its ONNX form; at run time, when every rank is known, it is converted like any other node and evaluated.
 Programs whose ranks are all known never contain one.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -31,11 +31,11 @@ from mgx_core.types.shape import AnyShape
 
 from .functions import type_proto
 from .messages import onnx
+from .model_parser import parse_proto
 from .node import Node
+from .options import OnnxOptions
+from .parser import GraphParser, names_read
 from .tensors import dtype_of, shape_of_type
-
-if TYPE_CHECKING:
-    from .parser import GraphParser
 
 __all__ = ["OPS", "Deferred", "defer"]
 
@@ -118,17 +118,11 @@ def _typed(data: bytes, shapes: tuple[AnyShape, ...]) -> onnx.ModelProto:
 
 @lru_cache(maxsize=1024)
 def _module(data: bytes, shapes: tuple[AnyShape, ...]) -> Any:
-    from .frontend import parse_model
-    from .options import OnnxOptions
-
-    return parse_model(_typed(data, shapes), OnnxOptions(), deferring=False).get_main_module()
+    return parse_proto(_typed(data, shapes), OnnxOptions()).get_main_module()
 
 
 def _module_for_values(data: bytes, shapes: tuple[AnyShape, ...], xs: Sequence[Value]) -> tuple[Any, list[Value]]:
     """The node's module with small operands as constants, and the values of the parameters that are left."""
-    from .frontend import parse_model
-    from .options import OnnxOptions
-
     model = _typed(data, shapes)
     left = []
     for info, x in zip(model.graph.input, xs, strict=True):
@@ -138,13 +132,11 @@ def _module_for_values(data: bytes, shapes: tuple[AnyShape, ...], xs: Sequence[V
             )
         else:
             left.append(x)
-    return parse_model(model, OnnxOptions(), deferring=False).get_main_module(), left
+    return parse_proto(model, OnnxOptions()).get_main_module(), left
 
 
 def defer(parser: GraphParser, node: Node, error: MgxError) -> tuple[Instruction, ...]:
     """The node as a deferred instruction; raises `error` where its results' element types are not known either."""
-    from .parser import names_read
-
     model = onnx.ModelProto(ir_version=10)
     names: dict[str, Instruction] = {}
     for name in names_read(node.proto):

@@ -7,19 +7,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mgx_core import DeviceError, Frontend, MgxError, Module, ParseError, Program
-from mgx_core.plugins.manager import manager
+from mgx_core import Frontend, Program
 from mgx_core.types.argument import Array
 
-from .converter import Converters
-from .functions import expanded_nodes
+from .deferred import defer
 from .messages import onnx
-from .model import functions_of, opsets_of, read_model, read_model_bytes
+from .model import read_model, read_model_bytes
+from .model_parser import all_converters, parse_proto
 from .options import OnnxOptions
-from .parser import GraphParser, ModelContext
-from .tensors import DataFolder
 
-__all__ = ["OnnxFrontend", "all_converters", "parse_model"]
+__all__ = ["OnnxFrontend", "parse_model"]
 
 
 class OnnxFrontend(Frontend):
@@ -55,48 +52,14 @@ class OnnxFrontend(Frontend):
         write_model(program, path)
 
 
-def all_converters() -> Converters:
-    """Our converters and those of installed plugins."""
-    from . import converters
-
-    out = converters.STANDARD
-    for more in manager().converters("onnx", Converters):
-        out = out + more
-    return out
-
-
 def parse_model(
     model: onnx.ModelProto,
     options: OnnxOptions,
     folder: str | os.PathLike[str] | None = None,
-    deferring: bool = True,
     weights: Mapping[int, Array] | None = None,
 ) -> Program:
-    """A program from a model that is in memory.
+    """A program from a model that is in memory; nodes whose ranks are known at run time only are put off until then.
 
     weights: raw data of initializers by position, where it is not in the model itself.
-
-    deferring: put nodes off whose ranks are not known yet; without it they raise UnrankedError.
     """
-    options.check_inputs([i.name for i in model.graph.input])
-    main = Module("main")
-    context = ModelContext(opsets_of(model), functions_of(model), options, all_converters(), DataFolder(folder))
-    context.names["main"] = 1
-    context.deferring = deferring
-    try:
-        there = expanded_nodes(model.graph.node, context.functions, options.limit_nodes, options.limit_depth)
-        context.budget = min(options.limit_nodes, 100_000 + 16 * there)  # bodies of loops are parsed more than once
-        outputs = GraphParser(context, main).parse_graph(model.graph, weights=weights or {})
-    except RecursionError:
-        raise ParseError("the model nests too deeply") from None
-    except MemoryError as error:
-        raise DeviceError(f"not enough memory while parsing: {error}") from None
-    except MgxError:
-        if options.print_program_on_error:
-            print(main)
-        raise
-    main.add_return(outputs)
-    main.sweep()
-    from mgx_core.ir.graph import Graph
-
-    return Program(Graph(main), [o.name for o in model.graph.output])
+    return parse_proto(model, options, folder, defer, weights)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -17,14 +17,14 @@ from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim
 from mgx_core.types.dtype import DType, of
+from mgx_core.types.shape import AnyShape
 
+from .known import Known
 from .messages import onnx
-from .tensors import sparse_array, tensor_array
+from .options import OnnxOptions
+from .tensors import DataFolder, sparse_array, tensor_array
 
-if TYPE_CHECKING:
-    from .parser import GraphParser
-
-__all__ = ["Node"]
+__all__ = ["Node", "Surroundings"]
 
 _REQUIRED: Any = object()
 LOOSE = {("Cast", "to")}  # a number where opsets below 6 have a name
@@ -40,10 +40,28 @@ def attribute_types(op_type: str, version: int, domain: str) -> Mapping[str, int
     return {name: int(a.type.value) for name, a in schema.attributes.items()}
 
 
+class Surroundings(Protocol):
+    """The graph that a node stands in, as `GraphParser` builds it."""
+
+    @property
+    def module(self) -> Module: ...
+    @property
+    def options(self) -> OnnxOptions: ...
+    @property
+    def known(self) -> Known: ...
+    @property
+    def folder(self) -> DataFolder: ...
+    def lookup(self, name: str) -> Instruction | None: ...
+    def absent(self) -> Instruction: ...
+    def sources(self, node: Node) -> tuple[str, ...]: ...
+    def inline_graph(self, node: Node, graph: onnx.GraphProto) -> list[Instruction]: ...
+    def subgraph(self, node: Node, graph: onnx.GraphProto, name: str, inputs: Sequence[AnyShape] = ()) -> Module: ...
+
+
 class Node:
     """One ONNX node on its way to instructions."""
 
-    def __init__(self, parser: GraphParser, proto: onnx.NodeProto, version: int) -> None:
+    def __init__(self, parser: Surroundings, proto: onnx.NodeProto, version: int) -> None:
         self.parser = parser
         self.proto = proto
         self.version = version

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from mgx_core import Argument, DeviceError, Instruction, MgxError, Module, ParseError, UnrankedError, UnsupportedError
 from mgx_core.types.argument import Array
@@ -26,11 +26,14 @@ AttributeProto = onnx.AttributeProto
 GraphProto = onnx.GraphProto
 NodeProto = onnx.NodeProto
 
-__all__ = ["GraphParser", "ModelContext"]
+__all__ = ["Defer", "GraphParser", "ModelContext"]
 
 DEFAULT = ("", "ai.onnx")
 # what converters run into where a node is not as the standard says
 MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+
+# gives a node's results as instructions that are converted at run time, or raises the error again
+Defer: TypeAlias = "Callable[[GraphParser, Node, UnrankedError], Sequence[Instruction | None]]"
 
 
 @dataclass
@@ -45,7 +48,7 @@ class ModelContext:
     known: Known = field(default_factory=Known)
     nodes: int = 0
     budget: int = 1 << 60
-    deferring: bool = True
+    defer: Defer | None = None
     names: dict[str, int] = field(default_factory=dict)
 
     def module_name(self, wanted: str) -> str:
@@ -285,10 +288,10 @@ class GraphParser:
         try:
             results = self._convert(node, domain, version)
         except UnrankedError as error:
-            if not context.deferring:
+            if context.defer is None:
                 raise error.located(repr(node)) from None
             self._roll_back(mark)
-            results = self._defer(node, error)
+            results = self._defer(context.defer, node, error)
         except MgxError as error:
             raise error.located(repr(node)) from None
         except MemoryError as error:
@@ -305,10 +308,8 @@ class GraphParser:
                     raise node.error(f"output {name!r} is defined already")
                 self.scope[name] = result
 
-    def _defer(self, node: Node, error: UnrankedError) -> Sequence[Instruction | None]:
+    def _defer(self, defer: Defer, node: Node, error: UnrankedError) -> Sequence[Instruction | None]:
         """The node, put off until its ranks are known."""
-        from .deferred import defer
-
         try:
             return defer(self, node, error)
         except MgxError as refused:

@@ -1,0 +1,17 @@
+"""One question to the witnesses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+__all__ = ["Question"]
+
+
+class Question(NamedTuple):
+    """A model and values of its inputs; `op` is set where the model says what one op computes on them."""
+
+    name: str
+    model: Any
+    inputs: Sequence[Any]
+    op: Any = None

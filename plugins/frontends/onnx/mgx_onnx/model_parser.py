@@ -1,0 +1,65 @@
+"""Models in memory become programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from mgx_core import DeviceError, MgxError, Module, ParseError, Program
+from mgx_core.ir.graph import Graph
+from mgx_core.plugins.manager import manager
+from mgx_core.types.argument import Array
+
+from .converter import Converters
+from .functions import expanded_nodes
+from .messages import onnx
+from .model import functions_of, opsets_of
+from .options import OnnxOptions
+from .parser import Defer, GraphParser, ModelContext
+from .tensors import DataFolder
+
+__all__ = ["all_converters", "parse_proto"]
+
+
+def all_converters() -> Converters:
+    """Our converters and those of installed plugins."""
+    from . import converters
+
+    out = converters.STANDARD
+    for more in manager().converters("onnx", Converters):
+        out = out + more
+    return out
+
+
+def parse_proto(
+    model: onnx.ModelProto,
+    options: OnnxOptions,
+    folder: str | os.PathLike[str] | None = None,
+    defer: Defer | None = None,
+    weights: Mapping[int, Array] | None = None,
+) -> Program:
+    """A program from a model that is in memory.
+
+    weights: raw data of initializers by position, where it is not in the model itself; defer: puts off a node whose ranks are
+    not known yet (None: it raises UnrankedError).
+    """
+    options.check_inputs([i.name for i in model.graph.input])
+    main = Module("main")
+    context = ModelContext(opsets_of(model), functions_of(model), options, all_converters(), DataFolder(folder))
+    context.names["main"] = 1
+    context.defer = defer
+    try:
+        there = expanded_nodes(model.graph.node, context.functions, options.limit_nodes, options.limit_depth)
+        context.budget = min(options.limit_nodes, 100_000 + 16 * there)  # bodies of loops are parsed more than once
+        outputs = GraphParser(context, main).parse_graph(model.graph, weights=weights or {})
+    except RecursionError:
+        raise ParseError("the model nests too deeply") from None
+    except MemoryError as error:
+        raise DeviceError(f"not enough memory while parsing: {error}") from None
+    except MgxError:
+        if options.print_program_on_error:
+            print(main)
+        raise
+    main.add_return(outputs)
+    main.sweep()
+    return Program(Graph(main), [o.name for o in model.graph.output])
