@@ -37,7 +37,7 @@ def parse(path: str | os.PathLike[str], frontend: str | None = None, **options: 
     if reader == PROGRAM:
         from . import store
 
-        return with_extents(store.load(path), **options)
+        return with_extents(Program.loaded(store.load(path)), **options)
     from .ir.text.parser import parse_graph
     from .plugins.manager import manager
 

@@ -24,7 +24,7 @@ from mgx_core.ops.linear import Det, Dot, Inverse
 from mgx_core.ops.norm import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
 from mgx_core.ops.pooling import Pooling
 from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
-from mgx_core.ops.recurrent import Recurrent
+from mgx_core.ops.recurrent_layer import Recurrent
 from mgx_core.ops.reduce import ReduceMean, ReduceSum
 from mgx_core.ops.sample import DeformConv
 from mgx_core.ops.scan import PrefixScanSum

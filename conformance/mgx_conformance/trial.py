@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,13 +18,14 @@ from mgx_core.ops.operation import Operation
 from mgx_core.ops.slice import Slice
 
 from .accuracy import SAFETY, tolerance
+from .cases import all_cases
 from .cases.case import Case, Operand
 from .claims import false_claims, watched
 from .compare import differs
 from .guard import Guarded
 from .noise import expected, spread_of_parts
 
-__all__ = ["NotApplicable", "Trial", "applies", "attempt"]
+__all__ = ["NotApplicable", "Trial", "applies", "attempt", "selected"]
 
 
 class NotApplicable(Exception):
@@ -38,6 +40,14 @@ class Trial:
     feeds: dict[str, Any]
     operands: list[Any]
     placed: dict[str, str] = field(default_factory=dict)
+
+
+def selected(cases: Iterable[Case] | None = None) -> Iterator[tuple[Case, str]]:
+    """Cases (by default all of the standard set) with each of their layouts."""
+    for case in all_cases() if cases is None else cases:
+        for layout in case.layouts:
+            if applies(case, layout):
+                yield case, layout
 
 
 def applies(case: Case, layout: str) -> bool:

@@ -7,10 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from mgx_conformance.cases import all_cases, covered, selected
+from mgx_conformance.cases import all_cases, covered
 from mgx_conformance.cases.case import LAYOUTS
 from mgx_conformance.known import OPS
-from mgx_conformance.trial import applies, build
+from mgx_conformance.trial import applies, build, selected
 
 
 def test_every_op_has_cases_or_a_reason():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from ..errors import No
 from ..ir.instruction import Instruction
@@ -68,4 +68,4 @@ def plain_average(i: Instruction, b: Builder) -> Instruction | No | None:
 def pooling_from_lrn(i: Instruction, b: Builder) -> Instruction | No | None:
     """lrn(x) -> x * (bias + alpha * average pooling of x * x over channels) ^ -beta."""
     op: Lrn = i.op  # type: ignore[assignment]
-    return op.decompose(b, i.inputs[0])
+    return cast(Instruction, op.decompose(b, i.inputs[0]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from functools import cache
 
 from . import (
@@ -44,13 +43,3 @@ def covered() -> dict[str, str]:
         found |= family.reasons
         found |= dict.fromkeys(family.makers, "")
     return found
-
-
-def selected(cases: Iterable[Case] | None = None) -> Iterator[tuple[Case, str]]:
-    """Cases (by default all of the standard set) with each of their layouts."""
-    from ..trial import applies
-
-    for case in all_cases() if cases is None else cases:
-        for layout in case.layouts:
-            if applies(case, layout):
-                yield case, layout

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from mgx_conformance.cases import all_cases, selected
+from mgx_conformance.cases import all_cases
 from mgx_conformance.cases.case import Case
 from mgx_conformance.packages import GROUP, cases_of
-from mgx_conformance.trial import NotApplicable, attempt
+from mgx_conformance.trial import NotApplicable, attempt, selected
 from mgx_core import MgxError, Operation
 
 

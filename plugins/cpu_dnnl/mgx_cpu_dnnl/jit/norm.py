@@ -87,7 +87,8 @@ def _group_norm(
     parts = Parts(_Builder(body), first)  # type: ignore[arg-type]
     out = parts.normalised(parts.wide(first), tuple(range(2, split.rank)), op.epsilon, True)
     scale, bias = [*args[1:], None, None][:2]
-    body.add_return([parts.finish(out, scale, bias)])
+    result: Any = parts.finish(out, scale, bias)
+    body.add_return([result])
     return _compile(body, shapes, [_split(o, op.num_groups) for o in outputs], engine, op.name)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from mgx_core import Instruction
 from mgx_core import dim as dims_
@@ -103,9 +103,11 @@ def einsum(n: Node, *xs: Instruction) -> Instruction:
     op = Einsum(equation=n.attr("equation"))
     op.result([x.shape for x in xs])
     narrow = xs[0].shape.dtype
+    builder: Any = n  # a node builds instructions, too
     if narrow.is_float and narrow.bits < 32:
-        return n.convert(op.decompose(n, *(n.convert(x, float32) for x in xs)), narrow)
-    return op.decompose(n, *xs)
+        made = cast(Instruction, op.decompose(builder, *(n.convert(x, float32) for x in xs)))
+        return n.convert(made, narrow)
+    return cast(Instruction, op.decompose(builder, *xs))
 
 
 @converts("Det")
