@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import mgx_core
+from mgx_core.compile.pipeline import nothing
 from mgx_core.compile.stages import stages
 from mgx_core.driver.ops import describe
 from mgx_core.ops import STANDARD
@@ -104,7 +105,8 @@ def flow() -> list[str]:
     """The stages with their passes as they run by default, and what holds after each."""
     lines = ["| stage | passes of the core | holds afterwards |", "|---|---|---|"]
     for stage in stages(None, None, CompileOptions()):
-        holds = (stage.holds.__doc__ or "").split("\n")[0]
+        texts = [(i.__doc__ or "").split("\n")[0] for i in (stage.ensures, stage.proves) if i is not nothing]
+        holds = " ".join(dict.fromkeys(texts))
         lines.append(f"| {stage.name} | {', '.join(f'`{p.name}`' for p in stage.passes) or '-'} | {holds or '-'} |")
     return lines
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..errors import MgxError, PassError
 from ..ir.module import Module, nested
@@ -17,17 +17,29 @@ __all__ = ["STAGES", "PassRecord", "Pipeline", "Stage"]
 STAGES = ("normalize", "simplify", "legalize", "fuse", "lower", "plan")
 
 
+def nothing(module: Module) -> str | None:
+    """The invariant that always holds."""
+    return None
+
+
 @dataclass(frozen=True)
 class Stage:
-    """A named list of passes and the invariant that holds after them (None, or what is wrong)."""
+    """A named list of passes, with what must hold before and after them.
+
+    Each invariant gives None, or what is wrong.  ensures: must hold after the last pass.  Checked under `validate` only, since
+    they take long: requires, which must hold before the first pass and after each one, and proves, which must hold after the
+    last.
+    """
 
     name: str
     passes: tuple[Pass, ...] = ()
-    holds: Callable[[Module], str | None] = lambda module: None
+    ensures: Callable[[Module], str | None] = nothing
+    requires: Callable[[Module], str | None] = nothing
+    proves: Callable[[Module], str | None] = nothing
 
     def with_passes(self, passes: Iterable[Pass]) -> Stage:
         """The same stage with more passes at its end."""
-        return Stage(self.name, (*self.passes, *passes), self.holds)
+        return replace(self, passes=(*self.passes, *passes))
 
 
 @dataclass
@@ -53,8 +65,8 @@ class PassRecord:
 class Pipeline:
     """Runs stages in order and keeps a record of each pass.
 
-    validate: verify the module and the stage's invariant after every pass instead of once at the end of the stage.
-    Errors: PassError naming the stage and pass that broke something.
+    validate: verify the module and what the stage requires after every pass, and what it proves at its end.
+    Errors: PassError naming the stage and pass that broke something, and the passes that ran before.
     """
 
     stages: Sequence[Stage]
@@ -66,13 +78,23 @@ class Pipeline:
     def run(self, module: Module) -> Module:
         self.count = size(module)
         for stage in self.stages:
+            if self.validate:
+                self._check(stage.requires(module), f"before stage {stage.name!r}")
             for one in stage.passes:
                 if one.name not in self.disabled:
                     self._run_pass(stage, one, module)
-            wrong = stage.holds(module)
-            if wrong is not None:
-                raise PassError(f"after stage {stage.name!r}: {wrong}")
+            self._check(stage.ensures(module), f"after stage {stage.name!r}")
+            if self.validate:
+                self._check(stage.proves(module), f"after stage {stage.name!r}")
         return module
+
+    def _check(self, wrong: str | None, place: str) -> None:
+        if wrong is not None:
+            raise PassError(f"{place}: {wrong}{self._before()}")
+
+    def _before(self) -> str:
+        ran = ", ".join(r.name for r in self.records)
+        return f" (after the following passes: [{ran}])" if ran else ""
 
     def _run_pass(self, stage: Stage, one: Pass, module: Module) -> None:
         before = self.count
@@ -86,7 +108,7 @@ class Pipeline:
             raise error.located(f"pass {one.name!r}") from None
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             raise PassError(
-                f"pass {one.name!r} of stage {stage.name!r} failed: {type(error).__name__}: {error}"
+                f"pass {one.name!r} of stage {stage.name!r} failed: {type(error).__name__}: {error}{self._before()}"
             ) from error
         if changed:
             module.sweep()
@@ -96,9 +118,9 @@ class Pipeline:
         rules = () if tally is None else tally.counts()
         self.records.append(PassRecord(stage.name, one.name, seconds, changed, before, self.count, rules))
         if self.validate:
-            wrong = verify(module)
-            if wrong:
-                raise PassError(f"pass {one.name!r} of stage {stage.name!r} left a bad module: {wrong[0]}")
+            place = f"pass {one.name!r} of stage {stage.name!r} left a bad module"
+            found = verify(module)
+            self._check(found[0] if found else stage.requires(module), place)
 
 
 def size(module: Module) -> int:

@@ -1,7 +1,21 @@
-"""The stages from normalize to fuse: which passes and rules run, in what order, and what holds afterwards."""
+"""The six stages: which passes and rules run, in what order, and what holds before and after them.
+
+| stage | before | after |
+|---|---|---|
+| normalize | the module is well-formed (`verify`) | axes are not negative, defaults explicit, no identity is left |
+| simplify | normal form | no rule fires any more: constants folded, equal values merged, products of one operand joined |
+| legalize | no identity | each op has a plan of the target, a decomposition, or a reference compute for the host |
+| fuse | no identity | groups are well-formed: one module each, which takes the inputs, returns the result, reads nothing else |
+| lower | groups are well-formed | parameters, literals, launches and control flow only |
+| plan | as after lower | every value is placed, and none that are alive at one time overlap |
+
+The first four work on symbolic extents, once a program; lower and plan once for each set of input shapes.  With
+``validate=True`` the column "before" is checked after each pass of the stage as well, and all of "after" at its end.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -18,7 +32,7 @@ from ..passes.inline_branches import InlineBranches
 from ..passes.interface import Pass
 from ..passes.join_siblings import JoinConvolutions, JoinGathers
 from ..passes.merge_common import MergeCommon
-from ..passes.normalize import Normalize, normalized
+from ..passes.normalize import Normalize, in_normal_form, normalized
 from ..passes.rewrite import Rewrite
 from ..passes.settle_extents import SettleExtents
 from ..rules.activations import ACTIVATIONS
@@ -44,14 +58,21 @@ from ..rules.slices import SLICES
 from ..rules.splits import SPLITS
 from ..rules.views import VIEWS
 from ..targets.target import Target
-from .extensions import Extensions
+from .extensions import Extensions, kernels_of, passes_of
+from .invariants import claimed, groups, lowered, simplified, well_formed
 from .lower import Lower
 from .order_for_memory import OrderForMemory
-from .pipeline import STAGES, Pipeline, Stage
+from .pipeline import STAGES, Pipeline, Stage, nothing
 
-__all__ = ["RULES", "optimize_module", "pass_names", "stages"]
+__all__ = ["RULES", "lowering", "optimize_module", "pass_names", "stages"]
 
 
+# The order is that in which rules are asked at one instruction; the first that fires wins, and the instruction is asked again.
+# 1. Shapes and conversions first: they drop instructions that every later rule would have to look through.
+# 2. Whole functions (activations, norms, rotary embeddings) before arithmetic, which would break up the patterns they look for.
+# 3. Arithmetic, bounds and indices before algebra, which moves constants across what is left.
+# 4. Factors go into convolutions before work moves around slices, splits, reshapes and views: behind a view they are not seen.
+# 5. Pads, pooling, quantization and precision last: they choose among forms that the rules above leave.
 RULES: Final = (
     SHAPES
     + CONVERTS
@@ -84,11 +105,15 @@ def stages(target: Target | None, context: Any, options: CompileOptions) -> list
     """
     extensions = Extensions(RULES, target, context, options)
     selection = extensions.selection
+    rules = selection.rules(extensions.simplifying)
+    passes = simplifying(selection, rules) if options.optimize else []
+    left_out = not passes or "simplify" in options.disable_passes
+    offered = nothing if target is None else claimed(functools.partial(kernels_of, target, context, options))
     own = [
-        Stage("normalize", (Normalize(),), normalized),
-        Stage("simplify", tuple(simplifying(selection, extensions.simplifying)) if options.optimize else ()),
-        Stage("legalize"),
-        Stage("fuse", tuple(fusing(selection)) if options.optimize else ()),
+        Stage("normalize", (Normalize(),), normalized, well_formed, in_normal_form),
+        Stage("simplify", tuple(passes), normalized, normalized, nothing if left_out else simplified(rules)),
+        Stage("legalize", (), normalized, normalized, offered),
+        Stage("fuse", tuple(fusing(selection)) if options.optimize else (), normalized, normalized, groups),
     ]
     made = [s.with_passes(extensions.passes(s.name)) for s in own]
     running = {p.name for s in made for p in s.passes}
@@ -116,9 +141,19 @@ def _check_names(given: Iterable[str], known: Sequence[str]) -> None:
             raise ParameterError(f"disable_passes: there is no pass {name!r}; {near}")
 
 
+def lowering(lower: Lower, target: Target, context: Any, options: CompileOptions) -> list[Stage]:
+    """The stages lower and plan, which run for concrete input shapes; their steps are placed afterwards (see `overlap`)."""
+    ordering = (OrderForMemory(),) if options.aggressive_memory else ()
+    first = (SettleExtents(), lower, *passes_of(target, "lower", context, options))
+    return [
+        Stage("lower", first, lowered),
+        Stage("plan", (*ordering, *passes_of(target, "plan", context, options)), lowered, lowered),
+    ]
+
+
 def simplifying(selection: RuleSelection, rules: Rules) -> list[Pass]:
     """Constants folded, equal values merged, rules applied, products of one operand joined."""
-    passes: list[Pass] = [FoldConstants(), InlineBranches(), MergeCommon(), Rewrite(selection.rules(rules))]
+    passes: list[Pass] = [FoldConstants(), InlineBranches(), MergeCommon(), Rewrite(rules)]
     if selection.on("join-convolutions"):
         passes.append(JoinConvolutions())
     if selection.on("join-gathers"):
@@ -142,5 +177,6 @@ def optimize_module(
 ) -> Pipeline:
     """Run the stages up to fuse on a module in place; returns the pipeline with its records."""
     pipeline = Pipeline(stages(target, context, options), options.validate, frozenset(options.disable_passes))
+    module.sweep()  # rules ask who reads a value: nothing dead may be among them
     pipeline.run(module)
     return pipeline

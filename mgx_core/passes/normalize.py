@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
+from ..ops.operation import Operation
 from ..ops.pointwise import Identity
 from ..types.shape import Shape
 from .interface import Pass
 
-__all__ = ["Normalize", "normalized"]
+__all__ = ["Normalize", "in_normal_form", "normalized"]
 
 
 @dataclass(frozen=True)
@@ -33,34 +34,44 @@ class Normalize(Pass):
         if isinstance(ins.op, Identity) and ins not in module.outputs:
             module.replace(ins, ins.inputs[0])
             return True
-        normal = ins.op.normal
-        if normal is not None:
-            op = normal(*(i.result for i in ins.inputs))
-            if op != ins.op:
-                module.replace_op(ins, op)
-                return True
+        op = normal_form(ins)
+        if op == ins.op:
             return False
-        axes = {f.name for f in ins.op.fields} & {"axis", "axes"}
-        if not axes or not ins.inputs or not isinstance(ins.inputs[0].result, Shape) or not ins.inputs[0].result.ranked:
-            return False
-        rank = ins.inputs[0].result.rank
-        changes: dict[str, int | tuple[int, ...]] = {}
-        for name in axes:
-            value = getattr(ins.op, name)
-            if isinstance(value, int) and -rank <= value < 0:
-                changes[name] = value + rank
-            elif isinstance(value, tuple) and any(isinstance(a, int) and -rank <= a < 0 for a in value):
-                changes[name] = tuple(a + rank if a < 0 else a for a in value)
-        if not changes:
-            return False
-        module.replace_op(ins, ins.op.replace(**changes))
+        module.replace_op(ins, op)
         return True
 
 
+def normal_form(ins: Instruction) -> Operation:
+    """The op as `Operation.normal` gives it, or with axes that are not negative."""
+    if ins.op.normal is not None:
+        return ins.op.normal(*(i.result for i in ins.inputs))
+    axes = {f.name for f in ins.op.fields} & {"axis", "axes"}
+    if not axes or not ins.inputs or not isinstance(ins.inputs[0].result, Shape) or not ins.inputs[0].result.ranked:
+        return ins.op
+    rank = ins.inputs[0].result.rank
+    changes: dict[str, int | tuple[int, ...]] = {}
+    for name in axes:
+        value = getattr(ins.op, name)
+        if isinstance(value, int) and -rank <= value < 0:
+            changes[name] = value + rank
+        elif isinstance(value, tuple) and any(isinstance(a, int) and -rank <= a < 0 for a in value):
+            changes[name] = tuple(a + rank if a < 0 else a for a in value)
+    return ins.op.replace(**changes) if changes else ins.op
+
+
 def normalized(module: Module) -> str | None:
-    """The stage's invariant: no identity is left (other than one that a module returns)."""
+    """No identity is left, other than one that a module returns."""
     for inner in nested(module):
         for ins in inner:
             if isinstance(ins.op, Identity) and ins not in inner.outputs:
                 return f"{ins!r} is left"
+    return None
+
+
+def in_normal_form(module: Module) -> str | None:
+    """Every op is in its normal form: no axis is negative."""
+    for inner in nested(module):
+        for ins in inner:
+            if normal_form(ins) != ins.op:
+                return f"{ins!r} is left, where {normal_form(ins)!r} is required"
     return None

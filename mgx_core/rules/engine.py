@@ -103,8 +103,8 @@ class Rewriter:
     """Applies rules to a fixed point with a worklist.
 
     What fired and what was refused is kept in `tally`, each instruction with what a rule last said of it.
-    limit: rewrites allowed per instruction of the module before the rules are taken to be circling.
-    Errors: PassError if a rule changes a result's type or the rules circle.
+    limit: rewrites allowed per instruction of the module.
+    Errors: PassError if a rule changes a result's type, or if the rewrite does not terminate within the limit.
     """
 
     def __init__(self, rules: Rules, limit: int = 50) -> None:
@@ -116,7 +116,7 @@ class Rewriter:
         self._refused: dict[Instruction, dict[str, Refusal]] = {}
 
     def apply(self, module: Module) -> bool:
-        """Rewrite a module and those nested in it; whether anything changed."""
+        """Rewrite a module and those nested in it; True if anything changed."""
         changed = False
         for inner in list(nested(module)):
             if len(inner):
@@ -127,8 +127,15 @@ class Rewriter:
         pending = deque(module)
         queued = set(pending)
         budget = self.limit * (len(module) + 20)
-        changed = False
-        while pending:
+        rewrites = 0
+        refused: dict[Instruction, int] = {}  # with the rewrites that had been done when a rule refused there
+        while True:
+            if not pending:  # what was refused may be allowed now, however far away the reason was
+                pending.extend(i for i, n in refused.items() if n < rewrites and i.parent is module)
+                queued.update(pending)
+                refused.clear()
+                if not pending:
+                    break
             ins = pending.popleft()
             queued.discard(ins)
             if ins.parent is not module:
@@ -144,20 +151,22 @@ class Rewriter:
                 new = self._try(rule, module, ins, builder)
                 if new is None:
                     continue
-                changed = True
-                budget -= 1
-                if budget < 0:
-                    raise PassError(f"{self.name}: the rules circle, last {rule.name!r} on {ins!r}")
+                rewrites += 1
+                if rewrites > budget:
+                    raise PassError(f"{self.name}: the rewrite did not terminate, last {rule.name!r} on {ins!r}")
                 for near in (*builder.made, new, *new.inputs, *readers(new), *ins.inputs):
                     if near not in queued and near.parent is module:
                         queued.add(near)
                         pending.append(near)
                 self._sweep(module, ins)
                 break
+            else:
+                if ins in self._refused:
+                    refused[ins] = rewrites
         for last in self._refused.values():
             self.tally.refusals.extend(last.values())
         self._refused.clear()
-        return changed
+        return rewrites > 0
 
     def _try(self, rule: Rule, module: Module, ins: Instruction, builder: Builder) -> Instruction | None:
         try:

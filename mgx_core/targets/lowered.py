@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
+from ..errors import PassError
 from ..ir.module import Module, nested
 from .emission import Emitter
 from .kernel import Launch
-from .memory import MemoryPlan, plan_memory
+from .memory import MemoryPlan, overlap, plan_memory
 from .placement import Placement
 from .schedule import Schedule
 
@@ -20,15 +21,20 @@ class Lowered:
     """An optimised module for one set of input shapes: lowered, emitted and planned, each when it is first asked for.
 
     lower: gives the lowered module and the records of its passes; emitter: the target's, or None; reuse: let values that are
-    not alive together share memory.
+    not alive together share memory; validate: check that no values that are alive together share memory.
     """
 
     def __init__(
-        self, lower: Callable[[], tuple[Module, list[Any]]], emitter: Callable[[], Emitter | None], reuse: bool
+        self,
+        lower: Callable[[], tuple[Module, list[Any]]],
+        emitter: Callable[[], Emitter | None],
+        reuse: bool,
+        validate: bool = False,
     ) -> None:
         self._lower = lower
         self._emitter = emitter
         self._reuse = reuse
+        self._validate = validate
 
     @cached_property
     def _made(self) -> tuple[Module, list[Any]]:
@@ -51,9 +57,12 @@ class Lowered:
     @cached_property
     def plan(self) -> Schedule | MemoryPlan:
         """What runs and where values lie: a schedule of the steps that the kernels emit, else the lifetimes of the values."""
-        if self.emitter is None:
-            return plan_memory(self.module, self._reuse)
-        return self.emitter.schedule(self.module)
+        emitter = self.emitter
+        made = plan_memory(self.module, self._reuse) if emitter is None else emitter.schedule(self.module)
+        wrong = overlap(made.buffers) if self._validate else None
+        if wrong is not None:
+            raise PassError(f"after stage 'plan': {wrong}")
+        return made
 
     @cached_property
     def placements(self) -> Sequence[Placement]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple, Protocol
@@ -16,7 +16,7 @@ from ..types.memory_limit import machine_memory, room, static_bytes
 from ..types.shape import Shape
 from .kernel import op_of
 
-__all__ = ["Buffer", "MemoryPlan", "Placed", "fits_in_memory", "place", "plan_memory"]
+__all__ = ["Buffer", "MemoryPlan", "Placed", "fits_in_memory", "overlap", "place", "plan_memory"]
 
 FEW: Final = 512  # buffers that are placed fastest one by one
 
@@ -193,6 +193,21 @@ def place(buffers: Sequence[Placed], steps: int, reuse: bool = True) -> tuple[in
     for buffer, offset in zip(buffers, offsets, strict=True):
         buffer.offset = offset
     return peak, lower_bound
+
+
+def overlap(buffers: Iterable[Placed]) -> str | None:
+    """No two buffers that are alive at one time share a byte."""
+    alive: list[Placed] = []
+    for one in sorted((b for b in buffers if b.bytes), key=lambda b: b.first):
+        alive = [b for b in alive if b.last >= one.first]
+        for other in alive:
+            if one.offset < other.offset + other.bytes and other.offset < one.offset + one.bytes:
+                return (
+                    f"bytes {one.offset} to {one.offset + one.bytes} (steps {one.first} to {one.last}) and "
+                    f"{other.offset} to {other.offset + other.bytes} (steps {other.first} to {other.last}) overlap"
+                )
+        alive.append(one)
+    return None
 
 
 def _orders(fullest: int) -> list[Callable[[Placed], tuple[int, ...]]]:

@@ -152,3 +152,26 @@ class Counting(Pass):
         for why in ("often", "once", "often"):
             self.tally.refuse("a", ins, why)
         return False
+
+
+def no_abs(m: Module) -> str | None:
+    return "abs is left" if "abs" in names(m) else None
+
+
+def test_validation_checks_what_a_stage_requires_before_it_and_after_each_pass(module):
+    stage = Stage("tidy", (Swap("neg", "exp"), Swap("relu", "abs"), Swap("abs", "exp")), requires=no_abs)
+    Pipeline([stage]).run(module.clone())
+    with pytest.raises(
+        PassError,
+        match=r"pass 'swap' of stage 'tidy' left a bad module: abs is left \(after the following passes: \[swap, swap\]\)",
+    ):
+        Pipeline([stage], validate=True).run(module)
+    with pytest.raises(PassError, match=r"before stage 'tidy': abs is left$"):
+        Pipeline([stage], validate=True).run(module)
+
+
+def test_validation_checks_what_a_stage_proves(module):
+    stage = Stage("tidy", (Swap("neg", "abs"),), proves=no_abs)
+    Pipeline([stage]).run(module.clone())
+    with pytest.raises(PassError, match=r"after stage 'tidy': abs is left \(after the following passes: \[swap\]\)"):
+        Pipeline([stage], validate=True).run(module)

@@ -166,7 +166,7 @@ def test_rules_that_circle_are_found_out():
     def forth(i, b):
         return b.add(Neg(), *i.inputs)
 
-    with pytest.raises(PassError, match="circle: the rules circle, last"):
+    with pytest.raises(PassError, match="circle: the rewrite did not terminate, last"):
         rewritten(CHAIN, rules)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
-from mgx_core.compile.plan import lowered
+from mgx_core.compile.invariants import lowered
 from mgx_core.errors import ParameterError, PassError
 from mgx_core.run.executable import Executable
 from mgx_core.types.shape import OptionalShape, SequenceShape, Shape

@@ -1,0 +1,92 @@
+"""What must hold before and after the stages: functions of a module that say what is wrong, or give None."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from ..ir.module import Module, captures, nested, same_type
+from ..ir.verify import verify
+from ..rules.engine import Rewriter, Rules
+from ..targets.kernel import Kernels
+from ..types.shape import AnyShape, TupleShape
+from .lower import SETTLED
+
+__all__ = ["Invariant", "claimed", "groups", "lowered", "simplified", "well_formed"]
+
+Invariant: TypeAlias = Callable[[Module], str | None]
+
+
+def well_formed(module: Module) -> str | None:
+    """What `verify` checks: instructions in order, users and inputs agree, shapes are what the ops' rules give."""
+    wrong = verify(module)
+    return wrong[0] if wrong else None
+
+
+def simplified(rules: Rules) -> Invariant:
+    """The invariant that rules have nothing left to do, on what the passes after them made either."""
+
+    def holds(module: Module) -> str | None:
+        """No rule fires any more."""
+        rewriter = Rewriter(rules)
+        rewriter.apply(module.clone())
+        fired = rewriter.tally.fired.most_common(1)
+        return f"rule {fired[0][0]!r} still fires" if fired else None
+
+    return holds
+
+
+def claimed(kernels: Callable[[], Kernels]) -> Invariant:
+    """The invariant that each op can be run by the target, by its parts or by its definition."""
+
+    def holds(module: Module) -> str | None:
+        """Each op has a kernel plan of the target, can be decomposed, or has a reference compute for the host."""
+        offered = kernels()
+        for inner in nested(module):
+            for ins in inner:
+                op = ins.op
+                if isinstance(op, SETTLED) or op.control or op.fused or op.decompose or op.compute:
+                    continue
+                if not offered.plans(op):
+                    return f"{ins!r}: no plan of target {offered.target!r}, no decomposition and no reference compute"
+        return None
+
+    return holds
+
+
+def groups(module: Module) -> str | None:
+    """A group's one module takes the group's inputs, returns its result and reads nothing else."""
+    for inner in nested(module):
+        for ins in inner:
+            if not ins.op.fused:
+                continue
+            if len(ins.modules) != 1:
+                return f"{ins!r} has {len(ins.modules)} modules, one is required"
+            (body,) = ins.modules
+            taken = [p.result for p in body.parameters.values()]
+            if not _same(taken, [i.result for i in ins.inputs]):
+                return f"{ins!r}: its module takes {', '.join(map(str, taken))}"
+            given: AnyShape = body.outputs[0].result if len(body.outputs) == 1 else TupleShape(body.output_shapes())
+            if not same_type(given, ins.result):
+                return f"{ins!r}: its module returns {given}"
+            if captures(body):
+                return f"{ins!r}: its module reads {captures(body)[0]!r} from outside"
+    return None
+
+
+def lowered(module: Module) -> str | None:
+    """Parameters, literals, launches and control flow, nothing else."""
+    for ins in module:
+        if isinstance(ins.op, SETTLED):
+            continue
+        if not ins.op.control:
+            return f"{ins!r} is left"
+        for inner in ins.modules:
+            wrong = lowered(inner)
+            if wrong is not None:
+                return wrong
+    return None
+
+
+def _same(one: Sequence[AnyShape], other: Sequence[AnyShape]) -> bool:
+    return len(one) == len(other) and all(map(same_type, one, other))
