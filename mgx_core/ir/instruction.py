@@ -25,6 +25,7 @@ class Instruction:
     often; `sources` the names of the model's nodes that it came from.  Compared by identity.
     """
 
+    __match_args__ = ("op", "inputs")
     __slots__ = ("_next", "_prev", "_users", "inputs", "literal", "modules", "op", "parent", "result", "sources")
 
     op: Operation

@@ -24,6 +24,7 @@ from ..ops.operation import Operation
 from ..ops.pointwise import Add, Clip, Div, Erf, Exp, Log, Max, Mul, Neg, Pow, Recip, Tanh, Where
 from .constants import is_constant, scalar_of
 from .engine import ROUNDING, Builder, Rules
+from .matching import either, one_user, other
 
 __all__ = ["ACTIVATIONS", "scalar_of"]
 
@@ -36,7 +37,7 @@ def factors(ins: Instruction, depth: int = 0) -> tuple[float, list[Instruction]]
     value = scalar_of(ins)
     if value is not None:
         return value, []
-    if depth > DEEPEST or (depth and len(ins.users) != 1):
+    if depth > DEEPEST or (depth and not one_user(ins)):
         return 1.0, [ins]
     if isinstance(ins.op, Mul):
         c, left = factors(ins.inputs[0], depth + 1)
@@ -54,10 +55,7 @@ def one_plus(ins: Instruction, cls: type[Operation]) -> Instruction | None:
     """The operand of an op of class `cls` in ``1 + op(operand)``."""
     if not isinstance(ins.op, Add):
         return None
-    for at in (0, 1):
-        if isinstance(ins.inputs[at].op, cls) and scalar_of(ins.inputs[1 - at]) == 1.0:
-            return ins.inputs[at].inputs[0]
-    return None
+    return next((x.inputs[0] for x, one in either(ins) if isinstance(x.op, cls) and scalar_of(one) == 1.0), None)
 
 
 def close(a: float, b: float) -> bool:
@@ -115,8 +113,7 @@ def _cubic(ins: Instruction, x: Instruction) -> bool:
 @ACTIVATIONS.on(Mul, changes=ROUNDING)
 def swish_from_sigmoid(i: Instruction, b: Builder) -> Instruction | No | None:
     """x * sigmoid(x) -> swish(x); x * sigmoid(a * x) -> quick_gelu(x), a > 0."""
-    for at in (0, 1):
-        gate, x = i.inputs[at], i.inputs[1 - at]
+    for gate, x in either(i):
         if not isinstance(gate.op, Sigmoid):
             continue
         inner = gate.inputs[0]
@@ -151,10 +148,10 @@ def softplus_from_exp(i: Instruction, b: Builder) -> Instruction | No | None:
 @ACTIVATIONS.on(Mul, changes=ROUNDING)
 def mish_from_tanh(i: Instruction, b: Builder) -> Instruction | No | None:
     """x * tanh(softplus(x)) -> mish(x)."""
-    for at in (0, 1):
-        gate, x = i.inputs[at], i.inputs[1 - at]
-        if isinstance(gate.op, Tanh) and isinstance(gate.inputs[0].op, Softplus) and gate.inputs[0].inputs[0] is x:
-            return b.add(Mish(), x)
+    for gate, x in either(i):
+        match gate:
+            case Instruction(Tanh(), (Instruction(Softplus(), (source,)),)) if source is x:
+                return b.add(Mish(), x)
     return None
 
 
@@ -168,10 +165,10 @@ def hard_sigmoid_from_clip(i: Instruction, b: Builder) -> Instruction | No | Non
     top = scalar_of(high)
     if scalar_of(low) != 0.0 or top is None or not close(c * top, 1.0) or not isinstance(total.op, Add):
         return No("the bounds and the factor do not make 0 and 1")
-    for at in (0, 1):
-        offset = scalar_of(total.inputs[at])
+    for x, constant in either(total):
+        offset = scalar_of(constant)
         if offset is not None:
-            return b.add(HardSigmoid(alpha=c, beta=offset * c), total.inputs[1 - at])
+            return b.add(HardSigmoid(alpha=c, beta=offset * c), x)
     return None
 
 
@@ -188,8 +185,9 @@ def hard_swish_from_hard_sigmoid(i: Instruction, b: Builder) -> Instruction | No
             return No("the slope and offset are not 1/6 and 1/2")
         if isinstance(gate.op, Clip) and isinstance(gate.inputs[0].op, Add) and x in gate.inputs[0].inputs:
             total, low, high = gate.inputs
-            other = total.inputs[1] if total.inputs[0] is x else total.inputs[0]
-            if (scalar_of(other), scalar_of(low), scalar_of(high)) == (3.0, 0.0, 6.0) and close(c, 1 / 6):
+            offset = other(total, x)
+            bounds = offset and scalar_of(offset), scalar_of(low), scalar_of(high)
+            if bounds == (3.0, 0.0, 6.0) and close(c, 1 / 6):
                 return b.add(HardSwish(), x)
             return No("the constants are not those of hard_swish")
     return None
@@ -200,10 +198,11 @@ def leaky_relu_from_max(i: Instruction, b: Builder) -> Instruction | No | None:
     """max(x, a * x) -> leaky_relu(x), 0 < a < 1."""
     if not i.shape.dtype.is_float:
         return None
-    for x, scaled in (i.inputs, i.inputs[::-1]):
-        if not isinstance(scaled.op, Mul) or x not in scaled.inputs or is_constant(x):
+    for x, scaled in either(i):
+        factor = other(scaled, x) if isinstance(scaled.op, Mul) else None
+        if factor is None or is_constant(x):
             continue
-        slope = scalar_of(scaled.inputs[1] if scaled.inputs[0] is x else scaled.inputs[0])
+        slope = scalar_of(factor)
         if slope is not None and 0 < slope < 1:
             return b.add(LeakyRelu(alpha=slope), x)
         return No("the slope is not a constant between 0 and 1")

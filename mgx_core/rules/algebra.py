@@ -23,6 +23,7 @@ from ..types.dim import Dim
 from ..types.dtype import float32
 from .constants import aligned, along, finite, is_constant, split, spread
 from .engine import ROUNDING, Builder, Rules
+from .matching import either, one_user
 from .outline import through_views
 
 __all__ = ["SIMPLIFY"]
@@ -191,13 +192,13 @@ def scale_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     for side in (0, 1):
         mul = i.inputs[side]
         moves: list[Instruction] = []
-        while isinstance(mul.op, MOVES) and len(mul.inputs) == 1 and len(mul.users) == 1:
+        while isinstance(mul.op, MOVES) and len(mul.inputs) == 1 and one_user(mul):
             moves.append(mul)
             mul = mul.inputs[0]
         if not isinstance(mul.op, Mul):
             continue
-        for at in (0, 1):
-            scale = through_views(mul.inputs[at])
+        for rest, factor in either(mul):
+            scale = through_views(factor)
             if scale.literal is None or scale.shape.elements() != 1:
                 continue
             if len(mul.users) > 1:
@@ -205,7 +206,7 @@ def scale_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None:
             if not i.shape.dtype.is_float or i.shape.dtype.highest < float32.highest / 2:
                 return No(f"{i.shape.dtype} products may overflow in another order")
             operands = list(i.inputs)
-            operands[side] = mul.inputs[1 - at]
+            operands[side] = rest
             for move in reversed(moves):
                 operands[side] = b.add(move.op, operands[side])
             product = b.add(Dot(), *operands)

@@ -34,6 +34,7 @@ from .constants import (
     uniform,
 )
 from .engine import RANGE, ROUNDING, Builder, Rules
+from .matching import one_user
 
 __all__ = ["ARITHMETIC"]
 
@@ -99,7 +100,7 @@ def cancel_negations(i: Instruction, b: Builder) -> Instruction | No | None:
     inner = i.inputs[0]
     if isinstance(inner.op, Neg):
         return inner.inputs[0]
-    if isinstance(inner.op, Sub) and len(inner.users) == 1:
+    if isinstance(inner.op, Sub) and one_user(inner):
         return b.add(Sub(), inner.inputs[1], inner.inputs[0])
     return None
 
@@ -287,7 +288,7 @@ def factor_into_sum(i: Instruction, b: Builder) -> Instruction | No | None:
 
 def weighted(x: Instruction) -> bool:
     """Whether x is a convolution or dot with constant weights, read once."""
-    return bool(x.op.product) and len(x.users) == 1 and is_constant(x.inputs[1])
+    return bool(x.op.product) and one_user(x) and is_constant(x.inputs[1])
 
 
 @ARITHMETIC.on(Mul)

@@ -14,6 +14,7 @@ from ..ops.compare import Equal, Not, NotEqual
 from ..ops.pointwise import Clip, Max, Min, Where
 from .constants import aligned, decided, split, spread, uniform
 from .engine import Builder, Rules
+from .matching import one_user
 
 __all__ = ["BOUNDS"]
 
@@ -133,6 +134,6 @@ def push_negation(i: Instruction, b: Builder) -> Instruction | No | None:
     inner = i.inputs[0]
     if isinstance(inner.op, Not):
         return inner.inputs[0]
-    if isinstance(inner.op, Equal) and len(inner.users) == 1 and inner.inputs[0].shape.dtype.kind != "s":
+    if isinstance(inner.op, Equal) and one_user(inner) and inner.inputs[0].shape.dtype.kind != "s":
         return b.add(NotEqual(), *inner.inputs)
     return None

@@ -31,6 +31,7 @@ from ..types.dim import Dim, bounds, compare
 from ..types.shape import Shape
 from .constants import LARGEST, aligned, decided, split, spread, whole
 from .engine import Builder, Rules
+from .matching import either
 from .slices import cut, ranges
 
 __all__ = ["INDICES", "Count", "count"]
@@ -243,7 +244,7 @@ def known_condition(i: Instruction, b: Builder) -> Instruction | No | None:
     x, y = i.inputs
     if x is y:
         return x
-    for known, other in ((x, y), (y, x)):
+    for known, other in either(i):
         answer = decided(known)
         if answer is not None:
             return other if answer == isinstance(i.op, LogicalAnd) else known

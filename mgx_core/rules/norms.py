@@ -25,6 +25,7 @@ from ..ops.reduce import ReduceMax, ReduceMean, ReduceSum
 from ..ops.softmax import Logsoftmax, Softmax
 from .constants import aligned, uniform
 from .engine import ROUNDING, Builder, Rules
+from .matching import either, other
 from .outline import through_views
 
 __all__ = ["NORMS"]
@@ -146,9 +147,8 @@ def _root(ins: Instruction) -> Root | None:
     ins = through_views(ins)
     if not isinstance(ins.op, Add):
         return None
-    for n in (0, 1):
-        epsilon = uniform(ins.inputs[n])
-        mean = through_views(ins.inputs[1 - n])
+    for term, rest in either(ins):
+        epsilon, mean = uniform(term), through_views(rest)
         if epsilon is not None and isinstance(mean.op, ReduceMean) and len(mean.inputs) == 1:
             return Root(mean, epsilon)
     return None
@@ -188,7 +188,7 @@ def _trailing(axes: tuple[int, ...], rank: int) -> bool:
 @NORMS.on(Mul, Div, changes=ROUNDING)
 def layernorm_from_parts(i: Instruction, b: Builder) -> Instruction | No | None:
     """(x - mean(x)) / sqrt(variance(x) + eps) -> layernorm(x), over trailing axes."""
-    for d, divisor in (i.inputs,) if isinstance(i.op, Div) else (i.inputs, i.inputs[::-1]):
+    for d, divisor in (i.inputs,) if isinstance(i.op, Div) else either(i):
         if not isinstance(d.op, Sub):
             continue
         under = root(divisor) if isinstance(i.op, Div) else inverse_root(divisor)
@@ -207,27 +207,26 @@ def layernorm_from_parts(i: Instruction, b: Builder) -> Instruction | No | None:
 @NORMS.on(Add, changes=ROUNDING)
 def layernorm_from_batch_form(i: Instruction, b: Builder) -> Instruction | No | None:
     """x * s + (beta - mean(x) * s), s = rsqrt(variance(x) + eps) * gamma -> layernorm(x, gamma, beta)."""
-    for scaled, rest in (i.inputs, i.inputs[::-1]):
-        if not isinstance(scaled.op, Mul) or not isinstance(rest.op, Sub):
-            continue
-        beta, product = rest.inputs
-        if not isinstance(product.op, Mul):
-            continue
-        for n in (0, 1):
-            x, s = scaled.inputs[n], scaled.inputs[1 - n]
-            other = next((p for p in product.inputs if p is not s), None)
-            if s not in product.inputs or other is None or not isinstance(s.op, Mul):
+    for scaled, rest in either(i):
+        match scaled, rest:
+            case Instruction(Mul()), Instruction(Sub(), (beta, Instruction(Mul()) as product)):
+                pass
+            case _:
                 continue
-            mean = repeated(other, ReduceMean, x)
-            for k in (0, 1):
-                under = inverse_root(s.inputs[k])
+        for x, s in either(scaled):
+            factor = other(product, s)
+            mean = None if factor is None else repeated(factor, ReduceMean, x)
+            if mean is None or not isinstance(s.op, Mul):
+                continue
+            for inverse, gamma in either(s):
+                under = inverse_root(inverse)
                 spread = None if under is None else variance_of(under.mean)
-                if under is None or spread is None or mean is None or spread[0] is not x:
+                if under is None or spread is None or spread[0] is not x:
                     continue
                 axes = spread[1]
                 if reduced_axes(mean) != axes or not _trailing(axes, i.shape.rank):
                     return No("it does not normalise over the last axes")
-                made = b.add(Mul(), b.add(LayerNorm(axis=axes[0], epsilon=under.epsilon), x), s.inputs[1 - k])
+                made = b.add(Mul(), b.add(LayerNorm(axis=axes[0], epsilon=under.epsilon), x), gamma)
                 return b.add(Add(), made, beta)
     return None
 
@@ -235,7 +234,7 @@ def layernorm_from_batch_form(i: Instruction, b: Builder) -> Instruction | No | 
 @NORMS.on(Mul, Div, changes=ROUNDING)
 def rmsnorm_from_parts(i: Instruction, b: Builder) -> Instruction | No | None:
     """x / sqrt(mean(x * x) + eps) -> rmsnorm(x), over trailing axes."""
-    for x, divisor in (i.inputs,) if isinstance(i.op, Div) else (i.inputs, i.inputs[::-1]):
+    for x, divisor in (i.inputs,) if isinstance(i.op, Div) else either(i):
         under = root(divisor) if isinstance(i.op, Div) else inverse_root(divisor)
         if (
             under is None
@@ -270,7 +269,7 @@ def _factor(ins: Instruction, axis: int, b: Builder) -> Instruction | None:
 @NORMS.on(Mul, changes=ROUNDING)
 def scale_into_norm(i: Instruction, b: Builder) -> Instruction | No | None:
     """layernorm(x) * scale -> layernorm(x, scale); rmsnorm likewise."""
-    for norm, factor in (i.inputs, i.inputs[::-1]):
+    for norm, factor in either(i):
         if isinstance(norm.op, (LayerNorm, RmsNorm)) and all(x.is_absent for x in norm.inputs[1:]):
             if len(norm.users) > 1:
                 return No("the norm is read elsewhere too")
@@ -284,7 +283,7 @@ def scale_into_norm(i: Instruction, b: Builder) -> Instruction | No | None:
 @NORMS.on(Add, changes=ROUNDING)
 def bias_into_norm(i: Instruction, b: Builder) -> Instruction | No | None:
     """layernorm(x, scale) + bias -> layernorm(x, scale, bias)."""
-    for norm, term in (i.inputs, i.inputs[::-1]):
+    for norm, term in either(i):
         if isinstance(norm.op, LayerNorm) and len(norm.inputs) >= 2 and all(x.is_absent for x in norm.inputs[2:]):
             if len(norm.users) > 1:
                 return No("the norm is read elsewhere too")

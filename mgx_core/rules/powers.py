@@ -13,6 +13,7 @@ from ..ops.pointwise import Div, Exp, Log, Mul, Pow, Recip, Rsqrt, Sqdiff, Sqrt,
 from ..ops.scalar import convert
 from .constants import aligned, finite, is_constant, spread, uniform
 from .engine import RANGE, ROUNDING, Builder, Rules
+from .matching import one_user
 from .outline import through_views
 
 __all__ = ["POWERS"]
@@ -116,7 +117,7 @@ def power_of_logarithm(i: Instruction, b: Builder) -> Instruction | No | None:
 def squared_difference(i: Instruction, b: Builder) -> Instruction | No | None:
     """(x - y) * (x - y) -> sqdiff(x, y)."""
     x, y = i.inputs
-    return b.add(Sqdiff(), *x.inputs) if x is y and isinstance(x.op, Sub) and len(x.users) == 1 else None
+    return b.add(Sqdiff(), *x.inputs) if x is y and isinstance(x.op, Sub) and one_user(x) else None
 
 
 @POWERS.on(Sqdiff)

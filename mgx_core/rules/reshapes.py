@@ -23,6 +23,7 @@ from ..types.dim import Dim, Sym, product
 from ..types.shape import Shape
 from .constants import aligned, is_constant
 from .engine import ROUNDING, Builder, Rules
+from .matching import one_user
 from .view_chain import ViewChain, cost, regrouping
 
 __all__ = ["RESHAPES"]
@@ -50,7 +51,7 @@ def join_views(i: Instruction, b: Builder) -> Instruction | No | None:
     if not links(x):
         return _alone(i, b)
     chain = [i]
-    while len(chain) < 8 and links(x) and (len(x.users) == 1 or isinstance(x.op, FREE)):
+    while len(chain) < 8 and links(x) and (one_user(x) or isinstance(x.op, FREE)):
         chain.append(x)
         x = x.inputs[0]
     if x.literal is not None and isinstance(i.op, (Multibroadcast, Broadcast, Squeeze, Unsqueeze)):
@@ -134,7 +135,7 @@ def transpose_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | 
         return No("the transposed operand is read elsewhere too")
     gain = len(set(turned)) > 1 or any(isinstance(u.op, Transpose) for u in i.users)
     above = turned[0].inputs[0]
-    if not gain and not (len(above.users) == 1 and (isinstance(above.op, Pointwise) or above.op.product)):
+    if not gain and not (one_user(above) and (isinstance(above.op, Pointwise) or above.op.product)):
         return No("nothing would join")
     if reduced(i) and not gain:
         return No("a reduction reads the result")
@@ -175,7 +176,7 @@ def reshape_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | No
     if any(x.inputs[0].shape.dims != dims or not sole(x, i) for x in reshaped):
         return No("the operands are reshaped from different extents, or read elsewhere too")
     above = [x.inputs[0] for x in reshaped]
-    if not any(isinstance(x.op, Pointwise) and len(x.users) == 1 for x in above) or reduced(i):
+    if not any(isinstance(x.op, Pointwise) and one_user(x) for x in above) or reduced(i):
         return No("nothing would join")
     operands = []
     for x in i.inputs:
@@ -316,7 +317,7 @@ def reshape_below_reduction(i: Instruction, b: Builder) -> Instruction | No | No
 @RESHAPES.on(Concat)
 def transpose_below_concat(i: Instruction, b: Builder) -> Instruction | No | None:
     """concat(transpose(x), transpose(y)) -> transpose(concat(x, y))."""
-    if not all(isinstance(x.op, Transpose) and len(x.users) == 1 for x in i.inputs) or len(i.inputs) < 2:
+    if not all(isinstance(x.op, Transpose) and one_user(x) for x in i.inputs) or len(i.inputs) < 2:
         return None
     order = _order(i.inputs[0])
     if any(_order(x) != order for x in i.inputs):

@@ -19,6 +19,7 @@ from ..ops.rotary import RotaryEmbedding
 from ..ops.slice import Slice
 from ..types.dim import Dim
 from .engine import ROUNDING, Builder, Rules
+from .matching import either, other
 
 __all__ = ["ROTARY"]
 
@@ -29,15 +30,15 @@ DEEPEST = 12  # how far the angles are followed to where their two halves come f
 @ROTARY.on(Add, changes=ROUNDING)
 def rotary_from_halves(i: Instruction, b: Builder) -> Instruction | No | None:
     """x cos + concat(-x2, x1) sin -> rotary_embedding(x, cos, sin), x1 and x2 the halves of x, cos and sin alike in both."""
-    for straight, turned in (i.inputs, i.inputs[::-1]):
+    for straight, turned in either(i):
         if not (isinstance(straight.op, Mul) and isinstance(turned.op, Mul)):
             return None
-        for n in (0, 1):
-            x = _swapped(turned.inputs[n])
-            if x is None or x not in straight.inputs:
+        for halves, sin in either(turned):
+            x = _swapped(halves)
+            cos = None if x is None else other(straight, x)
+            if x is None or cos is None:
                 continue
-            cos = straight.inputs[1 - straight.inputs.index(x)]
-            angles = [_angles(b, v, x) for v in (cos, turned.inputs[1 - n])]
+            angles = [_angles(b, v, x) for v in (cos, sin)]
             for found in angles:
                 if isinstance(found, No):
                     return found

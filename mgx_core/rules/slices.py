@@ -16,6 +16,7 @@ from ..ops.slice import Slice, Step
 from ..types.dim import Dim, compare
 from .constants import aligned, is_constant
 from .engine import Builder, Rules
+from .matching import one_user
 
 __all__ = ["SLICES"]
 
@@ -153,7 +154,7 @@ def join_concats(i: Instruction, b: Builder) -> Instruction | No | None:
     flat: list[Instruction] = []
     for x in i.inputs:
         same = isinstance(x.op, Concat) and x.op.axis % i.shape.rank == axis
-        flat.extend(x.inputs if same and len(x.users) == 1 and i.inputs.count(x) == 1 else (x,))
+        flat.extend(x.inputs if same and one_user(x) and i.inputs.count(x) == 1 else (x,))
     return (
         b.add(i.op, *flat)
         if len(flat) > len(i.inputs)

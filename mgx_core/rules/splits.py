@@ -19,6 +19,7 @@ from ..ops.slice import Slice
 from ..types.dim import Dim, product
 from .constants import aligned, is_constant, spread, uniform
 from .engine import ROUNDING, Builder, Rules
+from .matching import one_user
 from .outline import through_views
 from .slices import ranges
 
@@ -53,7 +54,7 @@ def cut_up(mine: Instruction) -> _Cut | No | None:
         theirs = ranges(other)
         if theirs is None or list(theirs) != [axis] or theirs[axis][2] != 1:
             return No("x is read otherwise too")
-        if len(other.users) != 1:
+        if not one_user(other):
             return No("a slice is read more than once")
         found[other] = theirs[axis][:2]
     order: list[Instruction] = []
@@ -194,7 +195,7 @@ def work_after_concat(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     at = next((n for n, x in enumerate(first.inputs) if not is_constant(x)), 0)
     for x in i.inputs:
-        if x.op != first.op or len(x.users) != 1 or x.inputs[at].shape.dtype is not first.inputs[at].shape.dtype:
+        if x.op != first.op or not one_user(x) or x.inputs[at].shape.dtype is not first.inputs[at].shape.dtype:
             return No("the operands are not all the same op, read here alone")
         source = through_views(x.inputs[at])
         if not (source.is_param or source.is_literal or isinstance(source.op, (Slice, Concat, Gather))):

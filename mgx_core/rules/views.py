@@ -17,6 +17,7 @@ from ..types.dim import Dim, product
 from ..types.shape import Shape
 from .constants import is_constant
 from .engine import ROUNDING, Builder, Rules
+from .matching import one_user
 from .slices import Range, cut, ranges
 
 __all__ = ["VIEWS"]
@@ -97,7 +98,7 @@ def reshape_below_concat(i: Instruction, b: Builder) -> Instruction | No | None:
 def reshape_below_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     """reshape(dot(reshape(x), w)) -> dot(x, w) where the reshapes only join batches and part them again."""
     shaped, w = i.inputs
-    if not regrouped(shaped) or len(i.users) != 1 or not regrouped(i.users[0]):
+    if not regrouped(shaped) or not one_user(i) or not regrouped(i.users[0]):
         return None
     x = shaped.inputs[0]
     if len(shaped.users) > 1 or x.shape.rank < 2 or x.shape.dims[-1] != shaped.shape.dims[-1]:
