@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module, captures
 from ..ir.symbols import introduced, mentioned
@@ -39,7 +40,7 @@ class OrderForMemory(Pass):
         if after < before.lower_bound:
             self.tally.fired[self.name] += 1
             return True
-        self.tally.refuse(self.name, end, f"{after} bytes would be alive instead of {before.lower_bound}")
+        self.tally.refuse(self.name, end, No(f"{after} bytes would be alive instead of {before.lower_bound}"))
         for ins in steps:
             module.move(ins, end)
         return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.linear import Dot
@@ -36,7 +37,7 @@ class FuseAttention(Pass):
             for ins in list(inner):
                 if ins.parent is inner and isinstance(ins.op, Softmax):
                     members = self._match(ins)
-                    if isinstance(members, str):
+                    if isinstance(members, No):
                         self.tally.refuse(self.name, ins, members)
                     else:
                         self._build(inner, members, names)
@@ -44,22 +45,22 @@ class FuseAttention(Pass):
                         changed = True
         return changed
 
-    def _match(self, softmax: Instruction) -> list[Instruction] | str:
+    def _match(self, softmax: Instruction) -> list[Instruction] | No:
         """What a group around a softmax would hold, or why there is none."""
         rank = softmax.shape.rank
         if softmax.op.reduced_axes(rank) != (rank - 1,):
-            return "the softmax is not along the last axis"
+            return No("the softmax is not along the last axis")
         above = self._above(softmax)
         if above is None:
-            return "no dot leads to the softmax through work on elements alone"
+            return No("no dot leads to the softmax through work on elements alone")
         below = self._below(softmax)
         if below is None:
-            return "the weights do not go into the left side of one dot through work on elements alone"
+            return No("the weights do not go into the left side of one dot through work on elements alone")
         members = [*above, softmax, *below]
         inside = set(members)
         for member in members[:-1]:
             if any(not _inside(u, inside) for u in member.users):
-                return f"the result of {member.op.name} is read elsewhere too"
+                return No(f"the result of {member.op.name} is read elsewhere too")
         return members
 
     def _above(self, softmax: Instruction) -> list[Instruction] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.control import FusedReduce, PointwiseGroup
@@ -17,9 +18,9 @@ from .interface import Pass
 __all__ = ["FuseElementwise"]
 
 ELEMENTWISE, REDUCTION = "fuse-elementwise", "fuse-reductions"
-FULL = "the group is full"
-EXTENTS = "the group runs over other extents"
-AXES = "the group reduces other axes"
+FULL = No("the group is full")
+EXTENTS = No("the group runs over other extents")
+AXES = No("the group reduces other axes")
 
 
 @dataclass
@@ -107,15 +108,15 @@ class _Fusion:
         joined.members.append(ins)
         self.of[ins] = joined
 
-    def _unfit(self, cluster: _Cluster, ins: Instruction, dims: tuple[Dim, ...], read: Instruction) -> str:
-        """Why `ins` cannot run in the cluster's loop; empty if it can."""
+    def _unfit(self, cluster: _Cluster, ins: Instruction, dims: tuple[Dim, ...], read: Instruction) -> No | None:
+        """A refusal if `ins` cannot run in the cluster's loop."""
         if len(cluster.members) >= self.options.most:
             return FULL
         if dims == cluster.dims:
             good = through_views(read).shape.dims in (cluster.dims, cluster.reduced)
         else:
             good = dims == cluster.reduced and read.shape.dims == dims and not is_view(read)
-        return "" if good else EXTENTS
+        return None if good else EXTENTS
 
     def _reduction(self, ins: Instruction) -> None:
         dims = ins.inputs[0].shape.dims
@@ -124,7 +125,7 @@ class _Fusion:
             return
         source = through_views(ins.inputs[0])
         cluster = self.of.get(source)
-        wrong = ""
+        wrong: No | None = None
         if cluster is not None:
             if len(cluster.members) >= self.options.most:
                 wrong = FULL
@@ -159,8 +160,8 @@ class _Fusion:
         self.clusters.append(made)
         return made
 
-    def _apart(self, one: _Cluster, other: _Cluster, ins: Instruction) -> str:
-        """Why two clusters cannot be one at `ins`; empty if they can."""
+    def _apart(self, one: _Cluster, other: _Cluster, ins: Instruction) -> No | None:
+        """A refusal if two clusters cannot be one at `ins`."""
         if one.axes is not None and other.axes is not None and one.axes != other.axes:
             return AXES
         if one.dims != other.dims:
@@ -177,26 +178,26 @@ class _Fusion:
         other.members = []
         return one
 
-    def _blocked(self, cluster: _Cluster, ins: Instruction) -> str:
-        """Why the cluster may not run at `ins`, as where something outside it that comes before `ins` reads a member."""
+    def _blocked(self, cluster: _Cluster, ins: Instruction) -> No | None:
+        """A refusal if the cluster may not run at `ins`, as where something outside that comes before `ins` reads a member."""
         here = self.position[ins]
         inside = set(cluster.members)
         reads = {through_views(i) for m in (*cluster.members, ins) for i in m.inputs} - inside
         if len(reads) > self.options.inputs:
-            return f"the group would read more than {self.options.inputs} values"
+            return No(f"the group would read more than {self.options.inputs} values")
         stack = [u for m in cluster.members for u in m.users]
         while stack:
             user = stack.pop()
             if user in inside or user is ins:
                 continue
             if user.parent is not self.module:
-                return "a nested module reads a member of the group"
+                return No("a nested module reads a member of the group")
             if is_view(user):
                 stack.extend(user.users)
                 continue
             if self.position[user] < here:
-                return f"{user.op.name}, which comes before, reads a member of the group"
-        return ""
+                return No(f"{user.op.name}, which comes before, reads a member of the group")
+        return None
 
     def _build(self, cluster: _Cluster) -> None:
         axes = cluster.axes

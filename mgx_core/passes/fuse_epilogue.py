@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.control import Group, PointwiseGroup
@@ -43,7 +44,7 @@ class FuseEpilogue(Pass):
         best: list[Instruction] = []
         for i in ins.inputs:
             chain = self._chain(i, ins)
-            if isinstance(chain, str):
+            if isinstance(chain, No):
                 self.tally.refuse(self.name, ins, chain)
             elif chain and (not best or position[chain[0]] > position[best[0]]):
                 best = chain
@@ -55,7 +56,7 @@ class FuseEpilogue(Pass):
         position[made] = position[ins]
         return True
 
-    def _chain(self, read: Instruction, reader: Instruction) -> list[Instruction] | str:
+    def _chain(self, read: Instruction, reader: Instruction) -> list[Instruction] | No:
         """The anchor and the reshapes up to `read`, all read by nothing else; why not, or nothing if there is no anchor."""
         chain: list[Instruction] = []
         at, user = read, reader
@@ -65,9 +66,9 @@ class FuseEpilogue(Pass):
         if at.op.product not in self.products:
             return []
         if at.users != (user,) or user.inputs.count(at) != 1:
-            return f"the {at.op.name} is read elsewhere too"
+            return No(f"the {at.op.name} is read elsewhere too")
         body = reader.modules[0]
         full = [o.shape.dims for o in body.outputs]
         if any(dims != read.shape.dims for dims in full):
-            return f"the work's results have other extents than the {at.op.name}"
+            return No(f"the work's results have other extents than the {at.op.name}")
         return [at, *chain]

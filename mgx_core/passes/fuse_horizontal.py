@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.broadcast import Multibroadcast
@@ -57,10 +58,10 @@ class FuseHorizontal(Pass):
         found = [p for p in (_product(d) for d in dots if d.inputs[1] is not shared) if p is not None]
         found = [p for p in found if p.weight.dtype == found[0].weight.dtype and len(p.weight) == len(found[0].weight)]
         if len(found) < 2:
-            self.tally.refuse(self.name, dots[0], "no two of the right sides are constant matrices of one type")
+            self.tally.refuse(self.name, dots[0], No("no two of the right sides are constant matrices of one type"))
             return False
         if sum(p.weight.shape[1] for p in found) > self.most:
-            self.tally.refuse(self.name, dots[0], f"the joined product would have more than {self.most} columns")
+            self.tally.refuse(self.name, dots[0], No(f"the joined product would have more than {self.most} columns"))
             return False
         self.tally.fired[self.name] += 1
         if 2 * sum(p.bias is not None for p in found) < len(found):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ir.symbols import found_extents
@@ -36,14 +37,14 @@ class InlineBranches(Pass):
                         changed = True
         return changed
 
-    def _inline(self, module: Module, ins: Instruction) -> str:
-        """Why not; empty once it is done."""
+    def _inline(self, module: Module, ins: Instruction) -> No | None:
+        """Put the taken branch in place; a refusal if it is not known."""
         condition = aligned(ins.inputs[0])
         if condition is None or condition.size != 1:
-            return "the condition is not known before running"
+            return No("the condition is not known before running")
         items = ins.users
         if not all(isinstance(u.op, GetTupleElem) for u in items):
-            return "its results are read as a whole"
+            return No("its results are read as a whole")
         branch = ins.modules[0 if condition.reshape(()) else 1]
         results = module.inline(branch, [], before=ins)
         symbols: dict[str, Dim] = {}
@@ -56,4 +57,4 @@ class InlineBranches(Pass):
             parent.remove(item)
         module.remove(ins)
         module.substitute(symbols)
-        return ""
+        return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.broadcast import Multibroadcast
@@ -81,7 +82,9 @@ class JoinConvolutions(Pass):
             if len(found) < 2:
                 continue
             if sum(int(c.shape.dims[1]) for c in found) > self.most:
-                self.tally.refuse(self.name, found[0], f"the joined result would have more than {self.most} channels")
+                self.tally.refuse(
+                    self.name, found[0], No(f"the joined result would have more than {self.most} channels")
+                )
                 continue
             self._build(module, found)
             self.tally.fired[self.name] += 1
@@ -151,7 +154,7 @@ class JoinGathers(Pass):
                 groups.setdefault(key, []).append(ins)
             for found in groups.values():
                 if len(found) < self.least:
-                    self.tally.refuse(self.name, found[0], f"fewer than {self.least} tables of one width")
+                    self.tally.refuse(self.name, found[0], No(f"fewer than {self.least} tables of one width"))
                     continue
                 self._build(inner, found)
                 self.tally.fired[self.name] += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
+from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.operation import Operation
 from ..types.shape import AnyShape
@@ -51,9 +52,9 @@ class Tally:
         self.fired: Counter[str] = Counter()
         self.refusals: list[Refusal] = []
 
-    def refuse(self, rule: str, ins: Instruction, why: str) -> None:
+    def refuse(self, rule: str, ins: Instruction, no: No) -> None:
         """Note that a rule did not fire at an instruction."""
-        self.refusals.append(Refusal.at(rule, ins, why))
+        self.refusals.append(Refusal.at(rule, ins, no.why))
 
     def clear(self) -> None:
         """Begin anew."""

@@ -10,7 +10,7 @@ import pytest
 
 from mgx_core import Pass
 from mgx_core.compile.pipeline import PassRecord, Pipeline, Stage, size
-from mgx_core.errors import PassError, ShapeError
+from mgx_core.errors import No, PassError, ShapeError
 from mgx_core.ir.module import Module
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
@@ -150,7 +150,7 @@ class Counting(Pass):
         ins = module.outputs[0]
         self.tally.fired["b"] += 2
         for why in ("often", "once", "often"):
-            self.tally.refuse("a", ins, why)
+            self.tally.refuse("a", ins, No(why))
         return False
 
 
