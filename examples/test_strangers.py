@@ -14,7 +14,15 @@ import pytest
 pytestmark = pytest.mark.slow  # packages are installed
 
 EXAMPLES = Path(__file__).parent
-PACKAGES = ["broken_plugin", "cpu_kernels", "custom_frontend", "custom_op", "custom_rule", "tiny_target"]
+PACKAGES = [
+    "broken_plugin",
+    "cpu_kernels",
+    "custom_frontend",
+    "custom_op",
+    "custom_rule",
+    "op_everywhere",
+    "tiny_target",
+]
 
 
 def test_all_packages_are_tested():
