@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..cache import Held
 from ..errors import ParameterError, UnsupportedError
 from ..ir.module import Module
 from ..options import CompileOptions
@@ -33,6 +34,10 @@ class Context:
 
     def finish(self) -> None:
         """Waits until everything launched is done.  Default: runs end before they return, so there is nothing to wait for."""
+
+    def memory(self) -> Mapping[str, Held]:
+        """Returns what the caches behind this context hold in memory, entries and bytes by name.  Default: nothing."""
+        return {}
 
 
 class HostContext(Context):

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mgx_core import Context
+from mgx_core.cache import Held
 
 if TYPE_CHECKING:
     from .run_op import OpPrograms
@@ -32,3 +33,10 @@ class CpuContext(Context):
 
     def __repr__(self) -> str:
         return f"context of target 'cpu' ({self.threads or 'all'} threads)"
+
+    def memory(self) -> dict[str, Held]:
+        """What is shared by all programs of the process: compiled loops, constants, and weights in other layouts."""
+        from .jit import default_engine
+        from .packing import held
+
+        return {"compiled loops": default_engine().held(), **held()}

@@ -14,7 +14,6 @@ from mgx_core.ir.equality import signature
 __all__ = ["alike"]
 
 KEPT: Final = 512
-_kernels: OrderedDict[Hashable, Any] = OrderedDict()
 _numbers: OrderedDict[Hashable, int] = OrderedDict()
 _next = count(1)
 _lock = Lock()
@@ -25,17 +24,17 @@ def alike(engine: Any, body: Module | None, about: Hashable, shapes: Sequence[Sh
     ident = 0 if body is None else body.derive("loop signature", _number)
     if ident is None:
         return make()
-    key = (id(engine), ident, about, *shapes)
+    kernels, key = engine.kernels, (ident, about, *shapes)
     with _lock:
-        found = _kernels.get(key)
+        found = kernels.get(key)
         if found is not None:
-            _kernels.move_to_end(key)
+            kernels.move_to_end(key)
     if found is None:
         found = make()
         with _lock:
-            _kernels[key] = found
-            while len(_kernels) > KEPT:
-                _kernels.popitem(last=False)
+            kernels[key] = found
+            while len(kernels) > KEPT:
+                kernels.popitem(last=False)
     return found
 
 

@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from mgx_core import Instruction
+from mgx_core.cache import Held
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
@@ -25,6 +26,7 @@ __all__ = [
     "constant",
     "contiguous",
     "forget_pages",
+    "held",
     "is_bfloat16",
     "is_multiplied",
     "packed",
@@ -53,6 +55,12 @@ def constant(array: Array, owner: Any = None) -> Buffer:
         found = Buffer("literal", array.nbytes, array=array, owner=owner, address=_address(array))
         _constants[id(array)] = found
     return found
+
+
+def held() -> dict[str, Held]:
+    """Returns what constants and weights in primitives' layouts take, for all programs of the process."""
+    kept = {"constants": _constants, "packed weights": _packed}
+    return {name: Held(len(found), sum(b.bytes for b in list(found.values()))) for name, found in kept.items()}
 
 
 def packed(source: Buffer, offset: int, plain: Any, wanted: Any, bfloat16: bool = False) -> Buffer:

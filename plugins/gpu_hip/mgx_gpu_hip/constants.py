@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from weakref import WeakValueDictionary
 
+from mgx_core.cache import Held
 from mgx_core.types.argument import Array
 
 from .runtime import Device, DeviceBuffer
@@ -58,6 +59,14 @@ class Constants:
         if missing:
             stream.wait()
         return [held for key in keys if (held := found[key]) is not None]
+
+    def held(self) -> dict[str, Held]:
+        """Returns what arrays in other layouts take in host memory, and what constants take in device memory."""
+        derived, uploaded = list(self._derived.values()), list(self._uploaded.values())
+        return {
+            "derived constants": Held(len(derived), sum(d.array.nbytes for d in derived)),
+            "device constants": Held(len(uploaded), sum(b.size for b in uploaded)),
+        }
 
 
 def _place(array: Array) -> Hashable:

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from mgx_core import Context, Target
+from mgx_core.cache import Held
 from mgx_core.errors import DeviceError
 from mgx_core.settings import setting
 
@@ -81,6 +82,15 @@ class GpuContext(Context):
     def finish(self) -> None:
         if self.device.kind != "null":
             self.device.default_stream.wait()
+
+    def memory(self) -> dict[str, Held]:
+        """Constants in host and device memory, free blocks of the device's pool, and library plans that were timed."""
+        found = self.constants.held()
+        if "device" in self.__dict__ and self.device.kind != "null":  # not opened only to be asked
+            found["free device memory"] = self.device.pool.idle()
+        if self.__dict__.get("tuner") is not None:
+            found["timed plans"] = Held(len(self.__dict__["tuner"].found), 0)
+        return found
 
     def __repr__(self) -> str:
         return f"context of target 'gpu' ({self.kind or 'any'} device {self.device_id})"

@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from mgx_core import DeviceError
-from mgx_core.cache import DiskCache
+from mgx_core.cache import DiskCache, Held
 
 from ..native_library import native
 from .code import Code
@@ -70,6 +71,7 @@ class Engine:
         self._failed: dict[str, tuple[Function, str, str]] = {}  # with the text and the reason
         self._waiting: list[tuple[Function, str, bytes | None]] = []
         self._lock = threading.RLock()
+        self.kernels: OrderedDict[Hashable, Any] = OrderedDict()  # for groups of equal structure, see `kernel_cache`
         self.compiled = 0  # functions made by LLVM rather than read from the cache
 
     @cached_property
@@ -191,6 +193,11 @@ class Engine:
         for function, image in zip(functions, images, strict=True):
             function._address = address = loaded.address(function.symbol)
             self._images[address] = function.symbol, image
+
+    def held(self) -> Held:
+        """Returns the number of loaded functions and the bytes of their object files."""
+        with self._lock:
+            return Held(len(self._images), sum(len(image) for _, image in self._images.values()))
 
     def image(self, address: int) -> tuple[str, bytes] | None:
         """The symbol and the object file of a function that was loaded, by its address."""

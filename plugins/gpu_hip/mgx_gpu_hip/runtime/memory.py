@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from mgx_core.cache import Held
 from mgx_core.errors import DeviceError
 
 from .failures import OUT_OF_MEMORY, CallError, OutOfMemoryError
@@ -154,6 +155,11 @@ class Pool:
                 else:
                     bisect.insort(self._free, (block, address))
                     self.kept += block
+
+    def idle(self) -> Held:
+        """Returns the blocks that are free for reuse."""
+        with self._lock:
+            return Held(len(self._free), self.kept)
 
     def trim(self) -> int:
         """Give all unused memory back to the driver; the number of bytes."""
