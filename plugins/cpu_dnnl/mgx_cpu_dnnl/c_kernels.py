@@ -40,9 +40,10 @@ def c_function_kernel(
         shapes = [v.shape for v in operands]
         result = op.result([None if v is None else Shape(v.shape.dtype, v.lens) for v in given], modules)
         items = result.items if isinstance(result, TupleShape) else (result,)
-        if any(not isinstance(s, Shape) or s.dynamic() for s in items):
+        fixed = [s for s in items if isinstance(s, Shape) and not s.dynamic()]
+        if len(fixed) < len(items):
             raise Refused(f"the result {result} has extents that are known only while running")
-        outputs = [e.allocate(s.dtype, s.lens()) for s in items]
+        outputs = [e.allocate(s.dtype, s.lens()) for s in fixed]
         numbers, count = [int(n) for n in args(shapes)], int(work(shapes))
 
         def install(program: Any, ident: Callable[[Buffer], int]) -> None:

@@ -92,7 +92,7 @@ class CpuEmitter(Emitter):
     def finish(self) -> None:
         super().finish()
         for kept in (self.chains, self.packs, self._turned, self._views):
-            kept.clear()  # type: ignore[attr-defined]
+            kept.clear()
 
     def marks(self) -> tuple[int, ...]:
         return (*super().marks(), len(self.packs))
@@ -112,7 +112,7 @@ class CpuEmitter(Emitter):
             return view_of(op, value, others)
         key = op, value.shape
         if key not in self._views:  # the layers of a network ask the same again and again
-            self._views[key] = op.view(value.shape)
+            self._views[key] = None if op.view is None else op.view(value.shape)
         found = self._views[key]
         return None if found is None else value.seen_as(*found)
 

@@ -166,9 +166,9 @@ def cut(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
     for need, reader in last.items():
         if need not in module.outputs:
             reader.done.append(need)
-    for item in found:
-        if isinstance(item.what, Instruction) and not item.what.users and item.what not in module.outputs:
-            item.done.append(item.what)  # it was run for its extents
+    for one in found:
+        if isinstance(one.what, Instruction) and not one.what.users and one.what not in module.outputs:
+            one.done.append(one.what)  # it was run for its extents
     return found
 
 

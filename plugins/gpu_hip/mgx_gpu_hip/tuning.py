@@ -201,8 +201,9 @@ class Tuner(TuningStore):
         if self.hurried:
             plan = one(None)
             return plan if isinstance(plan, No) else Timed.of(plan, 5.0 + problem.flops / GUESS)
-        plans = many()
-        if isinstance(plans, No) or not plans:
+        several = many()
+        plans: Sequence[Any] = () if isinstance(several, No) else several
+        if not plans:
             single = one(None)
             if isinstance(single, No):
                 return single

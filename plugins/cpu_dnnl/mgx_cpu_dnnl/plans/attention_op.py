@@ -30,8 +30,11 @@ FLOATS = (dt.float32, dt.float16, dt.bfloat16)
 
 
 def one_loop(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    q, k, v, mask, *_, sink = (*inputs, *(None,) * (7 - len(inputs)))
-    if any(not isinstance(x, Shape) or x.dtype not in FLOATS for x in (q, k, v)):
+    given: list[AnyShape | None] = [*inputs, *[None] * (7 - len(inputs))]
+    q, k, v, mask, *_, sink = given
+    if not isinstance(q, Shape) or not isinstance(k, Shape) or not isinstance(v, Shape):
+        return No("queries, keys and values must be tensors")
+    if any(x.dtype not in FLOATS for x in (q, k, v)):
         return No("queries, keys and values must be float32, float16 or bfloat16")
     if op.result_of != "output" or sink is not None:
         return No("a stage before the output, or a sink, is asked for")
@@ -50,7 +53,8 @@ def one_loop(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Modul
 def emit_attention_op(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     from ..jit import compile_attention
 
-    q, k, v, mask, lengths, offsets, _ = (*args, *(None,) * (7 - len(args)))
+    given: list[Value | None] = [*args, *[None] * (7 - len(args))]
+    q, k, v, mask, lengths, offsets, _ = given
     assert q is not None and k is not None and v is not None
     (b, h, s, d), (g, t), size = q.lens, k.lens[1:3], v.lens[3]
     if v.strides[3] != 1 and size != 1:

@@ -27,7 +27,8 @@ FLOATS = (dt.float32, dt.float16, dt.bfloat16, dt.float64)
 
 
 def floats(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    x, _, _, positions = (*inputs, *(None,) * (4 - len(inputs)))
+    given: list[AnyShape | None] = [*inputs, *[None] * (4 - len(inputs))]
+    x, _, _, positions = given
     if not isinstance(x, Shape) or x.dtype not in FLOATS:
         return No(f"x is {x}")
     if isinstance(positions, Shape) and (positions.rank != 2 or positions.dtype not in (dt.int32, dt.int64)):
@@ -39,7 +40,8 @@ def floats(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]
 def emit_rotary(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     from ..jit import compile_pointwise
 
-    x, cos, sin, positions = (*args, *(None,) * (4 - len(args)))
+    given: list[Value | None] = [*args, *[None] * (4 - len(args))]
+    x, cos, sin, positions = given
     assert x is not None and cos is not None and sin is not None
     if positions is not None:
         cos, sin = (_angles(e, table, positions) for table in (cos, sin))

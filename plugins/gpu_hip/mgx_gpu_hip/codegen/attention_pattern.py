@@ -13,6 +13,7 @@ from mgx_core import Instruction, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import UnsupportedError
 from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.movement import Transpose
 from mgx_core.ops.operation import Pointwise
 from mgx_core.ops.pointwise import Add, Div, Mul, Tanh, Where
 from mgx_core.ops.reshape import regroup
@@ -161,7 +162,7 @@ def _way_out(module: Module, second: Instruction, out: Tensor) -> tuple[int, ...
     shape = out.shape
     for ins in chain:
         before = tuple(ins.inputs[0].shape.lens())
-        if ins.op.name == "transpose":
+        if isinstance(ins.op, Transpose):
             order = ins.op.order(len(before))
             strides = [0] * len(before)
             for n, axis in enumerate(order):

@@ -8,6 +8,8 @@ from typing import TypeAlias
 
 from mgx_core import Instruction, Module, Shape
 from mgx_core.errors import UnsupportedError
+from mgx_core.ops.builtin import Param
+from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.operation import Operation, Pointwise
 from mgx_core.types.shape import row_major
 
@@ -221,7 +223,7 @@ def flat(module: Module) -> Module:
         return found if isinstance(found, Instruction) else found[0]
 
     for ins in module:
-        if ins.is_param:
+        if isinstance(ins.op, Param):
             went[ins] = made.add_parameter(ins.op.label, ins.result)
         elif ins.is_literal and ins.literal is not None:
             went[ins] = made.add_literal(ins.literal)
@@ -229,8 +231,8 @@ def flat(module: Module) -> Module:
             went[ins] = made.add_absent()
         elif ins.is_return:
             made.add_return([one(i) for i in ins.inputs])
-        elif ins.op.name == "get_tuple_elem" and isinstance(went[ins.inputs[0]], list):
-            went[ins] = went[ins.inputs[0]][ins.op.index]
+        elif isinstance(ins.op, GetTupleElem) and isinstance(items := went[ins.inputs[0]], list):
+            went[ins] = items[ins.op.index]
         elif len(ins.modules) == 1 and ins.op.name in ("group", "pointwise", "fused_reduce"):
             went[ins] = made.inline(flat(ins.modules[0]), [one(i) for i in ins.inputs])
         else:

@@ -73,10 +73,11 @@ def generate(
     refused = []
     for name, kernel in PLANS.offers(op, [None if x is None else x.shape for x in inputs], None, modules):
         if isinstance(kernel, GpuKernel) and kernel.write is not None:
-            kernel = source_of(kernel.write, op, inputs, outputs, device, modules)
-            if not isinstance(kernel, No):
-                return kernel
-        if isinstance(kernel, No):
+            source = source_of(kernel.write, op, inputs, outputs, device, modules)
+            if not isinstance(source, No):
+                return source
+            refused.append(f"{name}: {source.why}")
+        elif isinstance(kernel, No):
             refused.append(f"{name}: {kernel.why}")
     return No("; ".join(refused))
 

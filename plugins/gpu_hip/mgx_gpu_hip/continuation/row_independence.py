@@ -9,7 +9,7 @@ from typing import Any, Final
 from mgx_core import Instruction, Module, Shape
 from mgx_core.ops.operation import Pointwise
 from mgx_core.targets.kernel import op_of
-from mgx_core.types.dim import symbols_of
+from mgx_core.types.dim import Sym, symbols_of
 
 __all__ = ["independent"]
 
@@ -18,15 +18,21 @@ class _DependentError(Exception):
     """Rows that look at others, or an extent that is not simply their number."""
 
 
+def _named(result: Any, symbols: set[str]) -> tuple[int, str] | None:
+    axis = _axis(result, symbols)
+    if axis is None or not isinstance(result, Shape):
+        return None
+    rows = result.dims[axis]
+    assert isinstance(rows, Sym) and rows.symbol is not None
+    return axis, rows.symbol.name
+
+
 def independent(module: Module, symbols: set[str]) -> list[tuple[int, str] | None] | None:
     """For each output the axis along which its rows lie and their symbol, if no row of any value depends on how many there are,
     or on others."""
     try:
         _check(module, symbols)
-        axes = [_axis(o.result, symbols) for o in module.outputs]
-        return [
-            None if a is None else (a, o.shape.dims[a].symbol.name) for a, o in zip(axes, module.outputs, strict=True)
-        ]
+        return [_named(o.result, symbols) for o in module.outputs]
     except _DependentError:
         return None
 

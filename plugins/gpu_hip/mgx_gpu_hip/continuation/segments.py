@@ -204,7 +204,7 @@ class Following:
         copy.replace_return([went[o] for o in outputs])
         needed = {r for i in module if i not in there and not i.is_return for r in reads(i)} | set(outputs)
         needed |= {i for i in found.opening if needed_for_extents(i)}
-        sources: dict[str, Instruction] = {p.op.label: p for p in module.parameters.values()}
+        sources: dict[str, Instruction] = dict(module.parameters)
         for n, ins in enumerate(i for i in module if i in there and i in needed):
             name = f"{module.name}_{n}"
             sources[name] = ins

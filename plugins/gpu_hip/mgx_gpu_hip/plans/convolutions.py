@@ -46,7 +46,8 @@ def emit_convolution(e: Emitter, op: Any, modules: Sequence[Module], args: Seque
 @offer(PLANS, Group, name="library", when=anchored(Convolution))
 def emit_group(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     found = read_group(e, modules[0], args, Convolution)
-    return library_convolution(e, found.anchor.op, *found.operands, found.epilogue)
+    x, w = found.operands
+    return library_convolution(e, found.anchor.op, x, w, found.epilogue)
 
 
 def library_convolution(e: Emitter, op: Any, x: Value, w: Value, epilogue: Steps | None = None) -> Value:

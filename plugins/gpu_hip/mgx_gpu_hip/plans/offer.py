@@ -63,10 +63,11 @@ def emit_generated(e: Emitter, write: Write, op: Any, modules: Sequence[Module],
     shapes = [None if a is None else Shape(a.shape.dtype, a.lens) for a in given]
     result = _results(modules[0]) if modules else op.result(shapes, modules)
     items = result.items if isinstance(result, TupleShape) else (result,)
-    if any(not isinstance(r, Shape) or r.dynamic() for r in items):
+    fixed = [r for r in items if isinstance(r, Shape) and not r.dynamic()]
+    if len(fixed) < len(items):
         raise Declined(f"it gives {result}")
     like = [a for a in given if a is not None]
-    outputs = [output_like(e, r.dtype, r.lens(), like) for r in items]
+    outputs = [output_like(e, r.dtype, r.lens(), like) for r in fixed]
     e.kernel(write, op, modules, given, outputs)
     return outputs[0] if not isinstance(result, TupleShape) else tuple(outputs)
 

@@ -34,7 +34,8 @@ def emit_dot(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any]
 @offer(PLANS, Group, name="library", when=anchored(Dot))
 def emit_group(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     found = read_group(e, modules[0], args, Dot)
-    made = library_product(e, *found.operands, found.epilogue)
+    a, b = found.operands
+    made = library_product(e, a, b, found.epilogue)
     if found.joint is found.anchor:
         return made
     return Value(Shape(made.shape.dtype, found.joint.shape.lens()), made.buffer, made.offset)
