@@ -64,7 +64,7 @@ def reader_of(path: str | os.PathLike[str]) -> str:
     from .plugins.manager import KNOWN, manager
 
     name = Path(path).name.lower()
-    offered = {n.lstrip(".").lower(): n for n in manager().named("frontends")}
+    offered = {n.lstrip(".").lower(): n for n in manager().names("frontends")}
     fitting = [n for n in (*offered, *STORED, *TEXT) if name.endswith("." + n)]
     if fitting:
         longest = max(fitting, key=len)
@@ -95,7 +95,7 @@ def _holds(path: str | os.PathLike[str], kind: str) -> bool:
 def _frontend(name: str) -> Frontend:
     from .plugins.manager import manager
 
-    named = {n.lstrip("."): n for n in manager().named("frontends")}
+    named = {n.lstrip("."): n for n in manager().names("frontends")}
     make = manager().load("frontends", named.get(name.lstrip("."), name))
     try:
         frontend = make()

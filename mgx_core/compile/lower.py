@@ -56,10 +56,10 @@ class Lower(Pass):
         if made is None:
             try:
                 picked = self.kernels.pick(ins.op, shapes, self.context, ins.modules)
-                refused = (*outer, *picked.refused)
+                refused = (*picked.refused, *outer)
                 made = Launch(picked.kernel, ins.op, ins.result, picked.plan, refused=refused, validate=self.validate)
             except UnsupportedError as error:
-                why = (*outer, error.message)
+                why = (error.message, *outer)
                 if self._decompose(module, ins, why) or self._expand(module, ins, why):
                     return
                 kernel = Reference(ins.op, why)

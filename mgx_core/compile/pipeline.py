@@ -106,10 +106,14 @@ class Pipeline:
             changed = one.apply(module)
         except MgxError as error:
             raise error.located(f"pass {one.name!r}") from None
-        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        except MemoryError:
+            raise
+        except Exception as error:
             raise PassError(
                 f"pass {one.name!r} of stage {stage.name!r} failed: {type(error).__name__}: {error}{self._before()}"
             ) from error
+        if not isinstance(changed, bool):
+            raise PassError(f"pass {one.name!r} of stage {stage.name!r} must return True or False, got {changed!r}")
         if changed:
             module.sweep()
         seconds = time.perf_counter() - start

@@ -77,8 +77,10 @@ class Plugins:
         self._registered[record.key] = record
         record.check_hooks([c.name for c in self._hooks.get_hookcallers(plugin) or ()], (*NAMED, *ASKED))
         for hook in (*NAMED, *ASKED):  # what the latter give depends on whom they are asked for
-            if any(r is record for r, _ in self._implementations(hook)):
-                record.offers[hook] = [y.name for r, y in self._all(hook) if r is record] if hook in NAMED else []
+            for asked, implementation in self._implementations(hook):
+                if asked is record:
+                    lazies = record.ask(hook, implementation.function, {}) if hook in NAMED else []
+                    record.offers[hook] = [lazy.name for lazy in lazies]
 
     def register(self, plugin: Any, name: str | None = None) -> None:
         """Add a plugin object by hand (tests, notebooks).  Errors: PluginError for an interface version that is not served."""
@@ -122,6 +124,10 @@ class Plugins:
     def named(self, hook: str) -> dict[str, Lazy]:
         """What plugins offer through a hook, by name; without the names that two plugins offer."""
         return {name: lazy for name, (_, lazy) in self._offers(hook)[0].items()}
+
+    def names(self, hook: str) -> list[str]:
+        """Every name that plugins offer through a hook, those included that two plugins offer."""
+        return list(dict.fromkeys(lazy.name for _, lazy in self._all(hook)))
 
     def load(self, hook: str, name: str) -> Any:
         """One object by name.

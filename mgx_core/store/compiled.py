@@ -66,7 +66,7 @@ def restore(contents: Contents, plain: Any, values: Decoder, literals: LiteralRe
     """
     name = str(plain["target"])
     try:
-        if name not in manager().named("targets"):
+        if name not in manager().names("targets"):
             raise UnsupportedError(f"target {name!r} is not installed")
         target = manager().target(name)
         if not plain["optimised"]:

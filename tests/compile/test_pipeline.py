@@ -175,3 +175,17 @@ def test_validation_checks_what_a_stage_proves(module):
     Pipeline([stage]).run(module.clone())
     with pytest.raises(PassError, match=r"after stage 'tidy': abs is left \(after the following passes: \[swap\]\)"):
         Pipeline([stage], validate=True).run(module)
+
+
+@pytest.mark.parametrize(
+    ("apply", "error"),
+    [
+        (lambda self, module: None, "pass 'mine' of stage 'one' must return True or False, got None"),
+        (lambda self, module: {}["axis"], "pass 'mine' of stage 'one' failed: KeyError: 'axis'"),
+        (lambda self, module: next(iter(())), "pass 'mine' of stage 'one' failed: StopIteration"),
+    ],
+)
+def test_passes_that_fail_are_named(module, apply, error):
+    mine = type("Mine", (Pass,), {"name": "mine", "apply": apply})()
+    with pytest.raises(PassError, match=error):
+        Pipeline([Stage("one", (mine,))]).run(module)

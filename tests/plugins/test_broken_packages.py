@@ -323,3 +323,28 @@ def test_availability_that_raises(installed):
     made = installed(("broken", package(targets=[target]), "broken-dist"))
     assert mgx.best_target() == "host"
     check(made, "target 't': broken_objects:needs failed: TypeError")
+
+
+def test_two_packages_with_one_frontend(installed, tmp_path):
+    one, other = (package(frontends=[Lazy("toy", "broken_objects:Host")]) for _ in "ab")
+    made = installed(("broken", one, "one-dist"), ("other", other, "other-dist"))
+    (tmp_path / "model.toy").write_text("1")
+    with pytest.raises(mgx.PluginError, match=r"two plugins offer frontend 'toy': .*one-dist.*other-dist"):
+        mgx.parse(tmp_path / "model.toy")
+    check(made, "two plugins offer frontend 'toy'")
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("Duck", "frontend 'toy' must be an instance of a class derived from mgx_core.Frontend, got <"),
+        ("needs", "frontend 'toy' could not be made: TypeError"),
+        ("number", "must be a class or a function that makes one, got 42"),
+    ],
+)
+def test_frontends_that_are_none(installed, tmp_path, path, error):
+    installed(("broken", package(frontends=[Lazy("toy", f"broken_objects:{path}")]), "broken-dist"))
+    (tmp_path / "model.toy").write_text("1")
+    with pytest.raises(mgx.PluginError) as caught:
+        mgx.parse(tmp_path / "model.toy")
+    assert error in str(caught.value)
