@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Argument, CompileOptions, Instruction, Module, Runner, Shape, UnsupportedError
+from mgx_core import Argument, CompileOptions, Instruction, Module, Runner, Shape, TupleShape, UnsupportedError
 from mgx_core.ir.interpreter import Interpreter, bind_symbols
 from mgx_core.run.executable import OUTPUT
+from mgx_core.targets.kernel import call_kernel, check_result
 from mgx_core.targets.memory import place
 from mgx_core.targets.placement import Placement
 from mgx_core.types.memory_limit import ALIGNMENT
@@ -343,8 +344,11 @@ class GpuRunner(Runner):
             if array.size:
                 self.device.download(array, self.addresses[id(v.buffer)] + v.byte_offset)
             values.append(array)
-        found = step.kernel.run(values, step.modules, Interpreter().run)
-        for v, result in zip(step.outputs, found if isinstance(found, tuple) else (found,), strict=True):
+        found = call_kernel(step.kernel, step.op, values, step.modules, Interpreter().run)
+        declared = [Shape.of(v.shape.dtype, v.lens) for v in step.outputs]
+        several = isinstance(found, tuple) or len(declared) != 1
+        check_result(step.kernel, step.op, TupleShape(declared) if several else declared[0], found)
+        for v, result in zip(step.outputs, found if several else (found,), strict=True):
             array = np.ascontiguousarray(result)
             if array.size:
                 stream.copy_in(self.addresses[id(v.buffer)] + v.byte_offset, array)
