@@ -23,7 +23,7 @@ from ..types.dim import Dim
 from ..types.dtype import float32
 from .constants import aligned, along, finite, is_constant, split, spread
 from .engine import ROUNDING, Builder, Rules
-from .matching import either, one_user
+from .matching import either, one_user, op_as
 from .outline import through_views
 
 __all__ = ["SIMPLIFY"]
@@ -89,7 +89,7 @@ def input_factor_into_convolution(i: Instruction, b: Builder) -> Instruction | N
     factors = None if scale is None else along(scale, i.shape.rank, 1)
     if factors is None:
         return No("the factor differs within a channel")
-    group = i.op.group  # type: ignore[attr-defined]
+    group = op_as(i, Convolution).group
     by_row = np.broadcast_to(factors, (group * w.shape[1],)).reshape(group, w.shape[1]).repeat(w.shape[0] // group, 0)
     made = reweighted(b, i.inputs[1], w, by_row.reshape(*w.shape[:2], *(1,) * (w.ndim - 2)))
     return No("the weights would overflow") if made is None else b.add(i.op, found[0], made)
@@ -108,13 +108,13 @@ def input_term_out_of_convolution(i: Instruction, b: Builder) -> Instruction | N
     x, a = found
     if isinstance(x.op, (Pointwise, Convolution, Dot)):
         return No("the sum ends the work that makes x: nothing would be saved")
-    if any(i.op.padding) or i.op.padding_mode != "default":  # type: ignore[attr-defined]
+    if any(op_as(i, Convolution).padding) or op_as(i, Convolution).padding_mode != "default":
         return No("the padding is not part of the sum")
     value = aligned(a)
     terms = None if value is None else along(value, i.shape.rank, 1)
     if terms is None or len(add.users) > 1 or not i.shape.dtype.is_float:
         return No("the term differs within a channel, or the sum is read elsewhere too")
-    group = i.op.group  # type: ignore[attr-defined]
+    group = op_as(i, Convolution).group
     inner = w.shape[1]
     by_group = np.broadcast_to(widen(terms), (group * inner,)).reshape(group, 1, inner)
     total = widen(w).reshape(group, -1, inner, w.size // (w.shape[0] * inner) if w.size else 1).sum(-1)
@@ -286,7 +286,7 @@ def slice_of_product(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     if len(product.users) > 1:
         return No("other parts of the product are read too")
-    op: Slice = i.op  # type: ignore[assignment]
+    op = op_as(i, Slice)
     if len(op.axes) != 1 or product in (product.parent.outputs if product.parent else ()):
         return No("several axes are sliced")
     at = rows_of(product, op.axes[0])
@@ -312,7 +312,7 @@ def slice_before_epilogue(i: Instruction, b: Builder) -> Instruction | No | None
         if not isinstance(at.op, Pointwise) or len(varying) != 1 or len(at.users) > 1:
             return None
         at = varying[0]
-    op: Slice = i.op  # type: ignore[assignment]
+    op = op_as(i, Slice)
     if not isinstance(at.op, (Dot, Convolution)) or len(at.users) > 1 or len(op.axes) != 1:
         return None
     if rows_of(at, op.axes[0]) is None:
@@ -327,7 +327,7 @@ def slice_of_repeated(i: Instruction, b: Builder) -> Instruction | No | None:
     if not isinstance(wide.op, Multibroadcast) or len(wide.inputs) > 1 or len(i.inputs) > 1:
         return None
     x = wide.inputs[0]
-    op: Slice = i.op  # type: ignore[assignment]
+    op = op_as(i, Slice)
     offset = wide.shape.rank - x.shape.rank
     steps = op.steps or (1,) * len(op.axes)
     kept = [

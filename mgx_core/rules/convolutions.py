@@ -18,6 +18,7 @@ from ..types.argument import Argument, Array
 from ..types.dim import compare, product
 from .constants import aligned, along, finite, split, spread
 from .engine import ROUNDING, Builder, Rules
+from .matching import op_as
 from .slices import cut, ranges
 
 __all__ = ["CONVOLUTIONS"]
@@ -94,7 +95,7 @@ def _thinned(b: Builder, x: Instruction, steps: Sequence[int], fewer: Sequence[i
 @CONVOLUTIONS.on(Concat, changes=ROUNDING)
 def concat_of_convolutions(i: Instruction, b: Builder) -> Instruction | No | None:
     """concat(convolution(x[a:b], w), convolution(x[b:c], v)) by channel -> one convolution with groups; biases are joined too."""
-    if len(i.inputs) < 2 or i.op.axis % i.shape.rank != 1:  # type: ignore[attr-defined]
+    if len(i.inputs) < 2 or op_as(i, Concat).axis % i.shape.rank != 1:
         return None
     found = [_biased(x) for x in i.inputs]
     parts = [f for f in found if f is not None]

@@ -31,7 +31,7 @@ from ..types.dim import Dim, bounds, compare
 from ..types.shape import Shape
 from .constants import LARGEST, aligned, decided, split, spread, whole
 from .engine import Builder, Rules
-from .matching import either
+from .matching import either, op_as
 from .slices import cut, ranges
 
 __all__ = ["INDICES", "Count", "count"]
@@ -148,7 +148,7 @@ def gather_in_order(i: Instruction, b: Builder) -> Instruction | No | None:
     found = count(indices) if aligned(indices) is None else None  # what is known: see `gather_of_range`
     if found is None or not x.shape.ranked:
         return None
-    op: Gather = i.op  # type: ignore[assignment]
+    op = op_as(i, Gather)
     axis = op.axis % x.shape.rank
     part = _part(b, x, axis, found.first, indices.shape.dims[found.axis])
     if part is None:
@@ -160,7 +160,7 @@ def gather_in_order(i: Instruction, b: Builder) -> Instruction | No | None:
 def gather_in_order_of_axes(i: Instruction, b: Builder) -> Instruction | No | None:
     """gathernd(x, positions that count, each along an axis of its own) -> a slice of x."""
     x, indices = i.inputs
-    op: Gathernd = i.op  # type: ignore[assignment]
+    op = op_as(i, Gathernd)
     if op.batch_dims or not (x.shape.ranked and indices.shape.ranked and i.shape.ranked):
         return None
     columns = _columns(indices)

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 from ..ir.instruction import Instruction
+from ..ops.operation import Operation
 
-__all__ = ["either", "one_user", "other"]
+__all__ = ["either", "one_user", "op_as", "other"]
+
+Op = TypeVar("Op", bound=Operation)
+
+
+def op_as(ins: Instruction, cls: type[Op]) -> Op:
+    """An instruction's op as one of a class that it is known to be of: the root class of the rule."""
+    assert isinstance(ins.op, cls)
+    return ins.op
 
 
 def either(ins: Instruction) -> Iterator[tuple[Instruction, Instruction]]:

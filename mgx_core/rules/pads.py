@@ -13,6 +13,7 @@ from ..ops.pooling import Pooling
 from ..ops.window import sides
 from .constants import scalar_of
 from .engine import Builder, Rules
+from .matching import op_as
 
 __all__ = ["PADS"]
 
@@ -87,7 +88,7 @@ def pad_into_pooling(i: Instruction, b: Builder) -> Instruction | No | None:
     pad = i.inputs[0]
     if not isinstance(pad.op, Pad):
         return None
-    op: Pooling = i.op  # type: ignore[assignment]
+    op = op_as(i, Pooling)
     if op.padding_mode != "default" or op.ceil_mode or op.dyn_global:
         return No("the windows follow from the extents")
     value, own = border(pad), any(op.padding)

@@ -10,6 +10,7 @@ from ..ops.norm import Lrn
 from ..ops.pooling import Pooling
 from ..ops.reduce import ReduceMax, ReduceMean
 from .engine import ROUNDING, Builder, Rules
+from .matching import op_as
 
 __all__ = ["POOLING"]
 
@@ -33,7 +34,7 @@ def whole(i: Instruction) -> bool:
 @POOLING.on(Pooling)
 def reduction_from_max_pooling(i: Instruction, b: Builder) -> Instruction | No | None:
     """max pooling with one window over all of an image -> reduce_max."""
-    if i.op.mode != "max" or not whole(i):  # type: ignore[attr-defined]
+    if op_as(i, Pooling).mode != "max" or not whole(i):
         return None
     return b.add(ReduceMax(axes=tuple(range(2, i.shape.rank))), i.inputs[0])
 
@@ -41,7 +42,7 @@ def reduction_from_max_pooling(i: Instruction, b: Builder) -> Instruction | No |
 @POOLING.on(Pooling, changes=ROUNDING)
 def reduction_from_average_pooling(i: Instruction, b: Builder) -> Instruction | No | None:
     """average pooling with one window over all of an image -> reduce_mean."""
-    if i.op.mode != "average" or not whole(i):  # type: ignore[attr-defined]
+    if op_as(i, Pooling).mode != "average" or not whole(i):
         return None
     return b.add(ReduceMean(axes=tuple(range(2, i.shape.rank))), i.inputs[0])
 
@@ -49,7 +50,7 @@ def reduction_from_average_pooling(i: Instruction, b: Builder) -> Instruction | 
 @POOLING.on(Pooling)
 def drop_pooling_of_one(i: Instruction, b: Builder) -> Instruction | No | None:
     """average or max pooling with windows of one element at stride 1 -> x."""
-    op: Pooling = i.op  # type: ignore[assignment]
+    op = op_as(i, Pooling)
     if op.mode == "lpnorm" or op.dyn_global or any(n != 1 for n in op.lengths) or any(s != 1 for s in op.stride):
         return None
     return i.inputs[0] if not any(op.padding) and i.inputs[0].result == i.result else None
@@ -58,7 +59,7 @@ def drop_pooling_of_one(i: Instruction, b: Builder) -> Instruction | No | None:
 @POOLING.on(Pooling)
 def plain_average(i: Instruction, b: Builder) -> Instruction | No | None:
     """count_include_pad is dropped where there is no padding to count."""
-    op: Pooling = i.op  # type: ignore[assignment]
+    op = op_as(i, Pooling)
     if not op.count_include_pad or any(op.padding) or op.padding_mode != "default" or op.ceil_mode:
         return None
     return b.add(op.replace(count_include_pad=False), i.inputs[0])
@@ -67,5 +68,5 @@ def plain_average(i: Instruction, b: Builder) -> Instruction | No | None:
 @POOLING.on(Lrn, changes=ROUNDING)
 def pooling_from_lrn(i: Instruction, b: Builder) -> Instruction | No | None:
     """lrn(x) -> x * (bias + alpha * average pooling of x * x over channels) ^ -beta."""
-    op: Lrn = i.op  # type: ignore[assignment]
+    op = op_as(i, Lrn)
     return cast(Instruction, op.decompose(b, i.inputs[0]))

@@ -11,6 +11,7 @@ from ..ir.instruction import Instruction
 from ..ops.quantized import Dequantizelinear, Quantizelinear
 from .constants import aligned, finite, uniform
 from .engine import Builder, Rules
+from .matching import op_as
 
 __all__ = ["QUANTIZATION"]
 
@@ -26,7 +27,7 @@ def quantize_what_was_quantized(i: Instruction, b: Builder) -> Instruction | No 
     q = wide.inputs[0]
     if q.result != i.result or not q.shape.dtype.is_integer or q.shape.dtype.bits > 8 or wide.shape.dtype.bits < 32:
         return No("the types differ, or hold numbers that would be rounded")
-    one: Quantizelinear = i.op  # type: ignore[assignment]
+    one = op_as(i, Quantizelinear)
     other = wide.op
     if one.block_size != other.block_size or (one.axis != other.axis and i.inputs[1].shape.rank > 0):
         return No("the scales lie along different axes")

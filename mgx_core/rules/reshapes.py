@@ -23,7 +23,7 @@ from ..types.dim import Dim, Sym, product
 from ..types.shape import Shape
 from .constants import aligned, is_constant
 from .engine import ROUNDING, Builder, Rules
-from .matching import one_user
+from .matching import one_user, op_as
 from .view_chain import ViewChain, cost, regrouping
 
 __all__ = ["RESHAPES"]
@@ -322,7 +322,7 @@ def transpose_below_concat(i: Instruction, b: Builder) -> Instruction | No | Non
     order = _order(i.inputs[0])
     if any(_order(x) != order for x in i.inputs):
         return No("the operands are transposed differently")
-    axis: int = i.op.axis  # type: ignore[attr-defined]
+    axis: int = op_as(i, Concat).axis
     axis = axis + i.shape.rank if axis < 0 else axis
     return b.add(Transpose(permutation=order), b.add(Concat(axis=order[axis]), *(x.inputs[0] for x in i.inputs)))
 
@@ -336,7 +336,7 @@ def transpose_below_gather(i: Instruction, b: Builder) -> Instruction | No | Non
     if len(turned.users) > 1 or is_constant(turned.inputs[0]):
         return No("the transposed tensor is read elsewhere too, or constant")
     order = _order(turned)
-    axis: int = i.op.axis  # type: ignore[attr-defined]
+    axis: int = op_as(i, Gather).axis
     axis = axis + len(order) if axis < 0 else axis
     return b.add(Transpose(permutation=order), b.add(Gather(axis=order[axis]), turned.inputs[0], indices))
 
@@ -346,7 +346,7 @@ def broadcast_below_concat(i: Instruction, b: Builder) -> Instruction | No | Non
     """concat(multibroadcast(x), multibroadcast(y)) -> multibroadcast(concat(x, y)) where both repeat over the same axes."""
     if len(i.inputs) < 2 or not all(isinstance(x.op, Multibroadcast) and len(x.inputs) == 1 for x in i.inputs):
         return None
-    axis: int = i.op.axis  # type: ignore[attr-defined]
+    axis: int = op_as(i, Concat).axis
     rank = i.shape.rank
     axis = axis + rank if axis < 0 else axis
     inner = [x.inputs[0] for x in i.inputs]

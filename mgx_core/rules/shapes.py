@@ -32,6 +32,7 @@ from ..types.dim import Dim, Sym, bounds, may_equal
 from ..types.shape import Shape
 from .constants import aligned
 from .engine import Builder, Rules
+from .matching import op_as
 
 __all__ = ["SHAPES", "extents"]
 
@@ -196,7 +197,7 @@ def static_slice(i: Instruction, b: Builder) -> Instruction | No | None:
     found = given(i, 1, 2, 3, 4)
     if found is None or not i.inputs[0].shape.ranked:
         return No("a bound is not known before running")
-    op: Slice = i.op  # type: ignore[assignment]
+    op = op_as(i, Slice)
     starts, ends, axes, steps = found
     whole = [ints(axes) if axes is not None else op.axes, ints(steps) if steps is not None else op.steps]
     if None in whole:
@@ -230,7 +231,7 @@ def drop_single_tile(i: Instruction, b: Builder) -> Instruction | No | None:
     """tile(x) with all repeats 1 -> x; of axes of extent 1 only -> multibroadcast(x)."""
     if len(i.inputs) > 1:
         return None
-    repeats = i.op.repeats  # type: ignore[attr-defined]
+    repeats = op_as(i, Tile).repeats
     x = i.inputs[0]
     if all(r == 1 for r in repeats):
         return x
@@ -243,7 +244,7 @@ def static_pad(i: Instruction, b: Builder) -> Instruction | No | None:
     """pad(x, pads, value, axes) with known operands -> pad[pads, value](x)."""
     if len(i.inputs) < 2 or not i.inputs[0].shape.ranked:
         return None
-    op: Pad = i.op  # type: ignore[assignment]
+    op = op_as(i, Pad)
     found = given(i, 1, 3)
     number = aligned(i.inputs[2]) if len(i.inputs) > 2 and not i.inputs[2].is_absent else None
     known = len(i.inputs) < 3 or i.inputs[2].is_absent or (number is not None and number.dtype.kind in "biuf")
@@ -271,7 +272,7 @@ def static_resize(i: Instruction, b: Builder) -> Instruction | No | None:
     """resize(x, scales or sizes) with known operands -> the same as attributes."""
     if len(i.inputs) < 2 or any(not x.is_absent for x in i.inputs[3:]):
         return None
-    op: Resize = i.op  # type: ignore[assignment]
+    op = op_as(i, Resize)
     scales, sizes = (
         x if n < len(i.inputs) and not x.is_absent else None for n, x in ((1, i.inputs[1]), (2, i.inputs[-1]))
     )
@@ -302,9 +303,9 @@ def slice_from_split(i: Instruction, b: Builder) -> Instruction | No | None:
     if not may_equal(sum(sizes), x.shape.dims[axis]) or any(bounds(s)[1] < 0 for s in sizes):
         return No("the sizes do not add up to the extent")
     start: Dim = 0
-    for size in sizes[: i.op.index]:  # type: ignore[attr-defined]
+    for size in sizes[: op_as(i, GetTupleElem).index]:
         start = start + size
-    return settled(i, b, Slice(axes=(axis,), starts=(start,), ends=(start + sizes[i.op.index],)), x)  # type: ignore[attr-defined]
+    return settled(i, b, Slice(axes=(axis,), starts=(start,), ends=(start + sizes[op_as(i, GetTupleElem).index],)), x)
 
 
 @SHAPES.on(Fill)
@@ -321,7 +322,7 @@ def broadcast_from_fill(i: Instruction, b: Builder) -> Instruction | No | None:
 @SHAPES.on(Onehot)
 def static_onehot(i: Instruction, b: Builder) -> Instruction | No | None:
     """onehot(indices, depth, values) with a known depth -> the depth as attribute."""
-    op: Onehot = i.op  # type: ignore[assignment]
+    op = op_as(i, Onehot)
     if op.depth is not None or i.inputs[1].is_absent:
         return None
     found = extents(i.inputs[1])

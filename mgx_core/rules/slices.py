@@ -16,7 +16,7 @@ from ..ops.slice import Slice, Step
 from ..types.dim import Dim, compare
 from .constants import aligned, is_constant
 from .engine import Builder, Rules
-from .matching import one_user
+from .matching import one_user, op_as
 
 __all__ = ["SLICES"]
 
@@ -128,8 +128,8 @@ def slice_of_concat(i: Instruction, b: Builder) -> Instruction | No | None:
 def slice_from_step(i: Instruction, b: Builder) -> Instruction | No | None:
     """step(x) -> slice(x) with steps."""
     dims = i.inputs[0].shape.dims
-    axes = tuple(a % len(dims) for a in i.op.axes)  # type: ignore[attr-defined]
-    return cut(b, i.inputs[0], {a: (0, dims[a], s) for a, s in zip(axes, i.op.steps, strict=True)})  # type: ignore[attr-defined]
+    axes = tuple(a % len(dims) for a in op_as(i, Step).axes)
+    return cut(b, i.inputs[0], {a: (0, dims[a], s) for a, s in zip(axes, op_as(i, Step).steps, strict=True)})
 
 
 # concatenations -------------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def slice_from_step(i: Instruction, b: Builder) -> Instruction | No | None:
 @SLICES.on(Concat)
 def concat_of_one(i: Instruction, b: Builder) -> Instruction | No | None:
     """concat(x) -> x; empty operands are left out."""
-    axis = i.op.axis % i.shape.rank  # type: ignore[attr-defined]
+    axis = op_as(i, Concat).axis % i.shape.rank
     kept = [x for x in i.inputs if x.shape.dims[axis] != 0]
     if len(kept) == 1:
         return kept[0] if kept[0].result == i.result else None
@@ -150,7 +150,7 @@ def join_concats(i: Instruction, b: Builder) -> Instruction | No | None:
     """concat(concat(x, y), z) -> concat(x, y, z) along one axis."""
     if not any(isinstance(x.op, Concat) for x in i.inputs):
         return None
-    axis = i.op.axis % i.shape.rank  # type: ignore[attr-defined]
+    axis = op_as(i, Concat).axis % i.shape.rank
     flat: list[Instruction] = []
     for x in i.inputs:
         same = isinstance(x.op, Concat) and x.op.axis % i.shape.rank == axis
@@ -167,7 +167,7 @@ def concat_of_slices(i: Instruction, b: Builder) -> Instruction | No | None:
     """concat(x[a:b], x[b:c]) -> x[a:c] along the same axis."""
     if sum(isinstance(x.op, Slice) for x in i.inputs) < 2:
         return None
-    axis = i.op.axis % i.shape.rank  # type: ignore[attr-defined]
+    axis = op_as(i, Concat).axis % i.shape.rank
     out: list[tuple[Instruction, dict[int, Range] | None, Instruction]] = []
     for x in i.inputs:
         own = ranges(x)
@@ -201,7 +201,7 @@ def gather_of_range(i: Instruction, b: Builder) -> Instruction | No | None:
     value = aligned(indices)
     if value is None or not x.shape.ranked or is_constant(x):
         return None
-    axis: int = i.op.axis % x.shape.rank  # type: ignore[attr-defined]
+    axis: int = op_as(i, Gather).axis % x.shape.rank
     n = x.shape.dims[axis]
     if not value.size or value.shape != tuple(indices.shape.dims):
         return None
@@ -230,7 +230,7 @@ def repetition_from_gather(i: Instruction, b: Builder) -> Instruction | No | Non
     value = aligned(indices)
     if value is None or not x.shape.ranked or is_constant(x) or value.shape != tuple(indices.shape.dims):
         return None
-    axis: int = i.op.axis % x.shape.rank  # type: ignore[attr-defined]
+    axis: int = op_as(i, Gather).axis % x.shape.rank
     n = x.shape.dims[axis]
     if not isinstance(n, int) or n < 1 or value.size <= n or value.size % n:
         return None

@@ -19,7 +19,7 @@ from ..ops.slice import Slice
 from ..types.dim import Dim, product
 from .constants import aligned, is_constant, spread, uniform
 from .engine import ROUNDING, Builder, Rules
-from .matching import one_user
+from .matching import one_user, op_as
 from .outline import through_views
 from .slices import ranges
 
@@ -162,7 +162,7 @@ def transpose_before_slices(i: Instruction, b: Builder) -> Instruction | No | No
     if any(r.op != i.op for r in cut.readers):
         return No("the slices are not all transposed likewise")
     rank = i.shape.rank
-    order = i.op.permutation or tuple(reversed(range(rank)))  # type: ignore[attr-defined]
+    order = op_as(i, Transpose).permutation or tuple(reversed(range(rank)))
     axis = [p % rank for p in order].index(cut.axis)
     slices = [s.op.replace(axes=(axis,)) for s in cut.slices]
     return settle(i, cut, [b.add(i.op, cut.x)], slices)  # type: ignore[arg-type]
@@ -202,7 +202,7 @@ def work_after_concat(i: Instruction, b: Builder) -> Instruction | No | None:
             return No("the work would have run together with what is before it")
     operands = [b.add(i.op, *(x.inputs[at] for x in i.inputs))]
     if len(first.inputs) == 2:
-        axis: int = i.op.axis % i.shape.rank  # type: ignore[attr-defined]
+        axis: int = op_as(i, Concat).axis % i.shape.rank
         constant = _joined(b, [x.inputs[1 - at] for x in i.inputs], i.shape.dims, axis)
         if constant is None:
             return No("the other operands are not all constants that can be joined")

@@ -17,7 +17,7 @@ from ..types.dim import Dim, product
 from ..types.shape import Shape
 from .constants import is_constant
 from .engine import ROUNDING, Builder, Rules
-from .matching import one_user
+from .matching import one_user, op_as
 from .slices import Range, cut, ranges
 
 __all__ = ["VIEWS"]
@@ -81,7 +81,7 @@ def reshape_below_concat(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     if any(len(x.users) > 1 for x in i.inputs):
         return No("an operand is read elsewhere too")
-    axis: int = i.op.axis % i.shape.rank  # type: ignore[attr-defined]
+    axis: int = op_as(i, Concat).axis % i.shape.rank
     inner = [x.inputs[0] for x in i.inputs]
     places = {kept_axis(x.shape.dims, v.shape.dims, axis) for x, v in zip(inner, i.inputs, strict=True)}
     at = places.pop()
