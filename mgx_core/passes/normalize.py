@@ -35,7 +35,7 @@ class Normalize(Pass):
             module.replace(ins, ins.inputs[0])
             return True
         op = normal_form(ins)
-        if op == ins.op:
+        if op is ins.op or op == ins.op:
             return False
         module.replace_op(ins, op)
         return True
