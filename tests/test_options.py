@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from mgx_core import CompileOptions
+from mgx_core import CompileOptions, Program, Shape, Target
 from mgx_core.errors import ParameterError
 
 
@@ -50,3 +50,18 @@ def test_what_is_refused(given, message):
 def test_records_do_not_change():
     with pytest.raises(dataclasses.FrozenInstanceError):
         CompileOptions().fast_math = False
+
+
+def test_channels_last_is_refused_where_convolutions_are_not():
+    class Plain(Target):
+        name = "plain"
+
+    class ChannelsLast(Plain):
+        channels_last = True
+
+    program = Program()
+    main = program.get_main_module()
+    main.add_return([main.add_parameter("x", Shape("float32", [2]))])
+    with pytest.raises(ParameterError, match=r"use_nhwc requires .* those of target 'plain' take images as the model"):
+        program.compile(Plain(), use_nhwc=True)
+    program.compile(ChannelsLast(), use_nhwc=True)

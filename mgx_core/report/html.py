@@ -11,6 +11,7 @@ from typing import Protocol
 from ..compile.pipeline import size
 from ..ir.graph import Graph
 from ..ir.module import Module, nested
+from ..ops.convolution import Convolution, ConvolutionBackwards
 from ..run.executable import Executable, Instance
 from ..targets.memory import plan_memory
 from .charts import Bar, bars_svg, passes_svg
@@ -112,6 +113,9 @@ class _Page:
         facts.append(
             ("memory for values", size_text(self.plan.peak), f"{ratio_text(self.plan)} \u00d7 the lower bound")
         )
+        if self.executable is not None and self.executable.target.channels_last and _convolves(self.before):
+            asked = "as use_nhwc requires" if self.executable.options.use_nhwc else "always on this target"
+            facts.append(("images of convolutions", "channels last", asked))
         literals = {id(i.literal): i for m in nested(self.shown) for i in m if i.literal is not None}
         weights = sum(getattr(i.literal.value, "nbytes", 0) for i in literals.values() if i.literal is not None)
         facts.append(("constants", size_text(weights), f"{len(literals)} tensors"))
@@ -195,6 +199,10 @@ class _Page:
 def _operations(module: Module, inside: bool = True) -> int:
     modules = nested(module) if inside else [module]
     return sum(1 for m in modules for i in m if not (i.is_param or i.is_literal or i.is_return or i.is_absent))
+
+
+def _convolves(module: Module) -> bool:
+    return any(isinstance(i.op, (Convolution, ConvolutionBackwards)) for m in nested(module) for i in m)
 
 
 def _by_operation(launches: Sequence[LaunchRow], most: int = 14) -> str:

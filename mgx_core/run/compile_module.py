@@ -18,10 +18,15 @@ def compile_module(
 ) -> Executable:
     """An executable for a copy of `module` on a target or on one of its contexts; `module` itself stays as it is.
 
-    Errors: ParameterError if `on` is neither, or if an instruction reads what does not come before it; whatever a pass or the
-    target raises.
+    Errors: ParameterError if `on` is neither, if the target cannot do what an option requires, or if an instruction reads what
+    does not come before it; whatever a pass or the target raises.
     """
     target, context = target_and_context(on)
+    if options.use_nhwc and not target.channels_last:
+        raise ParameterError(
+            f"use_nhwc requires convolutions on channels-last images; those of target {target.name!r} take images as the "
+            "model lays them out: leave the option out"
+        )
     wrong = misplaced(module)
     if wrong is not None:
         raise ParameterError(wrong)

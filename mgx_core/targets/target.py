@@ -60,6 +60,12 @@ class Target:
     name: str = ""
     """The name by which `get_target` finds it; plugins add kernels and passes to it by this name."""
 
+    channels_last: bool = False
+    """True if convolutions read and write images with their channels innermost (NHWC), whatever the order in the model.
+
+    The option `use_nhwc` requires it and is refused by other targets.
+    """
+
     def get_context(self) -> Any:
         """Returns a new context: a `Context` of this target.  Default: a `HostContext`."""
         return HostContext(self)

@@ -26,6 +26,7 @@ class CpuTarget(Target):
     """oneDNN primitives for convolutions, products and pooling, compiled loops for everything between, a native executor."""
 
     name = "cpu"
+    channels_last = True
 
     def __init__(self, threads: int = 0) -> None:
         self.threads = threads

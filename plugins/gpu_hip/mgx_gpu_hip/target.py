@@ -32,6 +32,7 @@ class GpuTarget(Target):
     """
 
     name = "gpu"
+    channels_last = True
 
     def __init__(self, kind: str = "", device_id: int = 0) -> None:
         self.kind = kind

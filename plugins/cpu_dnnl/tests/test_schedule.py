@@ -1,0 +1,159 @@
+"""A plan is what runs: bytes, steps and placements of schedules against those of the native programs."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core.run.executable import Instance
+from mgx_core.targets.kernel import Launch
+from mgx_core.targets.schedule import Schedule
+from mgx_cpu_dnnl.runner import CpuRunner
+from mgx_cpu_dnnl.target import CpuTarget
+
+MODELS = Path(os.environ.get("MGX_MODELS", ""))  # a folder with models and their inputs (NAME.onnx, NAME.in.npz)
+rng = np.random.default_rng(5)
+
+
+def convolutions(m: mgx.Module) -> list[mgx.Instruction]:
+    x = m.add_parameter("x", mgx.Shape("float32", [1, 8, 12, 12]))
+    window = {"padding": [1, 1], "stride": [1, 1], "dilation": [1, 1]}
+    a = x
+    for _ in range(4):
+        w = m.add_literal(rng.standard_normal((8, 8, 3, 3)).astype(np.float32))
+        a = m.add(mgx.op("relu"), m.add(mgx.op("convolution", **window), a, w))
+    pooled = m.add(mgx.op("reduce_mean", axes=[2, 3]), m.add(mgx.op("concat", axis=1), x, a))
+    return [m.add(mgx.op("softmax", axis=1), pooled)]
+
+
+def attention(m: mgx.Module) -> list[mgx.Instruction]:
+    x = m.add_parameter("x", mgx.Shape("float32", [2, 16, 32]))
+    for _ in range(3):
+        q, k, v = (m.add(mgx.op("dot"), x, weights(m, 2, 32, 32)) for _ in range(3))
+        scores = m.add(mgx.op("dot"), q, m.add(mgx.op("transpose", permutation=[0, 2, 1]), k))
+        x = m.add(mgx.op("dot"), m.add(mgx.op("softmax", axis=2), scores), v)
+    return [x, m.add(mgx.op("transpose", permutation=[0, 2, 1]), x)]
+
+
+def declined(m: mgx.Module) -> list[mgx.Instruction]:
+    """Something that no plan takes, in the middle."""
+    x = m.add_parameter("x", mgx.Shape("float32", [6, 6]))
+    y = m.add(mgx.op("det"), m.add(mgx.op("exp"), x))
+    return [m.add(mgx.op("mul"), x, m.add(mgx.op("multibroadcast", out_lens=[6, 6]), y))]
+
+
+def counted(m: mgx.Module) -> list[mgx.Instruction]:
+    """Extents that depend on data, and what follows from them."""
+    x = m.add_parameter("x", mgx.Shape("float32", [5, 7]))
+    places = m.add(mgx.op("nonzero"), m.add(mgx.op("relu"), m.add(mgx.op("sin"), x)))
+    return [m.add(mgx.op("add"), places, places)]
+
+
+GRAPHS = {f.__name__: f for f in (convolutions, attention, declined, counted)}
+
+
+def weights(m: mgx.Module, *lens: int) -> mgx.Instruction:
+    return m.add_literal((rng.standard_normal(lens) / np.sqrt(lens[-1])).astype(np.float32))
+
+
+def compiled(build: Callable[[mgx.Module], list[mgx.Instruction]], **options: Any) -> tuple[mgx.Program, Instance]:
+    global rng
+    rng = np.random.default_rng(5)
+    program = mgx.Program()
+    main = program.get_main_module()
+    main.add_return(build(main))
+    program.compile(CpuTarget(), **options)
+    assert program.executable is not None
+    return program, program.executable.instances()[0]
+
+
+def check(instance: Instance) -> Schedule:
+    """What the plan says is what the native program does."""
+    plan, runner = instance.plan, instance.runner
+    assert isinstance(plan, Schedule)
+    assert isinstance(runner, CpuRunner)
+    assert runner.program is not None
+    native = runner.program.program
+    # the arena that every run allocates is the plan's peak, and the buffers lie in it
+    assert native.arena_bytes == plan.peak
+    assert max((b.offset + b.bytes for b in plan.buffers), default=0) == plan.peak
+    assert plan.lower_bound <= plan.peak
+    # the steps are those that run, in order, and those on the host say so
+    assert native.step_names == [s.name for s in plan.steps]
+    assert [kind == "host" for kind in native.step_kinds] == [bool(s.host) for s in plan.steps]
+    # each launch was placed where its steps are, under the name of the kernel that they belong to
+    placed = Counter((p.sources, p.op, p.kernel, p.place) for p in instance.placements)
+    launches = {i: i.op for i in instance.module if isinstance(i.op, Launch)}
+    assert all(s.instruction in launches for s in plan.steps)
+    for ins, op in launches.items():
+        calls = {
+            (s.sources, repr(s.call.op), s.kernel, "host" if s.host else "target")
+            for s in plan.steps
+            if s.instruction is ins and s.call
+        }
+        if not calls:  # a view, or decided at run time
+            assert (ins.sources, op.text, op.kernel.name) in {key[:3] for key in placed} or ins in plan.split.rest
+        assert all(placed[call] for call in calls), (ins, calls, placed)
+    hosted = [s for s in plan.steps if s.host]
+    assert len(hosted) <= sum(p.place == "host" for p in instance.placements)
+    return plan
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_what_is_planned_runs(name: str) -> None:
+    _, instance = compiled(GRAPHS[name])
+    check(instance)
+
+
+@pytest.mark.parametrize("name", ["convolutions", "attention"])
+def test_memory_reuse_changes_what_is_allocated(name: str) -> None:
+    """Without it every value has memory of its own: no two buffers overlap, and no step writes over what it reads."""
+    program, instance = compiled(GRAPHS[name])
+    other, separate = compiled(GRAPHS[name], memory_reuse=False)
+    shared, apart = check(instance), check(separate)
+    assert apart.peak == sum(b.bytes for b in apart.buffers) > shared.peak
+    assert not any(set(s.reads) & set(s.writes) for s in apart.steps)
+    assert separate.runner.program.program.arena_bytes > instance.runner.program.program.arena_bytes  # type: ignore[attr-defined]
+    (shape,) = program.get_main_module().parameters.values()
+    given = {"x": np.random.default_rng(1).standard_normal(shape.shape.lens()).astype(np.float32)}
+    for a, b in zip(program.run(given), other.run(given), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("asked", "says"), [(True, "as use_nhwc requires"), (False, "always on this target")])
+def test_the_report_says_that_convolutions_are_channels_last(asked: bool, says: str) -> None:
+    program, instance = compiled(convolutions, use_nhwc=asked)
+    assert f"<b>channels last</b><i>{says}</i>" in program.report()
+    check(instance)
+
+
+def test_what_no_plan_takes_is_placed_on_the_host_with_the_reasons() -> None:
+    _, instance = compiled(declined)
+    (placement,) = [p for p in instance.placements if p.place == "host"]
+    assert placement.op.startswith("det")
+    assert placement.kernel == "reference det"
+    assert placement.refused
+
+
+@pytest.mark.parametrize("path", sorted(MODELS.glob("*.onnx")) if MODELS.name else [], ids=lambda p: p.stem)
+@pytest.mark.slow
+def test_models(path: Path) -> None:
+    pytest.importorskip("mgx_onnx")
+    program = mgx.parse_onnx(path)
+    program.compile(CpuTarget())
+    executable = program.executable
+    assert executable is not None
+    values = executable.bind(dict(np.load(path.with_suffix(".in.npz"))))
+    plan = check(executable.instance(values))
+    separate = mgx.parse_onnx(path)
+    separate.compile(CpuTarget(), memory_reuse=False)
+    assert separate.executable is not None
+    apart = check(separate.executable.instance(values))
+    assert apart.peak == sum(b.bytes for b in apart.buffers) > plan.peak
