@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import mgx_core as mgx
+from mgx_core.driver import main
 
 LAYERS = [
     {"weights": [[1.0, -1.0], [0.5, 2.0]], "bias": [0.0, 1.0], "activation": "relu"},
@@ -46,9 +46,8 @@ def test_runs(file):
     ],
 )
 def test_options_of_the_driver(file, words, dims):
-    command = [sys.executable, "-m", "mgx_core", "params", file, *words, "--json"]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["parameters"]["x"]["dims"] == dims
+    done = CliRunner().invoke(main, ["params", str(file), *map(str, words), "--json"])
+    assert json.loads(done.output)["parameters"]["x"]["dims"] == dims
 
 
 def test_what_is_wrong_is_said_with_the_file(file):
