@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,11 +27,12 @@ def lower_module(
     given: Module, shapes: Mapping[str, AnyShape], target: Target, context: Any, options: CompileOptions
 ) -> Lowered:
     """An optimised module for concrete shapes of its parameters, through the stages lower and plan when it is asked for."""
+    kernels = functools.cache(lambda: kernels_of(target, context, options))
 
     def lower() -> tuple[Module, list[PassRecord]]:
         settled = {n: s for n, s in shapes.items() if not s.dynamic()}
         module = given.clone(parameters=settled, shared=given.derive("equal bodies", equal_bodies))
-        lower = Lower(kernels_of(target, context, options), context, options.validate)
+        lower = Lower(kernels(), context, options.validate)
         stages = lowering(lower, target, context, options)
         pipeline = Pipeline(stages, options.validate, frozenset(options.disable_passes))
         pipeline.run(module)
@@ -39,6 +41,6 @@ def lower_module(
         return module, pipeline.records
 
     def emitter() -> Emitter | None:
-        return target.emitter(kernels_of(target, context, options), context, options)
+        return target.emitter(kernels(), context, options)
 
     return Lowered(lower, emitter, options.memory_reuse, options.validate)

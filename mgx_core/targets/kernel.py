@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import CodeType
 from typing import Any, NamedTuple
 
 from ..errors import DeviceError, MgxError, No, ParameterError, PluginError, UnsupportedError
@@ -191,7 +192,11 @@ class Kernels:
         """The same plans; those that have a parameter called `options` are given the compile options in it."""
 
         def bound(plan: Plan) -> Plan:
-            if "options" not in inspect.signature(plan).parameters:
+            code = getattr(
+                plan, "__code__", None
+            )  # a signature costs a hundred times as much, for each plan and instance
+            names = inspect.signature(plan).parameters if code is None else code.co_varnames[: _named(code)]
+            if "options" not in names:
                 return plan
             return functools.update_wrapper(functools.partial(plan, options=options), plan)
 
@@ -199,6 +204,11 @@ class Kernels:
         out._plans = {op: [bound(p) for p in plans] for op, plans in self._plans.items()}
         out._any = [bound(p) for p in self._any]
         return out
+
+
+def _named(code: CodeType) -> int:
+    """How many parameters of a function can be named."""
+    return code.co_argcount + code.co_kwonlyargcount
 
 
 def described(given: Any) -> str:

@@ -240,16 +240,16 @@ class KernelEmitter(StepList):
                 self.current = ins
             result = env[ins] = self.emit(ins, env)
             uses = len(ins.users) if left is None else left[ins]
-            if isinstance(result, Value):
-                result.buffer.readers += uses
-            else:
+            if type(result) is tuple:
                 count_reads(result, uses)
+            else:
+                result.buffer.readers += uses
             for read in set(ins.inputs):
                 value = env.get(read)
-                if isinstance(value, Value):
-                    value.buffer.readers -= 1
-                elif value is not None:
+                if type(value) is tuple:
                     count_reads(value, -1)
+                elif value is not None:
+                    value.buffer.readers -= 1
 
     def host(
         self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any], reasons: Sequence[str] = ()

@@ -26,9 +26,33 @@ class Split:
 
 
 def split(module: Module) -> Split:
-    """The static part of a module and the rest."""
-    static = static_part(module)
-    rest = [] if len(static) == len(module) else [i for i in module if i not in static and not given(i)]
+    """A module's instructions with static extents whose needs are all static too, control flow excepted, and the rest."""
+    static: dict[Instruction, list[Instruction]] = {}
+    rest: list[Instruction] = []
+    there: set[Instruction] = set()
+    known: dict[int, bool] = {}  # by id of a result: many instructions share one
+    outside: dict[Module, list[Instruction]] = {}  # what bodies read; many instructions share one
+    for ins in module:
+        if given(ins):
+            if _given(ins):
+                there.add(ins)
+            continue
+        at = id(ins.result)
+        if at not in known:
+            known[at] = fixed(ins)
+        if not known[at] or ins.op.control:
+            rest.append(ins)
+            continue
+        needs = list(ins.inputs)
+        for body in ins.modules:
+            if body not in outside:
+                outside[body] = captures(body)
+            needs += outside[body]
+        if there.issuperset(needs) or all(i in there or _given(i) for i in needs):
+            static[ins] = needs
+            there.add(ins)
+        else:
+            rest.append(ins)
     wanted = dict.fromkeys(o for o in module.outputs if o in static)
     for ins in rest:
         wanted.update(dict.fromkeys(r for r in reads(ins) if r in static))
@@ -41,44 +65,22 @@ def given(ins: Instruction) -> bool:
 
 
 def fixed(ins: Instruction) -> bool:
-    """Whether all that an instruction gives are tensors of numbers with known extents."""
+    """True if all that an instruction gives are tensors of numbers with static extents."""
     result = ins.result
     items = result.items if isinstance(result, TupleShape) else (result,)
     return all(isinstance(s, Shape) and not s.dynamic() and s.dtype.kind not in "sc" for s in items)
 
 
 def fixed_tensor(ins: Instruction) -> bool:
-    """Whether an instruction gives one such tensor."""
+    """True if an instruction gives one such tensor."""
     return isinstance(ins.result, Shape) and fixed(ins)
 
 
 def static_part(module: Module) -> dict[Instruction, list[Instruction]]:
-    """Instructions with fixed extents whose needs are all fixed too, control flow excepted, each with what it reads."""
-    found: dict[Instruction, list[Instruction]] = {}
-    settled: set[Instruction] = set()
-    known: dict[int, bool] = {}  # by id of a result: many instructions share one
-    outside: dict[Module, list[Instruction]] = {}  # what bodies read; many instructions share one
-    for ins in module:
-        at = id(ins.result)
-        if at not in known:
-            known[at] = fixed(ins)
-        if ins.literal is not None or not known[at] or ins.is_return or ins.is_param or ins.is_absent:
-            if _given(ins):
-                settled.add(ins)
-            continue
-        if ins.op.control:
-            continue
-        needs = list(ins.inputs)
-        for body in ins.modules:
-            if body not in outside:
-                outside[body] = captures(body)
-            needs += outside[body]
-        if settled.issuperset(needs) or all(i in settled or _given(i) for i in needs):
-            found[ins] = needs
-            settled.add(ins)
-    return found
+    """The static instructions of a module, each with what it reads."""
+    return split(module).static
 
 
 def _given(ins: Instruction) -> bool:
-    """Whether a value is there before anything runs, with known extents, or is known to be absent."""
+    """True if a value is there before anything runs, with static extents, or is known to be absent."""
     return ins.is_absent or ((ins.literal is not None or ins.is_param) and fixed_tensor(ins))
