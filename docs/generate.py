@@ -71,6 +71,8 @@ def section(op: dict[str, Any]) -> list[str]:
             default = "required" if a["required"] else f"`{a['default']}`"
             lines.append(f"| {a['name']} | `{a['type'].replace('|', chr(92) + '|')}` | {default} |")
         lines.append("")
+    if op["traits"]:
+        lines += [f"Traits: {', '.join(op['traits'])}.", ""]
     if op["scalar"]:
         lines += [f"Each element: `{op['scalar']}`", ""]
     return lines

@@ -58,6 +58,7 @@ def describe(op: type[Operation] | None) -> dict[str, Any]:
     from ..ops.attributes import MISSING, show
     from ..ops.operation import Pointwise
     from ..ops.scalar import text
+    from ..ops.traits import Traits
 
     assert op is not None
     inputs = [("*" if i.variadic else "") + i.name + ("?" if i.optional else "") for i in op.inputs]
@@ -75,6 +76,7 @@ def describe(op: type[Operation] | None) -> dict[str, Any]:
         ],
         "says": doc.split("\n")[0],
         "doc": doc,
+        "traits": [word for word in vars(Traits) if getattr(op, word) is True],
         "scalar": None if scalar is None else text(scalar),
         "from": op.__module__,
     }  # fmt: skip
@@ -91,6 +93,8 @@ def _one(op: dict[str, Any], report: Report) -> None:
         report.table(["attribute", "type", "default"], rows)
     else:
         report.say("no attributes")
+    if op["traits"]:
+        report.say(f"traits: {', '.join(op['traits'])}")
     if op["scalar"]:
         report.say()
         report.say(f"each element: {op['scalar']}")
