@@ -11,6 +11,7 @@ from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.operation import Pointwise
 from mgx_core.ops.pointwise import Mul
+from mgx_core.ops.softmax import Softmax
 from mgx_core.rules.constants import scalar_of
 from mgx_core.rules.engine import ROUNDING, Builder, Rules
 
@@ -53,7 +54,7 @@ def _before_softmax(ins: Instruction) -> bool:
         if len(ins.users) != 1:
             return False
         ins = ins.users[0]
-        if ins.op.name == "softmax":
+        if isinstance(ins.op, Softmax):
             return True
         if not isinstance(ins.op, Pointwise):
             return False

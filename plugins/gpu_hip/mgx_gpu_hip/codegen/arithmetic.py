@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mgx_core import No
+from mgx_core.ops.reduce import ReduceAll
+from mgx_core.ops.rotary import RotaryEmbedding
 
 from .elements import Coordinates, carried, each_element, offset_of
 from .expressions import constant
@@ -18,8 +20,8 @@ __all__ = ["dynamic_range", "eye_like", "logical", "lrn", "rotary", "trilu"]
 
 def logical(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
     """reduce_any and reduce_all, a thread a result."""
-    axes = tuple(a % len(x.lens) for a in op.axes) or tuple(range(len(x.lens)))
-    every = op.name == "reduce_all"
+    axes = op.reduced_axes(len(x.lens))
+    every = isinstance(op, ReduceAll)
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
         place = [f"r{a}" if a in axes else c for a, c in enumerate(at)]
@@ -91,7 +93,7 @@ def lrn(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
 def rotary(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource | No:
     """rotary_embedding and gqa_rotary_embedding: x [b, h, s, d], pairs turned by angles of their position."""
     y = ys[0]
-    if op.name == "rotary_embedding":
+    if isinstance(op, RotaryEmbedding):
         x, cos, sin, positions = [*xs, None][:4]
         lengths = None
         ids = (1, 2)

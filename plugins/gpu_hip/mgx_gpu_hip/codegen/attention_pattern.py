@@ -13,10 +13,14 @@ from mgx_core import Instruction, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import UnsupportedError
 from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.compare import Isnan
+from mgx_core.ops.convert import Convert
+from mgx_core.ops.linear import Dot
 from mgx_core.ops.movement import Transpose
 from mgx_core.ops.operation import Pointwise
 from mgx_core.ops.pointwise import Add, Div, Mul, Tanh, Where
 from mgx_core.ops.reshape import regroup
+from mgx_core.ops.softmax import Softmax
 
 from .bodies import VIEWS, Access, Body, Source, flat, through_chain
 from .evaluate import Evaluator
@@ -103,8 +107,8 @@ def _stored(x: Tensor) -> str:
 def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern | No:
     """The pattern of an `attention` group's module."""
     module = flat(module)
-    softmax = next((i for i in module if i.op.name == "softmax"), None)
-    dots = [i for i in module if i.op.name == "dot"]
+    softmax = next((i for i in module if isinstance(i.op, Softmax)), None)
+    dots = [i for i in module if isinstance(i.op, Dot)]
     if softmax is None or len(dots) != 2:
         return No("the group is no product, softmax, product")
     first, second = dots
@@ -112,7 +116,7 @@ def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern
 
     def read(ins: Instruction, order: tuple[int, int]) -> Access:
         chain: list[Any] = []
-        while ins.op.name in VIEWS:
+        while isinstance(ins.op, VIEWS):
             chain.insert(0, ins.op)
             ins = ins.inputs[0]
         if ins not in places:
@@ -143,9 +147,9 @@ def _weights(softmax: Instruction, second: Instruction) -> bool:
     """Whether rows without keys give zeros; refuses weights that are changed in any other way."""
     at, zero = second.inputs[0], False
     while at is not softmax:
-        if at.op.name == "where" and at.inputs[0].op.name == "isnan":
+        if isinstance(at.op, Where) and isinstance(at.inputs[0].op, Isnan):
             zero, at = True, at.inputs[2]
-        elif at.op.name == "convert":
+        elif isinstance(at.op, Convert):
             at = at.inputs[0]
         else:
             raise UnsupportedError(f"weights go through {at.op.name} before the second product")
@@ -168,12 +172,12 @@ def _way_out(module: Module, second: Instruction, out: Tensor) -> tuple[int, ...
             for n, axis in enumerate(order):
                 strides[axis] = shape.strides()[n]
             shape = Shape(shape.dtype, before, strides)
-        elif ins.op.name in ("reshape", "squeeze", "unsqueeze", "flatten"):
+        elif ins.op.reshapes:
             seen = regroup(shape, before)
             if seen is None:
                 raise UnsupportedError("the output's layout does not keep the heads apart")
             shape = seen[1]
-        elif ins.op.name != "convert":
+        elif not isinstance(ins.op, Convert):
             raise UnsupportedError(f"{ins.op.name} after the second product")
     return tuple(0 if n == 1 else s for n, s in zip(shape.lens(), shape.strides(), strict=True))
 
@@ -196,7 +200,7 @@ def _score(pattern: Pattern, module: Module, first: Instruction, last: Instructi
             new = made.add_parameter(f"x{n}", Shape.of(inputs[n].dtype, inputs[n].lens))
             given.append(inputs[n])
             index.append(n)
-        elif isinstance(ins.op, Pointwise) or ins.op.name in VIEWS:
+        elif isinstance(ins.op, (Pointwise, *VIEWS)):
             new = made.add(ins.op, *map(take, ins.inputs))
         else:
             raise UnsupportedError(f"{ins.op.name} between the product and the softmax")

@@ -8,9 +8,13 @@ from typing import TypeAlias
 
 from mgx_core import Instruction, Module, Shape
 from mgx_core.errors import UnsupportedError
+from mgx_core.ops.broadcast import Broadcast, Multibroadcast
 from mgx_core.ops.builtin import Param
 from mgx_core.ops.control import GetTupleElem
+from mgx_core.ops.movement import Contiguous, Transpose
 from mgx_core.ops.operation import Operation, Pointwise
+from mgx_core.ops.pointwise import Identity
+from mgx_core.ops.reshape import Reshape, Squeeze, Unsqueeze
 from mgx_core.types.shape import row_major
 
 from .expressions import Value, literal_value
@@ -18,10 +22,8 @@ from .source import Tensor, supported
 
 __all__ = ["Access", "Body", "Source", "flat", "single"]
 
-VIEWS = frozenset(
-    {"multibroadcast", "broadcast", "squeeze", "unsqueeze", "reshape", "transpose", "identity", "contiguous"}
-)
-REDUCTIONS = frozenset({"reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"})
+# what loops look through, if strides can
+VIEWS = (Multibroadcast, Broadcast, Squeeze, Unsqueeze, Reshape, Transpose, Identity, Contiguous)
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,11 @@ class Body:
         """How many passes over the rows must be done before a value can be computed (a reduction's own included)."""
         if not isinstance(source, Instruction):
             return 0
-        return self.passes[source] + (source.op.name in REDUCTIONS)
+        return self.passes[source] + is_reduction(source)
 
 
 def is_reduction(ins: Instruction) -> bool:
-    return ins.op.name in REDUCTIONS
+    return bool(ins.op.combine)
 
 
 class _Reader:
@@ -98,12 +100,12 @@ class _Reader:
         self.copies: dict[tuple[Instruction, tuple[int, ...], tuple[Operation, ...]], Instruction] = {}
         if len(self.places) != len(inputs):
             raise UnsupportedError(f"module {module.name!r} takes {len(self.places)} values, got {len(inputs)}")
-        members = [i for i in module if isinstance(i.op, Pointwise) or i.op.name in REDUCTIONS]
+        members = [i for i in module if isinstance(i.op, Pointwise) or is_reduction(i)]
         first = next((m for m in members if is_reduction(m)), None)
         if first is not None:
             dims = _lens(first.inputs[0].result)
             if axes is None:
-                axes = tuple(a % len(dims) for a in getattr(first.op, "axes", ())) or tuple(range(len(dims)))
+                axes = first.op.reduced_axes(len(dims))
         else:
             source = members or list(module.outputs)
             dims = _lens(source[-1].result)
@@ -111,7 +113,7 @@ class _Reader:
         self.body = Body(tuple(dims), tuple(sorted(axes or ())))
         self.row_dims = tuple(1 if n in self.body.axes else d for n, d in enumerate(dims))
         for ins in module:
-            if ins in self.places or ins.is_literal or ins.is_return or ins.is_absent or ins.op.name in VIEWS:
+            if ins in self.places or ins.is_literal or ins.is_return or ins.is_absent or isinstance(ins.op, VIEWS):
                 continue
             if ins not in members:
                 raise UnsupportedError(f"a loop does not run {ins.op.name}")
@@ -128,10 +130,10 @@ class _Reader:
     def _member(self, ins: Instruction) -> None:
         body = self.body
         dims = _lens(ins.inputs[0].result) if is_reduction(ins) else _lens(ins.result)
-        if is_reduction(ins):
-            axes = tuple(sorted(a % len(dims) for a in getattr(ins.op, "axes", ()))) or tuple(range(len(dims)))
-            if axes != body.axes or dims != body.dims or len(ins.inputs) != 1:
-                raise UnsupportedError(f"{ins.op} does not reduce {list(body.dims)} along {body.axes}")
+        if is_reduction(ins) and (
+            ins.op.reduced_axes(len(dims)) != body.axes or dims != body.dims or len(ins.inputs) != 1
+        ):
+            raise UnsupportedError(f"{ins.op} does not reduce {list(body.dims)} along {body.axes}")
         self._keep(ins, dims, [self._source(i, _lens(i.result)) for i in ins.inputs])
 
     def _keep(self, ins: Instruction, dims: tuple[int, ...], operands: list[Source]) -> None:
@@ -147,7 +149,7 @@ class _Reader:
     def _source(self, ins: Instruction, dims: tuple[int, ...], views: Sequence[Operation] = ()) -> Source:
         """What an instruction that is read over `dims` (the domain, or its rows) through `views` comes from."""
         chain: list[Operation] = list(views)
-        while ins.op.name in VIEWS:
+        while isinstance(ins.op, VIEWS):
             chain.insert(0, ins.op)
             ins = ins.inputs[0]
         if ins.is_literal and ins.literal is not None:
@@ -196,7 +198,7 @@ class _Reader:
 def through_chain(chain: Sequence[Operation], shape: Shape) -> tuple[int, Shape]:
     offset = 0
     for op in chain:
-        if op.name in ("identity", "contiguous"):
+        if isinstance(op, (Identity, Contiguous)):
             continue
         seen = op.view(shape) if op.view is not None else None
         if seen is None:
@@ -233,7 +235,7 @@ def flat(module: Module) -> Module:
             made.add_return([one(i) for i in ins.inputs])
         elif isinstance(ins.op, GetTupleElem) and isinstance(items := went[ins.inputs[0]], list):
             went[ins] = items[ins.op.index]
-        elif len(ins.modules) == 1 and ins.op.name in ("group", "pointwise", "fused_reduce"):
+        elif len(ins.modules) == 1 and ins.op.fused:
             went[ins] = made.inline(flat(ins.modules[0]), [one(i) for i in ins.inputs])
         else:
             went[ins] = made.add(ins.op, *(one(i) for i in ins.inputs), modules=ins.modules)

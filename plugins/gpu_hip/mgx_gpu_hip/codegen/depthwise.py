@@ -8,6 +8,7 @@ from typing import Any
 
 from mgx_core import Instruction, Module, No, Shape
 from mgx_core.errors import UnsupportedError
+from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.operation import Pointwise
 from mgx_core.ops.window import explicit_padding, per_axis
 
@@ -27,7 +28,7 @@ __all__ = ["depthwise", "depthwise_group"]
 def depthwise_group(module: Module, inputs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> KernelSource | No:
     """A `convolution` group whose anchor is depthwise."""
     body = flat(module)
-    anchor = next((i for i in body if i.op.name == "convolution"), None)
+    anchor = next((i for i in body if isinstance(i.op, Convolution)), None)
     places = {p: n for n, p in enumerate(body.parameters.values())}
     if anchor is None or any(i not in places for i in anchor.inputs):
         return No("the group is no convolution of its inputs")
@@ -49,7 +50,7 @@ def depthwise_group(module: Module, inputs: Sequence[Tensor], y: Tensor, traits:
                 index.append(places[ins])
             elif ins.is_literal and ins.literal is not None:
                 went[ins] = epilogue.add_literal(ins.literal)
-            elif isinstance(ins.op, Pointwise) or ins.op.name in VIEWS:
+            elif isinstance(ins.op, (Pointwise, *VIEWS)):
                 went[ins] = epilogue.add(ins.op, *(went[i] for i in ins.inputs))
             else:
                 return No(f"{ins.op.name} after the convolution")

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from mgx_core.errors import UnsupportedError
+from mgx_core.ops.convert import Convert
 from mgx_core.ops.operation import Pointwise
 from mgx_core.ops.scalar import PRIMITIVES, Attr, Call, Cast, Const, Expr, Input
 from mgx_core.types.dtype import DType
@@ -170,10 +171,10 @@ HIP: Final[Mapping[str, Printer]] = {
 
 def pointwise_value(op: Pointwise, inputs: Sequence[Value], result: DType, lines: Lines) -> Value:
     """One pointwise op on values, as a value of the type that `result` is computed in."""
-    if op.name == "convert":
+    if isinstance(op, Convert):
         _plain_convert(op)
     like = inputs[0].ctype if inputs else "float"
-    lines.fast = result.kind == "f" and result.bits <= 16 and op.name != "convert"
+    lines.fast = result.kind == "f" and result.bits <= 16 and not isinstance(op, Convert)
     value = _walk(type(op).scalar, op, inputs, like, lines)
     if value.ctype != computed(result):
         value = convert(value, result, lines)

@@ -10,6 +10,7 @@ import numpy as np
 from mgx_core import Module, No, Shape
 from mgx_core.ops.axes import normalize, normalize_all
 from mgx_core.ops.movement import Contiguous, Layout
+from mgx_core.ops.pad import Pad
 from mgx_core.ops.reshape import Flatten, Reshape, ReshapeLazy, Squeeze, Unsqueeze
 from mgx_core.ops.scalar import convert
 from mgx_core.types.shape import row_major
@@ -141,12 +142,10 @@ def bits(value: Any, of: Any) -> str:
 def pad(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
     """Borders of known widths, in any mode."""
     rank = len(x.lens)
-    begins = [int(p) for p in op.pads[:rank]] if op.name == "pad" else [0] * rank
-    ends = (
-        [int(p) for p in op.pads[rank:]] if op.name == "pad" else [m - n for n, m in zip(x.lens, y.lens, strict=True)]
-    )
-    mode = op.mode if op.name == "pad" else "constant"
-    fill = bits(op.value if op.name == "pad" else 0.0, x.dtype) if mode == "constant" else "0"
+    if not isinstance(op, Pad):
+        op = Pad(pads=(*[0] * rank, *(m - n for n, m in zip(x.lens, y.lens, strict=True))))
+    begins, ends = [int(p) for p in op.pads[:rank]], [int(p) for p in op.pads[rank:]]
+    mode, fill = op.mode, bits(op.value, x.dtype) if op.mode == "constant" else "0"
     x, y = carried(x), carried(y)
     maps: list[Map | None] = []
     for n, b, e in zip(x.lens, begins, ends, strict=True):

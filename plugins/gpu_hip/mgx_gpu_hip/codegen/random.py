@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mgx_core import No
+from mgx_core.ops.random import RandomNormal
 
 from .elements import Coordinates, each_element
 from .expressions import constant
@@ -35,7 +36,7 @@ def random(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTra
         for c, n in zip(at, y.lens, strict=True):
             number = f"({number} * {n} + {c})"
         lines = [f"const u64 x = @NAME@_mix(@NAME@_mix((u64)p0[0]) ^ {number});"]
-        if op.name == "random_normal":
+        if isinstance(op, RandomNormal):
             lines += [
                 "const double r = m::sqrt(-2.0 * m::log(1.0 - @NAME@_unit(x)));",
                 "const double v = r * m::cos(6.283185307179586 * @NAME@_unit(@NAME@_mix(x)));",

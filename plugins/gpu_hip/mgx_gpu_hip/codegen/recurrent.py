@@ -7,6 +7,7 @@ from typing import Any
 from mgx_core import No
 from mgx_core import dtype as dt
 from mgx_core.ops.activation_table import ACTIVATIONS
+from mgx_core.ops.recurrent import Gru, Lstm
 
 from .elements import pointers
 from .expressions import constant
@@ -45,7 +46,7 @@ def _activations(op: Any, direction: int, clip: bool) -> list[str]:
         beta = op.actv_beta[at] if op.actv_beta else known.beta or 0.0
         form = _FORMS[names[at]].format(x="x", a=constant(alpha, "float"), b=constant(beta, "float"))
         limit = constant(op.clip, "float")
-        gate = not (op.name == "lstm" and i == 2)
+        gate = not (isinstance(op, Lstm) and i == 2)
         clipped = f"x = m::min(m::max(x, -{limit}), {limit}); " if op.clip and gate and clip else ""
         out.append(f"DEV float {NAME}_f{direction}{i}(float x) {{ {clipped}return {form}; }}\n")
     return out
@@ -57,7 +58,7 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
     assert x is not None and w is not None and r is not None
     if x.dtype.bits > 32:
         return No("recurrent layers in float64")
-    if op.name == "gru" and not op.linear_before_reset:
+    if isinstance(op, Gru) and not op.linear_before_reset:
         return No("gru with the reset before the product needs two launches a step")
     s, b, i = x.lens
     h, directions, gates = op.hidden_size, op.directions, op.gates
@@ -107,7 +108,7 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
             "}",
         ]
     lines.append(f"const float own = step ? before[j] : {at(h0, 5, 'd', 'n', 'j') if h0 else '0.f'};")
-    if op.name == "lstm":
+    if isinstance(op, Lstm):
         cell = at(c0, 6, "d", "n", "j") if c0 else "0.f"
         p = [at(peephole, 7, "d", f"{k * h} + j") if peephole else "0.f" for k in range(3)]
         keep = "1.f - gi" if op.input_forget else call("d", 0, f"in[2] + back[2] + {p[2]} * cell")
@@ -120,7 +121,7 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
             f"const float go = {call('d', 0, f'in[1] + back[1] + {p[1]} * next')};",
             f"float now = go * {call('d', 2, 'next')};",
         ]
-    elif op.name == "gru":
+    elif isinstance(op, Gru):
         lines += [
             f"const float gz = {call('d', 0, 'in[0] + back[0]')}, gr = {call('d', 0, 'in[1] + back[1]')};",
             f"float now = (1.f - gz) * {call('d', 1, 'in[2] + gr * back[2]')} + gz * own;",
@@ -132,11 +133,11 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
         live = "live"
         lines.append(f"const bool live = (i64)t < (i64)p4[n * {lens.strides[0]}u];")
         lines.append("if (!live) now = own;")
-        if op.name == "lstm":
+        if isinstance(op, Lstm):
             lines.append("if (!live) next = cell;")
     place = " + ".join(f"(u64){c} * {k}u" for c, k in zip(("t", "d", "n", "j"), y.strides, strict=True))
     lines += ["if (lane == 0) {", "  after[j] = now;", f"  q0[{place}] = {written(f'({live} ? now : 0.f)', kind)};"]
-    if op.name == "lstm":
+    if isinstance(op, Lstm):
         last = " + ".join(f"(u64){c} * {k}u" for c, k in zip(("d", "n", "j"), ys[1].strides, strict=True))
         lines += ["  cells[j] = next;", f"  q1[{last}] = {written('next', kind)};"]
     lines.append("}")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mgx_core import Instruction
+from mgx_core.ops.reduce import ReduceMean
 
 from .bodies import Access, Body, is_reduction
 from .expressions import FLOATS, UNSIGNED, Lines, Value, constant
@@ -15,7 +16,7 @@ from .source import Buffer, Tensor, computed, read, stored
 
 __all__ = ["Plan", "Reduction", "element_value"]
 
-_OPS = {"reduce_sum": "Sum", "reduce_mean": "Sum", "reduce_prod": "Prod", "reduce_max": "Max", "reduce_min": "Min"}
+_OPS = {"add": "Sum", "mul": "Prod", "max": "Max", "min": "Min"}
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,11 @@ class Reduction:
     @classmethod
     def of(cls, ins: Instruction, number: int, at: int) -> Reduction:
         kind = computed(ins.shape.dtype)
-        if kind not in FLOATS and ins.op.name in ("reduce_sum", "reduce_prod"):
-            kind = UNSIGNED.get(kind, kind)
-        if kind not in FLOATS and ins.op.name == "reduce_mean":
+        if kind not in FLOATS and isinstance(ins.op, ReduceMean):
             kind = "u64" if kind[0] == "u" else "i64"
-        return cls(ins, number, kind, _OPS[ins.op.name], at)
+        elif kind not in FLOATS and ins.op.combine in ("add", "mul"):
+            kind = UNSIGNED.get(kind, kind)
+        return cls(ins, number, kind, _OPS[ins.op.combine], at)
 
     @property
     def name(self) -> str:
@@ -61,7 +62,7 @@ class Reduction:
     def result(self, code: str, count: int) -> str:
         """The accumulated value as the op's result."""
         kind = computed(self.ins.shape.dtype)
-        if self.ins.op.name == "reduce_mean":
+        if isinstance(self.ins.op, ReduceMean):
             if self.ctype in FLOATS and isinstance(count, Open):
                 return f"{code} / ({self.ctype}){count}"
             if self.ctype in FLOATS:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from mgx_core.ops.axes import normalize
+from mgx_core.ops.scan import PrefixScanSum
 
 from .elements import pointers
 from .expressions import FLOATS, UNSIGNED
@@ -27,7 +28,7 @@ def prefix_scan(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSo
     word = op.name
     if not rows or not n:
         return finish(word, "", [], [x], [y])
-    how = "Sum" if op.name.endswith("sum") else "Prod"
+    how = "Sum" if isinstance(op, PrefixScanSum) else "Prod"
     setup, names = decompose("row", others, "c")
     bases = [offset_code(names, [s for a, s in enumerate(t.strides) if a != axis], 0, "u64") for t in (x, y)]
     out = written("({})".format(f"({computed(y.dtype)})acc"), y.dtype)

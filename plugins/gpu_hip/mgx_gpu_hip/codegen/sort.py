@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from mgx_core.ops.axes import normalize
+from mgx_core.ops.reduce import Argmax
 
 from .elements import Coordinates, each_element, offset_of, pointers
 from .geometry import ceil_div, decompose, offset_code
@@ -33,7 +34,7 @@ def extreme(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource
     """argmax and argmin."""
     axis = normalize(op.axis, len(x.lens))
     n, kind = x.lens[axis], computed(x.dtype)
-    pair = _pair(kind, op.name == "argmax", True, op.select_last_index)
+    pair = _pair(kind, isinstance(op, Argmax), True, op.select_last_index)
     if x.strides[axis] != 1 or n < 16:
 
         def element(at: Coordinates) -> tuple[list[str], list[str]]:

@@ -7,7 +7,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from mgx_core import Instruction, Module, Shape
-from mgx_core.ops.operation import Pointwise
+from mgx_core.ops.broadcast import Broadcast, Multibroadcast
+from mgx_core.ops.concat import Concat
+from mgx_core.ops.index import Gather, Gathernd
+from mgx_core.ops.linear import Dot
+from mgx_core.ops.movement import Contiguous, Transpose
+from mgx_core.ops.operation import Operation, Pointwise
+from mgx_core.ops.pointwise import Identity
+from mgx_core.ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
+from mgx_core.ops.slice import Slice
 from mgx_core.targets.kernel import op_of
 from mgx_core.types.dim import Sym, symbols_of
 
@@ -62,7 +70,7 @@ def _check(module: Module, symbols: set[str]) -> None:
         if own is None and all(a is None for a in axes):
             continue
         op = op_of(ins)
-        if op.name in ("group", "pointwise", "fused_reduce") and len(ins.modules) == 1:
+        if op.fused:
             _check(ins.modules[0], symbols)
         elif not _keeps(op, ins, own, axes):
             raise _DependentError
@@ -71,12 +79,12 @@ def _check(module: Module, symbols: set[str]) -> None:
 def _keeps(op: Any, ins: Instruction, own: int | None, axes: list[int | None]) -> bool:
     if isinstance(op, Pointwise):
         return all(a is None or a == own for a in axes)
-    if op.name in ("gather", "gathernd"):  # positions may count from the end of what is picked from
+    if isinstance(op, (Gather, Gathernd)):  # positions may count from the end of what is picked from
         return axes[0] is None and own is not None
-    if own is None or any(a is not None for a in axes[1:] if op.name != "concat"):
+    if own is None or any(a is not None for a in axes[1:] if not isinstance(op, Concat)):
         return False
-    rule = _RULES.get(op.name)
-    return rule is not None and rule(op, ins, own, axes)
+    rule = _RULES.get(type(op), _reduces)
+    return rule(op, ins, own, axes)
 
 
 def _views(op: Any, ins: Instruction, own: int, axes: list[int | None]) -> bool:
@@ -99,21 +107,18 @@ def _reshapes(op: Any, ins: Instruction, own: int, axes: list[int | None]) -> bo
 
 
 def _reduces(op: Any, ins: Instruction, own: int, axes: list[int | None]) -> bool:
-    rank = ins.inputs[0].shape.rank
-    over = tuple(getattr(op, "axes", ())) or ((op.axis,) if hasattr(op, "axis") else ())
-    return len(axes) == 1 and axes[0] is not None and bool(over) and axes[0] not in {a % rank for a in over}
+    over = op.reduced_axes(ins.inputs[0].shape.rank) if len(axes) == 1 else ()
+    return axes[0] is not None and bool(over) and axes[0] not in over
 
 
 def _multiplies(op: Any, ins: Instruction, own: int, axes: list[int | None]) -> bool:
     return len(axes) == 2 and axes[0] is not None and axes[0] != ins.inputs[0].shape.rank - 1
 
 
-_RULES: Final[dict[str, Callable[[Any, Instruction, int, list[int | None]], bool]]] = {
-    **dict.fromkeys(("transpose", "squeeze", "unsqueeze", "multibroadcast", "broadcast", "identity", "contiguous"), _views),
-    **dict.fromkeys(("reshape", "flatten"), _reshapes),
-    **dict.fromkeys(("softmax", "logsoftmax", "argmax", "argmin", "reduce_sum", "reduce_mean", "reduce_max", "reduce_min",
-                     "reduce_prod", "reduce_any", "reduce_all"), _reduces),
-    "slice": _slices,
-    "concat": _joins,
-    "dot": _multiplies,
-}  # fmt: skip
+_RULES: Final[dict[type[Operation], Callable[[Any, Instruction, int, list[int | None]], bool]]] = {
+    **dict.fromkeys((Transpose, Squeeze, Unsqueeze, Multibroadcast, Broadcast, Identity, Contiguous), _views),
+    **dict.fromkeys((Reshape, Flatten), _reshapes),
+    Slice: _slices,
+    Concat: _joins,
+    Dot: _multiplies,
+}

@@ -24,6 +24,8 @@ from mgx_core.ir.interpreter import reads
 from mgx_core.ir.module import nested
 from mgx_core.ir.symbols import needed_for_extents
 from mgx_core.ops.movement import Transpose
+from mgx_core.ops.nms import Nonmaxsuppression
+from mgx_core.ops.select import Compress, Nonzero
 from mgx_core.passes.fold_constants import FoldConstants
 from mgx_core.passes.rewrite import Rewrite
 from mgx_core.passes.settle_extents import SettleExtents
@@ -44,7 +46,7 @@ ROOM = 1 << 26  # bytes of all that is computed for rows that may not be there
 ASKED = 64  # elements of an operand that is read back
 KEPT = 16  # programs for what follows, by extents
 
-OPENING = frozenset({"nonzero", "compress", "nonmaxsuppression"})  # ops whose kernels count their rows
+OPENING = (Nonzero, Compress, Nonmaxsuppression)  # ops whose kernels count their rows
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def _rows(ins: Instruction) -> tuple[int, int] | None:
     """The axis that is counted, and its largest extent."""
     op, result = op_of(ins), ins.result
     if (
-        op.name not in OPENING
+        not isinstance(op, OPENING)
         or not isinstance(result, Shape)
         or (isinstance(ins.op, Launch) and ins.op.place == "host")
     ):
@@ -104,9 +106,9 @@ def _rows(ins: Instruction) -> tuple[int, int] | None:
 def _most(op: Any, ins: Instruction) -> int:
     """The most rows that operands of these extents can give (the bound of the symbol may be one for all extents)."""
     first = ins.inputs[0].shape
-    if op.name == "nonzero":
+    if isinstance(op, Nonzero):
         return int(first.elements())
-    if op.name == "compress":
+    if isinstance(op, Compress):
         return int(min(first.elements() if op.axis is None else first.lens()[op.axis], ins.inputs[1].shape.elements()))
     batches, classes, boxes = ins.inputs[1].shape.lens()
     limit = ins.inputs[2] if len(ins.inputs) > 2 else None
@@ -133,7 +135,7 @@ def _learnt(module: Module) -> dict[str, int]:
         if not ins.modules:
             if ins.result.dynamic():
                 learn(ins.result, infer_shape(ins.op, ins.inputs))
-        elif op_of(ins).name in ("group", "pointwise", "fused_reduce"):
+        elif op_of(ins).fused:
             for parameter, given in zip(ins.modules[0].parameters.values(), ins.inputs, strict=True):
                 learn(parameter.result, given.result)
     return symbols
