@@ -13,7 +13,7 @@ from mgx_conformance.cases import all_cases
 from mgx_conformance.cases.case import Case
 from mgx_conformance.known import OPS
 from mgx_core import Operation, dtype
-from mgx_core.errors import MgxError
+from mgx_core.errors import MgxError, ParameterError
 from mgx_core.ops.operation import op
 from mgx_core.ops.reduce import ReduceMean
 from mgx_core.ops.scalar import NUMPY
@@ -163,7 +163,7 @@ def test_control_flow_and_groups_take_modules():
 
 
 def test_a_trait_that_there_is_not_and_an_attribute_of_its_name_are_refused():
-    with pytest.raises(TypeError, match="exakt is no trait"):
+    with pytest.raises(ParameterError, match="exakt is no trait"):
         op("mine", exakt=True)(type("Mine", (Operation,), {}))
-    with pytest.raises(TypeError, match="attribute 'product' has the name of a trait"):
-        op("mine")(type("Mine", (Operation,), {"__annotations__": {"product": "int"}, "product": 1}))
+    with pytest.raises(ParameterError, match="attribute 'product' has the name of a trait"):
+        op("mine")(type("Mine", (Operation,), {"__annotations__": {"product": "int"}, "infer": lambda self, x: x}))

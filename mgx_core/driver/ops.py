@@ -58,7 +58,7 @@ def describe(op: type[Operation] | None) -> dict[str, Any]:
     from ..ops.attributes import MISSING, show
     from ..ops.operation import Pointwise
     from ..ops.scalar import text
-    from ..ops.traits import Traits
+    from ..ops.traits import TRAITS
 
     assert op is not None
     inputs = [("*" if i.variadic else "") + i.name + ("?" if i.optional else "") for i in op.inputs]
@@ -76,7 +76,7 @@ def describe(op: type[Operation] | None) -> dict[str, Any]:
         ],
         "says": doc.split("\n")[0],
         "doc": doc,
-        "traits": [word for word in vars(Traits) if getattr(op, word) is True],
+        "traits": sorted(word for word in TRAITS if getattr(op, word) is True),
         "scalar": None if scalar is None else text(scalar),
         "from": op.__module__,
     }  # fmt: skip

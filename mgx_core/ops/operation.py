@@ -26,7 +26,7 @@ from ..types.dtype import DType
 from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape, symbols_in
 from .attributes import MISSING, Field, show
 from .scalar import Expr, convert, evaluate, rounds
-from .traits import Traits
+from .traits import TRAITS, Traits
 
 __all__ = ["Input", "OpSet", "Operation", "Pointwise", "Run", "op", "same_dims"]
 
@@ -281,9 +281,9 @@ def op(name: str, **traits: bool | str | tuple[int, ...]) -> Callable[[O], O]:
     ops costs a few milliseconds.
     """
 
-    unknown = traits.keys() - vars(Traits).keys()
-    if unknown:
-        raise ParameterError(f"op {name!r}: {', '.join(sorted(unknown))} is no trait")
+    for word in traits:
+        if word not in TRAITS:
+            raise ParameterError(f"op {name!r}: {word} is no trait; there are {', '.join(sorted(TRAITS))}")
 
     def declare(cls: O) -> O:
         _check_declaration(name, cls)
@@ -295,9 +295,9 @@ def op(name: str, **traits: bool | str | tuple[int, ...]) -> Callable[[O], O]:
             for key, word in annotations.items()
             if not str(word).startswith(("ClassVar", "typing.ClassVar"))
         ]
-        taken = [f.name for f in own if hasattr(Traits, f.name)]
-        if taken:
-            raise TypeError(f"op {name!r}: attribute {taken[0]!r} has the name of a trait; give it another")
+        for f in own:
+            if f.name in TRAITS:
+                raise ParameterError(f"op {name!r}: attribute {f.name!r} has the name of a trait; give it another")
         for member in ("__dict__", "__weakref__", *(f.name for f in own)):
             namespace.pop(member, None)
         namespace["__slots__"] = tuple(f.name for f in own if f.name not in {g.name for g in inherited})

@@ -6,9 +6,9 @@ A trait follows from the op's shape rule and compute, so that an op of any packa
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
-__all__ = ["Traits"]
+__all__ = ["TRAITS", "Traits"]
 
 
 class Traits:
@@ -60,3 +60,6 @@ class Traits:
         In order and not negative; empty if the op states none.
         """
         return ()
+
+
+TRAITS: Final = frozenset(word for word in vars(Traits) if word[0] != "_")
