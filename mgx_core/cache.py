@@ -1,4 +1,4 @@
-"""What outlives a process: bytes by key in the user's cache folder, and files that are written at once or not at all."""
+"""Disk cache: bytes by key in the user's cache folder, and files that are written atomically."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT: Final = 1 << 30  # bytes of one cache
 
 
 class Held(NamedTuple):
-    """What a cache holds."""
+    """Contents of a cache."""
 
     entries: int
     bytes: int

@@ -113,7 +113,7 @@ def _frontend(name: str) -> Frontend:
 def _parsed(
     name: str, read: Callable[..., Any], options: Mapping[str, Any], frontend: Frontend, source: Any
 ) -> Program:
-    """What a frontend makes of a file or of bytes, its extents fixed.  Errors: see `parse`."""
+    """Parses a file or bytes with a frontend and fixes its extents.  Errors: see `parse`."""
     place = "" if isinstance(source, (bytes, bytearray, memoryview)) else _file(source)
     taken = _options_of(frontend, read)
     if taken is not None:

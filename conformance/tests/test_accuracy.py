@@ -91,7 +91,7 @@ def test_pointwise_tolerance_sees_a_thousandth(name):
 
 
 def test_noise_follows_a_decision():
-    """Where rounding decides about a floor, anything goes; elsewhere nothing does."""
+    """Any result is accepted if rounding decides a floor, and none otherwise."""
     program = Program()
     main = program.get_main_module()
     x = main.add_parameter("x", Shape("float32", (3,)))

@@ -32,7 +32,7 @@ OPS = {f"{case.id}/{layout}": (case, layout) for case, layout in selected()}
 
 
 def tried(target, case):
-    """What is wrong with a target in a case of the level ops; empty if nothing."""
+    """Describes the failure of a target in a case of the level ops; empty if it passes."""
     try:
         attempt(*OPS[case], target())
     except (AssertionError, NotImplementedError, PluginError) as error:
@@ -41,7 +41,7 @@ def tried(target, case):
 
 
 def held(target, promise, *arguments):
-    """What is wrong with a target's keeping of one promise of the level contract; empty if nothing."""
+    """Describes a target's violation of one promise of the level contract; empty if it is kept."""
     program = layers()
     program.compile(target())
     try:
@@ -146,7 +146,7 @@ def test_fault_in_a_model_file(tmp_path):
 
 
 class Outcome:
-    """How a run of the suite ended: its exit code, what it printed, each test's outcome and reason."""
+    """Outcome of a run of the suite: its exit code, what it printed, each test's outcome and reason."""
 
     def __init__(self, folder, words):
         card = folder / "card.json"

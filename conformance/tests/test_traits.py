@@ -1,4 +1,4 @@
-"""What ops state of themselves follows from their definitions."""
+"""Traits that ops declare follow from their definitions."""
 
 from __future__ import annotations
 

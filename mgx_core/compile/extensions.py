@@ -1,4 +1,4 @@
-"""What a target offers together with what plugins add for it."""
+"""Passes, kernels and restorers of a target together with those that plugins add for it."""
 
 from __future__ import annotations
 

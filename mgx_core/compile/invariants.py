@@ -1,4 +1,4 @@
-"""What must hold before and after the stages: functions of a module that say what is wrong, or give None."""
+"""Invariants before and after the stages: functions of a module that describe the violation, or return None."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Invariant: TypeAlias = Callable[[Module], str | None]
 
 
 def well_formed(module: Module) -> str | None:
-    """What `verify` checks: instructions in order, users and inputs agree, shapes are what the ops' rules give."""
+    """Checks what `verify` checks: instructions in order, users and inputs agree, shapes are what the ops' rules give."""
     wrong = verify(module)
     return wrong[0] if wrong else None
 

@@ -18,7 +18,7 @@ __all__ = ["Difference", "Tolerance", "compare", "default_tolerance"]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How much a float may differ: root mean square over the largest magnitude, and per element absolute and relative."""
+    """Allowed difference between floats: root mean square over the largest magnitude, and per element absolute and relative."""
 
     rms: float
     atol: float

@@ -125,7 +125,7 @@ def switched(given: Iterable[str]) -> dict[str, bool]:
 
 
 def host_placements(instance: Instance) -> list[dict[str, Any]]:
-    """What the target declined: the op, where it came from, and every refusal."""
+    """Ops that the target declined: the op, where it came from, and every refusal."""
     return [
         {"op": p.op, "sources": list(p.sources), "kernel": p.kernel, "refused": list(p.refused)}
         for p in instance.placements

@@ -39,7 +39,7 @@ def prefix(program: Program, count: int) -> tuple[Program, list[int]]:
 
 
 def _belongs(user: Instruction, inside: set[Instruction]) -> bool:
-    """Whether an instruction of a nested module is run by one of `inside`."""
+    """True if an instruction of a nested module is run by one of `inside`."""
     from ..ir.module import nested
 
     return any(user.parent is m for ins in inside for inner in ins.modules for m in nested(inner))

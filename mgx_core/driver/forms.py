@@ -81,7 +81,7 @@ def write(program: Program, given: Mapping[str, Any], as_json: bool) -> None:
 
 
 def brief(program: Program, report: Report) -> None:
-    """What a program takes and gives, and how often it uses which op."""
+    """Inputs and outputs of a program, and its number of instructions per op."""
     from ..ir.module import nested
 
     modules = list(nested(program.shown))

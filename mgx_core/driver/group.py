@@ -1,4 +1,4 @@
-"""How commands are found, parsed and guarded: names to modules, options that take many values, errors to exit codes."""
+"""Finds, parses and guards commands: names to modules, options that take many values, errors to exit codes."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class DriverGroup(click.Group):
 
 
 def _wants_traceback() -> bool:
-    """Whether the option stands before or after the command's name."""
+    """True if the option stands before or after the command's name."""
     ctx = click.get_current_context(silent=True)
     root = None if ctx is None else ctx.find_root()
     if root is None:

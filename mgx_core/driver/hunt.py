@@ -55,7 +55,7 @@ class Hunt:
         self._results = Interpreter(note).run(module, [self._gold[p] for p in module.parameters.values()])
 
     def results(self) -> list[Any]:
-        """What the reference gives for the whole program."""
+        """Results of the whole program on the reference."""
         return self._results
 
     def gold(self, ins: Instruction) -> Any:

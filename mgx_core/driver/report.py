@@ -1,4 +1,4 @@
-"""What commands print: text and tables for people, or one JSON document for machines; progress on terminals only."""
+"""Output of commands: text and tables for people, or one JSON document for machines; progress on terminals only."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def report_options(function: F) -> F:
 
 
 class Report:
-    """Where a command says things.
+    """Output of one command.
 
     as_json: be silent until `document`, which prints the one JSON document.
     """

@@ -114,7 +114,7 @@ def target_names() -> list[str]:
 
 
 def refusals(program: Program, rule: str) -> list[Refusal]:
-    """Where a rewriting rule or fusion was of the right shape and did not fire in the usual passes, and why.
+    """Instructions at which a rewriting rule or fusion matched and did not fire in the usual passes, and why.
 
     A rule that is usually off is switched on, and one that a plugin brings for some target runs after the usual passes.
     Errors: ParameterError for an unknown rule, with near names.

@@ -1,4 +1,4 @@
-"""Where a command gets its program: a file of any readable format, or the built-in example; then edited as asked."""
+"""Source of a command's program: a file of any readable format, or the built-in example; then edited as asked."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def source_options(function: F) -> F:
 
 @dataclass(frozen=True)
 class Source:
-    """What the options of `source_options` said."""
+    """Values of the options of `source_options`."""
 
     file: Path | None
     test: bool

@@ -78,7 +78,7 @@ class Module:
 
     @property
     def outputs(self) -> tuple[Instruction, ...]:
-        """What the module returns: the return's inputs, or the last instruction where there is no return."""
+        """Values that the module returns: the return's inputs, or the last instruction where there is no return."""
         if self.returned is not None:
             return self.returned.inputs
         return () if self._last is None else (self._last,)
@@ -516,7 +516,7 @@ def _own_symbol(parameter: str, d: Dim) -> Dim:
 
 
 def same_type(a: AnyShape, b: AnyShape) -> bool:
-    """Whether two results have one dtype and dims that cannot be told apart (strides do not matter)."""
+    """True if two results have one dtype and dims that cannot be told apart (strides do not matter)."""
     return matches(a, b) or matches(b, a)
 
 

@@ -1,4 +1,4 @@
-"""What must hold in every module at any time."""
+"""Invariants of every module at any time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def misplaced(module: Module, seen: set[Instruction] | None = None) -> str | Non
 
 
 def verify(module: Module, seen: set[Instruction] | None = None) -> list[str]:
-    """What is wrong with a module and those nested in it; an empty list if nothing is.
+    """Lists the violations in a module and those nested in it; empty if there are none.
 
     Checked: inputs come before their users or from an enclosing module, users and inputs agree, the return is last, literals
     have the shape they state, and each shape is what its op's rule gives.

@@ -104,7 +104,7 @@ class Attention(Operation):
         return attention_parts(self, b, *operands)
 
     def allowed(self, shape: Sequence[int], kv_lengths: Array | None, offsets: Array | None) -> Array | None:
-        """Which keys positions and lengths leave to each query, broadcastable to [b, h, s, t]; None if all."""
+        """Mask of the keys that positions and lengths leave to each query, broadcastable to [b, h, s, t]; None if all."""
         s, t = shape[-2:]
         keys = np.arange(t)
         out: Array | None = None
@@ -181,7 +181,7 @@ class Attention(Operation):
 def _open_keys(
     op: Attention, b: Builder, dims: tuple[int, ...], lengths: Operand | None, offsets: Operand | None
 ) -> Operand | None:
-    """Which keys positions and lengths leave to each query, as bool [b, h, s, t]; None if all."""
+    """Mask of the keys that positions and lengths leave to each query, as bool [b, h, s, t]; None if all."""
     if lengths is None and offsets is None:
         known = op.allowed(dims, None, None)
         return None if known is None else b.add(Multibroadcast(out_lens=dims), b.literal(known))

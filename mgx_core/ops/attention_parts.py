@@ -119,7 +119,7 @@ def values_parts(b: Builder, weights: Operand, v: Operand) -> Operand:
 
 
 def inlined(b: Builder, module: Any, x: Operand) -> Operand:
-    """What a module of one parameter returns for x, its instructions copied to the builder."""
+    """Copies the instructions of a module of one parameter to the builder and returns its result for x."""
     (parameter,) = module.parameters.values()
     went = {parameter: x}
     for ins in module:

@@ -22,7 +22,7 @@ __all__ = ["Broadcast", "BroadcastForDot", "BroadcastWithDims", "Multibroadcast"
 
 
 def common_dims(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
-    """What several lists of extents broadcast to, as numpy does.  Errors: ShapeError if they do not."""
+    """Broadcasts several lists of extents to one, as numpy does.  Errors: ShapeError if they do not."""
     rank = max((len(s) for s in shapes), default=0)
     out: list[Dim] = [1] * rank
     for dims in shapes:
@@ -140,7 +140,7 @@ class BroadcastForDot(Operation):
 
 @op("broadcast_with_dims", exact=True)
 class BroadcastWithDims(Operation):
-    """What x and extents given at run time broadcast to.
+    """Broadcasts x against extents given at run time.
 
     x: any [..], dims: int [k] -> [max(rank, k) axes].
     Errors: ShapeError while running if they do not broadcast.  Source: MIGraphX broadcast_with_dims, ONNX Expand-13.

@@ -82,7 +82,7 @@ class LessOrEqual(Predicate):
 
 @op("isnan")
 class Isnan(Predicate):
-    """Whether x0 is NaN.  Source: ONNX IsNaN-20."""
+    """True where x0 is NaN.  Source: ONNX IsNaN-20."""
 
     scalar: ClassVar[Expr] = call("isnan", x0)
     accepts: ClassVar[str] = "f"
@@ -90,7 +90,7 @@ class Isnan(Predicate):
 
 @op("isinf")
 class Isinf(Predicate):
-    """Whether x0 is an infinity of a sign that is looked for.  Source: ONNX IsInf-20."""
+    """True where x0 is an infinity of a selected sign.  Source: ONNX IsInf-20."""
 
     detect_negative: bool = True
     detect_positive: bool = True

@@ -38,7 +38,7 @@ def normalised(x: Array, axes: tuple[int, ...], epsilon: float, centre: bool = T
 
 
 class Trailing(Operation):
-    """What layernorm and rmsnorm share: axes from `axis` on, a scale and a bias that broadcast to them."""
+    """Shared part of layernorm and rmsnorm: axes from `axis` on, a scale and a bias that broadcast to them."""
 
     __slots__ = ()
 

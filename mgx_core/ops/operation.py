@@ -409,7 +409,7 @@ class Pointwise(Operation):
 
 
 def same_dims(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
-    """Whether two lists of extents have one length and no pair that can be told apart before running."""
+    """True if two lists of extents have equal lengths and no pair is known to differ before running."""
     from ..types.dim import may_equal
 
     return len(a) == len(b) and all(x == y or may_equal(x, y) for x, y in zip(a, b, strict=True))

@@ -22,7 +22,7 @@ __all__ = ["MaxPoolIndices", "MaxUnpool", "Pooling", "Windows"]
 
 
 class Windows(Operation):
-    """What the pooling ops share: attributes of the windows and the extents that follow."""
+    """Shared part of the pooling ops: attributes of the windows and the extents that follow."""
 
     __slots__ = ()
 
@@ -44,7 +44,7 @@ class Windows(Operation):
         )
 
     def counts(self, dims: Sequence[Dim]) -> list[Dim]:
-        """How many windows there are along each spatial axis."""
+        """Number of windows along each spatial axis."""
         lengths, stride, dilation = self.numbers(len(dims))
         if self.padding_mode != "default":
             return [ceil_div(n, s) for n, s in zip(dims, stride, strict=True)]
@@ -77,7 +77,7 @@ def image(x: Shape, kinds: str = "f") -> tuple[Dim, ...]:
 
 
 def lowest(dtype: np.dtype[Any]) -> Any:
-    """What never wins a maximum."""
+    """Returns the identity of a maximum."""
     return -np.inf if dtype.kind == "f" else of(dtype).lowest
 
 

@@ -20,7 +20,7 @@ __all__ = ["Gru", "Lstm", "Rnn"]
 
 
 def alive(sequence_lens: Array | None, steps: int) -> Array | None:
-    """Whether each sequence reaches each time [s, b, 1]; None if all do.
+    """Mask [s, b, 1] that is true where a sequence reaches a time step; None if all do.
 
     Errors: ShapeError for lengths outside 0..s.
     """

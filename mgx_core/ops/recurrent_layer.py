@@ -1,4 +1,4 @@
-"""What recurrent layers share: weights by gate, directions, initial states, lengths."""
+"""Shared part of recurrent layers: weights by gate, directions, initial states, lengths."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Function = Callable[[Array], Array]
 
 
 class Recurrent(Operation):
-    """What the layers share: weights by gate, directions, initial states, lengths.
+    """Base of recurrent layers: weights by gate, directions, initial states, lengths.
 
     x [s, b, i]; w [d, gates h, i]; r [d, gates h, h]; bias [d, 2 gates h] (of w, then of r); sequence_lens int32 [b];
     initial_h [d, b, h] -> hidden states [s, d, b, h], zero after a sequence's end; d is 2 if bidirectional, else 1.

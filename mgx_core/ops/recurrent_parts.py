@@ -193,7 +193,7 @@ def rnn_parts(
     lens: Operand | None = None,
     initial_h: Operand | None = None,
 ) -> Operand | None:
-    """What `rnn` gives by default, written out in simpler ops; None if its steps cannot be counted."""
+    """Decomposes a default `rnn` into simpler ops; None if its steps cannot be counted."""
     to = x.shape.dtype
     x, w, r, bias, initial_h = _widened(b, x, w, r, bias, initial_h)
 
@@ -221,7 +221,7 @@ def gru_parts(
     lens: Operand | None = None,
     initial_h: Operand | None = None,
 ) -> Operand | None:
-    """What `gru` gives by default, written out in simpler ops; None if its steps cannot be counted."""
+    """Decomposes a default `gru` into simpler ops; None if its steps cannot be counted."""
     to = x.shape.dtype
     x, w, r, bias, initial_h = _widened(b, x, w, r, bias, initial_h)
     h = layer.hidden_size

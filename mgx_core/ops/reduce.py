@@ -72,7 +72,7 @@ def _maybe_one(d: Dim) -> Dim:
 
 
 def count(x: Array, axes: tuple[int, ...]) -> int:
-    """How many elements each result is made of."""
+    """Number of elements reduced to each result."""
     return math.prod(x.shape[a] for a in axes)
 
 
@@ -164,7 +164,7 @@ def _fill(x: Array, axes: tuple[int, ...], infinity: str) -> Array:
 
 @op("reduce_any", exact=True)
 class ReduceAny(Reduce):
-    """Whether one is not zero; false over no elements."""
+    """True if any element is not zero; false over no elements."""
 
     accepts: ClassVar[str] = "biuf"
 
@@ -174,7 +174,7 @@ class ReduceAny(Reduce):
 
 @op("reduce_all", exact=True)
 class ReduceAll(Reduce):
-    """Whether none is zero; true over no elements."""
+    """True if no element is zero; true over no elements."""
 
     accepts: ClassVar[str] = "biuf"
 

@@ -163,7 +163,7 @@ class Resize(Operation):
         return out if x.dtype == object else convert(out, of(x.dtype))
 
     def source(self, axis: Axis) -> Array:
-        """Where each new element lies on the old axis; in float32 for `nearest`, whose ties are meant to be found."""
+        """Position of each new element on the old axis; in float32 for `nearest`, whose ties are meant to be found."""
         kind: Any = np.float32 if self.mode == "nearest" else np.float64
         i = np.arange(axis.out, dtype=np.float64)
         match self.coordinate_transformation_mode:

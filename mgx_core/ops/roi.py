@@ -26,7 +26,7 @@ def regions(x: Shape, rois: Shape, columns: int) -> None:
 
 
 def image_numbers(numbers: Array, batch: int) -> list[int]:
-    """Which image each region lies in.  Errors: ParameterError for an image that x does not have."""
+    """Image index of each region.  Errors: ParameterError for an image that x does not have."""
     found = [int(n) for n in numbers]
     if found and (min(found) < 0 or max(found) >= batch):
         raise ParameterError(f"regions name images {min(found)} to {max(found)}, x has {batch}")

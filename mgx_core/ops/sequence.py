@@ -234,7 +234,7 @@ class Optional(Operation):
 
 @op("optional_has_element", exact=True)
 class OptionalHasElement(Operation):
-    """Whether an optional holds a value; what is no optional always does.
+    """True if an optional holds a value; any other value always does.
 
     x: optional, or any, or absent -> bool scalar.  Source: ONNX OptionalHasElement-28.
     """

@@ -195,7 +195,7 @@ class Stft(Operation):
 
 
 class Window(Operation):
-    """What the windows share: a sum of cosines over `size` points, a run-time integer."""
+    """Base of the windows: a sum of cosines over `size` points, a run-time integer."""
 
     __slots__ = ()
 

@@ -33,7 +33,7 @@ def clip(at: Dim, length: Dim) -> Dim | None:
 
 
 def _extent(start: Dim, end: Dim, step: int, length: Dim) -> Dim:
-    """How many positions lie in a range, or a fresh symbol where that is not known before running."""
+    """Number of positions in a range, or a fresh symbol if it is data-dependent."""
     if isinstance(length, int) and isinstance(start, int) and isinstance(end, int):
         return len(range(length)[start:end:step])
     if step < 0:

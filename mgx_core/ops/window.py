@@ -40,7 +40,7 @@ def sides(padding: Sequence[int], rank: int) -> tuple[tuple[int, ...], tuple[int
 
 
 def extent(n: Dim, length: Dim, stride: int, dilation: int, around: int, begin: int = 0, ceil: bool = False) -> Dim:
-    """How many windows fit on an axis of `n` elements and `around` padding.
+    """Number of windows that fit on an axis of `n` elements and `around` padding.
 
     With `ceil` a last window may hang over the end, if it starts before the padding at the end (`begin` is the part of
     `around` before the axis).  Errors: ShapeError if not even one fits.

@@ -46,7 +46,7 @@ class FuseAttention(Pass):
         return changed
 
     def _match(self, softmax: Instruction) -> list[Instruction] | No:
-        """What a group around a softmax would hold, or why there is none."""
+        """Returns the members of a group around a softmax, or the reason why there is none."""
         rank = softmax.shape.rank
         if softmax.op.reduced_axes(rank) != (rank - 1,):
             return No("the softmax is not along the last axis")
@@ -117,7 +117,7 @@ def _inside(user: Instruction, inside: set[Instruction]) -> bool:
 
 
 def _leads_to_dot(ins: Instruction, reader: Instruction) -> bool:
-    """Whether a dot is reached through pointwise ops that nothing else reads."""
+    """True if a dot is reached through pointwise ops that nothing else reads."""
     for _ in range(12):
         if ins.users != (reader,) and set(ins.users) != {reader}:
             return False

@@ -1,4 +1,4 @@
-"""What installed distributions say in their entry points, read without the machinery that can do much more."""
+"""Reads the entry points of installed distributions, faster than `importlib.metadata` does."""
 
 from __future__ import annotations
 

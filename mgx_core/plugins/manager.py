@@ -122,7 +122,7 @@ class Plugins:
         return {n: o for n, o in found.items() if n not in contested}, contested
 
     def named(self, hook: str) -> dict[str, Lazy]:
-        """What plugins offer through a hook, by name; without the names that two plugins offer."""
+        """Offers of plugins through a hook, by name; names that two plugins offer are left out."""
         return {name: lazy for name, (_, lazy) in self._offers(hook)[0].items()}
 
     def names(self, hook: str) -> list[str]:

@@ -22,7 +22,7 @@ LEFT, RIGHT, TOP, BOTTOM = 84, 16, 34, 40
 
 
 class Timeline:
-    """What a plan's positions are, and what each buffer holds: a schedule's steps, or a module's instructions."""
+    """Labels of a plan's positions and of its buffers: a schedule's steps, or a module's instructions."""
 
     def __init__(self, plan: MemoryPlan | Schedule, module: Module) -> None:
         self.plan = plan

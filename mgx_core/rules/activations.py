@@ -59,7 +59,7 @@ def one_plus(ins: Instruction, cls: type[Operation]) -> Instruction | None:
 
 
 def close(a: float, b: float) -> bool:
-    """Whether a constant of a model is the one of the formula, however it was rounded."""
+    """True if a constant of a model is the one of the formula, up to rounding."""
     return math.isclose(a, b, rel_tol=1e-3)
 
 

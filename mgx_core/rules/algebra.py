@@ -218,7 +218,7 @@ def scale_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def last_two_swapped(ins: Instruction) -> bool:
-    """Whether an instruction transposes matrices and nothing else."""
+    """True if an instruction transposes matrices and nothing else."""
     if not isinstance(ins.op, Transpose) or not ins.shape.ranked or ins.shape.rank < 2:
         return False
     rank = ins.shape.rank
@@ -267,7 +267,7 @@ def dot_of_repeated(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def rows_of(anchor: Instruction, axis: int) -> int | None:
-    """Which operand of a dot or convolution alone decides about positions along an axis of the result."""
+    """Index of the only operand of a dot or convolution that determines positions along an axis of the result."""
     rank = anchor.shape.rank
     if any(not x.is_absent and x.shape.elements() != 1 for x in anchor.inputs[2:]):
         return None  # zero points along an axis

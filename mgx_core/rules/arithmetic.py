@@ -287,7 +287,7 @@ def factor_into_sum(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def weighted(x: Instruction) -> bool:
-    """Whether x is a convolution or dot with constant weights, read once."""
+    """True if x is a convolution or dot with constant weights, read once."""
     return bool(x.op.product) and one_user(x) and is_constant(x.inputs[1])
 
 

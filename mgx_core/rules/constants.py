@@ -73,7 +73,7 @@ def _repeated(ins: Instruction) -> Any:
 
 
 def decided(ins: Instruction) -> bool | None:
-    """What all elements of a constant condition are, if there are any and they are the same."""
+    """Common value of all elements of a constant condition, if there are any and they are equal."""
     value = aligned(ins)
     if value is None or not value.size or value.any() != value.all():
         return None
@@ -81,7 +81,7 @@ def decided(ins: Instruction) -> bool | None:
 
 
 def is_constant(ins: Instruction) -> bool:
-    """Whether an instruction is a literal, broadcast or not."""
+    """True if an instruction is a literal, broadcast or not."""
     return through_views(ins).literal is not None
 
 
@@ -128,7 +128,7 @@ def spread(b: Builder, value: Array, dims: Sequence[Dim], like: Instruction | No
 
 
 def finite(value: Array) -> bool:
-    """Whether no element is infinite or NaN."""
+    """True if no element is infinite or NaN."""
     if dtype_of(value.dtype).is_integer:
         return True
     return bool(np.isfinite(value.astype(np.float32, copy=False) if value.dtype.itemsize < 4 else value).all())

@@ -179,5 +179,5 @@ def factor_of_slice_into_convolution(i: Instruction, b: Builder) -> Instruction 
 
 
 def _apart(one: tuple[object, object, int], other: tuple[object, object, int]) -> bool:
-    """Whether two ranges have nothing in common."""
+    """True if two ranges have nothing in common."""
     return compare(one[1], "<=", other[0]) is True or compare(other[1], "<=", one[0]) is True  # type: ignore[arg-type]

@@ -55,7 +55,7 @@ class Count(NamedTuple):
 
 
 def count(ins: Instruction, depth: int = DEEPEST) -> Count | None:
-    """How an integer tensor counts, if it does: ranges and constants, seen through views."""
+    """Start and step of an integer tensor that counts, else None: ranges and constants, seen through views."""
     if depth == 0 or not isinstance(ins.result, Shape) or not ins.shape.ranked or not ins.shape.dtype.is_integer:
         return None
     if ins.literal is not None:

@@ -1,4 +1,4 @@
-"""What patterns of rules are written with, beside Python's ``match`` on instructions."""
+"""Building blocks of rules' patterns, beside Python's ``match`` on instructions."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def logsoftmax_from_difference(i: Instruction, b: Builder) -> Instruction | No |
 
 
 class Root(NamedTuple):
-    """What a value is divided by: the root of a mean plus epsilon."""
+    """Divisor of a norm: the root of a mean plus epsilon."""
 
     mean: Instruction
     epsilon: float

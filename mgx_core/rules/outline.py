@@ -32,12 +32,12 @@ class Names:
 
 
 def is_view(ins: Instruction) -> bool:
-    """Whether an instruction is one that groups copy along."""
+    """True for the view ops that groups copy along with their members."""
     return ins.op.aligns and len(ins.inputs) == 1
 
 
 def through_views(ins: Instruction) -> Instruction:
-    """What a chain of views looks at."""
+    """Source of a chain of views."""
     while is_view(ins):
         ins = ins.inputs[0]
     return ins
@@ -118,7 +118,7 @@ def _param(label: str, shape: AnyShape) -> Param:
 
 
 def _only_inside(user: Instruction, inside: set[Instruction], module: Module) -> bool:
-    """Whether a user is a member, or a view that only members look through."""
+    """True if a user is a member, or a view that only members read."""
     if user in inside:
         return True
     if is_view(user) and user.parent is module and user.users:

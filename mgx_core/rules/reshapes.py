@@ -36,7 +36,7 @@ ALONG: Final = (Reduce, Softmax, Logsoftmax, LayerNorm, RmsNorm)
 
 
 def links(ins: Instruction) -> bool:
-    """Whether an instruction is a view of one tensor of known rank."""
+    """True if an instruction is a view of one tensor of known rank."""
     return isinstance(ins.op, CHAIN) and len(ins.inputs) == 1 and isinstance(ins.result, Shape) and ins.result.ranked
 
 
@@ -105,12 +105,12 @@ def shortest(
 
 
 def sole(ins: Instruction, reader: Instruction) -> bool:
-    """Whether nothing but `reader` reads an instruction."""
+    """True if nothing but `reader` reads an instruction."""
     return ins.users == (reader,)
 
 
 def reduced(ins: Instruction) -> bool:
-    """Whether a reduction reads an instruction: it would run with it, but not through a view."""
+    """True if a reduction reads an instruction: it would run with it, but not through a view."""
     return any(isinstance(u.op, ALONG) for u in ins.users)
 
 

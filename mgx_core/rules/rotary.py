@@ -93,7 +93,7 @@ def _angles(b: Builder, ins: Instruction, x: Instruction) -> Instruction | No:
 
 
 def _alike(ins: Instruction, deep: int) -> bool:
-    """Whether both halves along the last axis are known to hold the same."""
+    """True if both halves along the last axis are known to be equal."""
     if not deep or not ins.shape.rank:
         return False
     if ins.literal is not None:

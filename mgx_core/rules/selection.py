@@ -1,4 +1,4 @@
-"""Which rules and fusions the compile options leave on."""
+"""Selection of rules and fusions by the compile options."""
 
 from __future__ import annotations
 

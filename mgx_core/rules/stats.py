@@ -1,4 +1,4 @@
-"""What rules did: how often each fired, where it refused, and why."""
+"""Statistics of rules: how often each fired, where it refused, and why."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Refusal", "RuleCount", "Tally"]
 
 
 class Refusal(NamedTuple):
-    """Where a rule of the right shape did not fire, and why."""
+    """One instruction at which a rule matched and did not fire, with the reason."""
 
     rule: str
     op: Operation
@@ -35,7 +35,7 @@ class Refusal(NamedTuple):
 
 
 class RuleCount(NamedTuple):
-    """How often one rule fired, at how many instructions it refused, and its commonest reason (empty if it refused nowhere)."""
+    """Number of times one rule fired and refused, and its most frequent reason (empty if it refused nowhere)."""
 
     rule: str
     fired: int

@@ -22,7 +22,7 @@ COSTS: Final[dict[type[Operation], int]] = {Transpose: 10, Flatten: 3}
 
 
 def cost(ops: Sequence[Operation]) -> int:
-    """What a list of views costs: transposes are copies more often than not, and a reshape of something repeated is one."""
+    """Cost of a list of views: transposes are usually copies, and a reshape of a broadcast value is one."""
     total = sum(COSTS.get(type(op), 2) for op in ops)
     repeated = False
     for op in ops:
@@ -224,7 +224,7 @@ def regrouping(old: Sequence[Dim], new: Sequence[Dim], units: bool = False) -> l
 
 
 def _inserted(few: Sequence[Dim], many: Sequence[Dim]) -> tuple[int, ...] | None:
-    """Where `many` has ones that `few` has not, if they differ in nothing else."""
+    """Positions at which `many` has ones that `few` lacks, if they differ in nothing else."""
     at, axes = 0, []
     for n, d in enumerate(many):
         if at < len(few) and few[at] == d:

@@ -28,7 +28,7 @@ GROUPING: Final = (Reshape, Squeeze, Unsqueeze, Flatten)
 
 
 def regrouped(ins: Instruction) -> bool:
-    """Whether an instruction reshapes one tensor of known rank."""
+    """True if an instruction reshapes one tensor of known rank."""
     if not isinstance(ins.op, GROUPING) or len(ins.inputs) > 1:
         return False
     x = ins.inputs[0].result

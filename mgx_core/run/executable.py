@@ -72,7 +72,7 @@ class Instance:
 
     @cached_property
     def placements(self) -> list[Placement]:
-        """Where each launch runs: what the steps of the schedule call."""
+        """Placement of each launch: what the steps of the schedule call."""
         if self._saved is not None:
             return list(self._saved)
         placements = list(self._lowered.placements)
@@ -86,7 +86,7 @@ class Instance:
 
 
 class Executable:
-    """What `Program.compile` makes: the optimised module, its target, and an instance per set of input shapes.
+    """Result of `Program.compile`: the optimised module, its target, and an instance per set of input shapes.
 
     The instances sit in a bounded LRU (option ``instances``).  Safe to run from several threads at once.
     module: or a function that gives it once it is needed, together with the parameters that it has.
@@ -141,7 +141,7 @@ class Executable:
 
     @property
     def restored(self) -> bool:
-        """Whether all that was made so far came out of a file."""
+        """True if every instance made so far was restored from a file."""
         return bool(self._saved) and all(i.literals is None for i in self.instances())
 
     # running

@@ -1,4 +1,4 @@
-"""What goes into a program file and what comes out of it; `mgx_core.Program` is made of the one and gives the other."""
+"""Contents of a program file, as data from which `mgx_core.Program` is made and which it writes."""
 
 from __future__ import annotations
 

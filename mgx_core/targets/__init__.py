@@ -1,1 +1,1 @@
-"""What a target is made of: its interfaces, kernels, memory and placements."""
+"""Parts of a target: its interfaces, kernels, memory and placements."""

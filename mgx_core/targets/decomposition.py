@@ -1,4 +1,4 @@
-"""What an op is made of: the members of a group, or what its `decompose` gives."""
+"""Decomposition of an op: the members of a group, or what its `decompose` gives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def members_of(op: Operation, modules: Sequence[Module]) -> Module | None:
 
 
 def decomposed(op: Operation, shapes: Sequence[AnyShape | None], modules: Sequence[Module] = ()) -> Module | None:
-    """What an op is made of, as a module of its operands; None if it does not say, or not for these shapes."""
+    """Decomposes an op into a module of its operands; None if it has no decomposition for these shapes."""
     decompose = op.decompose
     if decompose is None or modules:
         return None

@@ -94,7 +94,7 @@ class Emitter(KernelEmitter):
         return placed(made, self.alignment, self.reuse)
 
     def _rest_placements(self, rest: Iterable[Instruction]) -> Iterator[tuple[Instruction, Placement]]:
-        """Where the launches among instructions run that are decided at run time, those in modules of control flow included."""
+        """Placements of the launches among instructions that are decided at run time, including those in control flow."""
         for ins in rest:
             op = ins.op
             if not isinstance(op, Launch):

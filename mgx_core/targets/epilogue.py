@@ -1,4 +1,4 @@
-"""What a library primitive can do after its main work: a pointwise group read as a chain of post-ops.
+"""Epilogue of a library primitive: a pointwise group read as a chain of post-ops.
 
 The chain starts at the anchor's result and ends at the group's; each link is an activation or a binary op with something that
 does not depend on the anchor.  A group that is no such chain runs as a loop of its own.

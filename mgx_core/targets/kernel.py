@@ -21,7 +21,7 @@ __all__ = ["HostKernel", "Kernel", "Kernels", "Launch", "Picked", "Reference", "
 
 
 class Kernel:
-    """What a launch runs.
+    """Code that a launch runs.
 
     Required: `name`, and `run` for a target whose runner calls kernels from Python.  A target with an executor of its own adds
     what that executor needs.
@@ -207,7 +207,7 @@ class Kernels:
 
 
 def _named(code: CodeType) -> int:
-    """How many parameters of a function can be named."""
+    """Number of parameters of a function that can be named."""
     return code.co_argcount + code.co_kwonlyargcount
 
 
@@ -243,7 +243,7 @@ def check_result(kernel: Kernel, op: Operation, declared: AnyShape, value: Value
 
 
 def op_of(ins: Instruction) -> Operation:
-    """What an instruction does, lowered or not."""
+    """Op that an instruction computes, lowered or not."""
     return ins.op.of if isinstance(ins.op, Launch) else ins.op
 
 

@@ -56,7 +56,7 @@ class Lowered:
 
     @cached_property
     def plan(self) -> Schedule | MemoryPlan:
-        """What runs and where values lie: a schedule of the steps that the kernels emit, else the lifetimes of the values."""
+        """Steps and places of values: a schedule of the steps that the kernels emit, else the lifetimes of the values."""
         emitter = self.emitter
         made = plan_memory(self.module, self._reuse) if emitter is None else emitter.schedule(self.module)
         wrong = overlap(made.buffers) if self._validate else None
@@ -66,13 +66,13 @@ class Lowered:
 
     @cached_property
     def placements(self) -> Sequence[Placement]:
-        """Where each launch went."""
+        """Placement of each launch."""
         plan = self.plan
         return plan.placements if isinstance(plan, Schedule) else launch_placements(self.module)
 
 
 def launch_placements(module: Module) -> list[Placement]:
-    """Where lowering put each launch of a module and of those that its control flow runs."""
+    """Placement of each launch of a module and of those that its control flow runs."""
     return [
         Placement(i.op.text, i.sources, i.op.place, i.op.kernel.name, i.op.refused)
         for inner in nested(module)

@@ -37,7 +37,7 @@ class Buffer:
 
 
 class MemoryPlan:
-    """Where the values of a module lie (parameters, literals and results that leave it lie elsewhere).
+    """Offsets of a module's values in the arena (parameters, literals and results of the module lie elsewhere).
 
     Found when one of its figures is first asked for, since a target may place the values itself.
     reuse: let values that are not alive together share memory.
@@ -128,7 +128,7 @@ def root(ins: Instruction) -> Instruction:
 
 
 def _is_view(ins: Instruction) -> bool:
-    """Whether a value is its first input's memory looked at in another way."""
+    """True if a value is its first input's memory under another shape."""
     view = op_of(ins).view
     if view is None or not ins.inputs or not isinstance(ins.result, Shape) or ins.result.dynamic():
         return False
@@ -160,7 +160,7 @@ def fits_in_memory(plan: MemoryPlan, module: Module) -> None:
 
 
 class Placed(Protocol):
-    """What can be placed: a size, a span of life, and an offset to be set."""
+    """A buffer to be placed: size, lifetime, and the offset that placing sets."""
 
     bytes: int
     first: int
@@ -240,7 +240,7 @@ class _Arena:
         self.placed: list[Placed] = []
 
     def put(self, buffer: Placed) -> int:
-        """Where a buffer goes: the lowest offset that fits."""
+        """Offset of a buffer: the lowest that fits."""
         at = 0
         near = [p for p in self.placed if p.first <= buffer.last and buffer.first <= p.last]
         for other in sorted(near, key=lambda p: p.offset):

@@ -1,4 +1,4 @@
-"""Where lowering put each instruction, and why not elsewhere."""
+"""Placement of each instruction by lowering, with the refusals before it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Placement"]
 
 @dataclass(slots=True)
 class Placement:
-    """Where one instruction went: the op's text, its source nodes, ``target`` or ``host``, the kernel, and every refusal."""
+    """Placement of one instruction: the op's text, its source nodes, ``target`` or ``host``, the kernel, and every refusal."""
 
     op: str
     sources: tuple[str, ...]

@@ -21,7 +21,7 @@ __all__ = ["HostRunner", "Runner", "Timing"]
 
 @dataclass
 class Timing:
-    """How long one instruction took, in seconds, once per measured run.
+    """Duration of one instruction, in seconds, once per measured run.
 
     flops, bytes: the arithmetic of one run and the memory that it moves, as far as the target knows them; else 0.
     """

@@ -130,7 +130,7 @@ class Schedule:
 
     @property
     def placements(self) -> list[Placement]:
-        """Where each launch of the module went: what its steps call; a launch without steps calls nothing (a view)."""
+        """Placement of each launch of the module: what its steps call; a launch without steps calls nothing (a view)."""
         called: dict[Instruction | None, list[Call]] = {}
         for call in self.calls():
             called.setdefault(call.instruction, []).append(call)

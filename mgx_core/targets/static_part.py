@@ -1,4 +1,4 @@
-"""What of a lowered module runs before anything is decided while running."""
+"""Static part of a lowered module: the instructions that run before any run-time shape decision."""
 
 from __future__ import annotations
 

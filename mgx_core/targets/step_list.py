@@ -142,7 +142,7 @@ class StepList(ABC):
     # caches and notes
 
     def uncacheable(self) -> None:
-        """What is done now depends on more than the op and how its operands lie: the emission cache does not repeat it."""
+        """Marks the current emission as dependent on more than the op and its operands' layouts: it is not cached."""
         if self._recording is not None:
             self._recording.cacheable = False
 
@@ -171,7 +171,7 @@ class StepList(ABC):
         return made
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` gives, made once for a key: layers of a model ask for the same many times."""
+        """Returns the result of `make`, called once per key: layers of a model ask for the same many times."""
         try:
             found: T | None = self._made.get(key)
         except TypeError:  # an attribute of an op that has no hash
@@ -205,7 +205,7 @@ class StepList(ABC):
         return step
 
     def marks(self) -> tuple[int, ...]:
-        """How much there is of everything that `take_back` takes back."""
+        """Lengths of all lists that `take_back` truncates."""
         return len(self.steps), len(self.literals)
 
     def take_back(self, marks: tuple[int, ...]) -> None:

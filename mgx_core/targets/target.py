@@ -51,7 +51,7 @@ class HostContext(Context):
 
 
 class Target:
-    """Where programs run.
+    """Device or engine that runs programs.
 
     Required: `name`.  A target that defines nothing else runs every op by its definition on the host; one that defines
     `kernels` runs what its plans take.

@@ -1,4 +1,4 @@
-"""What was found to be fastest, by problem, for a machine or a device: known to the process, kept on disk, carried by files."""
+"""Tuning results: the fastest candidate by problem, for a machine or device; in memory, on disk and in program files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this package offers to mgx."""
+"""Hooks of this package for mgx."""
 
 from __future__ import annotations
 

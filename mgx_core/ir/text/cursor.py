@@ -213,7 +213,7 @@ class Cursor:
         return self.string() if self.sees('"') else self.integer()  # a Literal
 
     def value(self, shape: AnyShape | None) -> Value:
-        """What stands in the parentheses of a literal of this shape (None: of a nested item, which states its own)."""
+        """Parses the elements in the parentheses of a literal of this shape (None: of a nested item, which states its own)."""
         for word, kind in (("tuple", tuple), ("list", list)):
             if self.accept(word):
                 self.expect("{")
@@ -262,7 +262,7 @@ class Cursor:
             self.expect(",")
 
     def closing(self) -> int:
-        """Where the parentheses that open here close."""
+        """Position at which the parentheses that start here end."""
         depth, at = 0, self.at
         while at < len(self.text):
             ch = self.text[at]

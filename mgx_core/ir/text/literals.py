@@ -111,7 +111,7 @@ def array_from_words(words: list[str], dtype: DType) -> Array | None:
 
 
 def unescaped(body: str) -> str:
-    """What `show` wrote between double quotes.  Errors: ValueError for other escapes."""
+    """Decodes a string that `show` wrote between double quotes.  Errors: ValueError for other escapes."""
 
     def character(found: re.Match[str]) -> str:
         code = found[1] or found[2] or found[3]

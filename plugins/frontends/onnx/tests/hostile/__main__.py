@@ -55,7 +55,7 @@ def peak(reset: bool = False) -> int:
 
 
 def wrong(expect: str, found: dict[str, Any]) -> str:
-    """What is wrong with an answer, or nothing."""
+    """Describes the error of an answer, or returns nothing."""
     if found["outcome"] not in ("ran", "refused"):
         return f"{found['outcome']}: {found['error']}"
     if found["outcome"] == "ran" and expect == "refuse":

@@ -1,4 +1,4 @@
-"""What a hostile model is: how it is built, what it is fed, and what must come of it."""
+"""A hostile model: its construction, its inputs and the expected outcome."""
 
 from __future__ import annotations
 

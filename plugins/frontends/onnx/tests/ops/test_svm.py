@@ -65,7 +65,7 @@ def test_pairs_vote() -> None:
 
 
 def test_probabilities_agree_with_the_pairs() -> None:
-    """Where pairwise probabilities come from class probabilities, these are found again."""
+    """Class probabilities are recovered from the pairwise probabilities made of them."""
     p = np.array([0.2, 0.5, 0.3])
     first, second = np.triu_indices(3, 1)
     logits = np.log(p[second] / p[first])
