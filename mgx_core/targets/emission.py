@@ -71,7 +71,7 @@ class Emitter(KernelEmitter):
     def output(self, value: Value, index: int, ins: Instruction | None = None) -> Value:
         """A result in memory of its own, row-major.
 
-        ins: the instruction that a copy, should one be needed, counts for.
+        ins: the instruction whose kernel a copy, should one be needed, counts for; a view's is called a copy.
         """
         buffer, plain = value.buffer, value.plain
         size = max(int(plain.elements()) * plain.dtype.size, 1)
@@ -80,7 +80,8 @@ class Emitter(KernelEmitter):
             return Value(plain, buffer)
         out = Value(plain, Buffer("output", size, index=index))
         if plain.elements():
-            self.call = None if ins is None else Call(op_of(ins), "copy", ins.sources, (), "", ins)
+            made = (s.call for s in reversed(self.steps) if s.call and s.call.instruction is ins and not s.call.host)
+            self.call = None if ins is None else next(made, None) or Call(op_of(ins), "copy", ins.sources, (), "", ins)
             self.copy_into(value, out)
             self.call = None
         return out
