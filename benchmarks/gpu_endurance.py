@@ -83,15 +83,10 @@ def memory(models: Path) -> None:
             gc.collect()
             pool.trim()
             parts = [runner, *(runner.following.runners() if runner.following else ())]
-            literals = {
-                id(b.array): b.array.nbytes
-                for r in parts
-                for b in r.emitter.buffers
-                if b.kind == "literal" and b.first >= 0
-            }
-            weights, arena = sum(literals.values()), sum(r.arena_bytes for r in parts)
+            literals = {id(b.array): b.array.nbytes for r in parts for b in r.schedule.literals}
+            weights, arena = sum(literals.values()), sum(r.schedule.peak for r in parts)
             ends = sum(b.size for r in parts for b in r.staging.values())
-            lower = sum(r.lower_bound for r in parts)
+            lower = sum(r.schedule.lower_bound for r in parts)
             taken, bound = pool.held - before, lower + weights
             worst = max(worst, (taken - ends) / bound)
             print(

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from mgx_core import Kernel, Module, Operation
+from mgx_core import Kernel, Module, No, Operation
+from mgx_core.targets.kernel_emission import Results
 
 from .codegen.writing import Write
-from .values import Value
 
-__all__ = ["Declined", "Emit", "GpuKernel", "Results"]
+__all__ = ["Emit", "GpuKernel"]
 
-Results: TypeAlias = "Value | tuple[Value, ...]"
-# from an emitter, the op, its sub-modules and the values of its operands to those of its results
-Emit: TypeAlias = "Callable[[Any, Any, Sequence[Module], Sequence[Any]], Results]"
-
-
-class Declined(Exception):
-    """A plan finds, with concrete shapes at hand, that it cannot do the op after all; the text says why."""
+# from an emitter, the op, its sub-modules and the values of its operands to those of its results; it may raise Refused
+Emit: TypeAlias = Callable[[Any, Any, Sequence[Module], Sequence[Any]], Results | No]
 
 
 class GpuKernel(Kernel):
@@ -41,7 +36,6 @@ class GpuKernel(Kernel):
         self.write = write
 
     def with_op(self, op: Operation) -> GpuKernel:
-        """The same kernel for the op with attributes filled in that are known only at run time."""
         return GpuKernel(self.name, op, self.modules, self.emit, self.write)
 
     def run(self, args: Sequence[Any], modules: Sequence[Any] = (), run: Any = None) -> Any:

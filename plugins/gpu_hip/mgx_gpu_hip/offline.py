@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core import CompileOptions, Module, Runner
+from mgx_core import CompileOptions, Runner
 from mgx_core.errors import DeviceError
-from mgx_core.targets.placement import Placement
+from mgx_core.targets.schedule import Schedule, SegmentSchedule
 
 from .compile.build import build
-from .context import GpuContext
-from .emit_module import Named, kernel_steps, on_host, put_together
-from .emitter import Emitter
+from .emitter import GpuEmitter
+from .named import Named, kernel_steps
 from .saved_code import Kept, keep_code
 
 __all__ = ["OfflineRunner"]
@@ -25,26 +24,20 @@ class OfflineRunner(Runner):
     choose its libraries instead.
     """
 
-    def __init__(self, module: Module, context: GpuContext, options: CompileOptions, kept: Kept | None = None) -> None:
-        self.context = context
-        self.emitter = Emitter.of(context, options)
-        arranged = put_together(self.emitter, module, lambda after: OfflineRunner(after, context, options, kept))
-        self.named = [Named(s) for s in kernel_steps(self.emitter)]
-        self.codes = build(self.named, context.device.arch, kept=kept)
-        self.placements = on_host(self.emitter.steps, arranged.rest)
-        if arranged.following is None:
-            return
-        self.placements += on_host((), arranged.following.unsettled())
-        after = arranged.following.largest()
+    def __init__(
+        self, schedule: Schedule, emitter: GpuEmitter, options: CompileOptions, kept: Kept | None = None
+    ) -> None:
+        self.schedule = schedule
+        self.context = emitter.context
+        self.named = [Named(s) for s in kernel_steps(schedule)]
+        self.codes = build(self.named, self.context.device.arch, kept=kept)
+        after = None if emitter.following is None else emitter.following.largest()
         if after is not None:  # what follows extents that depend on data, for the largest ones
-            inner = OfflineRunner(after, context, options, kept)
-            self.named += inner.named
-            self.codes += inner.codes
-            self.placements += inner.placements
-
-    def on_host(self) -> list[Placement]:
-        """What will run by its own definition on the host."""
-        return self.placements
+            inner = emitter.fresh()
+            ahead = OfflineRunner(inner.schedule(after), inner, options, kept)
+            self.named += ahead.named
+            self.codes += ahead.codes
+            schedule.segments.append(SegmentSchedule(schedule.split.rest, ahead.schedule))
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         """Errors: DeviceError always."""

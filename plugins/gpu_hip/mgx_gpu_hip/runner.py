@@ -9,73 +9,65 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Argument, CompileOptions, Instruction, Module, Runner, Shape, TupleShape, UnsupportedError
+from mgx_core import Argument, CompileOptions, Instruction, Module, Runner, Shape, UnsupportedError
 from mgx_core.ir.interpreter import Interpreter, bind_symbols
 from mgx_core.run.executable import OUTPUT
-from mgx_core.targets.kernel import call_kernel, check_result
-from mgx_core.targets.memory import place
-from mgx_core.targets.placement import Placement
+from mgx_core.targets.schedule import Schedule, SegmentSchedule
 from mgx_core.types.memory_limit import ALIGNMENT
 
 from .codegen.source import Buffer as KernelBuffer
 from .compile.build import build
-from .context import GpuContext
 from .continuation.handover import Handover
-from .emit_module import Named, kernel_steps, on_host, put_together
-from .emitter import Emitter, HostStep, KernelStep, LibraryStep
+from .emitter import GpuEmitter, HostStep, KernelStep, LibraryStep
+from .named import Named, kernel_steps
 from .runtime import DeviceArray, DeviceBuffer, Stream
 from .saved_code import Kept, keep_code
 
 __all__ = ["GpuRunner"]
 
-CODES = {"u32": "I", "i32": "i", "u64": "Q", "i64": "q", "float": "f"}  # letters of the struct module
+CODES = {"u32": "I", "i32": "i", "u64": "Q", "i64": "q", "float": "f", "double": "d"}  # letters of the struct module
 
 GRAPHS = 8  # sets of caller's addresses whose graphs are kept
-DEVICE_ALIGNMENT = 256
 
 
 class GpuRunner(Runner):
     """A lowered module ready to run; one run at a time, since its arena is one."""
 
-    def __init__(self, module: Module, context: GpuContext, options: CompileOptions, kept: Kept | None = None) -> None:
-        """kept: compiled kernels at hand."""
-        self.module = module
-        self.context = context
+    def __init__(
+        self, schedule: Schedule, emitter: GpuEmitter, options: CompileOptions, kept: Kept | None = None
+    ) -> None:
+        """emitter: the one that made the schedule; kept: compiled kernels at hand."""
+        self.schedule = schedule
+        self.module = module = schedule.module
+        self.context = emitter.context
+        self.emitter = emitter
         self.kept = kept
-        self.device = context.device
+        self.device = self.context.device
         self.offload_copy = options.offload_copy
         self.overlap = self.device.kind == "cuda" and self.device.arch >= "sm_90"
-        self.emitter = Emitter.of(context, options)
         self.parameters = list(module.parameters.values())
         self.lock = RLock()
-        if context.tuner is not None:
-            context.tuner.exhaustive = options.exhaustive_tune
         self.options = options
-        arranged = put_together(self.emitter, module, self._next)
-        self.rest, self.wanted, self.outputs = arranged.rest, arranged.wanted, arranged.outputs
-        self.opening, self.following = arranged.opening, arranged.following
+        self.wanted, self.outputs = schedule.split.wanted, schedule.outputs
+        self.opening, self.following = emitter.opening, emitter.following
+        self.rest = [] if self.following is not None else schedule.split.rest
+        self.inputs = [v for v in schedule.inputs if v is not None and v.buffer.first >= 0]
+        if self.following is not None:
+            self.following.make = self._next
         self.handover = None if self.following is None else Handover(self, self.following)
-        self.whole = arranged.whole and list(module.outputs) == self.wanted
-        if context.tuner is not None:
-            context.tuner.done()
-        self.hosted = [s for s in self.emitter.steps if isinstance(s, HostStep)]
+        self.whole = schedule.whole and self.following is None
+        self.hosted = [s for s in schedule.steps if isinstance(s, HostStep)]
         self._allocate()
         self._load(kept)
         self._graphs: OrderedDict[Any, Any] = OrderedDict()
-        self.placements = on_host(
-            self.emitter.steps, [*self.rest, *(self.following.unsettled() if self.following else ())]
-        )
         self._prepare()
-
-    def on_host(self) -> list[Placement]:
-        """What runs by its own definition on the host after all."""
-        return self.placements
 
     # putting together
 
     def _next(self, module: Module) -> GpuRunner:
-        """What runs behind extents that depend on data."""
-        return GpuRunner(module, self.context, self.options, self.kept)
+        """The runner of a module behind extents that depend on data."""
+        emitter = self.emitter.fresh()
+        return GpuRunner(emitter.schedule(module), emitter, self.options, self.kept)
 
     def _prepare(self) -> None:
         """Compile what follows extents that depend on data before they are known: for the largest ones."""
@@ -88,42 +80,31 @@ class GpuRunner(Runner):
             after = self.following.largest()
             if after is None:
                 return
-            ahead = OfflineRunner(after, self.context, self.options, self.kept)
+            emitter = self.emitter.fresh()
+            ahead = OfflineRunner(emitter.schedule(after), emitter, self.options, self.kept)
         self.named += ahead.named
         self.codes += ahead.codes
-        self.placements += ahead.placements
+        self.schedule.segments.append(SegmentSchedule(self.schedule.split.rest, ahead.schedule))
 
     def _allocate(self) -> None:
-        steps = self.emitter.steps
-        for n, step in enumerate(steps):
-            for b in (*step.reads, *step.writes):
-                b.first = n if b.first < 0 else b.first
-                b.last = n
-        arena = [b for b in self.emitter.buffers if b.kind == "arena" and b.first >= 0]
-        for b in arena:
-            b.bytes = -(-b.bytes // DEVICE_ALIGNMENT) * DEVICE_ALIGNMENT
-        size, self.lower_bound = place(arena, len(steps) + 1)
-        self.arena_bytes = size
         self.device.activate()
-        self.arena = self.device.allocate(max(size, ALIGNMENT))
-        self.addresses: dict[int, int] = {id(b): self.arena.address + b.offset for b in arena}
-        literals = {id(b): b.array for b in self.emitter.buffers if b.kind == "literal" and b.first >= 0}
-        constants = {n: array for n, array in literals.items() if array is not None}
+        self.arena = self.device.allocate(max(self.schedule.peak, ALIGNMENT))
+        self.addresses: dict[int, int] = {id(b): self.arena.address + b.offset for b in self.schedule.buffers}
+        constants = {id(b): b.array for b in self.schedule.literals if b.array is not None}
         self.weights = self.context.constants.uploaded(list(constants.values()), self.device)
         self.addresses.update((n, part.address) for n, part in zip(constants, self.weights, strict=True))
         self.staging = {}
-        for b in self.emitter.buffers:
-            if b.kind in ("input", "output") and (b.first >= 0 or b.kind == "output"):
-                held = self.device.allocate(max(b.bytes, 16))
-                self.staging[b.kind, b.index] = held
-                self.addresses[id(b)] = held.address
+        for b in (v.buffer for v in (*self.inputs, *self.outputs)):
+            held = self.device.allocate(max(b.bytes, 16))
+            self.staging[b.kind, b.index] = held
+            self.addresses[id(b)] = held.address
 
     def saved(self, keep: Any) -> dict[str, Any]:
         """For a program file."""
         return keep_code(self.named, self.codes, self.context)
 
     def _load(self, kept: Kept | None) -> None:
-        kernels = kernel_steps(self.emitter)
+        kernels = kernel_steps(self.schedule)
         self.named = [Named(s) for s in kernels]
         self.codes = build(self.named, self.device.arch, kept=kept)
         self.functions: dict[int, dict[str, Any]] = {}
@@ -136,19 +117,19 @@ class GpuRunner(Runner):
     def _bound(self, addresses: Mapping[int, int]) -> list[Callable[[int], None] | HostStep]:
         """Every step as something to call with a stream."""
         calls: list[Callable[[int], None] | HostStep] = []
-        for step in self.emitter.steps:
+        for step in self.schedule.steps:
             if isinstance(step, HostStep):
                 calls.append(step)
             elif isinstance(step, LibraryStep):
                 calls.append(_library_call(step, addresses))
-            else:
+            elif isinstance(step, KernelStep):
                 calls += self._kernel_calls(step, addresses, bool(calls) and not isinstance(calls[-1], HostStep))
         return calls
 
     def _kernel_calls(self, step: KernelStep, addresses: Mapping[int, int], follows: bool) -> list[Any]:
         """follows: whether a kernel comes right before, whose end the first launch may overlap."""
         calls: list[Any] = []
-        overlap = self.overlap and follows and not step.source.zeroed
+        overlap = self.overlap and follows and step.source.overlaps and not step.source.zeroed
         for index in step.source.zeroed:
             where, size = addresses[id(step.scratch[index])], step.scratch[index].bytes
             calls.append(lambda stream, a=where, n=size: self.device.stream(stream).fill(a, 0, n))
@@ -234,7 +215,7 @@ class GpuRunner(Runner):
         """`run_async` for arguments that lie where these lie: one launch of the graph that is there for them."""
         if not self.whole or self.hosted or not all(isinstance(v, DeviceArray) and v.address % 16 == 0 for v in values):
             return None
-        used = {b.index: values[b.index].address for b in self.emitter.buffers if b.kind == "input" and b.first >= 0}
+        used = {v.buffer.index: values[v.buffer.index].address for v in self.inputs}
         graph, _ = self._graphs.get(_key(used, {n: p.address for n, p in places.items()}), (None, None))
         if graph is None:
             return None
@@ -276,9 +257,7 @@ class GpuRunner(Runner):
         """Addresses of the inputs that lie on the device as they should; the others are copied to our own memory."""
         given: dict[int, int] = {}
         kept: list[Any] = []
-        for b in self.emitter.buffers:
-            if b.kind != "input" or b.first < 0:
-                continue
+        for b in (v.buffer for v in self.inputs):
             value = args[b.index]
             if isinstance(value, DeviceArray):
                 plain = Shape(value.dtype, value.dims).strides()
@@ -315,11 +294,10 @@ class GpuRunner(Runner):
 
     def _record(self, given: Mapping[int, int], places: Mapping[int, int], after: Stream) -> tuple[Any, list[Any]]:
         addresses = dict(self.addresses)
-        for b in self.emitter.buffers:
-            if b.kind == "input" and b.index in given:
-                addresses[id(b)] = given[b.index]
-            if b.kind == "output" and b.index in places:
-                addresses[id(b)] = places[b.index]
+        for b in (v.buffer for v in (*self.inputs, *self.outputs)):
+            places_of = given if b.kind == "input" else places
+            if b.index in places_of:
+                addresses[id(b)] = places_of[b.index]
         calls = self._bound(addresses)
         if self.hosted or not calls:
             return None, calls
@@ -335,20 +313,13 @@ class GpuRunner(Runner):
 
     def _on_host(self, step: HostStep, stream: Any) -> None:
         stream.wait()
-        values: list[Any] = []
-        for v in step.inputs:
-            if v is None:
-                values.append(None)
-                continue
+        arrays = []
+        for v in step.given:
             array = np.empty(v.lens, v.shape.dtype.numpy)
             if array.size:
                 self.device.download(array, self.addresses[id(v.buffer)] + v.byte_offset)
-            values.append(array)
-        found = call_kernel(step.kernel, step.op, values, step.modules, Interpreter().run)
-        declared = [Shape.of(v.shape.dtype, v.lens) for v in step.outputs]
-        several = isinstance(found, tuple) or len(declared) != 1
-        check_result(step.kernel, step.op, TupleShape(declared) if several else declared[0], found)
-        for v, result in zip(step.outputs, found if several else (found,), strict=True):
+            arrays.append(array)
+        for v, result in zip(step.outputs, step.function(arrays), strict=True):
             array = np.ascontiguousarray(result)
             if array.size:
                 stream.copy_in(self.addresses[id(v.buffer)] + v.byte_offset, array)

@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Argument, CompileOptions, Kernels, Module, Pass, Runner, Target
+from mgx_core import Argument, CompileOptions, Kernels, Pass, Runner, Target
 from mgx_core.ops.norm import NORMS
 from mgx_core.passes.expand_composites import ExpandComposites
 from mgx_core.passes.fold_constants import FoldConstants
 from mgx_core.passes.rewrite import Rewrite
 from mgx_core.targets.lowered import Lowered
-from mgx_core.targets.memory import MemoryPlan
 from mgx_core.targets.saved import SavedInstance
+from mgx_core.targets.schedule import Schedule
 
 from .context import GpuContext
+from .emitter import GpuEmitter
 from .plans import PLANS
 from .runtime import DeviceArray, import_array, is_device_array
 from .scale_attention_scores import SCORES
@@ -53,8 +54,16 @@ class GpuTarget(Target):
 
         return opened(declared, given)
 
-    def runner(self, module: Module, plan: MemoryPlan, context: GpuContext, options: CompileOptions) -> Runner:
-        return _runner(module, context, options, None)
+    def emitter(self, kernels: Kernels, context: GpuContext, options: CompileOptions) -> GpuEmitter:
+        """For the device of the context, or for the architecture that the options name if that is another."""
+        if options.target and not context.is_for(options.target):
+            context.compile_for(options.target)
+        if context.tuner is not None:
+            context.tuner.exhaustive = options.exhaustive_tune
+        return GpuEmitter.of(kernels, context, options)
+
+    def assemble(self, schedule: Schedule, emitter: GpuEmitter, context: Any, options: CompileOptions) -> Runner:
+        return _assembled(schedule, emitter, options, None)
 
     def machine(self, context: GpuContext) -> str:
         """What the kernels in a program file were compiled for."""
@@ -67,7 +76,9 @@ class GpuTarget(Target):
         from .saved_code import read_code
 
         kept = read_code(saved.code, context)
-        return _runner(lowered.module, context, options, kept)
+        schedule, emitter = lowered.plan, lowered.emitter
+        assert isinstance(schedule, Schedule) and isinstance(emitter, GpuEmitter)
+        return _assembled(schedule, emitter, options, kept)
 
     def accept(self, given: Any, context: GpuContext) -> Any:
         """A device array of this or another library as it is; None for host memory."""
@@ -92,14 +103,13 @@ class GpuTarget(Target):
             return None
 
 
-def _runner(module: Module, context: GpuContext, options: CompileOptions, kept: Mapping[str, bytes] | None) -> Runner:
-    """For the device of the context, or for the architecture that the options name if that is another."""
-    if options.target and not context.is_for(options.target):
-        context.compile_for(options.target)
-    if context.device.kind == "null":
+def _assembled(
+    schedule: Schedule, emitter: GpuEmitter, options: CompileOptions, kept: Mapping[str, bytes] | None
+) -> Runner:
+    if emitter.context.device.kind == "null":
         from .offline import OfflineRunner
 
-        return OfflineRunner(module, context, options, kept)
+        return OfflineRunner(schedule, emitter, options, kept)
     from .runner import GpuRunner
 
-    return GpuRunner(module, context, options, kept)
+    return GpuRunner(schedule, emitter, options, kept)

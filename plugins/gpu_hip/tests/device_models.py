@@ -71,11 +71,11 @@ def measured(path: Path, feed: dict[str, np.ndarray], wanted: list[np.ndarray], 
             end.record(stream)
             end.wait()
             times.append(end.since(begin) / 20)
-    hosted = [f"{s.op.name} ({s.why[:80]})" for s in runner.hosted] + [repr(i.op) for i in runner.rest]
+    hosted = [f"{s.name} ({s.host[:80]})" for s in runner.hosted] + [repr(i.op) for i in runner.rest]
     shown = f"{np.median(times):.3f} ms" if times else "not captured"
     return (
-        f"compile+first run {took:.2f} s, {shown}, err {error:.1e}, {len(runner.emitter.steps)} steps, "
-        f"arena {runner.arena_bytes / 1e6:.1f} MB (bound {runner.lower_bound / 1e6:.1f}), host: {hosted}"
+        f"compile+first run {took:.2f} s, {shown}, err {error:.1e}, {len(runner.schedule.steps)} steps, "
+        f"arena {runner.schedule.peak / 1e6:.1f} MB (bound {runner.schedule.lower_bound / 1e6:.1f}), host: {hosted}"
     )
 
 

@@ -13,8 +13,8 @@ import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.types.dim import symbol
-from mgx_gpu_hip import runner
 from mgx_gpu_hip.compile import build as builder
+from mgx_gpu_hip.named import Named
 from mgx_gpu_hip.runtime import DeviceArray
 from mgx_gpu_hip.target import GpuTarget
 
@@ -58,7 +58,7 @@ def check(build: Build, target: GpuTarget, tolerance: float = 1e-5, host: tuple[
             assert found.dtype == b.dtype
             np.testing.assert_allclose(found, b, rtol=tolerance, atol=tolerance * max(1.0, float(np.abs(b).max())))
     runner = program.executable.instances()[0].runner
-    assert tuple(s.op.name for s in runner.hosted) == host, runner.emitter.notes
+    assert tuple(s.call.op.name for s in runner.hosted) == host, runner.schedule.notes
 
 
 @pytest.mark.parametrize("group", [1, 8])
@@ -98,7 +98,7 @@ def test_attention_is_one_kernel(target: GpuTarget) -> None:
     check(build, target, 2e-5)
     program, given, _ = compiled(build, target)
     program.run(given)
-    assert len(program.executable.instances()[0].runner.emitter.steps) == 1
+    assert len(program.executable.instances()[0].runner.schedule.steps) == 1
 
 
 def test_norm_pooling_and_concat(target: GpuTarget) -> None:
@@ -209,6 +209,6 @@ def test_kernels_compile_for_an_amd_device(target: GpuTarget) -> None:
 
     program, given, _ = compiled(build, target)
     program.run(given)
-    steps = program.executable.instances()[0].runner.emitter.steps
-    codes = builder.build([runner.Named(s) for s in steps], "gfx90a")
+    steps = program.executable.instances()[0].runner.schedule.steps
+    codes = builder.build([Named(s) for s in steps], "gfx90a")
     assert len(codes) == len(steps) and all(c.image for c in codes)

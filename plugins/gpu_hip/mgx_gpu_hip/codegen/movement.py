@@ -9,6 +9,7 @@ import numpy as np
 
 from mgx_core import Module, No, Shape
 from mgx_core.ops.axes import normalize, normalize_all
+from mgx_core.ops.broadcast import Broadcast, BroadcastForDot, Multibroadcast
 from mgx_core.ops.movement import Contiguous, Layout
 from mgx_core.ops.pad import Pad
 from mgx_core.ops.reshape import Flatten, Reshape, ReshapeLazy, Squeeze, Unsqueeze
@@ -35,7 +36,9 @@ def window(
     op: Any, xs: Sequence[Tensor | None], ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
 ) -> KernelSource | No:
     """A copy of a view: of a window on an input's memory."""
-    (x, *_), (y,) = xs, ys
+    (x, *others), (y,) = xs, ys
+    if any(o is not None for o in others) and not isinstance(op, (Broadcast, BroadcastForDot, Multibroadcast)):
+        return No("an operand that says how to look at it is known only at run time")
     if x is None or not supported(carried(x).dtype):
         return No(f"{op.name} of elements of {0 if x is None else x.dtype.size} bytes")
     if isinstance(op, (Contiguous, Layout)):

@@ -95,7 +95,7 @@ class Buffer(NamedTuple):
 class Number(NamedTuple):
     """A kernel argument that is a number of a C type."""
 
-    ctype: Literal["u32", "i32", "u64", "i64", "float"]
+    ctype: Literal["u32", "i32", "u64", "i64", "float", "double"]
     value: int | float
 
 
@@ -115,12 +115,13 @@ class KernelLaunch:
 
 @dataclass(frozen=True)
 class KernelSource:
-    """Kernel text and how it is launched.
+    """Kernel text with its launches.
 
     name: of the entry (entries, for several launches, begin with it); it follows from the text, so equal texts are one kernel.
     launches: in order; none for tensors without elements.  scratch: bytes of each scratch buffer (multiples of 16).
     zeroed: scratch buffers that must be zero before the first launch.  extents: (output, axis, count output): the true
-    extent of an axis that is allocated at its upper bound, an int64 that the kernel writes.
+    extent of an axis that is allocated at its upper bound, an int64 that the kernel writes.  title: its name in reports, if that
+    is not the entry's; origin: who brought it, for messages; overlaps: it waits (``grid_wait``) for the kernel before it.
     """
 
     name: str
@@ -133,6 +134,9 @@ class KernelSource:
     extents: tuple[tuple[int, int, int], ...] = ()
     flops: int = 0
     bytes: int = 0
+    title: str = ""
+    origin: str = ""
+    overlaps: bool = True
 
     @property
     def grid(self) -> tuple[int, int, int]:

@@ -23,7 +23,8 @@ JOBS = 8
 
 
 class Source(Protocol):
-    """A kernel to compile: ``name`` of the kernel in ``text``; may have ``flags`` and ``nodes``, what it was made from."""
+    """A kernel to compile: ``name`` of the kernel in ``text``; may have ``flags``, ``nodes`` (what it was made from) and
+    ``origin`` (its name and who brought it, for messages)."""
 
     @property
     def name(self) -> str: ...
@@ -148,9 +149,8 @@ def _compile(
             image = compiler.compile(source.text, flags, arch)
         except DeviceError as error:
             nodes = getattr(source, "nodes", ())
-            raise error.located(
-                f"kernel {source.name}" + (f" for {', '.join(map(str, nodes))}" if nodes else "")
-            ) from None
+            where = getattr(source, "origin", "") or f"kernel {source.name}"
+            raise error.located(where + (f" for {', '.join(map(str, nodes))}" if nodes else "")) from None
         store.put(_key(store, compiler, source.text, flags, arch), image)
         out[source.text, flags] = image
     return out

@@ -21,8 +21,8 @@ _INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.M)
 # C type -> (struct code, bytes)
 SCALARS: Final = {
     "bool": ("?", 1), "i8": ("b", 1), "u8": ("B", 1), "i16": ("h", 2), "u16": ("H", 2),
-    "int": ("i", 4), "i32": ("i", 4), "unsigned": ("I", 4), "u32": ("I", 4), "float": ("f", 4),
-    "i64": ("q", 8), "u64": ("Q", 8), "double": ("d", 8),
+    "int": ("i", 4), "i32": ("i", 4), "unsigned": ("I", 4), "unsigned int": ("I", 4), "u32": ("I", 4), "float": ("f", 4),
+    "i64": ("q", 8), "long long": ("q", 8), "u64": ("Q", 8), "unsigned long long": ("Q", 8), "double": ("d", 8),
 }  # fmt: skip
 
 

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Instruction, Launch, MgxError, Module, Shape
-from mgx_core.compile.extensions import kernels_of
+from mgx_core import Instruction, Kernels, Launch, MgxError, Module, Shape
 from mgx_core.compile.lower import Lower
 from mgx_core.ir.instruction import infer_shape
 from mgx_core.ir.interpreter import reads
@@ -36,7 +35,6 @@ from mgx_core.types.dim import bounds
 from mgx_core.types.memory_limit import static_bytes
 
 from ..codegen.extents import opened
-from ..context import GpuContext
 from .row_independence import independent
 
 __all__ = ["Cut", "Following", "cut"]
@@ -171,6 +169,7 @@ class Following:
     module: its parameters are values from before the cut; sources: for each the instruction there that it is.  opening: what
     counts its rows, with the axis, the most rows that there is memory for, and the symbol; asked: names of the parameters whose
     values are read back; outputs: the instructions whose values it gives.
+    origin: the instruction before the cut that an instruction is a copy of; make: a runner for a module with static extents.
     bounded: it may run on all rows that there is memory for, since none looks at another; rows: then, for each output, the axis
     of the rows and their symbol.
     """
@@ -183,18 +182,17 @@ class Following:
     symbols: list[str]
     asked: list[str]
     outputs: list[Instruction]
-    context: GpuContext
-    make: Callable[[Module], Any]
+    kernels: Kernels
+    context: Any
+    origin: dict[Instruction, Instruction]
+    make: Callable[[Module], Any] | None = None
     bounded: bool = False
     rows: list[tuple[int, str] | None] = field(default_factory=list)
     _runners: OrderedDict[Any, Any] = field(default_factory=OrderedDict)
     _whole: Any = None
 
     @classmethod
-    def of(
-        cls, module: Module, static: set[Instruction], found: Cut, context: GpuContext, make: Callable[[Module], Any]
-    ) -> Following:
-        """make: a runner for a module with settled extents."""
+    def of(cls, module: Module, static: set[Instruction], found: Cut, kernels: Kernels, context: Any) -> Following:
         copy = module.clone(name=f"{module.name}_rest")
         went = dict(zip(module, copy, strict=True))
         for inner in nested(copy):
@@ -238,8 +236,9 @@ class Following:
             symbols,
             asked,
             outputs,
+            kernels,
             context,
-            make,
+            {there: here for here, there in went.items()},
         )
         if not asked:
             rows = independent(copy, set(made.symbols))
@@ -272,8 +271,7 @@ class Following:
             while (more := _learnt(module)).keys() - symbols.keys():
                 symbols |= more
                 module = module.clone(symbols)
-        target = self.context.target
-        Lower(kernels_of(target, self.context), self.context).apply(module)
+        Lower(self.kernels, self.context).apply(module)
         module.sweep()
         return module
 
@@ -286,27 +284,32 @@ class Following:
         except MgxError:
             return None  # as when a tensor would be larger than any may be
 
+    def made(self, module: Module) -> Any:
+        """A runner for a module with static extents."""
+        assert self.make is not None
+        return self.make(module)
+
     def runner(self, counts: Sequence[int], values: Sequence[Any]) -> Any:
         """What runs the rest; the last ones are kept."""
         key = (*counts, *(v.tobytes() for v in values))
         found = self._runners.get(key)
         if found is None:
-            found = self._runners[key] = self.make(self.settled(counts, values))
+            found = self._runners[key] = self.made(self.settled(counts, values))
             while len(self._runners) > KEPT:
                 self._runners.popitem(last=False)
         else:
             self._runners.move_to_end(key)
         return found
 
-    def unsettled(self) -> list[Instruction]:
-        """What no rule turns into an op of known extents when its operands have been read back: there is none for the op, or
-        another of its operands is not known then either."""
+    def unsettled(self) -> set[Instruction]:
+        """The instructions that no rule turns into ops of known extents when their operands have been read back: there is none
+        for the op, or another of its operands is not known then either."""
         asked = {self.module.parameters[name] for name in self.asked}
-        return [
-            i
+        return {
+            self.origin[i]
             for i in self.module
             if asked & set(i.inputs) and i.result.dynamic() and not _settles(i, lambda operand: operand in asked)
-        ]
+        }
 
     def whole(self) -> Any:
         """One runner for all numbers of rows: it computes as many as there is memory for.  None if rows look at each other."""
@@ -317,7 +320,7 @@ class Following:
             if module is None or _bytes(module) > ROOM:
                 self.bounded = False
                 return None
-            made = self.make(module)
+            made = self.made(module)
             self.bounded = made.whole and not made.hosted
             self._whole = made if self.bounded else None
         return self._whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mgx_core import Kernels
 
-from . import attention, convolutions, generated, groups, loops, products, views
+from . import attention, convolutions, depthwise, generated, loops, products, views
 
 __all__ = ["PLANS"]
 
@@ -15,6 +15,6 @@ PLANS: Kernels = (
     + attention.PLANS
     + loops.PLANS
     + generated.PLANS
-    + groups.PLANS
+    + depthwise.PLANS
     + loops.DECOMPOSED
 )

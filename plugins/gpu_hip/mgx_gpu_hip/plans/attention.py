@@ -7,12 +7,15 @@ from typing import Any
 
 from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
 from mgx_core.ops.attention import Attention
 from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.pointwise import Add, Mul
 from mgx_core.ops.softmax import Softmax
 from mgx_core.rules.constants import scalar_of
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
 from mgx_core.types.shape import AnyShape
 
 from ..codegen.attention import attention_kernel
@@ -20,10 +23,8 @@ from ..codegen.attention_pattern import Pattern, from_group, from_op
 from ..codegen.bodies import Access, flat
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..codegen.writing import Inputs, computing
-from ..emitter import Emitter
-from ..kernel import Declined, Results
+from ..emitter import DEVICE_ALIGNMENT, GpuEmitter, tensor_of
 from ..library.attention import AttentionProblem
-from ..values import Value
 from .offer import generated, offer
 
 __all__ = ["PLANS"]
@@ -51,37 +52,39 @@ def write_op(op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits) ->
 
 
 @offer(PLANS, Group, name="library", when=_of_attention)
-def emit_library(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+def emit_library(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     """One launch that never holds all scores."""
     tuner = e.context.tuner
     if tuner is None:
-        raise Declined("the device has no libraries")
+        raise Refused("the device has no libraries")
     if any(a.shape.dtype not in (dt.float16, dt.bfloat16) for a in args):
-        raise Declined("libraries have attention in 16 bits only")
+        raise Refused("libraries have attention in 16 bits only")
     body = modules[0]
     shape = body.outputs[0].shape
     out = e.allocate(shape.dtype, shape.lens())
-    xs = [a.tensor for a in args]
-    pattern: Pattern | No = e.once(("attention", body, tuple(xs), out.tensor), lambda: from_group(body, xs, out.tensor))
+    xs = [tensor_of(a) for a in args]
+    pattern: Pattern | No = e.once(
+        ("attention", body, tuple(xs), tensor_of(out)), lambda: from_group(body, xs, tensor_of(out))
+    )
     if isinstance(pattern, No):
-        raise Declined(pattern.why)
+        raise Refused(pattern.why)
     if len(pattern.batch) not in (1, 2):
-        raise Declined(f"{len(pattern.batch)} batch axes")
+        raise Refused(f"{len(pattern.batch)} batch axes")
     found = _problem(pattern, body, args, out)
     if isinstance(found, No):
-        raise Declined(found.why)
+        raise Refused(found.why)
     problem, operands = found
     timed = tuner.attention(problem)
     if isinstance(timed, No):
-        raise Declined(timed.why)
+        raise Refused(timed.why)
     if timed.us > 5.5 + problem.flops / 9e7:  # the time of the generated kernel on an H200, in microseconds
-        raise Declined("the generated kernel is faster")
+        raise Refused("the generated kernel is faster")
     e.library(timed.plan, "o", o=out, **operands)
     return out
 
 
 @offer(PLANS, Group, name="attention", when=_of_attention, write=write_group)
-def emit_generated(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+def emit_generated(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     """One launch that never holds all scores, row-major out."""
     shape = modules[0].outputs[0].shape
     out = e.allocate(shape.dtype, shape.lens())
@@ -118,9 +121,10 @@ def _problem(
         if bias["bias"][3] != p.t:
             return No("the summand is one for all keys")
         bias["bias_strides"] = tuple(s or 1 for s in strides)
+    align = min(16, *(v.align(DEVICE_ALIGNMENT) for v in operands.values()))
     problem = AttentionProblem(
         batch, heads, p.s, p.t, p.d, q=_four(p.q.strides), k=_four(p.k.strides), v=_four(p.v.strides), o=_four(p.o),
-        scale=scale, v_size=p.e, dtype=out.shape.dtype, align=min(16, *(v.align for v in operands.values())), **bias,
+        scale=scale, v_size=p.e, dtype=out.shape.dtype, align=align, **bias,
     )  # fmt: skip
     return problem, operands
 

@@ -11,21 +11,22 @@ import numpy as np
 
 from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.pad import Pad
 from mgx_core.ops.window import explicit_padding, per_axis
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.argument import Array
 
 from ..codegen.movement import pad
 from ..codegen.unfold import Windows, unfold
 from ..codegen.writing import static
-from ..emitter import Emitter, KernelStep
-from ..kernel import Declined, Results
+from ..emitter import GpuEmitter, tensor_of
 from ..library.convolution import ConvProblem
 from ..library.gemm import GemmProblem, Matrix
 from ..tuning import Timed
-from ..values import Value, channels_last
 from .epilogues import Steps, anchored, read_group
 from .offer import offer
 from .products import FLOATS, timed_product
@@ -39,37 +40,37 @@ write_pad = static(1, pad)
 
 
 @offer(PLANS, Convolution, name="library")
-def emit_convolution(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+def emit_convolution(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     return library_convolution(e, op, *args)
 
 
 @offer(PLANS, Group, name="library", when=anchored(Convolution))
-def emit_group(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     found = read_group(e, modules[0], args, Convolution)
     x, w = found.operands
     return library_convolution(e, found.anchor.op, x, w, found.epilogue)
 
 
-def library_convolution(e: Emitter, op: Any, x: Value, w: Value, epilogue: Steps | None = None) -> Value:
+def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: Steps | None = None) -> Value:
     """x [n, c, ..] with weights [o, c / group, ..], channels last out; the fastest of convolution and product.
 
-    Errors: Declined.
+    Errors: Refused.
     """
     if e.context.libraries is None:
-        raise Declined("the device has no libraries")
+        raise Refused("the device has no libraries")
     epilogue = epilogue or Steps()
     dtype = x.shape.dtype
     if dtype not in FLOATS or w.shape.dtype is not dtype:
-        raise Declined(f"a convolution of {dtype} and {w.shape.dtype}")
+        raise Refused(f"a convolution of {dtype} and {w.shape.dtype}")
     window = w.lens[2:]
     if len(window) not in (1, 2):
-        raise Declined(f"{len(window)} spatial axes")
+        raise Refused(f"{len(window)} spatial axes")
     strides = per_axis(op.stride, len(window), "stride")
     dilations = per_axis(op.dilation, len(window), "dilation")
     begin, end = explicit_padding(x.lens[2:], window, strides, dilations, op.padding, op.padding_mode)
     lens = op.infer(Shape(dtype, x.lens), Shape(dtype, w.lens)).lens()
     if 0 in lens or 0 in x.lens:
-        raise Declined("an extent is 0")
+        raise Refused("an extent is 0")
     flat = len(window) == 1
     problem = ConvProblem(
         dims=(*x.lens[:2], 1, x.lens[2]) if flat else tuple(x.lens),
@@ -85,10 +86,10 @@ def library_convolution(e: Emitter, op: Any, x: Value, w: Value, epilogue: Steps
         tf32=e.tf32 and dtype is dt.float32,
     )
     if problem.is_depthwise and dtype is dt.float32:
-        raise Declined("cuDNN has no fast depthwise engine in full precision")
+        raise Refused("cuDNN has no fast depthwise engine in full precision")
     route = _route(e, problem, x, w)
     if isinstance(route, No):
-        raise Declined(route.why)
+        raise Refused(route.why)
     operands = dict(epilogue.operands)
     if "residual" in operands:
         operands["residual"] = _channels_last(e, operands["residual"])
@@ -97,8 +98,8 @@ def library_convolution(e: Emitter, op: Any, x: Value, w: Value, epilogue: Steps
         rows, width = problem.dims[0] * prod(problem.image), route.windows.width
         matrix = e.allocate(dtype, (rows, width))
         image = _with_two_axes(x) if flat else x
-        source = unfold(image.tensor, matrix.tensor, route.windows)
-        e.steps.append(KernelStep(source, [image], [matrix], [], e.sources))
+        source = unfold(tensor_of(image), tensor_of(matrix), route.windows)
+        e.launch(source, [image], [matrix])
         e.library(route.timed.plan, "d", a=matrix, b=_unfolded_weights(e, w, route.windows), d=out, **operands)
     elif route.product:
         e.library(
@@ -126,7 +127,7 @@ class Route:
     windows: Windows | None = None
 
 
-def _route(e: Emitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
+def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
     """The fastest way, by measured times and an estimate for what runs besides."""
     tuner, libraries = e.context.tuner, e.context.libraries
     assert libraries is not None
@@ -182,7 +183,7 @@ def _with_two_axes(x: Value) -> Value:
     return Value(Shape(x.shape.dtype, (n, c, 1, length), (a, b, length * s, s)), x.buffer, x.offset)
 
 
-def _unfolded_weights(e: Emitter, w: Value, windows: Windows) -> Value:
+def _unfolded_weights(e: GpuEmitter, w: Value, windows: Windows) -> Value:
     """Weights as rows of a window's elements each, zeros behind them; made once."""
 
     def rows(array: Array) -> Array:
@@ -192,16 +193,16 @@ def _unfolded_weights(e: Emitter, w: Value, windows: Windows) -> Value:
         made[:, : flat.shape[1]] = flat
         return made
 
-    found = e.derived(w, ("unfolded", windows.channels_inside, windows.width), rows)
+    found = e.made_constant(w, ("unfolded", windows.channels_inside, windows.width), rows)
     assert found is not None
     return found
 
 
-def _more_channels(e: Emitter, x: Value, more: int) -> Value:
+def _more_channels(e: GpuEmitter, x: Value, more: int) -> Value:
     """x with zeros for more channels, channels last."""
     lens = [x.lens[0], x.lens[1] + more, *x.lens[2:]]
     rank = len(lens)
-    made = e.derived(x, ("channels", more), lambda a: np.pad(a, [(0, 0), (0, more)] + [(0, 0)] * (rank - 2)))
+    made = e.made_constant(x, ("channels", more), lambda a: np.pad(a, [(0, 0), (0, more)] + [(0, 0)] * (rank - 2)))
     if made is not None:
         return made
     out = e.allocate(x.shape.dtype, lens, channels_last(lens))
@@ -209,7 +210,7 @@ def _more_channels(e: Emitter, x: Value, more: int) -> Value:
     return out
 
 
-def _channels_last(e: Emitter, value: Value) -> Value:
+def _channels_last(e: GpuEmitter, value: Value) -> Value:
     wanted = channels_last(value.lens)
     if all(n == 1 or s == t for n, s, t in zip(value.lens, value.strides, wanted, strict=True)):
         return Value(Shape(value.shape.dtype, value.lens, wanted), value.buffer, value.offset)

@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgx_core import Instruction, Module, No, Operation, Shape
+from mgx_core.errors import Refused
 from mgx_core.ops.control import Group, PointwiseGroup
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.pointwise import Add
 from mgx_core.ops.reshape import Reshape, Squeeze, Unsqueeze
 from mgx_core.targets.epilogue import Link, read_chain
+from mgx_core.targets.values import Value
 from mgx_core.types.shape import AnyShape
 
-from ..emitter import Emitter
-from ..kernel import Declined
+from ..emitter import GpuEmitter
 from ..library.epilogue import Activation
-from ..values import Value
 from .offer import When
 
 __all__ = ["Fused", "Steps", "anchored", "read_group"]
@@ -58,10 +58,10 @@ class Steps:
     alpha: float = 1.0
 
 
-def read_group(e: Emitter, body: Module, args: Sequence[Any], kind: type[Operation]) -> Fused:
-    """What a group around an anchor of this kind does; members before the anchor are emitted.  Errors: Declined."""
+def read_group(e: GpuEmitter, body: Module, args: Sequence[Any], kind: type[Operation]) -> Fused:
+    """What a group around an anchor of this kind does; members before the anchor are emitted.  Errors: Refused."""
     if e.context.libraries is None:
-        raise Declined("the device has no libraries")
+        raise Refused("the device has no libraries")
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
     parts = [i for i in body if not (i.is_param or i.is_return)]
     tail = parts[-1]
@@ -69,7 +69,7 @@ def read_group(e: Emitter, body: Module, args: Sequence[Any], kind: type[Operati
     joint = next((i for i in tail.inputs if _leads_to(i, anchor)), None)
     reshaped = joint is not anchor and kind is not Dot
     if not isinstance(tail.op, PointwiseGroup) or joint is None or reshaped:
-        raise Declined("something stands between the anchor and its epilogue")
+        raise Refused("something stands between the anchor and its epilogue")
     skipped = {anchor, joint}
     at = joint
     while at is not anchor:
@@ -80,7 +80,7 @@ def read_group(e: Emitter, body: Module, args: Sequence[Any], kind: type[Operati
             env[ins] = e.emit(ins, env)
     epilogue = _read(e, tail, anchor, joint, env)
     if isinstance(epilogue, No):
-        raise Declined(epilogue.why)
+        raise Refused(epilogue.why)
     return Fused(anchor, joint, [e.value_of(i, env) for i in anchor.inputs], epilogue)
 
 
@@ -91,7 +91,7 @@ def _leads_to(ins: Instruction, anchor: Instruction) -> bool:
 
 
 def _read(
-    e: Emitter, tail: Instruction, anchor: Instruction, joint: Instruction, env: dict[Instruction, Any]
+    e: GpuEmitter, tail: Instruction, anchor: Instruction, joint: Instruction, env: dict[Instruction, Any]
 ) -> Steps | No:
     body = tail.modules[0]
     if len(body.outputs) != 1 or body.outputs[0].shape.dtype is not anchor.shape.dtype:
@@ -135,7 +135,7 @@ def _terms(ins: Instruction, env: dict[Instruction, Any]) -> list[Instruction]:
     return [t for i in ins.inputs for t in _terms(i, env)]
 
 
-def _add(e: Emitter, found: Steps, operand: Value, anchor: Instruction) -> No | None:
+def _add(e: GpuEmitter, found: Steps, operand: Value, anchor: Instruction) -> No | None:
     """Another summand; two constant biases become one."""
     lens = anchor.shape.lens()
     if operand.lens[-1] != lens[-1]:
@@ -192,7 +192,7 @@ def _is_bias(operand: Value, anchor: Instruction) -> bool:
     return varies == [axis] and operand.strides[axis] == 1
 
 
-def _resolved(e: Emitter, ins: Instruction, env: dict[Instruction, Any]) -> Value | None:
+def _resolved(e: GpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Value | None:
     if ins in env:
         found: Value = env[ins]
         return found

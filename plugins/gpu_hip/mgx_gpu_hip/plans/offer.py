@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from mgx_core import Kernel, Kernels, Module, No, Operation, Shape, TupleShape
+from mgx_core.errors import Refused
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import AnyShape
 
 from ..codegen.writing import Write
-from ..emitter import Emitter
-from ..kernel import Declined, Emit, GpuKernel, Results
-from ..values import Value, packed_strides
+from ..emitter import GpuEmitter
+from ..kernel import Emit, GpuKernel
 
 __all__ = ["When", "emit_generated", "generated", "offer", "output_like"]
 
@@ -25,7 +27,7 @@ def offer(
     """Decorator: offer a function ``(emitter, op, modules, values) -> values`` as a plan for ops (none named: for any).
 
     name: of the plan, and with the op's of its kernels.  when: refuses ops and types before anything is emitted; the function
-    itself may raise Declined.  Strings and complex numbers stay on the host.
+    itself may raise Refused.  Strings and complex numbers stay on the host.
     """
 
     def keep(emit: Emit) -> Emit:
@@ -49,23 +51,23 @@ def generated(
 ) -> None:
     """Offer kernels whose text `write` makes for the operands at hand."""
 
-    def emit(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    def emit(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
         return emit_generated(e, write, op, modules, args)
 
     offer(table, *ops, name=name, when=when, write=write)(emit)
 
 
-def emit_generated(e: Emitter, write: Write, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    """The launches of a generated kernel, into new memory.  Errors: Declined."""
+def emit_generated(e: GpuEmitter, write: Write, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    """The launches of a generated kernel, into new memory.  Errors: Refused."""
     if any(isinstance(a, tuple) for a in args):
-        raise Declined("an operand is a tuple")
+        raise Refused("an operand is a tuple")
     given: list[Value | None] = list(args)
     shapes = [None if a is None else Shape(a.shape.dtype, a.lens) for a in given]
     result = _results(modules[0]) if modules else op.result(shapes, modules)
     items = result.items if isinstance(result, TupleShape) else (result,)
     fixed = [r for r in items if isinstance(r, Shape) and not r.dynamic()]
     if len(fixed) < len(items):
-        raise Declined(f"it gives {result}")
+        raise Refused(f"it gives {result}")
     like = [a for a in given if a is not None]
     outputs = [output_like(e, r.dtype, r.lens(), like) for r in fixed]
     e.kernel(write, op, modules, given, outputs)
@@ -77,7 +79,7 @@ def _results(body: Module) -> Any:
     return shapes[0] if len(shapes) == 1 else TupleShape(shapes)
 
 
-def output_like(e: Emitter, dtype: DType, lens: Sequence[int], args: Sequence[Value]) -> Value:
+def output_like(e: GpuEmitter, dtype: DType, lens: Sequence[int], args: Sequence[Value]) -> Value:
     """A new value that lies in memory like the first operand of the same rank that is laid out densely in another order."""
     rank = len(lens)
     for a in args:

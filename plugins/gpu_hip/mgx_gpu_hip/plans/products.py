@@ -9,14 +9,15 @@ from typing import Any, Final
 
 from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
 
-from ..emitter import Emitter
-from ..kernel import Declined, Results
+from ..emitter import DEVICE_ALIGNMENT, GpuEmitter
 from ..library.gemm import GemmProblem, Matrix
 from ..tuning import Timed
-from ..values import Value
 from .epilogues import Steps, anchored, read_group
 from .offer import offer
 
@@ -27,12 +28,12 @@ FLOATS: Final = (dt.float32, dt.float16, dt.bfloat16)
 
 
 @offer(PLANS, Dot, name="library")
-def emit_dot(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+def emit_dot(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     return library_product(e, *args)
 
 
 @offer(PLANS, Group, name="library", when=anchored(Dot))
-def emit_group(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     found = read_group(e, modules[0], args, Dot)
     a, b = found.operands
     made = library_product(e, a, b, found.epilogue)
@@ -41,18 +42,18 @@ def emit_group(e: Emitter, op: Any, modules: Sequence[Module], args: Sequence[An
     return Value(Shape(made.shape.dtype, found.joint.shape.lens()), made.buffer, made.offset)
 
 
-def library_product(e: Emitter, a: Value, b: Value, epilogue: Steps | None = None) -> Value:
-    """a [.., m, k] times b [.., k, n], row-major.  Errors: Declined."""
+def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = None) -> Value:
+    """a [.., m, k] times b [.., k, n], row-major.  Errors: Refused."""
     if e.context.libraries is None:
-        raise Declined("the device has no libraries")
+        raise Refused("the device has no libraries")
     epilogue = epilogue or Steps()
     operands = dict(epilogue.operands)
     if a.shape.dtype not in FLOATS or a.shape.dtype is not b.shape.dtype:
-        raise Declined(f"a product of {a.shape.dtype} and {b.shape.dtype}")
+        raise Refused(f"a product of {a.shape.dtype} and {b.shape.dtype}")
     lens = [*a.lens[:-1], b.lens[-1]]
     m, k, n = a.lens[-2], a.lens[-1], b.lens[-1]
     if 0 in lens or k == 0:
-        raise Declined("an extent is 0")
+        raise Refused("an extent is 0")
     batch = a.lens[:-2]
     a_matrix, a = _matrix(e, a, batch)
     b_matrix, b = _matrix(e, b, batch)
@@ -81,18 +82,18 @@ def library_product(e: Emitter, a: Value, b: Value, epilogue: Steps | None = Non
     )
     found = timed_product(e, problem)
     if isinstance(found, No):
-        raise Declined(found.why)
+        raise Refused(found.why)
     if epilogue.steps and e.context.tuner is not None and found.choice.get("library") == "cudnn":
         bare = timed_product(e, replace(problem, epilogue=(), residual=None, bias_dtype=None))
         moved = 2 * count * m * n * a.shape.dtype.size
         if not isinstance(bare, No) and bare.us + 2.0 + moved / 3e6 < found.us:
-            raise Declined("a product and a launch for the rest are faster than cuDNN's fused product")
+            raise Refused("a product and a launch for the rest are faster than cuDNN's fused product")
     out = e.allocate(a.shape.dtype, lens)
     e.library(found.plan, "d", a=a, b=b, d=out, **operands)
     return out
 
 
-def timed_product(e: Emitter, problem: GemmProblem, compiled: bool = True) -> Timed | No:
+def timed_product(e: GpuEmitter, problem: GemmProblem, compiled: bool = True) -> Timed | No:
     """The fastest plan of a library; compiled: also those whose code is compiled for the problem."""
     tuner, libraries = e.context.tuner, e.context.libraries
     assert libraries is not None
@@ -108,7 +109,7 @@ def timed_product(e: Emitter, problem: GemmProblem, compiled: bool = True) -> Ti
     return found
 
 
-def _matrix(e: Emitter, x: Value, batch: list[int]) -> tuple[Matrix, Value]:
+def _matrix(e: GpuEmitter, x: Value, batch: list[int]) -> tuple[Matrix, Value]:
     """The layout of a [.., rows, columns] value, copied if no library can read it as it lies."""
     for attempt in (x, None):
         value = e.copy(x) if attempt is None else attempt
@@ -117,7 +118,7 @@ def _matrix(e: Emitter, x: Value, batch: list[int]) -> tuple[Matrix, Value]:
         step = _batch_stride(value.lens[:-2], value.strides[:-2])
         if step is None:
             continue
-        align = max(1, min(value.align, 256))
+        align = max(1, min(value.align(DEVICE_ALIGNMENT), 256))
         if columns == 1 or width == 1:
             ld = rows if height > 1 and rows >= width else width
             if height == 1 or rows >= width:
@@ -126,7 +127,7 @@ def _matrix(e: Emitter, x: Value, batch: list[int]) -> tuple[Matrix, Value]:
             ld = columns if width > 1 and columns >= height else height
             if width == 1 or columns >= height:
                 return Matrix(value.shape.dtype, ld, True, step, align), value
-    raise Declined(f"a matrix that lies like {x.shape}")
+    raise Refused(f"a matrix that lies like {x.shape}")
 
 
 def _batch_stride(lens: list[int], strides: list[int]) -> int | None:

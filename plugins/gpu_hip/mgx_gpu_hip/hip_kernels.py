@@ -1,0 +1,138 @@
+"""Kernels that other packages bring as HIP text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, Final, TypeAlias
+
+from mgx_core import Module, No, Operation, ParameterError, Shape, TupleShape
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
+
+from .codegen.source import Arg, Buffer, KernelLaunch, KernelSource, Number, stored
+from .compile.source import Parameter, kernels, signature
+from .emitter import GpuEmitter
+from .kernel import GpuKernel
+
+__all__ = ["hip_kernel"]
+
+Shapes: TypeAlias = "Sequence[Shape | None]"
+Extent: TypeAlias = "int | Sequence[int]"
+
+NUMBERS: Final = {"i": "i32", "I": "u32", "q": "i64", "Q": "u64", "f": "float", "d": "double"}
+SIZES: Final = {
+    "bool": 1, "char": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "half_t": 2, "bf16_t": 2, "int": 4, "i32": 4, "u32": 4,
+    "unsigned": 4, "float": 4, "i64": 8, "u64": 8, "double": 8,
+}  # fmt: skip
+
+_PLAIN = re.compile(r'(?:extern\s+"C"\s+)?__global__\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?void(\s+)(\w+)(\s*)\(')
+_SHARED = re.compile(r"\b(?<!extern )__shared__\s+(?:alignas\(\d+\)\s*)?([\w ]+?)\s+(\w+)\s*((?:\[[^\]]*\]\s*)+);")
+_DYNAMIC = re.compile(r"\bextern\s+__shared__\s+(?:alignas\(\d+\)\s*)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;")
+
+
+def hip_kernel(
+    name: str,
+    op: Operation,
+    text: str,
+    grid: Callable[[Shapes], Extent],
+    block: Extent = 256,
+    args: Callable[[Shapes], Sequence[int | float]] = lambda shapes: (),
+    row_major: bool = True,
+    scratch: Callable[[Shapes], Sequence[int]] = lambda shapes: (),
+    shared_bytes: Callable[[Shapes], int] = lambda shapes: 0,
+    modules: Sequence[Module] = (),
+    entry: str = "",
+) -> GpuKernel:
+    """A kernel from HIP text, for a plan of target ``gpu`` to return.
+
+    text: has one function ``extern "C" __global__ void NAME(const T* x, .., T* y, .., int n, ..)`` (of several, `entry` names
+    the one that is launched).  Its parameters are the addresses of the operands, of the results and of scratch memory, and then
+    the numbers that `args` gives.  grid: blocks, and block: threads in one, both a number or up to three; scratch: bytes of each
+    scratch buffer; shared_bytes: dynamic shared memory.  `grid`, `args`, `scratch` and `shared_bytes` get the operands' shapes
+    (None for an absent one, whose address is 0).  row_major: copy operands that do not lie row-major without gaps; otherwise
+    the shapes have strides, and the text must heed them.  Results are row-major.
+
+    Errors: ParameterError for a text whose function does not fit; where it is launched, for operands that do not fit its
+    parameters.  What the compiler says of the text counts lines from its first.
+    """
+    threads = _three(block)
+    text, entry = _portable(text, entry, prod(threads), f"kernel {name!r} for {op.name}")
+    parameters = signature(text, entry)
+    package = grid.__module__.partition(".")[0]
+
+    def emit(e: GpuEmitter, op: Any, modules: Sequence[Module], given: Sequence[Any]) -> Results | No:
+        if any(isinstance(v, tuple) for v in given):
+            return No("an operand is a tuple")
+        operands = [v if v is None or not row_major else e.row_major(v) for v in given]
+        shapes = [None if v is None else v.shape for v in operands]
+        result = op.result([None if v is None else v.plain for v in operands], modules)
+        items = result.items if isinstance(result, TupleShape) else (result,)
+        static = [s for s in items if isinstance(s, Shape) and not s.dynamic()]
+        if len(static) != len(items):
+            return No(f"the result {result} has extents that are known only at run time")
+        outputs = [e.allocate(s.dtype, s.lens()) for s in static]
+        sizes = [-(-int(n) // 16) * 16 for n in scratch(shapes)]
+        where = f"kernel {name!r} of package {package} for {op!r}"
+        called = _arguments(parameters, [*operands, *outputs], len(operands), len(sizes), list(args(shapes)), where)
+        blocks = _three(grid(shapes))
+        launch = KernelLaunch(entry, blocks, threads, tuple(called), int(shared_bytes(shapes)))
+        launches = (launch,) if prod(blocks) else ()
+        source = KernelSource(
+            entry, text, launches, len(operands), len(outputs), tuple(sizes), title=name, origin=where, overlaps=False
+        )
+        e.launch(source, operands, outputs)
+        return tuple(outputs) if isinstance(result, TupleShape) else outputs[0]
+
+    return GpuKernel(name, op, modules, emit)
+
+
+def _three(given: Extent) -> tuple[int, int, int]:
+    """Extents along x, y and z."""
+    x, y, z = (*((given,) if isinstance(given, int) else given), 1, 1)[:3]
+    return int(x), int(y), int(z)
+
+
+def _portable(text: str, entry: str, threads: int, where: str) -> tuple[str, str]:
+    """The text with the prelude's macros for what not every compiler has, on the same lines, and the function to launch.
+
+    Errors: ParameterError if there is no such function.
+    """
+    text = _PLAIN.sub(rf"KERNEL({threads})\1\2\3(", text)
+    text = _SHARED.sub(r"SHARED(\1, \2, \3);", _DYNAMIC.sub(r"SHARED_DYNAMIC(\1, \2);", text))
+    found = kernels(text)
+    if entry in found or (not entry and len(found) == 1):
+        return text, entry or found[0]
+    there = f"it has {', '.join(found)}" if found else "it has none"
+    wanted = f"named {entry!r}" if entry else "to launch (of several, `entry` names it)"
+    raise ParameterError(f'{where}: the text must have one function extern "C" __global__ void {wanted}; {there}')
+
+
+def _arguments(
+    parameters: Sequence[Parameter],
+    values: Sequence[Value | None],
+    inputs: int,
+    scratch: int,
+    numbers: Sequence[int | float],
+    where: str,
+) -> list[Arg]:
+    """Arguments in the order of the parameters.  Errors: ParameterError if they do not fit."""
+    pointers, count = len(values) + scratch, len(numbers)
+    if [p.code == "P" for p in parameters] != [True] * pointers + [False] * count:
+        raise ParameterError(
+            f"{where}: the function must take {pointers} pointers ({inputs} operands, {len(values) - inputs} results, {scratch} "
+            f"scratch) and then {count} numbers, got ({', '.join(f'{p.type} {p.name}' for p in parameters)})"
+        )
+    for p, value in zip(parameters, values, strict=False):
+        size = SIZES.get(p.type.removesuffix("*"))
+        if value is not None and size is not None and size != value.shape.dtype.size:
+            raise ParameterError(f"{where}: {p.name} must point to {stored(value.shape.dtype)}, got {p.type}")
+    found: list[Arg] = [Buffer("input", n) if n < inputs else Buffer("output", n - inputs) for n in range(len(values))]
+    found += [Buffer("scratch", n) for n in range(scratch)]
+    for p, number in zip(parameters[pointers:], numbers, strict=True):
+        kind = NUMBERS.get(p.code)
+        if kind is None:
+            raise ParameterError(f"{where}: number {p.name} must be one of {', '.join(NUMBERS.values())}, got {p.type}")
+        found.append(Number(kind, float(number) if p.code in "fd" else int(number)))  # type: ignore[arg-type]
+    return found
