@@ -20,6 +20,7 @@ PACKAGES = [
     "custom_frontend",
     "custom_op",
     "custom_rule",
+    "gpu_kernels",
     "op_everywhere",
     "tiny_target",
 ]

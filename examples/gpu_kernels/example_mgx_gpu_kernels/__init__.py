@@ -1,0 +1,1 @@
+"""A kernel in HIP text for the gpu target of mgx."""

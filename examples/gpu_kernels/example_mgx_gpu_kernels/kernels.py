@@ -1,0 +1,36 @@
+"""The plan for the target `gpu`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mgx_core import Kernel, Kernels, No, Shape
+from mgx_core.types.dtype import float32
+from mgx_gpu_hip.hip_kernels import hip_kernel
+
+from .ops import LeakySum
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("gpu")
+TEXT = Path(__file__).with_name("leaky_sum.hip")
+
+
+def rows_and_length(x: Shape) -> tuple[int, int]:
+    n = x.lens()[-1]
+    return x.elements() // max(1, n), n
+
+
+@PLANS.plan(LeakySum)
+def by_hip(op: LeakySum, inputs: Sequence[Shape], context: Any) -> Kernel | No:
+    if inputs[0].dtype is not float32:
+        return No(f"made for float32, got {inputs[0].dtype}")
+    return hip_kernel(
+        "leaky sum in HIP",
+        op,
+        TEXT.read_text(),
+        grid=lambda shapes: -(-rows_and_length(shapes[0])[0] // 256),
+        args=lambda shapes: [*rows_and_length(shapes[0]), op.rate],
+    )
