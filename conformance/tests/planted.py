@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import HostKernel, Kernel, Kernels, No, Operation, Reference, Target
+from mgx_core import HostKernel, Kernel, Kernels, Launch, No, Operation, Reference, Target
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.softmax import Softmax
 from mgx_core.types.dtype import float32
@@ -185,3 +185,17 @@ class WrongType(Planted):
 
     def make(self, op: Any) -> Any:
         return lambda x: softmax(x.astype(np.float64), op.axis)
+
+
+class IgnoresPlugins(Planted):
+    """Runs every op by its definition, whichever kernel its launch has."""
+
+    def make(self, op: Any) -> Any:
+        return lambda x: softmax(x, op.axis)
+
+    def runner(self, module: Any, plan: Any, context: Any, options: Any) -> Any:
+        for ins in module:
+            if isinstance(ins.op, Launch):
+                of = ins.op.of
+                module.replace_op(ins, Launch(Reference(of), of, ins.op.result_shape), ins.result)
+        return super().runner(module, plan, context, options)

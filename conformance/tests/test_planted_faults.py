@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from mgx_conformance.foreign import FOREIGN
 from mgx_conformance.networks import perceptron
 from mgx_conformance.programs import layers
 from mgx_conformance.suite import test_contract as contract
@@ -112,6 +113,13 @@ def test_false_claim(target, words):
     assert words in tried(target, "softmax-last-float32/contiguous")
     if target is planted.ClaimsReference:
         assert words in held(target, "placement_honest")
+
+
+@pytest.mark.parametrize("op", FOREIGN, ids=lambda op: op.name.rpartition(".")[2])
+def test_kernels_of_plugins_that_are_not_run(op, monkeypatch):
+    contract.test_foreign_kernel_runs(planted.Right(), monkeypatch, op)
+    with pytest.raises(AssertionError, match="another kernel ran"):
+        contract.test_foreign_kernel_runs(planted.IgnoresPlugins(), monkeypatch, op)
 
 
 def test_claim_that_is_not_kept():

@@ -19,10 +19,12 @@ import pytest
 import mgx_core
 from mgx_conformance.claims import false_claims, launches, watched
 from mgx_conformance.compare import differs
+from mgx_conformance.foreign import FOREIGN, NAME, VALUE, plans_for, program_of
 from mgx_conformance.guard import Guarded
 from mgx_conformance.noise import expected
 from mgx_conformance.programs import doubling, layers, measured, passing_through, symbolic, values
 from mgx_core import ParameterError
+from mgx_core.plugins.manager import manager
 
 RUNS = 1000
 
@@ -57,6 +59,20 @@ def judge(program: Any, source: Any, feed: dict[str, Any]) -> None:
 def test_right(program: Any) -> None:
     for seed in range(3):
         judge(program, layers(), values(program, seed))
+
+
+@pytest.mark.parametrize("op", FOREIGN, ids=lambda op: op.name.rpartition(".")[2])
+def test_foreign_kernel_runs(mgx_target: Any, monkeypatch: pytest.MonkeyPatch, op: Any) -> None:
+    """The kernel that a plugin offers for this target is the one that runs, and the one that the placement names."""
+    plugins, foreign = manager(), plans_for(mgx_target.name, type(op))
+    own = plugins.kernels
+    monkeypatch.setattr(plugins, "kernels", lambda target: foreign if target == mgx_target.name else own(target))
+    program = program_of(op)
+    program.compile(mgx_target)
+    (result,) = arrays(program, values(program, 0))
+    assert (np.asarray(result) == VALUE).all(), f"another kernel ran: {result}"
+    placed = [p.kernel for p in program.executable.instances()[-1].placements if p.op.partition("[")[0] == op.name]
+    assert placed == [NAME], f"the placement names {placed}"
 
 
 def test_extents_of_what_nobody_reads(mgx_target: Any) -> None:
