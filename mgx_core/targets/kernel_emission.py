@@ -258,6 +258,16 @@ class KernelEmitter(StepList):
 
         Errors: UnsupportedError if an extent of the result depends on data.
         """
+        by_definition = isinstance(kernel, Reference)
+        why = "; ".join(dict.fromkeys(kernel.reasons or reasons)) if by_definition else "it is a Python function"
+        outer = self.call
+        self.call = Call(op, kernel.name, self.sources, tuple(reasons), why or "no plan takes it", self.current)
+        try:
+            return self._call_on_host(kernel, op, modules, args)
+        finally:
+            self.call = outer
+
+    def _call_on_host(self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any]) -> Results:
         flat = [
             tuple(map(self.row_major, a)) if isinstance(a, tuple) else a if a is None else self.row_major(a)
             for a in args
@@ -284,14 +294,8 @@ class KernelEmitter(StepList):
                 unchecked.clear()
             return list(found) if isinstance(result, TupleShape) else [found]
 
-        by_definition = isinstance(kernel, Reference)
-        why = "; ".join(dict.fromkeys(kernel.reasons or reasons)) if by_definition else "it is a Python function"
-        outer, name = self.call, f"host {op.name}" if by_definition else kernel.name
-        self.call = Call(op, kernel.name, self.sources, tuple(reasons), why or "no plan takes it", self.current)
-        try:
-            self.host_step(name, call, given, outputs)
-        finally:
-            self.call = outer
+        name = f"host {op.name}" if isinstance(kernel, Reference) else kernel.name
+        self.host_step(name, call, given, outputs)
         return tuple(outputs) if isinstance(result, TupleShape) else outputs[0]
 
     def finish(self) -> None:

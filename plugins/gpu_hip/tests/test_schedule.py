@@ -1,0 +1,125 @@
+"""What the schedule says is what the device holds and what is launched."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core.ir.interpreter import Interpreter
+from mgx_core.types.memory_limit import ALIGNMENT
+from mgx_gpu_hip import runner as running
+from mgx_gpu_hip.emitter import DEVICE_ALIGNMENT, HostStep
+from mgx_gpu_hip.target import GpuTarget
+
+rng = np.random.default_rng(2)
+
+
+def literal(m: mgx.Module, *shape: int) -> mgx.Instruction:
+    return m.add_literal((rng.standard_normal(shape) * 0.3).astype(np.float32))
+
+
+def convolutions(m: mgx.Module) -> list[mgx.Instruction]:
+    """Two convolutions whose operands are alive together, a pooling, and a product."""
+    x = m.add_parameter("x", mgx.Shape("float32", [2, 4, 9, 9]))
+    op = mgx.op("convolution", padding=[1, 1], stride=[1, 1], dilation=[1, 1])
+    y = m.add(mgx.op("relu"), m.add(op, x, literal(m, 8, 4, 3, 3)))
+    z = m.add(mgx.op("add"), m.add(op, y, literal(m, 8, 8, 3, 3)), y)
+    z = m.add(mgx.op("pooling", mode="max", padding=[0, 0], stride=[2, 2], lengths=[2, 2]), z)
+    z = m.add(mgx.op("reshape", dims=[2, 128]), z)
+    return [m.add(mgx.op("softmax", axis=1), m.add(mgx.op("dot"), z, literal(m, 128, 10)))]
+
+
+def sorted_rows(m: mgx.Module) -> list[mgx.Instruction]:
+    """An op with two results, one without a kernel, scratch memory, and a result that is an operand, too."""
+    x = m.add_parameter("x", mgx.Shape("float32", [6, 300]))
+    y = m.add(mgx.op("tanh"), x)
+    top = m.add(mgx.op("topk", k=3, axis=1), y)
+    values, places = (m.add(mgx.op("get_tuple_elem", index=n), top) for n in (0, 1))
+    inverse = m.add(mgx.op("slice", axes=[1], starts=[0], ends=[6]), y)
+    for _ in range(3):
+        inverse = m.add(mgx.op("inverse"), inverse)
+    return [y, values, places, m.add(mgx.op("dot"), inverse, values)]
+
+
+def perceptron(m: mgx.Module) -> list[mgx.Instruction]:
+    x = m.add_parameter("x", mgx.Shape("float32", [5, 32]))
+    for _ in range(4):
+        y = m.add(mgx.op("dot"), x, literal(m, 32, 32))
+        x = m.add(mgx.op("add"), m.add(mgx.op("gelu_erf"), y), x)
+    return [m.add(mgx.op("reduce_mean", axes=[1]), x)]
+
+
+Build = Callable[[mgx.Module], list[mgx.Instruction]]
+GRAPHS: list[Build] = [convolutions, sorted_rows, perceptron]
+
+
+def program_of(build: Build, **options: Any) -> tuple[mgx.Program, dict[str, Any], list[Any]]:
+    program = mgx.Program()
+    m = program.get_main_module()
+    global rng
+    rng = np.random.default_rng(2)
+    m.add_return(build(m))
+    given = {n: mgx.generate_argument(i.shape, seed=k).to_numpy() for k, (n, i) in enumerate(m.parameters.items())}
+    wanted = list(Interpreter().run(m, list(given.values())))
+    program.compile(GpuTarget("host", 1), **options)
+    return program, given, wanted
+
+
+def allocated(runner: Any) -> int:
+    """Bytes of device memory that a runner holds for intermediate values."""
+    return int(runner.arena.size)
+
+
+@pytest.mark.parametrize("build", GRAPHS)
+def test_the_peak_is_what_is_allocated(build: Build) -> None:
+    program, given, wanted = program_of(build)
+    (instance,) = program.executable.instances()
+    plan, runner = instance.plan, instance.runner
+    assert plan is runner.schedule and allocated(runner) == max(plan.peak, ALIGNMENT)
+    assert plan.peak >= plan.lower_bound > 0
+    ends = [b.offset + b.bytes for b in plan.buffers]
+    assert max(ends) == plan.peak and all(b.offset % DEVICE_ALIGNMENT == 0 for b in plan.buffers)
+    for got, value in zip(program.run(given), wanted, strict=True):
+        np.testing.assert_allclose(got.to_numpy(), value, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("build", GRAPHS)
+def test_without_reuse_every_value_has_memory_of_its_own(build: Build) -> None:
+    shared, given, wanted = program_of(build)
+    program, _, _ = program_of(build, memory_reuse=False)
+    plan, less = program.executable.instances()[0].plan, shared.executable.instances()[0].plan
+    assert plan.peak == sum(b.bytes for b in plan.buffers) == allocated(program.executable.instances()[0].runner)
+    assert plan.peak > less.peak
+    for got, value in zip(program.run(given), wanted, strict=True):
+        np.testing.assert_allclose(got.to_numpy(), value, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("build", GRAPHS)
+def test_the_placement_names_what_is_called(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, given, _ = program_of(build)
+    (instance,) = program.executable.instances()
+    called: list[tuple[str, str]] = []
+    kernels, on_host = running.GpuRunner._kernel_calls, running.GpuRunner._on_host
+
+    def bound(self: Any, step: Any, *args: Any) -> Any:
+        called.append((step.kernel, "target"))
+        return kernels(self, step, *args)
+
+    def hosted(self: Any, step: Any, stream: Any) -> None:
+        called.append((step.kernel, "host"))
+        on_host(self, step, stream)
+
+    monkeypatch.setattr(running.GpuRunner, "_kernel_calls", bound)
+    monkeypatch.setattr(running.GpuRunner, "_on_host", hosted)
+    program.run(given)
+    steps = instance.plan.steps
+    assert Counter(called) == Counter((s.kernel, "host" if isinstance(s, HostStep) else "target") for s in steps)
+    views = {"view", "item"}  # launch nothing
+    placed = Counter((p.kernel, p.place) for p in instance.placements if p.kernel.partition(" ")[0] not in views)
+    assert placed == Counter((c.kernel, "host" if c.host else "target") for c in instance.plan.calls())
+    assert {kernel for kernel, _ in called} == {kernel for kernel, _ in placed}
