@@ -14,7 +14,7 @@ import numpy as np
 from mgx_core import dtype as dt
 from mgx_core.errors import DeviceError
 from mgx_gpu_hip.compile.build import build
-from mgx_gpu_hip.compile.compiler import compiler_for
+from mgx_gpu_hip.compile.compilers import compiler_for
 from mgx_gpu_hip.runtime import Device, DeviceArray, OutOfMemoryError, import_array, open_device
 
 ADD = """KERNEL(256) add{n}(const float* RESTRICT x, float* RESTRICT y, float a, u32 n4) {{

@@ -7,7 +7,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core.errors import DeviceError
-from mgx_gpu_hip.compile.compiler import compiler_for
+from mgx_gpu_hip.compile.compilers import compiler_for
 from mgx_gpu_hip.target import GpuTarget
 
 ARCHITECTURES = ["gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "sm_90"]

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Protocol
 from mgx_core.errors import DeviceError
 from mgx_core.settings import setting
 
-from .compiler import CompileError, Compiler, compiler_for
+from .compiler import CompileError, Compiler
+from .compilers import compiler_for
 from .source import complete, kernels, signature
 from .store import KernelCache
 

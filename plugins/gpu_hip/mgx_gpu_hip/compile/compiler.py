@@ -1,15 +1,14 @@
-"""What a compiler is, and which one serves an architecture."""
+"""Compilers of kernel text: their interface, and what they raise."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
 from typing import Protocol
 
 from mgx_core.errors import DeviceError
 
-__all__ = ["CompileError", "Compiler", "compiler_for", "wave_of"]
+__all__ = ["CompileError", "Compiler", "wave_of"]
 
 
 class CompileError(DeviceError):
@@ -39,31 +38,3 @@ class Compiler(Protocol):
 def wave_of(arch: str) -> int:
     """Lanes of a wave."""
     return 64 if arch.startswith("gfx9") or arch == "host64" else 32
-
-
-@cache
-def compiler_for(arch: str) -> Compiler:
-    """The best installed compiler: hipRTC or ziglang's clang for ``gfx..``, NVRTC for ``sm_..``, g++ for ``host..``.
-
-    Errors: DeviceError that says what to install.
-    """
-    if arch.startswith("host"):
-        from .gxx import HostCompiler
-
-        return HostCompiler()
-    if arch.startswith("sm_"):
-        from .nvrtc import Nvrtc
-
-        return Nvrtc()
-    if not arch.startswith("gfx"):
-        raise DeviceError(f"an architecture is gfx.., sm_.., host32 or host64, got {arch!r}")
-    from .offline import OfflineClang
-    from .rtc import Hiprtc
-
-    reasons = []
-    for kind in (Hiprtc, OfflineClang):
-        try:
-            return kind()
-        except DeviceError as error:
-            reasons.append(str(error))
-    raise DeviceError(f"nothing compiles for {arch}: {'; '.join(reasons)}")

@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
+
+from mgx_core import Instruction, Module
+from mgx_core.targets.values import Value
 
 from ..runtime import DeviceArray
 from .segments import Following
 
-if TYPE_CHECKING:
-    from ..runner import GpuRunner
-
 __all__ = ["Handover"]
+
+
+class FirstPart(Protocol):
+    """The runner of the part before a cut: its values in `staging`, which a run leaves there."""
+
+    device: Any
+    lock: Any
+    module: Module
+    offload_copy: bool
+    opening: list[Instruction]
+    outputs: list[Value]
+    parameters: list[Instruction]
+    staging: dict[Any, Any]
+    wanted: list[Instruction]
+
+    def start(self, args: Sequence[Any]) -> list[Any]: ...
+
+    def result(self, n: int, offload_copy: bool, axis: int | None = None, rows: int = 0) -> Any: ...
 
 
 class Handover:
     """The first part of a program and what follows it; values stay on the device where they lie."""
 
-    def __init__(self, first: GpuRunner, following: Following) -> None:
+    def __init__(self, first: FirstPart, following: Following) -> None:
         self.first = first
         self.following = following
 

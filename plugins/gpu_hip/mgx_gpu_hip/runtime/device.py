@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import threading
-from collections import deque
 from functools import cache
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -16,7 +14,7 @@ import numpy.typing as npt
 from mgx_core.errors import DeviceError
 
 from .driver import Driver, available, load_driver
-from .failures import CallError
+from .driver_context import DriverContext
 from .graph import Capture
 from .memory import DeviceBuffer, PinnedBuffer, Pool
 from .module import Module
@@ -84,23 +82,14 @@ def properties_of(arch: str) -> Properties:
     )
 
 
-class Device:
+class Device(DriverContext):
     """One GPU, opened once in a process; every thread that makes calls does ``activate`` first (the methods here do).
 
     Errors: DeviceError if there is no such device.
     """
 
     def __init__(self, driver: Driver, index: int = 0) -> None:
-        self.driver = driver
-        self.index = index
-        count = driver.devices()
-        if not 0 <= index < count:
-            raise DeviceError(f"{driver.kind} device {index} asked for, {count} visible")
-        self._device: int = driver.out("device_get", index, type=ctypes.c_int)
-        self._context: int = driver.out("context_retain", self._device)
-        self._holding = 0
-        self._disposals: deque[tuple[str, int]] = deque()
-        self._lock = threading.RLock()
+        super().__init__(driver, index)
         self._modules: WeakValueDictionary[bytes, Module] = WeakValueDictionary()
         self.activate()
         self.properties = self._properties()
@@ -115,10 +104,6 @@ class Device:
     @property
     def arch(self) -> str:
         return self.properties.arch
-
-    def activate(self) -> None:
-        """Make this device the calling thread's."""
-        self.driver.context_set(self._context if self.driver.kind == "cuda" else self.index)
 
     def _attribute(self, name: str, default: int = 0) -> int:
         number = ATTRIBUTES[self.driver.kind].get(name)
@@ -162,13 +147,6 @@ class Device:
                 if found:
                     return found.group().decode()
         raise DeviceError("the HIP runtime does not tell the device's architecture")
-
-    def memory(self) -> tuple[int, int]:
-        """(free, total) bytes as the driver sees them."""
-        self.activate()
-        free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        self.driver.memory_info(ctypes.byref(free), ctypes.byref(total))
-        return free.value, total.value
 
     # things on the device
 
@@ -224,30 +202,6 @@ class Device:
         """Block until everything on the device is done."""
         self.activate()
         self.driver.context_sync()
-
-    # giving things back
-
-    def dispose(self, call: str, handle: int, loud: bool = False) -> None:
-        """Give a handle back, later if a capture is going on (drivers forbid it then)."""
-        with self._lock:
-            if self._holding:
-                self._disposals.append((call, handle))
-                return
-        try:
-            self.activate()
-            getattr(self.driver, call)(handle)
-        except CallError:
-            if loud:
-                raise
-
-    def hold_disposals(self, on: bool) -> None:
-        with self._lock:
-            self._holding += 1 if on else -1
-            ready = [] if self._holding else list(self._disposals)
-            if ready:
-                self._disposals.clear()
-        for call, handle in ready:
-            self.dispose(call, handle)
 
     def __repr__(self) -> str:
         return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -60,6 +60,10 @@ class DeviceArray:
     def device_address(self) -> int:
         return self.address
 
+    @property
+    def device(self) -> Device:
+        return cast(Device, self.buffer.device)  # whose pool every buffer is from
+
     def to_host(self) -> Any:
         """A copy in host memory, row-major."""
         if self.stream is not None:
@@ -67,13 +71,13 @@ class DeviceArray:
         span = Shape(self.dtype, self.dims, self.strides).element_space()
         flat = np.empty(span, self.dtype.numpy)
         if span:
-            self.buffer.device.download(flat, self.address)
+            self.device.download(flat, self.address)
         steps = [s * self.dtype.size for s in self.strides]
         return np.ascontiguousarray(np.lib.stride_tricks.as_strided(flat, self.dims, steps)).reshape(self.dims)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        if self.dtype.numpy.isbuiltin != 1 or self.buffer.device.kind == "host":
+        if self.dtype.numpy.isbuiltin != 1 or self.device.kind == "host":
             raise AttributeError("__cuda_array_interface__")
         size = self.dtype.size
         stream = None if self.stream is None else self.stream.handle or 1
@@ -87,7 +91,7 @@ class DeviceArray:
         }
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return _place(self.buffer.device)
+        return _place(self.device)
 
     def __dlpack__(
         self,

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from mgx_core.errors import DeviceError
 
+from .driver_context import DriverContext
 from .failures import UPDATE_FAILED, CallError
 from .stream import Stream
-
-if TYPE_CHECKING:
-    from .device import Device
 
 __all__ = ["Capture", "Graph", "GraphExec"]
 
@@ -24,7 +21,7 @@ class Graph:
 
     __slots__ = ("device", "handle")
 
-    def __init__(self, device: Device, handle: int) -> None:
+    def __init__(self, device: DriverContext, handle: int) -> None:
         self.device = device
         self.handle = handle
 

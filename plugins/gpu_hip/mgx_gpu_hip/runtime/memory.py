@@ -7,7 +7,7 @@ import contextlib
 import ctypes
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,9 @@ import numpy.typing as npt
 from mgx_core.cache import Held
 from mgx_core.errors import DeviceError
 
+from .driver_context import DriverContext
 from .failures import OUT_OF_MEMORY, CallError, OutOfMemoryError
 from .stream import Event, Stream
-
-if TYPE_CHECKING:
-    from .device import Device
 
 __all__ = ["DeviceBuffer", "PinnedBuffer", "Pool"]
 
@@ -39,7 +37,13 @@ class DeviceBuffer:
     __slots__ = ("__weakref__", "_block", "_pool", "_streams", "address", "device", "owner", "size")
 
     def __init__(
-        self, device: Device, address: int, size: int, owner: Any = None, pool: Pool | None = None, block: int = 0
+        self,
+        device: DriverContext,
+        address: int,
+        size: int,
+        owner: Any = None,
+        pool: Pool | None = None,
+        block: int = 0,
     ) -> None:
         self.device = device
         self.address = address
@@ -81,7 +85,7 @@ class Pool:
     exact: hand out memory of exactly the size asked and keep none (the emulated device finds overruns so).
     """
 
-    def __init__(self, device: Device, exact: bool = False) -> None:
+    def __init__(self, device: DriverContext, exact: bool = False) -> None:
         self.device = device
         self.exact = exact
         self.held = 0  # bytes taken from the driver
@@ -182,7 +186,7 @@ class PinnedBuffer:
 
     __slots__ = ("__weakref__", "_view", "address", "device", "size")
 
-    def __init__(self, device: Device, size: int) -> None:
+    def __init__(self, device: DriverContext, size: int) -> None:
         device.activate()
         self.address = 0
         self.device = device

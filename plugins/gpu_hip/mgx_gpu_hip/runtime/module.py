@@ -5,14 +5,12 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mgx_core.errors import DeviceError, ParameterError
 
+from .driver_context import DriverContext
 from .stream import Stream
-
-if TYPE_CHECKING:
-    from .device import Device
 
 __all__ = ["Function", "Launch", "Module"]
 
@@ -24,7 +22,7 @@ class Module:
 
     __slots__ = ("__weakref__", "device", "handle")
 
-    def __init__(self, device: Device, image: bytes) -> None:
+    def __init__(self, device: DriverContext, image: bytes) -> None:
         device.activate()
         self.device = device
         self.handle = 0

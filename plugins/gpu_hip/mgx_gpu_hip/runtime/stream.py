@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .driver_context import DriverContext
 from .failures import NOT_READY, CallError
-
-if TYPE_CHECKING:
-    from .device import Device
 
 __all__ = ["Event", "Stream"]
 
@@ -18,7 +16,7 @@ class Event:
 
     __slots__ = ("__weakref__", "device", "handle")
 
-    def __init__(self, device: Device, timing: bool = False) -> None:
+    def __init__(self, device: DriverContext, timing: bool = False) -> None:
         device.activate()
         self.device = device
         self.handle: int = device.driver.out("event_create", 0 if timing else 2)
@@ -55,7 +53,7 @@ class Stream:
 
     __slots__ = ("__weakref__", "device", "handle", "owned")
 
-    def __init__(self, device: Device, handle: int | None = None) -> None:
+    def __init__(self, device: DriverContext, handle: int | None = None) -> None:
         self.device = device
         self.owned = handle is None
         if handle is None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mgx_core.errors import DeviceError
-from mgx_gpu_hip.compile.compiler import CompileError, compiler_for, wave_of
+from mgx_gpu_hip.compile.compiler import CompileError, wave_of
+from mgx_gpu_hip.compile.compilers import compiler_for
 from mgx_gpu_hip.compile.nvrtc import Nvrtc
 from mgx_gpu_hip.compile.offline import OfflineClang
 

@@ -9,7 +9,7 @@ import pytest
 
 from mgx_core.errors import DeviceError, ParameterError
 from mgx_gpu_hip.compile.build import build
-from mgx_gpu_hip.compile.compiler import compiler_for
+from mgx_gpu_hip.compile.compilers import compiler_for
 from mgx_gpu_hip.compile.rtc import Hiprtc
 from mgx_gpu_hip.runtime import Driver, NullDevice, OutOfMemoryError, open_device
 from mgx_gpu_hip.runtime.driver import candidates

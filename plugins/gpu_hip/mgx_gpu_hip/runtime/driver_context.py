@@ -1,0 +1,68 @@
+"""The driver's context of one device: made current by each thread, asked for free memory, given handles back."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import deque
+
+from mgx_core.errors import DeviceError
+
+from .driver import Driver
+from .failures import CallError
+
+__all__ = ["DriverContext"]
+
+
+class DriverContext:
+    """One device of a driver, retained; every thread that makes calls does ``activate`` first.
+
+    Errors: DeviceError if there is no such device.
+    """
+
+    def __init__(self, driver: Driver, index: int = 0) -> None:
+        self.driver = driver
+        self.index = index
+        count = driver.devices()
+        if not 0 <= index < count:
+            raise DeviceError(f"{driver.kind} device {index} asked for, {count} visible")
+        self._device: int = driver.out("device_get", index, type=ctypes.c_int)
+        self._context: int = driver.out("context_retain", self._device)
+        self._holding = 0
+        self._disposals: deque[tuple[str, int]] = deque()
+        self._lock = threading.RLock()
+
+    def activate(self) -> None:
+        """Make this device the calling thread's."""
+        self.driver.context_set(self._context if self.driver.kind == "cuda" else self.index)
+
+    def memory(self) -> tuple[int, int]:
+        """(free, total) bytes as the driver sees them."""
+        self.activate()
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.driver.memory_info(ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    # giving things back
+
+    def dispose(self, call: str, handle: int, loud: bool = False) -> None:
+        """Give a handle back, later if a capture is going on (drivers forbid it then)."""
+        with self._lock:
+            if self._holding:
+                self._disposals.append((call, handle))
+                return
+        try:
+            self.activate()
+            getattr(self.driver, call)(handle)
+        except CallError:
+            if loud:
+                raise
+
+    def hold_disposals(self, on: bool) -> None:
+        with self._lock:
+            self._holding += 1 if on else -1
+            ready = [] if self._holding else list(self._disposals)
+            if ready:
+                self._disposals.clear()
+        for call, handle in ready:
+            self.dispose(call, handle)
