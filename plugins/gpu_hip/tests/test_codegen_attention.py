@@ -20,7 +20,7 @@ from mgx_core.ops.softmax import Softmax
 from mgx_core.passes.fuse_attention import FuseAttention
 from mgx_core.types.shape import row_major
 from mgx_gpu_hip.codegen.source import KernelSource
-from mgx_gpu_hip.codegen.trial import generate, run, same, tensor, traits, values
+from mgx_gpu_hip.trial import generate, run, same, tensor, traits, values
 
 LIMITS = {"float16": 5e-3, "bfloat16": 4e-2, "float32": 2e-5}
 SIZES = {

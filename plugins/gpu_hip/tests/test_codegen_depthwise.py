@@ -15,7 +15,7 @@ from mgx_core.ops.control import Group, PointwiseGroup
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.pointwise import Add, Clip
 from mgx_gpu_hip.codegen.source import KernelSource
-from mgx_gpu_hip.codegen.trial import channels_last, generate, run, same, tensor, traits, values
+from mgx_gpu_hip.trial import channels_last, generate, run, same, tensor, traits, values
 
 LIMITS = {"float32": 1e-5, "float16": 1e-2}
 

@@ -12,7 +12,7 @@ from mgx_core.ops.convert import Convert
 from mgx_core.ops.operation import Pointwise, op
 from mgx_core.ops.scalar import PRIMITIVES, Call, Input, call, x0
 from mgx_gpu_hip.codegen.expressions import HIP
-from mgx_gpu_hip.codegen.trial import generate, run, same, tensor, traits
+from mgx_gpu_hip.trial import generate, run, same, tensor, traits
 
 FLOAT_ONLY = {
     "sqrt", "rsqrt", "exp", "log", "log2", "expm1", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",

@@ -20,7 +20,7 @@ from mgx_core.ops.convert import Convert
 from mgx_core.ops.pointwise import Abs, Add, Exp, Max, Mul, Neg, Sub, Tanh
 from mgx_core.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceSum
 from mgx_gpu_hip.codegen.source import KernelSource, Tensor
-from mgx_gpu_hip.codegen.trial import channels_last, generate, run, same, tensor, traits, values
+from mgx_gpu_hip.trial import channels_last, generate, run, same, tensor, traits, values
 
 WAVES = (32, 64)
 UNARY = (Relu, Abs, Neg, Tanh, Sigmoid)

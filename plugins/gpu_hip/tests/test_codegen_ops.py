@@ -43,7 +43,7 @@ from mgx_core.ops.slice import ScanSlice, Slice
 from mgx_core.ops.softmax import Logsoftmax, Softmax
 from mgx_core.ops.topk import Topk
 from mgx_gpu_hip.codegen.source import KernelSource, Tensor
-from mgx_gpu_hip.codegen.trial import channels_last, generate, run, same, tensor, traits, values
+from mgx_gpu_hip.trial import channels_last, generate, run, same, tensor, traits, values
 
 Array = np.ndarray[Any, Any]
 FLOATS = ("float32", "float16")

@@ -7,8 +7,8 @@ import pytest
 
 from mgx_core import dtype as dt
 from mgx_gpu_hip.codegen.source import Tensor
-from mgx_gpu_hip.codegen.trial import run
 from mgx_gpu_hip.codegen.unfold import Windows, unfold
+from mgx_gpu_hip.trial import run
 
 
 @pytest.mark.parametrize("channels", [3, 8])
