@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -123,3 +125,32 @@ def test_the_placement_names_what_is_called(build: Build, monkeypatch: pytest.Mo
     placed = Counter((p.kernel, p.place) for p in instance.placements if p.kernel.partition(" ")[0] not in views)
     assert placed == Counter((c.kernel, "host" if c.host else "target") for c in instance.plan.calls())
     assert {kernel for kernel, _ in called} == {kernel for kernel, _ in placed}
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path(os.environ.get("MGX_TEST_MODELS", "/nowhere")).glob("*.onnx")), ids=lambda p: p.stem
+)
+@pytest.mark.slow
+def test_public_models_hold_what_is_planned(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """$MGX_TEST_MODELS holds NAME.onnx and NAME.in.npz; nothing is compiled."""
+
+    def nothing(self: Any, kept: Any) -> None:
+        self.named, self.codes, self.functions = [], [], {}
+
+    monkeypatch.setattr(running.GpuRunner, "_load", nothing)
+    monkeypatch.setattr("mgx_gpu_hip.offline.build", lambda *args, **options: [])
+    peaks = []
+    for reuse in (True, False):
+        program = mgx.parse_onnx(path)
+        program.compile(GpuTarget("host", 1), memory_reuse=reuse)
+        executable: Any = program.executable
+        if not executable.instances():
+            executable.instance(executable.bind(dict(np.load(path.with_suffix(".in.npz")))))
+        instance = executable.instances()[-1]
+        plan = instance.plan
+        assert allocated(instance.runner) == max(plan.peak, ALIGNMENT)
+        peaks.append(plan.peak)
+        called = Counter((c.kernel, "host" if c.host else "target") for c in plan.calls())
+        placed = Counter((p.kernel, p.place) for p in instance.placements)
+        assert called <= placed
+    assert peaks[0] < peaks[1]
