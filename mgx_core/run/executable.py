@@ -75,10 +75,7 @@ class Instance:
         """Placement of each launch: what the steps of the schedule call."""
         if self._saved is not None:
             return list(self._saved)
-        placements = list(self._lowered.placements)
-        for moved in self.runner.on_host():
-            _correct(placements, moved)
-        return placements
+        return list(self._lowered.placements)
 
     @property
     def records(self) -> list[PassRecord]:
@@ -320,13 +317,3 @@ class Executable:
         if timings is None:
             raise ParameterError(f"target {self.target.name!r} gives no times per instruction")
         return timings
-
-
-def _correct(placements: list[Placement], moved: Placement) -> None:
-    """Put right what lowering believed: an op that its target's plan declined for these shapes ran on the host after all."""
-    for n, p in enumerate(placements):
-        if p.place != "host" and p.op == moved.op and p.sources == moved.sources:
-            placements[n] = moved
-            return
-    if not any(p.place == "host" and p.op == moved.op and p.sources == moved.sources for p in placements):
-        placements.append(moved)

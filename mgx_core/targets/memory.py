@@ -63,7 +63,7 @@ class MemoryPlan:
 
     @property
     def dynamic(self) -> list[Instruction]:
-        """Values whose size is known only while running, which get memory of their own then."""
+        """Values whose size is known at run time only, which get memory of their own then."""
         return self._planned.dynamic
 
     @property

@@ -13,7 +13,6 @@ from ..ir.instruction import Instruction
 from ..ir.interpreter import Interpreter, Observer
 from ..ir.module import Module, nested
 from ..types.argument import Argument, Value
-from .placement import Placement
 from .saved import Keep
 
 __all__ = ["HostRunner", "Runner", "Timing"]
@@ -62,10 +61,6 @@ class Runner:
         It takes the arguments by name and a stream.  Default: None, no such call.
         """
         return None
-
-    def on_host(self) -> Sequence[Placement]:
-        """Returns the placements of ops that run on the host although a plan took them.  Default: none."""
-        return ()
 
     def saved(self, keep: Keep) -> Any:
         """Returns plain data (numbers, strings, bytes, lists, dicts) for a program file; `Target.restored` makes a runner of it.

@@ -9,7 +9,7 @@ from ..ir.interpreter import reads
 from ..ir.module import Module, captures
 from ..types.shape import Shape, TupleShape
 
-__all__ = ["Split", "fixed", "fixed_tensor", "given", "split", "static_part"]
+__all__ = ["Split", "fixed", "fixed_tensor", "given", "split"]
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,6 @@ def fixed(ins: Instruction) -> bool:
 def fixed_tensor(ins: Instruction) -> bool:
     """True if an instruction gives one such tensor."""
     return isinstance(ins.result, Shape) and fixed(ins)
-
-
-def static_part(module: Module) -> dict[Instruction, list[Instruction]]:
-    """The static instructions of a module, each with what it reads."""
-    return split(module).static
 
 
 def _given(ins: Instruction) -> bool:

@@ -42,7 +42,7 @@ def c_function_kernel(
         items = result.items if isinstance(result, TupleShape) else (result,)
         fixed = [s for s in items if isinstance(s, Shape) and not s.dynamic()]
         if len(fixed) < len(items):
-            raise Refused(f"the result {result} has extents that are known only while running")
+            raise Refused(f"the result {result} has extents that are known at run time only")
         outputs = [e.allocate(s.dtype, s.lens()) for s in fixed]
         numbers, count = [int(n) for n in args(shapes)], int(work(shapes))
 

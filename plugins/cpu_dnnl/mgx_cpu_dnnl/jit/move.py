@@ -29,7 +29,7 @@ def compile_pad(op: Pad, x: Shape, out: Shape, engine: Engine) -> JitKernel | No
     """Borders of fixed widths (`op.pads`) in every mode; widths below 0 crop."""
     rank = x.rank
     if len(op.pads) != 2 * rank:
-        return No("pads that are known only while running")
+        return No("pads that are known at run time only")
     taps = {}
     for axis, n in enumerate(x.lens()):
         begin, end = int(op.pads[axis]), int(op.pads[axis + rank])

@@ -41,7 +41,7 @@ def one_loop(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Modul
     if op.precision not in (None, dt.float32):
         return No(f"the softmax has precision {op.precision}")
     if not isinstance(op.offset, int):
-        return No("the position of the first query is known only while running")
+        return No("the position of the first query is known at run time only")
     if isinstance(mask, Shape) and mask.dims[-1] != k.dims[2]:
         return No(f"the mask {mask} is shorter than the {k.dims[2]} keys")
     if 0 in (*k.dims, q.dims[3]):

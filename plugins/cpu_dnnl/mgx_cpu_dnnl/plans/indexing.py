@@ -203,7 +203,7 @@ def _narrowed(e: CpuEmitter, out: Value, x: Value) -> Value:
 def emit_max_unpool(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """Values to their places in the flat result, which a larger `output_shape` then goes around."""
     if len(args) > 2 and args[2] is not None:
-        raise Refused("the result's extents are known only while running")
+        raise Refused("the result's extents are known at run time only")
     x, indices = _given(e, args)
     dims = [*x.lens[:2], *op.natural(x.lens[2:])]
     target = [int(d) for d in op.output_shape] or dims

@@ -105,7 +105,7 @@ def elementwise(op: Operation, inputs: Sequence[AnyShape | None], modules: Seque
     if any(s is None for s in inputs):
         return No("an operand is absent")
     if len(inputs) > 1 and op.combine:
-        return No("the axes are known only while running")
+        return No("the axes are known at run time only")
     return only(NUMBERS)(op, inputs, modules)
 
 

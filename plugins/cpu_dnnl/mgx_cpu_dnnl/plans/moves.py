@@ -103,7 +103,7 @@ def emit_gather(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
 
 def fixed(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     if any(s is not None for s in inputs[1:]):
-        return No("its numbers are known only while running")
+        return No("its numbers are known at run time only")
     return only(NUMBERS, 1)(op, inputs, modules)
 
 

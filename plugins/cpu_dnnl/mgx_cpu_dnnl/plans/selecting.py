@@ -33,7 +33,7 @@ PLANS = Kernels("cpu")
 
 def fixed(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
     if any(s is not None for s in inputs[1:]):
-        return No("its numbers are known only while running")
+        return No("its numbers are known at run time only")
     return only(NUMBERS, 1)(op, inputs, modules)
 
 
@@ -57,7 +57,7 @@ def counted(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | N
 
 @offer(PLANS, Topk, when=counted, name="native", open_axis=lambda op: op.axis)
 def emit_sorted(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """Where k is known only while running: all elements in order, of which the first k are taken, or k if it is known now."""
+    """Where k is known at run time only: all elements in order, of which the first k are taken, or k if it is known now."""
     x, k = args
     assert x is not None and k is not None
     count = e.allocate(dt.int64, k.lens)
@@ -134,7 +134,7 @@ def emit_scan(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
     if len(args) > 1 and args[1] is not None:
         known = e.constant(args[1])
         if known is None:
-            raise Refused("the axis is known only while running")
+            raise Refused("the axis is known at run time only")
         along = int(known.reshape(-1)[0])
     axis = normalize(along, len(x.lens))
     out = e.allocate(x.shape.dtype, x.lens)
