@@ -39,6 +39,10 @@ class Tuning(Protocol):
         """The name of the fastest kernel, `APART` for a group's members one by one; None where there is nothing to choose."""
         ...
 
+    def save(self) -> None:
+        """Keeps new choices for other processes."""
+        ...
+
 
 class KernelEmitter(StepList):
     """Emits instructions by the kernels of a table.

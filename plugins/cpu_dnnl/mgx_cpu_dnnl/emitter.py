@@ -12,7 +12,7 @@ import numpy as np
 from mgx_core import Instruction, Kernels, No, Operation, Shape
 from mgx_core.errors import Refused
 from mgx_core.targets.emission import Emitter
-from mgx_core.targets.kernel_emission import HostFunction
+from mgx_core.targets.kernel_emission import HostFunction, Tuning
 from mgx_core.targets.schedule import Schedule, Step
 from mgx_core.targets.values import Buffer, Value, view_of
 from mgx_core.types.argument import Array
@@ -24,7 +24,6 @@ from .packing import constant, contiguous, is_multiplied, packed
 
 if TYPE_CHECKING:
     from .jit import JitKernel
-    from .tuning import Tuning
 
 __all__ = ["CpuEmitter", "NativeStep"]
 
@@ -46,8 +45,6 @@ class CpuEmitter(Emitter):
 
     threads: for how many threads the program is made, 0 for all; fast_math: approximations are allowed.
     """
-
-    tuning: Tuning | None
 
     def __init__(
         self,
