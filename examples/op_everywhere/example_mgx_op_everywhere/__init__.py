@@ -1,4 +1,4 @@
-"""Brings mgx the operation `clip_rows`, an ONNX operator that becomes it, and a kernel for cpu."""
+"""Brings mgx the operation `clip_rows`, an ONNX operator that becomes it, and kernels for cpu and gpu."""
 
 from mgx_core import Lazy, hookimpl
 
@@ -17,4 +17,4 @@ def converters(frontend: str) -> list[Lazy]:
 
 @hookimpl
 def kernels(target: str) -> list[Lazy]:
-    return [Lazy("op_everywhere", f"example_mgx_op_everywhere.{target}:PLANS")] if target == "cpu" else []
+    return [Lazy("op_everywhere", f"example_mgx_op_everywhere.{target}:PLANS")] if target in ("cpu", "gpu") else []

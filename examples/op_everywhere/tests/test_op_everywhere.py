@@ -1,4 +1,4 @@
-"""The operation as its users meet it: from ONNX, on ref, on cpu in C."""
+"""The operation as its users meet it: from ONNX, on ref, on cpu in C, on gpu in HIP."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import mgx_core as mgx
+from mgx_gpu_hip.target import GpuTarget
 
-KERNELS = {"ref": "reference clip_rows", "cpu": "clip_rows in C"}
+KERNELS = {"ref": "reference clip_rows", "cpu": "clip_rows in C", "gpu": "clip_rows in HIP"}
 
 
 def model() -> bytes:
@@ -26,7 +27,7 @@ def model() -> bytes:
 @pytest.mark.parametrize("name", KERNELS)
 def test_model(name):
     program = mgx.parse_buffer(model(), "onnx")
-    program.compile(mgx.get_target(name))
+    program.compile(GpuTarget("host", 1) if name == "gpu" else mgx.get_target(name))
     for rows in (1, 3, 700):
         x = np.random.default_rng(rows).normal(size=(rows, 5)).astype(np.float32)
         length = np.sqrt((x.astype(np.float64) ** 2).sum(-1, keepdims=True))
