@@ -50,9 +50,9 @@ class GpuTarget(Target):
 
     def instance_shape(self, declared: Any, given: Any) -> Any:
         """The shape of a parameter in one instance, with extents that become arguments of kernels."""
-        from .codegen.extents import opened
+        from .codegen.extents import symbolic
 
-        return opened(declared, given)
+        return symbolic(declared, given)
 
     def emitter(self, kernels: Kernels, context: GpuContext, options: CompileOptions) -> GpuEmitter:
         """For the device of the context, or for the architecture that the options name if that is another."""

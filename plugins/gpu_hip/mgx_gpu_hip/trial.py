@@ -51,7 +51,7 @@ def values(rng: np.random.Generator, of: DType, lens: Sequence[int]) -> Array:
 
 
 def placed(x: Array, at: Tensor) -> Array:
-    """The memory of a strided tensor that holds x; what lies between is rubbish."""
+    """The memory of a strided tensor that holds x; the memory between its elements holds random values."""
     flat = np.full(at.space * x.dtype.itemsize, 0xFF, np.uint8).view(x.dtype)
     steps = [s * x.dtype.itemsize for s in at.strides]
     np.lib.stride_tricks.as_strided(flat, x.shape, steps)[...] = x
@@ -90,7 +90,7 @@ def run(
     wave: int = 32,
     order: str = "backward",
 ) -> list[Array]:
-    """What a kernel makes of arrays."""
+    """Runs a kernel on arrays; returns its outputs."""
     assert isinstance(source, KernelSource), source
     given = [None if a is None or t is None else placed(a, t) for a, t in zip(arrays, inputs, strict=True)]
     made = [np.full(t.space * t.dtype.size, 0xFF, np.uint8).view(t.dtype.numpy) for t in outputs]
@@ -104,7 +104,7 @@ def run(
 
 
 def same(got: Sequence[Array], wanted: Any, terms: int = 1, tolerance: float | None = None) -> None:
-    """Equal to what rounding of `terms` sums in the result's type (at least 32 bits inside) explains; exact for whole numbers."""
+    """Equal to what rounding of `terms` sums in the result's type (at least 32 bits inside) explains; exact for integers."""
     wanted = wanted if isinstance(wanted, (tuple, list)) else (wanted,)
     assert len(got) == len(wanted)
     for a, b in zip(got, wanted, strict=True):

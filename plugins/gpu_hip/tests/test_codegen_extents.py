@@ -10,13 +10,13 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core.types.shape import row_major
-from mgx_gpu_hip.codegen.extents import Open, arguments, plain
+from mgx_gpu_hip.codegen.extents import SymbolicInt, arguments, plain
 from mgx_gpu_hip.codegen.source import KernelSource, Tensor
 from mgx_gpu_hip.trial import generate, run, same, tensor, traits
 
 
 def test_polynomials_are_one_however_they_were_made() -> None:
-    n, m = Open.symbol("n", 6), Open.symbol("m", 4)
+    n, m = SymbolicInt.symbol("n", 6), SymbolicInt.symbol("m", 4)
     with arguments() as recorder:
         assert f"{n * 2 + n}" == f"{3 * n}" == f"{n * 3}" != f"{n}"
         assert f"{n * m}" == f"{m * n}" and f"{(n + 1) * m - m}" == f"{m * n}"
@@ -28,7 +28,7 @@ def test_polynomials_are_one_however_they_were_made() -> None:
 
 
 def test_what_the_compiler_must_know_is_written_as_a_number() -> None:
-    n = Open.symbol("n", 6)
+    n = SymbolicInt.symbol("n", 6)
     with arguments() as recorder:
         text = f"DEV int f() {{ return {n}; }}\nKERNEL(64) k(float* q0) {{\n  SHARED(float, x, [{n}]);\n"
         text += f"  float y[{n}];\n  ldv<float, {n}>(q0);\n  if (i < {n}u) q0[i * {n * n}ull] = {n} - {n}ll;\n}}\n"
@@ -41,7 +41,7 @@ def test_what_the_compiler_must_know_is_written_as_a_number() -> None:
 
 def opened(x: Tensor, names: tuple[str, ...]) -> Tensor:
     """The tensor with extents that are symbols where they have a name."""
-    lens = tuple(Open.symbol(s, n) if s else n for s, n in zip(names, x.lens, strict=True))
+    lens = tuple(SymbolicInt.symbol(s, n) if s else n for s, n in zip(names, x.lens, strict=True))
     return x._replace(lens=lens, strides=row_major(lens))
 
 

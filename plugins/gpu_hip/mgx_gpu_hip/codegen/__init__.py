@@ -1,1 +1,1 @@
-"""HIP C++ text from groups and ops: what a kernel computes, written so that people can read it."""
+"""HIP C++ text from groups and ops: readable text of what a kernel computes."""

@@ -1,4 +1,4 @@
-"""Single ops that no loop over groups covers: logical reductions, ranges, triangles, neighbouring channels, rotations."""
+"""Ops outside pointwise and reduction loops: logical reductions, ranges, triangles, neighbouring channels, rotations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["dynamic_range", "eye_like", "logical", "lrn", "rotary", "trilu"]
 
 
 def logical(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    """reduce_any and reduce_all, a thread a result."""
+    """reduce_any and reduce_all, one thread per result."""
     axes = op.reduced_axes(len(x.lens))
     every = isinstance(op, ReduceAll)
 
@@ -91,7 +91,7 @@ def lrn(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
 
 
 def rotary(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource | No:
-    """rotary_embedding and gqa_rotary_embedding: x [b, h, s, d], pairs turned by angles of their position."""
+    """rotary_embedding and gqa_rotary_embedding: x [b, h, s, d], pairs rotated by angles of their position."""
     y = ys[0]
     if isinstance(op, RotaryEmbedding):
         x, cos, sin, positions = [*xs, None][:4]

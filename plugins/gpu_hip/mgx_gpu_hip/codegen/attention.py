@@ -24,7 +24,7 @@ def attention_kernel(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     if p.out.elements == 0:
         return finish("attention", "", [], p.inputs, [p.out])
     if p.t == 0:
-        return No("attention over no keys")
+        return No("attention over 0 keys")
     if p.s <= 4 and _streams(p, traits):
         return _decode(p, traits)
     if p.d > 256 or p.e > 256:
@@ -56,9 +56,9 @@ def _batch_setup(p: Pattern, index: str) -> list[str]:
 
 
 def _logit(p: Pattern, product: str, rows: int = 0, keys: int = 0) -> list[str]:
-    """Statements that set `product` (code of an lvalue) to the logit; -inf for keys that do not count.
+    """Statements that set `product` (code of an lvalue) to the logit; -inf for keys that are masked.
 
-    rows, keys: sizes of the tiles that cover queries and keys; where they fit, nothing needs to be left out.
+    rows, keys: sizes of the tiles that cover queries and keys; where they divide the extents, no bounds are checked.
     """
     lines, code = p.logits()
     edges = [f"col < {p.t}u"] * (not keys or p.t % keys != 0) + [f"row < {p.s}u"] * (not rows or p.s % rows != 0)
@@ -124,7 +124,7 @@ def _tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     threads = waves * traits.wave
     ldk, ldv = d + 8, e + 8
     buffers = 2 if (2 * keys * ldk + keys * ldv + waves * 256) * 2 <= min(traits.shared_bytes, 48 * 1024) else 1
-    room = max(keys, queries) * ldk  # the queries pass through the keys' memory
+    room = max(keys, queries) * ldk  # the queries are staged in the keys' shared memory
     nk, nd, ne = keys // 16, d // 16, e // 16
 
     def load_keys(first: str, target: str) -> list[str]:
@@ -155,7 +155,7 @@ def _tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         ]
         limit = "last"
     values = _copy_tile(p, p.tensor(p.v), p.v.strides, "values", "v", keys, p.e, "key", p.t, e, ldv, threads)
-    if buffers == 2:  # the next keys are on their way while these are used
+    if buffers == 2:  # the next keys are prefetched while these are used
         lines += ["__syncthreads();", *load_keys("0u", "keys[0]"), "async_commit();"]
         fetch = [
             *values,
@@ -241,7 +241,7 @@ def _tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
 def _finished(
     p: Pattern, lines: list[str], grid: tuple[int, int, int], threads: int, blocks: int = 0
 ) -> KernelSource | No:
-    if grid[1] > 65535:  # more heads than the grid's second axis takes
+    if grid[1] > 65535:  # more heads than the second grid axis allows
         lines = [line.replace("blockIdx.y", "blockIdx.x").replace("@x", "blockIdx.y") for line in
                  (line.replace("blockIdx.x", "@x") for line in lines)]  # fmt: skip
         grid = (grid[1], grid[0], 1)
@@ -385,7 +385,7 @@ def _floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
 
 
 def _streams(p: Pattern, traits: DeviceTraits) -> bool:
-    """Whether keys and values can be read in whole vectors by a part of a wave."""
+    """True if keys and values can be read in whole vectors by a part of a wave."""
     step = 16 // p.out.dtype.size
     lanes = p.d // step if step else 0
     fits = all(aligned(p.tensor(a), [*a.strides[:-1], a.strides[-1]], a.offset, step) for a in (p.q, p.k, p.v))
@@ -393,7 +393,7 @@ def _streams(p: Pattern, traits: DeviceTraits) -> bool:
 
 
 def _decode(p: Pattern, traits: DeviceTraits) -> KernelSource:
-    """A few lanes read a key and its value; blocks share the keys of a query, a second launch joins what they found."""
+    """A few lanes read a key and its value; the keys of a query are split over blocks, a second launch combines their results."""
     t, step = stored(p.out.dtype), 16 // p.out.dtype.size
     lanes = p.d // step
     threads = 128 if traits.wave == 32 else 256

@@ -1,4 +1,4 @@
-"""What an attention kernel computes, from an `attention` group or op: operands with strides, the scores' own expression."""
+"""The pattern of an attention kernel, from an `attention` group or op: operands with strides, expression of the scores."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern
     softmax = next((i for i in module if isinstance(i.op, Softmax)), None)
     dots = [i for i in module if isinstance(i.op, Dot)]
     if softmax is None or len(dots) != 2:
-        return No("the group is no product, softmax, product")
+        return No("the group is not product, softmax, product")
     first, second = dots
     places = {p: n for n, p in enumerate(module.parameters.values())}
 
@@ -144,7 +144,7 @@ def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern
 
 
 def _weights(softmax: Instruction, second: Instruction) -> bool:
-    """Whether rows without keys give zeros; refuses weights that are changed in any other way."""
+    """True if rows without keys give zeros; refuses weights that are changed in any other way."""
     at, zero = second.inputs[0], False
     while at is not softmax:
         if isinstance(at.op, Where) and isinstance(at.inputs[0].op, Isnan):

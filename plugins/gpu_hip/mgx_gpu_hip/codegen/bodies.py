@@ -1,4 +1,4 @@
-"""A group's module as a generator sees it: values over one domain of extents, read through strides."""
+"""A group's module for generators: values over one domain of extents, read through strides."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Body:
         return list(dict.fromkeys(found))
 
     def is_row(self, source: Source) -> bool:
-        """Whether a value is one for a whole row."""
+        """True if there is one value for a whole row."""
         if isinstance(source, Instruction):
             return source in self.rows
         if isinstance(source, Access):
@@ -83,7 +83,7 @@ class Body:
         return True
 
     def after(self, source: Source) -> int:
-        """How many passes over the rows must be done before a value can be computed (a reduction's own included)."""
+        """Returns the number of passes over the rows before a value can be computed (a reduction's own included)."""
         if not isinstance(source, Instruction):
             return 0
         return self.passes[source] + is_reduction(source)
@@ -147,7 +147,7 @@ class _Reader:
             body.rows.add(ins)
 
     def _source(self, ins: Instruction, dims: tuple[int, ...], views: Sequence[Operation] = ()) -> Source:
-        """What an instruction that is read over `dims` (the domain, or its rows) through `views` comes from."""
+        """Returns the source of an instruction that is read over `dims` (the domain, or its rows) through `views`."""
         chain: list[Operation] = list(views)
         while isinstance(ins.op, VIEWS):
             chain.insert(0, ins.op)
@@ -174,7 +174,7 @@ class _Reader:
         return ins
 
     def _repeated(self, ins: Instruction, dims: tuple[int, ...], chain: list[Operation]) -> Source:
-        """A pointwise op on fewer elements than the domain has, done again wherever its result is looked at."""
+        """A pointwise op on fewer elements than the domain has, computed again wherever its result is read."""
         key = (ins, dims, tuple(chain))
         made = self.copies.get(key)
         if made is None:
@@ -186,7 +186,7 @@ class _Reader:
         return made
 
     def _same_place(self, chain: Sequence[Operation], own: tuple[int, ...], dims: tuple[int, ...]) -> None:
-        """Errors: UnsupportedError if views of a member look at other elements than those of the same position."""
+        """Errors: UnsupportedError if views of a member read elements at other positions."""
         tags = row_major(own)
         _, seen = through_chain(chain, Shape("float32", own))
         wanted = [0 if n == 1 else t for n, t in zip(own, tags, strict=True)]
@@ -202,7 +202,7 @@ def through_chain(chain: Sequence[Operation], shape: Shape) -> tuple[int, Shape]
             continue
         seen = op.view(shape) if op.view is not None else None
         if seen is None:
-            raise UnsupportedError(f"{op} of {shape} is no window on memory")
+            raise UnsupportedError(f"{op} of {shape} is not a strided view of memory")
         offset, shape = offset + seen[0], seen[1]
     return offset, shape
 
@@ -214,7 +214,7 @@ def _lens(shape: object) -> tuple[int, ...]:
 
 
 def flat(module: Module) -> Module:
-    """A copy in which groups inside the module are replaced by what they hold."""
+    """Returns a copy in which groups inside the module are replaced by their members."""
     if not any(i.modules for i in module):
         return module
     made = Module(module.name)

@@ -1,4 +1,4 @@
-"""Convolutions without a library: any but depthwise ones take one output a thread."""
+"""Convolutions without a library: one thread per output for all but depthwise ones."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def convolution(op: Any, x: Tensor, w: Tensor, y: Tensor, traits: DeviceTraits) 
 
 
 def backwards(op: Any, x: Tensor, w: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
-    """Transposed convolution: each output looks for the inputs whose kernels reach it."""
+    """Transposed convolution: each output gathers the inputs whose windows reach it."""
     rank = len(x.lens) - 2
     stride, dilation, begins, _, _ = op.plan(rank, w.lens[2:])
     inner, outer = x.lens[1] // op.group, w.lens[1]

@@ -31,7 +31,7 @@ def depthwise_group(module: Module, inputs: Sequence[Tensor], y: Tensor, traits:
     anchor = next((i for i in body if isinstance(i.op, Convolution)), None)
     places = {p: n for n, p in enumerate(body.parameters.values())}
     if anchor is None or any(i not in places for i in anchor.inputs):
-        return No("the group is no convolution of its inputs")
+        return No("the group is not a convolution of its inputs")
     x, w = (inputs[places[i]] for i in anchor.inputs)
     epilogue = Module("epilogue")
     went: dict[Instruction, Instruction] = {
@@ -87,11 +87,11 @@ def depthwise(
 ) -> KernelSource | No:
     """One kernel a channel, x and y channels-last images; weights are read in vectors where they are channels-last too.
 
-    body: what is done to the sums (its input 0), reading `given` tensors, which are the inputs `index`.
+    body: computed from the sums (its input 0) and the `given` tensors, which are the inputs `index`.
     """
     rank = len(x.lens) - 2
     if rank != 2 or op.group != x.lens[1] or w.lens[:2] != (op.group, 1):
-        return No("the convolution is no depthwise one of images")
+        return No("the convolution is not a depthwise convolution of images")
     if inner_axis(y) != 1 or straight(x, 1) < 2 or straight(y, 1) < 2 or y.lens[1] % 2 or y.elements == 0:
         return No("images are not channels-last")
     (sh, sw), (dh, dw) = per_axis(op.stride, 2, "stride"), per_axis(op.dilation, 2, "dilation")

@@ -24,7 +24,7 @@ def carried(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Moved:
-    """Where a group of neighbours comes from: statements, address, and the condition under which it is not `fill`."""
+    """The source of a group of neighbours: statements, address, and the condition under which it is not `fill`."""
 
     lines: list[str]
     pointer: str
@@ -70,10 +70,10 @@ def each_element(
     flops: int = 0,
     moved: int | None = None,
 ) -> KernelSource:
-    """Kernel text from what one element is made of.
+    """Returns kernel text from the expression of one element.
 
     element: from coordinates of an output element to statements and one stored value for each output (outputs share lens).
-    copies: instead, where a whole vector along the innermost axis in memory comes from, and the widest vector that fits.
+    copies: instead, the source of a whole vector along the innermost axis in memory, and the widest vector that fits.
     """
     first = outputs[0]
     if first.elements == 0:

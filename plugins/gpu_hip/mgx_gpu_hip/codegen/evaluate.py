@@ -1,4 +1,4 @@
-"""Values of a body's members as statements, from what its reads are called."""
+"""Values of a body's members as statements, from the names of its reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Evaluator", "body_function"]
 
 
 class Evaluator:
-    """Writes the statements for values into `lines`; `leaf` names what is not computed here (None: compute it)."""
+    """Writes the statements for values into `lines`; `leaf` names values that are not computed here (None: compute it)."""
 
     def __init__(self, body: Body, lines: Lines, leaf: Callable[[Source], Value | None]) -> None:
         self.body = body

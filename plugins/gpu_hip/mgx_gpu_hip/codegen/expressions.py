@@ -82,7 +82,7 @@ def constant(value: float | int | bool, ctype: str) -> str:
 # the table --------------------------------------------------------------------------------------------------------------
 
 Printer = Callable[[str, Sequence[str]], str]  # (C type of the operands, their code) -> code
-FAST: Final = frozenset({"exp", "log", "tanh", "erf", "rsqrt", "div"})  # those with a quick form in the prelude
+FAST: Final = frozenset({"exp", "log", "tanh", "erf", "rsqrt", "div"})  # those with a fast form in the prelude
 
 
 def _binary(sign: str, logical: str) -> Printer:
@@ -198,14 +198,14 @@ def _walk(e: Expr, op: Pointwise, inputs: Sequence[Value], like: str, lines: Lin
             return Value("", "", number=getattr(op, name))
         case Cast(value=inner, to=to):
             target = getattr(op, to) if isinstance(to, str) else to
-            return convert(_settled(_walk(inner, op, inputs, like, lines), like), target, lines)
+            return convert(_retyped(_walk(inner, op, inputs, like, lines), like), target, lines)
         case Call(primitive=primitive, args=args):
             return _call(primitive, [_walk(a, op, inputs, like, lines) for a in args], like, lines)
     raise TypeError(e)
 
 
-def _settled(v: Value, ctype: str) -> Value:
-    """A number without a type yet, in the type that it meets."""
+def _retyped(v: Value, ctype: str) -> Value:
+    """Gives an untyped number the type of the other operand."""
     if v.ctype:
         return v
     assert v.number is not None
@@ -222,7 +222,7 @@ def _call(primitive: str, args: Sequence[Value], like: str, lines: Lines) -> Val
         ctype = "float"
     else:
         ctype = like
-    operands = [_settled(args[0], "bool").code] if given else []
+    operands = [_retyped(args[0], "bool").code] if given else []
     for a in args[given:]:
         if not a.ctype:
             assert a.number is not None
@@ -286,7 +286,7 @@ def convert(v: Value, to: DType, lines: Lines) -> Value:
 
 
 def store_value(v: Value, to: DType) -> str:
-    """The code of what is put in memory for a value of an op whose result type is `to`."""
+    """The code of the stored form of a value of an op whose result type is `to`."""
     if v.number is not None and to.bits >= 32:
         return v.code
     return v.packed if v.packed and v.packed_as is to else written(v.code, to)

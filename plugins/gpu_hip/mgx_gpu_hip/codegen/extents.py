@@ -1,8 +1,8 @@
 """Extents that differ between the instances of a program: numbers for the generators, arguments in the kernels' text.
 
-An `Open` is an int with its value in this instance, so that every choice of a generator is made as for a fixed extent.  Where it
-is written into a kernel's text while `arguments` are being recorded, the text gets a name instead and the launch the value.  The
-text then serves every instance for which the same choices are made, and it is compiled once for all of them.
+A `SymbolicInt` is an int with its value in this instance, so that a generator makes every choice as for a static extent.
+Where it is written into a kernel's text while `arguments` are being recorded, the text gets a name instead and the launch the
+value.  The text then serves every instance for which the same choices are made, and is compiled once for all of them.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Open", "Recorder", "arguments", "opened", "plain"]
+__all__ = ["Recorder", "SymbolicInt", "arguments", "plain", "symbolic"]
 
 Terms: TypeAlias = "Mapping[tuple[str, ...], int]"  # a polynomial: coefficients by the sorted names that are multiplied
 
 _PLACE: Final = re.compile("«(\\d+)»(ull|ll|u)?")
 _KERNEL: Final = re.compile(r"^KERNEL\(([^)]*)\) ([^\s(]+)\(([^)]*)\) \{\n", re.M)
-# what a compiler must know: sizes of arrays, arguments of templates
+# constants to the compiler: sizes of arrays, arguments of templates
 _FIXED: Final = re.compile(
     r"^ *SHARED\(.*$|^ *\w+(?:<[^<>]*>)? (?:\w+(?:\[[^\]]*\])+(?: = \{\})?,? ?)+;$|\w<[^<>();]*>", re.M
 )
 _TYPES: Final = {"u32": "n", "u64": "wide", "i32": "s", "i64": "long_"}
 
 
-class Open(int):
+class SymbolicInt(int):
     """An extent's value with the polynomial in symbols that it comes from."""
 
     terms: Terms
 
     @classmethod
     def of(cls, value: int, terms: Terms) -> Any:
-        """An int if nothing in it is open."""
+        """Returns an int if the value is static."""
         if not terms or (len(terms) == 1 and () in terms):
             return int(value)
         made = int.__new__(cls, value)
@@ -41,41 +41,41 @@ class Open(int):
         return made
 
     @classmethod
-    def symbol(cls, name: str, value: int) -> Open:
-        made: Open = cls.of(value, {(name,): 1})
+    def symbol(cls, name: str, value: int) -> SymbolicInt:
+        made: SymbolicInt = cls.of(value, {(name,): 1})
         return made
 
     def __mul__(self, other: Any) -> Any:
         if not isinstance(other, int):
             return NotImplemented
         value = int.__mul__(self, other)
-        if other.__class__ is not Open:
+        if other.__class__ is not SymbolicInt:
             if other == 1:
                 return self
-            return Open.of(value, {m: c * other for m, c in self.terms.items()} if other else {})
+            return SymbolicInt.of(value, {m: c * other for m, c in self.terms.items()} if other else {})
         out: dict[tuple[str, ...], int] = {}
         for m, c in self.terms.items():
             for n, d in other.terms.items():
                 key = tuple(sorted(m + n)) if m and n else m or n
                 out[key] = out.get(key, 0) + c * d
-        return Open.of(value, out)
+        return SymbolicInt.of(value, out)
 
     __rmul__ = __mul__
 
     def __add__(self, other: Any) -> Any:
         if not isinstance(other, int):
             return NotImplemented
-        if other.__class__ is not Open and not other:
+        if other.__class__ is not SymbolicInt and not other:
             return self
         out = dict(self.terms)
         for m, c in terms_of(other).items():
             out[m] = out.get(m, 0) + c
-        return Open.of(int.__add__(self, other), {m: c for m, c in out.items() if c})
+        return SymbolicInt.of(int.__add__(self, other), {m: c for m, c in out.items() if c})
 
     __radd__ = __add__
 
     def __neg__(self) -> Any:
-        return Open.of(int.__neg__(self), {m: -c for m, c in self.terms.items()})
+        return SymbolicInt.of(int.__neg__(self), {m: -c for m, c in self.terms.items()})
 
     def __sub__(self, other: Any) -> Any:
         return self + -other if isinstance(other, int) else NotImplemented
@@ -115,13 +115,13 @@ def _call(sign: str, a: Any, b: Any, function: Any) -> Any:
     if not (isinstance(a, int) and isinstance(b, int)):
         return NotImplemented
     value = function(int(a), int(b))
-    if sign == "/" and b.__class__ is not Open and all(c % b == 0 for c in terms_of(a).values()):
-        return Open.of(value, {m: c // b for m, c in terms_of(a).items()})
-    return Open.of(value, {(f"({_text(a)}{sign}{_text(b)})",): 1})
+    if sign == "/" and b.__class__ is not SymbolicInt and all(c % b == 0 for c in terms_of(a).values()):
+        return SymbolicInt.of(value, {m: c // b for m, c in terms_of(a).items()})
+    return SymbolicInt.of(value, {(f"({_text(a)}{sign}{_text(b)})",): 1})
 
 
 def terms_of(x: int) -> Terms:
-    return x.terms if isinstance(x, Open) else {(): int(x)} if x else {}
+    return x.terms if isinstance(x, SymbolicInt) else {(): int(x)} if x else {}
 
 
 def _text(x: int) -> str:
@@ -129,18 +129,18 @@ def _text(x: int) -> str:
 
 
 def plain(x: Any) -> Any:
-    """Numbers as they are, without where they come from."""
-    return int(x) if isinstance(x, Open) else x
+    """Returns a number without its origin."""
+    return int(x) if isinstance(x, SymbolicInt) else x
 
 
 class Recorder:
-    """The open extents that a kernel's text names."""
+    """The symbolic extents that a kernel's text names."""
 
     def __init__(self) -> None:
         self.numbers: dict[tuple[str, int], int] = {}  # by origin and value
         self.values: list[int] = []
 
-    def place(self, x: Open) -> str:
+    def place(self, x: SymbolicInt) -> str:
         number = self.numbers.setdefault((_text(x), int(x)), len(self.values))
         if number == len(self.values):
             self.values.append(int(x))
@@ -186,13 +186,13 @@ _recording: ContextVar[Recorder | None] = ContextVar("mgx_gpu_extents", default=
 
 
 def current() -> Recorder | None:
-    """What records now."""
+    """Returns the active recorder."""
     return _recording.get()
 
 
 @contextmanager
 def arguments() -> Iterator[Recorder]:
-    """Open extents that are written to text meanwhile become places, which `Recorder.resolved` turns into arguments."""
+    """Symbolic extents that are written to text meanwhile become places, which `Recorder.resolved` turns into arguments."""
     recorder = Recorder()
     token = _recording.set(recorder)
     try:
@@ -201,8 +201,8 @@ def arguments() -> Iterator[Recorder]:
         _recording.reset(token)
 
 
-def opened(declared: Any, given: Any) -> Any:
-    """The given shape with extents that know the symbols that they are declared with."""
+def symbolic(declared: Any, given: Any) -> Any:
+    """Returns the given shape, whose extents carry the symbols that they are declared with."""
     from mgx_core import Shape
 
     if not isinstance(declared, Shape) or not isinstance(given, Shape) or given.dynamic() or not declared.dynamic():
@@ -210,5 +210,5 @@ def opened(declared: Any, given: Any) -> Any:
     if not declared.ranked or declared.rank != given.rank:
         return given
     symbols = [getattr(d, "symbol", None) for d in declared.dims]
-    dims = [n if s is None else Open.symbol(s.name, int(n)) for s, n in zip(symbols, given.lens(), strict=True)]
+    dims = [n if s is None else SymbolicInt.symbol(s.name, int(n)) for s, n in zip(symbols, given.lens(), strict=True)]
     return Shape.of(given.dtype, dims)

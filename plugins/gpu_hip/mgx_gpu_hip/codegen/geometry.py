@@ -43,7 +43,7 @@ class Loop:
 
 
 def merge(dims: Sequence[int], strides: Sequence[Sequence[int]], order: Sequence[int] | None = None) -> Loop:
-    """A loop without axes of extent 1, neighbours joined where every tensor allows; `order`: of the axes, outermost first."""
+    """A loop without axes of extent 1, neighbours merged where all strides allow; `order`: of the axes, outermost first."""
     axes = [a for a in (range(len(dims)) if order is None else order) if dims[a] != 1]
     out: list[int] = []
     steps: list[list[int]] = [[] for _ in strides]
@@ -61,7 +61,7 @@ def merge(dims: Sequence[int], strides: Sequence[Sequence[int]], order: Sequence
 
 
 def memory_order(strides: Sequence[int], dims: Sequence[int]) -> list[int]:
-    """Axes from the largest stride to the smallest; axes that repeat memory stay where they are."""
+    """Axes from the largest stride to the smallest; axes of stride 0 keep their place."""
     order = list(range(len(dims)))
     moving = [a for a in order if strides[a] and dims[a] != 1]
     sorted_ = sorted(moving, key=lambda a: (-strides[a], a))
@@ -75,7 +75,7 @@ def index_type(*xs: Tensor | None) -> str:
 
 
 def aligned(x: Tensor, strides: Sequence[int], offset: int, width: int) -> bool:
-    """Whether `width` neighbours along the last axis are one access (or several of 16 bytes)."""
+    """True if `width` neighbours along the last axis are one access (or several of 16 bytes)."""
     if not strides or strides[-1] != 1:
         return False
     unit = min(16, width * x.dtype.size)
@@ -134,7 +134,7 @@ def store_code(x: Tensor, width: int) -> str:
 
 
 class Reader:
-    """How one thread reads its group of `width` neighbours of a tensor: a vector, one element for all, or each."""
+    """Reads the group of `width` neighbours of one thread: as a vector, one element for all, or one by one."""
 
     def __init__(self, x: Tensor, strides: Sequence[int], offset: int, width: int) -> None:
         self.x = x

@@ -1,4 +1,4 @@
-"""Elements picked by positions known while running: gathers, one-hot, reversed sequences."""
+"""Elements picked by positions that are given at run time: gathers, one-hot, reversed sequences."""
 
 from __future__ import annotations
 

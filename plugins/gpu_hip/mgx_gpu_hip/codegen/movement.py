@@ -1,4 +1,4 @@
-"""Ops that only move elements: copies, windows, borders, joins, repeats, reversals."""
+"""Ops that only move elements: copies, strided views, padding, concatenation, tiling, reversal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def copy(x: Tensor, y: Tensor, traits: DeviceTraits, word: str = "copy") -> Kern
 def window(
     op: Any, xs: Sequence[Tensor | None], ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
 ) -> KernelSource | No:
-    """A copy of a view: of a window on an input's memory."""
+    """A copy of a strided view of an input's memory."""
     (x, *others), (y,) = xs, ys
     if any(o is not None for o in others) and not isinstance(op, (Broadcast, BroadcastForDot, Multibroadcast)):
         return No("an operand that says how to look at it is known only at run time")
@@ -48,7 +48,7 @@ def window(
         return copy(x._replace(lens=tuple(seen[1].lens()), strides=tuple(seen[1].strides())), y, traits, op.name)
     if isinstance(op, (Reshape, Flatten, Squeeze, Unsqueeze, ReshapeLazy)) and y.shape.standard():
         return copy(x, y._replace(lens=x.lens, strides=tuple(row_major(x.lens))), traits, op.name)
-    return No(f"{op.name} of {x.shape} is no window on memory")
+    return No(f"{op.name} of {x.shape} is not a strided view of memory")
 
 
 def inner_axis(y: Tensor) -> int:
@@ -58,7 +58,7 @@ def inner_axis(y: Tensor) -> int:
 
 
 def straight(x: Tensor, axis: int, start: int = 0, most: int = 16) -> int:
-    """The widest vector that x can be read in along `axis`, whatever the other coordinates are."""
+    """The widest vector that x can be read in along `axis`, for all values of the other coordinates."""
     if axis < 0 or x.strides[axis] != 1:
         return 1
     width = max(1, most // x.dtype.size)
@@ -143,7 +143,7 @@ def bits(value: Any, of: Any) -> str:
 
 
 def pad(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    """Borders of known widths, in any mode."""
+    """Padding of static widths, in any mode."""
     rank = len(x.lens)
     if not isinstance(op, Pad):
         op = Pad(pads=(*[0] * rank, *(m - n for n, m in zip(x.lens, y.lens, strict=True))))
@@ -159,7 +159,7 @@ def pad(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
 def _border(mode: str, n: int, begin: int, end: int) -> Map:
     if mode == "constant":
         return lambda c: (f"(i32){c} - {begin}", f"(u32)@ < {n}u")
-    first, length = max(-begin, 0), n - max(-begin, 0) - max(-end, 0)  # what cropping leaves, which is then repeated
+    first, length = max(-begin, 0), n - max(-begin, 0) - max(-end, 0)  # after cropping
     at = f"((i32){{0}} - {max(begin, 0)})"
     if mode == "edge":
         form = f"{first} + m::min(m::max({at}, 0), {length - 1})"

@@ -27,7 +27,7 @@ from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Numb
 
 __all__ = ["pointwise", "threads_of"]
 
-LEAST_TILE = 16  # extents below this are not worth a shared tile
+LEAST_TILE = 16  # smaller extents do not pay for a shared tile
 
 
 def threads_of(count: int, traits: DeviceTraits, most: int = 256) -> int:
@@ -165,7 +165,7 @@ def _product(dims: Sequence[int]) -> int:
 
 
 def kernel(name: str, parameters: Sequence[str], lines: Sequence[str], threads: int, blocks: int = 0) -> str:
-    """A kernel of one function; `blocks`: how many a multiprocessor should hold at least.
+    """A kernel of one function; `blocks`: the least number that a multiprocessor should hold.
 
     It may be launched while the kernel before it is ending, and lets the next one start early.
     """
@@ -177,7 +177,7 @@ def kernel(name: str, parameters: Sequence[str], lines: Sequence[str], threads: 
 
 
 def _tile_axis(plan: _Plan) -> int | None:
-    """The axis along which transposed inputs are contiguous, if there are such inputs and tiles are worth it."""
+    """The axis along which transposed inputs are contiguous, if there are such inputs and tiles pay."""
     dims = plan.loop.dims
     if len(dims) < 2 or dims[-1] < LEAST_TILE or any(s[-1] != 1 for s in plan.write_strides):
         return None

@@ -1,4 +1,4 @@
-"""Pooling over windows: channels-last in vectors of channels, channels-first one output a thread, whole images as reductions."""
+"""Pooling over windows: vectors of channels if channels-last, else one thread per output; whole images as reductions."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Windows:
         return out + ["  " * i + "}" for i in reversed(range(self.rank))]
 
     def counts(self, padding: bool) -> tuple[list[str], str]:
-        """Statements for how many places of the window count, and that number as code."""
+        """Statements that count the places of the window that enter the average, and that number as code."""
         if self.inside or (padding and not self.over):
             return [], constant(math.prod(self.lengths), "float")
         lines = []

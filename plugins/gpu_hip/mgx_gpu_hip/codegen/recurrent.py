@@ -1,4 +1,4 @@
-"""Recurrent layers: one launch a step, a wave for each hidden unit of each sequence."""
+"""Recurrent layers: one launch per step, one wave for each hidden unit of each sequence."""
 
 from __future__ import annotations
 

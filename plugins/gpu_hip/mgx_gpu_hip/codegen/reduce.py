@@ -1,4 +1,4 @@
-"""Fused reductions: which way to run one."""
+"""Fused reductions: the choice between rows and columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .source import DeviceTraits, KernelSource, Tensor, entry_word
 
 __all__ = ["fused_reduce"]
 
-LEAST_COLUMNS = 8  # neighbouring rows that are worth reading together
+LEAST_COLUMNS = 8  # least number of neighbouring rows to read together
 
 
 def fused_reduce(

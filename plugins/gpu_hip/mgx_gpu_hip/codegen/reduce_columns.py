@@ -220,7 +220,7 @@ def _loop(
 
 
 def _down(plan: Plan, shape: _Shape, number: int, split: bool) -> list[str]:
-    """Join what the block's threads summed of the same columns."""
+    """Combines the partial sums of the block's threads for the same columns."""
     r = plan.reductions[number]
     width = shape.width
     lds, kind = f"lds{number}", computed(r.ins.shape.dtype)

@@ -13,7 +13,7 @@ from mgx_core import Instruction
 from .bodies import Access, Source
 from .evaluate import Evaluator
 from .expressions import Lines, Value, store_value
-from .extents import Open
+from .extents import SymbolicInt
 from .geometry import Reader, ceil_div, decompose, offset_code, power_of_two, preferred_width, store_code, vector_width
 from .pointwise import kernel, threads_of
 from .reductions import Plan, Reduction, element_value
@@ -23,12 +23,12 @@ __all__ = ["rows_kernel"]
 
 MOST_KEPT = 32  # elements of a row that one thread keeps, of each value
 MOST_REGISTERS = 80  # registers for all kept values
-LONG = 8192  # rows that are worth splitting over blocks
+LONG = 8192  # least length of rows to split over blocks
 
 
 @dataclass
 class _Shape:
-    """How a row is dealt out: `width` neighbours a thread, `threads` threads a row, `turns` groups a thread."""
+    """Distribution of a row over threads: `width` neighbours a thread, `threads` threads a row, `turns` groups a thread."""
 
     width: int
     threads: int
@@ -79,7 +79,7 @@ def _shape(plan: Plan, traits: DeviceTraits) -> _Shape:
         threads = min(threads, traits.max_threads)
     if ceil_div(groups, threads) * width > MOST_KEPT:
         threads = min(traits.max_threads, 512)
-    if isinstance(plan.length, Open):  # few different texts for all lengths
+    if isinstance(plan.length, SymbolicInt):  # few different texts for all lengths
         threads = min(power_of_two(threads), traits.max_threads)
         return _Shape(width, threads, power_of_two(ceil_div(groups, threads)), False)
     turns = int(ceil_div(groups, threads))
@@ -249,7 +249,7 @@ class _Writer:
     # kernels
 
     def row_setup(self, passes: list[_Pass], rows: str, outputs: list[int]) -> list[str]:
-        """Where the row's tensors begin, and its own values."""
+        """Statements for the offsets of the row in its tensors, and for its own values."""
         plan = self.plan
         setup, names = decompose(rows, plan.kept.dims, "c")
         lines = list(setup)
@@ -330,7 +330,7 @@ class _Writer:
         return [*lines, f"const {kind} {r.name} = {r.result(acc, self.plan.length)};"]
 
     def split(self, at: int, splits: int, name: str) -> tuple[str, KernelLaunch]:
-        """The kernel of one pass whose rows are split over blocks; the pass after the last writes what is left."""
+        """The kernel of one pass whose rows are split over blocks; the pass after the last writes the remaining outputs."""
         plan, shape = self.plan, self.shape
         self._restart()
         for r in plan.reductions:

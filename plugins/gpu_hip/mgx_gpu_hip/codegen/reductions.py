@@ -1,4 +1,4 @@
-"""What fused reductions share: the split of the axes, reductions in C++, values over several passes."""
+"""Parts shared by fused reductions: the split of the axes, reductions in C++, values over several passes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mgx_core.ops.reduce import ReduceMean
 
 from .bodies import Access, Body, is_reduction
 from .expressions import FLOATS, UNSIGNED, Lines, Value, constant
-from .extents import Open
+from .extents import SymbolicInt
 from .geometry import Loop, index_type, memory_order, merge
 from .source import Buffer, Tensor, computed, read, stored
 
@@ -63,7 +63,7 @@ class Reduction:
         """The accumulated value as the op's result."""
         kind = computed(self.ins.shape.dtype)
         if isinstance(self.ins.op, ReduceMean):
-            if self.ctype in FLOATS and isinstance(count, Open):
+            if self.ctype in FLOATS and isinstance(count, SymbolicInt):
                 return f"{code} / ({self.ctype}){count}"
             if self.ctype in FLOATS:
                 return f"{code} * {constant(1 / count, self.ctype)}" if count else f"({self.ctype})m::nan()"
@@ -142,7 +142,7 @@ class Plan:
         return self.reduced.strides[n]
 
     def output(self, n: int) -> int:
-        """Where output `n` is in the loops' strides."""
+        """Returns the index of output `n` among the strides of the loops."""
         return len(self.accesses) + n
 
     @property

@@ -1,4 +1,4 @@
-"""Elements written to positions known while running: a copy of the data first, then the updates."""
+"""Elements written to positions that are given at run time: a copy of the data first, then the updates."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _prepared(op: Any, xs: list[Tensor], y: Tensor, which: tuple[int, ...]) -> t
 def scatter(
     op: Any, data: Tensor, indices: Tensor, updates: Tensor, y: Tensor, traits: DeviceTraits
 ) -> KernelSource | No:
-    """scatter_*: of several updates for one place any may stay."""
+    """scatter_*: of several updates for one place any may be the result."""
     ready = _prepared(op, [data, indices, updates], y, (0, 2))
     if isinstance(ready, No):
         return ready

@@ -17,7 +17,7 @@ BLOCK = 256
 
 
 def _counting(condition: list[str], total: int, parameters: list[str], traits: DeviceTraits) -> str:
-    """Two kernels: how many of each block's elements count, and where each block's first one goes (and the sum in `count`)."""
+    """Two kernels: the number of selected elements of each block, and the position of each block's first (the sum in `count`)."""
     blocks = ceil_div(total, BLOCK)
     count = [
         f"const u32 i = blockIdx.x * {BLOCK}u + threadIdx.x;",
@@ -82,7 +82,7 @@ def _truth(x: Tensor, at: str) -> str:
 
 
 def nonzero(op: Any, x: Tensor, y: Tensor, count: Tensor, traits: DeviceTraits) -> KernelSource:
-    """y int64 [rank, at most as many as x has elements]; count int64 [1]: how many columns are written."""
+    """y int64 [rank, at most as many as x has elements]; count int64 [1]: the number of columns written."""
     total = x.elements
     lens = x.lens or (1,)
     strides = x.strides or (0,)
@@ -108,7 +108,7 @@ def nonzero(op: Any, x: Tensor, y: Tensor, count: Tensor, traits: DeviceTraits) 
 
 
 def compress(op: Any, x: Tensor, condition: Tensor, y: Tensor, count: Tensor, traits: DeviceTraits) -> KernelSource:
-    """y with as many slices as the condition has entries; count int64 [1]: how many are written."""
+    """y with as many slices as the condition has entries; count int64 [1]: the number written."""
     x, y = carried(x), carried(y)
     total = condition.elements
     axis = 0 if op.axis is None else normalize(op.axis, len(x.lens))
@@ -164,7 +164,7 @@ def compress(op: Any, x: Tensor, condition: Tensor, y: Tensor, count: Tensor, tr
 def nonmaxsuppression(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource:
     """A block for each batch entry and class picks boxes one by one; a last one writes them in order.
 
-    ys: int64 [at most all scores, 3], and int64 [1], how many are written.
+    ys: int64 [at most all scores, 3], and int64 [1], the number written.
     """
     y, count = ys
     boxes, scores, most, overlap, least = [*xs, *[None] * 5][:5]

@@ -1,4 +1,4 @@
-"""What a generator is given (tensors, device traits) and what it gives: kernel text with its launches."""
+"""Input and output of a generator: tensors and device traits; kernel text with its launches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAME: Final = "@NAME@"  # stands for the kernel's name until the text is complet
 
 
 class DeviceTraits(NamedTuple):
-    """What kernels are fitted to: wave width, limits of a block, number of multiprocessors, architecture, vendor."""
+    """Device properties for generators: wave width, limits of a block, number of multiprocessors, architecture, vendor."""
 
     wave: int = 32
     max_threads: int = 1024
@@ -43,7 +43,7 @@ class DeviceTraits(NamedTuple):
 
 
 class Tensor(NamedTuple):
-    """A strided window on device memory.
+    """A strided view of device memory.
 
     strides: in elements, not negative; align: bytes that its address is known to be a multiple of.
     """
@@ -156,7 +156,7 @@ class KernelSource:
 
 
 def entry_word(words: Sequence[str], limit: int = 48) -> str:
-    """A C identifier that says what a kernel does: the names of its ops, repeated ones once."""
+    """Returns a C identifier made of the names of a kernel's ops, repeated ones once."""
     word = "_".join(dict.fromkeys(re.sub(r"\W", "_", w) for w in words))
     return word[:limit].rstrip("_") or "kernel"
 
@@ -175,7 +175,7 @@ def finish(
 ) -> KernelSource:
     """The kernel named after its word and its text, with the snippets that the text uses in front.
 
-    Open extents in the text become arguments of the kernels that name them.
+    Symbolic extents in the text become arguments of the kernels that name them.
     """
     recorder = current()
     text, added = (text, {}) if recorder is None else recorder.resolved(text)
@@ -223,7 +223,7 @@ def computed(of: DType) -> str:
 
 
 def supported(*of: DType) -> bool:
-    """Whether kernels read and write all of these types."""
+    """True if kernels read and write all of these types."""
     return all(t.name in _STORED for t in of)
 
 

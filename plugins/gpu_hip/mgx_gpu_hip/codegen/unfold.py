@@ -20,7 +20,7 @@ THREADS = 256
 class Windows:
     """Windows of `kernel` over an image with two axes.
 
-    image: extents of the output's axes; before: padding before each axis; channels_inside: whether a row runs over
+    image: extents of the output's axes; before: padding before each axis; channels_inside: True if a row runs over
     [kh, kw, c] instead of [c, kh, kw]; width: elements of a row, zeros behind the window's own.
     """
 

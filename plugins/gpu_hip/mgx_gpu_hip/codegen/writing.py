@@ -1,4 +1,4 @@
-"""What writes the kernel of an op, and the checks that come before it."""
+"""Functions that write the kernel of an op, and the checks before them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def source_of(
     traits: DeviceTraits,
     modules: Sequence[Module] = (),
 ) -> KernelSource | No:
-    """Kernel text for an op on strided tensors, or why there is none.
+    """Returns kernel text for an op on strided tensors, or the reason why there is none.
 
-    inputs and outputs: fixed extents with strides (tensors may state how their addresses are aligned; shapes: to 16 bytes);
+    inputs and outputs: static extents with strides (tensors may state the alignment of their addresses; shapes: 16 bytes);
     outputs of ops whose extents depend on data have their upper bounds, and `KernelSource.extents` says where the true
     ones are written (those counts are outputs behind the op's own).  modules: the body, for groups.
     """
@@ -42,7 +42,7 @@ def source_of(
 
 
 def carrying(function: Callable[..., Answer]) -> Write:
-    """``function(op, inputs, outputs, traits)`` for an op that only moves elements, whose size some integer type must have."""
+    """``function(op, inputs, outputs, traits)`` for an op that only moves elements, whose size an integer type must have."""
 
     def write(
         op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()

@@ -54,9 +54,9 @@ def build(
 ) -> list[Code]:
     """Code for every source, in order.  Equal texts are compiled once.
 
-    kept: code that is at hand already, by `digest`; the compiler is looked for only if something else is needed.
+    kept: code that exists already, by `digest`; a compiler is looked for only if other code is needed.
     jobs: compilations at a time, by default as many as the machine has cores, at most 8 (run-time compilers share locks).
-    batch: kernels per translation unit; 0: as many as keep every job busy, at most 16 (parsing the prelude is most of the
+    batch: kernels per translation unit; 0: enough to keep every job busy, at most 16 (parsing the prelude is most of the
     work for a small kernel).  Texts that share a unit keep their helpers to themselves, but macros would leak: a text that
     defines some is compiled alone.
     $MGX_DUMP_KERNELS names a folder that gets every text.
@@ -92,7 +92,7 @@ def build(
 
 
 def digest(text: str, flags: tuple[str, ...], arch: str) -> str:
-    """What a kernel's code follows from, whichever compiler made it: the text with the prelude, the flags, the architecture."""
+    """Returns the hash of all inputs of a kernel's code but the compiler: the text with the prelude, flags and architecture."""
     whole = complete(text, emulated=arch.startswith("host"))
     return hashlib.sha256("\0".join([arch, *flags, "", whole]).encode()).hexdigest()
 
@@ -139,7 +139,7 @@ def _compile(
         try:
             image = compiler.compile(text, flags, arch)
         except CompileError:
-            pass  # one by one, to name the one that is at fault
+            pass  # one by one, to name the one that fails
         else:
             for source in group:
                 store.put(_key(store, compiler, source.text, flags, arch), image)

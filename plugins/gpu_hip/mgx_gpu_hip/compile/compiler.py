@@ -12,16 +12,16 @@ __all__ = ["CompileError", "Compiler", "wave_of"]
 
 
 class CompileError(DeviceError):
-    """Text that a compiler refused; `log` is what it said.  Lines of the log count from the kernel text's first."""
+    """Text that a compiler refused; `log` is its output.  Lines of the log count from the kernel text's first."""
 
     def __init__(self, compiler: str, arch: str, log: str) -> None:
         errors = [line for line in log.splitlines() if re.search(r"\berror\b", line)]
-        super().__init__(f"{compiler} for {arch}: " + ("\n".join(errors[:5]) or log[:2000] or "failed without a word"))
+        super().__init__(f"{compiler} for {arch}: " + ("\n".join(errors[:5]) or log[:2000] or "failed without output"))
         self.log = log
 
 
 class Compiler(Protocol):
-    """Kernel text (the prelude is put in front of it here) to code that a device of an architecture loads."""
+    """Compiles kernel text (behind the prelude) to code that a device of an architecture loads."""
 
     name: str
 

@@ -33,7 +33,7 @@ def find_cxx() -> str:
 
 @cache
 def _kernel_flags() -> tuple[str, ...]:
-    """Flags for kernels; half floats are converted by the processor where it can."""
+    """Flags for kernels; half floats are converted by the processor if it can."""
     half: tuple[str, ...] = ()
     with contextlib.suppress(OSError):
         half = ("-mf16c",) if " f16c " in Path("/proc/cpuinfo").read_text() else ()
@@ -91,7 +91,7 @@ class HostCompiler:
 
     @property
     def version(self) -> str:
-        """The compiler and how it is called: both decide the code."""
+        """The compiler and its flags: the code depends on both."""
         return " ".join([cxx_version(), *_kernel_flags()])
 
     def compile(self, text: str, flags: Sequence[str], arch: str) -> bytes:

@@ -47,7 +47,7 @@ class HostFunction:
 
         args: for pointers numpy arrays (what the kernel writes is copied back; other memory is out of reach and reading
         beyond an end is an error) or addresses made by ``HostDevice.array``; numbers for scalars.
-        Errors: DeviceError for what the kernel did wrong.
+        Errors: DeviceError for errors that the kernel made.
         """
         self.device.run(self, grid, block, shared_bytes, args, order)
 
@@ -91,7 +91,7 @@ class HostDevice:
         args: Sequence[Any],
         order: str | int | None = None,
     ) -> None:
-        """Launch a kernel of this device; see ``HostFunction.launch``."""
+        """Launches a kernel of this device; see ``HostFunction.launch``."""
         parameters = function.parameters
         if len(args) != len(parameters):
             raise ParameterError(f"{function.name} takes {len(parameters)} arguments, got {len(args)}")
@@ -136,7 +136,7 @@ class HostDevice:
                 self.library.hostFree(ctypes.c_size_t(address))
 
     def array(self, value: np.ndarray[Any, Any]) -> int:
-        """The address of a copy of the array between pages that must not be touched; ``free`` gives it back."""
+        """The address of a copy of the array between guard pages; ``free`` releases it."""
         address = ctypes.c_size_t()
         self._check(self.library.hostMalloc(ctypes.byref(address), ctypes.c_size_t(value.nbytes)), "malloc")
         if value.nbytes:

@@ -1,4 +1,4 @@
-"""NVRTC: from the CUDA toolkit, the nvidia-cuda-nvrtc wheel, or what torch brought."""
+"""NVRTC: from the CUDA toolkit, the nvidia-cuda-nvrtc wheel, or the copy that torch installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Nvrtc"]
 
 
 def candidates() -> list[str]:
-    """Where libnvrtc may be, best first; $MGX_NVRTC_LIBRARY names it outright."""
+    """Returns possible places of libnvrtc, best first; $MGX_NVRTC_LIBRARY overrides them."""
     named = setting("MGX_NVRTC_LIBRARY")
     if named:
         return [named]
@@ -30,7 +30,7 @@ def candidates() -> list[str]:
 
 
 class Nvrtc(Rtc):
-    """Cubins for ``sm_..``; from Hopper on with the instructions that are the architecture's own (``sm_90a``)."""
+    """Cubins for ``sm_..``; from Hopper on with architecture-specific instructions (``sm_90a``)."""
 
     name = "NVRTC"
     prefix = "nvrtc"

@@ -79,7 +79,7 @@ class Rtc:
 
 
 class Hiprtc(Rtc):
-    """ROCm's run-time compiler; libhiprtc, or the HIP runtime that has it inside.  $MGX_HIPRTC_LIBRARY names it outright."""
+    """ROCm's run-time compiler; libhiprtc, or the HIP runtime that contains it.  $MGX_HIPRTC_LIBRARY overrides the search."""
 
     name = "hipRTC"
     prefix = "hiprtc"
@@ -93,7 +93,7 @@ class Hiprtc(Rtc):
             names += [base, *(f"{base}.{n}" for n in (7, 6, 5))]
         self.library, self.path = open_library([named] if named else names, "hipRTC", "it is part of ROCm")
         if not hasattr(self.library, "hiprtcCompileProgram"):
-            raise DeviceError(f"{self.path} has no hipRTC inside")
+            raise DeviceError(f"{self.path} does not contain hipRTC")
         super().__init__()
 
     def options(self, arch: str) -> list[str]:

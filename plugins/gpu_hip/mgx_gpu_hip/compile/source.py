@@ -27,7 +27,7 @@ SCALARS: Final = {
 
 
 class Parameter(NamedTuple):
-    """A kernel's parameter; `code` is the struct module's letter, ``P`` for pointers; `const` for what is only read."""
+    """A kernel's parameter; `code` is the struct module's letter, ``P`` for pointers; `const` if it is only read."""
 
     name: str
     type: str
@@ -37,7 +37,7 @@ class Parameter(NamedTuple):
 
 @cache
 def prelude(*, matrix: bool = True, emulated: bool = False) -> str:
-    """The prelude as one text without includes of its own."""
+    """Returns the prelude as one text with its includes resolved."""
     parts = [*PARTS, MATRIX] if matrix else list(PARTS)
 
     def include(found: re.Match[str]) -> str:
@@ -51,7 +51,7 @@ def prelude(*, matrix: bool = True, emulated: bool = False) -> str:
 
 
 def complete(text: str, *, emulated: bool = False) -> str:
-    """Kernel text as a compiler takes it; the matrix part of the prelude is left out where nothing refers to it."""
+    """Returns the text for a compiler; the matrix part of the prelude is left out where it is not used."""
     head = prelude(matrix="frag_" in text or "unit::" in text or "FRAG" in text, emulated=emulated)
     out = f'{head}\n#line 1 "kernels.hip"\n{text}\n'
     if emulated:

@@ -15,7 +15,7 @@ LIMIT: Final = 4 << 30  # bytes; an image is some 10 to 200 kB
 
 
 class KernelCache(DiskCache):
-    """Code by what it was made from.
+    """Compiled code by its inputs: text, flags, architecture and compiler.
 
     folder: by default ``kernels`` in ``$MGX_CACHE_DIR`` or the user's cache directory.
     """

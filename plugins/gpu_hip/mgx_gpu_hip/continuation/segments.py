@@ -34,7 +34,7 @@ from mgx_core.targets.kernel import op_of
 from mgx_core.types.dim import bounds
 from mgx_core.types.memory_limit import static_bytes
 
-from ..codegen.extents import opened
+from ..codegen.extents import symbolic
 from .row_independence import independent
 
 __all__ = ["Cut", "Following", "cut"]
@@ -257,7 +257,7 @@ class Following:
         for (name, p), source in zip(self.module.parameters.items(), self.sources, strict=True):
             if source in number:
                 dims = (number[source], *p.shape.dims[1:])
-                shapes[name] = opened(p.shape, Shape.of(p.shape.dtype, dims))
+                shapes[name] = symbolic(p.shape, Shape.of(p.shape.dtype, dims))
         module = self.module.clone(parameters=shapes)
         for name, value in zip(self.asked, values, strict=True):
             p = module.parameters[name]

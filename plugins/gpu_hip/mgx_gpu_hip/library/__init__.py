@@ -1,6 +1,6 @@
 """Plans that call vendor libraries: products, convolutions and attention of cublasLt, cuDNN, hipBLASLt and MIOpen.
 
-A problem (GemmProblem, ConvProblem, AttentionProblem) says what is wanted; `Libraries` answers with plans that can be
+A problem (GemmProblem, ConvProblem, AttentionProblem) describes an operation; `Libraries` returns plans that can be
 launched on a stream and captured in a graph, or with a refusal.  What was run: cublasLt and cuDNN on an NVIDIA H200.
 hipBLASLt and MIOpen are driven from their declarations and have never run on AMD hardware.
 """

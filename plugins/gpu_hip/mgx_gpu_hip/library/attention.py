@@ -16,7 +16,7 @@ from .cudnn_graph import Graph, packed
 
 __all__ = ["AttentionProblem", "attention_graph", "plan_attention", "plans_attention"]
 
-LOWEST: Final = -1e9  # what masked scores become; finite, so that a row without keys is no NaN
+LOWEST: Final = -1e9  # value of masked scores; finite, so that a row without keys is not NaN
 Strides = tuple[int, int, int, int]
 
 
@@ -102,11 +102,11 @@ class AttentionProblem:
 def attention_graph(p: AttentionProblem) -> Graph | No:
     """Product, scale, bias, mask, softmax as its parts, product: the form that cuDNN knows as attention."""
     if p.dtype not in (dtype.float16, dtype.bfloat16):
-        return No(f"cuDNN's attention takes float16 and bfloat16, asked for {p.dtype}")
+        return No(f"cuDNN's attention takes float16 and bfloat16, got {p.dtype}")
     if p.size % 8 or p.out_size % 8:
-        return No(f"cuDNN's attention needs head sizes that 8 divides, asked for {p.size} and {p.out_size}")
+        return No(f"cuDNN's attention needs head sizes that are multiples of 8, got {p.size} and {p.out_size}")
     if max(p.size, p.out_size) > 256:
-        return No(f"cuDNN's attention needs head sizes up to 256, asked for {p.size} and {p.out_size}")
+        return No(f"cuDNN's attention needs head sizes up to 256, got {p.size} and {p.out_size}")
     if any(strides[3] != 1 for strides in (p.q, p.k, p.v, p.o)):
         return No("cuDNN's attention needs elements of a head next to each other")
     if any(s % 8 for strides in (p.q, p.k, p.v, p.o) for s in strides[:3]):
@@ -136,7 +136,7 @@ def attention_graph(p: AttentionProblem) -> Graph | No:
     top = graph.reduce("max", scores, 3)
     powers = graph.pointwise("exp", graph.pointwise("sub", scores, top))
     total = graph.reduce("add", powers, 3)
-    graph.pointwise("add", top, graph.pointwise("log", total))  # nobody reads it, but the pattern has it
+    graph.pointwise("add", top, graph.pointwise("log", total))  # unused, but part of the pattern
     weights = graph.pointwise("div", powers, total, y=graph.like(scores, p.dtype))
     graph.matmul(weights, v, o)
     return graph

@@ -102,7 +102,7 @@ class ConvProblem:
         return f"{joined(self.dims)} -> {self.filters} k{joined(self.kernel)}{details} {self.dtype.name}{words(self.epilogue)}"
 
     def strides(self, dims: tuple[int, ...], pitch: int = 0) -> tuple[int, ...]:
-        """How a tensor of this problem lies."""
+        """Returns the strides of a tensor of this problem."""
         return packed(dims) if self.first else channels_last(dims, pitch)
 
 
@@ -116,7 +116,7 @@ def channels_last(dims: tuple[int, ...], pitch: int) -> tuple[int, ...]:
 
 
 def is_ready_made(steps: Epilogue) -> bool:
-    """Whether cuDNN has compiled engines for the steps: [residual], bias, [activation without parameters]."""
+    """True if cuDNN has compiled engines for the steps: [residual], bias, [activation without parameters]."""
     parts = split(steps)
     if parts is None:
         return False
@@ -131,7 +131,7 @@ def is_ready_made(steps: Epilogue) -> bool:
 def conv_graph(p: ConvProblem) -> Graph | No:
     """The operation graph: the convolution and a pointwise node for each step; the last one writes y."""
     if any(before != after for before, after in p.pads):
-        return No(f"cuDNN takes the same padding before and after, asked for {p.pads}")
+        return No(f"cuDNN takes the same padding before and after, got {p.pads}")
     compute = dtype.float64 if p.dtype is dtype.float64 else dtype.float32
     graph = Graph(compute=compute)
     align = p.align

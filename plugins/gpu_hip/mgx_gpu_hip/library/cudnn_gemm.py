@@ -18,7 +18,7 @@ __all__ = ["gemm_graph", "plan_gemm", "plans_gemm"]
 
 
 def strides(x: Matrix, rows: int, columns: int, batch: int) -> tuple[int, int, int]:
-    # a batch of one still wants a stride that covers the matrix
+    # a batch of one still needs a stride that covers the matrix
     outer = x.batch_stride if batch > 1 else x.ld * (columns if x.transposed else rows)
     return (outer, 1, x.ld) if x.transposed else (outer, x.ld, 1)
 
@@ -27,7 +27,7 @@ def gemm_graph(problem: GemmProblem) -> Graph | No:
     """The operation graph: the product and a pointwise node for alpha and for each step; the last one writes d."""
     p = problem.folded
     if p.compute not in ("f32", "tf32"):
-        return No(f"cuDNN's products sum in float32, asked for {p.compute}")
+        return No(f"cuDNN's products sum in float32, got {p.compute}")
     for matrix in (p.a, p.b, p.d):
         if matrix.dtype.name not in DATA_TYPES or not matrix.dtype.is_float:
             return No(f"cuDNN's products take no {matrix.dtype}")

@@ -18,7 +18,7 @@ __all__ = ["Convolve", "Graph", "MatMul", "Node", "Pointwise", "Reduce", "Tensor
 class Tensor:
     """A value of the graph.
 
-    id: unique in its graph; virtual: only between nodes, never in memory; value: of a number that is handed over by value.
+    id: unique in its graph; virtual: only between nodes, never in memory; value: of a number that is passed by value.
     """
 
     id: int
@@ -113,7 +113,7 @@ class Graph:
         return made
 
     def number(self, value: float | int, of: DType, rank: int) -> Tensor:
-        """A constant handed over by value."""
+        """A constant passed by value."""
         made = self.tensor((1,) * rank, (1,) * rank, of, value=value)
         self.values.append(made)
         return made

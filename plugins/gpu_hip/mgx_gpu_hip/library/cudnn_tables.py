@@ -155,7 +155,7 @@ class Attr(IntEnum):
 
 
 class Heuristic(IntEnum):
-    """Ways to list engines: INSTANT by a table, A by a decision tree, B by a model, FALLBACK whatever works."""
+    """Ways to list engines: INSTANT by a table, A by a decision tree, B by a model, FALLBACK any that works."""
 
     INSTANT = 0
     B = 1
@@ -164,7 +164,7 @@ class Heuristic(IntEnum):
 
 
 class Note(IntEnum):
-    """What an engine does to numbers."""
+    """Numerical properties of engines."""
 
     TENSOR_CORE = 0
     DOWN_CONVERT_INPUTS = 1
@@ -178,7 +178,7 @@ class Note(IntEnum):
 
 
 class Behavior(IntEnum):
-    """What else an engine does."""
+    """Other properties of engines."""
 
     RUNTIME_COMPILATION = 0
     CUDA_GRAPH_NATIVE_API = 3

@@ -1,4 +1,4 @@
-"""What a product or convolution does with its sums before it stores them."""
+"""Epilogues: work of a product or convolution on its sums before they are stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS: Final = ("relu", "sigmoid", "tanh", "elu", "gelu_erf", "gelu_tanh", "swis
 class Activation:
     """One activation.
 
-    relu: clip to low..high (None: open above), with `slope` below `low`; elu: `alpha`; swish: x sigmoid(alpha x); softplus:
+    relu: clip to low..high (None: unbounded above), with `slope` below `low`; elu: `alpha`; swish: x sigmoid(alpha x); softplus:
     log(1 + exp(alpha x)) / alpha.  Errors: ParameterError for an unknown kind.
     """
 
@@ -79,5 +79,5 @@ def residual_first(epilogue: Epilogue) -> Epilogue:
 
 
 def words(epilogue: Epilogue) -> str:
-    """The steps as one word for names of plans: `+bias+relu`."""
+    """Returns the steps as one word for names of plans: `+bias+relu`."""
     return "".join(f"+{step}" for step in epilogue)

@@ -19,7 +19,7 @@ from .loading import Api, find, out
 
 __all__ = ["Blas", "GemmPlan", "GemmProblem", "Matrix"]
 
-WORKSPACE: Final = 32 << 20  # what the vendor advises for Hopper
+WORKSPACE: Final = 32 << 20  # the vendor's advice for Hopper
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class Blas:
             self.handle = None
 
     def plan(self, problem: GemmProblem, choice: Mapping[str, Any] | None = None) -> GemmPlan | No:
-        """The plan that a saved choice names if it is this library's, else the one that the library thinks best."""
+        """The plan that a saved choice names if it is this library's, else the library's first choice."""
         if choice is not None and choice.get("version") == self.version:
             descriptors = self._descriptors(problem.folded)
             if isinstance(descriptors, No):
@@ -169,7 +169,7 @@ class Blas:
         return plans if isinstance(plans, No) else plans[0]
 
     def plans(self, problem: GemmProblem, count: int = 8) -> list[GemmPlan] | No:
-        """At most `count` plans, the one that the library thinks best first."""
+        """At most `count` plans, the library's first choice first."""
         descriptors = self._descriptors(problem.folded)
         if isinstance(descriptors, No):
             return descriptors
@@ -182,7 +182,7 @@ class Blas:
         table = self.table
         parts = split(p.epilogue)
         if parts is None:
-            return No(f"{table.name} activates once, after bias and residual; asked for {words(p.epilogue)}")
+            return No(f"{table.name} activates once, after bias and residual; got {words(p.epilogue)}")
         bias, _, activation = parts
         word = "" if activation is None else activation.kind
         if activation is not None and str(activation) != activation.kind:
@@ -240,7 +240,7 @@ class Blas:
 
 
 class Descriptors:
-    """The vendor's descriptors of one problem, which is handed over as its transpose: a and b change places."""
+    """The vendor's descriptors of one problem, which is passed as its transpose: a and b change places."""
 
     def __init__(self, blas: Blas, p: GemmProblem, epilogue: int, bias: bool) -> None:
         table = blas.table

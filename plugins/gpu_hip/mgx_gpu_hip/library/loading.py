@@ -28,7 +28,7 @@ LETTERS: Final[Mapping[str, Any]] = {
 
 
 class Source(NamedTuple):
-    """Where one library may be found.
+    """Places of one library.
 
     names: file names, newest first; variable: environment variable with the path of a file; wheels: globs under
     site-packages; roots: environment variables that name an installation, with their usual values; needs: what must be
@@ -43,7 +43,7 @@ class Source(NamedTuple):
 
 
 def candidates(source: Source) -> Iterator[str]:
-    """Where the library may lie, most explicit first; a bare name is what the process or the system has."""
+    """Returns possible paths, most explicit first; a bare name is resolved by the process or the system."""
     named = setting(source.variable)
     if named:
         yield named
@@ -64,7 +64,7 @@ def candidates(source: Source) -> Iterator[str]:
 
 @cache
 def find(source: Source) -> ctypes.CDLL:
-    """The loaded library.  Errors: DeviceError if none is found; it says what was tried."""
+    """The loaded library.  Errors: DeviceError if none is found, with what was tried."""
     for need in source.needs:
         try:
             find(need)

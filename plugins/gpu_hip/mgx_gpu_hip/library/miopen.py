@@ -134,12 +134,12 @@ class MIOpen:
 
     def _refusal(self, p: ConvProblem) -> No | None:
         if any(before != after for before, after in p.pads):
-            return No(f"MIOpen takes the same padding before and after, asked for {p.pads}")
+            return No(f"MIOpen takes the same padding before and after, got {p.pads}")
         if p.dtype.name not in DATA_TYPES or p.out_dtype not in (None, p.dtype) or p.bias_dtype not in (None, p.dtype):
-            return No(f"MIOpen takes one element type for all operands, asked for {p.dtype}")
+            return No(f"MIOpen takes one element type for all operands, got {p.dtype}")
         parts = split(p.epilogue)
         if parts is None or parts[1]:
-            return No(f"MIOpen fuses a bias and then one activation, asked for {p}")
+            return No(f"MIOpen fuses a bias and then one activation, got {p}")
         if parts[2] is not None and activation_mode(parts[2]) is None:
             return No(f"MIOpen has no activation {parts[2]}")
         return None

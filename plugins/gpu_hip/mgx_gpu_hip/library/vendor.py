@@ -129,7 +129,7 @@ class Libraries:
             makers.append(("cudnn", _small_gemm))
         return makers
 
-    def _ask(self, name: str, ask: Callable[[Any], Any]) -> Any:  # whatever the asked maker answers, or a refusal
+    def _ask(self, name: str, ask: Callable[[Any], Any]) -> Any:  # the maker's answer, or a refusal
         try:
             made = self._get(name)
         except DeviceError as error:

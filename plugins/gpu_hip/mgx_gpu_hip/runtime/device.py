@@ -1,4 +1,4 @@
-"""Devices: what one is, and everything that is made on it."""
+"""Devices: their properties, and everything that is created on them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Device", "NullDevice", "Properties", "open_device", "properties_of"]
 
 
 class Properties(NamedTuple):
-    """What code generation needs to know.
+    """Device properties for code generation.
 
     arch: ``gfx942``, ``sm_90`` or ``host64``; units: compute units or multiprocessors; wave: lanes of a wave; shared: bytes of
     shared memory that a block may have (`shared_static` without asking); threads: most of a block; memory, l2: bytes.
@@ -146,7 +146,7 @@ class Device(DriverContext):
                 found = re.search(rb"gfx[0-9a-f]{3,5}", buffer.raw)
                 if found:
                     return found.group().decode()
-        raise DeviceError("the HIP runtime does not tell the device's architecture")
+        raise DeviceError("the HIP runtime does not report the device's architecture")
 
     # things on the device
 
@@ -212,7 +212,7 @@ class Device(DriverContext):
 
 
 class NullDevice:
-    """A device that is not there: what code for its architecture needs to know, and nothing that runs.
+    """A device that is absent: the properties of its architecture, and nothing that runs.
 
     Errors: DeviceError for everything that needs the device.
     """

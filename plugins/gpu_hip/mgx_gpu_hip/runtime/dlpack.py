@@ -1,4 +1,4 @@
-"""DLPack capsules for device memory: made for our arrays, opened for others'."""
+"""DLPack capsules for device memory: made for our arrays, imported from others'."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, cty
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
 _valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
 _rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", _api))
-# in a capsule's destructor the object is half gone: these take its address
+# in a capsule's destructor the object is partly destroyed: these take its address
 _raw_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
 _raw_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
 _deleter_type: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -65,7 +65,7 @@ def _release(address: int) -> None:
 
 
 def _drop(capsule: int) -> None:
-    if _raw_valid(capsule, _NAME):  # nobody took it over
+    if _raw_valid(capsule, _NAME):  # unconsumed
         _exported.pop(_raw_pointer(capsule, _NAME), None)
 
 
@@ -96,7 +96,7 @@ def make_capsule(
 
 
 class Lease:
-    """Another library's tensor, given back to it when this is gone."""
+    """Another library's tensor, released when this is deleted."""
 
     __slots__ = ("_address", "_delete")
 
@@ -110,7 +110,7 @@ class Lease:
 
 
 class Opened(NamedTuple):
-    """What a capsule held; `lease` keeps the memory."""
+    """Contents of a capsule; `lease` keeps the memory."""
 
     address: int
     dtype: dt.DType
@@ -129,7 +129,7 @@ def take_capsule(capsule: Any) -> Opened:
     dtype = _TYPES.get((tensor.code, tensor.bits))
     if tensor.lanes != 1 or dtype is None:
         raise ParameterError(
-            f"DLPack type code {tensor.code} of {tensor.bits} bits, {tensor.lanes} lanes, is no element type of mgx"
+            f"DLPack type code {tensor.code} of {tensor.bits} bits, {tensor.lanes} lanes, is not an element type of mgx"
         )
     dims = tuple(tensor.shape[i] for i in range(tensor.ndim))
     strides = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else None

@@ -24,7 +24,7 @@ _NAMES: Final = {
 
 
 def candidates(kind: str) -> list[str]:
-    """Where the library of a driver may be, best first; $MGX_HIP_LIBRARY and $MGX_CUDA_LIBRARY name it outright."""
+    """Returns possible places of a driver's library, best first; $MGX_HIP_LIBRARY and $MGX_CUDA_LIBRARY override them."""
     if kind == "host":
         from ..compile.gxx import emulator_library
 
@@ -71,7 +71,7 @@ class Driver:
             self._fault.restype = ctypes.c_char_p
         self.init(0)
 
-    def __getattr__(self, name: str) -> Any:  # the calls are made in __init__; this only tells type checkers so
+    def __getattr__(self, name: str) -> Any:  # the calls are made in __init__; for type checkers
         raise AttributeError(name)
 
     def _open(self, paths: list[str]) -> ctypes.CDLL:
@@ -111,7 +111,7 @@ class Driver:
         return CallError(symbol, name, code, detail)
 
     def out(self, name: str, *args: Any, type: Any = ctypes.c_size_t, last: bool = False) -> Any:
-        """Make a call whose first (or last) parameter takes the address of a result; the result."""
+        """Makes a call whose first (or last) parameter is the address of a result; returns the result."""
         result = type()
         if last:
             getattr(self, name)(*args, ctypes.byref(result))

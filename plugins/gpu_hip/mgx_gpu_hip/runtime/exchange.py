@@ -124,7 +124,7 @@ def row_major(dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def is_device_array(value: Any) -> bool:
-    """Whether a value says that its data is in a GPU's memory."""
+    """True if a value states that its data is in a GPU's memory."""
     if isinstance(value, DeviceArray):
         return True
     if hasattr(value, "__dlpack_device__"):
@@ -148,7 +148,7 @@ def import_array(device: Device, value: Any, stream: Stream | None = None) -> De
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is None:
         raise ParameterError(
-            f"a {type(value).__name__} is no device array: it has neither DLPack nor __cuda_array_interface__"
+            f"a {type(value).__name__} is not a device array: it has neither DLPack nor __cuda_array_interface__"
         )
     address, _ = interface["data"]
     dtype = dt.of(interface["typestr"])

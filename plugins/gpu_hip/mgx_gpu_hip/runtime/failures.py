@@ -1,4 +1,4 @@
-"""What a vendor's error means and what would help."""
+"""Explanations of vendors' errors, with hints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ADVICE: Final = {
     98: "the module has no such kernel for this device",
     100: "no GPU is visible: check the driver and CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES",
     101: "the device number is too large: see how many devices are visible",
-    200: "the image is no code object: the compiler's output is damaged",
+    200: "the image is not a code object: the compiler's output is damaged",
     209: "the code was compiled for another architecture: recompile for this device",
     218: "the PTX is newer than the driver: load code compiled for the device instead",
     400: "a stream, event or graph was used after it was freed, or on another device",

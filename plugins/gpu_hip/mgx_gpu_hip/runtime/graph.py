@@ -86,7 +86,7 @@ class Capture:
         self.graph: Graph | None = None
 
     def instantiate(self) -> GraphExec:
-        """What was recorded, ready to run.  Errors: DeviceError if nothing was."""
+        """Makes the recorded work ready to run.  Errors: DeviceError if nothing was."""
         if self.graph is None:
             raise DeviceError("nothing was captured")
         return self.graph.instantiate()
@@ -111,7 +111,7 @@ class Capture:
         except CallError:
             if kind is None:
                 raise
-            return  # what broke the capture is on its way already
+            return  # the error that broke the capture propagates already
         finally:
             device.hold_disposals(False)
         self.graph = Graph(device, handle)

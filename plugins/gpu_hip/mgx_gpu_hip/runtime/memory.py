@@ -30,7 +30,7 @@ class DeviceBuffer:
     """Bytes of device memory.
 
     Freed when nothing refers to it, or by ``free``.  Memory goes back to the pool at once and may be handed out again: that is
-    right for work on one stream; a buffer that another stream still uses is to be told so with ``used_on``.
+    right for work on one stream; a buffer that another stream still uses must be marked with ``used_on``.
     owner: what else must live as long; borrowed memory (``pool`` None) is never freed here.
     """
 
@@ -72,7 +72,7 @@ class DeviceBuffer:
 
     def __del__(self) -> None:
         if getattr(self, "_pool", None) is not None:
-            with contextlib.suppress(DeviceError):  # the device is gone
+            with contextlib.suppress(DeviceError):  # the device is closed
                 self.free()
 
     def __repr__(self) -> str:
@@ -110,7 +110,7 @@ class Pool:
                 block, address = self._free.pop(index)
                 self.kept -= block
             else:
-                if self.kept > max(IDLE, self.held // 4):  # of sizes that nobody asks for any more
+                if self.kept > max(IDLE, self.held // 4):  # of sizes that are no longer requested
                     self._empty()
                 address = self._take(block, size)
             return DeviceBuffer(self.device, address, size, None, self, block)

@@ -57,7 +57,7 @@ class Function:
         self._dynamic = 48 << 10
 
     def attributes(self) -> dict[str, int]:
-        """What the compiled kernel uses: most threads of a block, bytes of shared and of spilled memory, registers."""
+        """Resources of the compiled kernel: most threads of a block, bytes of shared and of spilled memory, registers."""
         numbers = {"threads": 0, "shared": 1, "spilled": 3, "registers": 4}
         out = self.device.driver.out
         return {
@@ -80,7 +80,7 @@ class Function:
         Launch(self, grid, block, shared, args)(stream.handle)
 
     def allow_shared(self, size: int) -> None:
-        """CUDA wants to be told before a kernel takes more than 48 KiB of dynamic shared memory."""
+        """Enables more than 48 KiB of dynamic shared memory for a kernel, which CUDA requires."""
         if size > self._dynamic:
             driver = self.device.driver
             if driver.kind == "cuda":
