@@ -29,7 +29,7 @@ __all__ = [
 
 
 def get_target(name: str) -> Any:
-    """The target called `name` (``ref``, ``cpu``, ``gpu``, or whatever is installed).
+    """The target called `name` (``ref``, ``cpu``, ``gpu``, or any other that is installed).
 
     Errors: UnsupportedError if no installed package brings it, saying what to install; PluginError if its package is broken.
     """

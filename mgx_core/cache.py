@@ -30,7 +30,7 @@ class DiskCache:
 
     name: the folder; version: of what the bytes mean, entries of others count as absent; folder: another place; limit: the
     bytes that it grows to, then the oldest entries go.
-    A damaged entry counts as absent and is replaced; a folder that cannot be read or written is no error.
+    A damaged entry counts as absent and is replaced; a folder that cannot be read or written is not an error.
     """
 
     def __init__(self, name: str, version: int = 1, folder: Path | None = None, limit: int = LIMIT) -> None:

@@ -110,7 +110,7 @@ class Program:
         """Make the program runnable on a target (or on one of its contexts).
 
         options: a `CompileOptions`, a mapping or keywords (``fast_math=False``).
-        Errors: ParameterError for unknown options; whatever a pass or the target raises.
+        Errors: ParameterError for unknown options; any error that a pass or the target raises.
         """
         from .run.compile_module import (
             compile_module,  # brings the ops and passes along, which listing and editing do not need

@@ -19,7 +19,7 @@ DISTRIBUTIONS = (
 )
 NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_make"}  # public by Python's own word
 ALLOWED = {
-    "_native",  # mgx_cpu_dnnl's extension module, which is no Python file
+    "_native",  # mgx_cpu_dnnl's extension module, which is not a Python file
     "_normalize_tensor",  # onnx's backend tests have no public function that reads their data
 }
 

@@ -1,4 +1,4 @@
-"""A target without a single kernel: whatever it is asked for, it declines."""
+"""A target without a single kernel: it declines every op."""
 
 from __future__ import annotations
 

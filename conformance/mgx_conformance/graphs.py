@@ -284,7 +284,7 @@ def sketches(draw: Any, theme: Theme) -> Sketch:
         step = draw(st.sampled_from(theme.steps))
         try:
             made = getattr(g, step)()
-        except ShapeError:  # two symbolic extents that cannot meet
+        except ShapeError:  # two symbolic extents that do not broadcast
             continue
         if made is not None and made.shape.elements() <= 64 * LARGEST:
             g.values.append(made)

@@ -13,7 +13,7 @@ PATTERN: Final = 0xA5
 
 
 class Guarded:
-    """A copy of an array in the middle of a larger buffer; strings are kept as they are."""
+    """A copy of an array in the middle of a larger buffer; strings are kept."""
 
     def __init__(self, array: Any) -> None:
         self.buffer: Any = None

@@ -44,7 +44,7 @@ def judge(test: Any, target: Any) -> None:
 
     Results of 16-bit floats that miss the standard's tolerance, which is about one of their rounding units, are held to what the
     model's parts may differ by where each is rounded (`noise.expected`).
-    Errors: AssertionError for wrong results; whatever the frontend or the target raises.
+    Errors: AssertionError for wrong results; any error that the frontend or the target raises.
     """
     from onnx.backend.test.runner import Runner, _normalize_tensor
 

@@ -18,7 +18,7 @@ __all__ = ["GROUP", "cases_of", "ops_of"]
 
 GROUP: Final = "mgx_conformance"  # entry points of this group name a package's `Family` of cases
 
-# extents that operands are tried with: all alike, then what matrices and per-channel parameters need
+# extents that operands are tried with: all equal, then what matrices and per-channel parameters need
 EXTENTS: Final = ((3, 4), (2, 3, 4), (5,), (1, 2, 5, 6), (2, 2, 3, 3, 3))
 SAMPLES: Final[dict[str, tuple[Any, ...]]] = {
     "int": (1, 2, 0), "Dim": (1, 2), "float": (0.5, 1.0, 2.0), "bool": (False, True), "str": ("",), "bytes": (b"",),
@@ -32,7 +32,7 @@ def ops_of(package: str) -> list[type[Operation]]:
     """The ops that a package brings through the hook `operations`.
 
     package: the name of a distribution, of its entry point, or of the Python package.
-    Errors: PluginError if nothing of that name brings ops, listing what does; whatever loading raises.
+    Errors: PluginError if nothing of that name brings ops, listing what does; any error that loading raises.
     """
     manager = plugin_manager()
     owners = {}

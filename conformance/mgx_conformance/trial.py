@@ -142,7 +142,7 @@ def _laid_out(operand: Operand, layout: str, rng: np.random.Generator) -> tuple[
 def attempt(case: Case, layout: str, target: Any, options: dict[str, Any] | None = None) -> Trial:
     """Run a case on a target and judge it.
 
-    Errors: AssertionError with what is wrong; NotApplicable where the case has no such layout; whatever the target raises.
+    Errors: AssertionError with what is wrong; NotApplicable where the case has no such layout; any error that the target raises.
     """
     try:
         trial = build(case, layout)

@@ -171,7 +171,7 @@ class ClaimsQuietly(Planted):
 
 
 class Raises(Planted):
-    """Says yes to everything and refuses while running."""
+    """Says yes to everything and refuses at run time."""
 
     def make(self, op: Any) -> Any:
         def run(x: Any) -> Any:

@@ -242,7 +242,7 @@ def test_target_is_required(tmp_path):
 def test_unknown_level(kit):
     outcome, _ = kit("Right", levels="opps")
     assert outcome.ret == pytest.ExitCode.USAGE_ERROR
-    assert "'opps' is no level" in outcome.text
+    assert "'opps' is not a level" in outcome.text
 
 
 def test_html_scorecard(kit, tmp_path):

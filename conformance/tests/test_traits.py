@@ -163,7 +163,7 @@ def test_control_flow_and_groups_take_modules():
 
 
 def test_a_trait_that_there_is_not_and_an_attribute_of_its_name_are_refused():
-    with pytest.raises(ParameterError, match="exakt is no trait"):
+    with pytest.raises(ParameterError, match="exakt is not a trait"):
         op("mine", exakt=True)(type("Mine", (Operation,), {}))
     with pytest.raises(ParameterError, match="attribute 'product' has the name of a trait"):
         op("mine")(type("Mine", (Operation,), {"__annotations__": {"product": "int"}, "infer": lambda self, x: x}))

@@ -23,7 +23,7 @@ __all__ = ["Extensions", "kernels_of", "passes_of"]
 class Extensions:
     """The passes and rules that a target and plugins add to the core's, under the same switches.
 
-    target: None for what is added whatever the target is.
+    target: None for the additions for every target.
     rules: every rule that there is, the core's included, by which options and commands go.
     """
 

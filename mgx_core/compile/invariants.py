@@ -10,7 +10,7 @@ from ..ir.verify import verify
 from ..rules.engine import Rewriter, Rules
 from ..targets.kernel import Kernels
 from ..types.shape import AnyShape, TupleShape
-from .lower import SETTLED
+from .lower import UNCHANGED
 
 __all__ = ["Invariant", "claimed", "groups", "lowered", "simplified", "well_formed"]
 
@@ -45,7 +45,7 @@ def claimed(kernels: Callable[[], Kernels]) -> Invariant:
         for inner in nested(module):
             for ins in inner:
                 op = ins.op
-                if isinstance(op, SETTLED) or op.control or op.fused or op.decompose or op.compute:
+                if isinstance(op, UNCHANGED) or op.control or op.fused or op.decompose or op.compute:
                     continue
                 if not offered.plans(op):
                     return f"{ins!r}: no plan of target {offered.target!r}, no decomposition and no reference compute"
@@ -77,7 +77,7 @@ def groups(module: Module) -> str | None:
 def lowered(module: Module) -> str | None:
     """Parameters, literals, launches and control flow, nothing else."""
     for ins in module:
-        if isinstance(ins.op, SETTLED):
+        if isinstance(ins.op, UNCHANGED):
             continue
         if not ins.op.control:
             return f"{ins!r} is left"

@@ -16,9 +16,9 @@ from ..rules.engine import Builder
 from ..targets.kernel import Kernels, Launch, Reference
 from ..types.shape import TupleShape
 
-__all__ = ["SETTLED", "Lower"]
+__all__ = ["UNCHANGED", "Lower"]
 
-SETTLED: Final = (Param, Literal, Return, Undefined, Launch)  # what stays as it is
+UNCHANGED: Final = (Param, Literal, Return, Undefined, Launch)  # ops that lowering leaves unchanged
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Lower(Pass):
 
     def apply(self, module: Module) -> bool:
         for ins in module:
-            if isinstance(ins.op, SETTLED):
+            if isinstance(ins.op, UNCHANGED):
                 continue
             if ins.op.control:
                 for inner in ins.modules:

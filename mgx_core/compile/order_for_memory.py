@@ -21,7 +21,7 @@ class OrderForMemory(Pass):
     """Runs next what frees the most and takes the least, where that lowers the largest sum of bytes alive.
 
     Values may then be read long after they were made, and work that could run side by side comes one after the other: that is
-    the time it costs.  most: the most instructions of a module that is looked at.
+    the time it costs.  most: the most instructions of a module that is reordered.
     """
 
     most: int = 5000
@@ -88,7 +88,7 @@ class OrderForMemory(Pass):
 
 
 def _extents(steps: Sequence[Instruction]) -> dict[Instruction, set[Instruction]]:
-    """For each instruction those that make known the symbols it speaks of."""
+    """For each instruction those that define the symbols it uses."""
     makers: dict[str, Instruction] = {}
     found: dict[Instruction, set[Instruction]] = {}
     for ins in steps:

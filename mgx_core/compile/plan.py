@@ -30,8 +30,8 @@ def lower_module(
     kernels = functools.cache(lambda: kernels_of(target, context, options))
 
     def lower() -> tuple[Module, list[PassRecord]]:
-        settled = {n: s for n, s in shapes.items() if not s.dynamic()}
-        module = given.clone(parameters=settled, shared=given.derive("equal bodies", equal_bodies))
+        static = {n: s for n, s in shapes.items() if not s.dynamic()}
+        module = given.clone(parameters=static, shared=given.derive("equal bodies", equal_bodies))
         lower = Lower(kernels(), context, options.validate)
         stages = lowering(lower, target, context, options)
         pipeline = Pipeline(stages, options.validate, frozenset(options.disable_passes))

@@ -100,7 +100,7 @@ RULES: Final = (
 def stages(target: Target | None, context: Any, options: CompileOptions) -> list[Stage]:
     """The stages from normalize to fuse, with the passes that the target and plugins add.
 
-    target: None for the passes that run whatever the target is.
+    target: None for the passes that run for every target.
     Errors: ParameterError for a name in `fusion_rules` or `disable_passes` that no rule or pass has.
     """
     extensions = Extensions(RULES, target, context, options)

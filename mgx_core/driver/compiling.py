@@ -92,9 +92,9 @@ def quantized(program: Program, given: Mapping[str, Any], data: Callable[[], Map
 
 
 def compiled(program: Program, given: Mapping[str, Any]) -> Executable:
-    """The executable of a program on the chosen target; one that was compiled before it was saved is used as it is.
+    """The executable of a program on the chosen target; one that was compiled before it was saved is used unchanged.
 
-    Errors: whatever a pass or the target raises.
+    Errors: any error that a pass or the target raises.
     """
     chosen = any(given[n] for n in ("gpu", "cpu", "ref", "target"))
     if program.executable is None or chosen:

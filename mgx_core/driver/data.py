@@ -38,7 +38,7 @@ def inputs(shapes: Mapping[str, AnyShape], given: Mapping[str, Any]) -> dict[str
 
     A symbol is what a loaded file says, else its smallest optimal size, else 1 or its lower bound.  Integers are 0 or 1, so
     that they are valid as indices.
-    Errors: ParameterError for names that are no parameters and for files that cannot be read.
+    Errors: ParameterError for names that are not parameters and for files that cannot be read.
     """
     from ..types.shape import Shape
 

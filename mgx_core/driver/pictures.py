@@ -1,4 +1,4 @@
-"""Options for what is looked at in another program: the report page, the trace, the memory picture, a model for Netron."""
+"""Options for output that other programs show: the report page, the trace, the memory picture, a model for Netron."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def measured(executable: Executable, values: Mapping[str, Any], runs: int, warmu
 def show_memory(program: Program, picture: Path | None, name: str, report: Report) -> None:
     """Print the memory plan of a program, or write its picture (SVG, or a page for ``.html``).
 
-    A compiled program shows the plan that it runs with; any other is planned as it is, with its symbols at the values that
-    `run` would give them.
+    A compiled program shows the plan that it runs with; any other is planned without compiling, with its symbols at the
+    values that `run` would give them.
     """
     from ..report import memory_page, memory_svg, memory_text
     from ..report.memory_picture import Timeline

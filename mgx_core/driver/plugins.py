@@ -64,7 +64,7 @@ def _offers(offers: dict[str, list[str]]) -> str:
 
 
 def load_everything(plugins: Plugins) -> None:
-    """Loads all that is offered to anybody, so that the records say what fails."""
+    """Loads everything that plugins offer, so that the records hold every failure."""
     from ..compile.pipeline import STAGES
     from ..errors import MgxError
 

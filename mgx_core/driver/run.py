@@ -33,7 +33,7 @@ SHOWN: Final = 4096  # the most elements of a result that a JSON document holds
 @trace_option
 @report_options
 def command(as_json: bool, output: Path | None, trace: Path | None, **given: Any) -> None:
-    """Run a model once, on random inputs unless told otherwise, and print its results.
+    """Run a model once, on random inputs unless others are given, and print its results.
 
     \b
     Examples:

@@ -29,7 +29,7 @@ def source_options(function: F) -> F:
         click.option("--test", is_flag=True, help="Use the built-in example: a 4x5 by 5x3 matrix product."),
         click.option("--onnx", is_flag=True, help="The file is ONNX (default: by its extension)."),
         click.option("--migraphx", "--mxr", "stored", is_flag=True, help="The file is a saved program."),
-        click.option("--frontend", metavar="NAME", help="Read the file with the frontend NAME, of whatever package."),
+        click.option("--frontend", metavar="NAME", help="Read the file with the frontend NAME, of any package."),
         click.option("--batch", type=click.IntRange(1), help="Extent of dimensions that the model leaves open."),
         click.option("--input-dim", multiple=True, metavar="@NAME N...", help="Extents of an input: @x 1 3 224 224."),
         click.option(

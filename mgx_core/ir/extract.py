@@ -1,4 +1,4 @@
-"""A stretch of a module as a module of its own, with whatever it reads from outside as parameters."""
+"""Extracts a range of a module's instructions as a module; values read from outside become parameters."""
 
 from __future__ import annotations
 

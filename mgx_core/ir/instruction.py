@@ -107,9 +107,9 @@ class Instruction:
         return isinstance(self.op, Undefined)
 
     def get_literal(self) -> Argument:
-        """The constant value.  Errors: ShapeError if this is no literal."""
+        """The constant value.  Errors: ShapeError if this is not a literal."""
         if self.literal is None:
-            raise ShapeError(f"{self.op!r} is no literal")
+            raise ShapeError(f"{self.op!r} is not a literal")
         return self.literal
 
     def __repr__(self) -> str:

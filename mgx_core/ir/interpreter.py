@@ -25,7 +25,7 @@ class Interpreter:
     """Evaluates modules instruction by instruction.
 
     observe: called with every instruction and its value, in order (nested modules included).
-    Errors: whatever an op's compute raises, located at the instruction and its source nodes.
+    Errors: any error that an op's compute raises, located at the instruction and its source nodes.
     """
 
     def __init__(self, observe: Observer | None = None) -> None:
@@ -101,7 +101,7 @@ def located(error: MgxError, ins: Instruction) -> MgxError:
 
 
 def schedule(module: Module) -> list[tuple[Instruction, list[Instruction]]]:
-    """Instructions in order, each with the values of this module that nobody reads after it."""
+    """Instructions in order, each with the values of this module that are not read after it."""
     last: dict[Instruction, int] = {}
     steps = [i for i in module if not i.is_return]
     outputs = set(module.outputs)

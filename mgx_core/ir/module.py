@@ -277,7 +277,7 @@ class Module:
         self._touch(ins)
 
     def rewire(self, ins: Instruction, inputs: Sequence[Instruction]) -> None:
-        """Give an instruction other inputs of the same types; its shape stays as it is (but a return's follows)."""
+        """Give an instruction other inputs of the same types; its shape is unchanged (but a return's follows)."""
         ins._unuse()
         ins.inputs = tuple(inputs)
         ins._use()
@@ -314,7 +314,7 @@ class Module:
     def sweep(self) -> int:
         """Remove instructions that nothing reads; returns how many.
 
-        Parameters and effects stay, and so does an op whose result's extents, unknown before, are spoken of later.
+        Parameters and effects stay, and so does an op that defines a symbolic extent which is used later.
         """
         return self._sweep(set())
 
@@ -516,7 +516,7 @@ def _own_symbol(parameter: str, d: Dim) -> Dim:
 
 
 def same_type(a: AnyShape, b: AnyShape) -> bool:
-    """True if two results have one dtype and dims that cannot be told apart (strides do not matter)."""
+    """True if two results have one dtype and structurally equal dims (strides do not matter)."""
     return matches(a, b) or matches(b, a)
 
 

@@ -143,7 +143,7 @@ class BroadcastWithDims(Operation):
     """Broadcasts x against extents given at run time.
 
     x: any [..], dims: int [k] -> [max(rank, k) axes].
-    Errors: ShapeError while running if they do not broadcast.  Source: MIGraphX broadcast_with_dims, ONNX Expand-13.
+    Errors: ShapeError at run time if they do not broadcast.  Source: MIGraphX broadcast_with_dims, ONNX Expand-13.
     """
 
     def infer(self, x: Shape, dims: Shape) -> Shape:
@@ -152,7 +152,7 @@ class BroadcastWithDims(Operation):
             return Shape.unranked(x.dtype)
         out = list(unknown(x, max(count, x.rank)).dims)
         for i, d in enumerate(x.dims, len(out) - x.rank):
-            if not may_equal(d, 1) or i < len(out) - count:  # an extent other than 1 stays as it is
+            if not may_equal(d, 1) or i < len(out) - count:  # an extent other than 1 is unchanged
                 out[i] = d
         return x.with_dims(out)
 

@@ -22,7 +22,7 @@ class Operand(Protocol):
     def result(self) -> AnyShape: ...
     @property
     def shape(self) -> Shape:
-        """The tensor shape of the result.  Errors: ShapeError if it is no tensor."""
+        """The tensor shape of the result.  Errors: ShapeError if it is not a tensor."""
         ...
 
 

@@ -24,7 +24,7 @@ MOST_EMPTY: Final = 1 << 20  # slices that take no memory, and so could be any n
 class GetTupleElem(Operation):
     """One item of a tuple.
 
-    x: tuple of values -> the item at `index`.  Errors: ShapeError if x is no tuple or has no such item.
+    x: tuple of values -> the item at `index`.  Errors: ShapeError if x is not a tuple or has no such item.
     """
 
     index: int
@@ -39,14 +39,14 @@ class GetTupleElem(Operation):
 
 
 def join(a: AnyShape, b: AnyShape) -> AnyShape:
-    """The type that covers two: extents that differ become fresh symbols, ranks that differ are left open.
+    """The type that covers two: extents that differ become fresh symbols, ranks that differ become unranked.
 
     Errors: ShapeError if the element types differ.
     """
     match a, b:
         case Shape(), Shape():
             if a.dtype is not b.dtype:
-                raise ShapeError(f"element types {a.dtype} and {b.dtype} cannot meet")
+                raise ShapeError(f"element types must be equal, got {a.dtype} and {b.dtype}")
             if not a.ranked or not b.ranked or a.rank != b.rank:
                 return Shape.unranked(a.dtype)
             return a.with_dims(_join_dim(x, y) for x, y in zip(a.dims, b.dims, strict=True))
@@ -60,7 +60,7 @@ def join(a: AnyShape, b: AnyShape) -> AnyShape:
             return OptionalShape(join(a, b.element))
         case TupleShape(), TupleShape() if len(a.items) == len(b.items):
             return TupleShape(map(join, a.items, b.items))
-    raise ShapeError(f"types {a} and {b} cannot meet")
+    raise ShapeError(f"types must be of one kind, got {a} and {b}")
 
 
 def _join_dim(a: Dim, b: Dim) -> Dim:
@@ -72,7 +72,7 @@ class If(Operation):
     """One of two modules, by a condition.
 
     cond: bool with one element; modules: then, else, both without parameters (they read enclosing values) -> tuple of what both
-    return.  Results whose extents differ get a symbol that is known while running.
+    return.  Results whose extents differ get a symbol that is known at run time.
     Errors: ShapeError unless both modules return the same number of values of the same element types.
     """
 

@@ -27,7 +27,7 @@ class Convert(Pointwise):
     Floats round to nearest even, toward integers they truncate; integers keep the low bits.  `saturate`: what exceeds
     an 8-bit float becomes its largest value instead of NaN or infinity.  `round_mode`: how powers of two
     (float8_e8m0fnu) are chosen.  Numbers print as decimal text and are read from it.
-    Errors: ParameterError at run time for text that is no number.  Source: ONNX Cast-28.
+    Errors: ParameterError at run time for text that is not a number.  Source: ONNX Cast-28.
     """
 
     target_type: DType
@@ -102,7 +102,7 @@ def _number(text: Any) -> float:
             raise ValueError
         return float(str(text))
     except ValueError:
-        raise ParameterError(f"the text {str(text)[:40]!r} is no number") from None
+        raise ParameterError(f"the text {str(text)[:40]!r} is not a number") from None
 
 
 def _integer(text: Any) -> int:
@@ -113,5 +113,5 @@ def _integer(text: Any) -> int:
         return int(word)
     number = _number(word)
     if not np.isfinite(number):
-        raise ParameterError(f"the text {word[:40]!r} is no integer")
+        raise ParameterError(f"the text {word[:40]!r} is not an integer")
     return int(number)

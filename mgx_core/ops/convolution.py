@@ -246,7 +246,7 @@ class Col2im(Operation):
     """Columns of windows summed back into an image: the adjoint of `im2col`.
 
     x [n, c prod(block_shape), windows] -> [n, c, *image_shape].  image_shape and block_shape: attributes, or int64
-    vectors known while running.  Errors: ShapeError if the windows do not cover the image as stated.  Source: ONNX Col2Im-18.
+    vectors known at run time.  Errors: ShapeError if the windows do not cover the image as stated.  Source: ONNX Col2Im-18.
     """
 
     image_shape: tuple[Dim, ...] = ()

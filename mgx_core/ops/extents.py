@@ -52,7 +52,7 @@ def vector_length(x: Shape, what: str) -> Dim:
 
 
 def unknown(x: Shape, rank: Dim) -> Shape:
-    """A tensor like x whose extents are known only while running, as the rank may be."""
+    """A tensor like x of data-dependent extents, and perhaps rank."""
     if not isinstance(rank, int):
         return Shape.unranked(x.dtype)
     if not 0 <= rank <= MAX_RANK:

@@ -117,7 +117,7 @@ class EyeLike(Operation):
 
 @op("allocate", exact=True)
 class Allocate(Operation):
-    """Memory whose contents nobody may rely on.
+    """Memory with undefined contents.
 
     dims: int [rank], unless `shape` is given -> shape, or dims of type `buf_type`.
     Errors: ShapeError if neither says the extents.  Source: MIGraphX allocate.
@@ -147,7 +147,7 @@ class Allocate(Operation):
 
 @op("unknown")
 class Unknown(Operation):
-    """A place-holder for an op that a frontend was told to skip; it can be read and printed, never run.
+    """A placeholder for an op that a frontend skips by option; it can be read and printed, never run.
 
     xs: any -> the type of the first, or a float32 scalar.  Errors: UnsupportedError when run.  Source: MIGraphX
     unknown.

@@ -32,7 +32,7 @@ class ConcatPastPresent(Operation):
 
     present [b, g, s, d], seqlens_k integer [b] (tokens of each sample after this step, less one), past [b, g, c, d]
     -> [b, g, n, d], n the attribute `length` (default: c; -1: the larger of c and the most tokens of a sample).
-    A sample's s new rows go to its last places; if it has fewer than s tokens, from 0 on.  Rows nobody wrote are zero.
+    A sample's s new rows go to its last places; if it has fewer than s tokens, from 0 on.  Rows that were not written are zero.
     kv_num_heads: g if given, checked.
     Errors: ShapeError for operands that do not fit, or tokens that the cache has no place for.
     Source: GroupQueryAttention of com.microsoft.
@@ -92,7 +92,7 @@ class ConcatPastPresent(Operation):
             return b.add(Multibroadcast(out_lens=lens), made)
 
         last = b.add(Max(), b.add(Convert(target_type=int64), seqlens_k), wide(0, (n,)))
-        last = b.add(Gather(axis=0), b.literal(np.arange(length)), last)  # refuses tokens that there is no place for
+        last = b.add(Gather(axis=0), b.literal(np.arange(length)), last)  # refuses tokens that do not fit
         start = b.add(Max(), b.add(Sub(), last, wide(s - 1, (n,))), wide(0, (n,)))
         start = wide(b.add(Reshape(dims=(n, 1)), start), (n, length))
         row = b.add(Sub(), wide(np.arange(length), (n, length)), start)  # of the new tokens, that a place takes

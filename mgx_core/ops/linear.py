@@ -68,7 +68,7 @@ class Det(Operation):
 class Inverse(Operation):
     """Inverse of each matrix.
 
-    x: float [.., n, n] -> the same shape.  Errors: ShapeError unless square; ParameterError while running if singular.
+    x: float [.., n, n] -> the same shape.  Errors: ShapeError unless square; ParameterError at run time if singular.
     Source: com.microsoft Inverse-1.
     """
 

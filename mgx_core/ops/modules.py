@@ -19,7 +19,7 @@ class SelectModule(Operation):
     """The first of several modules whose parameters fit the values.
 
     xs: values in the order of the modules' parameters; modules: each takes len(xs) parameters -> tuple of what it returns.
-    Errors: ShapeError if the modules return different numbers of values, or while running if none fits.
+    Errors: ShapeError if the modules return different numbers of values, or at run time if none fits.
     """
 
     def infer(self, *xs: AnyShape, modules: Sequence[Any]) -> TupleShape:

@@ -23,7 +23,7 @@ class Nonmaxsuppression(Operation):
     boxes: float [b, n, 4] as corners y1 x1 y2 x2 in any order, or with center_point_box as x y width height; scores:
     float [b, c, n]; at most max_output_boxes_per_class (0 if absent) for each b and c, with an intersection over
     union of at most iou_threshold (0) and a score above score_threshold (all) -> int64 [found, 3]: batch entry,
-    class, box.  The result has its true extent whatever use_dyn_output says.
+    class, box.  The result has its true extent regardless of use_dyn_output.
     Errors: ShapeError for unfitting operands or a threshold outside 0..1.  Source: ONNX NonMaxSuppression-11.
     """
 

@@ -1,7 +1,7 @@
 """Operations: what an op is, how one is declared, and sets of them.
 
 An op's class holds its attributes, its shape rule and its reference compute; everything else (kernels, frontends' mappings,
-costs) is a table keyed by the class, owned by whoever needs it.  Any object with the members of `Operation` is an operation.
+costs) is a table keyed by the class, owned by its user.  Any object with the members of `Operation` is an operation.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Operation(Traits):
     """``view(self, *shapes)``: for ops that only look at the first input's memory in another way.
 
     Returns the offset in elements and the shape with strides, or None where these shapes need a copy.
-    Default: None, the op is no view."""
+    Default: None, the op is not a view."""
 
     normal: ClassVar[Callable[..., Operation] | None] = None
     """``normal(self, *shapes)``: the same op with its attributes in normal form.
@@ -220,7 +220,7 @@ class Operation(Traits):
         except FOREIGN as error:  # a rule takes its operands to be tensors, of a rank that the attributes fit
             found = ShapeError(
                 f"{self._rule()} failed: {type(error).__name__}: {error} "
-                "(operands that are not of the required kinds, or a mistake in the rule)"
+                "(wrong number, type or rank of operands, or a mistake in the rule)"
             )
             found.__cause__ = error
         raise found.located(f"{self!r}({', '.join('-' if s is None else str(s) for s in inputs)})")
@@ -256,7 +256,7 @@ class Operation(Traits):
 
 def undeclared(cls: type) -> str:
     """Returns the message for a class that is derived from Operation and not declared."""
-    return f"class {cls.__module__}.{cls.__qualname__} is no declared operation"
+    return f"class {cls.__module__}.{cls.__qualname__} is not a declared operation"
 
 
 def _substituted(value: Any, values: Mapping[str, Dim]) -> Any:
@@ -283,7 +283,7 @@ def op(name: str, **traits: bool | str | tuple[int, ...]) -> Callable[[O], O]:
 
     for word in traits:
         if word not in TRAITS:
-            raise ParameterError(f"op {name!r}: {word} is no trait; there are {', '.join(sorted(TRAITS))}")
+            raise ParameterError(f"op {name!r}: {word} is not a trait; there are {', '.join(sorted(TRAITS))}")
 
     def declare(cls: O) -> O:
         _check_declaration(name, cls)

@@ -28,7 +28,7 @@ class Pad(Operation):
     """Borders of given widths: all begins, then all ends; negative widths crop.
 
     x: any [..] -> same rank.  pads (one begin and one end an axis), value and axes may be run-time inputs; the input
-    `axes` names the axes that pads speak of.  mode: a constant, the mirror image without the edge element, the edge
+    `axes` names the axes that pads apply to.  mode: a constant, the mirror image without the edge element, the edge
     element, or the opposite side.
     Errors: ShapeError for a wrong number of pads, more cropped than there is, nothing to mirror.  Source: ONNX
     Pad-19.
@@ -127,7 +127,7 @@ class Pad(Operation):
 
 @op("fixed_pad", exact=True)
 class FixedPad(Operation):
-    """Zeros after the last element of each axis, up to fixed extents.
+    """Zeros after the last element of each axis, up to static extents.
 
     x: any [..] -> output_lens.  Errors: ShapeError if x is larger.  Source: MIGraphX fixed_pad.
     """

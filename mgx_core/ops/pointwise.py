@@ -21,7 +21,7 @@ __all__ = [
 
 @op("identity", exact=True)
 class Identity(Operation):
-    """The operand itself, of whatever type.
+    """The operand itself, of any type.
 
     x: any -> the same.  Source: ONNX Identity-25.
     """
@@ -38,7 +38,7 @@ class Identity(Operation):
 
 @op("abs")
 class Abs(Pointwise):
-    """Magnitude.  Real numbers; the most negative integer stays as it is.  Source: ONNX Abs-13."""
+    """Magnitude.  Real numbers; the most negative integer is unchanged.  Source: ONNX Abs-13."""
 
     scalar: ClassVar[Expr] = call("abs", x0)
     accepts: ClassVar[str] = "iuf"

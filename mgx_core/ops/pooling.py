@@ -57,7 +57,7 @@ class Windows(Operation):
         ]
 
     def around(self, dims: Sequence[int], counts: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], list[int]]:
-        """Padding before and after each axis of fixed extents, and how far the last window hangs over that."""
+        """Padding before and after each axis of static extents, and how far the last window hangs over that."""
         lengths, stride, dilation = self.numbers(len(dims))
         begins, ends = explicit_padding(dims, lengths, stride, dilation, self.padding, self.padding_mode)
         over = [
@@ -230,7 +230,7 @@ class MaxUnpool(Operation):
     """Values put back to where max pooling found them; zeros elsewhere.
 
     x [n, c, *s], indices int64 [n, c, *s] into the flat result without `output_shape` -> [n, c, *o], o = stride (s - 1)
-    + lengths - padding, or `output_shape` (attribute, or int64 vector known while running), which appends zeros.
+    + lengths - padding, or `output_shape` (attribute, or int64 vector known at run time), which appends zeros.
     Errors: ShapeError for an index outside the result or an output_shape that is smaller.  Source: ONNX MaxUnpool-22.
     """
 

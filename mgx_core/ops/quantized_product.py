@@ -91,7 +91,7 @@ class QuantDot(Operation):
         a_zero_point: Operand | None = None,
         b_zero_point: Operand | None = None,
     ) -> Operand | None:
-        """The product without zero points, and what they take away: (a - p)(b - q) = a b - p 1 b - a 1 q + k p q."""
+        """The product without zero points, and the terms to subtract for them: (a - p)(b - q) = a b - p 1 b - a 1 q + k p q."""
         if (a_zero_point is None and b_zero_point is None) or left.shape.dtype.is_float:
             return None
         if (a_zero_point is not None and a_zero_point.shape.rank and a_zero_point.shape.dims[-1] != 1) or (

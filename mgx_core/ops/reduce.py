@@ -29,8 +29,8 @@ LONG = 1024  # sums of more elements accumulate in float64, so that their order 
 class Reduce(Operation):
     """Base of the reductions: reduced axes stay, with extent 1.
 
-    x: [d0, ..], axes: optional int64 [k] known while running (instead of the attribute) -> x's dims with 1 at the axes.
-    No axes at all means every axis; where `axes` is given while running, only unless `noop_with_empty_axes`.
+    x: [d0, ..], axes: optional int64 [k] known at run time (instead of the attribute) -> x's dims with 1 at the axes.
+    No axes at all means every axis; where `axes` is given at run time, only unless `noop_with_empty_axes`.
     Errors: ShapeError for axes outside the rank, or named twice by the attribute.
     """
 

@@ -59,7 +59,7 @@ def _rest(old: Sequence[Dim], others: Sequence[Dim]) -> Dim:
         return 0
     if isinstance(given, int) and isinstance(total, int) and total % given:
         raise ShapeError(
-            f"{list(old)} cannot be reshaped to extents with {list(others)}: {total} is no multiple of {given}"
+            f"{list(old)} cannot be reshaped to extents with {list(others)}: {total} is not a multiple of {given}"
         )
     return total // given
 
@@ -142,7 +142,7 @@ class Reshape(_Regrouping):
 
 @op("reshape_lazy", exact=True)
 class ReshapeLazy(Reshape):
-    """`reshape` that a target keeps as a view wherever strides can express it.
+    """`reshape` that a target keeps as a view if strides can express it.
 
     x: any [..] -> dims.  Errors: as `reshape`.  Source: MIGraphX reshape_lazy.
     """

@@ -159,7 +159,7 @@ class GridSample(Operation):
 class AffineGrid(Operation):
     """The grid of coordinates of an image under affine maps, for `grid_sample`.
 
-    theta: float [n, r, r + 1]; the image's dims [n, c, *d] from attribute `size` or an int64 vector known while running
+    theta: float [n, r, r + 1]; the image's dims [n, c, *d] from attribute `size` or an int64 vector known at run time
     -> [n, *d, r], coordinates -1..1, the last axis of d first.  Errors: ShapeError if they do not fit.
     Source: ONNX AffineGrid-20.
     """

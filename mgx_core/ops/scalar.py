@@ -161,7 +161,7 @@ class Input(Expr):
 
 
 class Const(Expr):
-    """A number, in the dtype of the operands that it meets."""
+    """A number, in the dtype of the operands that it is combined with."""
 
     __slots__ = ("value",)
 
@@ -291,7 +291,7 @@ def evaluate(expr: Expr, inputs: Sequence[Array], attributes: Any) -> Array:
 
 
 def same(args: list[Any], like: np.dtype[Any]) -> list[Any]:
-    """Bring Python numbers to the dtype of the arrays they meet (`like` if none), so that numpy never widens."""
+    """Bring Python numbers to the dtype of the arrays they are combined with (`like` if none), so that numpy never widens."""
     array = next((a for a in reversed(args) if isinstance(a, (np.ndarray, np.generic))), None)
     if array is not None:
         like = array.dtype

@@ -22,7 +22,7 @@ __all__ = ["PrefixScanProd", "PrefixScanSum"]
 class PrefixScan(Operation):
     """Base of the running reductions.
 
-    x: number [.., n, ..], along: optional integer scalar known while running (instead of `axis`) -> same shape.
+    x: number [.., n, ..], along: optional integer scalar known at run time (instead of `axis`) -> same shape.
     `exclusive`: element i leaves out x[i]; `reverse`: runs from the end.
     Errors: ShapeError if `axis` is outside the rank of x.
     """

@@ -39,7 +39,7 @@ class Compress(Operation):
     """Slices of x along `axis` (elements of the flattened x without one) whose condition is true.
 
     x: any [..], condition: bool [m], m at most the extent; what lies beyond is dropped -> as x with fewer slices.
-    Errors: ShapeError for a condition that is no bool vector or too long.  Source: ONNX Compress-11.
+    Errors: ShapeError for a condition that is not a bool vector or too long.  Source: ONNX Compress-11.
     """
 
     axis: int | None = None
@@ -87,7 +87,7 @@ class Unique(Operation):
         axis = 0 if self.axis is None else normalize(self.axis, x.ndim)
         items = x.reshape(-1) if self.axis is None else x
         length = items.shape[axis]
-        # elements become ordered integers first: rows of integers sort alike for every element type
+        # elements become ordered integers first: rows of integers sort in the same way for every element type
         _, codes = np.unique(widen(items).reshape(-1), return_inverse=True)
         rows = np.moveaxis(codes.reshape(items.shape), axis, 0).reshape(length, -1 if items.size else 0)
         found: Any

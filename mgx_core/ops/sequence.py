@@ -1,6 +1,6 @@
 """Sequences and optionals: values that hold tensors and are not tensors themselves.
 
-While running, a sequence is a Python list, an absent optional is None and a present one is the value itself.  Items of one
+At run time, a sequence is a Python list, an absent optional is None and a present one is the value itself.  Items of one
 sequence share the element type; extents in which they differ are fresh symbols, since each item has its own.
 """
 
@@ -248,7 +248,7 @@ class OptionalHasElement(Operation):
 
 @op("optional_get_element", exact=True)
 class OptionalGetElement(Operation):
-    """The value that an optional holds; what is no optional is returned as it is.
+    """The value that an optional holds; any other value is returned unchanged.
 
     x: optional -> its element.  Errors: ParameterError if it is absent.  Source: ONNX OptionalGetElement-28.
     """

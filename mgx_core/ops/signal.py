@@ -70,9 +70,9 @@ def separate(x: Array) -> Array:
 class Dft(Operation):
     """Discrete Fourier transform along one axis; the last axis holds real and imaginary parts.
 
-    x: float [.., n, .., 1 or 2] -> [.., m, .., 2].  dft_length (attribute 0: n; or an integer known while running) pads
+    x: float [.., n, .., 1 or 2] -> [.., m, .., 2].  dft_length (attribute 0: n; or an integer known at run time) pads
     or cuts n; `onesided` forward keeps m = length // 2 + 1 of a real x; `onesided` `inverse` takes such a half and gives
-    reals [.., length, .., 1], length 2 (n - 1) by default.  axis: attribute, or an integer known while running.
+    reals [.., length, .., 1], length 2 (n - 1) by default.  axis: attribute, or an integer known at run time.
     Errors: ShapeError if x or the axis does not fit.  Source: ONNX DFT-20.
     """
 
@@ -134,7 +134,7 @@ class Dft(Operation):
 class Stft(Operation):
     """Fourier transforms of overlapping frames of a signal.
 
-    signal: float [b, n, 1 or 2]; frame_step, frame_length: integers known while running (or attributes where above 0);
+    signal: float [b, n, 1 or 2]; frame_step, frame_length: integers known at run time (or attributes where above 0);
     window [frame_length] -> [b, frames, bins, 2], frames = (n - frame_length) // frame_step + 1.
     Errors: ShapeError if they do not fit, ParameterError for a step below 1.  Source: ONNX STFT-17.
     """

@@ -21,7 +21,7 @@ __all__ = ["Topk"]
 class Topk(Operation):
     """The k largest (or smallest) elements along one axis, in order, with their indices.
 
-    x: [.., n, ..], k: optional int64 [1] known while running (instead of the attribute) -> ([.., k, ..], int64 [..]).
+    x: [.., n, ..], k: optional int64 [1] known at run time (instead of the attribute) -> ([.., k, ..], int64 [..]).
     Of equal elements the one with the lower index comes first; NaN counts as larger than all.
     Errors: ShapeError if `axis` is outside the rank of x or k outside 0..n.  Source: ONNX TopK-24.
     """

@@ -23,7 +23,7 @@ class Traits:
     """Two evaluations may differ: never folded, never merged."""
 
     effect: ClassVar[bool] = False
-    """Kept even if nobody uses its result."""
+    """Kept even if its result is unused."""
 
     control: ClassVar[bool] = False
     """Control flow: which of its modules run, and how often, is decided at run time."""
@@ -55,7 +55,7 @@ class Traits:
         return ()
 
     def reduced_axes(self, rank: int) -> tuple[int, ...]:
-        """The axes of a first operand of `rank` along which its elements meet; along the others results are independent.
+        """The axes of a first operand of `rank` along which its elements are combined; along the others results are independent.
 
         In order and not negative; empty if the op states none.
         """

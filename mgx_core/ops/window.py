@@ -70,7 +70,7 @@ def explicit_padding(
     padding: Sequence[int],
     mode: str,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Padding before and after each axis of fixed extents for any padding mode."""
+    """Padding before and after each axis of static extents for any padding mode."""
     if mode == "default":
         return sides(padding, len(dims))
     pairs = [

@@ -47,7 +47,7 @@ class FoldConstants(Pass):
                     waiting.append(folded)
 
     def _fold(self, module: Module, ins: Instruction) -> Instruction | None:
-        """The literal in an instruction's place; None if it is left as it is."""
+        """The literal in an instruction's place; None if it is not folded."""
         if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or ins.op.random or ins.op.effect:
             return None
         sources = [through_views(i) for i in ins.inputs]
@@ -66,7 +66,7 @@ class FoldConstants(Pass):
             args = [_constant(i) for i in ins.inputs]
             value = Interpreter.settle(ins.op.evaluate(args))
         except MgxError:
-            return None  # what is wrong with the values is reported where they are used, while running
+            return None  # wrong values are reported at run time, where they are used
         argument = Argument.from_value(value)
         if isinstance(argument.shape, Shape) and argument.shape.as_standard() == ins.result:
             argument = Argument.from_value(value, ins.result)  # the same extents, which may be ints that know more

@@ -43,7 +43,7 @@ class FuseElementwise(Pass):
     """Makes `pointwise` and `fused_reduce` groups.
 
     A pointwise op joins the groups of its producers where the extents agree; a reduction joins the group of what it reduces, and
-    pointwise ops on its result, or on that broadcast back, join too: softmax, layer and group normalisation in whatever form they
+    pointwise ops on its result, or on that broadcast back, join too: softmax, layer and group normalisation in any form they
     were written become one group.  Nothing moves past an instruction that reads a member.
     reduce: whether reductions are grouped at all; most: the most members of one group; inputs: the most inputs of one.
     """

@@ -122,7 +122,7 @@ def _product(dot: Instruction) -> _Product | None:
 
 
 def _matrix(ins: Instruction) -> Array | None:
-    """A constant matrix, as it is or repeated over batches."""
+    """A constant matrix, or one repeated over batches."""
     source = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
     if source.literal is None:
         return None

@@ -1,4 +1,4 @@
-"""Branches whose condition is known while compiling."""
+"""Inlines branches whose condition is constant at compile time."""
 
 from __future__ import annotations
 

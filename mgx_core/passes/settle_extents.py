@@ -1,4 +1,4 @@
-"""Turn questions about extents into constants once the extents are known."""
+"""Replaces ops that read extents by constants once the extents are static."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["SettleExtents"]
 
 @dataclass(frozen=True)
 class SettleExtents(Pass):
-    """Replaces `dimensions_of` fixed shapes by literals and evaluates what follows from them: an instance's first pass."""
+    """Replaces `dimensions_of` static shapes by literals and evaluates what follows from them: an instance's first pass."""
 
     name: str = "settle-extents"
 
@@ -29,9 +29,9 @@ class SettleExtents(Pass):
                 shape = ins.inputs[0].result if isinstance(ins.op, DimensionsOf) else None
                 if not isinstance(shape, Shape) or shape.dynamic():
                     continue
-                settled = inner.add_literal(np.asarray(ins.op.evaluate([np.broadcast_to(np.int8(0), shape.lens())])))
-                inner.move(settled, ins)
-                inner.replace(ins, settled)
-                found.append(settled)
+                literal = inner.add_literal(np.asarray(ins.op.evaluate([np.broadcast_to(np.int8(0), shape.lens())])))
+                inner.move(literal, ins)
+                inner.replace(ins, literal)
+                found.append(literal)
         FoldConstants().follow(found)
         return bool(found)

@@ -31,7 +31,7 @@ class Entry(NamedTuple):
 def entries(group: str) -> list[Entry]:
     """The entry points of a group; of two distributions of one name the first on the path counts.
 
-    Asks ``importlib.metadata`` where something on the path is no folder or somebody brings finders of distributions.
+    Asks ``importlib.metadata`` if something on the path is not a folder or other finders of distributions are installed.
     """
     finders = [f for f in sys.meta_path if hasattr(f, "find_distributions")]
     folders = [Path(p or os.curdir) for p in sys.path]

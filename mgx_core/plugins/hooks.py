@@ -93,7 +93,7 @@ class Hooks:
 
     @hookspec
     def converters(self, frontend: str) -> list[Lazy]:
-        """Converters for a frontend by its name; the object is whatever that frontend collects."""
+        """Converters for a frontend by its name; that frontend defines the object's type."""
         return []
 
     @hookspec

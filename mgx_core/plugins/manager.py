@@ -1,7 +1,7 @@
 """Plugins: what installed packages bring, found by entry point, loaded when asked for, each on its own.
 
 An entry point of the group ``mgx`` names a module with pluggy hook implementations that return `Lazy` records; nothing else is
-imported to list what there is.  Whatever a plugin does wrong is kept on its record, and the others go on.
+imported to list what there is.  An error of a plugin is kept on its record, and the others go on.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Plugins:
         )
 
     def target(self, name: str) -> Any:
-        """A target by name.  Errors: as `load`; PluginError for what is no target."""
+        """A target by name.  Errors: as `load`; PluginError for what is not a target."""
         from ..targets.target import checked_target
 
         key = f"target instance:{name}"
@@ -182,7 +182,7 @@ class Plugins:
         return self._loaded[key]
 
     def best_target(self) -> str:
-        """The name of the target to use where nobody says: the highest rank among those that can work here.
+        """The name of the default target: the highest rank among those that can work here.
 
         Errors: UnsupportedError if no target is installed, saying what to install.
         """

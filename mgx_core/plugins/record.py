@@ -73,7 +73,7 @@ class PluginRecord:
             raise PluginError(f"made for plugin interface {made_for}; {served}")
 
     def check_hooks(self, implemented: Iterable[str], known: Collection[str]) -> None:
-        """Keeps a failure for each hook that the plugin implements and nobody calls."""
+        """Keeps a failure for each hook that the plugin implements and that does not exist."""
         for hook in implemented:
             if hook not in known:
                 near = difflib.get_close_matches(hook, known, 1)

@@ -164,7 +164,7 @@ class _Page:
             f"{size_text(plan.peak)} ({plan.peak} bytes); no plan could take less than "
             f"{size_text(plan.lower_bound)}; without sharing, buffers would take {size_text(total)}."
         )
-        stage = "" if self.instance is not None else " Planned for the program as it is, before kernels are chosen."
+        stage = "" if self.instance is not None else " Planned for the program before kernels are chosen."
         return f'<p class="note">{note}{stage}</p>{memory_svg(plan, self.shown, standalone=False)}{self._dynamic()}'
 
     def _dynamic(self) -> str:

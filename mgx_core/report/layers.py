@@ -105,7 +105,7 @@ def _order(rows: Sequence[list[_Box]]) -> None:
 def _spread(rows: Sequence[list[_Box]]) -> None:
     """Coordinates: boxes do not overlap and stand under what they read."""
     for row in rows:
-        _settle(row, [0.0] * len(row))
+        _place_row(row, [0.0] * len(row))
     for sweep in range(12):
         down = sweep % 2 == 0
         for row in rows if down else reversed(rows):
@@ -113,10 +113,10 @@ def _spread(rows: Sequence[list[_Box]]) -> None:
             for box in row:
                 near = (box.above if down else box.below) or [box]
                 wanted.append(sum(b.x for b in near) / len(near))
-            _settle(row, wanted)
+            _place_row(row, wanted)
 
 
-def _settle(row: Sequence[_Box], wanted: Sequence[float]) -> None:
+def _place_row(row: Sequence[_Box], wanted: Sequence[float]) -> None:
     edge = float("-inf")
     for box, at in zip(row, wanted, strict=True):
         box.x = max(at, edge + box.width / 2)

@@ -76,7 +76,7 @@ def _shapes(op: Operation) -> bool:
 
 
 def group_text(ins: Instruction) -> str:
-    """A group's ops in order; empty for what is no group."""
+    """A group's ops in order; empty for what is not a group."""
     if not ins.modules or op_of(ins).control:
         return ""
     words = [n for m in ins.modules for n in members(m)]

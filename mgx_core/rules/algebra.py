@@ -35,7 +35,7 @@ LARGEST: Final = 1 << 27  # elements of a weight that is rewritten while compili
 
 
 def weight(ins: Instruction) -> Array | None:
-    """The array of a literal, as it is or repeated over batches."""
+    """The array of a literal, or of one repeated over batches."""
     source = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
     if source.literal is None or not isinstance(source.literal.value, np.ndarray):
         return None

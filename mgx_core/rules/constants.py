@@ -1,4 +1,4 @@
-"""Constants as rules see them: literals, and literals that are looked at through broadcasts."""
+"""Constants as rules see them: literals, and broadcasts of literals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
     "whole",
 ]
 
-LARGEST = 1 << 16  # elements that are looked at to see whether they are all the same
+LARGEST = 1 << 16  # the most elements that are compared with each other
 
 
 def scalar_of(ins: Instruction) -> float | None:
@@ -57,7 +57,7 @@ def whole(ins: Instruction) -> int | None:
 
 
 def _repeated(ins: Instruction) -> Any:
-    """The element that all of a literal are, as it is stored."""
+    """The common element of a uniform literal, as stored."""
     source = through_views(ins)
     if source.literal is None:
         return None

@@ -1,4 +1,4 @@
-"""Recognise softmax and the normalisations in whatever primitive ops exporters spell them."""
+"""Recognise softmax and the normalisations in the primitive ops that exporters write for them."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def layernorm_from_parts(i: Instruction, b: Builder) -> Instruction | No | None:
             continue
         own, spread = centred(d), variance_of(under.mean)
         if own is None or spread is None or own[0] is not spread[0] or own[1] != spread[1]:
-            return No("the mean taken away is not that of the variance")
+            return No("the subtracted mean is not the variance's")
         x, axes = own
         if not _trailing(axes, i.shape.rank) or not i.shape.dtype.is_float:
             return No(f"it normalises over axes {list(axes)}, which are not the last ones")

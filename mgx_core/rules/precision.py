@@ -1,4 +1,4 @@
-"""Work between two conversions done in the wider type that is there anyway."""
+"""Removes conversions to a narrow type and back: the ops between run in the wider type."""
 
 from __future__ import annotations
 

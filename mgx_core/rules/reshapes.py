@@ -55,7 +55,7 @@ def join_views(i: Instruction, b: Builder) -> Instruction | No | None:
         chain.append(x)
         x = x.inputs[0]
     if x.literal is not None and isinstance(i.op, (Multibroadcast, Broadcast, Squeeze, Unsqueeze)):
-        return None  # constants are looked at through these wherever they are read
+        return None  # rules see constants through these
     while chain:
         source = chain[-1].inputs[0]
         if isinstance(source.result, Shape) and source.result.ranked:
@@ -305,7 +305,7 @@ def reshape_below_reduction(i: Instruction, b: Builder) -> Instruction | No | No
         return None
     views = ViewChain(x.shape.dims)
     if not views.follow(shaped.op, shaped.shape.dims):
-        return No("the reshaped axes are no factors of those of x")
+        return No("the reshaped axes are not factors of those of x")
     gone = {id(p) for a in axes for p in views.axes[a]}
     own = [n for n, parts in enumerate(views.source) if parts and all(id(p) in gone for p in parts)]
     whole = {id(p) for n in own for p in views.source[n]}

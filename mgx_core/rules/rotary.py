@@ -29,7 +29,7 @@ DEEPEST = 12  # how far the angles are followed to where their two halves come f
 
 @ROTARY.on(Add, changes=ROUNDING)
 def rotary_from_halves(i: Instruction, b: Builder) -> Instruction | No | None:
-    """x cos + concat(-x2, x1) sin -> rotary_embedding(x, cos, sin), x1 and x2 the halves of x, cos and sin alike in both."""
+    """x cos + concat(-x2, x1) sin -> rotary_embedding(x, cos, sin), x1 and x2 the halves of x, cos and sin equal in both."""
     for straight, turned in either(i):
         if not (isinstance(straight.op, Mul) and isinstance(turned.op, Mul)):
             return None
@@ -81,7 +81,7 @@ def _angles(b: Builder, ins: Instruction, x: Instruction) -> Instruction | No:
     dims: tuple[Dim, ...] = (*(1,) * (4 - source.shape.rank), *source.shape.dims)
     if dims[0] not in (1, batch) or dims[1] != 1 or dims[2] not in (1, steps) or dims[3] != size:
         return No(f"angles {list(dims)} are not [batch or 1, 1, steps or 1, {size}]")
-    if not _alike(source, DEEPEST):
+    if not _halves_equal(source, DEEPEST):
         return No("the two halves of the angles are not known to be the same")
     half = int(size) // 2
     axis = source.shape.rank - 1
@@ -92,7 +92,7 @@ def _angles(b: Builder, ins: Instruction, x: Instruction) -> Instruction | No:
     return made
 
 
-def _alike(ins: Instruction, deep: int) -> bool:
+def _halves_equal(ins: Instruction, deep: int) -> bool:
     """True if both halves along the last axis are known to be equal."""
     if not deep or not ins.shape.rank:
         return False
@@ -104,15 +104,15 @@ def _alike(ins: Instruction, deep: int) -> bool:
         return np.array_equal(first, second)
     last, op = ins.shape.dims[-1], ins.op
     if isinstance(op, Pointwise):
-        return all(_alike(v, deep - 1) for v in ins.inputs)
+        return all(_halves_equal(v, deep - 1) for v in ins.inputs)
     if isinstance(op, Concat):
         return op.axis % ins.shape.rank == ins.shape.rank - 1 and len(ins.inputs) == 2 and len(set(ins.inputs)) == 1
     if not ins.inputs:
         return False
     (x, *more) = ins.inputs
     if isinstance(op, Multibroadcast) and not more:
-        return not x.shape.rank or x.shape.dims[-1] == 1 or (x.shape.dims[-1] == last and _alike(x, deep - 1))
-    kept = x.shape.rank > 0 and x.shape.dims[-1] == last and _alike(x, deep - 1)
+        return not x.shape.rank or x.shape.dims[-1] == 1 or (x.shape.dims[-1] == last and _halves_equal(x, deep - 1))
+    kept = x.shape.rank > 0 and x.shape.dims[-1] == last and _halves_equal(x, deep - 1)
     if isinstance(op, (Reshape, Squeeze, Unsqueeze)):
         return kept and isinstance(last, int)
     if isinstance(op, Transpose):

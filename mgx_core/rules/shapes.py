@@ -90,7 +90,7 @@ def _followed(ins: Instruction, parts: list[tuple[Dim, ...]]) -> tuple[Dim, ...]
 
 @SHAPES.on(DimensionsOf, Gather, Slice, Concat, Squeeze, Unsqueeze, Reshape, Add, Sub, Mul)
 def literal_from_extents(i: Instruction, b: Builder) -> Instruction | No | None:
-    """dimensions_of(x), and what is computed from extents -> a literal where the extents are fixed."""
+    """dimensions_of(x), and what is computed from extents -> a literal where the extents are static."""
     if i.shape.dtype not in (dt.int64, dt.int32):
         return None
     found = extents(i)
@@ -117,14 +117,14 @@ def given(i: Instruction, *which: int) -> list[tuple[Dim, ...] | None] | None:
 
 
 def ints(values: tuple[Dim, ...] | None) -> tuple[int, ...] | None:
-    """Extents that are fixed."""
+    """The extents if all are static."""
     if values is None:
         return None
     fixed = tuple(v for v in values if isinstance(v, int))
     return fixed if len(fixed) == len(values) else None
 
 
-def settled(i: Instruction, b: Builder, op: Operation, *operands: Instruction) -> Instruction | No | None:
+def static_form(i: Instruction, b: Builder, op: Operation, *operands: Instruction) -> Instruction | No | None:
     """The static form, unless its shape rule refuses it: then the error belongs to the run."""
     try:
         return b.add(op, *operands)
@@ -134,13 +134,13 @@ def settled(i: Instruction, b: Builder, op: Operation, *operands: Instruction) -
 
 @SHAPES.on(Reshape)
 def static_reshape(i: Instruction, b: Builder) -> Instruction | No | None:
-    """reshape(x, dims) with known dims -> reshape[dims](x)."""
+    """reshape(x, dims) with constant dims -> reshape[dims](x)."""
     if len(i.inputs) < 2:
         return None
     found = given(i, 1)
     if found is None or found[0] is None:
         return No("dims are not known before running")
-    made = settled(i, b, i.op.replace(dims=found[0]), i.inputs[0])
+    made = static_form(i, b, i.op.replace(dims=found[0]), i.inputs[0])
     if (
         isinstance(made, Instruction)
         and made.shape.ranked
@@ -152,7 +152,7 @@ def static_reshape(i: Instruction, b: Builder) -> Instruction | No | None:
 
 @SHAPES.on(Squeeze, Unsqueeze, Reduce)
 def static_axes(i: Instruction, b: Builder) -> Instruction | No | None:
-    """squeeze(x, axes), unsqueeze(x, axes), reductions(x, axes) with known axes -> the axes as attribute."""
+    """squeeze(x, axes), unsqueeze(x, axes), reductions(x, axes) with constant axes -> the axes as attribute."""
     if len(i.inputs) < 2 or i.inputs[1].is_absent:
         return None
     found = given(i, 1)
@@ -168,12 +168,12 @@ def static_axes(i: Instruction, b: Builder) -> Instruction | No | None:
     counted = tuple(dict.fromkeys(a + rank if a < 0 else a for a in axes))
     if isinstance(i.op, Reduce) and not counted:
         return i.inputs[0] if i.op.noop_with_empty_axes else b.add(i.op.replace(axes=()), i.inputs[0])
-    return settled(i, b, i.op.replace(axes=counted), i.inputs[0])
+    return static_form(i, b, i.op.replace(axes=counted), i.inputs[0])
 
 
 @SHAPES.on(Multibroadcast, BroadcastWithDims, BroadcastForDot)
 def static_broadcast(i: Instruction, b: Builder) -> Instruction | No | None:
-    """multibroadcast(x, y), broadcast_with_dims(x, dims), broadcast_for_dot(x, y) with known extents -> multibroadcast(x)."""
+    """multibroadcast(x, y), broadcast_with_dims(x, dims), broadcast_for_dot(x, y) with constant extents -> multibroadcast(x)."""
     if len(i.inputs) < 2:
         return None
     x = i.inputs[0]
@@ -186,7 +186,7 @@ def static_broadcast(i: Instruction, b: Builder) -> Instruction | No | None:
         dims = i.shape.dims if i.shape.ranked else ()
     if not i.shape.ranked or any("?" in str(d) for d in dims):
         return No("the extents depend on data")
-    return x if x.shape.dims == dims else settled(i, b, Multibroadcast(out_lens=dims), x)
+    return x if x.shape.dims == dims else static_form(i, b, Multibroadcast(out_lens=dims), x)
 
 
 @SHAPES.on(Slice)
@@ -212,7 +212,7 @@ def static_slice(i: Instruction, b: Builder) -> Instruction | No | None:
         op = op.normal(i.inputs[0].shape)  # type: ignore[assignment]
     except MgxError as error:
         return No(f"the static form is refused: {error.message}")
-    return settled(i, b, op, i.inputs[0])
+    return static_form(i, b, op, i.inputs[0])
 
 
 @SHAPES.on(Tile)
@@ -223,7 +223,7 @@ def static_tile(i: Instruction, b: Builder) -> Instruction | No | None:
     found = given(i, 1)
     if found is None or found[0] is None:
         return No("repeats are not known before running")
-    return settled(i, b, i.op.replace(repeats=found[0]), i.inputs[0])
+    return static_form(i, b, i.op.replace(repeats=found[0]), i.inputs[0])
 
 
 @SHAPES.on(Tile)
@@ -263,8 +263,8 @@ def static_pad(i: Instruction, b: Builder) -> Instruction | No | None:
         pads = tuple(full)
     value = op.value if number is None else float(number.reshape(-1)[0])
     if number is not None and number.dtype.kind in "iu" and int(value) != int(number.reshape(-1)[0]):
-        return No("the value is no exact float")
-    return settled(i, b, op.replace(pads=pads, value=value), i.inputs[0])
+        return No("the value is not an exact float")
+    return static_form(i, b, op.replace(pads=pads, value=value), i.inputs[0])
 
 
 @SHAPES.on(Resize)
@@ -281,17 +281,17 @@ def static_resize(i: Instruction, b: Builder) -> Instruction | No | None:
         return (
             No("sizes are not known before running")
             if found is None
-            else settled(i, b, op.replace(sizes=found), i.inputs[0])
+            else static_form(i, b, op.replace(sizes=found), i.inputs[0])
         )
     if scales is None or scales.literal is None:
         return No("scales are not known before running")
     values = tuple(float(v) for v in np.asarray(scales.literal.value).reshape(-1))
-    return settled(i, b, op.replace(scales=values), i.inputs[0])
+    return static_form(i, b, op.replace(scales=values), i.inputs[0])
 
 
 @SHAPES.on(GetTupleElem)
 def slice_from_split(i: Instruction, b: Builder) -> Instruction | No | None:
-    """an item of split(x, sizes) with known sizes -> a slice of x."""
+    """an item of split(x, sizes) with constant sizes -> a slice of x."""
     split = i.inputs[0]
     if not isinstance(split.op, Split):
         return None
@@ -305,12 +305,14 @@ def slice_from_split(i: Instruction, b: Builder) -> Instruction | No | None:
     start: Dim = 0
     for size in sizes[: op_as(i, GetTupleElem).index]:
         start = start + size
-    return settled(i, b, Slice(axes=(axis,), starts=(start,), ends=(start + sizes[op_as(i, GetTupleElem).index],)), x)
+    return static_form(
+        i, b, Slice(axes=(axis,), starts=(start,), ends=(start + sizes[op_as(i, GetTupleElem).index],)), x
+    )
 
 
 @SHAPES.on(Fill)
 def broadcast_from_fill(i: Instruction, b: Builder) -> Instruction | No | None:
-    """fill(value, like) -> multibroadcast(value) where the extents are known."""
+    """fill(value, like) -> multibroadcast(value) where the extents are static or symbolic."""
     value = i.inputs[0]
     if not i.shape.ranked or any(d != 1 for d in value.shape.dims):
         return No("the rank, or the value's extents, are not known before running")
@@ -328,4 +330,4 @@ def static_onehot(i: Instruction, b: Builder) -> Instruction | No | None:
     found = extents(i.inputs[1])
     if found is None or len(found) != 1:
         return No("the depth is not known before running")
-    return settled(i, b, op.replace(depth=found[0]), i.inputs[0], b.absent(), i.inputs[2])
+    return static_form(i, b, op.replace(depth=found[0]), i.inputs[0], b.absent(), i.inputs[2])

@@ -72,7 +72,7 @@ def cut_up(mine: Instruction) -> _Cut | No | None:
     return _Cut(x, axis, order)
 
 
-def settle(i: Instruction, cut: _Cut, made: Sequence[Instruction], slices: Sequence[Slice]) -> Instruction:
+def replace_readers(i: Instruction, cut: _Cut, made: Sequence[Instruction], slices: Sequence[Slice]) -> Instruction:
     """Put `made`, which works on the whole tensor, behind that, and slices of the last in the place of the readers."""
     module, place = i.parent, cut.x.next
     assert module is not None
@@ -126,7 +126,7 @@ def _before_slices(i: Instruction, b: Builder) -> Instruction | No | None:
         operands.insert(1 - at, constant[-1])
         made += constant
     made.append(b.add(i.op, *operands))
-    return settle(i, cut, made, [s.op for s in cut.slices])  # type: ignore[misc]
+    return replace_readers(i, cut, made, [s.op for s in cut.slices])  # type: ignore[misc]
 
 
 def _joined(b: Builder, constants: Sequence[Instruction], dims: tuple[Dim, ...], axis: int) -> list[Instruction] | None:
@@ -165,7 +165,7 @@ def transpose_before_slices(i: Instruction, b: Builder) -> Instruction | No | No
     order = op_as(i, Transpose).permutation or tuple(reversed(range(rank)))
     axis = [p % rank for p in order].index(cut.axis)
     slices = [s.op.replace(axes=(axis,)) for s in cut.slices]
-    return settle(i, cut, [b.add(i.op, cut.x)], slices)  # type: ignore[arg-type]
+    return replace_readers(i, cut, [b.add(i.op, cut.x)], slices)  # type: ignore[arg-type]
 
 
 @SPLITS.on(Reshape)
@@ -184,7 +184,7 @@ def reshape_before_slices(i: Instruction, b: Builder) -> Instruction | No | None
     n, count = new[at], len(cut.slices)
     whole = b.add(Reshape(dims=(*new[:at], n * count, *new[at + 1 :]), allowzero=True), cut.x)
     slices = [Slice(axes=(at,), starts=(n * k,), ends=(n * (k + 1),)) for k in range(count)]
-    return settle(i, cut, [whole], slices)
+    return replace_readers(i, cut, [whole], slices)
 
 
 @SPLITS.on(Concat)

@@ -42,7 +42,7 @@ class Part:
 
 
 def divided(a: Dim, b: Dim) -> Dim | None:
-    """a / b where b divides a whatever the symbols are."""
+    """a / b if b divides a for all values of the symbols."""
     if isinstance(a, int) and isinstance(b, int):
         return a // b if b and not a % b else None
     if isinstance(b, int) and b < 1:

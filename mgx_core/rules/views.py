@@ -36,7 +36,7 @@ def regrouped(ins: Instruction) -> bool:
 
 
 def kept_axis(old: tuple[Dim, ...], new: tuple[Dim, ...], axis: int) -> int | None:
-    """The axis of `old` that is one of `new` as it is, with as much before it."""
+    """The axis of `old` that is also one of `new`, with equal products of the extents before it."""
     lead = product(new[:axis])
     return next((a for a in range(len(old)) if old[a] == new[axis] and product(old[:a]) == lead), None)
 

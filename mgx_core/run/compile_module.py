@@ -16,10 +16,10 @@ __all__ = ["compile_module"]
 def compile_module(
     module: Module, on: Target | Context, options: CompileOptions, output_names: list[str] | None = None
 ) -> Executable:
-    """An executable for a copy of `module` on a target or on one of its contexts; `module` itself stays as it is.
+    """An executable for a copy of `module` on a target or on one of its contexts; `module` itself is unchanged.
 
     Errors: ParameterError if `on` is neither, if the target cannot do what an option requires, or if an instruction reads what
-    does not come before it; whatever a pass or the target raises.
+    does not come before it; any error that a pass or the target raises.
     """
     target, context = target_and_context(on)
     if options.use_nhwc and not target.channels_last:

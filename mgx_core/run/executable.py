@@ -1,4 +1,4 @@
-"""Executables: an optimised program on a target, run for whatever shapes come."""
+"""Executables: an optimised program on a target, run for any shapes of their parameters."""
 
 from __future__ import annotations
 
@@ -159,9 +159,7 @@ class Executable:
                 results = owned(results, values, instance.literals)
             return [Argument.from_value(v) for v in results]
         except MemoryError as error:
-            raise DeviceError(
-                f"out of memory while running: {error}; try smaller shapes or fewer runs at once"
-            ) from None
+            raise DeviceError(f"out of memory at run time: {error}; try smaller shapes or fewer runs at once") from None
 
     def run_async(self, parameters: Mapping[str, Any], stream: int, stream_type: str) -> list[Argument]:
         """Like `run`, enqueued on the caller's stream where the target's runner can; otherwise done when it returns.
@@ -221,7 +219,7 @@ class Executable:
         return values
 
     def _value(self, name: str, given: Any, shape: AnyShape) -> Value:
-        """A caller's value; a target may take what lies in its own memory as it is."""
+        """A caller's value; a target may use a value in its own memory without a copy."""
         taken = self.target.accept(given, self.context)
         if taken is None:
             return as_parameter(name, given, shape)

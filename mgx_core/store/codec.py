@@ -144,7 +144,7 @@ def dtype_named(name: Any) -> DType:
     """An element type by the name under which it is stored.  Errors: StoreError."""
     found = _DTYPES.get(_typed(name, str))
     if found is None:
-        raise StoreError(f"{name!r} is no element type")
+        raise StoreError(f"{name!r} is not an element type")
     return found
 
 

@@ -59,7 +59,7 @@ def _plain(options: CompileOptions) -> dict[str, Any]:
 
 
 def restore(contents: Contents, plain: Any, values: Decoder, literals: LiteralReader, trust: bool | None) -> None:
-    """Add the executable that was saved, where its target is there; logs what has to be done again.
+    """Add the executable that was saved, if its target is installed; logs what has to be compiled again.
 
     If every kernel comes from the file, the IR is decoded lazily. Trusted code is assumed to match the IR; it is not
     re-checked.

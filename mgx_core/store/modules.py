@@ -64,7 +64,7 @@ class ModuleEncoder:
 class ModuleDecoder:
     """Reads what `ModuleEncoder` wrote; every shape is checked against its op's rule.
 
-    Errors: UnsupportedError for unknown ops; StoreError for whatever does not fit together.
+    Errors: UnsupportedError for unknown ops; StoreError for inconsistent contents.
     """
 
     def __init__(self, opset: OpSet, values: Decoder, literals: LiteralReader) -> None:
@@ -134,5 +134,5 @@ class ModuleDecoder:
 
     def _input(self, number: int) -> Instruction:
         if not 0 <= number < len(self.instructions) or self.instructions[number].parent not in self.open:
-            raise StoreError(f"input {number} is no earlier instruction of this or an enclosing module")
+            raise StoreError(f"input {number} is not an earlier instruction of this or an enclosing module")
         return self.instructions[number]

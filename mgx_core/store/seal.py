@@ -54,7 +54,7 @@ def _read(path: Path) -> bytes:
 
 
 def _make(path: Path) -> None:
-    """Write a new key in one step, unless there is one by then; a folder that cannot be written is no error."""
+    """Write a new key in one step, unless there is one by then; a folder that cannot be written is not an error."""
     import secrets
 
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

@@ -3,7 +3,7 @@
 Contract: what a kernel emits depends on its op, its modules and `operand_key` of its operands alone.  The emitter records what
 it can do again: allocations, literals, and the steps added through `Emitter.repeatable`.  Everything else that an emit function
 asks of its emitter (the numbers of a constant, a step of its own, a note, a trial) makes the recording uncacheable, and the
-kernel is emitted anew for the next instruction.
+kernel is emitted again for the next instruction.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Epilogue of a library primitive: a pointwise group read as a chain of post-ops.
 
 The chain starts at the anchor's result and ends at the group's; each link is an activation or a binary op with something that
-does not depend on the anchor.  A group that is no such chain runs as a loop of its own.
+does not depend on the anchor.  A group that is not such a chain runs as a loop of its own.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Link:
 
 
 def read_chain(body: Module, anchor: Instruction, dtype: DType) -> list[Link] | No:
-    """The links from the parameter `anchor` to the body's one result, or why it is no chain.
+    """The links from the parameter `anchor` to the body's one result, or why it is not a chain.
 
     dtype: the element type in which the anchor's library accumulates; conversions at the end are left to the caller.
     """
@@ -103,7 +103,7 @@ def _link(at: Instruction, depends: set[Instruction]) -> tuple[list[Link] | None
     if cls is Neg:
         return [Link("eltwise", "linear", -1.0, 0.0)], onward[0]
     if cls not in BINARY:
-        return No(f"{at.op.name} is no post-op")
+        return No(f"{at.op.name} is not a post-op")
     if len(onward) != 1:
         return No(f"both operands of {at.op.name} depend on the anchor")
     side = at.inputs.index(onward[0])

@@ -24,7 +24,7 @@ class Step:
 
     operands: positions of the values that it reads, None where an optional operand is absent; inputs: their types;
     results: positions of the values that it makes, more than one where its result is a tuple; outputs: their types;
-    modules: sub-modules of an op that is no group itself.
+    modules: sub-modules of an op that is not a group itself.
     """
 
     op: Operation
@@ -69,7 +69,7 @@ class Steps:
 def steps(module: Module) -> Steps:
     """Returns the members of a group's module in an order in which they can be computed.
 
-    Groups inside it are opened, so that no member has a group's op; reading an item of a tuple is no member of its own.
+    Groups inside it are inlined, so that no member has a group's op; reading an item of a tuple is not a member of its own.
     """
     constants = [i for inner in nested(module) for i in inner if i.is_literal]
     first = len(module.parameters)

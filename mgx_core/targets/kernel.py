@@ -118,7 +118,7 @@ class Kernels:
         Absent inputs have the shape None.  For ops that take sub-modules the function gets them as a fourth argument.
         One that has a parameter `options` gets the compile options in it.
         An UnsupportedError that it raises is a refusal like No; everything else is reported as the plan's mistake.
-        Errors: ParameterError for what is no class derived from Operation.
+        Errors: ParameterError for what is not a class derived from Operation.
         """
         for op in ops:
             if not (isinstance(op, type) and issubclass(op, Operation)):

@@ -47,7 +47,7 @@ class Tuning(Protocol):
 class KernelEmitter(StepList):
     """Emits instructions by the kernels of a table.
 
-    kernels: the plans to ask for ops that are no launches, and when a kernel declines; context: the target's, for them;
+    kernels: the plans to ask for ops that are not launches, and when a kernel declines; context: the target's, for them;
     tuning: asked which kernel to take, if there is one.
     """
 
@@ -124,7 +124,7 @@ class KernelEmitter(StepList):
         return results
 
     def run_op(self, op: Operation, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-        """The steps of an op that is no launch: of the first plan that emits it; else as in `run_kernel`."""
+        """The steps of an op that is not a launch: of the first plan that emits it; else as in `run_kernel`."""
         return self._first(self._offers(op, modules, args), op, modules, args, [])
 
     def run_kernel(
@@ -312,7 +312,7 @@ def emit_view(e: KernelEmitter, op: Operation, modules: Sequence[Module], args: 
     """The emit function of ops with a view: the operand seen in another way, after a copy to row-major order where that helps."""
     x, *others = args
     if not isinstance(x, Value):
-        return No("the operand is no tensor")
+        return No("the operand is not a tensor")
     if any(o is not None for o in others) and not isinstance(op, (Broadcast, BroadcastForDot, Multibroadcast)):
         return No("an operand that says how to look at it is known at run time only")
     found = e.view_of(op, x, others)

@@ -63,7 +63,7 @@ class MemoryPlan:
 
     @property
     def dynamic(self) -> list[Instruction]:
-        """Values whose size is known at run time only, which get memory of their own then."""
+        """Values of data-dependent size, which are allocated at run time."""
         return self._planned.dynamic
 
     @property
@@ -141,7 +141,7 @@ def fits_in_memory(plan: MemoryPlan, module: Module) -> None:
     sizes: dict[int, int] = {}  # by shape: many instructions share one
     allowed = room()
     for inner in nested(module):
-        for ins in inner:  # views as well: whoever reads one goes through all of its elements
+        for ins in inner:  # views as well: a read covers all of their elements
             if id(ins.result) in sizes or ins.is_return:
                 continue
             size = sizes[id(ins.result)] = static_bytes(ins.result) or 0

@@ -38,7 +38,7 @@ class Runner:
     """
 
     fresh: bool = False
-    """True if every result of `run` is an array that owns its memory and that nobody else holds; otherwise results that alias
+    """True if every result of `run` is an array that owns its memory and has no other reference; otherwise results that alias
     an argument or a constant are copied."""
 
     def run(self, args: Sequence[Value]) -> list[Value]:
@@ -86,7 +86,7 @@ class HostRunner(Runner):
         self.module = module
 
     def run(self, args: Sequence[Value], observe: Observer | None = None) -> list[Value]:
-        """Returns the results; `observe` is told each instruction and its value."""
+        """Returns the results; `observe` is called with each instruction and its value."""
         return Interpreter(observe).run(self.module, args)
 
     def time(self, args: Sequence[Value], runs: int, warmup: int) -> list[Timing]:

@@ -48,7 +48,7 @@ class Step:
     """One thing that a runner does: targets derive from it and add how.
 
     reads, writes: the buffers that must be alive; scratch memory counts as written; call: the kernel that the step belongs to
-    (the emitter sets it); flops, bytes: the arithmetic of one run and the memory that it moves, 0 where nobody counts.
+    (the emitter sets it); flops, bytes: the arithmetic of one run and the memory that it moves, 0 where not counted.
     """
 
     name: str

@@ -14,7 +14,7 @@ __all__ = ["Split", "fixed", "fixed_tensor", "given", "split"]
 
 @dataclass(frozen=True)
 class Split:
-    """A lowered module in two: what runs whatever the values are, and what is decided at run time.
+    """A lowered module in two: what runs regardless of values, and what is decided at run time.
 
     static: instructions with static extents, each with what it reads; rest: all others but parameters and literals, in order;
     wanted: the instructions of the static part that the rest or the caller reads.

@@ -26,7 +26,7 @@ __all__ = ["Context", "HostContext", "Target", "checked_target", "target_and_con
 class Context:
     """A device as a target sees it: what kernels are made for and launched on.
 
-    Plans and passes of the target get it as they asked for it with `Target.get_context`, with whatever members it adds.
+    Plans and passes of the target get it as they asked for it with `Target.get_context`, with all members that it adds.
     """
 
     target: Target
@@ -61,7 +61,7 @@ class Target:
     """The name by which `get_target` finds it; plugins add kernels and passes to it by this name."""
 
     channels_last: bool = False
-    """True if convolutions read and write images with their channels innermost (NHWC), whatever the order in the model.
+    """True if convolutions read and write images with their channels innermost (NHWC), regardless of the order in the model.
 
     The option `use_nhwc` requires it and is refused by other targets.
     """

@@ -16,7 +16,7 @@ FORMAT: Final = 1
 
 
 class TuningStore:
-    """Choices by problem.  A choice is plain data; problems are told apart by text.
+    """Choices by problem.  A choice is plain data; problems are identified by text.
 
     machine: what times depend on, e.g. the processor or the device; choices made for another are not taken; folder: where
     they are kept, by default ``tuning`` in the user's cache folder.

@@ -18,7 +18,7 @@ class Buffer:
     """Memory that steps read and write.
 
     kind: ``arena`` (placed by the plan), ``input``, ``output`` or ``literal``; index: which input or output; array: of a
-    literal, row-major; owner: kept alive with the buffer; address: of a literal on the host, 0 where nobody asks;
+    literal, row-major; owner: kept alive with the buffer; address: of a literal on the host, 0 where not needed;
     readers: reads still to come, so that a step may write over memory that is not read again; first, last: the steps between
     which it is alive, both included (-1: no step uses it); offset: bytes from the arena's start.
     """
@@ -80,7 +80,7 @@ class Value:
         return Value(shape, self.buffer, self.offset + offset)
 
     def whole(self) -> bool:
-        """True if it covers its buffer without gaps, in whatever axis order."""
+        """True if it covers its buffer without gaps, in any axis order."""
         return (
             self.offset == 0
             and self.shape.packed()

@@ -38,7 +38,7 @@ class Argument:
     data: anything with DLPack, the buffer protocol or an array interface, a number, a nested list, another Argument, or
     for tuples and sequences a Python sequence of these.  Host memory is borrowed where its layout allows (never copied
     without need) and kept alive; what `run` returns owns its memory.
-    Errors: ParameterError for data that is no tensor; ShapeError if `shape` is given and does not fit.
+    Errors: ParameterError for data that is not a tensor; ShapeError if `shape` is given and does not fit.
     """
 
     __slots__ = ("_shape", "_value")  # the array second: see `buffer`
@@ -78,7 +78,7 @@ class Argument:
         if hasattr(self._value, "to_host"):  # a tensor in device memory: a copy of it
             return np.asarray(self._value.to_host())
         if not isinstance(self._value, np.ndarray):
-            raise ParameterError(f"a value of type {self.shape} is no tensor; see get_sub_objects()")
+            raise ParameterError(f"a value of type {self.shape} is not a tensor; see get_sub_objects()")
         return self._value
 
     def get_sub_objects(self) -> list[Argument]:
@@ -193,12 +193,12 @@ def as_value(data: Any) -> Value:
         try:
             return _native(np.asarray(data))
         except ValueError as error:
-            raise ParameterError(f"a nested list of unequal lengths is no tensor: {error}") from None
+            raise ParameterError(f"a nested list of unequal lengths is not a tensor: {error}") from None
     try:
         return _native(np.asarray(memoryview(data)))
     except TypeError:
         raise ParameterError(
-            f"{type(data).__name__} is no tensor: it has neither DLPack, an array interface nor the buffer protocol"
+            f"{type(data).__name__} is not a tensor: it has neither DLPack, an array interface nor the buffer protocol"
         ) from None
 
 
@@ -243,7 +243,7 @@ def shape_of(value: Value) -> AnyShape:
         return OptionalShape(Shape.unranked(dt.float32))
     if isinstance(value, dict):  # a map has the type of its keys and values
         return TupleShape(Shape.of(_item_type(items), (len(items),)) for items in (list(value), list(value.values())))
-    raise ParameterError(f"a {type(value).__name__} is no value of mgx")
+    raise ParameterError(f"a {type(value).__name__} is not a value of mgx")
 
 
 def _item_type(items: Sequence[Any]) -> dt.DType:

@@ -63,7 +63,7 @@ class Symbol:
 
 
 class _Call:
-    """An integer function that is no polynomial: floordiv, mod, max, min, or broadcast (the one that is not 1)."""
+    """An integer function that is not a polynomial: floordiv, mod, max, min, or broadcast (the one that is not 1)."""
 
     __slots__ = ("_hash", "_text", "args", "function")
 
@@ -314,7 +314,7 @@ def minimum(a: Dim, b: Dim) -> Dim:
 
 
 def _pick(function: str, a: Dim, b: Dim, a_wins: Callable[[int], bool]) -> Dim:
-    a, b = sorted((a, b), key=lambda d: (isinstance(d, Sym), repr(d)))  # one form, whichever came first, also for a tie
+    a, b = sorted((a, b), key=lambda d: (isinstance(d, Sym), repr(d)))  # one form for both orders, also for a tie
     lo, hi = bounds(a - b)
     if a_wins(lo) and a_wins(hi):
         return a
@@ -431,7 +431,7 @@ def compare(a: Dim, relation: str, b: Dim) -> bool | None:
             return compare(b, "<", a)
         case ">=":
             return compare(b, "<=", a)
-    raise ValueError(f"{relation!r} is no relation")
+    raise ValueError(f"relation must be one of == != < <= > >=, got {relation!r}")
 
 
 def symbols_of(d: Dim) -> set[Symbol]:

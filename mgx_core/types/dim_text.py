@@ -55,9 +55,9 @@ def parse(text: str, symbols: Mapping[str, Dim]) -> Dim:
                         return FUNCTIONS["mod"](a, b)
             case ast.Call(func=ast.Name(id=function), args=[first, second]) if function in FUNCTIONS:
                 return FUNCTIONS[function](walk(first), walk(second))
-        raise ParseError(f"{text!r} is no extent")
+        raise ParseError(f"{text!r} is not an extent")
 
     try:
         return walk(ast.parse(source.strip(), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ParseError(f"{text!r} is no extent") from error
+        raise ParseError(f"{text!r} is not an extent") from error

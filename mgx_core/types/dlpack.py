@@ -1,6 +1,6 @@
 """DLPack both ways, for host memory.
 
-numpy speaks the protocol for its own element types and gets lifetimes, flags and versions right; what it lacks are the
+numpy implements the protocol for its own element types and gets lifetimes, flags and versions right; what it lacks are the
 types of ml_dtypes.  Those travel through numpy as integers of the same width, and only the type in the capsule is ours.
 """
 
@@ -184,7 +184,7 @@ def import_array(obj: Exporter) -> Array:
     dtype = _TYPES.get((tensor.code, tensor.bits))
     if dtype is None:
         if (tensor.code, tensor.bits) not in _NATIVE:
-            raise ParameterError(f"DLPack type code {tensor.code} of {tensor.bits} bits is no element type of mgx")
+            raise ParameterError(f"DLPack type code {tensor.code} of {tensor.bits} bits is not an element type of mgx")
         return np.from_dlpack(_Lent(capsule, device))
     if dtype.bits < 8 and not (versioned is not None and versioned.flags & PADDED):
         return _unpacked(tensor, dtype)

@@ -200,4 +200,4 @@ def of(value: Any) -> DType:
         found = _BY_NUMPY.get(numpy.newbyteorder("="))
         if found is not None:
             return found
-    raise ShapeError(f"{value!r} is no element type; known are {', '.join(t.name for t in ALL)}")
+    raise ShapeError(f"{value!r} is not an element type; known are {', '.join(t.name for t in ALL)}")

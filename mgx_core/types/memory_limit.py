@@ -71,7 +71,7 @@ def room() -> int:
 
 
 def _free() -> int:
-    """Bytes that are free at the moment, or what the machine has where that cannot be told."""
+    """Bytes that are free at the moment, or all of the machine's memory where that is unknown."""
     try:
         with open("/proc/meminfo", "rb") as file:
             for line in file:

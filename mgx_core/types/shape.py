@@ -132,7 +132,7 @@ class Shape:
     def lens(self) -> list[int]:
         """Extents as ints.  Errors: ShapeError if one is symbolic."""
         if self._lens is None:
-            raise ShapeError(f"{self} has no fixed extents; see dyn_dims()")
+            raise ShapeError(f"{self} has no static extents; see dyn_dims()")
         return list(self._lens)
 
     def strides(self) -> list[int]:
@@ -192,7 +192,7 @@ class Shape:
         return self._strides is None
 
     def packed(self) -> bool:
-        """Every element of its memory is used once, in whatever order."""
+        """True if every element of its memory is used once, in any order."""
         if self._strides is None or 0 in self.lens():
             return True
         space = 1

@@ -115,7 +115,7 @@ def test_literals():
     view = module.add_literal(np.arange(6, dtype=np.float32).reshape(2, 3).T)
     assert view.result == Shape("float", [3, 2])
     assert view.get_literal().tolist() == [0, 3, 1, 4, 2, 5]
-    with pytest.raises(ShapeError, match="is no literal"):
+    with pytest.raises(ShapeError, match="is not a literal"):
         module.add(op("relu"), view).get_literal()
 
 

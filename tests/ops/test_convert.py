@@ -83,9 +83,9 @@ def test_numbers_from_text_and_to_text() -> None:
     assert run(np.float32([[0.1, 2]]), "string").tolist() == [["0.1", "2.0"]]
     assert run(np.int8([-3]), "string").tolist() == ["-3"]
     for bad in ("Hello", "1_000", ""):
-        with pytest.raises(ParameterError, match="is no number"):
+        with pytest.raises(ParameterError, match="is not a number"):
             run(np.array([bad], object), "float32")
-    with pytest.raises(ParameterError, match="is no integer"):
+    with pytest.raises(ParameterError, match="is not an integer"):
         run(np.array(["inf"], object), "int32")
     with pytest.raises(ParameterError, match="round_mode"):
         Convert(target_type="float8_e8m0fnu", round_mode="sideways")

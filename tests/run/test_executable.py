@@ -128,7 +128,7 @@ def test_several_threads():
         ({"x": (np.zeros((2, 3), np.float32),)}, "got "),
         ({"x": [[1, 2, 3], [4, 5]]}, "got a nested list of unequal lengths"),
         ({"x": [["a", "b", "c"]]}, "got <U1 values"),
-        ({"x": object()}, r"parameter 'x' must be float32\[n, 3\] with n in 1..8: object is no tensor"),
+        ({"x": object()}, r"parameter 'x' must be float32\[n, 3\] with n in 1..8: object is not a tensor"),
     ],
 )
 def test_wrong_parameters(given, message):

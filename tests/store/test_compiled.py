@@ -54,7 +54,7 @@ class Doubling(mgx.Target):
 
     def restored(self, saved, lowered, context, options):
         if saved.code["factor"] != 2:
-            raise StoreError("a factor that is no 2")
+            raise StoreError("a factor that is not 2")
         self.made.append("restored")
         return DoublingRunner(2, saved.fetch(saved.code["weights"]), "restored")
 
@@ -144,7 +144,7 @@ def test_code_that_its_target_refuses_is_compiled_again(installed, monkeypatch):
     monkeypatch.setattr(DoublingRunner, "saved", lambda self, keep: {"factor": 3})
     read = mgx.load_buffer(mgx.save_buffer(compiled(installed, 1)))
     (note,) = read.executable.notes
-    assert note == "the file's kernels could not be used and were compiled again: a factor that is no 2"
+    assert note == "the file's kernels could not be used and were compiled again: a factor that is not 2"
     assert Doubling.made == ["compiled", "compiled"]
 
 

@@ -353,7 +353,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
 
 @pytest.mark.parametrize("data", [b"\x00" * 100, b"\x89MXX" + b"\0" * 90, b"PK\3\4", b"module main"])
 def test_other_files(data):
-    with pytest.raises(StoreError, match="this is no mgx program file"):
+    with pytest.raises(StoreError, match="this is not an mgx program file"):
         mgx.load_buffer(data)
 
 
@@ -443,10 +443,10 @@ def nodes(program):
         (lambda p: p["literals"][0].__setitem__(2, 4), "literal 0: bytes 4 to 16"),
         (lambda p: p["literals"][0].__setitem__(2, -64), "literal 0: bytes -64 to"),
         (lambda p: p["literals"][0].__setitem__(0, "int32"), "a literal of shape .*float32.* holds int32"),
-        (lambda p: p["literals"][0].__setitem__(0, "int33"), "'int33' is no element type"),
+        (lambda p: p["literals"][0].__setitem__(0, "int33"), "'int33' is not an element type"),
         (lambda p: p["literals"].clear(), "literal 0 is asked for, the file has 0"),
-        (lambda p: nodes(p)[3].__setitem__("inputs", [0, 3]), "input 3 is no earlier instruction"),
-        (lambda p: nodes(p)[3].__setitem__("inputs", [0, -1]), "input -1 is no earlier instruction"),
+        (lambda p: nodes(p)[3].__setitem__("inputs", [0, 3]), "input 3 is not an earlier instruction"),
+        (lambda p: nodes(p)[3].__setitem__("inputs", [0, -1]), "input -1 is not an earlier instruction"),
         (lambda p: nodes(p)[3].__setitem__("inputs", [0, 1]), "instruction 3: add.*must have equal dims"),
         (lambda p: nodes(p)[3].__setitem__("inputs", [0]), "instruction 3: add takes 2 inputs"),
         (lambda p: nodes(p)[3].__setitem__("inputs", "ab"), "does not fit together"),

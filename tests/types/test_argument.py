@@ -97,7 +97,7 @@ def test_nests():
     assert [a.shape for a in pair.get_sub_objects()] == [Shape("float", [2, 3]), Shape("int64", [])]
     assert pair.tolist() == [[0, 1, 2, 3, 4, 5], [3]]
     assert len(pair) == 2
-    with pytest.raises(ParameterError, match="is no tensor; see get_sub_objects"):
+    with pytest.raises(ParameterError, match="is not a tensor; see get_sub_objects"):
         pair.to_numpy()
     assert Argument([FLOATS, FLOATS]).shape == SequenceShape(Shape("float", [2, 3]))
     assert Argument([FLOATS, FLOATS[0]]).shape == SequenceShape(Shape.unranked(dt.float32))
@@ -107,7 +107,7 @@ def test_nests():
 
 @pytest.mark.parametrize("bad", [object(), [[1], [2, 3]], lambda: 0])
 def test_data_that_is_no_tensor(bad):
-    with pytest.raises(ParameterError, match="no tensor"):
+    with pytest.raises(ParameterError, match="not a tensor"):
         Argument(bad)
 
 

@@ -211,7 +211,7 @@ def test_bounds_with_negative_divisors(by):
     ["", "a+", "a**2", "a/b", "f(a)", "max(a)", "a b", "[a]", "a.b()", "1 if a else 2", "3//0", "a%0", "(" * 500, "\0"],
 )
 def test_text_that_is_no_extent(text):
-    with pytest.raises(ParseError, match="is no extent"):
+    with pytest.raises(ParseError, match="is not an extent"):
         parse(text, ATOMS)
 
 

@@ -38,7 +38,7 @@ def test_types_from_numpy_and_python():
 
 @pytest.mark.parametrize("bad", ["float33", "M8[s]", [("a", "f4")], 3.5, "V4"])
 def test_unknown_types_are_refused(bad):
-    with pytest.raises(ShapeError, match="is no element type; known are bool, int8"):
+    with pytest.raises(ShapeError, match="is not an element type; known are bool, int8"):
         dt.of(bad)
 
 

@@ -94,7 +94,7 @@ def test_narrow_types_take_a_byte_on_the_host():
         (("float", [2, -1]), "must not be negative, got -1"),
         (("float", [2.5]), "must be an integer, got 2.5"),
         (("float", ["n"]), "must be an integer, got 'n'"),
-        (("floot", [2]), "'floot' is no element type"),
+        (("floot", [2]), "'floot' is not an element type"),
         (("float", [2, 3], [1]), "1 strides given for 2 extents"),
         (("float", [1 << 30, 1 << 30]), "more than any tensor may"),
         (("float", 3), "must be a list of extents, got 3"),
@@ -116,7 +116,7 @@ def test_symbolic_extents():
     assert s.dyn_dims() == [DynamicDimension(1, 8), DynamicDimension(3, 3), DynamicDimension(2, 16)]
     assert str(s) == "float32[n, 3, 2*n]"
     for ask in (s.lens, s.strides, s.element_space):
-        with pytest.raises(ShapeError, match="no fixed extents"):
+        with pytest.raises(ShapeError, match="no static extents"):
             ask()
 
 

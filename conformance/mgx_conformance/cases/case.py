@@ -65,7 +65,7 @@ def data(kind: DType, *dims: int, low: float = -1.0, high: float = 1.0) -> Opera
 
 
 def given(value: Any, kind: DType | None = None) -> Operand:
-    """Exact values, handed over as they are."""
+    """Exact values, passed unchanged."""
     array = np.asarray(value, dtype=None if kind is None else kind.numpy)
     if array.dtype.kind == "U":
         array = array.astype(object)

@@ -1,4 +1,4 @@
-"""Random graphs, compiled with all optimisations, against the same graphs interpreted as they are."""
+"""Random graphs, compiled with all optimisations, against the same graphs interpreted without optimisation."""
 
 from __future__ import annotations
 

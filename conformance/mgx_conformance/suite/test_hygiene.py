@@ -97,7 +97,7 @@ def test_public_door(mgx_target: Any) -> None:
     root = type(mgx_target).__module__.partition(".")[0]
     spec = importlib.util.find_spec(root)
     if spec is None or not spec.submodule_search_locations:
-        pytest.skip("the target is no package")
+        pytest.skip("the target is not a package")
     others = {m.module.partition(".")[0] for m in mgx_core.plugin_manager().records} - {root}
     wrong = []
     for folder in spec.submodule_search_locations:

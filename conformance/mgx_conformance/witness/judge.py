@@ -70,7 +70,7 @@ def like(theirs: Any, ours: Any) -> Any:
 
 
 def widened(ours: Any, tolerance: Any) -> Any:
-    """The tolerance by definition or the standard's, whichever is larger."""
+    """The tolerance by definition or the standard's, the larger of the two."""
     if isinstance(ours, list):
         return [widened(o, None) for o in ours]
     if not isinstance(ours, np.ndarray) or ours.dtype == object or dtype.of(ours.dtype).kind not in "fc":

@@ -49,7 +49,7 @@ def questions() -> dict[str, Question]:
 
 
 def refreshed(name: str, inputs: Sequence[Any]) -> Iterator[Any]:
-    """Float data shuffled and scaled a little, so that it stays in its range; all else as it is."""
+    """Float data shuffled and scaled a little, so that it stays in its range; all else unchanged."""
     from onnx.backend.test.runner import _normalize_tensor
 
     rng = np.random.default_rng(zlib.crc32(name.encode()))

@@ -1,4 +1,4 @@
-"""Ops that no witness can speak for, and why."""
+"""Ops that no witness covers, and why."""
 
 from __future__ import annotations
 

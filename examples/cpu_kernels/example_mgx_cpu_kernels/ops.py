@@ -34,7 +34,7 @@ def rows(x: Shape) -> Shape:
 class Decay(Operation):
     """A leaky sum along the last axis: y[t] = rate * y[t - 1] + x[t].
 
-    x: float [.., n] -> same shape.  Errors: ShapeError if x is no float tensor with an axis.
+    x: float [.., n] -> same shape.  Errors: ShapeError if x is not a float tensor with an axis.
     """
 
     rate: float = 0.9
@@ -55,7 +55,7 @@ class Decay(Operation):
 class SortRows(Operation):
     """The elements along the last axis in rising order, NaN last.
 
-    x: float [.., n] -> same shape.  Errors: ShapeError if x is no float tensor with an axis.
+    x: float [.., n] -> same shape.  Errors: ShapeError if x is not a float tensor with an axis.
     """
 
     def infer(self, x: Shape) -> Shape:

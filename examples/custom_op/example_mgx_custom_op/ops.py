@@ -35,7 +35,7 @@ class MovingAverage(Operation):
     """The mean of every run of `window` neighbours along the last axis.
 
     x: float [.., n] -> [.., n - window + 1].
-    Errors: ShapeError if x is no float, a scalar, or shorter than the window.
+    Errors: ShapeError if x is not a float, a scalar, or shorter than the window.
     """
 
     window: int

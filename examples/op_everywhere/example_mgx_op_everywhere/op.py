@@ -9,7 +9,7 @@ from mgx_core import Operation, OpSet, Shape, ShapeError, define_op
 class ClipRows(Operation):
     """Rows shortened to a Euclidean length of at most `limit`: x * min(1, limit / |x|) along the last axis.
 
-    x: float [.., n] -> same shape.  Errors: ShapeError if x is no float tensor with an axis.
+    x: float [.., n] -> same shape.  Errors: ShapeError if x is not a float tensor with an axis.
     """
 
     limit: float = 1.0

@@ -89,7 +89,7 @@ def words_of(text: str) -> list[str]:
 
 
 def array_from_words(words: list[str], dtype: DType) -> Array | None:
-    """Elements in order from their text; None if a word is no such element."""
+    """Elements in order from their text; None if a word is not such an element."""
     try:
         match dtype.kind:
             case "s":

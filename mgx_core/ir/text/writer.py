@@ -176,7 +176,7 @@ def _age(s: Symbol) -> tuple[int, str]:
 
 
 def _printed(s: Symbol, taken: Iterable[str]) -> str:
-    """A symbol's printed name: fresh ones are numbered anew, odd names stand in backquotes."""
+    """A symbol's printed name: fresh ones are renumbered, odd names stand in backquotes."""
     fresh = FRESH.fullmatch(s.name)
     if fresh:
         prefix = fresh[1] if _PLAIN_SYMBOL.fullmatch(fresh[1]) else "n"

@@ -1,4 +1,4 @@
-"""Nodes put off until the program runs, because the rank of an input is known at run time only.
+"""Nodes deferred to run time, because the rank of an input is known only then.
 
 A deferred node keeps its ONNX form; at run time, when every rank is known, it is converted like any other node and evaluated.
 Programs whose ranks are all known never contain one.
@@ -183,7 +183,7 @@ def _result_types(parser: GraphParser, node: Node, error: MgxError) -> tuple[Any
         if found is not None and not found.is_absent:
             kind = _open(found.result)
             if bound.setdefault(formal.type_str, kind) != kind and formal.is_homogeneous:
-                raise error from None  # of two types, which only a converter can settle
+                raise error from None  # of two types, which only a converter can resolve
     out = []
     for position in range(node.outputs):
         formal = schema.outputs[min(position, len(schema.outputs) - 1)]

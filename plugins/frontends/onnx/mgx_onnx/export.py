@@ -1,6 +1,6 @@
 """Programs as ONNX models for viewers: every instruction a node of the domain ``mgx``, modules as graph attributes.
 
-The models are to be looked at, not run: no runtime has these operators.  Any stage of a program can be written.
+The models are to be viewed, not run: no runtime has these operators.  Any stage of a program can be written.
 """
 
 from __future__ import annotations

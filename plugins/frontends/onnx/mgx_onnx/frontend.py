@@ -58,7 +58,7 @@ def parse_model(
     folder: str | os.PathLike[str] | None = None,
     weights: Mapping[int, Array] | None = None,
 ) -> Program:
-    """A program from a model that is in memory; nodes whose ranks are known at run time only are put off until then.
+    """A program from a model that is in memory; nodes whose ranks are known only at run time are deferred.
 
     weights: raw data of initializers by position, where it is not in the model itself.
     """

@@ -1,4 +1,4 @@
-"""Values known while parsing: constants, and small integer vectors as (symbolic) extents."""
+"""Values known at parse time: constants, and small integer vectors as (symbolic) extents."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class Known:
         self._extents: dict[Instruction, Array | None] = {}
 
     def constant(self, ins: Instruction) -> Array | None:
-        """The value of an instruction that depends on literals and fixed extents alone."""
+        """The value of an instruction that depends on literals and static extents alone."""
         if ins.literal is not None:
             value = ins.literal.value
             return value if isinstance(value, np.ndarray) else None
         if ins not in self._constants:
-            _settle(ins, self._constants, _foldable_inputs, self._find_constant)
+            _resolve(ins, self._constants, _foldable_inputs, self._find_constant)
         return self._constants[ins]
 
     def _find_constant(self, ins: Instruction) -> Array | None:
@@ -100,7 +100,7 @@ class Known:
     def extents(self, ins: Instruction) -> Array | None:
         """The value of a small integer instruction as an object array of extents (or booleans, inside conditions)."""
         if ins not in self._extents:
-            _settle(ins, self._extents, _extent_inputs, self._find_extents)
+            _resolve(ins, self._extents, _extent_inputs, self._find_extents)
         return self._extents[ins]
 
     def _find_extents(self, ins: Instruction) -> Array | None:
@@ -139,7 +139,7 @@ class Known:
             return None
 
 
-def _settle(
+def _resolve(
     ins: Instruction,
     known: dict[Instruction, Array | None],
     inputs: Callable[[Instruction], Iterable[Instruction]],

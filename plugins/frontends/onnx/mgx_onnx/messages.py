@@ -1,7 +1,7 @@
 """ONNX's message classes and operator schemas without the rest of its package, which takes several times as long to import.
 
 ``onnx`` here stands for the package: what parsing needs is loaded from the package's own files under their own names, so that a
-later import of the whole package meets the same classes; every other attribute imports the package.
+later import of the whole package finds the same classes; every other attribute imports the package.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def read_model(path: str | os.PathLike[str]) -> Model:
 
 
 def read_model_bytes(data: bytes) -> onnx.ModelProto:
-    """The model in some bytes.  Errors: ParseError if they are no model."""
+    """The model in some bytes.  Errors: ParseError if they are not a model."""
     model = onnx.ModelProto()
     try:
         model.ParseFromString(bytes(data))

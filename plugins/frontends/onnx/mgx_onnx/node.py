@@ -192,7 +192,7 @@ class Node:
     # what is known of its inputs
 
     def constant(self, x: Instruction | None) -> Array | None:
-        """The value of `x` if it is known while parsing."""
+        """The value of `x` if it is known at parse time."""
         return None if x is None else self.parser.known.constant(x)
 
     def dims(self, x: Instruction | None) -> tuple[Dim, ...] | None:

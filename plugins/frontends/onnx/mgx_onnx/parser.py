@@ -273,7 +273,7 @@ class GraphParser:
         return order
 
     def parse_node(self, proto: NodeProto) -> None:
-        """One node: converted, or expanded through a function, or put off until its ranks are known."""
+        """One node: converted, expanded through a function, or deferred until its ranks are known."""
         context = self.context
         context.nodes += 1
         if context.nodes > context.budget:
@@ -309,7 +309,7 @@ class GraphParser:
                 self.scope[name] = result
 
     def _defer(self, defer: Defer, node: Node, error: UnrankedError) -> Sequence[Instruction | None]:
-        """The node, put off until its ranks are known."""
+        """The node, deferred until its ranks are known."""
         try:
             return defer(self, node, error)
         except MgxError as refused:

@@ -36,7 +36,7 @@ def dtype_of(code: int) -> DType:
     """The element type of an ONNX type number.  Errors: ParseError for numbers that ONNX does not have."""
     found = DTYPES.get(code)
     if found is None:
-        raise ParseError(f"{code} is no element type of ONNX")
+        raise ParseError(f"{code} is not an element type of ONNX")
     return found
 
 

@@ -51,7 +51,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def _fields(data: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """(field number, where it starts, where its value starts, where it ends); values that are no messages have start = end."""
+    """(field number, where it starts, where its value starts, where it ends); values that are not messages have start = end."""
     while at < end:
         start = at
         tag, at = _varint(data, at)

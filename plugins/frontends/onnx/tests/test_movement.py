@@ -1,4 +1,4 @@
-"""Reshape, Transpose, Expand, Tile and their kin, with shape operands known while parsing or only while running."""
+"""Reshape, Transpose, Expand, Tile and their kin, with shape operands known at parse time or at run time."""
 
 from __future__ import annotations
 

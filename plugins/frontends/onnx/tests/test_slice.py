@@ -1,4 +1,4 @@
-"""Slice, Split, Concat and Pad, with operands known while parsing or only while running."""
+"""Slice, Split, Concat and Pad, with operands known at parse time or at run time."""
 
 from __future__ import annotations
 

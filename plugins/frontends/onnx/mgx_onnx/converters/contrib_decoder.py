@@ -33,7 +33,7 @@ def rotary_embedding(
         hidden = x.shape.dims[2]
         if not heads or not turned:
             if isinstance(hidden, int) and hidden % (2 * half):
-                n.fail(f"the hidden size {hidden} is no multiple of the head size {2 * half} of the caches")
+                n.fail(f"the hidden size {hidden} is not a multiple of the head size {2 * half} of the caches")
             count = hidden // (2 * half)
             if not isinstance(count, int):
                 n.fail("the hidden size must be fixed")

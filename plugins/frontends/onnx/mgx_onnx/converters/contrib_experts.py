@@ -22,7 +22,7 @@ def mixing(n: Node, router: Instruction, weights: Instruction | None) -> Instruc
     logits = n.convert(router, dt.float32)
     normalised = bool(n.attr("normalize_routing_weights", 0))
     if n.op_type == "QMoE" and weights is None:
-        normalised = True  # as ORT does, whatever the attribute says
+        normalised = True  # as ORT does, regardless of the attribute
     if weights is not None:
         best, places = n.items(n.add("topk", logits, k=k, axis=1))
         best = n.add("gather_elements", n.convert(weights, dt.float32), places, axis=1)

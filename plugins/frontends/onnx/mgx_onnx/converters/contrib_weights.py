@@ -153,7 +153,7 @@ def gather_block_quantized(
     extent = values.shape.dims[along]
     if not size:
         if not isinstance(extent, int):
-            n.unsupported("block_size 0 needs a fixed extent of quantize_axis")
+            n.unsupported("block_size 0 needs a static extent of quantize_axis")
         size = extent
     return n.add("dequantizelinear", values, factors, points, axis=along, block_size=size)
 

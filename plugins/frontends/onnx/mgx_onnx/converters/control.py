@@ -40,7 +40,7 @@ def carried(n: Node, states: Sequence[AnyShape], build: Callable[[list[AnyShape]
             return body
         shapes = wider
         body.clear()
-    return n.fail("the types of the loop's values do not settle")
+    return n.fail("the types of the loop's values do not converge")
 
 
 def _covers(old: AnyShape, new: AnyShape) -> bool:
@@ -139,7 +139,7 @@ def scan_8(n: Node, lengths: Instruction | None, *inputs: Instruction) -> Any:
     outputs: list[list[Instruction]] = []
     batch = inputs[0].shape.dims[0]
     if not isinstance(batch, int):
-        n.unsupported("Scan-8 needs a fixed batch extent")
+        n.unsupported("Scan-8 needs a static batch extent")
     rows = len(graph.output) - states
     for row in range(batch):
         own = [n.squeeze(n.slice(x, [0], [row], [row + 1]), [0]) for x in inputs]

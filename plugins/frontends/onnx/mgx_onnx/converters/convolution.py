@@ -24,7 +24,7 @@ def padding_of(
     stride: Sequence[int],
     dilation: Sequence[int],
 ) -> dict[str, Any]:
-    """Attributes `padding` and `padding_mode` from `pads` and `auto_pad`; explicit wherever the extents are fixed."""
+    """Attributes `padding` and `padding_mode` from `pads` and `auto_pad`; explicit if the extents are static."""
     rank = len(dims)
     mode = n.attr("auto_pad", "NOTSET") or "NOTSET"
     if mode == "NOTSET":

@@ -131,7 +131,7 @@ def clip(n: Node, x: Instruction, low: Instruction | None = None, high: Instruct
 
 
 def _bound(n: Node, x: Instruction, bound: Instruction) -> Instruction:
-    """A scalar by the standard; whatever broadcasts to `x` does no harm."""
+    """A scalar by the standard; anything that broadcasts to `x` is accepted."""
     if bound.shape.rank > x.shape.rank:
         bound = n.reshape(bound, ())
     return n.broadcast_to(n.convert(bound, x.shape.dtype), x.shape.dims)

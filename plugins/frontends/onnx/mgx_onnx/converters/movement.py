@@ -17,7 +17,7 @@ __all__ = ["bounded", "known_ints"]
 
 
 def known_ints(n: Node, x: Instruction | None) -> list[int] | None:
-    """The value of an integer operand if it is known while parsing, without symbols."""
+    """The value of an integer operand if it is known at parse time, without symbols."""
     found = n.dims(x)
     if found is None or not all(isinstance(d, int) for d in found):
         return None

@@ -176,7 +176,7 @@ def requantized(
 
 
 def as_rows(n: Node, x: Instruction | None, rank: int) -> Instruction | None:
-    """A scale or zero point of a left operand [.., m, k]: a scalar, [m] as [m, 1], or as it is."""
+    """A scale or zero point of a left operand [.., m, k]: a scalar, [m] as [m, 1], or unchanged."""
     x = one_value(n, x)
     if x is None or x.shape.rank != 1 or rank == 1:
         return x

@@ -41,7 +41,7 @@ def layer_attributes(n: Node, r: Instruction, functions: tuple[str, ...]) -> dic
         beta.append(0.0 if known.beta is None else next(betas, known.beta))
     hidden = n.attr("hidden_size", 0) or r.shape.dims[-1]
     if not isinstance(hidden, int):
-        n.fail("attribute 'hidden_size' is required where the recurrence weights have no fixed extents")
+        n.fail("attribute 'hidden_size' is required where the recurrence weights have no static extents")
     return {
         "hidden_size": hidden,
         "actv_func": names,

@@ -99,7 +99,7 @@ def _numbered(n: Node, votes: dict[str, Any]) -> dict[str, Any]:
     voters = [number.get(key, 0) for key in votes["vote_leafids"]]
     for voter, key in zip(voters, votes["vote_leafids"], strict=True):
         if voter >= 0:
-            n.fail(f"node {key[1]} of tree {key[0]} has a weight, but is no leaf")
+            n.fail(f"node {key[1]} of tree {key[0]} has a weight, but is not a leaf")
     return {
         "tree_roots": list(roots.values()),
         "nodes_featureids": [columns["featureids"][i] for i in inner],

@@ -45,7 +45,7 @@ class ImageDecoder(Operation):
             image: Any = Image.open(io.BytesIO(stream.tobytes()), formats=FORMATS)
         except (Image.DecompressionBombError, Image.DecompressionBombWarning):
             raise _too_large("that many") from None
-        except Exception:  # whatever a damaged file makes Pillow raise, the standard wants an empty image
+        except Exception:  # Pillow raises any error for a damaged file; the standard wants an empty image
             return np.empty((0, 0, 1 if gray else 3), np.uint8)
         with image:
             if image.width * image.height > MAX_PIXELS:

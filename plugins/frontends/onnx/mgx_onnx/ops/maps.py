@@ -1,6 +1,6 @@
 """Ops on maps from labels to values.
 
-While running, a map is a Python dict from int or str to float, int or str.  Its type is that of the tuple (keys [k], values [k]);
+At run time, a map is a Python dict from int or str to float, int or str.  Its type is that of the tuple (keys [k], values [k]);
 a batch of maps is a sequence of it.
 """
 
@@ -32,7 +32,7 @@ def map_shape(key: DType, value: DType) -> TupleShape:
 
 
 def map_types(x: AnyShape) -> tuple[DType, DType]:
-    """Types of keys and values of a map.  Errors: ShapeError for what is no map."""
+    """Types of keys and values of a map.  Errors: ShapeError for what is not a map."""
     if isinstance(x, TupleShape) and len(x.items) == 2:
         key, value = x.items
         if isinstance(key, Shape) and isinstance(value, Shape) and key.dtype in (dt.int64, dt.string):
@@ -75,7 +75,7 @@ class CastMap(Operation):
     """The values of a map as a row, in ascending order of the keys (DENSE) or each at the index that its key is (SPARSE).
 
     x: map from int64 to string or float -> dtype [1, entries] or [1, max_map].
-    Errors: ParameterError for a key outside 0..max_map-1 (SPARSE) or a string that is no number.
+    Errors: ParameterError for a key outside 0..max_map-1 (SPARSE) or a string that is not a number.
     Source: ONNX-ML CastMap-1.
     """
 

@@ -287,7 +287,7 @@ class _Reader:
             except ValueError:
                 value = -1
             if not 0 <= value <= sys.maxunicode:
-                raise self.fail(f"\\x{digits} is no character")
+                raise self.fail(f"\\x{digits} is not a character")
             return chr(value)
         if c in "01234567":
             if c != "0" and (self.text[self.at : self.at + 1] or "x") not in "01234567":
@@ -310,7 +310,7 @@ class _Reader:
                 name = self.until(":]")
                 members = CLASSES.get(name.removeprefix("^"))
                 if members is None:
-                    raise self.fail(f"[:{name}:] is no class of characters")
+                    raise self.fail(f"[:{name}:] is not a class of characters")
                 tests.append(_negated(_ranges(members), name.startswith("^")))
                 continue
             low = self.next()

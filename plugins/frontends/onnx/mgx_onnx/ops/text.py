@@ -112,7 +112,7 @@ class StringNormalizer(Operation):
 class RegexFullMatch(Operation):
     """True where a string as a whole matches a regular expression in RE2's syntax.
 
-    x: string [..] -> bool [..].  The time is linear in the length of the strings, whatever the pattern.
+    x: string [..] -> bool [..].  The time is linear in the length of the strings for any pattern.
     Errors: ParameterError for a malformed pattern.  Source: ONNX RegexFullMatch-20.
     """
 

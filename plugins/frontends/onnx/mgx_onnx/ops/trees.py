@@ -85,7 +85,7 @@ class TreeEnsemble(Operation):
     def aggregated(self, x: Array) -> tuple[Array, Array]:
         """float64 scores [n, n_targets] and which of them got a vote."""
         rows = x.reshape(1, -1) if x.ndim == 1 else x
-        rows = rows.astype(np.float64)  # exact, so that float32 features meet float32 splits as they are
+        rows = rows.astype(np.float64)  # exact, so that float32 features are compared with float32 splits unrounded
         if rows.shape[1] <= max(self.nodes_featureids, default=-1):
             raise ShapeError(f"the trees use {1 + max(self.nodes_featureids)} features, got {rows.shape[1]}")
         forest = _forest(self)

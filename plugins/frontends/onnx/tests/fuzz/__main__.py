@@ -92,7 +92,7 @@ def main() -> int:
             found = worker.ask({**request, "case": case})
             outcomes[found["outcome"]] += 1
             if found["outcome"] == "refused" and re.search(
-                "cannot be computed from these|not of the required kinds|malformed node", found["error"]
+                "cannot be computed from these|wrong number, type or rank of operands|malformed node", found["error"]
             ):
                 soft[re.sub(r"[\d.]+", "N", found["error"])[:160]] += 1
             slowest = max(slowest, (found["seconds"], case))

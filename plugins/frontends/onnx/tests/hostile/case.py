@@ -112,7 +112,7 @@ def one(
 def given(
     op: str, *inputs: Any, wanted: Any = None, **more: Any
 ) -> tuple[Callable[[Path], Trial], Callable[[Path], Trial]]:
-    """The same node twice: all but the first operand known while parsing, and all known only while running."""
+    """The same node twice: all but the first operand known at parse time, and all known only at run time."""
 
     def build(fixed: Sequence[int]) -> Callable[[Path], Trial]:
         def make(folder: Path) -> Trial:

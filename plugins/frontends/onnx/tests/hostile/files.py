@@ -46,7 +46,7 @@ for wrap in (h.make_sequence_type_proto, h.make_optional_type_proto, lambda t: h
     kind = wrap(h.make_tensor_type_proto(T.FLOAT, ["extent"]))
     named = model([n("Identity", ["x"], ["y"])], [onnx.ValueInfoProto(name="x", type=kind)]).SerializeToString()
     which = kind.WhichOneof("value")
-    add("bytes", f"an extent's name in a {which} that is no UTF-8", named.replace(b"extent", b"ext\xfft\xfe"))
+    add("bytes", f"an extent's name in a {which} that is not UTF-8", named.replace(b"extent", b"ext\xfft\xfe"))
 add("bytes", "no such file", lambda folder: Trial(folder / "none.onnx"))
 add("bytes", "a folder", lambda folder: Trial(folder))
 

@@ -18,7 +18,7 @@ BIG, LOW = 1 << 62, -(1 << 63)
 
 
 def both(kind: str, name: str, op: str, *inputs: Any, expect: str = "refuse", **more: Any) -> None:
-    """A case with operands known while parsing, and one with operands known while running."""
+    """A case with operands known at parse time, and one with operands known at run time."""
     early, late = given(op, *inputs, **more)
     add(kind, f"{name}, known", early, expect)
     add(kind, f"{name}, late", late, expect)
@@ -91,7 +91,7 @@ for parts in (0, -1, (1 << 31) - 1, BIG):
     attribute(f"Split in {parts}", "refuse", "Split", X, num_outputs=parts)
 attribute("LRN of size 0", "refuse", "LRN", IMAGE, size=0)
 attribute("LRN of negative size", "refuse", "LRN", IMAGE, size=-3)
-attribute("epsilon is no number", "either", "LayerNormalization", X, X[0], epsilon=float("nan"))
+attribute("epsilon is not a number", "either", "LayerNormalization", X, X[0], epsilon=float("nan"))
 attribute("alpha is infinite", "run", "LeakyRelu", X, alpha=float("inf"))
 attribute("Resize mode", "refuse", "Resize", IMAGE, None, np.ones(4, np.float32), mode="sharp")
 attribute(
@@ -193,7 +193,7 @@ add(
 )
 both("shapes", "Unsqueeze to rank 70", "Unsqueeze", X, np.arange(68))
 both("shapes", "Unsqueeze twice the same", "Unsqueeze", X, np.array([0, 0]))
-both("shapes", "Squeeze what is no 1", "Squeeze", X, np.array([0]))
+both("shapes", "Squeeze what is not 1", "Squeeze", X, np.array([0]))
 
 # indices
 for at in (2, -3, BIG, LOW):
@@ -289,7 +289,7 @@ both("integers", "Range by next to nothing", "Range", np.float32(0), np.float32(
 for to in (T.INT8, T.INT32, T.INT64, T.UINT8, T.BOOL, T.FLOAT16, T.FLOAT8E4M3FN, T.INT4):
     add(
         "integers",
-        f"what is no number to {to}",
+        f"what is not a number to {to}",
         lambda folder, t=to: one("Cast", np.array([np.nan, np.inf, -np.inf, 1e30], np.float32), to=t),
         "run",
     )
