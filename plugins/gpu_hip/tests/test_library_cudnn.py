@@ -337,7 +337,7 @@ def test_a_causal_mask_compares_indices() -> None:
     ("given", "word"),
     [
         ({"dtype": dtype.float32}, "takes float16 and bfloat16"),
-        ({"size": 20}, "8 divides"),
+        ({"size": 20}, "multiples of 8"),
         ({"size": 512}, "up to 256"),
     ],
 )
