@@ -50,7 +50,7 @@ def make_op(name: str, /, **attributes: Any) -> Operation:
 
     Errors: UnsupportedError for unknown names; ParameterError for bad attributes.
     """
-    from .ops import STANDARD
+    from .ops.standard import STANDARD
 
     if name in STANDARD:  # no plugin is loaded for an op that none may replace
         return STANDARD.make(name, **attributes)

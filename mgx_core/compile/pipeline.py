@@ -77,13 +77,15 @@ class Pipeline:
 
     def run(self, module: Module) -> Module:
         self.count = size(module)
+        held: Callable[[Module], str | None] = nothing  # the invariant of the stage before
         for stage in self.stages:
             if self.validate:
                 self._check(stage.requires(module), f"before stage {stage.name!r}")
-            for one in stage.passes:
-                if one.name not in self.disabled:
-                    self._run_pass(stage, one, module)
-            self._check(stage.ensures(module), f"after stage {stage.name!r}")
+            passes = [p for p in stage.passes if p.name not in self.disabled]
+            changes = [self._run_pass(stage, p, module) for p in passes]
+            if any(changes) or stage.ensures is not held:
+                self._check(stage.ensures(module), f"after stage {stage.name!r}")
+            held = stage.ensures
             if self.validate:
                 self._check(stage.proves(module), f"after stage {stage.name!r}")
         return module
@@ -96,7 +98,7 @@ class Pipeline:
         ran = ", ".join(r.name for r in self.records)
         return f" (after the following passes: [{ran}])" if ran else ""
 
-    def _run_pass(self, stage: Stage, one: Pass, module: Module) -> None:
+    def _run_pass(self, stage: Stage, one: Pass, module: Module) -> bool:
         before = self.count
         tally = one.tally
         if tally is not None:
@@ -125,6 +127,7 @@ class Pipeline:
             place = f"pass {one.name!r} of stage {stage.name!r} left a bad module"
             found = verify(module)
             self._check(found[0] if found else stage.requires(module), place)
+        return changed
 
 
 def size(module: Module) -> int:

@@ -72,6 +72,12 @@ class Module:
         return dict(self.derive("parameters", _parameters))
 
     @property
+    def modules(self) -> tuple[Module, ...]:
+        """The modules that its instructions run, in their order, each once."""
+        found: tuple[Module, ...] = self.derive("modules", _modules)
+        return found
+
+    @property
     def returned(self) -> Instruction | None:
         """The return instruction, if the module has one."""
         return self._last if self._last is not None and self._last.is_return else None
@@ -492,6 +498,10 @@ class _Bodies:
 
 def _parameters(module: Module) -> dict[str, Instruction]:
     return {i.op.label: i for i in module if isinstance(i.op, Param)}
+
+
+def _modules(module: Module) -> tuple[Module, ...]:
+    return tuple(dict.fromkeys([inner for ins in module if ins.modules for inner in ins.modules]))
 
 
 def _exchanged(inputs: tuple[Instruction, ...], old: Instruction, new: Instruction) -> tuple[Instruction, ...]:

@@ -50,6 +50,8 @@ class Steps(Protocol):
     def returned(self) -> Step | None: ...
     @property
     def last(self) -> Step | None: ...
+    @property
+    def modules(self) -> Sequence[Steps]: ...
     def __iter__(self) -> Iterator[Step]: ...
 
 
@@ -64,8 +66,7 @@ def nested(module: M) -> Iterator[M]:
 def _nested(module: M, seen: set[M]) -> Iterator[M]:
     seen.add(module)
     yield module
-    for ins in module:
-        inner: Any
-        for inner in ins.modules:
-            if inner not in seen:
-                yield from _nested(inner, seen)
+    inner: Any
+    for inner in module.modules:
+        if inner not in seen:
+            yield from _nested(inner, seen)

@@ -102,7 +102,7 @@ class Operation(Traits):
     _arity: ClassVar[tuple[int, int | None]] = (0, 0)  # least and most inputs (None: any number)
 
     def __init__(self, **attributes: Any) -> None:
-        if "name" not in vars(type(self)):
+        if "name" not in type(self).__dict__:
             raise ParameterError(f"{undeclared(type(self))}; put @define_op('...') above it")
         put = object.__setattr__
         for field in self.fields:

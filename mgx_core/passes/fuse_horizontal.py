@@ -70,9 +70,11 @@ class FuseHorizontal(Pass):
             found = [
                 p if p.bias is not None else p._replace(bias=np.zeros(p.weight.shape[1], p.weight.dtype)) for p in found
             ]
-        order = {ins: n for n, ins in enumerate(module)}
-        first = min((p.dot for p in found), key=order.__getitem__)
-        self._build(module, shared, found, first)
+        joined = {p.dot for p in found}
+        first = shared.next
+        while first is not None and first not in joined:
+            first = first.next
+        self._build(module, shared, found, first or dots[0])
         return True
 
     def _build(self, module: Module, shared: Instruction, found: list[_Product], first: Instruction) -> None:
@@ -105,7 +107,6 @@ class FuseHorizontal(Pass):
             )
             start += width
             module.replace(p.result, part)
-        module.sweep()
 
 
 def _product(dot: Instruction) -> _Product | None:

@@ -175,30 +175,38 @@ class Rewriter:
             raise error.located(f"rule {rule.name!r} on {ins!r}") from None
         except Exception as error:
             raise PassError(f"{_blamed(rule)} failed on {ins!r}: {type(error).__name__}: {error}") from error
-        if not (new is None or isinstance(new, (Instruction, No))):
-            raise PassError(f"{_blamed(rule)} must give an instruction, No(why) or None for {ins!r}, got {new!r}")
         if ins in self._refused:
             self._refused[ins].pop(rule.name, None)
-        if isinstance(new, Instruction) and new is not ins:
-            if not same_type(ins.result, new.result):
-                raise PassError(f"rule {rule.name!r} turns {ins!r} into {new!r}: the result's type would change")
-            self.tally.fired[rule.name] += 1
-            if ins.sources:
-                for made in {*builder.made, new}:
-                    if not made.is_param and not made.is_literal:
-                        made.sources = tuple(dict.fromkeys((*made.sources, *ins.sources)))
-            module.replace(ins, new)
-            if new.result != ins.result and ins.result.dynamic():
-                module.substitute(found_extents(ins.result, new.result))
-            return new
-        if isinstance(new, No):
+        if new is None or new is ins:
+            pass
+        elif isinstance(new, No):
             self._refused.setdefault(ins, {})[rule.name] = Refusal.at(rule.name, ins, new.why)
+        elif isinstance(new, Instruction):
+            self._replace(rule, module, ins, new, builder.made)
+            return new
+        else:
+            raise PassError(f"{_blamed(rule)} must give an instruction, No(why) or None for {ins!r}, got {new!r}")
         if builder.made:
             for made in reversed(builder.made):
                 if not made.users and made.parent is not None:
                     module.remove(made)
             builder.made.clear()
         return None
+
+    def _replace(
+        self, rule: Rule, module: Module, ins: Instruction, new: Instruction, made: Sequence[Instruction]
+    ) -> None:
+        """Puts what a rule gave in an instruction's place."""
+        if not same_type(ins.result, new.result):
+            raise PassError(f"rule {rule.name!r} turns {ins!r} into {new!r}: the result's type would change")
+        self.tally.fired[rule.name] += 1
+        if ins.sources:
+            for one in {*made, new}:
+                if not one.is_param and not one.is_literal:
+                    one.sources = tuple(dict.fromkeys((*one.sources, *ins.sources)))
+        module.replace(ins, new)
+        if new.result != ins.result and ins.result.dynamic():
+            module.substitute(found_extents(ins.result, new.result))
 
     def _sweep(self, module: Module, ins: Instruction) -> None:
         """Remove an instruction that died, and what died with it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import CodeType
 from typing import Any, NamedTuple
 
 from ..errors import DeviceError, MgxError, No, ParameterError, PluginError, UnsupportedError
@@ -110,6 +109,8 @@ class Kernels:
         self.target = target
         self._plans: dict[type[Operation], list[Plan]] = {}
         self._any: list[Plan] = []
+        self._options: CompileOptions | None = None
+        self._asked: dict[type[Operation], list[Plan]] = {}  # by the class of the op, with the options bound
 
     def plan(self, *ops: type[Operation]) -> Callable[[Plan], Plan]:
         """Decorator: a function ``(op, input shapes, context) -> Kernel | No`` offered for some ops (none named: for any).
@@ -125,6 +126,7 @@ class Kernels:
                 raise ParameterError(f"a plan for target {self.target!r} must name classes of operations, got {op!r}")
 
         def keep(function: Plan) -> Plan:
+            self._asked.clear()
             for op in ops:
                 self._plans.setdefault(op, []).append(function)
             if not ops:
@@ -135,7 +137,17 @@ class Kernels:
 
     def plans(self, op: Operation) -> list[Plan]:
         """Returns the plans for an op in the order in which they are asked."""
-        return [*(p for cls in type(op).__mro__ for p in self._plans.get(cls, ())), *self._any]
+        cls = type(op)
+        found = self._asked.get(cls)
+        if found is None:
+            plans = (*(p for c in cls.__mro__ for p in self._plans.get(c, ())), *self._any)
+            found = self._asked[cls] = [self._bound(p) for p in plans]
+        return found
+
+    def _bound(self, plan: Plan) -> Plan:
+        if self._options is None or "options" not in inspect.signature(plan).parameters:
+            return plan
+        return functools.update_wrapper(functools.partial(plan, options=self._options), plan)
 
     def offers(
         self, op: Operation, shapes: Sequence[AnyShape | None], context: Any, modules: Sequence[Module] = ()
@@ -179,6 +191,7 @@ class Kernels:
 
     def __add__(self, other: Kernels) -> Kernels:
         out = Kernels(self.target)
+        out._options = self._options or other._options
         for side in (self, other):
             for op, plans in side._plans.items():
                 out._plans.setdefault(op, []).extend(plans)
@@ -190,25 +203,9 @@ class Kernels:
 
     def for_options(self, options: CompileOptions) -> Kernels:
         """The same plans; those that have a parameter called `options` are given the compile options in it."""
-
-        def bound(plan: Plan) -> Plan:
-            code = getattr(
-                plan, "__code__", None
-            )  # a signature costs a hundred times as much, for each plan and instance
-            names = inspect.signature(plan).parameters if code is None else code.co_varnames[: _named(code)]
-            if "options" not in names:
-                return plan
-            return functools.update_wrapper(functools.partial(plan, options=options), plan)
-
-        out = Kernels(self.target)
-        out._plans = {op: [bound(p) for p in plans] for op, plans in self._plans.items()}
-        out._any = [bound(p) for p in self._any]
+        out = self + Kernels(self.target)
+        out._options = options
         return out
-
-
-def _named(code: CodeType) -> int:
-    """Number of parameters of a function that can be named."""
-    return code.co_argcount + code.co_kwonlyargcount
 
 
 def described(given: Any) -> str:
