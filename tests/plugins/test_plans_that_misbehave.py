@@ -78,7 +78,7 @@ class Unnamed(mgx.Kernel):
         (giving(Unnamed()), "gave Unnamed"),
         (giving(No(7)), "gave No No(why=7)"),
         (raising(ZeroDivisionError("division by zero")), "raised ZeroDivisionError: division by zero"),
-        (raising(mgx.ShapeError("no static extents")), "raised ShapeError: no fixed extents"),
+        (raising(mgx.ShapeError("no static extents")), "raised ShapeError: no static extents"),
         (raising(KeyError("axis")), "raised KeyError: 'axis'"),
     ],
 )
