@@ -57,7 +57,7 @@ class Tally:
         self.refusals.append(Refusal.at(rule, ins, no.why))
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Begin again."""
         self.fired.clear()
         self.refusals.clear()
 

@@ -28,7 +28,7 @@ def sequence(*dims: tuple[int, ...]) -> tuple[Any, Any]:
 
 @family.cases("sequence_construct")
 def construct(name: str) -> Iterable[Case]:
-    yield Case(make(name), (data(F, 2, 3), data(F, 2, 3)), "alike", LAYOUTS[:3])
+    yield Case(make(name), (data(F, 2, 3), data(F, 2, 3)), "equal", LAYOUTS[:3])
     yield Case(make(name), (data(F, 2, 3), data(F, 4)), "ragged")
 
 
