@@ -20,8 +20,8 @@ VIEWS: Final = (Reshape, Slice, Squeeze, Transpose, Unsqueeze)
 class AbsorbViews(Pass):
     """Moves the slices, reshapes and transposes in front of an attention group into it, where nothing else reads them.
 
-    The group reads its operands where they lie in either case; a layer has a third of its instructions then, and layers that
-    are alike share the group's body, so that an instance for new shapes takes less to make.
+    The group reads its operands where they lie in either case; a layer has a third of its instructions then, and structurally
+    equal layers share the group's body, so that an instance for new shapes takes less to make.
     """
 
     name: str = "absorb-views"

@@ -1,4 +1,4 @@
-"""Kernels that other packages bring as compiled functions."""
+"""Kernels of other packages, given as compiled functions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def c_function_kernel(
     """A kernel from a C function, for a plan of target ``cpu`` to return.
 
     C signature: ``void f(void* const* buffers, const int64_t* args, int64_t begin, int64_t end, void* scratch)``.
-    buffers: the row-major operands, then the results; work: how many items there are, given the operands' shapes, of which
+    buffers: the row-major operands, then the results; work: the number of items, given the operands' shapes, of which
     the function does [begin, end); several threads call it at once; args: numbers that it wants, from the shapes too; owner:
     kept alive as long as the function may be called; grain: least items worth a thread; scratch_bytes: memory per thread.
     """

@@ -15,7 +15,7 @@ __all__ = ["Chain", "chains_of"]
 
 @dataclass(eq=False)
 class Chain:
-    """What several concatenations share.
+    """Memory that several concatenations share.
 
     longest: the one whose operands begin with those of all others; storage: its memory once there; filled: how many operands
     are in it.

@@ -35,7 +35,7 @@ class CpuContext(Context):
         return f"context of target 'cpu' ({self.threads or 'all'} threads)"
 
     def memory(self) -> dict[str, Held]:
-        """What is shared by all programs of the process: compiled loops, constants, and weights in other layouts."""
+        """Returns the memory that all programs of the process share: compiled loops, constants, and weights in other layouts."""
         from .jit import default_engine
         from .packing import held
 

@@ -19,7 +19,7 @@ from mgx_core.types.argument import Array
 
 from .concat_sharing import Chain, chains_of
 from .kernel import runs_natively
-from .kernel_cache import alike
+from .kernel_cache import cached_kernel
 from .packing import constant, contiguous, is_multiplied, packed
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class CpuEmitter(Emitter):
         if others:
             return view_of(op, value, others)
         key = op, value.shape
-        if key not in self._views:  # the layers of a network ask the same again and again
+        if key not in self._views:  # the layers of a network repeat the same requests
             self._views[key] = None if op.view is None else op.view(value.shape)
         found = self._views[key]
         return None if found is None else value.seen_as(*found)
@@ -127,7 +127,7 @@ class CpuEmitter(Emitter):
         return self.literal(array)
 
     def _literal_as_it_lies(self, array: Array) -> Value:
-        """A constant whose axes lie in another order, not copied."""
+        """A constant whose axes have another order in memory, not copied."""
         known = self._turned.get(id(array))
         if known is None:
             outermost_first = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
@@ -142,7 +142,7 @@ class CpuEmitter(Emitter):
         return known[1]
 
     def chain(self, operands: int) -> Chain | None:
-        """What the current instruction, if it has so many operands, shares memory with."""
+        """Returns the chain in which the current instruction shares memory, if it has this number of operands."""
         self.uncacheable()
         ins = self.current
         return None if ins is None or operands != len(ins.inputs) else self.chains.get(ins)
@@ -165,7 +165,7 @@ class CpuEmitter(Emitter):
         return Value(Shape("uint8", [made.bytes]), made)
 
     def reordered(self, value: Value, plain: Any, wanted: Any) -> Value:
-        """A value that is no constant in the layout that a primitive chose."""
+        """A value that is not a constant in the layout that a primitive chose."""
         from .native_library import native
 
         _native = native()
@@ -243,7 +243,7 @@ class CpuEmitter(Emitter):
         from .jit import compile_copy
 
         shapes = (source.shape, target.shape)
-        kernel = alike(self.engine, None, "copy", shapes, lambda: compile_copy(*shapes, self.engine))
+        kernel = cached_kernel(self.engine, None, "copy", shapes, lambda: compile_copy(*shapes, self.engine))
         if isinstance(kernel, No):
             raise Refused(kernel)
         self.loop(kernel, [source], [target])

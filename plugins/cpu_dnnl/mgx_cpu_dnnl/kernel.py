@@ -19,12 +19,12 @@ Emit: TypeAlias = "Callable[[Any, Any, Sequence[Module], Sequence[Any]], Results
 
 
 class CpuKernel(Kernel):
-    """An op to be put into a native program by ``emit(emitter, op, modules, operands)``, for each set of shapes anew.
+    """An op to be put into a native program by ``emit(emitter, op, modules, operands)`` for each set of shapes.
 
     `emit` decides by the op and by how its operands lie; the numbers of a constant it asks the emitter for (`constant`,
     `memory`), so that the emission cache knows (see `mgx_core.targets.emission_cache`).
     open_axis: the axis of the results whose extent depends on data; `emit` then gives memory for the most that there can be,
-    and an int64 [1] that says how much of it is taken.
+    and an int64 [1] with the extent that is taken.
     """
 
     __slots__ = ("emit", "modules", "name", "op", "open_axis")

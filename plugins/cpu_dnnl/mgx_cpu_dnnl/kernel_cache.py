@@ -1,4 +1,4 @@
-"""Loops for groups that are alike: the layers of a network repeat the same few, so each is read and planned once."""
+"""Loops shared by structurally equal groups: the layers of a network repeat a few, so each is read and planned once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from mgx_core import Module, Shape
 from mgx_core.ir.equality import signature
 
-__all__ = ["alike"]
+__all__ = ["cached_kernel"]
 
 KEPT: Final = 512
 _numbers: OrderedDict[Hashable, int] = OrderedDict()
@@ -19,8 +19,10 @@ _next = count(1)
 _lock = Lock()
 
 
-def alike(engine: Any, body: Module | None, about: Hashable, shapes: Sequence[Shape], make: Callable[[], Any]) -> Any:
-    """The kernel that `make` gives, or the one that it gave before for a body and shapes that are alike."""
+def cached_kernel(
+    engine: Any, body: Module | None, about: Hashable, shapes: Sequence[Shape], make: Callable[[], Any]
+) -> Any:
+    """Returns the kernel that `make` gives, or the one made earlier for a structurally equal body and equal shapes."""
     ident = 0 if body is None else body.derive("loop signature", _number)
     if ident is None:
         return make()

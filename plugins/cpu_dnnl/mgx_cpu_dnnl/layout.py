@@ -36,7 +36,7 @@ def _descriptor(dims: tuple[int, ...], dtype: str, steps: tuple[int, ...]) -> An
 
 
 def is_channels_last(value: Value) -> bool:
-    """Whether a [n, c, ..] value lies with its channels innermost, densely (axes of extent 1 may have any stride)."""
+    """True if a [n, c, ..] value is dense with channels innermost (axes of extent 1 may have any stride)."""
     wanted = channels_last(value.lens)
     return all(n == 1 or s == w for n, s, w in zip(value.lens, value.strides, wanted, strict=True))
 

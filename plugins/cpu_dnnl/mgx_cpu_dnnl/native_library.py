@@ -22,14 +22,14 @@ SPIN: Final = "10000"  # 0.1 to 0.2 ms: covers the gaps between steps, and ends 
 
 
 def candidates() -> Iterator[Path]:
-    """Where the library may lie, most explicit first."""
+    """Returns possible paths of the library, most explicit first."""
     named = setting("MGX_DNNL_LIBRARY")
     if named:
         yield Path(named)
         return
     for folder in map(
         Path, sys.path
-    ):  # where the wheel's record says; importlib.metadata would take longer than all else
+    ):  # the path in the wheel's record; importlib.metadata would take longer than all else
         for record in folder.glob(f"{DISTRIBUTION.replace('-', '_')}-*.dist-info/RECORD"):
             for line in record.read_text("utf-8").splitlines():
                 path = line.partition(",")[0]

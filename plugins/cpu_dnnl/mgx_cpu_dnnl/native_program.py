@@ -66,7 +66,7 @@ def install(program: Any, schedule: Schedule) -> list[int]:
 
 
 class _Numbers(dict[Buffer, int]):
-    """What a native program calls its buffers; those in its arena and constants are told to it when first asked for."""
+    """Numbers of buffers in a native program; those in its arena and constants are registered at first use."""
 
     def __init__(self, program: Any) -> None:
         self.program = program

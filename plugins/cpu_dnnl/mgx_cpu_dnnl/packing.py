@@ -64,7 +64,7 @@ def held() -> dict[str, Held]:
 
 
 def packed(source: Buffer, offset: int, plain: Any, wanted: Any, bfloat16: bool = False) -> Buffer:
-    """What begins at element `offset` of a constant, laid out by `plain`, as `wanted`.
+    """Packs the part of a constant from element `offset` on from layout `plain` to `wanted`.
 
     bfloat16: the numbers are of that type, held as such or in float32, and are stored in it, though the layouts are of float32,
     which oneDNN reorders many times faster than 16 bits.
@@ -79,7 +79,7 @@ def packed(source: Buffer, offset: int, plain: Any, wanted: Any, bfloat16: bool 
             wide = array.astype(np.float32, copy=False)
             made = aligned(np.frombuffer(native().pack(_address(wide) + 4 * offset, plain, wanted), np.uint16)[1::2])
         else:
-            made = np.frombuffer(native().pack(address, plain, wanted), np.uint8)  # keeps what it is a window on
+            made = np.frombuffer(native().pack(address, plain, wanted), np.uint8)  # keeps its base array alive
         found = _packed[key] = Buffer("literal", made.nbytes, owner=Packed(made, array), address=_address(made))
         forget_pages(array)
     return found
@@ -99,13 +99,13 @@ def aligned(given: Array) -> Array:
 
 
 def is_bfloat16(array: Array) -> bool:
-    """Whether every number of a float32 array is one of bfloat16, too."""
+    """True if every number of a float32 array is exact in bfloat16."""
     words = array.reshape(-1).view(np.uint32)
     return not any(int(np.bitwise_or.reduce(part)) & 0xFFFF for part in (words[:1024], words[1024:]))
 
 
 def forget_pages(array: Array) -> None:
-    """Let go of the memory behind an array that is a window on a file: read again, it comes from the file once more."""
+    """Releases the memory of an array mapped from a file; the next access reads the file again."""
     base: Any = array
     while not isinstance(base, mmap.mmap):  # arrays, memory views, and what numpy puts between them
         base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
@@ -116,13 +116,13 @@ def forget_pages(array: Array) -> None:
     first, end = (int(at) - start for at in np.lib.array_utils.byte_bounds(array))
     first = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
     length = end // mmap.PAGESIZE * mmap.PAGESIZE - first
-    # pages that somebody wrote to would be lost, so only maps that nobody can write to
+    # written pages would be lost, so only read-only maps
     if length > 0 and not file.flags.writeable:
         base.madvise(mmap.MADV_DONTNEED, first, length)
 
 
 class Contiguous:
-    """A row-major copy of a constant that lies otherwise; keeps the constant alive, so that its address names it."""
+    """A row-major copy of a constant of another layout; keeps the constant alive, so that its address names it."""
 
     __slots__ = ("__weakref__", "array", "source")
 
@@ -145,7 +145,7 @@ def contiguous(array: Array) -> Contiguous:
 
 
 def is_multiplied(ins: Instruction) -> bool:
-    """Whether nothing reads a constant, repeated or not, but products as their right operand: they pack it however it lies."""
+    """True if only products read a constant, repeated or not, as their right operand: they pack it from any layout."""
     for user in ins.users:
         op = op_of(user)
         (at, *more) = (n for n, i in enumerate(user.inputs) if i is ins)

@@ -1,6 +1,6 @@
 """Native programs as plain data, for program files, and back.
 
-What is kept is what the native program was put together from: values, the recipes of the primitives with the layouts that they
+It keeps the parts of the native program: values, the recipes of the primitives with the layouts that they
 chose, the object files of the loops, and the arguments of every step.  Making it again then needs no plans and no compiler.
 """
 
@@ -79,7 +79,7 @@ class Recorder:
     def literal(self, address: int, nbytes: int, owner: Any) -> int:
         array = owner if isinstance(owner, np.ndarray) else getattr(owner, "array", None)
         if not isinstance(array, np.ndarray) or array.__array_interface__["data"][0] != address:
-            raise NotSaved(f"a constant of {nbytes} bytes is no array")
+            raise NotSaved(f"a constant of {nbytes} bytes is not an array")
         self._arrays.append(self._keep(array))
         return self._value("literal", len(self._arrays) - 1, nbytes)
 
@@ -137,9 +137,9 @@ class Recorder:
 
 
 def replayed(plain: Mapping[str, Any], fetch: Callable[[int], Array]) -> Any:
-    """The finished native program that a recorder's data tells of.
+    """The finished native program described by a recorder's data.
 
-    Errors: StoreError if a primitive comes out otherwise than it was when its weights were packed.
+    Errors: StoreError if a primitive differs from the one that its weights were packed for.
     """
     _native = native()
     primitives = [_described(recipe) for recipe in plain["primitives"]]

@@ -1,4 +1,4 @@
-"""What this machine can do at most, measured once and kept: multiply-adds on registers, and reading memory."""
+"""Peak rates of this machine, measured once and kept: multiply-adds on registers, and reading memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST: Final = 512 << 20
 def ceilings(machine: str, threads: int) -> dict[str, float]:
     """Float32 operations (``flops``) and bytes read from memory (``bytes``) that the machine does in a second.
 
-    machine: what the figures are kept for; threads: how many work.  Measuring takes about a second.
+    machine: the key of the kept figures; threads: the number used.  Measuring takes about a second.
     """
     from .native_library import native
 

@@ -25,7 +25,7 @@ class NativeRunner(Runner):
     """Runs a lowered module.
 
     The instructions whose extents are all static, and whatever they need, are one native program.  Control flow and ops whose
-    extents depend on data run one by one after it, their bodies and what lies between them as native programs for the shapes
+    extents depend on data run one by one after it, their bodies and the segments between them as native programs for the shapes
     that come.
 
     program: of the static part; emitter: makes those for the rest; figures: of each native step its arithmetic, and the bytes
@@ -55,7 +55,7 @@ class NativeRunner(Runner):
         self.prepared = self._segments.prepare(self._cut)
 
     def _outputs(self) -> list[tuple[str, Any]]:
-        """Where each output comes from: a result or an argument by number, or a constant."""
+        """The source of each output: a result or an argument by number, or a constant."""
         wanted = {ins: n for n, ins in enumerate(self.wanted)}
         given = {ins: n for n, ins in enumerate(self.parameters)}
         return [

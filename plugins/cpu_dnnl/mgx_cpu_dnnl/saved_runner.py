@@ -28,9 +28,9 @@ def restored_run(saved: SavedInstance) -> NativeRun:
 
 
 class RestoredRunner(Runner):
-    """One native program and nothing beside it.
+    """One native program without IR.
 
-    lowered: gives the module that the program was made from, for those who want to look at it.
+    lowered: gives the module that the program was made from, decoded on demand.
     """
 
     def __init__(self, saved: SavedInstance, lowered: Callable[[], Module]) -> None:

@@ -1,4 +1,4 @@
-"""What runs around ops that are decided while running: native programs for the stretches between them, and for their bodies."""
+"""Execution around ops that are decided at run time: native programs for the segments between them, and for their bodies."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from .kernel import CpuKernel
 
 __all__ = ["Item", "Segment", "SegmentInterpreter", "cut"]
 
-KEPT: Final = 128  # native programs of a part, one for each set of shapes
-WORTH: Final = 8  # runs that each program that another one makes room for must have had, on average
+KEPT: Final = 128  # native programs of a segment, one for each set of shapes
+WORTH: Final = 8  # least average runs of evicted programs
 
 
 def _settled(ins: Instruction, known: set[str]) -> bool:
-    """Whether all that an instruction gives are tensors of numbers whose extents follow from symbols that are known."""
+    """True if all results of an instruction are tensors of numbers whose extents follow from known symbols."""
     items = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
     ranked = all(isinstance(s, Shape) and s.ranked and s.dtype.kind not in "sc" for s in items)
     return ranked and symbols_in(ins.result) <= known
 
 
 class Segment:
-    """A stretch of a module as one native program for each set of shapes that comes.
+    """A part of a module as one native program for each set of shapes.
 
     results: what it gives, instructions of the module that it was taken from; needs: what it is given.
     """
@@ -54,7 +54,7 @@ class Segment:
         self._open = sorted(mentioned(self.module))
         self._made: OrderedDict[Any, Runner] = OrderedDict()
         self._last: tuple[Any, Runner] | None = None
-        self._found = self._dropped = 0  # programs that were there when asked for, and those that made room
+        self._found = self._dropped = 0  # hits, and evictions
         self._lock = Lock()
 
     def prepare(self, make: Callable[[Module], Runner]) -> Runner | None:
@@ -66,7 +66,7 @@ class Segment:
         return self._made_for([(n.shape.dtype.numpy, tuple(n.shape.lens())) for n in self.needs], {}, make)
 
     def runner(self, args: Sequence[Any], known: Mapping[str, int], make: Callable[[Module], Runner]) -> Runner | None:
-        """The program for the values of `needs`, and of symbols; None if a value is no array of numbers.
+        """The program for the values of `needs`, and of symbols; None if a value is not an array of numbers.
 
         None as well where shapes do not come again often enough for programs to be worth making: a state that grows in every
         trip of a long loop.
@@ -94,8 +94,8 @@ class Segment:
                 if len(self._made) >= KEPT and self._found < WORTH * (self._dropped + 1):
                     return None
                 shapes = {label: Shape(dtype, lens) for label, (dtype, lens) in zip(self._labels, key, strict=False)}
-                alike = self.module.derive("equal bodies", equal_bodies)
-                found = self._made[key] = make(self.module.clone(dict(known), None, None, shapes, alike))
+                equal = self.module.derive("equal bodies", equal_bodies)
+                found = self._made[key] = make(self.module.clone(dict(known), None, None, shapes, equal))
                 while len(self._made) > KEPT:
                     self._made.popitem(last=False)
                     self._dropped += 1
@@ -109,7 +109,7 @@ class Segment:
 class Item:
     """One thing to run.
 
-    what: a part, or an op that is decided while running; done: values that nobody needs after it.
+    what: a segment, or an op that is decided at run time; done: values without later readers.
     """
 
     what: Segment | Instruction
@@ -121,7 +121,7 @@ class Item:
 
 
 def cut(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
-    """What follows the static part of a module: parts, and between them the ops that are decided while running.
+    """Returns what follows the static part of a module: segments, and between them the ops that are decided at run time.
 
     Such ops are control flow, those whose extents depend on data, and those on anything but tensors of numbers.
     """
@@ -129,7 +129,7 @@ def cut(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
     stage: dict[Instruction, int] = {}
     members: dict[int, list[Instruction]] = {}
     between: dict[int, list[Instruction]] = {}
-    alone: set[Instruction] = set()  # what is decided while running
+    alone: set[Instruction] = set()  # decided at run time
     born: dict[str, int] = {}  # when a symbol's value is known
     for ins in module:
         if ins in static or ins.is_param or ins.literal is not None or ins.is_return or ins.is_absent:
@@ -208,9 +208,9 @@ class SegmentInterpreter(Interpreter):
         known: dict[str, int],
         watch: Callable[[Instruction | Runner, Segment | None, Sequence[Any], float], None] | None = None,
     ) -> None:
-        """Run what a module was cut into; `values` and `known` learn what it gives.
+        """Run what a module was cut into; `values` and `known` are extended by its results.
 
-        watch: told of each op, or each program with its part and arguments, and how many seconds it took.
+        watch: called with each op, or each program with its segment and arguments, and the seconds it took.
         """
         for item in items:
             start = time.perf_counter()

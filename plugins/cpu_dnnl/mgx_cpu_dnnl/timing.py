@@ -1,4 +1,4 @@
-"""How long each native step takes, in the form that reports read."""
+"""The time of each native step, in the form that reports read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def step_timings(
 def following_timings(
     run: Callable[[Sequence[Any], Any], Any], args: Sequence[Any], runs: int, warmup: int
 ) -> dict[Instruction, Timing]:
-    """What runs after the program: ops that are decided at run time as a whole, with their bodies, segments by their steps.
+    """Times what runs after the program: ops that are decided at run time as a whole, with their bodies, segments by their steps.
 
     run: runs it all for arguments, with a `watch` (see `SegmentInterpreter.follow`).
     """

@@ -1,7 +1,7 @@
 """Plans timed on this machine for the shapes at hand, and the choices kept on disk.
 
 Under the option ``exhaustive_tune`` every plan that can do an op is put into a native program of its own and timed; a group is
-also timed as its members one by one.  What was chosen is plain data, so that program files can carry it.
+also timed as its members one by one.  Choices are plain data, so that program files can carry it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LEAD: Final = (
 
 
 class Tuning(TuningStore):
-    """What was found to be fastest, by problem: the names of kernels."""
+    """Names of the fastest kernels, by problem."""
 
     def __init__(self, machine: str, folder: Path | None = None) -> None:
         super().__init__(machine, folder)
@@ -87,7 +87,7 @@ class Tuning(TuningStore):
 
 
 def _seconds(e: CpuEmitter, emit: Callable[[CpuEmitter, Sequence[Any]], Results | No], args: Sequence[Any]) -> float:
-    """How long an op takes on random operands that lie as the given ones do; infinite where that cannot be told."""
+    """Returns the seconds of an op on random operands with the layouts of the given ones; infinite where it cannot be timed."""
     trial = e.fresh(tuning=False)
     arrays: list[Array] = []
 
@@ -122,7 +122,7 @@ def _random(dtype: DType, count: int) -> Array:
 
 
 def _key(e: CpuEmitter, op: Operation, modules: Sequence[Module], args: Sequence[Any]) -> str | None:
-    """What a choice depends on, as text."""
+    """Returns everything that a choice depends on, as text."""
     parts = [f"{op!r} threads {e.threads} fast_math {e.fast_math}"]
     parts += [hashlib.sha256(_body(module).encode()).hexdigest()[:16] for module in modules]
     for value in args:

@@ -71,13 +71,13 @@ class Widening:
         return isinstance(ins.result, Shape) and ins.result.dtype in self.dtypes
 
     def was_wide(self, ins: Instruction) -> bool:
-        """Whether a narrow value is a rounded float32, other than a constant."""
+        """True if a narrow value is a rounded float32, other than a constant."""
         if ins in self.rounded:
             return True
         return isinstance(ins.op, Convert) and ins.inputs[0].result == _wide(ins.result) and not _constant(ins)
 
     def spares_rounding(self, ins: Instruction) -> bool:
-        """Whether float32 operands would spare an instruction, or one that reads it, a rounding."""
+        """True if float32 operands would spare an instruction, or one that reads it, a rounding."""
         narrow = [i for i in ins.inputs if self.is_narrow(i)]
         own = type(ins.op) in OWN
         if not narrow or not own or ins.modules or ins.op.random or ins.op.effect or isinstance(ins.op, BitCast):
@@ -85,7 +85,7 @@ class Widening:
         if isinstance(ins.op, WIDE_INSIDE):
             return all(map(self.was_wide, narrow))
         if any(map(self.was_wide, narrow)):
-            return not (isinstance(ins.op, Convert) and not ins.op.target_type.is_float)  # what the rounded number says
+            return not (isinstance(ins.op, Convert) and not ins.op.target_type.is_float)  # from the rounded number
         if ins.op.aligns or isinstance(ins.op, (Reshape, Transpose)):
             return _constant(ins)  # so that the constant is converted before it is repeated
         moves = isinstance(ins.op, Where) or (ins.op.exact and not isinstance(ins.op, ARITHMETIC))
@@ -117,7 +117,7 @@ class Widening:
         return True
 
     def operand(self, module: Module, x: Instruction, user: Instruction) -> Instruction:
-        """What an operand was before it was rounded, or its float32."""
+        """Returns an operand before it was rounded, or converted to float32."""
         if not self.is_narrow(x):
             return x
         if self.was_wide(x):
@@ -129,7 +129,7 @@ class Widening:
         return found
 
     def follows(self, new: AnyShape, old: AnyShape) -> bool:
-        """Whether a result is the old one, or that with float32 for a narrow type."""
+        """True if a result is the old one, or that with float32 for a narrow type."""
         if isinstance(new, TupleShape) and isinstance(old, TupleShape):
             return len(new.items) == len(old.items) and all(map(self.follows, new.items, old.items))
         return new == old or (isinstance(old, Shape) and old.dtype in self.dtypes and new == _wide(old))
@@ -141,7 +141,7 @@ def _wide(shape: AnyShape) -> AnyShape:
 
 
 def _constant(ins: Instruction) -> bool:
-    """Whether a value comes from one constant."""
+    """True if a value comes from one constant."""
     while len(ins.inputs) == 1:
         ins = ins.inputs[0]
     return bool(ins.is_literal)

@@ -1,4 +1,4 @@
-"""Winograd's minimal filtering: which tile a convolution takes, if any, how its work is cut, and its packed filters."""
+"""Winograd's minimal filtering: the choice of a tile, the division of the work, and packed filters."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def tiles_for(taps_down: int, taps_across: int, stride: int) -> list[Tile]:
 TRANSFORM: Final = 8.0
 WEIGHT: Final = 2.5
 APART: Final = 0.4
-GAIN: Final = 0.9  # of the direct sums' cost: what is not modelled must not make it slower
+GAIN: Final = 0.9  # of the direct sums' cost: a margin for costs that are not modelled
 LARGER: Final = 0.75  # of a smaller tile's cost, whose weights take less than half the memory
 
 
@@ -118,10 +118,10 @@ def best_tile(p: Problem, lanes: int) -> Tile | None:
 
 @dataclass(frozen=True)
 class Cut:
-    """How the work is divided.
+    """Division of the work.
 
-    block: tiles that are done together; span: output channels that are done together; apart: whether all transforms come
-    first, and the spans are shared out to the threads, because there are few tiles.
+    block: tiles that are done together; span: output channels that are done together; apart: True if all transforms come
+    first, and the spans are divided among the threads, because there are few tiles.
     """
 
     block: int

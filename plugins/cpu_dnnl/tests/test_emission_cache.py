@@ -56,7 +56,7 @@ def layers(weights: list[Any]) -> Callable[[mgx.Module, mgx.Instruction], list[m
 
 @pytest.mark.parametrize("rows", [1, 3, 16])
 def test_layers_with_their_own_weights(rows: int, planned: list[str]) -> None:
-    """Some weights are numbers of bfloat16, which few rows read in half the bytes: layers then are alike only in their shapes."""
+    """Some weights are numbers of bfloat16, which few rows read in half the bytes: layers then are equal only in their shapes."""
     rng = np.random.default_rng(3)
     weights = [(rng.standard_normal((64, 64)) / 8).astype(np.float32) for _ in range(8)]
     for n in (1, 2, 5):

@@ -1,6 +1,6 @@
-"""Attention in blocks: scores of a few rows against a block of keys, softmax as it goes, times the values.
+"""Attention in blocks: scores of a few rows against a block of keys, online softmax, times the values.
 
-Here is what a kernel depends on; `attention_loops` writes it.
+This module has the plan of a kernel; `attention_loops` writes its code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FLOATS = (dt.float32, dt.float16, dt.bfloat16)
 
 @dataclass
 class Plan:
-    """What the code depends on is in `key`; extents and steps are args."""
+    """`key` holds everything that the code depends on; extents and steps are args."""
 
     q: Shape
     k: Shape

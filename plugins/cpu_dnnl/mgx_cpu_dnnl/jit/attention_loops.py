@@ -128,7 +128,7 @@ class _Writer:
         return c.op("mul", c.op("udiv", c.op("add", x, self.number(k - 1)), self.number(k)), self.number(k))
 
     def _copy_keys(self, n0: V, here: V) -> None:
-        """The block's keys in scratch as float32, turned; lanes past the last key hold some other key."""
+        """The block's keys in scratch as float32, turned; lanes past the last key hold another key."""
         c, plan, n = self.c, self.plan, self.lanes
         key_step, d_step = self.arg(f"k{self.rank - 2}"), self.arg(f"k{self.rank - 1}")
         elem = self.elem["k"]
@@ -178,7 +178,7 @@ class _Writer:
         c.loop(self.zero, end, n, across)
 
     def _key(self, i: V, j: V) -> V:
-        """Where element i of key j of the block is kept: [.., d, tile] as the register tiles read them."""
+        """Returns the address of element i of key j of the block: [.., d, tile] as the register tiles read them."""
         c = self.c
         within = c.op("and", j, self.number(self.tile - 1))
         panel = c.op("mul", c.op("sub", j, within), self.d)
@@ -329,7 +329,7 @@ class _Writer:
         c.store(home, best)
 
     def _score(self, value: V, r: int, v: int, n0: V, j: V, mask: V | None, shared: dict[tuple[int, int], V]) -> V:
-        """The pointwise part on one vector of scores; what no key stands behind becomes -infinity."""
+        """The pointwise part on one vector of scores; lanes without a key become -infinity."""
         c, plan, n = self.c, self.plan, self.lanes
         at = c.op("add", j, self.number(v * n)) if v else j
         key = c.op("add", n0, at)
@@ -376,7 +376,7 @@ class _Writer:
         return Scope(c, n, load).value(graph.outputs[0])
 
     def _softmax(self, g: V, here: V) -> None:
-        """Scores to weights; keeps the rows' maxima and sums, and what their results so far shrink by."""
+        """Scores to weights; keeps the rows' maxima and sums, and the factors by which earlier results shrink."""
         c, plan, n = self.c, self.plan, self.lanes
         homes = [c.gep(self.part["lanes"], min(r, plan.rows - 1) * n, "float") for r in range(GROUP)]
         rows = V("<" + ", ".join(f"i1 {'true' if i < plan.rows else 'false'}" for i in range(n)) + ">", "i1", n)
@@ -410,7 +410,7 @@ class _Writer:
         c.store(sums, c.fma(c.load(sums, "float", n), shrink, total), rows)
 
     def _values(self, values: V, step: V, elem: str, here: V, g: V, x: V, shrink: list[V]) -> None:
-        """The weights times the values, added to what results there are."""
+        """The weights times the values, added to the results so far."""
         c, plan, n = self.c, self.plan, self.lanes
         masks: list[V | None] = [None] * plan.across
         if not plan.even and not plan.packed:
@@ -447,7 +447,7 @@ class _Writer:
             c.store(at, total)
 
     def _finish(self, r: V) -> list[V]:
-        """One row's results over its sum, to where they belong."""
+        """Divides one row's results by its sum and stores them."""
         c, plan, n = self.c, self.plan, self.lanes
         total = c.load(c.gep(self.part["sums"], r, "float"), "float", 0)
         inverse = c.splat(c.op("fdiv", c.const(1.0, total), total), n)

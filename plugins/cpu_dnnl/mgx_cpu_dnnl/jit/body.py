@@ -90,7 +90,7 @@ class _Reader:
         return self.graph
 
     def _stored(self, node: Node) -> Node:
-        """What is stored may be rounded to whole numbers elsewhere: a quotient of given numbers is exact."""
+        """Makes quotients of inputs exact where they are stored, since other code may round them to integers."""
         given = node.kind == "prim" and node.extra == "div" and node.args[1].kind in ("load", "const")
         return self.graph.exact(node) if given else node
 
@@ -122,7 +122,7 @@ class _Reader:
             return self.held[ins.inputs[0]]
         if op.view is not None and len(ins.inputs) == 1:
             return self._viewed(self.held[ins.inputs[0]], op)
-        raise Refused(f"{op.name} is no pointwise op, reduction or view")
+        raise Refused(f"{op.name} is not a pointwise op, reduction or view")
 
     def _literal(self, ins: Instruction) -> _Tree:
         value = np.asarray(ins.literal.value) if ins.literal is not None else np.asarray(0)
@@ -136,7 +136,7 @@ class _Reader:
         if tree.leaf:
             found = _view(op, tree.shape)
             if found is None:
-                raise Refused(f"{op.name} of {tree.shape} is no view")
+                raise Refused(f"{op.name} of {tree.shape} is not a view")
             offset, shape = found
             if offset:
                 raise Refused(f"{op.name} cuts into an input")
@@ -203,14 +203,14 @@ class _Reader:
 
 @lru_cache(1024)
 def _view(op: Any, shape: Shape) -> Any:
-    """The op's own answer; bodies ask the same again and again."""
+    """Returns the op's own view, cached since bodies repeat it."""
     return op.view(shape)
 
 
 def _expression(
     graph: Graph, expr: Expr, nodes: Sequence[Node], stored: Sequence[DType], attributes: Any, result: DType
 ) -> Node:
-    """One op's expression, by the rules of `mgx_core.ops.scalar.evaluate`: numbers take the type of what they meet."""
+    """One op's expression, by the rules of `mgx_core.ops.scalar.evaluate`: numbers take the type of the other operand."""
     like = computed(stored[0]) if stored else dt.float32
 
     def leaf(e: Expr) -> Any:

@@ -261,7 +261,7 @@ class Code:
 
 
 def suffix(x: V) -> str:
-    """How intrinsics name a type."""
+    """Returns the suffix of intrinsics for a type."""
     short = {"float": "f32", "double": "f64", "half": "f16"}.get(x.elem, x.elem)
     return f"v{x.n}{short}" if x.n else short
 

@@ -37,9 +37,9 @@ class Function:
 
     @property
     def address(self) -> int:
-        """Where its code is; compiles everything that waits.
+        """The address of its code; compiles all pending functions.
 
-        Errors: DeviceError if it cannot be compiled or loaded; asked again, it is tried again.
+        Errors: DeviceError if it cannot be compiled or loaded; the next call tries again.
         """
         if not self._address:
             self.engine.make(self)
@@ -51,7 +51,7 @@ class Engine:
 
     cpu, features: LLVM's words for another machine than this one; cache: the directory of compiled objects (None: no cache;
     default: ``jit`` in the user's cache folder).
-    Functions are known by the text that determines them; equal texts share one function.
+    Functions are cached by the text that determines them; equal texts share one function.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Engine:
         )
 
     def _has_wide(self) -> bool:
-        """Whether the machine has AVX-512 with byte, doubleword and short vector forms."""
+        """True if the machine has AVX-512 with byte, doubleword and short vector forms."""
         parts = ("f", "bw", "dq", "vl")
         if not self.cpu and not self.features:
             return {f"avx512{x}" for x in parts} <= set(native().cpu_features())
@@ -139,7 +139,7 @@ class Engine:
         return "\n".join([body, *declared, f"attributes #0 = {{ {attributes} }}", ""])
 
     def flush(self) -> None:
-        """Compile and load everything that waits; what fails is kept for whoever asks for it."""
+        """Compiles and loads all pending functions; a failure is kept and raised for the function that failed."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
             functions, images = [], []
@@ -172,7 +172,7 @@ class Engine:
             self.flush()
             again = self._failed.get(function.symbol)
             if again is not None:
-                if not again[1]:  # it came from the cache: the next who wants it makes it anew
+                if not again[1]:  # it came from the cache: the next request compiles it
                     self._functions.pop(function.symbol, None)
                 raise DeviceError(f"a compiled loop cannot be made: {again[2]}")
 
@@ -206,7 +206,7 @@ class Engine:
 
 @cache
 def _generator() -> str:
-    """What stands for this state of the code generator, so that an edited one does not meet its old functions."""
+    """Returns a hash of the code generator's sources, so that an edited one does not load functions of an older one."""
     with os.scandir(Path(__file__).parent) as entries:
         found = sorted((e.name, e.stat().st_size, e.stat().st_mtime_ns) for e in entries if e.name.endswith(".py"))
     return hashlib.sha256(repr(found).encode()).hexdigest()[:16]

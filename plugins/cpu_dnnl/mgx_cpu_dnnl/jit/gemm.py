@@ -1,7 +1,7 @@
 """Products of a matrix with packed weights, and pointwise work on the results before they are stored.
 
-Weights lie in panels of as many columns as two vectors hold, each panel row after row: [panels, k, width].  Here is what a
-kernel depends on; `gemm_loops` writes it.
+Weights lie in panels of as many columns as two vectors hold, each panel row after row: [panels, k, width].  This module
+has the plan of a kernel; `gemm_loops` writes its code.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def panel_width(engine: Engine) -> int:
 
 @dataclass
 class GemmPlan:
-    """What the code depends on is in `key`; extents and steps are args.
+    """`key` holds everything that the code depends on; extents and steps are args.
 
     heights: rows of a register tile, the usual one first; chains: sums kept for each result, so that additions do not wait
     for each other; ragged: the last panel is not full; widened: bfloat16 panels are converted to scratch before use; at: which
@@ -75,7 +75,7 @@ def compile_gemm(
     """a [m, k] float32, contiguous in k, times packed weights [panels, k, width], to out [.., n], whose rows follow each other.
 
     columns: n; body: a module of pointwise ops and views whose parameter `at` is the product with out's extents, the others
-    `extra`; threads: how many the work is shared out for.  Buffers: a, the full panels, the last panel if n fills none,
+    `extra`; threads: the number that the work is divided for.  Buffers: a, the full panels, the last panel if n fills none,
     extra.., out.
     """
     if a.rank != 2 or a.dtype is not dt.float32 or (a.strides()[1] != 1 and a.lens()[1] > 1):
@@ -97,13 +97,13 @@ def compile_gemm(
         except Refused as error:
             return error.no
         if len(graph.outputs) != 1 or not graph.outputs[0].dtype.is_float:
-            return No("results that are no floats, or more than one")
+            return No("results that are not floats, or more than one")
         for node in walk(graph.outputs):
             if node.kind == "load" and node.extra[0] != at:
                 steps = node.extra[1]
                 by_row = row_step(out.lens(), steps)
                 if by_row is None:
-                    return No("an operand that does not lie like one matrix")
+                    return No("an operand that is not one strided matrix")
                 loads.append((node, by_row, steps[-1]))
     lanes, width = engine.lanes, panel_width(engine)
     few = m <= FEW
@@ -162,7 +162,7 @@ def row_step(lens: Sequence[int], strides: Sequence[int]) -> int | None:
 
 
 def _even(extent: int, most: int, unit: int) -> int:
-    """The size of equal shares of an extent, none above `most`, in whole units."""
+    """The size of equal parts of an extent, none above `most`, in whole units."""
     shares = -(-extent // most)
     return -(-extent // (shares * unit)) * unit
 

@@ -1,7 +1,7 @@
 """The code of products with packed weights.
 
 An item is a block of rows times a group of panels.  Sums lie in scratch while the depth is worked through a piece at a time:
-a piece of a panel and the block's rows stay in the second-level cache, the next panel is asked for meanwhile.  A register tile
+a piece of a panel and the block's rows stay in the second-level cache, the next panel is prefetched meanwhile.  A register tile
 takes some rows and one panel.  At the end the pointwise part runs over the sums, row by row.
 """
 
@@ -20,7 +20,7 @@ __all__ = ["write"]
 
 UNROLL = 8  # rows of a panel in a trip of the innermost loop
 VECTORS = 2  # of a panel's row
-AHEAD = 1024  # bytes by which bfloat16 weights that are read only once are asked for; float32 comes as fast unasked
+AHEAD = 1024  # bytes of prefetch distance for bfloat16 weights that are read only once; float32 is as fast without
 
 
 def write(c: Code, plan: GemmPlan) -> None:
@@ -73,7 +73,7 @@ class _Writer:
         self._finish()
 
     def _panel(self, p: V) -> V:
-        """Where a panel of the group begins."""
+        """Returns the address of a panel of the group."""
         c = self.c
         number = c.op("add", self.panel0, p)
         size = c.op("mul", self.arg("k"), self.number(self.width))
@@ -135,7 +135,7 @@ class _Writer:
             home = c.gep(self.sums, c.op("mul", p, self.number(self.width)), "float")
 
             def tile(height: int, first: V, t: V) -> None:
-                self._tile(height, first, left, panel, home, depth, self._share(following, panel, depth, t))
+                self._tile(height, first, left, panel, home, depth, self._next_line(following, panel, depth, t))
 
             def tall_tile(t: V, _: list[V]) -> list[V]:
                 tile(tall, c.op("mul", t, self.number(tall)), t)
@@ -154,7 +154,7 @@ class _Writer:
         return []
 
     def _low_tiles(self, over: V) -> V:
-        """How many low tiles (2/3 of a tall one) make up for rows that fill no tall tile: 0 if most of one, 1, or 2 if few."""
+        """Returns the number of low tiles (2/3 of a tall one) for rows beyond the tall tiles: 0 if most of one, 1, or 2."""
         c, (tall, low) = self.c, self.plan.heights
         one = c.compare("ule", over, self.number(low))
         two = c.compare("ule", over, self.number(2 * low - tall))
@@ -174,18 +174,18 @@ class _Writer:
 
         c.loop(self.zero, c.op("mul", depth, self.number(self.width)), self.lanes, line)
 
-    def _share(self, following: V, panel: V, depth: V, t: V) -> V:
-        """What tile t asks for of the next panel, a line a trip; once that is asked for, of this one, which is there."""
+    def _next_line(self, following: V, panel: V, depth: V, t: V) -> V:
+        """Prefetch for tile t: one cache line of the next panel per iteration; after the last, of the current panel (a no-op)."""
         c = self.c
         bytes_ = c.op("mul", depth, self.number(self.width * (2 if self.elem == "i16" else 4)))
         done = c.op("mul", t, c.op("mul", depth, self.number(64 // UNROLL)))
         return c.select(c.compare("ult", done, bytes_), c.gep(following, done, "i8"), panel)
 
-    def _ask(self, at: V) -> None:
+    def _prefetch(self, at: V) -> None:
         self.c.declared["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)"
         self.c.emit(f"call void @llvm.prefetch.p0(ptr {at.ref}, i32 0, i32 2, i32 1)")
 
-    def _tile(self, height: int, first: V, left: V, panel: V, home: V, depth: V, share: V) -> None:
+    def _tile(self, height: int, first: V, left: V, panel: V, home: V, depth: V, prefetch: V) -> None:
         """Some rows times a piece of a panel, added to their sums; rows past the last repeat it."""
         c = self.c
         lines, homes = [], []
@@ -194,18 +194,18 @@ class _Writer:
             seen = c.intrinsic("smin", row, self.last)
             lines.append(c.gep(left, c.op("mul", seen, self.arg("lda")), "float"))
             homes.append(c.gep(home, c.op("mul", row, self.pitch), "float"))
-        totals = self._accumulate(lines, panel, depth, [self.nothing] * (height * VECTORS), UNROLL, share)
+        totals = self._accumulate(lines, panel, depth, [self.nothing] * (height * VECTORS), UNROLL, prefetch)
         for r in range(height):
             for v in range(VECTORS):
                 at = c.gep(homes[r], v * self.lanes, "float")
                 c.store(at, c.op("fadd", c.load(at, "float", self.lanes), totals[r * VECTORS + v]))
 
     def _accumulate(
-        self, lines: list[V], panel: V, depth: V, start: list[V], unroll: int, share: V | None = None
+        self, lines: list[V], panel: V, depth: V, start: list[V], unroll: int, prefetch: V | None = None
     ) -> list[V]:
         """Sums of a tile's products; with several chains each trip's rows go to them in turn.
 
-        share: what to ask for meanwhile, a line a trip.
+        prefetch: the lines to prefetch, one per iteration.
         """
         c, n = self.c, self.lanes
         elem = "float" if self.plan.widened else self.elem
@@ -218,9 +218,9 @@ class _Writer:
             at = c.gep(panel, c.op("mul", i, self.number(self.width)), elem)
             if self.elem == "i16" and len(self.plan.heights) == 1:
                 for byte in range(0, count * self.width * kind.size, 64):
-                    self._ask(c.gep(at, AHEAD + byte, "i8"))
-            if share is not None and count > 1:
-                self._ask(c.gep(share, c.op("mul", i, self.number(64 // unroll)), "i8"))
+                    self._prefetch(c.gep(at, AHEAD + byte, "i8"))
+            if prefetch is not None and count > 1:
+                self._prefetch(c.gep(prefetch, c.op("mul", i, self.number(64 // unroll)), "i8"))
             for u in range(count):
                 some = []
                 for v in range(VECTORS):

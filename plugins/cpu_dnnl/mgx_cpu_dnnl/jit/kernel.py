@@ -1,4 +1,4 @@
-"""What the loop compiler hands out: a function with everything needed to run it."""
+"""Results of the loop compiler: a function with everything needed to run it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class JitKernel:
     """A compiled loop and the figures its executor needs.
 
     C signature: ``void f(void* const* buffers, const int64_t* args, int64_t begin, int64_t end, void* scratch)``.
-    buffers: inputs, then outputs; work: items, [begin, end) is a share of them; grain: least items worth a thread of their
+    buffers: inputs, then outputs; work: items, [begin, end) is a range of them; grain: least items worth a thread of their
     own; scratch_bytes: 64-byte aligned memory for each thread; flops, bytes: rough figures for reports; inplace: an output may
     lie exactly on an input of its own element type and strides; after: kernels to run next on the same buffers and
     workspace; workspace_bytes: memory shared by all threads, the last buffer (absent if 0).
@@ -43,17 +43,17 @@ class JitKernel:
 
     @property
     def address(self) -> int:
-        """The function's address; reading it compiles whatever waits to be compiled."""
+        """The function's address; reading it compiles all pending functions."""
         return self.code.address
 
     @property
     def owner(self) -> Any:
-        """What keeps the machine code alive."""
+        """Returns the object that keeps the machine code alive."""
         return self.code.engine
 
 
 def run_numpy(kernel: JitKernel, arrays: Sequence[np.ndarray[Any, Any]], chunks: int = 1) -> None:
-    """Run a kernel on arrays (inputs then outputs), in `chunks` shares; a driver for tests."""
+    """Run a kernel on arrays (inputs then outputs), in `chunks` ranges; a driver for tests."""
     pointers = [a.ctypes.data for a in arrays]
     workspace = np.empty(kernel.workspace_bytes + 64, np.uint8)
     if kernel.workspace_bytes:

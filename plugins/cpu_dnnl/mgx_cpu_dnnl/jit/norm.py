@@ -21,7 +21,7 @@ __all__ = ["compile_op", "norm_body"]
 
 
 class _Builder:
-    """What `decompose` is given: adds to the end of a module."""
+    """The builder given to `decompose`: appends to a module."""
 
     def __init__(self, module: Module) -> None:
         self.module = module

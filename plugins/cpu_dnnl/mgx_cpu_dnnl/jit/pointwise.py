@@ -20,12 +20,12 @@ from .space import Args, Axis, axes_of, merged
 __all__ = ["compile_copy", "compile_pointwise"]
 
 BLOCK = 4096  # elements of a long inner axis that make one item
-GRAIN = 24576  # vector-lane operations worth a share of their own
+GRAIN = 24576  # least vector-lane operations per thread
 
 
 @dataclass
 class Plan:
-    """How one group is looped; everything that the code depends on is in `key`."""
+    """The loops of one group; `key` holds everything that the code depends on."""
 
     loads: list[Node]
     results: list[Node]
@@ -39,11 +39,11 @@ class Plan:
     near: bool = True  # steps along the inner axis are small
     step_args: dict[tuple[int, int], int] = field(default_factory=dict)
     extent_args: list[int] = field(default_factory=list)
-    mode: int = 1  # what is known of the inner extent, see `loop_mode`
+    mode: int = 1  # properties of the inner extent, see `loop_mode`
     key: str = ""
 
     def kind(self, operand: int) -> str:
-        """How an operand is walked along the inner axis: 0 not at all, 1 contiguous, s in steps, t through a tile."""
+        """The access of an operand along the inner axis: 0 none, 1 contiguous, s in steps, t through a tile."""
         step = self.axes[-1].steps[operand]
         if step in (0, 1):
             return str(step)

@@ -33,7 +33,7 @@ MEMORY: Final[dict[DType, str]] = {
     dt.float64: "double",
 }  # fmt: skip
 
-# rough vector instructions a primitive takes, for grains and for what to keep rather than compute again
+# rough vector instructions a primitive takes, for grains and for the choice between keeping and recomputing
 COST: Final[dict[str, int]] = {
     "div": 8, "exact_div": 8, "sqrt": 8, "rsqrt": 16, "exp": 14, "exp_negative": 13,
     "expm1": 18, "log": 24, "log2": 25, "log1p": 34,

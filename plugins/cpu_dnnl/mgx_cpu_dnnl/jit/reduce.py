@@ -2,7 +2,7 @@
 
 Rows: the reduced axes hold the contiguous one; an item is a row, vectors run along it and lanes are combined at its end.
 Columns: the contiguous axis is kept; an item is a vector of neighbouring rows, which need no combining.
-Reductions that need one another run in passes over the row; dear values are kept in scratch memory between passes.
+Reductions that need one another run in passes over the row; expensive values are kept in scratch memory between passes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOST_KEPT = 1 << 18  # bytes of scratch a row may take; longer rows compute agai
 
 @dataclass
 class Plan:
-    """How one group is looped; `key` holds everything that the code depends on."""
+    """The loops of one group; `key` holds everything that the code depends on."""
 
     loads: list[Node]
     nodes: list[Node]
@@ -46,7 +46,7 @@ class Plan:
     kept: list[Axis]
     reduced: list[Axis]
     columns: bool
-    full: list[bool]  # by output: has it the dims of the space (else those of the reductions)
+    full: list[bool]  # by output: True if it has the dims of the space (else those of the reductions)
     count: int  # elements of a row
     args: Args = field(default_factory=Args)
     steps: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Plan:
     row_count: int = 0  # the arg that holds `count`
     store: list[Node] = field(default_factory=list)  # values kept between passes, as scratch rows in this order
     near: bool = True  # steps along the axis that vectors run along are small
-    mode: int = 0  # what is known of the extent that vectors run along, see `loop_mode`
+    mode: int = 0  # properties of the extent that vectors run along, see `loop_mode`
     width: int = 1  # rows in the lanes of an item
     pieces: int = 0  # pieces that few long rows are cut into, each an item (0: rows are not cut)
     piece: int = (
@@ -223,12 +223,12 @@ def _kept_axes(graph: Graph) -> frozenset[int]:
 
 
 def _spans(k: int, loads: Sequence[Node], full: Sequence[bool], graph: Graph) -> bool:
-    """Whether an operand has elements along the reduced axes."""
+    """True if an operand has elements along the reduced axes."""
     return bool(loads[k].axes & graph.reduced) if k < len(loads) else full[k - len(loads)]
 
 
 def _columns(kept: Sequence[Axis], reduced: Sequence[Axis], main: Sequence[int], lanes: int) -> bool:
-    """Whether vectors run across rows rather than along them."""
+    """True if vectors run across rows rather than along them."""
     if not reduced:
         return True
     along = sum(reduced[-1].steps[k] == 1 for k in main)
@@ -278,7 +278,7 @@ def _choose_kept(plan: Plan, lanes: int) -> None:
 
 
 def _made_before(plan: Plan, node: Node) -> bool:
-    """Whether a reduction of the pass that the node belongs to computes it anyway."""
+    """True if a reduction of the node's pass computes it anyway."""
     return any(r.kind == "reduce" and r.level - 1 == node.level and node in set(walk(r.args)) for r in plan.nodes)
 
 

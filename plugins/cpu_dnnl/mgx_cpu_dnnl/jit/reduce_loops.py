@@ -77,7 +77,7 @@ class _Writer:
         items(c, [*kept[:-1], blocks, *pieces], block)
 
     def _enter(self, index: list[V], number: V) -> None:
-        """Note which item this is, and which piece of a row."""
+        """Records the current item, and its piece of a row."""
         c = self.c
         self.item_number = number
         if self.phase == 1:
@@ -87,7 +87,7 @@ class _Writer:
             self.first_axis = (begin, end)
 
     def _partial(self, k: int, number: V, of: V) -> V:
-        """The address of reduction k's result for one piece; `of`: how many pieces there are in all."""
+        """The address of reduction k's result for one piece; `of`: the number of pieces."""
         c = self.c
         at = c.op("add", c.op("mul", of, V(str(k), "i64", 0)), number)
         return c.gep(self.workspace, c.op("mul", at, V(str(8 * self.plan.width), "i64", 0)), "i8")
@@ -165,7 +165,7 @@ class _Writer:
             self._pass(self.levels, [], fulls, [plan.results[i] for i in fulls])
 
     def _needed(self, level: int, roots: Sequence[Node]) -> list[Node]:
-        """Nodes that a pass computes itself: not what is kept, or reduced already."""
+        """Nodes that a pass computes itself: not kept ones, nor those reduced already."""
         ready = {n.ident for n in self.plan.store if n.level < level}
         seen: set[int] = set()
         out: list[Node] = []
@@ -237,7 +237,7 @@ class _Writer:
             self.row.set(r, self._finished(r, total))
 
     def _rows(self) -> V:
-        """How many items there are when rows are not cut."""
+        """Returns the number of items when rows are not cut."""
         c = self.c
         total = V("1", "i64", 0)
         for i, extent in enumerate(self.extents[: self.kept_rank]):

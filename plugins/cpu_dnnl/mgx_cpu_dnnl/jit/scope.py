@@ -1,4 +1,4 @@
-"""Emitting the nodes of a graph at one place of a loop nest, with what does not vary there taken from outside."""
+"""Emitting the nodes of a graph at one place of a loop nest, with invariant nodes taken from outside."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def loop_width(cost: int) -> int:
 
 
 def loop_mode(extent: int, lanes: int) -> int:
-    """What code may rely on: the largest of 4, 2, 1 vectors' lanes that divides an extent; 1 if none does.
+    """Returns the divisibility that code may rely on: the largest of 4, 2, 1 vectors' lanes that divides an extent, else 1.
 
-    -1: none does, but the extent is so long that masks are worth keeping to its end.
+    -1: none does, but the extent is so long that masks pay only at its end.
     """
     found = next((k for k in (4 * lanes, 2 * lanes, lanes) if extent % k == 0), 1)
     return -1 if found == 1 and extent >= 12 * lanes else found

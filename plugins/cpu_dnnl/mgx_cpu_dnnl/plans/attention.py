@@ -20,7 +20,7 @@ from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
-from ..kernel_cache import alike
+from ..kernel_cache import cached_kernel
 from .offer import FLOATS, offer
 from .products import product
 
@@ -31,7 +31,7 @@ PLANS = Kernels("cpu")
 
 def is_attention(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     if op.tag != "attention":
-        return No("the group is no attention")
+        return No("the group is not attention")
     softmax = next((i for i in modules[0] if isinstance(i.op, Softmax)), None)
     if softmax is None or softmax.shape.dtype not in FLOATS:
         return No("no softmax over float32 or bfloat16")
@@ -87,7 +87,7 @@ def _one_loop(e: CpuEmitter, body: Module, env: dict[Instruction, Any]) -> Value
     def make() -> Any:
         return compile_attention(*four, e.engine, score=scores.module, extra=extra, guarded=guarded)
 
-    kernel = alike(e.engine, scores.module, ("attention", guarded), [*four, *extra], make)
+    kernel = cached_kernel(e.engine, scores.module, ("attention", guarded), [*four, *extra], make)
     if isinstance(kernel, No):
         raise Refused(kernel.why)
     e.loop(kernel, [scores.q, turned, v, *scores.extra], [out], "attention")
@@ -135,7 +135,7 @@ def _turned(shape: Shape) -> Shape:
 
 
 def _guarded(softmax: Instruction, last: Instruction) -> bool:
-    """Whether NaN weights are replaced by zeros between the softmax and the second product.
+    """True if NaN weights are replaced by zeros between the softmax and the second product.
 
     Errors: Refused if anything else happens to the weights there.
     """
@@ -154,7 +154,7 @@ def _guarded(softmax: Instruction, last: Instruction) -> bool:
 
 
 def _merged(e: CpuEmitter, dot: Instruction) -> Value | None:
-    """Where the second product writes so that the transpose after it is a view of dense memory."""
+    """Returns the memory for the second product such that the transpose after it is a view of dense memory."""
     if len(dot.users) != 1 or not isinstance(dot.users[0].op, Transpose):
         return None
     permutation = dot.users[0].op.permutation

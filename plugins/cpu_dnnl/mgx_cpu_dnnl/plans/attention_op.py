@@ -37,7 +37,7 @@ def one_loop(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Modul
     if any(x.dtype not in FLOATS for x in (q, k, v)):
         return No("queries, keys and values must be float32, float16 or bfloat16")
     if op.result_of != "output" or sink is not None:
-        return No("a stage before the output, or a sink, is asked for")
+        return No("a stage before the output, or a sink, is required")
     if op.precision not in (None, dt.float32):
         return No(f"the softmax has precision {op.precision}")
     if not isinstance(op.offset, int):
@@ -106,7 +106,7 @@ class _Scores:
             self.now = self.module.add(Mul(), cap, self.module.add(Tanh(), self.module.add(Div(), self.now, cap)))
 
     def keep(self, test: Instruction) -> None:
-        """Close what does not pass a test."""
+        """Masks the scores that do not pass a test."""
         self.now = self.module.add(Where(), test, self.now, self.number(-math.inf))
 
     def finished(self) -> Module:
@@ -123,7 +123,7 @@ def _masked(
     offsets: Value | None,
     simple: bool,
 ) -> None:
-    """Mask, lengths and windows; causality too, unless the loop itself knows how far each query sees."""
+    """Mask, lengths and windows; causality too, unless the loop itself limits the keys of each query."""
     add = scores.module.add
     b, _, r, s, t = scores.lens
     if mask is not None:

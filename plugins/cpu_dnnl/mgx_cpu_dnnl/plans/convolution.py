@@ -29,7 +29,7 @@ PLANS = Kernels("cpu")
 def is_convolution_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     anchor = next((i for i in modules[0] if isinstance(i.op, Convolution)), None)
     if op.tag != "convolution" or anchor is None:
-        return No("the group is no convolution with an epilogue")
+        return No("the group is not a convolution with an epilogue")
     if anchor.shape.dtype not in FLOATS:
         return No(f"a convolution of {anchor.shape.dtype}")
     return None

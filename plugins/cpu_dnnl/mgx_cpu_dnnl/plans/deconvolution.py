@@ -30,7 +30,7 @@ PLANS = Kernels("cpu")
 def is_deconvolution_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     anchor = next((i for i in modules[0] if isinstance(i.op, ConvolutionBackwards)), None)
     if op.tag != "convolution_backwards" or anchor is None:
-        return No("the group is no transposed convolution with an epilogue")
+        return No("the group is not a transposed convolution with an epilogue")
     if anchor.shape.dtype not in FLOATS:
         return No(f"a transposed convolution of {anchor.shape.dtype}")
     return None

@@ -58,7 +58,7 @@ class Epilogue:
         return {"post_ops": ops} if ops else {}
 
     def in_place(self, operands: Sequence[Value], strides: Sequence[int]) -> Value | None:
-        """The result on the residual's memory; None, and no residual any more, if that does not lie so or is read as well."""
+        """The result on the residual's memory; None, and the residual is dropped, if its layout differs or it is also read."""
         residual = self.residual
         if residual is None:
             return None
@@ -89,7 +89,7 @@ def _operand_descriptor(operand: Value, flat: tuple[int, int] | None) -> Any:
     expected = step
     for n, s in reversed(outer):
         if n != 1 and s != expected:
-            raise Refused("an operand of the epilogue does not lie like one matrix")
+            raise Refused("an operand of the epilogue is not one strided matrix")
         expected *= n
     return (
         descriptor(operand, [flat[0], flat[1]], [step, last]) if last else descriptor(operand, [flat[0], 1], [step, 1])
@@ -193,7 +193,7 @@ def _viewed(ins: Instruction, env: dict[Instruction, Value]) -> bool:
 
 
 def _computed(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Value]) -> Value | None:
-    """What the group computes beside its anchor, as steps before it; None where that needs the anchor."""
+    """Emits the members of the group that do not need its anchor, before it; None where an operand needs the anchor."""
     if ins in env:
         return env[ins]
     if ins.is_param:

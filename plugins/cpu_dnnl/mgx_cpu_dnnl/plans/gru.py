@@ -52,7 +52,7 @@ def emit_recurrent(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
     weights = [e.constant(v) for v in (w, r)]
     biases = None if bias is None else e.constant(bias)
     if weights[0] is None or weights[1] is None or (bias is not None and biases is None):
-        raise Refused("weights that are no constants")
+        raise Refused("weights that are not constants")
     x = e.row_major(x)
     (steps, batch, inside), ways, hidden = x.lens, w.lens[0], op.hidden_size
     layer, recurrent = (_by_gate(a, ways, op.gates, hidden) for a in weights if a is not None)

@@ -35,7 +35,7 @@ __all__ = ["PLANS", "Places", "put", "take"]
 
 PLANS = Kernels("cpu")
 NARROW: Final = (dt.float16, dt.bfloat16)
-FAIL, SKIP, NOT_NEGATIVE = range(3)  # what positions outside are
+FAIL, SKIP, NOT_NEGATIVE = range(3)  # treatment of positions outside
 
 
 class Places:
@@ -178,7 +178,7 @@ def emit_scatternd(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
 
 
 def _storage(e: CpuEmitter, op: Any, x: Value, others: Sequence[Value]) -> Value:
-    """What x has, where it may be changed: x itself where nobody else reads it, else a copy (of narrow floats a wide one)."""
+    """The contents of x in writable memory: x if nothing else reads it, else a copy (wide for narrow floats)."""
     if op.reduction != "none" and x.shape.dtype in NARROW:
         out = e.allocate(dt.float32, x.lens)
         if x.shape.elements():

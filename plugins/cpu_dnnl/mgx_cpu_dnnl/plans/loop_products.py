@@ -1,4 +1,4 @@
-"""Products and convolutions of all number types as compiled loops: what the library does not do, or not for these shapes."""
+"""Products and convolutions of all number types as compiled loops: those that the library lacks, or lacks for these shapes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
 
 from ..emitter import CpuEmitter
-from ..kernel_cache import alike
+from ..kernel_cache import cached_kernel
 from .offer import NUMBERS, offer, only
 
 __all__ = ["PLANS", "summed_in"]
@@ -186,7 +186,7 @@ def _padded(
     """x as another type with channels innermost and zeros around it."""
     lens = [*x.lens[:2], *(b + n + a for b, n, a in zip(begin, x.lens[2:], end, strict=True))]
     if any(n <= 0 for n in lens) or min((*begin, *end), default=0) < 0:
-        raise Refused("padding that takes away")
+        raise Refused("negative padding")
     whole = e.allocate(dtype, lens, channels_last(lens))
     if lens != x.lens:
         zeros(e, whole.buffer, whole.shape.elements() * dtype.size)
@@ -222,7 +222,7 @@ def _weights(e: CpuEmitter, w: Value, dtype: DType, group: int, padded: int, zer
 
 
 def as_type(e: CpuEmitter, x: Value, dtype: DType, zero: Value | None = None) -> Value:
-    """A value, less its zero point, as another type: itself where nothing is to be done."""
+    """A value, less its zero point, as another type: itself where nothing changes."""
     if x.shape.dtype is dtype and zero is None:
         return x
     out = e.allocate(dtype, x.lens)
@@ -245,7 +245,7 @@ def converted(e: CpuEmitter, x: Value, out: Value, zero: Value | None = None) ->
         point = body.add(Multibroadcast(out_lens=tuple(x.lens)), point)
     body.add_return([body.add(Sub(), given, point)])
     shapes = [x.shape, zero.shape, out.shape]
-    kernel = alike(
+    kernel = cached_kernel(
         e.engine,
         body,
         None,

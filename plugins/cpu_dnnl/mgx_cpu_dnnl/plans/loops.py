@@ -15,7 +15,7 @@ from mgx_core.targets.values import Value
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
-from ..kernel_cache import alike
+from ..kernel_cache import cached_kernel
 from ..layout import same_order
 from .offer import NUMBERS, offer, only
 
@@ -53,7 +53,7 @@ def emit_loop(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
     given = [a for a in args if a is not None]
     outputs = [output_like(e, o.shape.dtype, o.shape.lens(), given) for o in modules[0].outputs]
     inputs, results = [a.shape for a in given], [o.shape for o in outputs]
-    kernel = alike(
+    kernel = cached_kernel(
         e.engine,
         modules[0],
         None,
@@ -73,7 +73,7 @@ def emit_reduce(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     given = [a for a in args if a is not None]
     outputs = [output_like(e, o.shape.dtype, o.shape.lens(), given) for o in modules[0].outputs]
     inputs, results = [a.shape for a in given], [o.shape for o in outputs]
-    kernel = alike(
+    kernel = cached_kernel(
         e.engine,
         modules[0],
         op.axes,

@@ -1,4 +1,4 @@
-"""Ops that move elements: concatenation, gathering, padding, and what has no faster way than copying."""
+"""Ops that move elements: concatenation, gathering, padding, and other ops that copy."""
 
 from __future__ import annotations
 

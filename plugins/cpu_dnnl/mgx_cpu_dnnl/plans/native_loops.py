@@ -1,4 +1,4 @@
-"""Steps that call loops of the native module, and how they tell them where their operands lie."""
+"""Steps that call loops of the native module, and the encoding of their operands' layouts."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def repeated(value: Value, lens: Sequence[int]) -> Value:
 
 
 def applied(e: CpuEmitter, op: Operation, *values: Value) -> Value:
-    """One more op on values, by whatever plan takes it."""
+    """One more op on values, by the first plan that takes it."""
     result = e.run_op(op, (), values)
     assert isinstance(result, Value)
     return result

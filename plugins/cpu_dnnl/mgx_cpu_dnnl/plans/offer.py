@@ -1,4 +1,4 @@
-"""How the families offer their emit functions as plans."""
+"""Decorators by which the families offer their emit functions as plans."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def only(dtypes: frozenset[Any], operands: int | None = None) -> Check:
             if shape is None:
                 continue
             if isinstance(shape, TupleShape) or not isinstance(shape, Shape):
-                return No(f"operand {n} is no tensor")
+                return No(f"operand {n} is not a tensor")
             if shape.dtype not in dtypes:
                 return No(f"operand {n} is of type {shape.dtype}")
         return None

@@ -17,7 +17,7 @@ from mgx_core.targets.values import Value
 from mgx_core.types.dtype import DType
 
 from ..emitter import CpuEmitter
-from ..kernel_cache import alike
+from ..kernel_cache import cached_kernel
 from ..native_library import native
 from ..packing import is_bfloat16
 from .offer import FLOATS
@@ -37,13 +37,13 @@ def packed_product(
     """a [.., m, k] times constant b [k, n], float32 or bfloat16, then `body` on the result.
 
     body: a pointwise module whose parameter `at` is the product, with the extents of its result (other leading axes than a's
-    are fine); the other parameters are `extra`.  Errors: Refused where oneDNN does better, or with the reason why not.
+    are fine); the other parameters are `extra`.  Errors: Refused where oneDNN is faster, or with another reason.
     """
     from ..jit import compile_gemm
 
     m, k, n = _serves(e, a, b)
     if any(step == 0 and count > 1 for count, step in zip(b.lens[-2:], b.strides[-2:], strict=True)):
-        array = e.constant(b)  # in which numbers stand for many, as models with made up weights have them
+        array = e.constant(b)  # with repeated elements, as models with synthetic weights have them
         assert array is not None
         b = e.literal(array[(0,) * (array.ndim - 2)])
     rows = _rows(e, a, m, k)
@@ -61,7 +61,7 @@ def packed_product(
         return compile_gemm(rows.shape, n, kept, out.shape, e.engine, body, at, others, threads)
 
     about = ("gemm", n, kept, at, threads)
-    kernel = alike(e.engine, body, about, [rows.shape, b.shape, out.shape, *others], make)
+    kernel = cached_kernel(e.engine, body, about, [rows.shape, b.shape, out.shape, *others], make)
     if isinstance(kernel, No):
         raise Refused(kernel.why)
     e.loop(kernel, [rows, *panels, *extra], [out], "gemm")
@@ -69,9 +69,9 @@ def packed_product(
 
 
 def _serves(e: CpuEmitter, a: Value, b: Value) -> tuple[int, int, int]:
-    """m, k and n of a product that is better off here.  Errors: Refused for others."""
+    """Returns m, k and n of a product that is faster here.  Errors: Refused for others."""
     if not e.is_constant(b):
-        raise Refused("the weights are no constant")
+        raise Refused("the weights are not constant")
     found = _extents(a.shape, b.shape, e.engine)
     if isinstance(found, No):
         raise Refused(found.why)
@@ -80,7 +80,7 @@ def _serves(e: CpuEmitter, a: Value, b: Value) -> tuple[int, int, int]:
 
 @lru_cache(1024)
 def _extents(a: Shape, b: Shape, engine: Any) -> tuple[int, int, int] | No:
-    """What `_serves` says of the shapes; the layers of a network ask the same again and again."""
+    """The part of `_serves` that depends on shapes, cached since the layers of a network repeat it."""
     from ..jit.gemm import FEW, panel_width
 
     *batch, k, n = b.lens()
@@ -166,7 +166,7 @@ def _panels(e: CpuEmitter, b: Value, k: int, n: int, kept: DType) -> list[Value]
 
 @lru_cache(1024)
 def _panel_layouts(b: Shape, full: int, width: int) -> tuple[Any, Any]:
-    """How the full panels lie in the weights, and how they are to lie."""
+    """Layouts of the full panels: in the weights, and packed."""
     k = b.lens()[-2]
     by_row, by_column = b.strides()[-2:]
     steps = [width * max(by_column, 1), max(by_row, 1), max(by_column, 1)]

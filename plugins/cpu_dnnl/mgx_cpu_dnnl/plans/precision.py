@@ -31,7 +31,7 @@ def widened(e: CpuEmitter, value: Value) -> Value:
 
 
 def narrowed(e: CpuEmitter, wide: Value, dtype: DType) -> Value:
-    """A float32 value rounded to a narrower type, lying as it lies."""
+    """A float32 value rounded to a narrower type, in the same layout."""
     out = e.allocate(dtype, wide.lens, wide.strides)
     e.copy_into(wide, out)
     return out

@@ -29,7 +29,7 @@ PLANS = Kernels("cpu")
 def is_dot_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     anchor = next((i for i in modules[0] if isinstance(i.op, Dot)), None)
     if op.tag != "dot" or anchor is None:
-        return No("the group is no dot with an epilogue")
+        return No("the group is not a dot with an epilogue")
     if anchor.shape.dtype not in FLOATS:
         return No(f"a dot of {anchor.shape.dtype}")
     return None

@@ -57,7 +57,7 @@ def emit_lstm(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
     weights = [e.constant(v) for v in (w, r)]
     biases = None if bias is None else e.constant(bias)
     if weights[0] is None or weights[1] is None or (bias is not None and biases is None):
-        raise Refused("weights that are no constants")
+        raise Refused("weights that are not constants")
     if batch <= FEW:
         states_and_cell = [None if v is None else e.row_major(v) for v in (first_h, first_c)]
         return emit_lstm_loop(e, op, e.row_major(x), weights[0], weights[1], biases, *states_and_cell)

@@ -57,7 +57,7 @@ def counted(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | N
 
 @offer(PLANS, Topk, when=counted, name="native", open_axis=lambda op: op.axis)
 def emit_sorted(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """Where k is known at run time only: all elements in order, of which the first k are taken, or k if it is known now."""
+    """For a k that is known only at run time: all elements in order, of which the first k are taken, or k if it is known now."""
     x, k = args
     assert x is not None and k is not None
     count = e.allocate(dt.int64, k.lens)

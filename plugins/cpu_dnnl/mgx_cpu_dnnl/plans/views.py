@@ -1,4 +1,4 @@
-"""Ops that only look at memory in another way."""
+"""Ops whose results are views."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VIEWS = [cls for cls in ops.STANDARD if cls.view is not None and cls is not Fill
 
 def tensors(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     if not inputs or not isinstance(inputs[0], Shape) or inputs[0].dtype not in NUMBERS:
-        return No("the operand is no tensor of numbers")
+        return No("the operand is not a tensor of numbers")
     return None
 
 

@@ -61,7 +61,7 @@ def _numbers(given: Any) -> Sequence[int]:
 
 
 def _stride(op: Any) -> int | None:
-    """That of all axes."""
+    """Returns the one stride of all axes."""
     strides = set(_numbers(op.stride)) or {1}
     return int(strides.pop()) if len(strides) == 1 else None
 
@@ -105,7 +105,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         raise Refused("sums are exact without fast_math")
     weights = e.constant(w)
     if weights is None:
-        raise Refused("weights that are no constants")
+        raise Refused("weights that are not constants")
     result = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens))
     lens, window = result.lens(), w.lens[2:]
     if 0 in lens or 0 in x.lens:
@@ -131,7 +131,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
 
 
 def _links(epilogue: Epilogue | None, lens: Sequence[int]) -> list[tuple[list[int], Value | None]]:
-    """What follows the convolution, as the loops read it: seven numbers, the position of the operand left out."""
+    """The epilogue of the convolution as the loops read it: seven numbers, the position of the operand left out."""
     found: list[tuple[list[int], Value | None]] = []
     for link, operand in [] if epilogue is None else epilogue.links:
         kind = KINDS.get(link.algorithm)
