@@ -1,4 +1,4 @@
-"""What a `run_async` costs the calling thread, without the device's own time.
+"""Cost of a `run_async` for the calling thread, without the device's own time.
 
 python benchmarks/gpu_host_cost.py MODELS [--only a,b] [--torch]
 

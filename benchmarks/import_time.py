@@ -1,4 +1,4 @@
-"""How much importing mgx_core costs beyond importing numpy: fresh processes, interleaved, medians.
+"""Cost of importing mgx_core beyond that of numpy: fresh processes, interleaved, medians.
 
 python benchmarks/import_time.py [--rounds 15] [--json FILE]
 """

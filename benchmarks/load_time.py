@@ -109,7 +109,7 @@ class Worker:
         return json.loads(self.process.stdout.readline())
 
     def ask(self) -> Any:
-        """What the process has of the file in memory, in kB."""
+        """Resident memory of the process that maps the file, in kB."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
@@ -120,7 +120,7 @@ class Worker:
 
 
 def work(engine: str, model: Path, saved: Path) -> None:
-    """What a worker does."""
+    """Body of a worker."""
     feed = dict(np.load(model.with_suffix(".in.npz")))
     if engine == "ort":
         import onnxruntime as ort

@@ -1,4 +1,4 @@
-"""What one run costs beside its kernels: a trivial program on a target, and the part of it that checks the arguments.
+"""Cost of one run beside its kernels: a trivial program on a target, and the part of it that checks the arguments.
 
 python benchmarks/run_cost.py [TARGET]
 """

@@ -346,7 +346,7 @@ def scale_into_weights(m: Module, ins: Instruction) -> Instruction | No | None:
     product, c = ins.inputs
     x, w = product.inputs
     if w.value is None:
-        return No("the weights are not known before running")
+        return No("the weights are known only at run time")
     if len(m.users(product)) > 1:
         return No("the unscaled product is read elsewhere")
     if np.unique(c.value).size > 1:
@@ -440,7 +440,7 @@ def reduction(op: Any, shapes: Sequence[Shape]) -> Kernel | No:
 
 @dataclass(eq=False)
 class Launch:
-    """What lowering puts in an op's place."""
+    """Replaces an op after lowering."""
 
     of: Any
     kernel: Kernel

@@ -1,4 +1,4 @@
-"""What tests of rewriting rules share: a rule applied to a text, checked by its result's text and by numbers."""
+"""Fixtures for tests of rewriting rules: a rule applied to a text, checked by its result's text and by numbers."""
 
 from __future__ import annotations
 

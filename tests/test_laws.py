@@ -155,7 +155,7 @@ def test_environment_variables_are_documented():
 
 @pytest.mark.skipif(not OUTSIDE, reason="the plugins' sources are not here")
 def test_plugins_import_public_names_alone():
-    """What a module of the core lists in ``__all__`` is public; a stranger's plugin can do what ours do."""
+    """Names that a module of the core lists in ``__all__`` are public; other plugins can do all that ours do."""
     wrong = []
     for path in OUTSIDE:
         for node in ast.walk(ast.parse(path.read_text())):

@@ -61,7 +61,7 @@ def is_op(node: ast.AST) -> bool:
 
 
 def faults(source: str) -> Iterator[tuple[int, str]]:
-    """Where a module compares the name of an op, looks something up by it, or lists names of ops."""
+    """Lines at which a module compares the name of an op, looks something up by it, or lists names of ops."""
     tree = ast.parse(source)
     exports = {
         id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "__all__"

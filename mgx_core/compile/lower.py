@@ -25,7 +25,7 @@ UNCHANGED: Final = (Param, Literal, Return, Undefined, Launch)  # ops that lower
 class Lower(Pass):
     """Replaces each op by a launch of the kernel that the target's plans pick.
 
-    Control flow stays and its modules are lowered; an op that no plan takes is decomposed if it says how, a group is taken
+    Control flow stays and its modules are lowered; an op that no plan takes is decomposed if it can be, a group is taken
     apart, and all else is placed on the host; every launch keeps the refusals of the plans asked before.
     validate: kernels called from Python have every result compared with its type, not only the first.
     """

@@ -1,4 +1,4 @@
-"""The options that say where and how to compile, and the compiling itself."""
+"""Options for target and compilation, and compiling itself."""
 
 from __future__ import annotations
 

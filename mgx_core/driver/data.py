@@ -21,7 +21,7 @@ MANY: Final = ("--fill0", "--fill1", "--load-arg")
 
 
 def data_options(function: F) -> F:
-    """The options that say what the parameters are filled with."""
+    """Options for the parameters' values."""
     options = [
         click.option("--fill0", multiple=True, metavar="NAME...", help="Parameters filled with 0."),
         click.option("--fill1", multiple=True, metavar="NAME...", help="Parameters filled with 1."),
@@ -71,7 +71,7 @@ def _load(words: list[str]) -> Any:
     try:
         return np.load(words[0], allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ParameterError(f"{words[0]!r} is no .npy file: {error}") from None
+        raise ParameterError(f"{words[0]!r} is not an .npy file: {error}") from None
 
 
 def _learn(shape: Shape, array: Any, symbols: dict[str, int]) -> None:

@@ -45,7 +45,7 @@ def form_options(function: F) -> F:
 
 
 def chosen_form(given: Mapping[str, Any], as_json: bool) -> str:
-    """``text``, ``json``, ``binary`` or ``graphviz``: what the options say, else what the file's extension says."""
+    """``text``, ``json``, ``binary`` or ``graphviz``, by the options, else by the file's extension."""
     forms = [f for f in ("text", "binary", "graphviz") if given[f]] + (["json"] if as_json else [])
     if len(forms) > 1:
         raise click.UsageError(f"one form, please: got {' and '.join('--' + f for f in forms)}")

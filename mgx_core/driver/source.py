@@ -23,7 +23,7 @@ MANY: Final = ("--input-dim", "--dyn-input-dim", "--dim-param", "--apply-pass", 
 
 
 def source_options(function: F) -> F:
-    """The model file and the options that say how to read and edit it."""
+    """The model file and the options for reading and editing it."""
     options = [
         click.argument("file", required=False, type=click.Path(path_type=Path)),
         click.option("--test", is_flag=True, help="Use the built-in example: a 4x5 by 5x3 matrix product."),

@@ -224,7 +224,7 @@ def attention_parts(
     offsets: Operand | None = None,
     sink: Operand | None = None,
 ) -> Operand | None:
-    """The op as simpler ones; None for what they cannot say (sinks, unusual softmax precisions, symbolic extents)."""
+    """The op as simpler ones; None where they cannot express it (sinks, unusual softmax precisions, symbolic extents)."""
     if sink is not None or op.precision not in (None, float32, q.shape.dtype):
         return None
     if any(x.shape.dynamic() for x in (q, k, v)) or (mask is not None and mask.shape.dynamic()):

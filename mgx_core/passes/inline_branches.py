@@ -41,7 +41,7 @@ class InlineBranches(Pass):
         """Put the taken branch in place; a refusal if it is not known."""
         condition = aligned(ins.inputs[0])
         if condition is None or condition.size != 1:
-            return No("the condition is not known before running")
+            return No("the condition is known only at run time")
         items = ins.users
         if not all(isinstance(u.op, GetTupleElem) for u in items):
             return No("its results are read as a whole")

@@ -18,7 +18,7 @@ __all__ = ["LaunchRow", "launch_rows"]
 
 @dataclass(frozen=True)
 class LaunchRow:
-    """One launch; `view` says that it only names another value's memory, so that nothing has to run."""
+    """One launch; `view` is true if it only names another value's memory and nothing runs."""
 
     name: str
     does: str

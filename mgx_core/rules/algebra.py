@@ -338,7 +338,7 @@ def slice_of_repeated(i: Instruction, b: Builder) -> Instruction | No | None:
     if len(kept) < len(op.axes) and any(
         a >= offset and x.shape.dims[a - offset] not in (1, wide.shape.dims[a]) for a in op.axes
     ):
-        return No("whether the sliced axis is repeated is not known before running")
+        return No("whether the sliced axis is repeated is known only at run time")
     if kept:
         axes, starts, ends, strides = zip(*kept, strict=True)
         cut = Slice(axes=axes, starts=starts, ends=ends, steps=strides if any(t != 1 for t in strides) else ())

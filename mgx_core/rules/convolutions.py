@@ -165,7 +165,7 @@ def factor_of_slice_into_convolution(i: Instruction, b: Builder) -> Instruction 
     factors = None if value is None else along(value, i.shape.rank, 1)
     start, end, step = own[1]
     if factors is None or step != 1 or not isinstance(start, int) or not isinstance(end, int):
-        return No("the factor differs within a channel, or a bound is not known before running")
+        return No("the factor differs within a channel, or a bound is known only at run time")
     scaled = np.array(w)
     with np.errstate(all="ignore"):
         rows = widen(w[start:end]) * widen(factors).reshape(-1, *(1,) * (w.ndim - 1))

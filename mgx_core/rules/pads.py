@@ -111,7 +111,7 @@ def _more(i: Instruction, pad: Instruction) -> tuple[int, ...] | No:
     """The padding of a window op with that of a pad before it."""
     found = widths(pad)
     if found is None:
-        return No("the widths are not known before running")
+        return No("the widths are known only at run time")
     if len(pad.users) > 1:
         return No("the padded tensor is read elsewhere too")
     if any(p != (0, 0) for p in found[:2]) or min(min(p) for p in found) < 0:

@@ -223,7 +223,7 @@ def broadcast_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | 
         own = {x.shape.dims[-axis] for x in inner if x.shape.rank >= axis}
         small.insert(0, full[-axis] if full[-axis] in own else 1)
         if not own <= {1, full[-axis]}:
-            return No("whether an axis is repeated is not known before running")
+            return No("whether an axis is repeated is known only at run time")
     dims = tuple(small)
     if dims == full or product(dims) == product(full):
         return None

@@ -98,7 +98,7 @@ def literal_from_extents(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     fixed = [d for d in found if isinstance(d, int)]
     if len(fixed) < len(found):
-        return No("an extent is not known before running")
+        return No("an extent is known only at run time")
     return b.literal(np.array(fixed, i.shape.dtype.numpy).reshape(i.shape.lens()))
 
 
@@ -139,14 +139,14 @@ def static_reshape(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     found = given(i, 1)
     if found is None or found[0] is None:
-        return No("dims are not known before running")
+        return No("dims are known only at run time")
     made = static_form(i, b, i.op.replace(dims=found[0]), i.inputs[0])
     if (
         isinstance(made, Instruction)
         and made.shape.ranked
         and any(isinstance(d, int) and d < 0 for d in made.shape.dims)
     ):
-        return No("dims are not known before running")
+        return No("dims are known only at run time")
     return made
 
 
@@ -158,13 +158,13 @@ def static_axes(i: Instruction, b: Builder) -> Instruction | No | None:
     found = given(i, 1)
     axes = ints(found[0]) if found else None
     if axes is None:
-        return No("axes are not known before running")
+        return No("axes are known only at run time")
     if isinstance(i.op, Unsqueeze):
         rank = (i.inputs[0].shape.rank if i.inputs[0].shape.ranked else 0) + len(axes)
     else:
         rank = i.inputs[0].shape.rank if i.inputs[0].shape.ranked else 0
     if not rank or not i.inputs[0].shape.ranked:
-        return No("the rank is not known before running")
+        return No("the rank is known only at run time")
     counted = tuple(dict.fromkeys(a + rank if a < 0 else a for a in axes))
     if isinstance(i.op, Reduce) and not counted:
         return i.inputs[0] if i.op.noop_with_empty_axes else b.add(i.op.replace(axes=()), i.inputs[0])
@@ -180,7 +180,7 @@ def static_broadcast(i: Instruction, b: Builder) -> Instruction | No | None:
     if isinstance(i.op, BroadcastWithDims):
         found = given(i, 1)
         if found is None or found[0] is None or not x.shape.ranked:
-            return No("dims are not known before running")
+            return No("dims are known only at run time")
         dims = common_dims(x.shape.dims, found[0])
     else:
         dims = i.shape.dims if i.shape.ranked else ()
@@ -196,12 +196,12 @@ def static_slice(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     found = given(i, 1, 2, 3, 4)
     if found is None or not i.inputs[0].shape.ranked:
-        return No("a bound is not known before running")
+        return No("a bound is known only at run time")
     op = op_as(i, Slice)
     starts, ends, axes, steps = found
     whole = [ints(axes) if axes is not None else op.axes, ints(steps) if steps is not None else op.steps]
     if None in whole:
-        return No("an axis or step is not known before running")
+        return No("an axis or step is known only at run time")
     op = op.replace(  # type: ignore[assignment]
         starts=op.starts if starts is None else starts,
         ends=op.ends if ends is None else ends,
@@ -222,7 +222,7 @@ def static_tile(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     found = given(i, 1)
     if found is None or found[0] is None:
-        return No("repeats are not known before running")
+        return No("repeats are known only at run time")
     return static_form(i, b, i.op.replace(repeats=found[0]), i.inputs[0])
 
 
@@ -249,14 +249,14 @@ def static_pad(i: Instruction, b: Builder) -> Instruction | No | None:
     number = aligned(i.inputs[2]) if len(i.inputs) > 2 and not i.inputs[2].is_absent else None
     known = len(i.inputs) < 3 or i.inputs[2].is_absent or (number is not None and number.dtype.kind in "biuf")
     if found is None or not known:
-        return No("widths or value are not known before running")
+        return No("widths or value are known only at run time")
     rank = i.inputs[0].shape.rank
     widths, axes = found
     pads: tuple[Dim, ...] = op.pads if widths is None else widths
     if axes is not None:
         at = ints(axes)
         if at is None or len(pads) != 2 * len(at):
-            return No("an axis is not known before running")
+            return No("an axis is known only at run time")
         full: list[Dim] = [0] * (2 * rank)
         for n, a in enumerate(at):
             full[a % rank], full[a % rank + rank] = pads[n], pads[n + len(at)]
@@ -279,12 +279,12 @@ def static_resize(i: Instruction, b: Builder) -> Instruction | No | None:
     if sizes is not None and len(i.inputs) > 2:
         found = extents(sizes)
         return (
-            No("sizes are not known before running")
+            No("sizes are known only at run time")
             if found is None
             else static_form(i, b, op.replace(sizes=found), i.inputs[0])
         )
     if scales is None or scales.literal is None:
-        return No("scales are not known before running")
+        return No("scales are known only at run time")
     values = tuple(float(v) for v in np.asarray(scales.literal.value).reshape(-1))
     return static_form(i, b, op.replace(scales=values), i.inputs[0])
 
@@ -298,7 +298,7 @@ def slice_from_split(i: Instruction, b: Builder) -> Instruction | No | None:
     sizes = extents(split.inputs[1])
     x = split.inputs[0]
     if sizes is None or not x.shape.ranked:
-        return No("the sizes are not known before running")
+        return No("the sizes are known only at run time")
     axis = split.op.axis % x.shape.rank
     if not may_equal(sum(sizes), x.shape.dims[axis]) or any(bounds(s)[1] < 0 for s in sizes):
         return No("the sizes do not add up to the extent")
@@ -315,7 +315,7 @@ def broadcast_from_fill(i: Instruction, b: Builder) -> Instruction | No | None:
     """fill(value, like) -> multibroadcast(value) where the extents are static or symbolic."""
     value = i.inputs[0]
     if not i.shape.ranked or any(d != 1 for d in value.shape.dims):
-        return No("the rank, or the value's extents, are not known before running")
+        return No("the rank, or the value's extents, are known only at run time")
     if value.shape.rank > i.shape.rank:
         value = b.add(Reshape(dims=()), value)
     return value if value.shape.dims == i.shape.dims else b.add(Multibroadcast(out_lens=i.shape.dims), value)
@@ -329,5 +329,5 @@ def static_onehot(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     found = extents(i.inputs[1])
     if found is None or len(found) != 1:
-        return No("the depth is not known before running")
+        return No("the depth is known only at run time")
     return static_form(i, b, op.replace(depth=found[0]), i.inputs[0], b.absent(), i.inputs[2])

@@ -79,7 +79,7 @@ def join_slices(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     outer, below = ranges(i), ranges(inner)
     if outer is None or below is None:
-        return No("a bound is not known before running, or a step walks backwards")
+        return No("a bound is known only at run time, or a step walks backwards")
     out = dict(below)
     for axis, (start, end, step) in outer.items():
         first, last, stride = below.get(axis, (0, inner.inputs[0].shape.dims[axis], 1))
@@ -102,7 +102,7 @@ def slice_of_concat(i: Instruction, b: Builder) -> Instruction | No | None:
     found = ranges(i)
     axis = whole.op.axis % whole.shape.rank
     if found is None or axis not in found:
-        return No("a bound is not known before running, or another axis is cut")
+        return No("a bound is known only at run time, or another axis is cut")
     start, end, step = found.pop(axis)
     if step != 1:
         return No("it walks in steps")
@@ -115,7 +115,7 @@ def slice_of_concat(i: Instruction, b: Builder) -> Instruction | No | None:
             first = 0 if compare(start, "<=", at) else start - at
             last = n if compare(end, ">=", at + n) else end - at
             if not (compare(first, ">=", 0) and compare(last, "<=", n)):
-                return No("which part it reads is not known before running")
+                return No("which part it reads is known only at run time")
             parts.append((x, (first, last, 1)))
         at = at + n
     if len(parts) == len(whole.inputs) or not parts:
@@ -208,10 +208,10 @@ def gather_of_range(i: Instruction, b: Builder) -> Instruction | No | None:
     at = value.astype(np.int64).reshape(-1)
     if at.min() < 0 and at.max() < 0:
         if not isinstance(n, int):
-            return No("positions count from the end of an extent that is not known before running")
+            return No("positions count from the end of an extent that is known only at run time")
         at = at + n
     if not (at.min() >= 0 and compare(int(at.max()), "<", n)):
-        return No("whether the positions lie in the axis is not known before running")
+        return No("whether the positions lie in the axis is known only at run time")
     step = int(at[1] - at[0]) if at.size > 1 else 1
     if step < 1 or (at.size > 1 and not (np.diff(at) == step).all()):
         return No("the positions do not rise evenly")

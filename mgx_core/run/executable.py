@@ -294,7 +294,7 @@ class Executable:
             self.note(text)
 
     def note(self, text: str) -> None:
-        """Keeps and logs what the user should know and no error says."""
+        """Keeps and logs a note for the user that is not an error."""
         if text not in self.notes:
             self.notes.append(text)
             _log.warning("%s", text)

@@ -98,7 +98,7 @@ def _contents(stored: Stored, trust: bool | None) -> Contents:
     data: Any = {}
 
     def fitting(part: Callable[[], T]) -> T:
-        """A part of the program, with errors that say what file it is in."""
+        """A part of the program, with errors that name the file."""
         try:
             return part()
         except UnsupportedError as error:

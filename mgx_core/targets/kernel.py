@@ -178,7 +178,7 @@ class Kernels:
     def pick(
         self, op: Operation, shapes: Sequence[AnyShape | None], context: Any = None, modules: Sequence[Module] = ()
     ) -> Picked:
-        """The first plan that says yes.  Errors: UnsupportedError with every refusal."""
+        """The first plan that does not decline.  Errors: UnsupportedError with every refusal."""
         refused: list[str] = []
         for name, answer in self.offers(op, shapes, context, modules):
             if not isinstance(answer, No):

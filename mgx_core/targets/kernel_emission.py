@@ -314,7 +314,7 @@ def emit_view(e: KernelEmitter, op: Operation, modules: Sequence[Module], args: 
     if not isinstance(x, Value):
         return No("the operand is not a tensor")
     if any(o is not None for o in others) and not isinstance(op, (Broadcast, BroadcastForDot, Multibroadcast)):
-        return No("an operand that says how to look at it is known at run time only")
+        return No("an operand that defines the view is known only at run time")
     found = e.view_of(op, x, others)
     if found is None:
         found = e.view_of(op, e.row_major(x), others)

@@ -130,7 +130,7 @@ class Sym:
         return self._hash
 
     def __bool__(self) -> bool:
-        raise ShapeError(f"the truth of the symbolic extent {self} is not known before running")
+        raise ShapeError(f"the truth of the symbolic extent {self} is known only at run time")
 
     def __index__(self) -> int:
         raise ShapeError(f"the symbolic extent {self} has no value before running")
@@ -291,7 +291,7 @@ def trunc_div(a: Dim, b: Dim) -> Dim:
             raise ShapeError(f"the extent {a} is divided by zero")
         return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
     if bounds(a)[0] < 0 or bounds(b)[0] < 0:
-        raise ShapeError(f"{a} / {b}: the sign of the quotient is not known before running")
+        raise ShapeError(f"{a} / {b}: the sign of the quotient is known only at run time")
     return a // b
 
 

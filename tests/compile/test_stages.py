@@ -120,7 +120,7 @@ def test_results_stay(make, options, run_both):
 
 
 def work(module: Module) -> list[str]:
-    """What would run, of the main module."""
+    """Instructions of the main module that would run."""
     return [i.name for i in module if not (i.is_param or i.is_literal or i.is_return or i.op.view)]
 
 

@@ -47,7 +47,7 @@ def place(tmp_path, monkeypatch):
 
 
 def install(folder):
-    """What installing the package described by the folder's pyproject.toml leaves for Python to find."""
+    """Writes the metadata that installing the package of the folder's pyproject.toml would write."""
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     info.mkdir()

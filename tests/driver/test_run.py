@@ -62,7 +62,7 @@ def test_wrong_inputs(drive, chain, tmp_path):
     np.save(tmp_path / "x.npy", np.zeros(2))
     assert "must be float32[2, 3]" in drive("run", chain("exp"), "--load-arg", "@x", tmp_path / "x.npy", code=2)
     (tmp_path / "bad.npy").write_text("nothing")
-    assert "is no .npy file" in drive("run", chain("exp"), "--load-arg", "@x", tmp_path / "bad.npy", code=2)
+    assert "is not an .npy file" in drive("run", chain("exp"), "--load-arg", "@x", tmp_path / "bad.npy", code=2)
     assert "No such file" in drive("run", chain("exp"), "--load-arg", "@x", tmp_path / "none.npy", code=2)
 
 

@@ -1,4 +1,4 @@
-"""Where programs come from and how they are edited."""
+"""Sources of programs, and their edits."""
 
 from __future__ import annotations
 

@@ -449,7 +449,7 @@ HEAD = 'symbol n in 1..4\nmodule main\n  %x = @param["x"] -> float32[n, 3]\n'
         ("module main", "line 4: expected a new module name, 'main' is on line 2"),
         ("module other", "line 4: expected an instruction that runs module 'other', there is none"),
         ("%1 = relu(" + "(" * 10, "line 4: expected '%'"),
-        ("%1 = relu(%x) -> " + "(" * 100000, "nested beyond all measure"),
+        ("%1 = relu(%x) -> " + "(" * 100000, "nested too deeply"),
     ],
 )
 def test_errors_name_the_line_and_what_was_expected(line, message):

@@ -168,7 +168,7 @@ def test_capture_is_transparent() -> None:
 
 
 def test_zero_points_that_turn_out_not_to_fit_are_refused() -> None:
-    """Where extents were open, the shape rule could not say so."""
+    """With symbolic extents the shape rule cannot refuse them."""
     x, w = np.ones((1, 1, 2, 2), np.uint8), np.ones((2, 1, 1, 1), np.int8)
     with pytest.raises(ShapeError, match="one a kernel"):
         QuantConvolution().compute(x, w, None, np.ones(3, np.int8))

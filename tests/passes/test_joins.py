@@ -525,7 +525,7 @@ REFUSES = [
   %v = @literal(0.0, 1.0) -> float32[2]
   %1 = onehot[axis=1](%x, %d, %v)
   @return(%1)""",
-        "the depth is not known before running",
+        "the depth is known only at run time",
     ),
     (
         "slice-of-product",

@@ -184,7 +184,7 @@ REFUSES = [
   %x = @param["x"] -> float32[n, 3, 4]
   %1 = dimensions_of(%x)
   @return(%1)""",
-        "an extent is not known before running",
+        "an extent is known only at run time",
     ),
     (
         "static-reshape",
@@ -193,7 +193,7 @@ REFUSES = [
   %d = @param["d"] -> int64[2]
   %1 = reshape(%x, %d)
   @return(%1)""",
-        "dims are not known before running",
+        "dims are known only at run time",
     ),
     (
         "static-slice",
@@ -202,7 +202,7 @@ REFUSES = [
   %d = @param["d"] -> int64[2]
   %1 = slice(%x, %d, %d)
   @return(%1)""",
-        "a bound is not known before running",
+        "a bound is known only at run time",
     ),
 ]
 

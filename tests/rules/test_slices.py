@@ -169,7 +169,7 @@ REFUSES = [
   %1 = slice[axes=[0], starts=[-1], ends=[-6], steps=[-1]](%x)
   %2 = slice[axes=[0], starts=[0], ends=[2]](%1)
   @return(%2)""",
-        "a bound is not known before running, or a step walks backwards",
+        "a bound is known only at run time, or a step walks backwards",
     ),
     (
         "slice-of-concat",
@@ -188,7 +188,7 @@ REFUSES = [
   %1 = concat[axis=0](%x, %y, %x)
   %2 = slice[axes=[0], starts=[0], ends=[3]](%1)
   @return(%2)""",
-        "which part it reads is not known before running",
+        "which part it reads is known only at run time",
     ),
     (
         "work-before-slices",
@@ -238,7 +238,7 @@ REFUSES = [
   %i = @literal(2) -> int64[]
   %1 = gather[axis=0](%x, %i)
   @return(%1)""",
-        "whether the positions lie in the axis is not known before running",
+        "whether the positions lie in the axis is known only at run time",
     ),
 ]
 

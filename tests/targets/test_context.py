@@ -1,4 +1,4 @@
-"""What a context says of itself where its target adds nothing."""
+"""Defaults of a context whose target adds nothing."""
 
 from __future__ import annotations
 

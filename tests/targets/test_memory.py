@@ -27,7 +27,7 @@ def read(text: str) -> Module:
 
 
 def check(module: Module, plan: MemoryPlan) -> None:
-    """What any plan must hold, worked out anew from the module."""
+    """Checks the invariants of any plan, computed again from the module."""
     order = {ins: n for n, ins in enumerate(module)}
     lives = {}
     for ins in module:

@@ -44,7 +44,7 @@ def parse_module(text: str, opset: OpSet) -> Module:
     try:
         return _Reader(text, opset).read()
     except RecursionError:
-        raise ParseError("expected a text of some depth, got modules or shapes nested beyond all measure") from None
+        raise ParseError("expected modules and shapes of moderate depth, got some nested too deeply") from None
 
 
 def parse_op(text: str, opset: OpSet) -> Operation:
