@@ -9,7 +9,7 @@ from ..ir.interpreter import reads
 from ..ir.module import Module, captures
 from ..types.shape import Shape, TupleShape
 
-__all__ = ["Split", "fixed", "fixed_tensor", "given", "split"]
+__all__ = ["Split", "fixed", "fixed_tensor", "given", "read_whole", "split"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def split(module: Module) -> Split:
         at = id(ins.result)
         if at not in known:
             known[at] = fixed(ins)
-        if not known[at] or ins.op.control:
+        if not known[at] or ins.op.control or read_whole(ins):
             rest.append(ins)
             continue
         needs = list(ins.inputs)
@@ -69,6 +69,13 @@ def fixed(ins: Instruction) -> bool:
     result = ins.result
     items = result.items if isinstance(result, TupleShape) else (result,)
     return all(isinstance(s, Shape) and not s.dynamic() and s.dtype.kind not in "sc" for s in items)
+
+
+def read_whole(ins: Instruction) -> bool:
+    """True if a tuple is returned or handed to control flow as it is: its items have memory, the tuple itself has none."""
+    return isinstance(ins.result, TupleShape) and any(
+        user.is_return or user.op.control or user.parent is not ins.parent for user in ins.users
+    )
 
 
 def fixed_tensor(ins: Instruction) -> bool:

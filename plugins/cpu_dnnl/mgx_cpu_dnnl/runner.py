@@ -95,7 +95,7 @@ class NativeRunner(Runner):
             if ins.literal is not None:
                 values[ins] = ins.literal.value
         self._segments.follow(self._cut, values, known, watch)
-        return [values[o] if o.literal is None else o.literal.value for o in self.module.outputs]
+        return [None if o.is_absent else values[o] for o in self.module.outputs]
 
     def time(self, args: Sequence[Any], runs: int, warmup: int) -> list[Timing]:
         """Times of each native step by instruction, and of what is decided at run time as a whole."""

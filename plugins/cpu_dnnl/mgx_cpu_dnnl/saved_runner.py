@@ -59,7 +59,8 @@ class RestoredSegments(NativeRunner):
 
     def __init__(self, saved: SavedInstance, module: Module, emitter: CpuEmitter) -> None:
         parts = split(module)
-        if [n for n, ins in enumerate(module) if ins in set(parts.wanted)] != sorted(saved.code["wanted"]):
+        numbers = {ins: n for n, ins in enumerate(module)}
+        if [numbers[ins] for ins in parts.wanted] != saved.code["wanted"]:
             raise StoreError("the program is not lowered to what its kernels were made for")
         self._saved = saved
         program = restored_run(saved)

@@ -21,7 +21,7 @@ from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.operation import Run
 from mgx_core.targets.kernel import op_of
 from mgx_core.targets.runner import Runner
-from mgx_core.targets.static_part import fixed_tensor
+from mgx_core.targets.static_part import fixed_tensor, read_whole
 from mgx_core.types.shape import symbols_in
 
 from .emitter import CpuEmitter
@@ -143,7 +143,7 @@ def cut(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
             at = stage[ins] = stage[needs[0]]  # at once after the op that it takes an item of
             between[at - 1].append(ins)
             fresh = symbols_in(ins.result) - known
-        elif tensors and not op.control and not op.effect and _settled(ins, known):
+        elif tensors and not op.control and not op.effect and _settled(ins, known) and not read_whole(ins):
             stage[ins] = at
             members.setdefault(at, []).append(ins)
             continue

@@ -15,7 +15,7 @@ from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.movement import Transpose
 from mgx_core.ops.operation import Pointwise
-from mgx_core.ops.pointwise import Where
+from mgx_core.ops.pointwise import Identity, Where
 from mgx_core.ops.pooling import Windows
 from mgx_core.ops.reduce import Reduce
 from mgx_core.ops.reshape import Reshape
@@ -29,7 +29,7 @@ __all__ = ["WidenNarrowFloats"]
 ARITHMETIC: Final = (Pointwise, Reduce, Windows)
 # ops whose kernels read narrow operands, caches of keys and values above all, and compute in float32
 WIDE_INSIDE: Final = (Attention, RotaryEmbedding)
-OWN: Final = frozenset(STANDARD)
+OWN: Final = frozenset(STANDARD) - {BitCast, Identity}
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Widening:
         """True if float32 operands would spare an instruction, or one that reads it, a rounding."""
         narrow = [i for i in ins.inputs if self.is_narrow(i)]
         own = type(ins.op) in OWN
-        if not narrow or not own or ins.modules or ins.op.random or ins.op.effect or isinstance(ins.op, BitCast):
+        if not narrow or not own or ins.modules or ins.op.random or ins.op.effect:
             return False
         if isinstance(ins.op, WIDE_INSIDE):
             return all(map(self.was_wide, narrow))

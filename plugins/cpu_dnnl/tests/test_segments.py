@@ -221,3 +221,28 @@ def test_programs_are_made_no_more_often_than_shapes_come_again():
     (bodies,) = [p for p, _ in program.executable.instances()[0].runner._segments._bodies.values()]
     assert len(bodies._made) == KEPT
     assert bodies._dropped <= 2 * KEPT // 8
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_results_that_have_no_memory_of_their_own(opened: bool) -> None:
+    """A tuple as it is, returned or read by control flow; an absent result; arguments and constants; beside computed extents."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [4, 2]))
+    top = m.add(mgx.op("topk", axis=0, k=2), x)
+    branches = [mgx.Module("then"), mgx.Module("else")]
+    for branch, op in zip(branches, ("neg", "relu"), strict=True):
+        branch.add_return([branch.add(mgx.op(op), branch.add(mgx.op("get_tuple_elem", index=0), top))])
+    chosen = m.add(mgx.op("if"), m.add_parameter("c", mgx.Shape("bool", [])), modules=branches)
+    first = m.add(mgx.op("get_tuple_elem", index=0), chosen)
+    found = [m.add(mgx.op("nonzero"), x)] if opened else []
+    m.add_return([top, first, x, m.add_absent(), m.add_literal(np.float32([5])), m.add(mgx.op("neg"), x), *found])
+    program.compile(mgx.get_target("cpu"))
+    given = np.arange(8, dtype=np.float32).reshape(4, 2)
+    (values, places), negated, same, absent, five, less, *rest = [
+        r.value for r in program.run({"x": given, "c": np.array(True)})
+    ]
+    assert values.tolist() == [[6, 7], [4, 5]] and places.tolist() == [[3, 3], [2, 2]]
+    assert negated.tolist() == [[-6, -7], [-4, -5]] and less.tolist() == (-given).tolist()
+    assert absent is None and five.tolist() == [5] and same.tolist() == given.tolist() and same is not given
+    assert [r.tolist() for r in rest] == [np.stack(np.nonzero(given)).tolist()] * opened

@@ -162,6 +162,17 @@ def test_what_stays(text: str) -> None:
     assert module.text() == before
 
 
+def test_an_identity_that_is_returned_stays_one() -> None:
+    program = mgx.Program()
+    main = program.get_main_module()
+    half = main.add(mgx.op("convert", target_type="float16"), main.add_parameter("x", mgx.Shape("float32", [4])))
+    twice = main.add(mgx.op("add"), half, half)
+    main.add_return([main.add(mgx.op("identity"), twice), main.add(mgx.op("mul"), twice, half)])
+    program.compile(mgx.get_target("cpu"))
+    same, product = program.run({"x": np.float32([1, 2, 3, 4])})
+    assert same.to_numpy().tolist() == [2, 4, 6, 8] and product.to_numpy().tolist() == [2, 8, 18, 32]
+
+
 def test_results_of_several_values_and_values_that_nested_modules_read() -> None:
     main = mgx.Module("main")
     x = main.add_parameter("x", mgx.shape(type="bfloat16", lens=[2, 6]))

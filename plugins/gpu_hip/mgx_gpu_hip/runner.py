@@ -341,7 +341,7 @@ class GpuRunner(Runner):
             values[ins] = interpreter.step(ins, values, known)
             if ins.result.dynamic():
                 bind_symbols(ins.result, values[ins], known)
-        return [values[o] for o in self.module.outputs]
+        return [None if o.is_absent else values[o] for o in self.module.outputs]
 
 
 def _key(given: Mapping[int, int], places: Mapping[int, int]) -> Any:

@@ -251,3 +251,28 @@ def test_saved_programs_hold_what_follows(target: GpuTarget, tmp_path: Any, monk
     monkeypatch.setenv("MGX_GPU_DEVICE", f"host:{target.device_id}")
     loaded = mgx.load(tmp_path / "boxes.mxr", trust=True)
     np.testing.assert_array_equal(loaded.run(feed)[0].to_numpy(), wanted)
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_results_that_have_no_memory_of_their_own(target: GpuTarget, opened: bool) -> None:
+    """A tuple as it is, returned or read by control flow; an absent result; arguments and constants; beside computed extents."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [4, 2]))
+    top = m.add(mgx.op("topk", axis=0, k=2), x)
+    branches = [mgx.Module("then"), mgx.Module("else")]
+    for branch, op in zip(branches, ("neg", "relu"), strict=True):
+        branch.add_return([branch.add(mgx.op(op), branch.add(mgx.op("get_tuple_elem", index=0), top))])
+    chosen = m.add(mgx.op("if"), m.add_parameter("c", mgx.Shape("bool", [])), modules=branches)
+    first = m.add(mgx.op("get_tuple_elem", index=0), chosen)
+    found = [m.add(mgx.op("nonzero"), x)] if opened else []
+    m.add_return([top, first, x, m.add_absent(), m.add_literal(np.float32([5])), m.add(mgx.op("neg"), x), *found])
+    program.compile(target)
+    given = np.arange(8, dtype=np.float32).reshape(4, 2)
+    (values, places), negated, same, absent, five, less, *rest = [
+        r.value for r in program.run({"x": given, "c": np.array(True)})
+    ]
+    assert values.tolist() == [[6, 7], [4, 5]] and places.tolist() == [[3, 3], [2, 2]]
+    assert negated.tolist() == [[-6, -7], [-4, -5]] and less.tolist() == (-given).tolist()
+    assert absent is None and five.tolist() == [5] and same.tolist() == given.tolist() and same is not given
+    assert [r.tolist() for r in rest] == [np.stack(np.nonzero(given)).tolist()] * opened
