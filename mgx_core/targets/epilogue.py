@@ -17,7 +17,6 @@ from ..ops.convert import Convert
 from ..ops.operation import Operation
 from ..ops.pointwise import Abs, Add, Clip, Div, Exp, Max, Min, Mul, Neg, Sqrt, Sub, Tanh
 from ..rules.activations import scalar_of
-from ..types.dtype import DType
 
 __all__ = ["Link", "read_chain"]
 
@@ -56,10 +55,10 @@ class Link:
     operand: Instruction | None = None
 
 
-def read_chain(body: Module, anchor: Instruction, dtype: DType) -> list[Link] | No:
+def read_chain(body: Module, anchor: Instruction) -> list[Link] | No:
     """The links from the parameter `anchor` to the body's one result, or why it is not a chain.
 
-    dtype: the element type in which the anchor's library accumulates; conversions at the end are left to the caller.
+    Conversions between floats are left to the caller, who stores the result.
     """
     if len(body.outputs) != 1:
         return No(f"the group gives {len(body.outputs)} results")
@@ -91,6 +90,8 @@ def _link(at: Instruction, depends: set[Instruction]) -> tuple[list[Link] | None
     cls = type(at.op)
     onward = [i for i in at.inputs if i in depends]
     if cls is Convert:
+        if not (at.shape.dtype.is_float and onward[0].shape.dtype.is_float):
+            return No(f"a conversion to {at.shape.dtype} cuts off or wraps")
         return None, onward[0]
     if cls in ELTWISE:
         algorithm, alpha, beta = ELTWISE[cls]

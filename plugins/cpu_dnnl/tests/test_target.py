@@ -73,6 +73,32 @@ def test_residual_is_added_in_place_only_when_nobody_reads_it_again() -> None:
     check(build)
 
 
+@pytest.mark.parametrize("kind", ["dot", "convolution"])
+def test_residual_that_a_later_link_reads_again(kind: str) -> None:
+    lens = [1, 16, 5, 5] if kind == "convolution" else [5, 16]
+
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        h = m.add(mgx.op("softmax", axis=1), m.add_parameter("h", mgx.shape(type="float32", lens=lens)))
+        product = m.add(mgx.op(kind), image(m, *lens), literal(m, 16, 16, *[1] * (len(lens) - 2)))
+        return [m.add(mgx.op("mul"), m.add(mgx.op("add"), product, h), h)]
+
+    check(build)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("whole", ["int32", "int8"])
+@pytest.mark.parametrize("kind", ["dot", "convolution"])
+def test_results_that_are_cut_to_whole_numbers(kind: str, whole: str, last: bool) -> None:
+    lens = [1, 16, 5, 5] if kind == "convolution" else [5, 16]
+
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        product = m.add(mgx.op(kind), image(m, *lens), literal(m, 16, 16, *[1] * (len(lens) - 2), scale=3))
+        cut = m.add(mgx.op("convert", target_type=whole), product)
+        return [cut if last else m.add(mgx.op("relu"), m.add(mgx.op("convert", target_type="float32"), cut))]
+
+    check(build)
+
+
 @pytest.mark.parametrize("activation", ["relu", "gelu_erf", "gelu_tanh", "sigmoid", "tanh", "swish", "hard_swish"])
 def test_dot_with_epilogue(activation: str) -> None:
     def build(m: mgx.Module) -> list[mgx.Instruction]:

@@ -132,7 +132,7 @@ def _epilogue(e: CpuEmitter, tail: Instruction, anchor: Instruction, env: dict[I
         return No(f"the result is {result.dtype}")
     parameters = list(body.parameters.values())
     at = tail.inputs.index(anchor)
-    links = read_chain(body, parameters[at], anchor.shape.dtype)
+    links = read_chain(body, parameters[at])
     if isinstance(links, No):
         return links
     rough = next((link.algorithm for link in links if link.algorithm in ROUGH), None)
@@ -152,6 +152,8 @@ def _epilogue(e: CpuEmitter, tail: Instruction, anchor: Instruction, env: dict[I
             if residual is None and link.algorithm == "add" and e.may_overwrite(operand, result.dtype):
                 residual = operand
         bound.append((link, operand))
+    if residual is not None and sum(v is not None and v.buffer is residual.buffer for _, v in bound) > 1:
+        residual = None  # another link reads it as well
     return Epilogue(result.dtype, result.lens(), bound, residual=residual)
 
 

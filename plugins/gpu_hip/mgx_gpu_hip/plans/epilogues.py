@@ -97,7 +97,7 @@ def _read(
     if len(body.outputs) != 1 or body.outputs[0].shape.dtype is not anchor.shape.dtype:
         return No("the group gives another type, or several results")
     parameters = list(body.parameters.values())
-    links = read_chain(body, parameters[tail.inputs.index(joint)], anchor.shape.dtype)
+    links = read_chain(body, parameters[tail.inputs.index(joint)])
     if not isinstance(links, list):
         return links
     inner = {
