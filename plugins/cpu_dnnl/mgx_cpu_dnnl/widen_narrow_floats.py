@@ -29,7 +29,7 @@ __all__ = ["WidenNarrowFloats"]
 ARITHMETIC: Final = (Pointwise, Reduce, Windows)
 # ops whose kernels read narrow operands, caches of keys and values above all, and compute in float32
 WIDE_INSIDE: Final = (Attention, RotaryEmbedding)
-OWN: Final = frozenset(STANDARD) - {BitCast, Identity}
+OWN: Final = frozenset(op for op in STANDARD if not issubclass(op, (BitCast, Identity)))
 
 
 @dataclass(frozen=True)
