@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = {
     "mgx_core": "mgx_core",
     "mgx_ref": "plugins/ref/mgx_ref",
+    "mgx_cpu_dnnl": "plugins/cpu_dnnl/mgx_cpu_dnnl",
+    "mgx_gpu_hip": "plugins/gpu_hip/mgx_gpu_hip",
     "mgx_onnx": "plugins/frontends/onnx/mgx_onnx",
     "mgx_conformance": "conformance/mgx_conformance",
 }
@@ -23,6 +25,8 @@ PAGES = [
     *ROOT.glob("docs/*.md"),
     *ROOT.glob("benchmarks/*.md"),
     ROOT / "conformance/README.md",
+    ROOT / "plugins/cpu_dnnl/README.md",
+    ROOT / "plugins/gpu_hip/README.md",
     ROOT / "plugins/ref/README.md",
     ROOT / "plugins/frontends/onnx/README.md",
 ]

@@ -26,14 +26,14 @@ class Derived:
 
 
 class Constants:
-    """Arrays are known by their addresses; what nobody uses any more is forgotten."""
+    """Arrays are identified by their addresses; entries without users are dropped."""
 
     def __init__(self) -> None:
         self._derived: WeakValueDictionary[Hashable, Derived] = WeakValueDictionary()
         self._uploaded: WeakValueDictionary[Hashable, DeviceBuffer] = WeakValueDictionary()
 
     def derived(self, source: Array, how: Hashable, make: Callable[[], Array]) -> Derived:
-        """What `make` gives, made once for a source and a way.  The caller keeps it."""
+        """Returns what `make` gives, made once for a source and a way.  The caller keeps it."""
         key = (_place(source), how)
         found = self._derived.get(key)
         if found is None:

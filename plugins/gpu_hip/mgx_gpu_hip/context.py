@@ -44,7 +44,7 @@ class GpuContext(Context):
         return open_device(kind, index)
 
     def is_for(self, arch: str) -> bool:
-        """Whether there is a device and it has this architecture."""
+        """True if there is a device and it has this architecture."""
         wanted = properties_of(arch).arch
         try:
             return self.device.arch == wanted
@@ -76,7 +76,7 @@ class GpuContext(Context):
 
     @cached_property
     def tuner(self) -> Tuner | None:
-        """What times library plans; None where there is nothing to time."""
+        """Returns the tuner that times library plans; None where there are none."""
         return None if self.libraries is None else Tuner(self.device, self.libraries)
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""What this package offers to mgx."""
+"""The plugin of this package."""
 
 from __future__ import annotations
 

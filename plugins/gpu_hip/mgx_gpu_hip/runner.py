@@ -230,7 +230,7 @@ class GpuRunner(Runner):
                     outputs.clear()
                 results = outputs[stream] = [Argument.from_value(v) for v in self._results({}, stream)]
             results = results.copy()
-            for name, n in named.items():  # made anew: what is kept here must not keep the caller's memory
+            for name, n in named.items():  # made again: objects kept here must not hold the caller's memory
                 results[n] = self._placed(n, places[n], parameters[name])
             with lock:
                 activate()
@@ -345,7 +345,7 @@ class GpuRunner(Runner):
 
 
 def _key(given: Mapping[int, int], places: Mapping[int, int]) -> Any:
-    """Where a graph finds its inputs and puts its results."""
+    """Returns the key of a graph: addresses of its inputs and results."""
     return (*sorted(given.items()), *((-1 - n, a) for n, a in sorted(places.items())))
 
 

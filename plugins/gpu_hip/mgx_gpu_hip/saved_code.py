@@ -1,4 +1,4 @@
-"""What a program file keeps of a device program: compiled kernels and the choices among library plans.
+"""The part of a program file for a device program: compiled kernels and the choices among library plans.
 
 The steps themselves are put together again from the lowered module, which takes a fraction of a second; nothing is compiled and
 nothing is timed for them.  Code is found by what it was made from, so a file also serves a device of the same architecture with
@@ -23,7 +23,7 @@ Kept = Mapping[str, bytes]  # images by `digest`
 
 
 def machine_text(context: GpuContext) -> str:
-    """What code depends on: whose device, and its architecture; plans of libraries carry the versions that they are for."""
+    """Returns the vendor and architecture that code depends on; plans of libraries carry their versions."""
     device = context.device
     return f"{device.properties.vendor} {device.arch}"
 

@@ -66,7 +66,7 @@ class GpuTarget(Target):
         return _assembled(schedule, emitter, options, None)
 
     def machine(self, context: GpuContext) -> str:
-        """What the kernels in a program file were compiled for."""
+        """Returns the architecture that the kernels in a program file were compiled for."""
         from .saved_code import machine_text
 
         return machine_text(context)

@@ -40,7 +40,7 @@ def allocate_gpu(shape: Shape) -> Argument:
 def to_gpu(argument: Any) -> Argument:
     """A copy in device memory of an Argument, an array or anything else that holds a tensor on the host.
 
-    Errors: ParameterError for what is no tensor; OutOfMemoryError.
+    Errors: ParameterError for a value that is not a tensor; OutOfMemoryError.
     """
     given = argument if isinstance(argument, Argument) else Argument(argument)
     if not isinstance(given.shape, Shape):
@@ -56,7 +56,7 @@ def to_gpu(argument: Any) -> Argument:
 
 
 def from_gpu(argument: Argument) -> Argument:
-    """A copy in host memory.  Errors: ParameterError for what does not lie on a device."""
+    """A copy in host memory.  Errors: ParameterError for values in host memory."""
     if not hasattr(argument.value, "to_host"):
         raise ParameterError(f"an argument in device memory is required, got {argument.shape} on the host")
     return Argument(argument.to_numpy())

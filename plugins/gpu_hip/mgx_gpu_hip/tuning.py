@@ -50,9 +50,9 @@ class Tuner(TuningStore):
     """Asks libraries for several plans of a problem and keeps the fastest.
 
     A program whose shapes keep changing would spend its time on measuring: after `patience` sets of shapes what is not known
-    yet is the library's own choice.  With `exhaustive` set, which the compile option ``exhaustive_tune`` does, there is no end
-    of patience, more plans are tried, those among them that are compiled for the problem, and what was found without it counts
-    for nothing.
+    yet is the library's own choice.  With `exhaustive` (the compile option ``exhaustive_tune``) the number of timed
+    problems has no limit, more plans are tried, also those that are compiled for the problem, and cached choices of other runs
+    are ignored.
 
     folder: by default ``tuning`` in ``$MGX_CACHE_DIR`` or the user's cache directory; choices are kept by device.
     """
@@ -134,7 +134,7 @@ class Tuner(TuningStore):
         self.save()
 
     def asked(self) -> dict[str, Any]:
-        """What is known of the problems asked so far, as plain data that another process can `learn`."""
+        """Returns the choices for the problems so far, as plain data that another process can `learn`."""
         with self.lock:
             known = {repr(p): found for p, found in self.found.items()}
             return {

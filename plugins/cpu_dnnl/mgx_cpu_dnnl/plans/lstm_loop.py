@@ -23,7 +23,7 @@ from .products import product
 
 __all__ = ["FEW", "emit_lstm_loop"]
 
-FEW: Final = 4  # sequences for which a product of matrices a step is no faster than one of vectors
+FEW: Final = 4  # sequences up to which a product of vectors a step is as fast as one of matrices
 
 
 class Panels:

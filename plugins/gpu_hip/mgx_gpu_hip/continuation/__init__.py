@@ -1,1 +1,1 @@
-"""What runs after extents that depend on data are known."""
+"""Continuations: programs that run after data-dependent extents are known."""

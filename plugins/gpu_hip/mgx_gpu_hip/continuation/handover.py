@@ -1,4 +1,4 @@
-"""A run of a program that is cut where extents depend on data: what passes from the first part to what follows."""
+"""A run of a program that is cut at data-dependent extents: the values passed from the first part to its continuation."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Handover:
         return first.result(first.wanted.index(out), first.offload_copy)
 
     def _rows_at(self, at: int) -> int:
-        """Which output of the first part holds the rows of the op that counted them; their number follows it."""
+        """Returns the output of the first part with the rows of an op that counts them; their number follows it."""
         return len(self.first.wanted) + 2 * at
 
     def _counted(self, at: int, counts: Sequence[int]) -> Any:

@@ -1,4 +1,4 @@
-"""Whether rows whose number is open are computed each for itself, so that more of them than there are do no harm."""
+"""Decides whether rows are computed independently; a program may then run on the upper bound of rows and discard the excess."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["independent"]
 
 
 class _DependentError(Exception):
-    """Rows that look at others, or an extent that is not simply their number."""
+    """Rows that depend on others, or an extent that is not simply their number."""
 
 
 def _named(result: Any, symbols: set[str]) -> tuple[int, str] | None:

@@ -49,7 +49,7 @@ OPENING = (Nonzero, Compress, Nonmaxsuppression)  # ops whose kernels count thei
 
 @dataclass(frozen=True)
 class Cut:
-    """Where a program is cut.
+    """Instructions at which a program is cut.
 
     opening: instructions with rows to be counted: the axis of the rows and their largest number; asked: values to be read back.
     """
@@ -140,7 +140,7 @@ def _learnt(module: Module) -> dict[str, int]:
 
 
 def _settles(ins: Instruction, known: Callable[[Instruction], bool]) -> bool:
-    """Whether a rule turns this into an op of known extents once its operands are known, of which all can be."""
+    """True if a rule turns this into an op of static extents once its operands are known, and all can be known."""
     roots = tuple(root for rule in SHAPES.rules for root in rule.roots)
     return isinstance(op_of(ins), roots) and all(i.is_literal or i.is_absent or known(i) for i in ins.inputs[1:])
 
@@ -155,7 +155,7 @@ def _small(ins: Instruction) -> bool:
 
 
 def _decides(ins: Instruction) -> bool:
-    """Whether this may be an operand that says how large a result is: a few whole numbers computed while running."""
+    """True if this may be an operand that sets the extents of a result: a few integers computed at run time."""
     shape = ins.result
     if ins.is_literal or ins.is_absent or not isinstance(shape, Shape) or shape.dynamic():
         return False
@@ -164,7 +164,7 @@ def _decides(ins: Instruction) -> bool:
 
 @dataclass
 class Following:
-    """What follows a cut.
+    """The continuation after a cut.
 
     module: its parameters are values from before the cut; sources: for each the instruction there that it is.  opening: what
     counts its rows, with the axis, the most rows that there is memory for, and the symbol; asked: names of the parameters whose
@@ -247,7 +247,7 @@ class Following:
         return made
 
     def source(self, name: str) -> Instruction:
-        """What a parameter is before the cut."""
+        """Returns the instruction before the cut that a parameter stands for."""
         return self.sources[list(self.module.parameters).index(name)]
 
     def settled(self, counts: Sequence[int], values: Sequence[Any]) -> Module:
@@ -290,7 +290,7 @@ class Following:
         return self.make(module)
 
     def runner(self, counts: Sequence[int], values: Sequence[Any]) -> Any:
-        """What runs the rest; the last ones are kept."""
+        """Returns the runner of the continuation; the last ones are kept."""
         key = (*counts, *(v.tobytes() for v in values))
         found = self._runners.get(key)
         if found is None:

@@ -34,7 +34,7 @@ PLANS = Kernels("gpu")
 
 def _of_attention(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     assert isinstance(op, Group)
-    return None if op.tag == "attention" else No("the group is no attention")
+    return None if op.tag == "attention" else No("the group is not attention")
 
 
 def write_group(

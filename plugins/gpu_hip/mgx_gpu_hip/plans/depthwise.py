@@ -24,7 +24,7 @@ PLANS = Kernels("gpu")
 
 def _of_convolution(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     assert isinstance(op, Group)
-    return None if op.tag == "convolution" else No("the group is no convolution")
+    return None if op.tag == "convolution" else No("the group is not a convolution")
 
 
 def write_depthwise(

@@ -59,7 +59,7 @@ class Steps:
 
 
 def read_group(e: GpuEmitter, body: Module, args: Sequence[Any], kind: type[Operation]) -> Fused:
-    """What a group around an anchor of this kind does; members before the anchor are emitted.  Errors: Refused."""
+    """Reads a group around an anchor of this kind; members before the anchor are emitted.  Errors: Refused."""
     if e.context.libraries is None:
         raise Refused("the device has no libraries")
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))

@@ -65,9 +65,9 @@ def write_decomposed(
 
 
 def _whole(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    """Refuses what is no pointwise op, and one with an absent operand."""
+    """Refuses what is not a pointwise op, and one with an absent operand."""
     if not isinstance(op, Pointwise):
-        return No(f"{op.name} is no pointwise op")
+        return No(f"{op.name} is not a pointwise op")
     return No("an operand is absent") if None in inputs else None
 
 

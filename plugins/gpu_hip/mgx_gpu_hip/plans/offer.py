@@ -1,4 +1,4 @@
-"""How plans of this target are written: kernels by what emits their steps, or by what writes their text."""
+"""Decorators for plans of this target: kernels by a function that emits their steps, or one that writes their text."""
 
 from __future__ import annotations
 
