@@ -363,4 +363,4 @@ def test_what_has_no_kernel_says_why() -> None:
         [tensor("float32", (1,)), tensor("int64", (1,))],
         traits(),
     )
-    assert isinstance(topk, No) and "while running" in topk.why
+    assert isinstance(topk, No) and "run time" in topk.why
