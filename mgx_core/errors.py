@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -105,6 +104,8 @@ def suggestion(name: str, known: Iterable[str], listing: str = "") -> str:
 
     listing: the command that prints every name.
     """
+    import difflib  # only messages need it
+
     names = list(dict.fromkeys(known))
     near = difflib.get_close_matches(name, names, 3)
     if near:

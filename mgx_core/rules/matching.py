@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import TypeVar
 
 from ..ir.instruction import Instruction
@@ -19,16 +19,16 @@ def op_as(ins: Instruction, cls: type[Op]) -> Op:
     return ins.op
 
 
-def either(ins: Instruction) -> Iterator[tuple[Instruction, Instruction]]:
+def either(ins: Instruction) -> Sequence[tuple[Instruction, Instruction]]:
     """The two operands of a commutative op in both orders."""
     x, y = ins.inputs
-    yield x, y
-    yield y, x
+    return (x, y), (y, x)
 
 
 def other(ins: Instruction, operand: Instruction) -> Instruction | None:
     """The second operand of a commutative op that reads `operand`; None if it does not."""
-    return next((y for x, y in either(ins) if x is operand), None)
+    x, y = ins.inputs
+    return y if x is operand else x if y is operand else None
 
 
 def one_user(ins: Instruction) -> bool:

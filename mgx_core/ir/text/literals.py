@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import re
 from typing import Any, Final
 
@@ -62,6 +61,8 @@ def _array_text(array: Array, full: bool) -> str:
 
 
 def _digest(array: Array) -> str:
+    import hashlib  # loads a library, which is needed for printing only
+
     hashed = hashlib.blake2b(digest_size=6)
     if array.dtype == object:
         for item in array.reshape(-1).tolist():
