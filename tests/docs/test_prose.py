@@ -34,7 +34,7 @@ CLAUSE = re.compile(r"(What|Whether|How|Where|Who|Whom|Whose|Which|Whoever|Whate
 BANNED = re.compile(
     r"\b(?:whoever|somebody|nobody|anybody|anew|spoken|unsettled|settled|alike|to be had|takes? away|taken away"
     r"|(?:known|only|or) while running|the rules circle|cannot meet|required kinds"
-    r"|(?<!there )(?:is|are) no (?!longer|more|less|fewer))\b",
+    r"|(?<!there )(?:is|are) no (?!longer|more|less|\w+er\b))\b",
     re.IGNORECASE,
 )
 
