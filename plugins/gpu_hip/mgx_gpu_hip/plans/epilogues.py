@@ -150,7 +150,8 @@ def _add(e: GpuEmitter, found: Steps, operand: Value, anchor: Instruction) -> No
         name = "bias"
         mine, other = e.constant(operand), found.operands.get("bias")
         theirs = None if other is None else e.constant(other)
-        if mine is not None and theirs is not None and other is not None and found.steps[-1] in ("bias", "residual"):
+        sums = other is not None and all(s in ("bias", "residual") for s in found.steps[found.steps.index("bias") :])
+        if mine is not None and theirs is not None and other is not None and sums:
             axis = 1 if isinstance(anchor.op, Convolution) else -1
             total = _along(mine, axis).astype(np.float32) + _along(theirs, axis).astype(np.float32)
             made = e.literal(total.astype(mine.dtype))

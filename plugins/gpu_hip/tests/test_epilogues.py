@@ -1,0 +1,37 @@
+"""Groups read as library epilogues."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import No, dtype
+from mgx_core.ops.control import PointwiseGroup
+from mgx_gpu_hip.emitter import GpuEmitter
+from mgx_gpu_hip.plans import PLANS
+from mgx_gpu_hip.plans.epilogues import _read as chain_of
+from mgx_gpu_hip.target import GpuTarget
+
+
+@pytest.mark.parametrize("active", [False, True])
+def test_a_bias_behind_an_activation_is_not_joined_with_one_before_it(active: bool) -> None:
+    m = mgx.Module("main")
+    x, residual = (m.add_parameter(name, mgx.Shape("float32", [2, 8])) for name in ("x", "r"))
+    biases = [m.add_parameter(f"b{n}", mgx.Shape("float32", [2, 8])) for n in range(2)]
+    product = m.add(mgx.op("dot"), x, m.add_literal(np.eye(8, dtype=np.float32)))
+    body = mgx.Module("body")
+    y, r, *summands = (body.add_parameter(f"p{n}", mgx.Shape("float32", [2, 8])) for n in range(4))
+    y = body.add(mgx.op("add"), y, summands[0])
+    y = body.add(mgx.op("relu"), y) if active else y
+    body.add_return([body.add(mgx.op("add"), body.add(mgx.op("add"), y, r), summands[1])])
+    tail = m.add(PointwiseGroup(), product, residual, *biases, modules=[body])
+    e = GpuEmitter(PLANS, GpuTarget("host", 1).get_context())
+    constant = e.literal(np.arange(8, dtype=np.float32))
+    repeated = constant.seen_as(0, mgx.Shape("float32", [2, 8], [0, 1]))
+    env = {residual: e.allocate(dtype.float32, [2, 8]), **dict.fromkeys(biases, repeated)}
+    found = chain_of(e, tail, product, product, env)
+    assert isinstance(found, No) == active
+    if not isinstance(found, No):
+        assert found.steps == ["bias", "residual"]
+        assert e.constant(found.operands["bias"]).tolist() == [[2.0 * n for n in range(8)]] * 2
