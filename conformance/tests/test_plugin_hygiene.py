@@ -20,11 +20,11 @@ def targets():
     return [Lazy("stranger", "stranger.target:Stranger", "a stranger's target")]
 """
 TARGET = """
-from mgx_core import HostContext, Kernels
+from mgx_core import HostContext, Kernels, Target
 {fault}
 
 
-class Stranger:
+class Stranger(Target):
     name = "stranger"
 
     def get_context(self):

@@ -219,12 +219,14 @@ def test_networks_are_nearer_to_exact_results(kind: DType) -> None:
     assert not runner.program.hosted, runner.notes
     found = [a.to_numpy() for a in program.run({"x": given})]
     assert all(a.dtype == kind.numpy for a in found)
+    widened = kind in CpuTarget._not_multiplied()  # a processor that multiplies the type rounds between the ops
     WidenNarrowFloats(NARROW).apply(main)
     main.sweep()
     for got, wanted, rounded in zip(found, Interpreter().run(main, [given]), narrow, strict=True):
         exact, size = wanted.astype(np.float64), float(np.abs(wanted.astype(np.float64)).max())
         error = np.abs(got.astype(np.float64) - exact).max()
-        assert error <= kind.epsilon * size
+        if widened:
+            assert error <= kind.epsilon * size
         assert error <= np.abs(rounded.astype(np.float64) - exact).max() + kind.epsilon * size / 2
 
 
