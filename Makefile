@@ -30,7 +30,7 @@ define editable
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint types wheels core-alone slow bench clean
+.PHONY: help demo test test-all lint types wheels core-alone slow strangers bench clean
 
 help:
 	@echo "make demo      classify handwritten digits with the example network"
@@ -81,6 +81,10 @@ test-all: test wheels core-alone slow
 
 slow: .venv-test/native
 	$(PYTEST) -m "slow and not gpu"
+
+# the example packages, each installed as a stranger installs it
+strangers: .venv-test/native
+	$(PYTEST) -m slow examples
 
 wheels: .venv-test/native
 	@rm -rf dist

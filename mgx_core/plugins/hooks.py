@@ -51,7 +51,7 @@ def resolve(path: str, what: str) -> Any:
         for part in attribute.split("."):
             found = getattr(found, part)
         return found
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(f"{what} could not be loaded from {path!r}: {type(error).__name__}: {error}") from error
 
 

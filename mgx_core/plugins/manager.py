@@ -63,7 +63,7 @@ class Plugins:
                 continue
             try:
                 self._register(record, entry.load(), required=True)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 record.fail("", f"{type(error).__name__}: {error}", error)
 
     def _register(self, record: PluginRecord, plugin: Any, required: bool) -> None:
@@ -173,7 +173,7 @@ class Plugins:
             except MgxError as error:
                 record.fail("targets", str(error), error)
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 wrong = PluginError(
                     f"{record.title}: target {name!r} could not be made: {type(error).__name__}: {error}"
                 )
@@ -191,7 +191,7 @@ class Plugins:
             try:
                 if not lazy.available or resolve(lazy.available, lazy.name)():
                     return lazy.name
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 record.fail(
                     "targets", f"target {lazy.name!r}: {lazy.available} failed: {type(error).__name__}: {error}", error
                 )

@@ -89,7 +89,7 @@ class PluginRecord:
             if isinstance(given, (str, bytes, dict)):
                 raise PluginError(f"must return a list of Lazy records, got {given!r}")
             items = list(given)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if isinstance(error, PluginError):
                 self.fail(hook, f"hook {hook} {error.message}", error)
             elif "given" in locals():

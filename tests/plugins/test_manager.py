@@ -110,6 +110,12 @@ def test_a_broken_plugin_is_kept_with_its_exception_and_the_others_go_on(monkeyp
         manager.target("bad")
 
 
+def test_a_plugin_that_exits_while_it_is_imported(monkeypatch, good):
+    manager = installed(monkeypatch, bad=SystemExit("needs another Python"), good=good)
+    assert [(r.name, r.state) for r in manager.records] == [("bad", "failed"), ("good", "ok")]
+    assert manager.records[0].error == "SystemExit: needs another Python"
+
+
 def test_hooks_that_raise_are_failures_of_their_plugin(monkeypatch, good):
     def targets():
         raise RuntimeError("no such thing")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from mgx_core import Module, Operation, Shape, TupleShape
-from mgx_core.errors import Refused
+from mgx_core.errors import ParameterError, Refused
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Buffer, Value
 
@@ -30,9 +31,10 @@ def c_function_kernel(
     """A kernel from a C function, for a plan of target ``cpu`` to return.
 
     C signature: ``void f(void* const* buffers, const int64_t* args, int64_t begin, int64_t end, void* scratch)``.
-    buffers: the row-major operands, then the results; work: the number of items, given the operands' shapes, of which
-    the function does [begin, end); several threads call it at once; args: numbers that it wants, from the shapes too; owner:
-    kept alive as long as the function may be called; grain: least items worth a thread; scratch_bytes: memory per thread.
+    buffers: the row-major operands, then the results; work: the number of items, given the operands' shapes, of which the
+    function does [begin, end), several threads at once; args: int64 numbers for it (a float by its bits), given the shapes;
+    owner: kept alive as long as the function may be called; grain: least items worth a thread; scratch_bytes: memory per
+    thread.  Errors: ParameterError for an address of 0, and for work or args that are not integers.
     """
 
     def emit(e: CpuEmitter, op: Any, modules: Sequence[Module], given: Sequence[Value | None]) -> Results:
@@ -44,7 +46,7 @@ def c_function_kernel(
         if len(fixed) < len(items):
             raise Refused(f"the result {result} has extents that are known at run time only")
         outputs = [e.allocate(s.dtype, s.lens()) for s in fixed]
-        numbers, count = [int(n) for n in args(shapes)], int(work(shapes))
+        numbers, count = [whole(name, "args", n) for n in args(shapes)], whole(name, "work", work(shapes))
 
         def install(program: Any, ident: Callable[[Buffer], int]) -> None:
             where = [(ident(v.buffer), v.byte_offset) for v in (*operands, *outputs)]
@@ -53,4 +55,16 @@ def c_function_kernel(
         e.step(name, [v.buffer for v in operands], [v.buffer for v in outputs], install)
         return tuple(outputs) if isinstance(result, TupleShape) else outputs[0]
 
+    if not address:
+        raise ParameterError(f"kernel {name!r}: address must be that of a compiled function, got {address!r}")
     return CpuKernel(name, op, modules, emit)
+
+
+def whole(kernel: str, word: str, number: Any) -> int:
+    """Returns a number for the C function.  Errors: ParameterError unless it is an integer."""
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise ParameterError(
+            f"kernel {kernel!r}: {word} must give integers (a float by its bits, or through memory), got {number!r}"
+        ) from None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 import mgx_core as mgx
 from mgx_core import Kernel, Kernels, Operation
@@ -82,3 +83,16 @@ def test_a_c_function() -> None:
     assert sum(end - begin for begin, end in rows) == 3
     assert [s.name for s in runner.schedule.steps if "cumsum" in s.name] == ["my cumsum"]
     assert runner.program.hosted == []
+
+
+@pytest.mark.parametrize(
+    ("address", "work", "args", "word"),
+    [
+        (0, 3, [4], "address must be that of a compiled function, got 0"),
+        (1, 2.5, [4], r"work must give integers .*, got 2\.5"),
+        (1, 3, [0.5], r"args must give integers .*, got 0\.5"),
+    ],
+)
+def test_what_a_c_function_cannot_take(address: int, work: Any, args: list[Any], word: str) -> None:
+    with pytest.raises(mgx.MgxError, match=word):
+        check(lambda op: c_function_kernel("mine", op, address, lambda s: work, lambda s: args))
