@@ -36,7 +36,7 @@ class CpuContext(Context):
 
     def memory(self) -> dict[str, Held]:
         """Returns the memory that all programs of the process share: compiled loops, constants, and weights in other layouts."""
-        from .jit import default_engine
+        from .jit.engine import default_engine
         from .packing import held
 
         return {"compiled loops": default_engine().held(), **held()}

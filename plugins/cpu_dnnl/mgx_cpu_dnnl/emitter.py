@@ -23,7 +23,7 @@ from .kernel_cache import cached_kernel
 from .packing import constant, contiguous, is_multiplied, packed
 
 if TYPE_CHECKING:
-    from .jit import JitKernel
+    from .jit.kernel import JitKernel
 
 __all__ = ["CpuEmitter", "NativeStep"]
 
@@ -71,7 +71,7 @@ class CpuEmitter(Emitter):
     @cached_property
     def engine(self) -> Any:
         """The process's loop compiler for this machine."""
-        from .jit import default_engine
+        from .jit.engine import default_engine
 
         return default_engine()
 
@@ -240,7 +240,7 @@ class CpuEmitter(Emitter):
             self.step(name, reads, writes, install, part.flops, part.bytes)
 
     def copy_into(self, source: Value, target: Value) -> None:
-        from .jit import compile_copy
+        from .jit.pointwise import compile_copy
 
         shapes = (source.shape, target.shape)
         kernel = cached_kernel(self.engine, None, "copy", shapes, lambda: compile_copy(*shapes, self.engine))

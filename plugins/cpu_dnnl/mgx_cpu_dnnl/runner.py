@@ -132,7 +132,7 @@ class CpuRunner(NativeRunner):
         """The native program as plain data; None if there is none, or if it has steps that live in this process only."""
         if self.program is None:
             return None
-        from .jit import default_engine
+        from .jit.engine import default_engine
 
         recorder = Recorder(self.schedule.peak, keep, default_engine().image)
         try:

@@ -13,7 +13,7 @@ from mgx_core.targets.emission_cache import Recording, operand_key
 from mgx_core.targets.schedule import Schedule
 from mgx_core.targets.values import Buffer, Value
 from mgx_cpu_dnnl.emitter import CpuEmitter
-from mgx_cpu_dnnl.jit import default_engine
+from mgx_cpu_dnnl.jit.engine import default_engine
 from mgx_cpu_dnnl.plans import PLANS
 from mgx_cpu_dnnl.target import CpuTarget
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_cpu_dnnl.jit import default_engine
+from mgx_cpu_dnnl.jit.engine import default_engine
 from mgx_cpu_dnnl.native_library import native
 from mgx_cpu_dnnl.target import CpuTarget
 

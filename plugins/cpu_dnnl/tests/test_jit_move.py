@@ -1,20 +1,17 @@
-"""Gather, pad, resize and pooling loops against the ops' own compute, in several layouts."""
+"""Pad and resize loops against the ops' own compute, in several layouts."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from mgx_core import dtype as dt
 from mgx_core.errors import No
-from mgx_core.ops.index import Gather
 from mgx_core.ops.pad import Pad
-from mgx_core.ops.pooling import Pooling
 from mgx_core.ops.resize import Resize
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.kernel import run_numpy
-from mgx_cpu_dnnl.jit.move import compile_gather, compile_pad, compile_pooling, compile_resize
+from mgx_cpu_dnnl.jit.move import compile_pad, compile_resize
 
 
 @pytest.fixture(scope="module", params=["host", "avx2"])
@@ -80,66 +77,3 @@ def test_pad_types(engine, layout, dtype):
 ], ids=str)  # fmt: skip
 def test_resize(engine, layout, op):
     both(engine, compile_resize, op, image((2, 19, 7, 9)), layout, 0.0 if op.mode == "nearest" else 3e-6)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64], ids=lambda d: d.__name__)
-@pytest.mark.parametrize("op", [
-    Pooling(mode="max", lengths=(3, 3), stride=(2, 2), padding=(1, 1)),
-    Pooling(mode="average", lengths=(3, 2), stride=(1, 2), padding=(1, 0, 1, 1)),
-    Pooling(mode="average", lengths=(3, 3), stride=(2, 2), padding=(1, 1), count_include_pad=True, ceil_mode=True),
-    Pooling(mode="max", lengths=(2, 3), stride=(1, 1), dilations=(2, 1)),
-    Pooling(mode="max", lengths=(3, 3), stride=(2, 2), padding_mode="same_upper"),
-    Pooling(mode="average", dyn_global=True),
-    Pooling(mode="max", dyn_global=True),
-], ids=str)  # fmt: skip
-def test_pooling(engine, layout, dtype, op):
-    both(engine, compile_pooling, op, image((2, 35, 8, 9), dtype), layout, 1e-3 if dtype == np.float16 else 1e-6)
-
-
-def test_pooling_integers(engine):
-    op = Pooling(mode="max", lengths=(3, 3), stride=(2, 2), padding=(1, 1))
-    both(engine, compile_pooling, op, image((1, 5, 8, 9), np.int8) - np.int8(50), LAYOUTS[1])
-    refused = compile_pooling(
-        Pooling(mode="lpnorm", lengths=(2,)), Shape("float32", (1, 1, 4)), Shape("float32", (1, 1, 3)), engine
-    )
-    assert isinstance(refused, No)
-
-
-@pytest.mark.parametrize("axis", [0, 1, 2, -1])
-@pytest.mark.parametrize("dims", [(), (1,), (37,), (4, 5)])
-@pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int64, np.float16], ids=lambda d: d.__name__)
-@pytest.mark.parametrize("kind", [np.int32, np.int64], ids=lambda d: d.__name__)
-def test_gather(engine, axis, dims, dtype, kind):
-    data = image((9, 6, 70), dtype)
-    n = data.shape[axis]
-    indices = np.asarray(np.random.default_rng(1).integers(-n, n, dims)).astype(kind)
-    expected = Gather(axis=axis).compute(data, indices)
-    for source in (data, strided(data, (1, 2, 0))):
-        out = np.zeros_like(expected)
-        flag = np.zeros(1, np.int32)
-        kernel = compile_gather(axis, shape_of(source), Shape(kind, dims), shape_of(out), engine)
-        run_numpy(kernel, [source, indices, out, flag], 2)
-        assert np.array_equal(out, expected)
-        assert flag[0] == 0
-
-
-@pytest.mark.parametrize(("axis", "dims"), [(0, (20, 30)), (1, (30, 20))])
-@pytest.mark.parametrize("bad", [20, -21, 1 << 40])
-def test_gather_outside(engine, axis, dims, bad):
-    data = image(dims)
-    indices = np.array([3, 1, bad, 0], np.int64)
-    out = np.zeros((4, 30) if axis == 0 else (30, 4), np.float32)
-    flag = np.zeros(1, np.int32)
-    kernel = compile_gather(axis, shape_of(data), Shape("int64", (4,)), shape_of(out), engine)
-    run_numpy(kernel, [data, indices, out, flag])
-    assert flag[0] == 1
-    assert np.array_equal(np.take(out, 0, axis), np.take(data, 3, axis))
-
-
-def test_gather_refusals(engine):
-    shape = Shape("float32", (3, 3))
-    assert isinstance(compile_gather(0, shape, Shape("float32", (2,)), Shape("float32", (2, 3)), engine), No)
-    assert isinstance(
-        compile_gather(0, Shape(dt.complex128, (3, 3)), Shape("int64", (2,)), Shape(dt.complex128, (2, 3)), engine), No
-    )

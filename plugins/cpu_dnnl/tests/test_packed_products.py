@@ -9,7 +9,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
-from mgx_cpu_dnnl.jit import default_engine
+from mgx_cpu_dnnl.jit.engine import default_engine
 from mgx_cpu_dnnl.native_library import native
 from mgx_cpu_dnnl.target import CpuTarget
 

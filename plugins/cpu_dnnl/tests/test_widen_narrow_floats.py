@@ -15,7 +15,7 @@ from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
 from mgx_core.types.dtype import DType
-from mgx_cpu_dnnl.jit import default_engine
+from mgx_cpu_dnnl.jit.engine import default_engine
 from mgx_cpu_dnnl.native_library import native
 from mgx_cpu_dnnl.packing import is_bfloat16
 from mgx_cpu_dnnl.target import CpuTarget

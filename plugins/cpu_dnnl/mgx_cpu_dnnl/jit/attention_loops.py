@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from . import math as fast
-from .attention import KEYS, Plan
+from .attention_plan import KEYS, Plan
 from .code import Code, V
 from .graph import Graph, Node
 from .primitive import MEMORY, from_memory, to_memory

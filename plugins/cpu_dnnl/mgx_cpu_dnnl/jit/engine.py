@@ -20,7 +20,7 @@ from mgx_core.cache import DiskCache, Held
 from ..native_library import native
 from .code import Code
 
-__all__ = ["Engine", "Function"]
+__all__ = ["Engine", "Function", "default_engine"]
 
 FORMAT: Final = 4
 
@@ -202,6 +202,12 @@ class Engine:
     def image(self, address: int) -> tuple[str, bytes] | None:
         """The symbol and the object file of a function that was loaded, by its address."""
         return self._images.get(address)
+
+
+@cache
+def default_engine() -> Engine:
+    """The engine for this machine."""
+    return Engine()
 
 
 @cache

@@ -1,14 +1,10 @@
 """Products of a matrix with packed weights, and pointwise work on the results before they are stored.
 
-Weights lie in panels of as many columns as two vectors hold, each panel row after row: [panels, k, width].  This module
-has the plan of a kernel; `gemm_loops` writes its code.
-"""
+Weights lie in panels of as many columns as two vectors hold, each panel row after row: [panels, k, width]."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final
 
 from mgx_core import dtype as dt
 from mgx_core.errors import No, Refused
@@ -18,46 +14,12 @@ from mgx_core.types.shape import Shape
 
 from .body import read
 from .engine import Engine
+from .gemm_loops import write
+from .gemm_plan import BLOCK, DEPTH, FEW, GROUP, WEIGHTS, GemmPlan, even_part, key_of, panel_width, row_step
 from .graph import Graph, Node, walk
 from .kernel import JitKernel
-from .space import Args
 
-__all__ = ["FEW", "GemmPlan", "compile_gemm", "panel_width"]
-
-FEW: Final = 3  # rows up to which the weights are read once and nothing is worth blocking
-DEPTH: Final = 1024  # rows of a panel that are in use together: they stream from the second-level cache
-BLOCK: Final = 72 * 1024  # elements of the left matrix that are in use together: with the panels, that cache's size
-GROUP: Final = 4  # panels that an item works on with the same block
-WEIGHTS = (dt.float32, dt.bfloat16)
-
-
-def panel_width(engine: Engine) -> int:
-    """Columns of a panel of weights."""
-    return 2 * engine.lanes
-
-
-@dataclass
-class GemmPlan:
-    """`key` holds everything that the code depends on; extents and steps are args.
-
-    heights: rows of a register tile, the usual one first; chains: sums kept for each result, so that additions do not wait
-    for each other; ragged: the last panel is not full; widened: bfloat16 panels are converted to scratch before use; at: which
-    parameter of the pointwise part is the product; extra: how many others there are.
-    """
-
-    weights: DType
-    out: DType
-    heights: tuple[int, ...]
-    chains: int
-    ragged: bool
-    widened: bool
-    graph: Graph | None
-    loads: list[tuple[Node, int, int]]  # with their steps by row and by column
-    at: int
-    extra: int
-    args: Args = field(default_factory=Args)
-    slots: dict[str, int] = field(default_factory=dict)
-    key: str = ""
+__all__ = ["compile_gemm"]
 
 
 def compile_gemm(
@@ -113,8 +75,8 @@ def compile_gemm(
         weights, out.dtype, heights, chains, columns % width != 0, weights is dt.bfloat16 and not few, graph, loads, at,
         len(extra),
     )  # fmt: skip
-    depth = k if few else _even(k, DEPTH, 4)
-    rows = m if few else _even(m, max(heights[0], min(240, BLOCK // depth)), heights[0])
+    depth = k if few else even_part(k, DEPTH, 4)
+    rows = m if few else even_part(m, max(heights[0], min(240, BLOCK // depth)), heights[0])
     panels = -(-columns // width)
     blocks = -(-m // rows)
     group = max(1, min(GROUP, panels * blocks // (4 * threads)))
@@ -129,9 +91,7 @@ def compile_gemm(
         plan.slots[f"c{j}"] = plan.args.add(by_column)
     sums = (rows + heights[0]) * group * width
     plan.slots["panel"] = plan.args.add(sums)
-    plan.key = _key(plan, lanes)
-    from .gemm_loops import write
-
+    plan.key = key_of(plan, lanes)
     return JitKernel(
         name=name,
         code=engine.function(plan.key, lambda c: write(c, plan)),
@@ -144,39 +104,3 @@ def compile_gemm(
         flops=2 * m * k * columns,
         bytes=4 * m * k + k * columns * weights.size + sum(s.element_space() * s.dtype.size for s in (out, *extra)),
     )
-
-
-def row_step(lens: Sequence[int], strides: Sequence[int]) -> int | None:
-    """The one step from each row to the next over all axes but the last; None if there is no such step."""
-    step: int | None = None
-    expected = 0
-    for n, s in zip(reversed(lens[:-1]), reversed(strides[:-1]), strict=True):
-        if n == 1:
-            continue
-        if step is None:
-            step, expected = s, s
-        if s != expected:
-            return None
-        expected *= n
-    return 0 if step is None else step
-
-
-def _even(extent: int, most: int, unit: int) -> int:
-    """The size of equal parts of an extent, none above `most`, in whole units."""
-    shares = -(-extent // most)
-    return -(-extent // (shares * unit)) * unit
-
-
-def _key(plan: GemmPlan, lanes: int) -> str:
-    words = [
-        f"gemm {plan.weights} {plan.out} heights={plan.heights} chains={plan.chains} ragged={plan.ragged}",
-        f"widened={plan.widened} at={plan.at} extra={plan.extra} lanes={lanes}",
-    ]
-    if plan.graph is not None:
-        nodes = list(walk(plan.graph.outputs))
-        number = {x.ident: i for i, x in enumerate(nodes)}
-        steps = {x.ident: (bool(r), min(abs(s), 2)) for x, r, s in plan.loads}
-        for i, x in enumerate(nodes):
-            extra = (x.extra[0], steps.get(x.ident)) if x.kind == "load" else x.extra
-            words.append(f"{i} {x.kind} {x.dtype} {extra} {[number[a.ident] for a in x.args]}")
-    return "\n".join(words)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from mgx_core import dtype as dt
 
 from .code import Code, V
-from .gemm import GemmPlan
+from .gemm_plan import GemmPlan
 from .graph import Node
 from .primitive import MEMORY, from_memory, to_memory
 from .scope import Scope

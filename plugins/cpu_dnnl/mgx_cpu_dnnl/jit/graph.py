@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from mgx_core.types.dtype import DType
 
 from .primitive import COST, computed
 
-__all__ = ["Graph", "Node", "number", "walk"]
+__all__ = ["Graph", "Node", "number", "text_of", "walk"]
 
 
 class Node:
@@ -135,20 +135,6 @@ class Graph:
     def reduce(self, kind: str, x: Node, dtype: DType) -> Node:
         return self.node("reduce", computed(dtype), (x,), kind, x.axes - self.reduced, x.level + 1)
 
-    def reached(self) -> list[Node]:
-        """Every node that the outputs need, operands first."""
-        order: dict[int, Node] = {}
-
-        def visit(node: Node) -> None:
-            if node.ident not in order:
-                for a in node.args:
-                    visit(a)
-                order[node.ident] = node
-
-        for output in self.outputs:
-            visit(output)
-        return list(order.values())
-
 
 def number(node: Node) -> Any:
     text = node.extra
@@ -176,3 +162,15 @@ def walk(nodes: Sequence[Node]) -> Iterator[Node]:
 
     for node in nodes:
         yield from visit(node)
+
+
+def text_of(
+    nodes: Sequence[Node], load: Callable[[Node], Any] = lambda node: node.extra[0]
+) -> tuple[str, dict[int, int]]:
+    """Nodes as text, a line each, and their numbers in it by `ident`; load: all of a load that code depends on."""
+    at = {n.ident: i for i, n in enumerate(nodes)}
+    lines = [
+        f"{i} {n.kind} {n.dtype} {load(n) if n.kind == 'load' else n.extra} {[at[a.ident] for a in n.args]}"
+        for i, n in enumerate(nodes)
+    ]
+    return "\n".join(lines), at

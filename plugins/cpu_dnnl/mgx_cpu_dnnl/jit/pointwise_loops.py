@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from .code import Code, V
 from .graph import Node
-from .pointwise import BLOCK, Plan
+from .pointwise_plan import BLOCK, Plan
 from .primitive import MEMORY, from_memory, to_memory
 from .scope import Scope, loop_width
 from .space import items

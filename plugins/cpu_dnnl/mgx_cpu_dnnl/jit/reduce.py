@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from mgx_core.errors import No, Refused
 from mgx_core.ir.module import Module
@@ -18,54 +17,20 @@ from mgx_core.types.shape import Shape
 from .body import read
 from .code import BITS
 from .engine import Engine
-from .graph import Graph, Node, walk
+from .graph import Graph
 from .kernel import JitKernel
 from .primitive import elem_of, supported
-from .scope import loop_mode
+from .reduce_loops import write
+from .reduce_plan import (
+    items_of,
+    make_plan,
+    padded,
+)
 from .simplify import simplify
-from .space import Args, Axis, axes_of, merged
 
 __all__ = ["compile_reduce"]
 
 GRAIN = 24576
-PIECE = 1 << 14  # elements of a piece of a long row
-MOST_LANES = 16  # elements of the widest vector that is kept in scratch
-DEAR = 10  # vector instructions from which a value is kept for the next pass
-MOST_KEPT = 1 << 18  # bytes of scratch a row may take; longer rows compute again
-
-
-@dataclass
-class Plan:
-    """The loops of one group; `key` holds everything that the code depends on."""
-
-    loads: list[Node]
-    nodes: list[Node]
-    results: list[Node]
-    outputs: Sequence[Shape]
-    inputs: int
-    kept: list[Axis]
-    reduced: list[Axis]
-    columns: bool
-    full: list[bool]  # by output: True if it has the dims of the space (else those of the reductions)
-    count: int  # elements of a row
-    args: Args = field(default_factory=Args)
-    steps: dict[tuple[int, int], int] = field(default_factory=dict)
-    extents: list[int] = field(default_factory=list)
-    row_count: int = 0  # the arg that holds `count`
-    store: list[Node] = field(default_factory=list)  # values kept between passes, as scratch rows in this order
-    near: bool = True  # steps along the axis that vectors run along are small
-    mode: int = 0  # properties of the extent that vectors run along, see `loop_mode`
-    width: int = 1  # rows in the lanes of an item
-    pieces: int = 0  # pieces that few long rows are cut into, each an item (0: rows are not cut)
-    piece: int = (
-        0  # the arg that holds the extent of a piece along the first reduced axis; the number of pieces follows
-    )
-    stride: int = 0  # the arg that holds the scratch elements of one row
-    key: str = ""
-
-    @property
-    def axes(self) -> list[Axis]:
-        return [*self.kept, *self.reduced]
 
 
 def compile_reduce(
@@ -74,7 +39,7 @@ def compile_reduce(
     inputs: Sequence[Shape],
     outputs: Sequence[Shape],
     engine: Engine,
-    name: str = "reduce",
+    name: str = "",
 ) -> JitKernel | No:
     """A kernel for a body of reductions over `axes` and pointwise ops; shapes with the strides that the memory has."""
     if any(not supported(o.dtype) for o in outputs):
@@ -88,7 +53,7 @@ def compile_reduce(
     except Refused as error:
         return error.no
     simplify(graph)
-    return build(graph, inputs, outputs, engine, name)
+    return build(graph, inputs, outputs, engine, name or body.name)
 
 
 def _space(body: Module, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> list[int] | None:
@@ -103,15 +68,13 @@ def _space(body: Module, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> l
 
 
 def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine, name: str) -> JitKernel | No:
-    from .reduce_loops import write
-
     plan = make_plan(graph, inputs, outputs, engine)
     if isinstance(plan, No):
         return plan
     rows = math.prod(a.extent for a in plan.kept)
     cost = max(1, sum(n.cost + 1 for n in plan.nodes))
     lanes = plan.width
-    work = _work(plan)
+    work = items_of(plan)
     row = plan.count * lanes
     code = engine.function(
         f"{plan.key} {'first' if plan.pieces else 'whole'}", lambda c: write(c, plan, int(plan.pieces > 0))
@@ -131,7 +94,7 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
         work=work,
         grain=max(1, GRAIN // max(1, row * (1 + cost // 4))),
         args=tuple(plan.args.values),
-        scratch_bytes=_padded(row) * max(wide, 1) * len(plan.store) + 256,
+        scratch_bytes=padded(row) * max(wide, 1) * len(plan.store) + 256,
         inputs=len(inputs),
         outputs=len(outputs),
         flops=rows * plan.count * cost,
@@ -140,170 +103,3 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
         after=after,
         workspace_bytes=8 * slots if after else 0,
     )
-
-
-def _padded(n: int) -> int:
-    """Scratch elements of a row of n: kept values are written a whole vector at a time, so the last one may reach further."""
-    return -(-(n + MOST_LANES) // 64) * 64
-
-
-def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine) -> Plan | No:
-    nodes = list(walk(graph.outputs))
-    loads = [n for n in nodes if n.kind == "load"]
-    full = []
-    for o, node in zip(outputs, graph.outputs, strict=True):
-        dims = tuple(o.lens())
-        small = tuple(1 if i in graph.reduced else n for i, n in enumerate(graph.dims))
-        if dims not in (graph.dims, small):
-            return No(f"an output {o} in a group over {list(graph.dims)}")
-        full.append(dims == graph.dims and (dims != small or not node.axes <= _kept_axes(graph)))
-    steps = [list(n.extra[1]) for n in loads]
-    for o, whole in zip(outputs, full, strict=True):
-        steps.append([0 if not whole and i in graph.reduced else s for i, s in enumerate(o.strides())])
-    axes = axes_of(graph.dims, steps, graph.reduced)
-    main = [k for k in range(len(steps)) if _spans(k, loads, full, graph)]
-
-    def weight(axis: Axis) -> list[int]:
-        return sorted((axis.steps[k] for k in main), reverse=True)
-
-    reduced = merged(sorted((a for a in axes if a.reduced), key=weight, reverse=True))
-    kept = merged(sorted((a for a in axes if not a.reduced), key=weight, reverse=True))
-    columns = bool(kept) and _columns(kept, reduced, main, engine.lanes)
-    plan = Plan(loads, nodes, graph.outputs, outputs, len(inputs), kept, reduced, columns, full, 1)
-    plan.count = math.prod(a.extent for a in reduced)
-    if not plan.reduced:
-        plan.reduced = [Axis(1, (0,) * len(steps), True)]
-    plan.extents = [plan.args.add(a.extent) for a in plan.axes]
-    plan.row_count = plan.args.add(plan.count)
-    for i, axis in enumerate(plan.axes):
-        for k, step in enumerate(axis.steps):
-            if step:
-                plan.steps[k, i] = plan.args.add(step)
-    plan.width = _width(plan, engine.lanes) if columns else 1
-    _choose_kept(plan, plan.width)
-    plan.near = max(map(abs, (kept if columns else plan.reduced)[-1].steps), default=0) < 1 << 24
-    if not columns:
-        plan.mode = loop_mode(plan.reduced[-1].extent, engine.lanes)
-    plan.stride = plan.args.add(_padded(plan.count * plan.width))
-    _cut(plan, engine.lanes)
-    plan.key = _key(plan)
-    return plan
-
-
-def _cut(plan: Plan, lanes: int) -> None:
-    """Cut few long rows into pieces by their extents alone, so that the result does not depend on the threads."""
-    rows = _work(plan)
-    long = plan.count * plan.width >= 4 * PIECE
-    simple = not any(plan.full) and all(n.level <= 1 for n in plan.nodes if n.kind == "reduce")
-    if not long or not 0 < rows < 4 or not simple or plan.store:
-        return
-    extent = plan.reduced[0].extent
-    step = -(-extent // min(64, plan.count * plan.width // PIECE))
-    if len(plan.reduced) == 1:
-        step = -(-step // (4 * lanes)) * 4 * lanes
-    plan.pieces = -(-extent // step)
-    if plan.pieces < 2:
-        plan.pieces = 0
-        return
-    plan.piece = plan.args.add(step)
-    plan.args.add(plan.pieces)
-
-
-def _work(plan: Plan) -> int:
-    """Items when rows are not cut."""
-    rows = math.prod(a.extent for a in plan.kept)
-    if not plan.columns or not rows:
-        return rows
-    inner = plan.kept[-1].extent
-    return rows // inner * -(-inner // plan.width)
-
-
-def _kept_axes(graph: Graph) -> frozenset[int]:
-    return frozenset(range(len(graph.dims))) - graph.reduced
-
-
-def _spans(k: int, loads: Sequence[Node], full: Sequence[bool], graph: Graph) -> bool:
-    """True if an operand has elements along the reduced axes."""
-    return bool(loads[k].axes & graph.reduced) if k < len(loads) else full[k - len(loads)]
-
-
-def _columns(kept: Sequence[Axis], reduced: Sequence[Axis], main: Sequence[int], lanes: int) -> bool:
-    """True if vectors run across rows rather than along them."""
-    if not reduced:
-        return True
-    along = sum(reduced[-1].steps[k] == 1 for k in main)
-    across = sum(kept[-1].steps[k] == 1 for k in main)
-    if across > along and kept[-1].extent >= 4:
-        return True
-    length = reduced[-1].extent
-    return length * 4 <= lanes and kept[-1].extent >= 4 * lanes
-
-
-def _width(plan: Plan, lanes: int) -> int:
-    """Lanes of an item of columns: several vectors where the work is light."""
-    cost = sum(n.cost for n in plan.nodes)
-    inner = plan.kept[-1]
-    cheap = cost <= 12 and all(inner.steps[k] in (0, 1) for k in range(len(inner.steps)))
-    return lanes * 4 if cheap and inner.extent >= 4 * lanes else lanes
-
-
-def _choose_kept(plan: Plan, lanes: int) -> None:
-    """Values that one pass makes at some cost and a later one reads again."""
-    varying = moving(plan)
-    last = max((n.level for n in plan.nodes), default=0)
-    used: dict[int, int] = {}
-    for node in plan.nodes:
-        at = last if node in plan.results else 0
-        if node.kind == "reduce":
-            at = node.level - 1
-        elif node.ident in varying:
-            at = node.level
-        for a in node.args:
-            used[a.ident] = max(used.get(a.ident, 0), at, used.get(node.ident, 0) if node.kind != "reduce" else 0)
-    for node in reversed(plan.nodes):  # later passes that a value is computed in reach its operands
-        if node.kind != "reduce":
-            for a in node.args:
-                used[a.ident] = max(used.get(a.ident, 0), used.get(node.ident, 0), last if node in plan.results else 0)
-    price: dict[int, int] = {}
-    for node in plan.nodes:
-        if node.ident not in varying or node.kind == "reduce":
-            continue
-        price[node.ident] = node.cost + sum(price.get(a.ident, 0) for a in node.args)
-        later = used.get(node.ident, 0) > node.level or (node in plan.results and last > node.level)
-        if node.kind in ("prim", "convert") and later and price[node.ident] >= DEAR and _made_before(plan, node):
-            bits = BITS[elem_of(node.dtype)]
-            if plan.count * lanes * bits // 8 * (len(plan.store) + 1) <= MOST_KEPT and bits > 1:
-                plan.store.append(node)
-                price[node.ident] = 1
-
-
-def _made_before(plan: Plan, node: Node) -> bool:
-    """True if a reduction of the node's pass computes it anyway."""
-    return any(r.kind == "reduce" and r.level - 1 == node.level and node in set(walk(r.args)) for r in plan.nodes)
-
-
-def moving(plan: Plan) -> set[int]:
-    """Nodes that vary along the reduced axes."""
-    found: set[int] = set()
-    offset = len(plan.kept)
-    for k, node in enumerate(plan.loads):
-        if any(plan.axes[offset + i].steps[k] for i in range(len(plan.reduced))):
-            found.add(node.ident)
-    for node in plan.nodes:
-        if node.kind != "reduce" and any(a.ident in found for a in node.args):
-            found.add(node.ident)
-    return found
-
-
-def _key(plan: Plan) -> str:
-    number = {n.ident: i for i, n in enumerate(plan.nodes)}
-    words = [f"reduce columns={plan.columns} kept={len(plan.kept)} reduced={len(plan.reduced)} buffers={plan.inputs}"]
-    for i, n in enumerate(plan.nodes):
-        extra = n.extra[0] if n.kind == "load" else n.extra
-        words.append(f"{i} {n.kind} {n.dtype} {extra} {[number[a.ident] for a in n.args]}")
-    words.append(str([number[r.ident] for r in plan.results]))
-    words.append(str([(o.dtype.name, f) for o, f in zip(plan.outputs, plan.full, strict=True)]))
-    words += ["".join("0" if not s else "1" if s == 1 else "s" for s in axis.steps) for axis in plan.axes]
-    words.append(str([number[n.ident] for n in plan.store]))
-    words.append(f"{plan.width} {plan.mode} {plan.near} {plan.pieces > 0}")
-    return "\n".join(words)

@@ -11,7 +11,7 @@ from mgx_core.types.dtype import DType
 from .code import BITS, Code, V, constant
 from .graph import Node
 from .primitive import MEMORY, apply, computed, elem_of, from_memory, to_memory
-from .reduce import Plan, moving
+from .reduce_plan import Plan, moving
 from .scope import Scope, loop_width
 from .space import items
 

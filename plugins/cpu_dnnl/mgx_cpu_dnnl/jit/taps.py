@@ -1,7 +1,7 @@
-"""Loops where each output element is made of input elements that per-axis tables name: pads, resizing, pooling.
+"""Loops where each output element is made of input elements that per-axis tables name: pads and resizing.
 
 An axis is walked directly, or through a table that gives, for each output index, a few input offsets (taps) and weights.
-``copy`` moves bits, at most one tap an axis and a filler where there is none; ``sum`` adds weighted taps; ``max`` picks.
+``copy`` moves bits, at most one tap an axis and a filler where there is none; ``sum`` adds weighted taps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mgx_core.types.shape import Shape
 from .code import Code, V, constant
 from .engine import Engine
 from .kernel import JitKernel
-from .primitive import MEMORY, apply, computed, elem_of, from_memory, raw_type, supported, to_memory
+from .primitive import MEMORY, computed, elem_of, from_memory, raw_type, supported, to_memory
 from .space import Args, items
 
 __all__ = ["Taps", "compile_taps"]
@@ -65,7 +65,7 @@ def compile_taps(
     x: Shape,
     out: Shape,
     taps: Mapping[int, Taps],
-    how: Literal["copy", "sum", "max"],
+    how: Literal["copy", "sum"],
     engine: Engine,
     name: str,
     filler: Any = 0,
@@ -82,7 +82,7 @@ def compile_taps(
         x, out = (Shape(raw, s.lens(), s.strides()) for s in (x, out))
     elif not supported(x.dtype) or not supported(out.dtype):
         return No(f"no loop computes with {x.dtype}")
-    elif how == "sum" and not computed(x.dtype).is_float:
+    elif not computed(x.dtype).is_float:
         return No(f"weighted sums of {x.dtype}")
     plan = _plan(x, out, taps, how, pattern)
     elements = out.elements()
@@ -298,14 +298,10 @@ class _Writer:
         return c.select(on, value, c.splat(self.filler, n))
 
     def _gathered(self, x: V, tapped: list[tuple[int, V]], i: V, n: int, mask: V | None) -> V:
-        """All taps of all axes, added with their weights or compared."""
+        """All taps of all axes, added with their weights."""
         c, plan = self.c, self.plan
         elem = elem_of(self.kind)
-        if plan.how == "sum":
-            start = constant(0, elem, n)
-        else:
-            low = -math.inf if self.kind.is_float else self.kind.lowest
-            start = constant(low, elem, n)
+        start = constant(0, elem, n)
         inner = plan.axes[-1]
         last = len(plan.axes) - 1
 
@@ -335,13 +331,7 @@ class _Writer:
             return c.loop(self.zero, self._most(last), 1, tap, [total])[1]
 
         def combine(value: V, weight: V | None, on: V | None, total: V) -> V:
-            if plan.how == "sum":
-                if weight is None:
-                    value = c.op("fadd", total, value)
-                else:
-                    value = c.fma(value, c.splat(weight, n), total)
-            else:
-                value = apply(c, "max", self.kind, [total, value])
+            value = c.op("fadd", total, value) if weight is None else c.fma(value, c.splat(weight, n), total)
             return value if on is None else c.select(on, value, total)
 
         def nest(k: int, base: V, weight: V | None, total: V) -> V:

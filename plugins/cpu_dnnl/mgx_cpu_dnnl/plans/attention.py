@@ -68,7 +68,7 @@ class _Scores(NamedTuple):
 
 
 def _one_loop(e: CpuEmitter, body: Module, env: dict[Instruction, Any]) -> Value:
-    from ..jit import compile_attention
+    from ..jit.attention import compile_attention
 
     members = [i for i in body if not (i.is_param or i.is_return)]
     softmax = next(i for i in members if isinstance(i.op, Softmax))

@@ -51,7 +51,7 @@ def one_loop(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Modul
 
 @offer(PLANS, Attention, when=one_loop, name="attention-op")
 def emit_attention_op(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    from ..jit import compile_attention
+    from ..jit.attention import compile_attention
 
     given: list[Value | None] = [*args, *[None] * (7 - len(args))]
     q, k, v, mask, lengths, offsets, _ = given

@@ -232,7 +232,7 @@ def as_type(e: CpuEmitter, x: Value, dtype: DType, zero: Value | None = None) ->
 
 def converted(e: CpuEmitter, x: Value, out: Value, zero: Value | None = None) -> None:
     """x, less its zero point, into the memory of `out`."""
-    from ..jit import compile_pointwise
+    from ..jit.pointwise import compile_pointwise
 
     if zero is None:
         e.copy_into(x, out)

@@ -48,7 +48,7 @@ def _like(dtype: Any, lens: tuple[int, ...], *shapes: Shape) -> Shape:
 
 @offer(PLANS, PointwiseGroup, when=body_dtypes, name="loop")
 def emit_loop(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    from ..jit import compile_pointwise
+    from ..jit.pointwise import compile_pointwise
 
     given = [a for a in args if a is not None]
     outputs = [output_like(e, o.shape.dtype, o.shape.lens(), given) for o in modules[0].outputs]
@@ -68,7 +68,7 @@ def emit_loop(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
 
 @offer(PLANS, FusedReduce, when=body_dtypes, name="reduce-loop")
 def emit_reduce(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    from ..jit import compile_reduce
+    from ..jit.reduce import compile_reduce
 
     given = [a for a in args if a is not None]
     outputs = [output_like(e, o.shape.dtype, o.shape.lens(), given) for o in modules[0].outputs]
@@ -88,7 +88,7 @@ def emit_reduce(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
 
 @offer(PLANS, Softmax, Logsoftmax, when=only(NUMBERS), name="norm-loop")
 def emit_norm(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    from ..jit import compile_op
+    from ..jit.norm import compile_op
 
     given = [a for a in args if a is not None]
     output = output_like(e, given[0].shape.dtype, given[0].lens, given)
@@ -112,7 +112,7 @@ def elementwise(op: Operation, inputs: Sequence[AnyShape | None], modules: Seque
 @offer(PLANS, when=elementwise, name="loop-of-one")
 def emit_one(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """A single pointwise op or reduction, as unfused programs have them."""
-    from ..jit import compile_op
+    from ..jit.norm import compile_op
 
     given = [a for a in args if a is not None]
     result = op.infer(*(Shape(a.shape.dtype, a.lens) for a in given))

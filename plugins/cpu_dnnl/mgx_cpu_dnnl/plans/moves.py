@@ -110,7 +110,7 @@ def fixed(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Mo
 @offer(PLANS, Pad, Resize, when=fixed, name="loop")
 def emit_taps(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """Padding and resampling by fixed numbers."""
-    from ..jit import compile_pad, compile_resize
+    from ..jit.move import compile_pad, compile_resize
 
     x = args[0]
     assert x is not None

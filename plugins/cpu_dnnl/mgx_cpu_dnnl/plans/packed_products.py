@@ -39,7 +39,7 @@ def packed_product(
     body: a pointwise module whose parameter `at` is the product, with the extents of its result (other leading axes than a's
     are fine); the other parameters are `extra`.  Errors: Refused where oneDNN is faster, or with another reason.
     """
-    from ..jit import compile_gemm
+    from ..jit.gemm import compile_gemm
 
     m, k, n = _serves(e, a, b)
     if any(step == 0 and count > 1 for count, step in zip(b.lens[-2:], b.strides[-2:], strict=True)):
@@ -81,7 +81,7 @@ def _serves(e: CpuEmitter, a: Value, b: Value) -> tuple[int, int, int]:
 @lru_cache(1024)
 def _extents(a: Shape, b: Shape, engine: Any) -> tuple[int, int, int] | No:
     """The part of `_serves` that depends on shapes, cached since the layers of a network repeat it."""
-    from ..jit.gemm import FEW, panel_width
+    from ..jit.gemm_plan import FEW, panel_width
 
     *batch, k, n = b.lens()
     m = a.elements() // max(k, 1)
@@ -124,7 +124,7 @@ def _rows(e: CpuEmitter, a: Value, m: int, k: int) -> Value:
 @lru_cache(1024)
 def _as_matrix(a: Shape, m: int, k: int) -> Shape | None:
     """The same memory as rows contiguous in k, if it is that."""
-    from ..jit.gemm import row_step
+    from ..jit.gemm_plan import row_step
 
     strides = a.strides()
     step = row_step(a.lens(), strides)
@@ -135,7 +135,7 @@ def _as_matrix(a: Shape, m: int, k: int) -> Shape | None:
 
 def _kept_in(e: CpuEmitter, b: Value, m: int) -> DType:
     """The type of the panels: bfloat16 if that loses nothing and reading the weights is what takes the time."""
-    from ..jit.gemm import FEW
+    from ..jit.gemm_plan import FEW
 
     if b.shape.dtype is dt.float32 and m <= FEW:
         array = e.memory(b)
@@ -146,7 +146,7 @@ def _kept_in(e: CpuEmitter, b: Value, m: int) -> DType:
 
 def _panels(e: CpuEmitter, b: Value, k: int, n: int, kept: DType) -> list[Value]:
     """The full panels of the weights, and the last one padded with zeros if it is not full."""
-    from ..jit.gemm import panel_width
+    from ..jit.gemm_plan import panel_width
 
     width = panel_width(e.engine)
     full = n // width

@@ -38,7 +38,7 @@ def floats(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]
 
 @offer(PLANS, RotaryEmbedding, when=floats, name="rotary-loop")
 def emit_rotary(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    from ..jit import compile_pointwise
+    from ..jit.pointwise import compile_pointwise
 
     given: list[Value | None] = [*args, *[None] * (4 - len(args))]
     x, cos, sin, positions = given

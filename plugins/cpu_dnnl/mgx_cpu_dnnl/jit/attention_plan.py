@@ -1,0 +1,121 @@
+"""Plans of attention kernels: what their code depends on, extents and steps as arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mgx_core.types.shape import Shape
+
+from .engine import Engine
+from .graph import Graph, Node, text_of, walk
+from .space import Args
+
+__all__ = ["KEYS", "Plan", "add_args", "chunk_of", "key_of", "lay_out_scratch", "tile_rows", "vectors_across"]
+
+KEYS = 128  # keys of a block at most: its copies of keys and values stay in the second-level cache
+TILE = 16  # keys of a block are a multiple of this, those of the last block excepted
+CHUNK = 240  # query rows of an item: copying keys and values is paid for by as many rows
+
+
+@dataclass
+class Plan:
+    """`key` holds everything that the code depends on; extents and steps are args."""
+
+    q: Shape
+    k: Shape
+    v: Shape
+    out: Shape
+    extra: Sequence[Shape]
+    graph: Graph | None
+    loads: list[Node]
+    rows: int
+    causal: bool
+    turned: bool  # keys lie as [.., d, n] in memory
+    packed: bool  # keys and values are copied, a block at a time
+    across: int  # vectors of the head in a register tile of results
+    even: bool  # the head extent is a whole number of tiles
+    guarded: bool
+    args: Args = field(default_factory=Args)
+    slots: dict[str, int] = field(default_factory=dict)
+    key: str = ""
+
+
+def tile_rows(m: int) -> int:
+    """Rows of a register tile."""
+    return max(1, min(m, 6))
+
+
+def vectors_across(e: int, engine: Engine) -> int:
+    """Vectors of a register tile of results: a tile takes multiplications, or loads if they are more."""
+    rows = 6
+
+    def price(vectors: int) -> float:
+        return -(-e // (engine.lanes * vectors)) * max(rows * vectors, rows + vectors + 2)
+
+    return min(range(4 if engine.wide else 2, 0, -1), key=price)
+
+
+def chunk_of(plan: Plan, m: int, heads: int) -> int:
+    most = CHUNK if heads >= 2 else -(-m // 2)
+    pieces = -(-m // max(1, min(CHUNK, most)))
+    each = -(-m // max(pieces, 1))
+    return max(plan.rows, -(-each // plan.rows) * plan.rows)
+
+
+def lay_out_scratch(plan: Plan, chunk: int, lanes: int, tile: int, d: int, e: int) -> int:
+    """Numbers where the parts of scratch start, in floats; returns the bytes of all.
+
+    keys [KEYS / tile, d, tile], values [KEYS, e], weights [rows, KEYS], one vector a row, maxima and sums of the chunk's rows,
+    two vectors, results [chunk + rows, e]; e rounded up to tiles.
+    """
+    wide = -(-e // tile) * tile
+    sizes = {
+        "keys": -(-d // lanes) * lanes * KEYS,
+        "values": KEYS * wide if plan.packed else 0,
+        "weights": plan.rows * KEYS,
+        "lanes": 8 * lanes,
+        "tops": chunk + 16,
+        "sums": chunk + 16,
+        "safe": 16,
+        "shrink": 16,
+        "result": (chunk + plan.rows) * wide,
+    }
+    at = 0
+    for name, size in sizes.items():
+        plan.slots[name] = plan.args.add(at)
+        at += -(-size // 16) * 16
+    plan.slots["wide"] = plan.args.add(wide)
+    return 4 * at
+
+
+def add_args(plan: Plan, batch: Sequence[int], extents: Sequence[int], offset: int, chunk: int) -> None:
+    def slot(name: str, value: int) -> None:
+        plan.slots[name] = plan.args.add(value)
+
+    for name, value in zip(("m", "n", "d", "e", "offset", "chunk"), (*extents, offset, chunk), strict=True):
+        slot(name, value)
+    blocks = -(-extents[1] // KEYS)
+    slot("block", -(-extents[1] // (blocks * TILE)) * TILE)
+    for i, extent in enumerate(batch):
+        slot(f"b{i}", extent)
+    for word, shape in (("q", plan.q), ("k", plan.k), ("v", plan.v), ("o", plan.out)):
+        for i, step in enumerate(shape.strides()):
+            slot(f"{word}{i}", step)
+    for j, node in enumerate(plan.loads):
+        for i, step in enumerate(node.extra[1]):
+            slot(f"x{j}.{i}", step)
+
+
+def key_of(plan: Plan) -> str:
+    words = [
+        f"attention rank={plan.q.rank} rows={plan.rows} causal={plan.causal} turned={plan.turned} even={plan.even}",
+        f"guarded={plan.guarded} packed={plan.packed} across={plan.across}",
+    ]
+    words.append(" ".join(str(s.dtype) for s in (plan.q, plan.k, plan.v, plan.out)))
+    words.append(str((plan.k.strides()[-1] == 1, plan.q.strides()[-1] == 1, KEYS)))
+    if plan.graph is not None:
+        words.append(
+            text_of(list(walk(plan.graph.outputs)), lambda x: (x.extra[0], [min(s, 2) for s in x.extra[1]]))[0]
+        )
+    return "\n".join(words)

@@ -1,0 +1,83 @@
+"""Plans of products with packed weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from mgx_core import dtype as dt
+from mgx_core.types.dtype import DType
+
+from .engine import Engine
+from .graph import Graph, Node, text_of, walk
+from .space import Args
+
+__all__ = ["BLOCK", "DEPTH", "FEW", "GROUP", "GemmPlan", "WEIGHTS", "even_part", "key_of", "panel_width", "row_step"]
+
+FEW: Final = 3  # rows up to which the weights are read once and nothing is worth blocking
+DEPTH: Final = 1024  # rows of a panel that are in use together: they stream from the second-level cache
+BLOCK: Final = 72 * 1024  # elements of the left matrix that are in use together: with the panels, that cache's size
+GROUP: Final = 4  # panels that an item works on with the same block
+WEIGHTS = (dt.float32, dt.bfloat16)
+
+
+def panel_width(engine: Engine) -> int:
+    """Columns of a panel of weights."""
+    return 2 * engine.lanes
+
+
+@dataclass
+class GemmPlan:
+    """`key` holds everything that the code depends on; extents and steps are args.
+
+    heights: rows of a register tile, the usual one first; chains: sums kept for each result, so that additions do not wait
+    for each other; ragged: the last panel is not full; widened: bfloat16 panels are converted to scratch before use; at: which
+    parameter of the pointwise part is the product; extra: how many others there are.
+    """
+
+    weights: DType
+    out: DType
+    heights: tuple[int, ...]
+    chains: int
+    ragged: bool
+    widened: bool
+    graph: Graph | None
+    loads: list[tuple[Node, int, int]]  # with their steps by row and by column
+    at: int
+    extra: int
+    args: Args = field(default_factory=Args)
+    slots: dict[str, int] = field(default_factory=dict)
+    key: str = ""
+
+
+def row_step(lens: Sequence[int], strides: Sequence[int]) -> int | None:
+    """The one step from each row to the next over all axes but the last; None if there is no such step."""
+    step: int | None = None
+    expected = 0
+    for n, s in zip(reversed(lens[:-1]), reversed(strides[:-1]), strict=True):
+        if n == 1:
+            continue
+        if step is None:
+            step, expected = s, s
+        if s != expected:
+            return None
+        expected *= n
+    return 0 if step is None else step
+
+
+def even_part(extent: int, most: int, unit: int) -> int:
+    """The size of equal parts of an extent, none above `most`, in whole units."""
+    shares = -(-extent // most)
+    return -(-extent // (shares * unit)) * unit
+
+
+def key_of(plan: GemmPlan, lanes: int) -> str:
+    words = [
+        f"gemm {plan.weights} {plan.out} heights={plan.heights} chains={plan.chains} ragged={plan.ragged}",
+        f"widened={plan.widened} at={plan.at} extra={plan.extra} lanes={lanes}",
+    ]
+    if plan.graph is not None:
+        steps = {x.ident: (bool(r), min(abs(s), 2)) for x, r, s in plan.loads}
+        words.append(text_of(list(walk(plan.graph.outputs)), lambda x: (x.extra[0], steps.get(x.ident)))[0])
+    return "\n".join(words)

@@ -1,0 +1,104 @@
+"""Plans of pointwise kernels: the order of axes, and how operands are read along the innermost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mgx_core.types.shape import Shape
+
+from .graph import Graph, Node, text_of, walk
+from .scope import loop_mode, loop_width
+from .space import Args, Axis, axes_of, merged
+
+__all__ = ["BLOCK", "Plan", "make_plan"]
+
+BLOCK = 4096  # elements of a long inner axis that make one item
+
+
+@dataclass
+class Plan:
+    """The loops of one group; `key` holds everything that the code depends on."""
+
+    loads: list[Node]
+    results: list[Node]
+    outputs: Sequence[Shape]
+    inputs: int
+    axes: list[Axis]
+    args: Args
+    nodes: list[Node]
+    tile: int | None = None  # the axis along which transposed operands are contiguous
+    blocks: bool = False
+    near: bool = True  # steps along the inner axis are small
+    step_args: dict[tuple[int, int], int] = field(default_factory=dict)
+    extent_args: list[int] = field(default_factory=list)
+    mode: int = 1  # properties of the inner extent, see `loop_mode`
+    key: str = ""
+
+    def kind(self, operand: int) -> str:
+        """The access of an operand along the inner axis: 0 none, 1 contiguous, s in steps, t through a tile."""
+        step = self.axes[-1].steps[operand]
+        if step in (0, 1):
+            return str(step)
+        if self.tile is not None and operand < len(self.loads) and self.axes[self.tile].steps[operand] == 1:
+            return "t"
+        return "s"
+
+
+def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], lanes: int) -> Plan:
+    nodes = list(walk(graph.outputs))
+    loads = [n for n in nodes if n.kind == "load"]
+    steps = [n.extra[1] for n in loads] + [o.strides() for o in outputs]
+    axes = axes_of(graph.dims, steps)
+    main = len(loads)
+    axes.sort(key=lambda a: (-a.steps[main], -max(a.steps, default=0)))
+    axes = merged(axes) or [Axis(1, (1,) * len(steps))]
+    if len(axes) > 1 and axes[-1].extent < 8:  # too short for vectors: rather stride along a longer axis
+        longest = max(range(len(axes) - 1), key=lambda i: (min(axes[i].extent, 64), 1 in axes[i].steps, i))
+        if axes[longest].extent >= 16:
+            axes.append(axes.pop(longest))
+            axes = merged(axes)
+    plan = Plan(loads, graph.outputs, outputs, len(inputs), axes, Args(), nodes)
+    plan.near = max(map(abs, axes[-1].steps)) < 1 << 24
+    plan.tile = _tile_axis(plan)
+    plan.blocks = plan.tile is None and axes[-1].extent >= 2 * BLOCK
+    plan.extent_args = [plan.args.add(a.extent) for a in axes]
+    if plan.blocks:
+        plan.args.add(-(-axes[-1].extent // BLOCK))
+    for i, axis in enumerate(axes):
+        for operand, step in enumerate(axis.steps):
+            if step not in (0, 1) or (step == 1 and i != len(axes) - 1 and i != plan.tile):
+                plan.step_args[operand, i] = plan.args.add(step)
+    plan.mode = loop_mode(axes[-1].extent, lanes) if plan.tile is None else 1
+    if plan.mode < 0 and loop_width(sum(n.cost for n in nodes)) > 1:
+        plan.mode = 1
+    plan.key = _key(plan)
+    return plan
+
+
+def _tile_axis(plan: Plan) -> int | None:
+    """The axis along which operands that the inner axis strides over are contiguous."""
+    axes = plan.axes
+    inner = axes[-1]
+    if len(axes) < 2 or inner.extent < 4 or inner.steps[len(plan.loads)] != 1:
+        return None
+    votes: dict[int, int] = {}
+    for operand in range(len(plan.loads)):
+        if inner.steps[operand] not in (0, 1):
+            for i, axis in enumerate(axes[:-1]):
+                if axis.steps[operand] == 1 and axis.extent >= 4:
+                    votes[i] = votes.get(i, 0) + 1
+    return max(votes, key=lambda i: votes[i]) if votes else None
+
+
+def _key(plan: Plan) -> str:
+    """The group's structure as text: equal texts mean equal code."""
+    text, number = text_of(plan.nodes)
+    words = [f"pointwise {len(plan.axes)} {plan.tile} {plan.blocks} {plan.near} {plan.mode} {plan.inputs}"]
+    words += [text, str([number[r.ident] for r in plan.results])]
+    words.append(str([o.dtype.name for o in plan.outputs]))
+    count = len(plan.loads) + len(plan.outputs)
+    words += ["".join("0" if not s else "1" if s == 1 else "s" for s in axis.steps) for axis in plan.axes]
+    words.append("".join(plan.kind(o) for o in range(count)))
+    words.append(str(sorted(plan.step_args)))
+    return "\n".join(words)
