@@ -9,6 +9,7 @@ from typing import Any, Final
 from .ops.operation import Operation, OpSet
 from .options import CompileOptions
 from .parsing import parse, parse_buffer
+from .plugins.operations import make_op
 from .program import Program
 
 __all__ = [
@@ -43,20 +44,6 @@ def best_target() -> str:
     from .plugins.manager import manager
 
     return manager().best_target()
-
-
-def make_op(name: str, /, **attributes: Any) -> Operation:
-    """An operation by name, of the standard set or of any installed plugin.
-
-    Errors: UnsupportedError for unknown names; ParameterError for bad attributes.
-    """
-    from .ops.standard import STANDARD
-
-    if name in STANDARD:  # no plugin is loaded for an op that none may replace
-        return STANDARD.make(name, **attributes)
-    from .plugins.manager import manager
-
-    return manager().opset().make(name, **attributes)
 
 
 class OpMaker:

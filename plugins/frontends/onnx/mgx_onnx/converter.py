@@ -1,93 +1,10 @@
-"""Converters: functions that build instructions for one ONNX operator, found by domain, name and opset version."""
+"""The table of this package's converters."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from functools import cache
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from mgx_core.converting.converters import Converter, Converters
 
-from mgx_core import PluginError
-
-__all__ = ["Arity", "Converter", "Converters", "STANDARD", "arity_of", "converts"]
-
-Converter: TypeAlias = Callable[..., Any]  # (node, *inputs) -> an instruction, or a tuple of them for several outputs
-C = TypeVar("C", bound=Converter)
-
-
-class Arity(NamedTuple):
-    """The inputs of a converter: names, least and greatest number, and which may be absent."""
-
-    names: tuple[str, ...]
-    least: int
-    most: int | None
-    optional: frozenset[int]
-
-
-@cache
-def arity_of(converter: Converter) -> Arity:
-    """Read from the converter's signature."""
-    kinds = inspect.Parameter
-    given = list(inspect.signature(converter).parameters.values())[1:]
-    plain = [p for p in given if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
-    least = sum(1 for p in plain if p.default is kinds.empty)
-    most = None if any(p.kind is kinds.VAR_POSITIONAL for p in given) else len(plain)
-    stated = ("None", "Any", "Optional")
-    optional = {
-        n
-        for n, p in enumerate(plain)
-        if p.default is not kinds.empty or any(word in str(p.annotation) for word in stated)
-    }
-    return Arity(tuple(p.name for p in plain), least, most, frozenset(optional))
-
-
-class Converters:
-    """Converters by (domain, operator); of those for one operator the newest not newer than the model's opset is taken.
-
-    A value, joined with ``+``; packages give theirs through the hook `converters`.
-    """
-
-    def __init__(self) -> None:
-        self._by_name: dict[tuple[str, str], list[tuple[int, Converter]]] = {}
-
-    def converts(self, *names: str, domain: str = "", since: int = 1) -> Callable[[C], C]:
-        """Decorator: a function ``(node, *inputs)`` for operators `names` of `domain` from opset `since` on."""
-
-        def keep(function: C) -> C:
-            for name in names:
-                entries = self._by_name.setdefault((domain, name), [])
-                for version, other in entries:
-                    if version == since:
-                        raise PluginError(
-                            f"two converters for {domain or 'ai.onnx'}::{name} since opset {since}: "
-                            f"{other.__module__}.{other.__name__} and {function.__module__}.{function.__name__}"
-                        )
-                entries.append((since, function))
-                entries.sort(key=lambda e: -e[0])
-            return function
-
-        return keep
-
-    def find(self, domain: str, name: str, version: int) -> Converter | None:
-        for since, function in self._by_name.get((domain, name), ()):
-            if since <= version:
-                return function
-        return None
-
-    def knows(self, domain: str, name: str) -> bool:
-        return (domain, name) in self._by_name
-
-    def names(self) -> list[tuple[str, str]]:
-        return sorted(self._by_name)
-
-    def __add__(self, other: Converters) -> Converters:
-        out = Converters()
-        for side in (self, other):
-            for (domain, name), entries in side._by_name.items():
-                for since, function in entries:
-                    out.converts(name, domain=domain, since=since)(function)
-        return out
-
+__all__ = ["STANDARD", "Converter", "Converters", "converts"]
 
 STANDARD = Converters()
 converts = STANDARD.converts

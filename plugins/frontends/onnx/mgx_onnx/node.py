@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NoReturn, Protocol
 
-import numpy as np
-
 from mgx_core import Instruction, Module, ParseError, UnsupportedError
-from mgx_core import dim as dims_
-from mgx_core import op as make_op
-from mgx_core.ops.axes import normalize_all
-from mgx_core.ops.operation import Operation
-from mgx_core.types.argument import Array
-from mgx_core.types.dim import Dim
-from mgx_core.types.dtype import DType, of
+from mgx_core.converting.builder import InstructionBuilder
+from mgx_core.converting.known import Known
 from mgx_core.types.shape import AnyShape
 
-from .known import Known
 from .messages import onnx
 from .options import OnnxOptions
 from .tensors import DataFolder, sparse_array, tensor_array
@@ -58,7 +50,7 @@ class Surroundings(Protocol):
     def subgraph(self, node: Node, graph: onnx.GraphProto, name: str, inputs: Sequence[AnyShape] = ()) -> Module: ...
 
 
-class Node:
+class Node(InstructionBuilder):
     """One ONNX node on its way to instructions."""
 
     def __init__(self, parser: Surroundings, proto: onnx.NodeProto, version: int) -> None:
@@ -73,6 +65,22 @@ class Node:
         while outputs and not outputs[-1]:
             outputs.pop()
         self.outputs = len(outputs)
+
+    # where it builds
+
+    @property
+    def module(self) -> Module:
+        return self.parser.module
+
+    @property
+    def known(self) -> Known:
+        return self.parser.known
+
+    def absent(self) -> Instruction:
+        return self.parser.absent()
+
+    def sources(self) -> tuple[str, ...]:
+        return self.parser.sources(self)
 
     # what the node says
 
@@ -188,103 +196,6 @@ class Node:
 
     def unsupported(self, message: str) -> NoReturn:
         raise UnsupportedError(message).located(repr(self))
-
-    # what is known of its inputs
-
-    def constant(self, x: Instruction | None) -> Array | None:
-        """The value of `x` if it is known at parse time."""
-        return None if x is None else self.parser.known.constant(x)
-
-    def dims(self, x: Instruction | None) -> tuple[Dim, ...] | None:
-        """The value of an integer scalar or vector as extents, symbolic where they depend on inputs' extents."""
-        found = None if x is None else self.parser.known.extents(x)
-        return None if found is None else tuple(found.reshape(-1))
-
-    # building
-
-    def add(
-        self, op: Operation | str, /, *inputs: Instruction | None, modules: Sequence[Module] = (), **attributes: Any
-    ) -> Instruction:
-        """An instruction; None stands for an absent input.  An op may be named, with attributes as keywords."""
-        if isinstance(op, str):
-            op = make_op(op, **attributes)
-        given = list(inputs)
-        while given and given[-1] is None:
-            given.pop()
-        args = [self.parser.absent() if i is None else i for i in given]
-        return self.parser.module.add(op, *args, modules=modules, sources=self.parser.sources(self))
-
-    def get(self, x: Instruction, index: int) -> Instruction:
-        """One item of a tuple."""
-        return self.add("get_tuple_elem", x, index=index)
-
-    def items(self, x: Instruction) -> tuple[Instruction, ...]:
-        """All items of a tuple."""
-        return tuple(self.get(x, i) for i in range(len(x.result.items)))  # type: ignore[union-attr]
-
-    def literal(self, value: Any, dtype: Any = None) -> Instruction:
-        """A constant from a number, a list or an array; numbers are float32 or int64 unless `dtype` says otherwise."""
-        if dtype is not None:
-            kind = of(dtype)
-            array = np.asarray(value, dtype=object if kind.kind == "s" else None)
-            if array.dtype != kind.numpy:
-                array = array.astype(kind.numpy)
-        else:
-            array = np.asarray(value)
-            if not isinstance(value, (np.ndarray, np.generic)) and array.dtype == np.float64:
-                array = array.astype(np.float32)
-        made = self.parser.module.add_literal(array)
-        made.sources = self.parser.sources(self)
-        return made
-
-    def full_like(self, x: Instruction, value: Any) -> Instruction:
-        """`value` in the element type and extents of `x`."""
-        return self.broadcast_to(self.literal(value, x.shape.dtype), x.shape.dims)
-
-    def broadcast_to(self, x: Instruction, dims: Iterable[Dim]) -> Instruction:
-        """`x` repeated to extents `dims` by numpy's rule."""
-        out = tuple(dims)
-        return x if x.shape.dims == out else self.add("multibroadcast", x, out_lens=out)
-
-    def broadcast(self, *xs: Instruction) -> list[Instruction]:
-        """All brought to common extents by numpy's rule.  Errors: ShapeError if they do not broadcast."""
-        rank = max(x.shape.rank for x in xs)
-        out: list[Dim] = [1] * rank
-        for x in xs:
-            for axis, d in enumerate(x.shape.dims, rank - x.shape.rank):
-                out[axis] = dims_.broadcast(out[axis], d)
-        return [self.broadcast_to(x, out) for x in xs]
-
-    def pointwise(self, op: Operation | str, *xs: Instruction, **attributes: Any) -> Instruction:
-        """A pointwise op on operands brought to common extents."""
-        return self.add(op, *self.broadcast(*xs), **attributes)
-
-    def convert(self, x: Instruction, dtype: Any) -> Instruction:
-        """`x` in another element type."""
-        to: DType = of(dtype)
-        return x if x.shape.dtype is to else self.add("convert", x, target_type=to)
-
-    def reshape(self, x: Instruction, dims: Iterable[Dim]) -> Instruction:
-        out = tuple(dims)
-        return x if x.shape.dims == out else self.add("reshape", x, dims=out)
-
-    def transpose(self, x: Instruction, permutation: Sequence[int]) -> Instruction:
-        if list(permutation) == list(range(len(permutation))):
-            return x
-        return self.add("transpose", x, permutation=tuple(permutation))
-
-    def axes(self, values: Iterable[int], rank: int) -> tuple[int, ...]:
-        """Axes made non-negative.  Errors: ShapeError outside the rank or named twice."""
-        return normalize_all(values, rank)
-
-    def squeeze(self, x: Instruction, axes: Iterable[int]) -> Instruction:
-        return self.add("squeeze", x, axes=tuple(axes))
-
-    def unsqueeze(self, x: Instruction, axes: Iterable[int]) -> Instruction:
-        return self.add("unsqueeze", x, axes=tuple(axes))
-
-    def slice(self, x: Instruction, axes: Sequence[int], starts: Sequence[Dim], ends: Sequence[Dim]) -> Instruction:
-        return self.add("slice", x, axes=tuple(axes), starts=tuple(starts), ends=tuple(ends))
 
     def parse_subgraph(self, graph: onnx.GraphProto, name: str, inputs: Sequence[Any] = ()) -> Module:
         """A sub-graph as a module whose parameters have the shapes `inputs`."""

@@ -9,14 +9,15 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from mgx_core import Argument, DeviceError, Instruction, MgxError, Module, ParseError, UnrankedError, UnsupportedError
+from mgx_core.converting.converters import fitting
+from mgx_core.converting.known import Known
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, Sym, symbol
 from mgx_core.types.dynamic_dimension import DynamicDimension
 from mgx_core.types.shape import AnyShape
 
-from .converter import Converter, Converters, arity_of
+from .converter import Converters
 from .functions import function_body, standard_body
-from .known import Known
 from .messages import onnx
 from .node import Node
 from .options import OnnxOptions
@@ -335,7 +336,7 @@ class GraphParser:
         if converter is None and domain == "" and onnx_lacks(proto.op_type, version):
             converter = self.context.converters.find("com.microsoft", proto.op_type, 1)
         if converter is not None:
-            made = converter(node, *_fitting(node, converter, inputs))
+            made = converter(node, *fitting(converter, inputs))
             return tuple(made) if isinstance(made, (tuple, list)) else (made,)
         body = standard_body(node, domain, version, inputs)
         if body is not None:
@@ -389,21 +390,6 @@ class GraphParser:
         outputs = inner.parse_graph(graph, given)
         module.add_return(outputs)
         return module
-
-
-def _fitting(node: Node, converter: Converter, inputs: list[Instruction | None]) -> list[Instruction | None]:
-    """The inputs as the converter takes them.  Errors: ParseError for too few, too many, or a required one that is absent."""
-    names, least, most, optional = arity_of(converter)
-    given = list(inputs)
-    while most is not None and len(given) > most and given[-1] is None:
-        given.pop()
-    if len(given) < least or (most is not None and len(given) > most):
-        span = f"{least} or more" if most is None else f"{least}" if least == most else f"{least} to {most}"
-        raise node.error(f"takes {span} inputs ({', '.join(names)}), got {len(given)}")
-    for place, (name, value) in enumerate(zip(names, given, strict=False)):
-        if value is None and place not in optional:
-            raise node.error(f"input {place} ({name}) is required, but absent")
-    return given
 
 
 @cache

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mgx_core import Instruction, Module, Shape
 from mgx_core import dtype as dt
-from mgx_core.ops.control import join
+from mgx_core.converting.loops import carried
 from mgx_core.types.shape import AnyShape
 
 from ..converter import converts
@@ -26,43 +26,12 @@ def if_(n: Node, cond: Instruction) -> Any:
     return n.items(n.add("if", cond, modules=modules))
 
 
-def carried(n: Node, states: Sequence[AnyShape], build: Callable[[list[AnyShape]], Module], skip: int) -> Module:
-    """The body with state types that hold for every trip: extents that change become symbols, ranks that change are left open.
-
-    skip: outputs of the body before the states.
-    """
-    shapes = list(states)
-    for _ in range(8):
-        body = build(shapes)
-        results = body.output_shapes()[skip : skip + len(shapes)]
-        wider = [s if s == r else join(s, r) for s, r in zip(shapes, results, strict=True)]
-        if all(_covers(s, w) for s, w in zip(shapes, wider, strict=True)):
-            return body
-        shapes = wider
-        body.clear()
-    return n.fail("the types of the loop's values do not converge")
-
-
-def _covers(old: AnyShape, new: AnyShape) -> bool:
-    """True if the old type stays right: every extent that changed was a symbol already."""
-    match old, new:
-        case Shape(), Shape():
-            if not old.ranked:
-                return True
-            if not new.ranked:
-                return False
-            return all(a == b or not isinstance(a, int) for a, b in zip(old.dims, new.dims, strict=True))
-    if hasattr(old, "element") and hasattr(new, "element"):
-        return _covers(old.element, new.element)
-    return old == new
-
-
 @converts("Loop")
 def loop(n: Node, trips: Instruction | None = None, cond: Instruction | None = None, *states: Instruction) -> Any:
     graph = n.attr("body")
     scalars = [Shape(dt.int64, ()), Shape(dt.bool_, ())]
     initial = [s.result for s in states]
-    body = carried(n, initial, lambda shapes: n.parse_subgraph(graph, "body", [*scalars, *shapes]), 1)
+    body = carried(initial, lambda shapes: n.parse_subgraph(graph, "body", [*scalars, *shapes]), 1)
     trips = _scalar(n, trips)
     cond = _scalar(n, cond)
     made = n.parser.module.add(
@@ -102,7 +71,7 @@ def scan(n: Node, *inputs: Instruction) -> Any:
         dims = x.shape.dims
         slices.append(x.shape.with_dims((*dims[:axis], *dims[axis + 1 :])))
     initial = [s.result for s in inputs[:states]]
-    body = carried(n, initial, lambda shapes: n.parse_subgraph(graph, "body", [*shapes, *slices]), 0)
+    body = carried(initial, lambda shapes: n.parse_subgraph(graph, "body", [*shapes, *slices]), 0)
     made = n.add(
         _op(
             "scan",
@@ -149,7 +118,7 @@ def scan_8(n: Node, lengths: Instruction | None, *inputs: Instruction) -> Any:
         def build(shapes: Sequence[AnyShape], slices: Sequence[AnyShape] = slices) -> Module:
             return n.parse_subgraph(graph, "body", [*shapes, *slices])
 
-        body = carried(n, initial, build, 0)
+        body = carried(initial, build, 0)
         along = {"output_axes": [0] * rows, "output_directions": [0] * rows}
         op = _op("scan", states=states, input_axes=[0] * count, input_directions=directions, **along)
         outputs.append([n.unsqueeze(i, [0]) for i in n.items(n.add(op, *own, modules=[body]))])

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from mgx_core import Instruction, MgxError, Shape
-from mgx_core.ir.interpreter import Interpreter
-from mgx_core.types.argument import Array
-from mgx_core.types.dim import Sym, compare, maximum, minimum, trunc_div
+from ..errors import MgxError
+from ..ir.instruction import Instruction
+from ..ir.interpreter import Interpreter
+from ..ops.broadcast import Broadcast, Multibroadcast, Scalar
+from ..ops.compare import Equal, Greater, Less
+from ..ops.concat import Concat
+from ..ops.control import GetTupleElem
+from ..ops.convert import Convert
+from ..ops.fill import DimensionsOf
+from ..ops.index import Gather
+from ..ops.movement import Contiguous, Reverse, Transpose
+from ..ops.operation import Operation
+from ..ops.pointwise import Add, Div, Identity, Max, Min, Mod, Mul, Neg, Sub, Where
+from ..ops.reduce import ReduceProd
+from ..ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
+from ..ops.slice import Slice, Split, Step
+from ..types.argument import Array
+from ..types.dim import Sym, compare, maximum, minimum, trunc_div
+from ..types.shape import Shape
 
 __all__ = ["Known"]
 
-SMALL = 1 << 12  # elements of a value that is worth knowing as extents
-MOVES = {
-    "gather", "slice", "concat", "reshape", "squeeze", "unsqueeze", "transpose", "multibroadcast", "identity", "contiguous",
-    "flatten", "step", "reverse", "broadcast", "scalar", "get_tuple_elem", "split",
-}  # fmt: skip
+SMALL: Final = 1 << 12  # elements of a value that is worth knowing as extents
+MOVES: Final = (
+    Gather, Slice, Concat, Reshape, Squeeze, Unsqueeze, Transpose, Multibroadcast, Identity, Contiguous,
+    Flatten, Step, Reverse, Broadcast, Scalar, GetTupleElem, Split,
+)  # fmt: skip
 
 
 def _each(function: Callable[..., Any], count: int) -> Callable[..., Any]:
@@ -36,19 +51,19 @@ def _relation(relation: str) -> Callable[[Any, Any], bool]:
     return decide
 
 
-ARITHMETIC: dict[str, Callable[..., Any]] = {
-    "add": _each(lambda a, b: a + b, 2),
-    "sub": _each(lambda a, b: a - b, 2),
-    "mul": _each(lambda a, b: a * b, 2),
-    "div": _each(trunc_div, 2),
-    "neg": _each(lambda a: -a, 1),
-    "mod": _each(lambda a, b: a % b, 2),
-    "min": _each(minimum, 2),
-    "max": _each(maximum, 2),
-    "equal": _each(_relation("=="), 2),
-    "less": _each(_relation("<"), 2),
-    "greater": _each(_relation(">"), 2),
-    "where": _each(lambda c, a, b: a if c else b, 3),
+ARITHMETIC: Final[dict[type[Operation], Callable[..., Any]]] = {
+    Add: _each(lambda a, b: a + b, 2),
+    Sub: _each(lambda a, b: a - b, 2),
+    Mul: _each(lambda a, b: a * b, 2),
+    Div: _each(trunc_div, 2),
+    Neg: _each(lambda a: -a, 1),
+    Mod: _each(lambda a, b: a % b, 2),
+    Min: _each(minimum, 2),
+    Max: _each(maximum, 2),
+    Equal: _each(_relation("=="), 2),
+    Less: _each(_relation("<"), 2),
+    Greater: _each(_relation(">"), 2),
+    Where: _each(lambda c, a, b: a if c else b, 3),
 }
 
 
@@ -113,26 +128,26 @@ class Known:
             return _as_extents(ins.literal.value)
         if ins.is_param or not ins.inputs:
             return None
-        name = ins.op.name
+        op = ins.op
         first = ins.inputs[0]
-        if name == "dimensions_of":
+        if isinstance(op, DimensionsOf):
             if not isinstance(first.result, Shape) or not first.result.ranked:
                 return None
-            dims = first.result.dims[getattr(ins.op, "start", 0) : getattr(ins.op, "end", None)]
+            dims = first.result.dims[op.start : op.end]
             return _vector(dims) if len(dims) == shape.elements() else None
-        if name == "convert":
+        if isinstance(op, Convert):
             return self.extents(first) if first.shape.dtype.kind in "iub" else None
-        if name not in MOVES and name not in ARITHMETIC and name != "reduce_prod":
+        if not isinstance(op, (*MOVES, *ARITHMETIC, ReduceProd)):
             return None
         args = [self.extents(i) for i in ins.inputs if not i.is_absent]
         if any(a is None for a in args) or len(args) != len(ins.inputs):
             return None
         try:
-            if name in ARITHMETIC:
-                return np.asarray(ARITHMETIC[name](*args), dtype=object).reshape(shape.lens())
-            if name == "reduce_prod":
+            if type(op) in ARITHMETIC:
+                return np.asarray(ARITHMETIC[type(op)](*args), dtype=object).reshape(shape.lens())
+            if isinstance(op, ReduceProd):
                 return _product(args[0], shape) if args[0] is not None else None
-            if len(args) > 1 and name != "concat":
+            if len(args) > 1 and not isinstance(op, Concat):
                 args[1:] = [a.astype(np.int64) for a in args[1:] if a is not None]
             return np.asarray(ins.op.evaluate(args), dtype=object).reshape(shape.lens())
         except (MgxError, LookupError, TypeError, ValueError, IndexError):
@@ -175,9 +190,7 @@ def _extent_inputs(ins: Instruction) -> list[Instruction]:
     shape = ins.result
     if not isinstance(shape, Shape) or not shape.ranked or shape.dynamic() or shape.elements() > SMALL:
         return []
-    if ins.is_param or not (
-        ins.op.name in MOVES or ins.op.name in ARITHMETIC or ins.op.name in ("convert", "reduce_prod")
-    ):
+    if ins.is_param or not isinstance(ins.op, (*MOVES, *ARITHMETIC, Convert, ReduceProd)):
         return []
     return [i for i in ins.inputs if not i.is_absent]
 
