@@ -1,0 +1,88 @@
+"""Exports public architectures to ONNX with torch, each with inputs and torch's own results.
+
+python benchmarks/zoo/export.py OUT [--only a,b] [--batch 1] [--open] [--exporter dynamo]
+
+Writes NAME.bBATCH.onnx (with external weights beside it where it is large), NAME.bBATCH.in.npz and NAME.bBATCH.gold.npz, the
+results of torch in float64 rounded to float32.  --open leaves the batch symbolic.  Each export runs in a process of its own with
+a time limit; what torch itself cannot export is listed with the last line of its error.  Needs torch, timm, torchvision,
+transformers, onnxscript.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+def export(name: str, out: Path, batch: int, exporter: str, open_batch: bool) -> None:
+    """Writes one model, its inputs and its results."""
+    warnings.filterwarnings("ignore")
+    import numpy as np
+    import torch
+
+    sys.path.insert(0, str(HERE))
+    from architectures import ARCHITECTURES, make
+
+    torch.set_num_threads(1)
+    module, inputs = make(ARCHITECTURES[name], batch)
+    values = tuple(inputs.values())
+    stem = f"{name}.b{batch}"
+    options: dict[str, Any] = {"input_names": list(inputs), "opset_version": 18}
+    with torch.no_grad():
+        gold = module(*values)
+        wide = module.double()(*(v.double() if v.is_floating_point() else v for v in values))
+        module.float()
+        if exporter == "dynamo":
+            shapes = tuple({0: torch.export.Dim("batch")} for _ in values) if open_batch else None
+            torch.onnx.export(module, values, out / f"{stem}.onnx", dynamo=True, dynamic_shapes=shapes, **options)
+        else:
+            axes = {n: {0: "batch"} for n in inputs} if open_batch else None
+            options["opset_version"] = 17
+            torch.onnx.export(module, values, str(out / f"{stem}.onnx"), dynamo=False, dynamic_axes=axes, **options)
+    own = float((gold.double() - wide).abs().max() / wide.abs().max().clamp_min(1e-30))
+    np.savez(out / f"{stem}.in.npz", **{k: v.numpy() for k, v in inputs.items()})
+    np.savez(out / f"{stem}.gold.npz", result=wide.float().numpy(), own_error=np.float32(own))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--exporter", choices=("torchscript", "dynamo"), default="dynamo")
+    parser.add_argument("--open", action="store_true")
+    parser.add_argument("--limit", type=float, default=300, help="seconds for one export")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    if given.one:
+        export(given.only, given.out, given.batch, given.exporter, given.open)
+        return
+    sys.path.insert(0, str(HERE))
+    from architectures import ARCHITECTURES
+
+    names = given.only.split(",") if given.only else list(ARCHITECTURES)
+    failed = 0
+    for name in names:
+        if (given.out / f"{name}.b{given.batch}.gold.npz").exists():
+            continue
+        command = [sys.executable, __file__, str(given.out), "--one", "--only", name, "--batch", str(given.batch)]
+        command += ["--exporter", given.exporter, *(["--open"] if given.open else [])]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=given.limit)
+            why = "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no message"])[-1]
+        except subprocess.TimeoutExpired:
+            why = f"took over {given.limit:g} s"
+        failed += bool(why)
+        print(f"{name:36} {'not exported: ' + why[:150] if why else 'ok'}", flush=True)
+    print(f"{len(names) - failed} of {len(names)} exported")
+
+
+if __name__ == "__main__":
+    main()
