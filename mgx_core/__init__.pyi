@@ -15,6 +15,7 @@ from .api import (
     save,
     save_buffer,
 )
+from .device import allocate_gpu, argument_from_pointer, from_gpu, get_gpu_context, gpu_sync, to_gpu
 from .errors import (
     DeviceError,
     MgxError,
@@ -48,7 +49,7 @@ from .targets.kernel import HostKernel, Kernel, Kernels, Launch, Reference
 from .targets.runner import Runner
 from .targets.target import Context, HostContext, Target
 from .types import dim, dtype
-from .types.argument import Argument, argument_from_pointer, create_argument, fill_argument, generate_argument
+from .types.argument import Argument, create_argument, fill_argument, generate_argument
 from .types.dim import Dim
 from .types.dtype import DType
 from .types.dynamic_dimension import DynamicDimension
@@ -106,6 +107,7 @@ __all__ = [
     "UnrankedError",
     "UnsupportedError",
     "__version__",
+    "allocate_gpu",
     "argument",
     "argument_from_pointer",
     "best_target",
@@ -114,9 +116,12 @@ __all__ = [
     "dim",
     "dtype",
     "fill_argument",
+    "from_gpu",
     "generate_argument",
+    "get_gpu_context",
     "get_onnx_operators",
     "get_target",
+    "gpu_sync",
     "hookimpl",
     "load",
     "load_buffer",
@@ -136,4 +141,5 @@ __all__ = [
     "save_buffer",
     "scalar",
     "shape",
+    "to_gpu",
 ]

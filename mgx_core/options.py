@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import ParameterError
+from .settings import threads
 
 __all__ = ["CompileOptions"]
 
@@ -27,7 +28,8 @@ class CompileOptions:
     2 also what changes rounding (with fast_math also results outside a function's range); fusion_rules: rules and fusions on or
     off by name, as ``mgx-driver rules`` lists them (``{"convolution": False}``); disable_passes: passes to
     leave out by name; validate: check every stage's invariant after each pass;
-    threads: 0 for all that the process may use; instances: how many shape instances an executable keeps;
+    threads: 0 for what ``$MGX_THREADS`` says, else all that the process may use; instances: how many shape instances an
+    executable keeps;
     limit_bytes: the most bytes that one value may take (0: half of what this machine has).
     """
 
@@ -67,6 +69,8 @@ class CompileOptions:
             if wanted:
                 raise ParameterError(f"compile option {name!r} must be {wanted}, got {value!r}")
         values: dict[str, Any] = {k: _kept(getattr(cls, k, None), v) for k, v in merged.items()}
+        if not values.get("threads"):
+            values["threads"] = threads()
         return cls(**values)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from .errors import MgxError, ParameterError, PluginError, UnsupportedError, suggestion
 from .extents import EXTENT_OPTIONS, with_extents
 from .frontend import Frontend
+from .log import debugging, listen, log
 from .program import Program
 
 __all__ = ["PROGRAM", "PROGRAM_TEXT", "parse", "parse_buffer", "reader_of"]
@@ -129,6 +130,9 @@ def _parsed(
             raise PluginError(f"frontend {name!r} failed: {type(error).__name__}: {error}") from error
         if not isinstance(program, Program):
             raise PluginError(f"frontend {name!r} must return a Program, got {type(program).__name__}")
+        listen()
+        if debugging():
+            log.debug("parsed %s: %d instructions", place or f"{name} bytes", len(program.get_main_module()))
         return with_extents(program, **rest) if rest else program
     except MgxError as error:
         if place and os.fspath(source) not in str(error):

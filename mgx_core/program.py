@@ -13,6 +13,7 @@ from .types.argument import Argument
 from .types.shape import AnyShape
 
 if TYPE_CHECKING:
+    from .ir.instruction import Instruction
     from .run.executable import Executable
     from .store import Contents
 
@@ -90,10 +91,19 @@ class Program:
     # what it takes and gives
 
     def get_parameter_names(self) -> list[str]:
-        return list(self.graph.main.parameters)
+        """The names of the parameters; those of the results' places too where callers hold device memory themselves."""
+        return list(self.get_parameter_shapes())
 
     def get_parameter_shapes(self) -> ParameterShapes:
-        return ParameterShapes({n: i.result for n, i in self.graph.main.parameters.items()})
+        """The shapes of the parameters by name, and by position.
+
+        Compiled with ``offload_copy=False`` for a target that has memory of its own, the places of the results follow as
+        ``main:#output_0`` and so on; a run may leave them out.
+        """
+        shapes = {n: i.result for n, i in self.graph.main.parameters.items()}
+        if self.executable is not None and self.executable.target.own_memory:
+            shapes |= self.executable.output_places
+        return ParameterShapes(shapes)
 
     def get_output_shapes(self) -> list[AnyShape]:
         return self.graph.main.output_shapes()
@@ -142,6 +152,15 @@ class Program:
         Targets that run on the host finish before they return.
         """
         return self._compiled().run_async(parameters, stream, stream_type)
+
+    def run_trace(
+        self, parameters: Mapping[str, Any], callback: Callable[[Instruction, Argument], Any]
+    ) -> list[Argument]:
+        """Like `run`, after calling ``callback(instruction, value)`` with each instruction of the compiled program in order.
+
+        The values are copies in host memory.
+        """
+        return self._compiled().run_trace(parameters, callback)
 
     def _compiled(self) -> Executable:
         if self.executable is None:

@@ -1,8 +1,9 @@
 """Environment variables of the process, read here and nowhere else, when asked for.
 
 ``MGX_PLUGINS``: modules to take as plugins beside the installed ones; ``MGX_CACHE_DIR``: the folder of compiled kernels, tuning
-choices and the key that seals program files (default: ``mgx`` in ``$XDG_CACHE_HOME`` or ``~/.cache``).  Targets read their own
-through `setting` and list them in their documentation.
+choices and the key that seals program files (default: ``mgx`` in ``$XDG_CACHE_HOME`` or ``~/.cache``); ``MGX_THREADS``: threads
+of programs whose option ``threads`` is 0; ``MGX_TRACE`` and ``MGX_TIME``: what is logged (see `mgx_core.log`).  Targets read
+their own through `setting` and list them in their documentation; ``MGX_GPU_DEVICE`` (``cuda:1``) is the gpu target's.
 """
 
 from __future__ import annotations
@@ -10,12 +11,22 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["cache_directory", "setting"]
+from .errors import ParameterError
+
+__all__ = ["cache_directory", "setting", "threads"]
 
 
 def setting(name: str) -> str:
     """An environment variable's value; empty if it is not set."""
     return os.environ.get(name, "")
+
+
+def threads() -> int:
+    """Returns the number of ``MGX_THREADS``, 0 if it is not set.  Errors: ParameterError for what is not a number."""
+    said = setting("MGX_THREADS")
+    if said and not said.isdigit():
+        raise ParameterError(f"MGX_THREADS must be a number of threads, got {said!r}")
+    return int(said or 0)
 
 
 def cache_directory() -> Path:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import MgxError, PassError
 from ..ir.module import Module, nested
+from ..ir.text.writer import program_text
 from ..ir.verify import verify
+from ..log import debugging, log, traced
 from ..passes.interface import Pass
 from ..rules.stats import RuleCount
 
@@ -123,6 +125,10 @@ class Pipeline:
             self.count = size(module)
         rules = () if tally is None else tally.counts()
         self.records.append(PassRecord(stage.name, one.name, seconds, changed, before, self.count, rules))
+        if debugging():
+            log.debug("pass %s: %d -> %d instructions, %.2f ms", one.name, before, self.count, seconds * 1e3)
+            if changed and traced("compile"):
+                log.debug("%s", program_text(module))
         if self.validate:
             place = f"pass {one.name!r} of stage {stage.name!r} left a bad module"
             found = verify(module)

@@ -181,6 +181,13 @@ class Plugins:
                 raise wrong from error
         return self._loaded[key]
 
+    def context(self, name: str) -> Any:
+        """The one context of a target that this process shares, made when first asked for.  Errors: as `target`."""
+        key = f"context:{name}"
+        if key not in self._loaded:
+            self._loaded[key] = self.target(name).get_context()
+        return self._loaded[key]
+
     def best_target(self) -> str:
         """The name of the default target: the highest rank among those that can work here.
 

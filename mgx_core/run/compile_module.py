@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 from ..compile.stages import optimize_module
 from ..errors import ParameterError
 from ..ir.module import Module
 from ..ir.verify import misplaced
+from ..log import listen, log
 from ..options import CompileOptions
 from ..targets.target import Context, Target, target_and_context
 from .executable import Executable
@@ -21,6 +24,8 @@ def compile_module(
     Errors: ParameterError if `on` is neither, if the target cannot do what an option requires, or if an instruction reads what
     does not come before it; any error that a pass or the target raises.
     """
+    start = time.perf_counter()
+    listen()
     target, context = target_and_context(on)
     if options.use_nhwc and not target.channels_last:
         raise ParameterError(
@@ -34,4 +39,5 @@ def compile_module(
     pipeline = optimize_module(copy, options, target, context)
     made = Executable(copy, target, context, options, output_names or (), pipeline.records)
     made.note_lost()
+    log.debug("compiled for %s in %.1f ms: %s", target.name, (time.perf_counter() - start) * 1e3, options)
     return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import dataclasses
 import threading
 import time
 from collections import OrderedDict
@@ -10,9 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from ..errors import DeviceError, MgxError, ParameterError, PluginError, ShapeError
 from ..ir.interpreter import bind_symbols, check_symbols
 from ..ir.module import Module
+from ..log import debugging, log, timed, traced
 from ..options import CompileOptions
 from ..plugins.manager import manager
 from ..targets.placement import Placement
@@ -20,10 +23,11 @@ from ..targets.runner import Runner, Timing
 from ..targets.saved import SavedInstance
 from ..targets.schedule import Schedule
 from ..targets.target import Target
-from ..types.argument import Argument, Value, shape_of
+from ..types.argument import Argument, Value, as_value, shape_of
 from ..types.memory_limit import limited
 from ..types.shape import AnyShape, matches
 from .binding import as_parameter, described, owned, tensor_type
+from .tracing import Traced, Tracer
 
 if TYPE_CHECKING:
     from ..compile.pipeline import PassRecord
@@ -35,8 +39,6 @@ OUTPUT: Final = "main:#output_"  # the parameters that name where results go, fo
 REPEATS: Final = 16  # sets of arguments for which a prepared call is kept
 
 __all__ = ["OUTPUT", "Executable", "Instance"]
-
-_log = logging.getLogger("mgx")
 
 
 class Instance:
@@ -113,6 +115,7 @@ class Executable:
         self._saved = {tuple(i.shapes.items()): i for i in saved}
         self._instances: OrderedDict[tuple[AnyShape, ...], Instance] = OrderedDict()
         self._lock = threading.RLock()
+        self._watched = timed() or traced("run")
         self._fixed: Instance | None = None
         self._repeats: dict[Any, Callable[[Mapping[str, Any], int], list[Argument]]] = {}
         if not any(s.dynamic() for s in self.parameters.values()):
@@ -141,6 +144,16 @@ class Executable:
         """True if every instance made so far was restored from a file."""
         return bool(self._saved) and all(i.literals is None for i in self.instances())
 
+    @cached_property
+    def output_places(self) -> dict[str, AnyShape]:
+        """Shapes of the results by the names of the parameters that say where to write them; all of them may be left out.
+
+        None if the program was compiled with ``offload_copy``: its results are new arrays in host memory.
+        """
+        if self.options.offload_copy:
+            return {}
+        return {f"{OUTPUT}{n}": shape for n, shape in enumerate(self.module.output_shapes())}
+
     # running
 
     def run(self, parameters: Mapping[str, Any]) -> list[Argument]:
@@ -148,9 +161,52 @@ class Executable:
 
         Errors: ParameterError for a missing or unknown name, a wrong dtype or a wrong shape, with what was required and got.
         """
-        return self._run(self.bind(parameters))
+        values = self.bind(parameters)
+        if self._watched:
+            self._show(values)
+        if len(parameters) > len(self.parameters):
+            return self._deliver(self.run_bound(values), self._places(parameters))
+        return self.run_bound(values)
 
-    def _run(self, values: Sequence[Value]) -> list[Argument]:
+    def _show(self, values: Sequence[Value]) -> None:
+        """Logs what the environment asks for: every instruction's value, and how long a run takes."""
+        if traced("run"):
+            self._traced.run(values, lambda ins, value: log.debug("%r = %r", ins, value))
+        if timed():
+            start = time.perf_counter()
+            self.run_bound(values)
+            log.debug("run on %s in %.3f ms", self.target.name, (time.perf_counter() - start) * 1e3)
+
+    def _places(self, parameters: Mapping[str, Any]) -> dict[int, Value]:
+        """The caller's memory for results, by their number.  Errors: ParameterError for a place that does not fit."""
+        outputs = self.module.outputs
+        found = {}
+        for name, given in parameters.items():
+            if name.startswith(OUTPUT):
+                number = int(name[len(OUTPUT) :])
+                value = self._value(name, given, outputs[number].result)
+                if isinstance(value, np.ndarray) and not np.may_share_memory(value, as_value(given)):
+                    raise ParameterError(
+                        f"parameter {name!r} must be memory that a result can be written to, got {given!r}"
+                    )
+                found[number] = value
+        return found
+
+    def _deliver(self, results: list[Argument], places: Mapping[int, Value]) -> list[Argument]:
+        """Results of a run that do not lie in the caller's places yet, copied there."""
+        for number, place in places.items():
+            if shape_of(results[number].value) != shape_of(place):
+                raise ParameterError(
+                    f"parameter '{OUTPUT}{number}' must be {results[number].shape}, got {shape_of(place)}"
+                )
+            delivered = Argument.from_value(place)
+            if results[number].data_ptr() != delivered.data_ptr():
+                self.context.copy(results[number].value, place)
+            results[number] = delivered
+        return results
+
+    def run_bound(self, values: Sequence[Value]) -> list[Argument]:
+        """Like `run`, for values that `bind` gave."""
         try:
             with limited(self.options.limit_bytes):
                 instance = self.instance(values)
@@ -160,6 +216,21 @@ class Executable:
             return [Argument.from_value(v) for v in results]
         except MemoryError as error:
             raise DeviceError(f"out of memory at run time: {error}; try smaller shapes or fewer runs at once") from None
+
+    def run_trace(self, parameters: Mapping[str, Any], callback: Tracer) -> list[Argument]:
+        """Like `run`, after calling ``callback(instruction, value)`` with each instruction of the optimised module in order.
+
+        The values are copies in host memory.  For looking into a program: the first call compiles it once more, and every
+        intermediate value takes memory of its own.
+        """
+        results = self.run(parameters)
+        self._traced.run(self.bind(parameters), callback)
+        return results
+
+    @cached_property
+    def _traced(self) -> Traced:
+        options = dataclasses.replace(self.options, offload_copy=True)
+        return Traced(self.module, lambda copy: Executable(copy, self.target, self.context, options).run_bound)
 
     def run_async(self, parameters: Mapping[str, Any], stream: int, stream_type: str) -> list[Argument]:
         """Like `run`, enqueued on the caller's stream where the target's runner can; otherwise done when it returns.
@@ -176,15 +247,11 @@ class Executable:
                 return again(parameters, stream)
         values = self.bind(parameters)
         runner = self.instance(values).runner
-        places = {
-            int(n[len(OUTPUT) :]): self._value(n, v, self.module.outputs[int(n[len(OUTPUT) :])].result)
-            for n, v in parameters.items()
-            if n.startswith(OUTPUT)
-        }
+        places = self._places(parameters) if len(parameters) > len(self.parameters) else {}
         enqueued = runner.run_async(values, stream, places)
         if enqueued is None:
-            return self._run(values)
-        results = [Argument.from_value(v) for v in enqueued]
+            return self._deliver(self.run_bound(values), places)
+        results = self._deliver([Argument.from_value(v) for v in enqueued], places)
         if key is not None and all(described is not None for _, described in key):
             again = runner.repeated(values, places)
             if again is not None:
@@ -201,10 +268,9 @@ class Executable:
                 f"run takes a mapping from parameter names to values, got a {type(parameters).__name__}"
             )
         for name in parameters:
-            if name not in self.parameters and not (name.startswith(OUTPUT) and not self.options.offload_copy):
-                raise ParameterError(
-                    f"there is no parameter {name!r}; there are {', '.join(map(repr, self.parameters))}"
-                )
+            if name not in self.parameters and name not in self.output_places:
+                there = ", ".join(map(repr, (*self.parameters, *self.output_places)))
+                raise ParameterError(f"there is no parameter {name!r}; there are {there}")
         values: list[Value] = []
         symbols: dict[str, int] = {}
         for name, shape in self.parameters.items():
@@ -278,6 +344,11 @@ class Executable:
                 f"{method}(...) of {self.target!r} must give an instance of mgx_core.Runner, got {runner!r}"
             )
         records.append(PassRecord("plan", "make-runner", time.perf_counter() - planned, True, count, count))
+        if debugging():
+            seconds = time.perf_counter() - start + sum(r.seconds for r in records[:-2])
+            log.debug(
+                "instance for %s: %d kernels, %.1f ms", given or "fixed shapes", len(lowered.placements), seconds * 1e3
+            )
         return Instance(given, runner, lowered, module)
 
     def _lowered(self, shapes: Mapping[str, AnyShape]) -> Lowered:
@@ -297,7 +368,7 @@ class Executable:
         """Keeps and logs a note for the user that is not an error."""
         if text not in self.notes:
             self.notes.append(text)
-            _log.warning("%s", text)
+            log.warning("%s", text)
 
     # looking
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import msgpack
 
 from ..errors import MgxError, StoreError, UnsupportedError
 from ..ir.graph import names_of_results
+from ..log import log
 from ..options import CompileOptions
 from ..plugins.manager import manager
 from ..run.executable import Executable
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ..compile.pipeline import PassRecord
 
 __all__ = ["plain_executable", "restore"]
-
-_log = logging.getLogger("mgx")
 
 
 def plain_executable(executable: Executable, values: Encoder, literals: LiteralWriter) -> dict[str, Any]:
@@ -96,7 +94,7 @@ def restore(contents: Contents, plain: Any, values: Decoder, literals: LiteralRe
 
 def left_uncompiled(target: str, error: MgxError) -> None:
     """Log why a program that was compiled cannot be run at once."""
-    _log.warning("the program was compiled for target %r and is left uncompiled: %s", target, error)
+    log.warning("the program was compiled for target %r and is left uncompiled: %s", target, error)
 
 
 def _records(plain: Any) -> list[PassRecord]:

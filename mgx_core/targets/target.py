@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..cache import Held
 from ..errors import ParameterError, UnsupportedError
 from ..ir.module import Module
 from ..options import CompileOptions
 from ..passes.interface import Pass
-from ..types.argument import Value
-from ..types.shape import AnyShape
+from ..types.argument import Array, Value
+from ..types.memory_limit import require_room
+from ..types.shape import AnyShape, Shape
 from .emission import Emitter
 from .kernel import Kernels
 from .lowered import Lowered
@@ -39,6 +42,40 @@ class Context:
         """Returns what the caches behind this context hold in memory, entries and bytes by name.  Default: nothing."""
         return {}
 
+    # memory that callers hold themselves (compile option ``offload_copy=False``)
+
+    @property
+    def queue(self) -> int:
+        """The address of the queue on which runs are enqueued that name none.  Default: 0, there is none."""
+        return 0
+
+    def allocate(self, shape: Shape) -> Value:
+        """Returns a tensor in the device's memory, its elements unset.  Default: host memory."""
+        require_room(shape.lens(), shape.dtype.size, "the argument")
+        return np.empty(shape.lens(), shape.dtype.numpy)
+
+    def upload(self, array: Array) -> Value:
+        """Returns a copy of a host array in the device's memory.  Default: a copy in host memory."""
+        return array.copy()
+
+    def copy(self, source: Value, place: Value) -> None:
+        """Copies a tensor into another one of its shape, each in host memory or in the device's; done when it returns.
+
+        Default: both are in host memory.
+        """
+        np.copyto(place, source)
+
+    def holds(self, address: int) -> bool:
+        """True if an address lies in the device's own memory.  Default: False."""
+        return False
+
+    def borrow(self, shape: Shape, address: int) -> Value:
+        """Returns a tensor in memory of the device that the caller owns and keeps alive; `holds` is true of its address.
+
+        Default: UnsupportedError, for contexts without memory of their own.
+        """
+        raise UnsupportedError(f"{self!r} has no memory of its own that an address could lie in")
+
 
 class HostContext(Context):
     """The context of a target that runs on the host as the calls come."""
@@ -59,6 +96,12 @@ class Target:
 
     name: str = ""
     """The name by which `get_target` finds it; plugins add kernels and passes to it by this name."""
+
+    own_memory: bool = False
+    """True if its contexts hold tensors in memory that is not the host's.
+
+    A program compiled with ``offload_copy=False`` then lists the places of its results among its parameters.
+    """
 
     channels_last: bool = False
     """True if convolutions read and write images with their channels innermost (NHWC), regardless of the order in the model.

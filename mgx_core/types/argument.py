@@ -19,11 +19,12 @@ __all__ = [
     "Argument",
     "Array",
     "Value",
-    "argument_from_pointer",
+    "as_argument",
     "as_value",
     "create_argument",
     "fill_argument",
     "generate_argument",
+    "host_argument_from_pointer",
     "shape_of",
 ]
 
@@ -73,9 +74,14 @@ class Argument:
     def get_shape(self) -> AnyShape:
         return self.shape
 
+    @property
+    def on_device(self) -> bool:
+        """True for a tensor in a device's memory."""
+        return hasattr(self._value, "to_host")
+
     def to_numpy(self) -> Array:
         """The tensor as an array on the same memory.  Errors: ParameterError for tuples, sequences and optionals."""
-        if hasattr(self._value, "to_host"):  # a tensor in device memory: a copy of it
+        if self.on_device:  # a copy of it
             return np.asarray(self._value.to_host())
         if not isinstance(self._value, np.ndarray):
             raise ParameterError(f"a value of type {self.shape} is not a tensor; see get_sub_objects()")
@@ -93,15 +99,28 @@ class Argument:
             return int(self._value.device_address)
         return int(self.to_numpy().__array_interface__["data"][0])
 
+    def save(self, filename: Any) -> None:
+        """Writes the tensor, or tuple of tensors, to a file; `load` reads it.  Errors: ParameterError for other values."""
+        from .argument_file import write_value
+
+        write_value(self.copy().value, self.shape, filename)
+
+    @classmethod
+    def load(cls, filename: Any) -> Argument:
+        """The argument in a file that `save` wrote.  Errors: StoreError for anything else."""
+        from .argument_file import read_value
+
+        return cls.from_value(read_value(filename))
+
     def tolist(self) -> list[Any]:
         """The elements in row-major order (nested items for tuples and sequences; None for an absent optional)."""
-        if isinstance(self._value, np.ndarray):
-            flat: list[Any] = self._value.reshape(-1).tolist()
+        if isinstance(self._value, np.ndarray) or self.on_device:
+            flat: list[Any] = self.to_numpy().reshape(-1).tolist()
             return flat
         return [a.tolist() for a in self.get_sub_objects()]
 
     def copy(self) -> Argument:
-        """A value of the same shape that owns its memory."""
+        """A value of the same shape that owns its memory; of a tensor in a device's memory, one in the host's."""
         return Argument.from_value(_copied(self._value), self.shape)
 
     # exchange with other libraries
@@ -151,8 +170,8 @@ class Argument:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        if isinstance(self._value, np.ndarray):
-            return f"{self.shape} {np.array2string(self._value, threshold=16, separator=', ')}"
+        if isinstance(self._value, np.ndarray) or self.on_device:
+            return f"{self.shape} {np.array2string(self.to_numpy(), threshold=16, separator=', ')}"
         return f"{self.shape} {self._value!r}"
 
 
@@ -200,6 +219,11 @@ def as_value(data: Any) -> Value:
         raise ParameterError(
             f"{type(data).__name__} is not a tensor: it has neither DLPack, an array interface nor the buffer protocol"
         ) from None
+
+
+def as_argument(data: Any) -> Argument:
+    """`data` as an Argument; itself if it is one."""
+    return data if isinstance(data, Argument) else Argument(data)
 
 
 def _holds_tensor(value: Any) -> bool:
@@ -255,12 +279,17 @@ def _item_type(items: Sequence[Any]) -> dt.DType:
 def _copied(value: Value) -> Value:
     if isinstance(value, np.ndarray):
         return value.copy(order="K")
+    if hasattr(value, "to_host"):
+        return value.to_host()
     if isinstance(value, (tuple, list)):
         return type(value)(map(_copied, value))
     return value
 
 
 def _equal(a: Value, b: Value) -> bool:
+    if a is b:
+        return True
+    a, b = (v.to_host() if hasattr(v, "to_host") else v for v in (a, b))
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         return a.dtype == b.dtype and a.shape == b.shape and bool(np.all((a == b) | ((a != a) & (b != b))))
     if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
@@ -313,8 +342,8 @@ def generate_argument(shape: Shape, seed: int = 0) -> Argument:
     return Argument(_laid_out(array, shape), shape)
 
 
-def argument_from_pointer(shape: Shape, address: int) -> Argument:
-    """A tensor on host memory that the caller owns and keeps alive; `address` is the first element's."""
+def host_argument_from_pointer(shape: Shape, address: int) -> Argument:
+    """A tensor in host memory that the caller owns and keeps alive; `address` is the first element's."""
     if address <= 0 and shape.elements():
         raise ParameterError(f"argument_from_pointer needs the address of the first element, got {address}")
     if shape.dtype.kind == "s":

@@ -16,10 +16,10 @@ from mgx_core import dtype as dt
 from mgx_core.errors import DeviceError, ParameterError, ShapeError
 from mgx_core.types.argument import (
     Argument,
-    argument_from_pointer,
     create_argument,
     fill_argument,
     generate_argument,
+    host_argument_from_pointer,
     shape_of,
 )
 from mgx_core.types.shape import OptionalShape, SequenceShape, Shape, TupleShape
@@ -193,17 +193,17 @@ def test_arguments_that_cannot_be():
 def test_memory_of_the_caller():
     store = (ctypes.c_float * 6)(*range(6))
     address = ctypes.addressof(store)
-    got = argument_from_pointer(Shape("float", [3, 2], [1, 3]), address)
+    got = host_argument_from_pointer(Shape("float", [3, 2], [1, 3]), address)
     assert got.tolist() == [0, 3, 1, 4, 2, 5]
     store[3] = 9
     assert got.tolist()[1] == 9
     assert got.data_ptr() == address
-    assert argument_from_pointer(Shape("float", [0]), 0).tolist() == []
+    assert host_argument_from_pointer(Shape("float", [0]), 0).tolist() == []
     for wrong in (0, -8):
         with pytest.raises(ParameterError, match="address of the first element"):
-            argument_from_pointer(Shape("float", [1]), wrong)
+            host_argument_from_pointer(Shape("float", [1]), wrong)
     with pytest.raises(ParameterError, match="strings"):
-        argument_from_pointer(Shape("string", [1]), address)
+        host_argument_from_pointer(Shape("string", [1]), address)
 
 
 def test_text():

@@ -5,15 +5,18 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, cast
 
-from mgx_core import Context, Target
+import numpy as np
+
+from mgx_core import Context, Shape, Target
 from mgx_core.cache import Held
-from mgx_core.errors import DeviceError
+from mgx_core.errors import DeviceError, UnsupportedError
 from mgx_core.settings import setting
+from mgx_core.types.argument import Array
 
 from .codegen.source import DeviceTraits
 from .constants import Constants
 from .library.vendor import Libraries
-from .runtime import Device, NullDevice, open_device, properties_of
+from .runtime import Device, DeviceArray, DeviceBuffer, NullDevice, open_device, properties_of
 from .tuning import Tuner
 
 __all__ = ["GpuContext"]
@@ -80,8 +83,45 @@ class GpuContext(Context):
         return None if self.libraries is None else Tuner(self.device, self.libraries)
 
     def finish(self) -> None:
+        """Waits until the device has done everything that was queued on any stream."""
         if self.device.kind != "null":
-            self.device.default_stream.wait()
+            self.device.wait()
+
+    @property
+    def queue(self) -> int:
+        return self.device.default_stream.handle
+
+    def allocate(self, shape: Shape) -> DeviceArray:
+        size = shape.elements() * shape.dtype.size
+        return DeviceArray(self.device.allocate(max(size, 16)), shape.dtype, shape.lens())
+
+    def upload(self, array: Array) -> DeviceArray:
+        shape = Shape(array.dtype, array.shape)
+        return DeviceArray(self.device.upload(array), shape.dtype, shape.lens())
+
+    def copy(self, source: Any, place: Any) -> None:
+        """Copies between host and device memory, either way; both must be row-major without gaps, or on the host."""
+        if not isinstance(place, DeviceArray):
+            np.copyto(place, source.to_host() if isinstance(source, DeviceArray) else source)
+            return
+        if not place.device_shape.standard():
+            raise UnsupportedError(f"a result's place must be row-major without gaps, got {place.device_shape}")
+        self.device.activate()
+        stream = self.device.default_stream
+        if isinstance(source, DeviceArray) and source.device_shape.standard():
+            stream.copy(place.address, source.address, place.device_shape.bytes())
+        else:
+            array = np.ascontiguousarray(source.to_host() if isinstance(source, DeviceArray) else source)
+            if array.size:
+                stream.copy_in(place.address, array)
+        stream.wait()
+
+    def holds(self, address: int) -> bool:
+        return self.device.kind != "null" and self.device.holds(address)
+
+    def borrow(self, shape: Shape, address: int) -> DeviceArray:
+        space = shape.element_space() * shape.dtype.size
+        return DeviceArray(DeviceBuffer(self.device, address, space), shape.dtype, shape.lens(), shape.strides())
 
     def memory(self) -> dict[str, Held]:
         """Constants in host and device memory, free blocks of the device's pool, and library plans that were timed."""

@@ -33,6 +33,7 @@ class GpuTarget(Target):
     """
 
     name = "gpu"
+    own_memory = True
     channels_last = True
 
     def __init__(self, kind: str = "", device_id: int = 0) -> None:
@@ -95,7 +96,7 @@ class GpuTarget(Target):
         kind = type(given)
         if kind is DeviceArray:
             return given.address, given.dtype, given.dims, given.strides
-        if kind is Argument:
+        if issubclass(kind, Argument):
             return self.descriptor(given.value)
         try:  # torch
             return given.data_ptr(), given.dtype, given.shape, given.stride(), given.device

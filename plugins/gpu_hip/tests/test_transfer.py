@@ -7,24 +7,21 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core.errors import ParameterError
-from mgx_gpu_hip import transfer
 
 
 @pytest.fixture(autouse=True)
 def emulated(monkeypatch):
     monkeypatch.setenv("MGX_GPU_DEVICE", "host:1")
-    transfer.get_gpu_context.cache_clear()
-    yield
-    transfer.get_gpu_context.cache_clear()
+    monkeypatch.setattr("mgx_core.plugins.manager._manager", [])  # a context of this test's own
 
 
 @pytest.mark.parametrize("of", [np.float32, np.int64, np.bool_, np.float16])
 def test_there_and_back(of) -> None:
     array = (np.arange(12) % 5).astype(of).reshape(3, 4)
-    held = transfer.to_gpu(array.T)
+    held = mgx.to_gpu(array.T)
     assert (held.shape.dims, held.shape.dtype.numpy) == ((4, 3), array.dtype)
-    np.testing.assert_array_equal(transfer.from_gpu(held).to_numpy(), array.T)
-    assert transfer.from_gpu(transfer.to_gpu(np.zeros((0, 3), of))).shape.dims == (0, 3)
+    np.testing.assert_array_equal(mgx.from_gpu(held).to_numpy(), array.T)
+    assert mgx.from_gpu(mgx.to_gpu(np.zeros((0, 3), of))).shape.dims == (0, 3)
 
 
 def test_a_program_on_memory_of_the_caller() -> None:
@@ -32,16 +29,73 @@ def test_a_program_on_memory_of_the_caller() -> None:
     m = program.get_main_module()
     shape = mgx.Shape("float", [2, 3])
     m.add_return([m.add(mgx.op("relu"), m.add_parameter("x", shape))])
-    program.compile(transfer.get_gpu_context(), offload_copy=False)
-    x, y = transfer.to_gpu(mgx.Argument(np.array([[-1, 2, -3], [4, -5, 6]], np.float32))), transfer.allocate_gpu(shape)
+    program.compile(mgx.get_gpu_context(), offload_copy=False)
+    x, y = mgx.to_gpu(mgx.Argument(np.array([[-1, 2, -3], [4, -5, 6]], np.float32))), mgx.allocate_gpu(shape)
     (result,) = program.run_async({"x": x, "main:#output_0": y})
-    transfer.gpu_sync()
+    mgx.gpu_sync()
     assert result.data_ptr() == y.data_ptr()
-    np.testing.assert_array_equal(transfer.from_gpu(y).to_numpy(), [[0, 2, 0], [4, 0, 6]])
+    np.testing.assert_array_equal(mgx.from_gpu(y).to_numpy(), [[0, 2, 0], [4, 0, 6]])
 
 
 def test_what_is_no_tensor_or_not_on_the_device() -> None:
     with pytest.raises(ParameterError, match="in device memory is required"):
-        transfer.from_gpu(mgx.Argument(np.ones(2)))
+        mgx.from_gpu(mgx.Argument(np.ones(2)))
     with pytest.raises(ParameterError, match="a tensor is required"):
-        transfer.to_gpu(mgx.Argument((np.ones(2), np.ones(3))))
+        mgx.to_gpu(mgx.Argument((np.ones(2), np.ones(3))))
+
+
+def relu_on_the_device() -> mgx.Program:
+    program = mgx.Program()
+    m = program.get_main_module()
+    m.add_return([m.add(mgx.op("relu"), m.add_parameter("x", mgx.Shape("float", [2, 3])))])
+    program.compile(mgx.get_gpu_context(), offload_copy=False)
+    return program
+
+
+def test_run_writes_to_the_places_of_results() -> None:
+    program = relu_on_the_device()
+    assert program.get_parameter_names() == ["x", "main:#output_0"]
+    assert program.get_parameter_shapes()["main:#output_0"] == mgx.Shape("float", [2, 3])
+    x, y = mgx.to_gpu(np.array([[-1, 2, -3], [4, -5, 6]], np.float32)), mgx.allocate_gpu(mgx.Shape("float", [2, 3]))
+    (result,) = program.run({"x": x, "main:#output_0": y})
+    assert result.data_ptr() == y.data_ptr()
+    np.testing.assert_array_equal(mgx.from_gpu(y).to_numpy(), [[0, 2, 0], [4, 0, 6]])
+    own = program.run({"x": x})[0]
+    assert own == y
+    assert own.data_ptr() != y.data_ptr()
+
+
+def test_places_that_do_not_fit() -> None:
+    program = relu_on_the_device()
+    x = mgx.to_gpu(np.ones((2, 3), np.float32))
+    with pytest.raises(ParameterError, match=r"'main:#output_0' must be float32\[2, 3\], got float32\[3, 2\]"):
+        program.run({"x": x, "main:#output_0": mgx.allocate_gpu(mgx.Shape("float", [3, 2]))})
+    with pytest.raises(ParameterError, match="'main:#output_1'"):
+        program.run({"x": x, "main:#output_1": mgx.allocate_gpu(mgx.Shape("float", [2, 3]))})
+
+
+def test_values_on_the_device_compare_and_print() -> None:
+    x, same, other = (mgx.to_gpu(np.array(v, np.float32)) for v in ([1, 2], [1, 2], [1, 3]))
+    assert x == x
+    assert x == same
+    assert x == mgx.Argument(np.array([1, 2], np.float32))
+    assert x != other
+    assert x.tolist() == [1, 2]
+    assert "[1., 2.]" in repr(x)
+
+
+def test_addresses_of_device_memory() -> None:
+    held = mgx.to_gpu(np.arange(6, dtype=np.float32))
+    seen = mgx.argument_from_pointer(mgx.Shape("float", [3, 2]), held.data_ptr())
+    assert seen.on_device
+    np.testing.assert_array_equal(mgx.from_gpu(seen).to_numpy(), [[0, 1], [2, 3], [4, 5]])
+    array = np.ones(3, np.float32)
+    assert not mgx.argument_from_pointer(mgx.Shape("float", [3]), array.ctypes.data).on_device
+
+
+def test_host_copies_of_the_same_functions() -> None:
+    array = np.ones((2, 2), np.float32)
+    kept = mgx.to_gpu(array, host=True)
+    assert not kept.on_device
+    assert kept.data_ptr() != array.ctypes.data
+    assert mgx.allocate_gpu(mgx.Shape("half", [3, 4]), host=True).get_shape() == mgx.Shape("half", [3, 4])

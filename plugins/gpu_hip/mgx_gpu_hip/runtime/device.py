@@ -15,6 +15,7 @@ from mgx_core.errors import DeviceError
 
 from .driver import Driver, available, load_driver
 from .driver_context import DriverContext
+from .failures import CallError
 from .graph import Capture
 from .memory import DeviceBuffer, PinnedBuffer, Pool
 from .module import Module
@@ -159,6 +160,16 @@ class Device(DriverContext):
 
     def allocate(self, size: int) -> DeviceBuffer:
         return self.pool.allocate(size)
+
+    def holds(self, address: int) -> bool:
+        """True if an address lies in memory of the device, of this library or another."""
+        self.activate()
+        base, size = ctypes.c_size_t(), ctypes.c_size_t()
+        try:
+            self.driver.address_range(ctypes.byref(base), ctypes.byref(size), address)
+        except CallError:
+            return False
+        return base.value <= address < base.value + size.value
 
     def pinned(self, size: int) -> PinnedBuffer:
         return PinnedBuffer(self, size)

@@ -53,6 +53,7 @@ context_set       hipSetDevice                  cuCtxSetCurrent                 
 context_sync      hipDeviceSynchronize          cuCtxSynchronize                -
 memory_info       hipMemGetInfo                 cuMemGetInfo_v2                 PP
 malloc            hipMalloc                     cuMemAlloc_v2                   Pz
+address_range     hipMemGetAddressRange         cuMemGetAddressRange_v2         PPp
 free              hipFree                       cuMemFree_v2                    p
 host_malloc       hipHostMalloc                 cuMemHostAlloc                  Pzu
 host_free         hipHostFree                   cuMemFreeHost                   p

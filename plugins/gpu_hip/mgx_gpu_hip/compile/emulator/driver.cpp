@@ -205,6 +205,12 @@ int API(Free)(Handle p) {
   snprintf(last_fault, sizeof last_fault, "bytes next to an allocation of %zu bytes at %p were overwritten", b.bytes, (void*)p);
   return device::ILLEGAL_ADDRESS;
 }
+int API(MemGetAddressRange)(Handle* base, size_t* bytes, Handle p) {
+  std::lock_guard<std::mutex> hold(heap_lock);
+  auto i = heap.upper_bound(p);
+  if (i == heap.begin() || p >= (--i)->first + i->second.bytes) return BAD_HANDLE;
+  return *base = i->first, *bytes = i->second.bytes, 0;
+}
 int API(MallocAsync)(Handle* p, size_t n, Handle) { return API(Malloc)(p, n); }
 int API(FreeAsync)(Handle p, Handle) { return API(Free)(p); }
 int API(HostMalloc)(Handle* p, size_t n, u32) {

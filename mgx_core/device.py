@@ -1,0 +1,81 @@
+"""Arguments in a GPU's memory, for callers that manage it themselves (compile option ``offload_copy=False``).
+
+The device is the one that ``get_target("gpu")`` uses; there is one context a process for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .errors import DeviceError, ParameterError, PluginError, UnsupportedError
+from .types.argument import Argument, as_argument, host_argument_from_pointer
+from .types.shape import Shape
+
+if TYPE_CHECKING:
+    from .targets.target import Context
+
+__all__ = ["allocate_gpu", "argument_from_pointer", "from_gpu", "get_gpu_context", "gpu_sync", "to_gpu"]
+
+
+def get_gpu_context() -> Context:
+    """The context to compile with, ``program.compile(get_gpu_context())``, made once.
+
+    Errors: UnsupportedError if no installed package brings the target; its device is opened when it is first needed.
+    """
+    from .plugins.manager import manager
+
+    context: Context = manager().context("gpu")
+    return context
+
+
+def allocate_gpu(shape: Shape, host: bool = False) -> Argument:
+    """Memory for a tensor, its elements unset.
+
+    host: host memory instead, which the device copies from without a detour where its driver can.
+    Errors: DeviceError if there is no device or not enough memory.
+    """
+    if host:
+        return Argument.from_value(np.empty(shape.lens(), shape.dtype.numpy), shape.as_standard())
+    return Argument.from_value(get_gpu_context().allocate(shape.as_standard()))
+
+
+def to_gpu(arg: object, host: bool = False) -> Argument:
+    """A copy in device memory of an Argument, an array or anything else that holds a tensor on the host.
+
+    host: a copy in host memory instead.
+    Errors: ParameterError for a value that is not a tensor; DeviceError if there is no device or not enough memory.
+    """
+    given = as_argument(arg)
+    if not isinstance(given.shape, Shape):
+        raise ParameterError(f"a tensor is required, got {given.shape}")
+    array = np.ascontiguousarray(given.to_numpy()).reshape(given.shape.lens())
+    return Argument.from_value(array.copy() if host else get_gpu_context().upload(array))
+
+
+def from_gpu(arg: Argument) -> Argument:
+    """A copy in host memory.  Errors: ParameterError for values in host memory."""
+    if not arg.on_device:
+        raise ParameterError(f"an argument in device memory is required, got {arg.shape} on the host")
+    return Argument(arg.to_numpy())
+
+
+def gpu_sync() -> None:
+    """Wait until the device has done everything that was queued.  Errors: DeviceError for what went wrong in it."""
+    get_gpu_context().finish()
+
+
+def argument_from_pointer(shape: Shape, address: int) -> Argument:
+    """A tensor in memory that the caller owns and keeps alive, the host's or a GPU's; `address` is the first element's.
+
+    Errors: ParameterError for addresses that cannot be one, and for strings.
+    """
+    if address > 0:
+        try:
+            context = get_gpu_context()
+            if context.holds(address):
+                return Argument.from_value(context.borrow(shape, address))
+        except (DeviceError, PluginError, UnsupportedError):  # no device here: it can only be the host's
+            pass
+    return host_argument_from_pointer(shape, address)
