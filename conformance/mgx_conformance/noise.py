@@ -12,12 +12,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from mgx_core import Builder, MgxError, Operation, Shape, dtype
+from mgx_core import MgxError, Operation, Shape, dtype
 from mgx_core.ir.instruction import Instruction
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module, nested
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.scalar import widen
+from mgx_core.rules.decomposition import decomposed as parts_of
 from mgx_core.types.argument import shape_of
 
 from .accuracy import SAFETY, deviation, finite_magnitude, internal_spread, local_error, rounding, smallest
@@ -32,23 +33,8 @@ NUMPY: Final = frozenset(t.numpy for t in NARROW)
 
 def decomposed(op: Operation, args: Sequence[Any], modules: Sequence[Module] = ()) -> Module | None:
     """A module of the present arguments that consists of an op's parts; None if the op does not take itself apart."""
-    if op.decompose is None:
-        return None
-    module = Module()
-    inputs = [
-        module.add_absent() if a is None else module.add_parameter(f"x{n}", shape_of(a)) for n, a in enumerate(args)
-    ]
-    whole = module.add(op, *inputs, modules=modules)
-    module.add_return([whole])
-    try:
-        parts = op.decompose(Builder(module, whole), *(None if i.is_absent else i for i in inputs))
-    except MgxError:
-        return None
-    if parts is None:
-        return None
-    module.replace(whole, parts)
-    module.sweep()
-    return module
+    found = parts_of(op, [None if a is None else shape_of(a) for a in args], modules)
+    return found if isinstance(found, Module) else None
 
 
 def spread_of_parts(op: Operation, args: Sequence[Any], result: Any, rng: np.random.Generator) -> Any:

@@ -6,13 +6,13 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..errors import MgxError, PluginError, UnsupportedError
+from ..errors import PluginError, UnsupportedError
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ops.builtin import Literal, Param, Return, Undefined
 from ..ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
 from ..passes.interface import Pass
-from ..rules.engine import Builder
+from ..rules.decomposition import decompose
 from ..targets.kernel import Kernels, Launch, Reference
 from ..types.shape import TupleShape
 
@@ -60,8 +60,15 @@ class Lower(Pass):
                 made = Launch(picked.kernel, ins.op, ins.result, picked.plan, refused=refused, validate=self.validate)
             except UnsupportedError as error:
                 why = (error.message, *outer)
-                if self._decompose(module, ins, why) or self._expand(module, ins, why):
+                parts = decompose(module, ins)
+                if isinstance(parts, list):
+                    for part in parts:
+                        if not (part.is_literal or part.is_absent):
+                            self._lower(module, part, why)
                     return
+                if self._expand(module, ins, why):
+                    return
+                why = why if parts is None else (*why, parts.why)
                 kernel = Reference(ins.op, why)
                 made = Launch(kernel, ins.op, ins.result, "reference", "host", why, self.validate)
             except PluginError as error:
@@ -97,30 +104,4 @@ class Lower(Pass):
         for member in reversed(members):
             if not (member.is_literal or member.is_absent):
                 self._lower(module, member, outer)
-        return True
-
-    def _decompose(self, module: Module, ins: Instruction, outer: tuple[str, ...]) -> bool:
-        """Puts what an op's `decompose` gives in its place."""
-        decompose = ins.op.decompose
-        if decompose is None:
-            return False
-        builder = Builder(module, ins)
-        whose = f"the decomposition of {ins.op!r} ({type(ins.op).__module__})"
-        try:
-            new = decompose(builder, *(None if i.is_absent else i for i in ins.inputs))
-        except MgxError:
-            new = None
-        except Exception as error:
-            raise PluginError(f"{whose} failed: {type(error).__name__}: {error}") from error
-        if new is None:
-            for made in reversed(builder.made):
-                if not made.users:
-                    module.remove(made)
-            return False
-        if not isinstance(new, Instruction):
-            raise PluginError(f"{whose} must give an instruction or None, got {new!r}")
-        module.replace(ins, new)
-        for made in builder.made:
-            if not (made.is_literal or made.is_absent):
-                self._lower(module, made, outer)
         return True

@@ -297,8 +297,10 @@ class Module:
             return
         for inner in nested(self):
             for ins in inner:
-                if ins.result.dynamic() and not ins.is_literal:
-                    ins.op = ins.op.substitute(symbols)
+                if ins.is_literal:
+                    continue
+                ins.op = ins.op.substitute(symbols)  # an attribute may name symbols that the result does not
+                if ins.result.dynamic():
                     ins.result = ins.result.substitute(symbols)
             inner.version += 1
 

@@ -17,6 +17,7 @@ from ..ops.convert import Convert
 from ..ops.operation import Operation
 from ..ops.pointwise import Abs, Add, Clip, Div, Exp, Max, Min, Mul, Neg, Sqrt, Sub, Tanh
 from ..rules.activations import scalar_of
+from ..rules.converts import holds_all
 
 __all__ = ["Link", "read_chain"]
 
@@ -58,16 +59,21 @@ class Link:
 def read_chain(body: Module, anchor: Instruction) -> list[Link] | No:
     """The links from the parameter `anchor` to the body's one result, or why it is not a chain.
 
-    Conversions between floats are left to the caller, who stores the result.
+    Conversions between floats are left to the caller, who stores the result; one that rounds is part of a chain only if all
+    after it stays in its type.
     """
     if len(body.outputs) != 1:
         return No(f"the group gives {len(body.outputs)} results")
     depends = _dependents(body, anchor)
     links: list[Link] = []
+    converted = False  # behind the instruction at hand
     at: Instruction = body.outputs[0]
     while at is not anchor:
         if at not in depends:
             return No("the result does not depend on the anchor")
+        if converted and _rounds(at):
+            return No(f"a conversion to {at.shape.dtype} in mid-chain rounds")
+        converted = converted or isinstance(at.op, Convert)
         step = _link(at, depends)
         if isinstance(step, No):
             return step
@@ -84,6 +90,10 @@ def _dependents(body: Module, anchor: Instruction) -> set[Instruction]:
         if any(i in found for i in ins.inputs):
             found.add(ins)
     return found
+
+
+def _rounds(ins: Instruction) -> bool:
+    return isinstance(ins.op, Convert) and not holds_all(ins.shape.dtype, ins.inputs[0].shape.dtype)
 
 
 def _link(at: Instruction, depends: set[Instruction]) -> tuple[list[Link] | None, Instruction] | No:

@@ -8,14 +8,14 @@ from typing import Any
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
-from ..ops.control import GetTupleElem
+from ..ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
 from ..ops.operation import Operation
 from ..types.argument import Argument
 from ..types.shape import AnyShape, TupleShape
 
 Places = tuple[int, ...]
 
-__all__ = ["Step", "Steps", "steps"]
+__all__ = ["Step", "Steps", "members_of", "steps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +103,11 @@ def _walk(
             read = tuple(None if i.is_absent else i.result for i in ins.inputs)
             members.append(Step(ins.op, operands, read, found[ins], tuple(outputs), ins.modules))
     return tuple(n for made in module.outputs for n in found[made])
+
+
+def members_of(op: Operation, modules: Sequence[Module]) -> Module | None:
+    """The body of a group that can be taken apart."""
+    if not isinstance(op, (Group, PointwiseGroup, FusedReduce)) or len(modules) != 1:
+        return None
+    members = [i for i in modules[0] if not (i.is_param or i.is_return)]
+    return modules[0] if len(members) > 1 or type(members[0].op) is not type(op) or members[0].modules else None

@@ -12,10 +12,11 @@ from ..ir.interpreter import Interpreter
 from ..ir.module import Module
 from ..ops.broadcast import Broadcast, BroadcastForDot, Multibroadcast
 from ..ops.operation import Operation
+from ..rules.decomposition import decomposed
 from ..types.argument import Array
 from ..types.shape import AnyShape, Shape, TupleShape
-from .decomposition import decomposed, members_of
 from .emission_cache import Recording, operand_key
+from .groups import members_of
 from .kernel import Kernel, Kernels, Launch, Reference, call_kernel, check_result, op_of
 from .schedule import Call
 from .step_list import StepList
@@ -212,8 +213,10 @@ class KernelEmitter(StepList):
         """An op that no kernel emits: a group member by member, an op by its decomposition, else on the host."""
         body, given = members_of(op, modules), args
         if body is None:
-            body = decomposed(op, [None if a is None else type_of(a) for a in args], modules)
+            found = None if modules else decomposed(op, [None if a is None else type_of(a) for a in args])
             given = [a for a in args if a is not None]
+            body = found if isinstance(found, Module) else None
+            reasons = [*reasons, found.why] if isinstance(found, No) else reasons
         if body is None:
             return self.host(Reference(op, reasons), op, modules, args, reasons)
         outer, self.call = self.call, None

@@ -470,3 +470,16 @@ def test_symbols_are_substituted_in_ops_and_results():
         "  %1 = multibroadcast[out_lens=[3, 4]](%x) -> float32[3, 4]",
     ]
     assert verify(module) == []
+
+
+def test_extents_are_put_in_place_where_only_an_attribute_names_them() -> None:
+    n = dim.symbol("n", 1, 9)
+    module = Module("main")
+    x = module.add_parameter("x", Shape("float", [6]))
+    taken = module.add(op("slice", axes=[0], starts=[0], ends=[n]), x)
+    fixed = module.add(op("reduce_sum", axes=[0]), taken)
+    module.add_return([fixed])
+    taken.result = Shape("float", [3])  # as a rule finds that knows the result before the symbol
+    module.substitute({"n": 3})
+    assert not taken.op.symbols()
+    assert verify(module) == []

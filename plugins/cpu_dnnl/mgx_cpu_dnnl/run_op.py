@@ -48,7 +48,8 @@ class OpPrograms:
             None if a is None else (a.dtype, a.shape, a.tobytes() if own else None)
             for a, own in zip(args, literal, strict=True)
         ]
-        program, several = self._program((kernel.op, kernel.modules, *types), kernel, args, literal, e)
+        made_with = kernel.name, kernel.emit, kernel.open_axis, e.threads, e.fast_math
+        program, several = self._program((kernel.op, kernel.modules, *made_with, *types), kernel, args, literal, e)
         results = program.run([a for a, own in zip(args, literal, strict=True) if a is not None and not own])
         if kernel.open_axis is not None:
             return kernel.taken(*results)

@@ -89,3 +89,49 @@ def test_times_add_up_per_instruction() -> None:
     assert {getattr(t.instruction.op, "of", t.instruction.op).name for t in timings} >= {"softmax"}
     assert len(timings) == 2
     assert all(t.seconds[0] > 0 for t in timings)
+
+
+def test_a_conversion_between_product_and_epilogue_rounds() -> None:
+    """20000 * 8 is infinite in float16, and stays so when it is halved in float32."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.shape(type="float32", lens=[4, 8]))
+    made = m.add(mgx.op("dot"), x, m.add_literal(np.full((8, 8), 20000, np.float32)))
+    for kind in ("float16", "float32"):
+        made = m.add(mgx.op("convert", target_type=kind), made)
+    m.add_return([m.add(mgx.op("mul"), made, m.add_literal(np.full((4, 8), 0.5, np.float32)))])
+    program.compile(CpuTarget(), fast_math=False)
+    (found,) = program.run({"x": np.ones((4, 8), np.float32)})
+    assert np.isinf(np.asarray(found)).all()
+
+
+def test_a_refused_copy_leaves_shared_concatenations_alone() -> None:
+    from mgx_core.errors import Refused
+    from mgx_cpu_dnnl.concat_sharing import Chain
+    from mgx_cpu_dnnl.emitter import CpuEmitter
+    from mgx_cpu_dnnl.plans import PLANS
+
+    class Emitter(CpuEmitter):
+        refusing = True
+
+        def chain(self, operands: int) -> Chain:
+            return chain
+
+        def copy_into(self, source: Any, target: Any) -> None:
+            if self.refusing:
+                raise Refused("not now")
+            super().copy_into(source, target)
+
+    m = mgx.Module("main")
+    shape = mgx.Shape("float32", [2, 3])
+    concat = mgx.op("concat", axis=1)
+    chain = Chain(m.add(concat, m.add_parameter("x", shape), m.add_parameter("y", shape)))
+    e = Emitter(PLANS)
+    kernel = PLANS.pick(concat, [shape, shape], None).kernel
+    operands = [e.input(shape, n) for n in range(2)]
+    assert isinstance(e.attempt(kernel, concat, (), operands), mgx.No)
+    assert chain.storage is None
+    assert chain.filled == 0
+    Emitter.refusing = False
+    assert not isinstance(e.attempt(kernel, concat, (), operands), mgx.No)
+    assert sum(s.name == "copy" for s in e.steps) == 2

@@ -216,7 +216,8 @@ class GpuRunner(Runner):
         if not self.whole or self.hosted or not all(isinstance(v, DeviceArray) and v.address % 16 == 0 for v in values):
             return None
         used = {v.buffer.index: values[v.buffer.index].address for v in self.inputs}
-        graph, _ = self._graphs.get(_key(used, {n: p.address for n, p in places.items()}), (None, None))
+        with self.lock:  # a run in another thread may add a graph and drop this one
+            graph, _ = self._graphs.get(_key(used, {n: p.address for n, p in places.items()}), (None, None))
         if graph is None:
             return None
         launch, activate, lock = graph.launch, self.device.activate, self.lock

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from mgx_core.errors import No
-from mgx_core.ir.instruction import Instruction
 from mgx_core.ir.module import Module
 from mgx_core.ops.norm import GroupNorm
 from mgx_core.ops.operation import Operation, Pointwise
+from mgx_core.rules.decomposition import decomposed, module_of
+from mgx_core.rules.engine import Builder
 from mgx_core.types.shape import Shape
 
 from .engine import Engine
@@ -20,33 +21,12 @@ from .reduce import compile_reduce
 __all__ = ["compile_op", "norm_body"]
 
 
-class _Builder:
-    """The builder given to `decompose`: appends to a module."""
-
-    def __init__(self, module: Module) -> None:
-        self.module = module
-
-    def add(self, op: Operation, *inputs: Instruction, modules: Sequence[Module] = ()) -> Instruction:
-        return self.module.add(op, *inputs, modules=modules)
-
-    def literal(self, data: Any) -> Instruction:
-        return self.module.add_literal(data)
-
-
-def norm_body(op: Operation, inputs: Sequence[Shape | None]) -> Module:
-    """A module that computes `op` by its decomposition (or holds it, if it has none); None: an absent input."""
-    body = Module(op.name)
-    args: list[Instruction | None] = [
-        None if x is None else body.add_parameter(f"x{i}", x.as_standard()) for i, x in enumerate(inputs)
-    ]
-    builder = _Builder(body)
-    decompose = op.decompose
-    if decompose is None or isinstance(op, Pointwise) or op.combine:
-        result = builder.add(op, *(a for a in args if a is not None))
-    else:
-        result = decompose(builder, *args)
-    body.add_return([result])
-    return body
+def norm_body(op: Operation, inputs: Sequence[Shape | None]) -> Module | No:
+    """A module that computes `op` by its decomposition, or holds it if it is one loop; None: an absent input."""
+    shapes = [None if x is None else x.as_standard() for x in inputs]
+    if isinstance(op, Pointwise) or op.combine:
+        return module_of(op, shapes)
+    return decomposed(op, shapes) or No(f"{op.name} has no decomposition")
 
 
 def compile_op(
@@ -55,9 +35,8 @@ def compile_op(
     """One op as a kernel: pointwise, a reduction, softmax, or a normalisation."""
     if isinstance(op, GroupNorm):
         return _group_norm(op, inputs, outputs, engine)
-    if not isinstance(op, Pointwise) and not op.combine and op.decompose is None:
-        return No(f"{op.name} has no decomposition")
-    return _compile(norm_body(op, inputs), inputs, outputs, engine, op.name)
+    body = norm_body(op, inputs)
+    return body if isinstance(body, No) else _compile(body, inputs, outputs, engine, op.name)
 
 
 def _compile(
@@ -84,11 +63,11 @@ def _group_norm(
     args = [None if s is None else body.add_parameter(f"x{i}", s.as_standard()) for i, s in enumerate(shapes)]
     first = args[0]
     assert first is not None
-    parts = Parts(_Builder(body), first)  # type: ignore[arg-type]
+    parts = Parts(Builder(body, body.add_return([first])), first)
     out = parts.normalised(parts.wide(first), tuple(range(2, split.rank)), op.epsilon, True)
     scale, bias = [*args[1:], None, None][:2]
     result: Any = parts.finish(out, scale, bias)
-    body.add_return([result])
+    body.replace_return([result])
     return _compile(body, shapes, [_split(o, op.num_groups) for o in outputs], engine, op.name)
 
 

@@ -34,12 +34,10 @@ def emit_concat(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
         out = _beside(e, given, axis, sum(a.lens[axis] for a in given))
         _fill(e, given, out, axis, 0)
         return out
-    if chain.storage is None:
-        chain.storage = _beside(e, given, axis, chain.longest.shape.lens()[axis])
-        chain.storage.buffer.readers = 1 << 30  # the others of the chain still come
-    out = chain.storage
+    out = chain.storage or _beside(e, given, axis, chain.longest.shape.lens()[axis])
     _fill(e, given, out, axis, chain.filled)
-    chain.filled = max(chain.filled, len(given))
+    out.buffer.readers = 1 << 30  # the others of the chain still come
+    chain.storage, chain.filled = out, max(chain.filled, len(given))  # only now: a copy may be refused
     lens = list(out.lens)
     lens[axis] = sum(a.lens[axis] for a in given)
     return out.seen_as(0, Shape(out.shape.dtype, lens, out.strides))

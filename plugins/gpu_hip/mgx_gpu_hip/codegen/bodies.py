@@ -15,6 +15,7 @@ from mgx_core.ops.movement import Contiguous, Transpose
 from mgx_core.ops.operation import Operation, Pointwise
 from mgx_core.ops.pointwise import Identity
 from mgx_core.ops.reshape import Reshape, Squeeze, Unsqueeze
+from mgx_core.rules.decomposition import module_of
 from mgx_core.types.shape import row_major
 
 from .expressions import Value, literal_value
@@ -244,7 +245,4 @@ def flat(module: Module) -> Module:
 
 def single(op: Operation, inputs: Sequence[Tensor]) -> Module:
     """A module that applies one op to its parameters."""
-    module = Module(op.name)
-    given = [module.add_parameter(f"x{i}", Shape.of(x.dtype, x.lens)) for i, x in enumerate(inputs)]
-    module.add_return([module.add(op, *given)])
-    return module
+    return module_of(op, [Shape.of(x.dtype, x.lens) for x in inputs])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core import Instruction, Kernels, MgxError, Module, No, Operation, Shape
+from mgx_core import Kernels, Module, No, Operation, Shape
 from mgx_core.ops.control import FusedReduce, PointwiseGroup
 from mgx_core.ops.operation import Pointwise
 from mgx_core.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
-from mgx_core.rules.engine import Builder
+from mgx_core.rules.decomposition import decomposed
 from mgx_core.types.shape import AnyShape
 
 from ..codegen.bodies import is_reduction, single
@@ -45,21 +45,9 @@ def write_decomposed(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module]
 ) -> KernelSource | No:
     """One kernel for the ops that an op decomposes into, if they are one loop."""
-    module = Module(op.name)
-    given: list[Instruction] = []
-    for n, x in enumerate(xs):
-        given.append(module.add_absent() if x is None else module.add_parameter(f"x{n}", Shape.of(x.dtype, x.lens)))
-    made = module.add(op, *given)
-    module.add_return([made])
-    try:
-        new = op.decompose(Builder(module, made), *(None if i.is_absent else i for i in given))
-    except MgxError as error:
-        return No(f"{op.name} does not decompose: {error}")
-    if new is None:
-        return No(f"{op.name} does not decompose here")
-    module.replace(made, new)
-    module.remove(made)
-    module.sweep()
+    module = decomposed(op, [None if x is None else Shape.of(x.dtype, x.lens) for x in xs])
+    if not isinstance(module, Module):
+        return module or No(f"there is no generator for {op.name}")
     write = fused_reduce if any(map(is_reduction, module)) else pointwise
     return write(module, _given(xs), ys, traits, entry_word([op.name]))
 

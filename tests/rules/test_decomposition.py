@@ -1,0 +1,108 @@
+"""Decomposition in place: what was added, and why there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mgx_core import (
+    HostKernel,
+    Instruction,
+    Kernels,
+    Module,
+    No,
+    Operation,
+    PluginError,
+    Program,
+    Shape,
+    Target,
+    define_op,
+)
+from mgx_core.ops.pointwise import Add, Tanh
+from mgx_core.rules.decomposition import decompose, decomposed
+
+X = Shape("float32", [2, 3])
+
+
+class Twice(Operation):
+    def infer(self, x: Shape) -> Shape:
+        return x
+
+    def compute(self, x: Any) -> Any:
+        return x + x
+
+
+@define_op("test_twice")
+class Plain(Twice):
+    def decompose(self, b: Any, x: Any) -> Any:
+        return b.add(Add(), x, x)
+
+
+@define_op("test_twice_wrong")
+class Wrong(Twice):
+    def decompose(self, b: Any, x: Any) -> Any:
+        return b.add(Add(), b.add(Tanh(), x), b.literal(np.zeros((7, 7), np.float32)))
+
+
+@define_op("test_twice_broken")
+class Broken(Twice):
+    def decompose(self, b: Any, x: Any) -> Any:
+        return {}["x"]
+
+
+def module_with(op: Operation) -> tuple[Module, Instruction]:
+    module = Module("main")
+    ins = module.add(op, module.add_parameter("x", X))
+    module.add_return([ins])
+    return module, ins
+
+
+def test_parts_take_the_place_of_the_op() -> None:
+    module, ins = module_with(Plain())
+    assert [i.op for i in decompose(module, ins)] == [Add()]
+    assert module.outputs[0].op == Add()
+
+
+def test_an_error_inside_is_the_reason_and_leaves_nothing() -> None:
+    module, ins = module_with(Wrong())
+    no = decompose(module, ins)
+    assert isinstance(no, No)
+    assert "test_twice_wrong does not decompose" in no.why
+    assert "add" in no.why
+    assert [i.name for i in module] == ["@param", "test_twice_wrong", "@return"]
+
+
+def test_ops_without_one_are_no_refusal() -> None:
+    assert decompose(*module_with(Tanh())) is None
+    assert decomposed(Tanh(), [X]) is None
+
+
+def test_a_failure_names_the_op_and_its_package() -> None:
+    with pytest.raises(
+        PluginError, match=r"decomposition of test_twice_broken.* \(.*test_decomposition\) failed: KeyError"
+    ):
+        decompose(*module_with(Broken()))
+
+
+class Host(Target):
+    name = "host-add"
+
+    def kernels(self, context: Any) -> Kernels:
+        table = Kernels("host-add")
+        table.plan(Add)(lambda o, shapes, context: HostKernel(o))
+        return table
+
+
+def test_the_reason_reaches_the_placement() -> None:
+    program = Program()
+    main = program.get_main_module()
+    main.add_return([main.add(Wrong(), main.add_parameter("x", X))])
+    program.compile(Host())
+    assert program.executable is not None
+    (placement,) = program.executable.instances()[0].placements
+    assert placement.place == "host"
+    assert any("test_twice_wrong does not decompose: " in why for why in placement.refused)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(np.asarray(program.run({"x": x})[0]), x + x)

@@ -1,0 +1,39 @@
+"""Epilogues read as chains: what may be left out of one, and what may not."""
+
+from __future__ import annotations
+
+import pytest
+
+from mgx_core.errors import No
+from mgx_core.ir.text.parser import parse_module
+from mgx_core.ops import STANDARD
+from mgx_core.targets.epilogue import read_chain
+
+TYPES = {"f": "float32", "h": "float16", "b": "bfloat16"}
+
+
+def chain_of(path: str) -> object:
+    """The chain of an anchor of the first type through the others; ``*`` is a relu."""
+    lines, at, kind = ["module main", f'%0 = @param["x"] -> {TYPES[path[0]]}[2]'], 0, TYPES[path[0]]
+    for n, step in enumerate(path[1:], 1):
+        kind = kind if step == "*" else TYPES[step]
+        made = "relu()" if step == "*" else f"convert[target_type={kind}]()"
+        lines.append(f"%{n} = {made.replace('()', f'(%{at})')} -> {kind}[2]")
+        at = n
+    lines.append(f"@return(%{at})")
+    body = parse_module("\n".join(lines), STANDARD)
+    return read_chain(body, body.parameters["x"])
+
+
+@pytest.mark.parametrize("path", ["f*", "fh", "f*h", "fh*", "hf*", "hf*h", "bf*b"])
+def test_stores_round_once(path: str) -> None:
+    links = chain_of(path)
+    assert isinstance(links, list)
+    assert [link.algorithm for link in links] == ["relu"] * path.count("*")
+
+
+@pytest.mark.parametrize("path", ["fhf", "fhf*", "fh*f", "fhb", "fb*f*"])
+def test_a_conversion_that_rounds_in_between_is_kept(path: str) -> None:
+    no = chain_of(path)
+    assert isinstance(no, No)
+    assert "in mid-chain rounds" in no.why
