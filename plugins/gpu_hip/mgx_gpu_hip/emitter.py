@@ -17,7 +17,7 @@ from mgx_core.targets.emission import Emitter
 from mgx_core.targets.kernel import op_of
 from mgx_core.targets.kernel_emission import HostFunction, Tuning
 from mgx_core.targets.schedule import Call, Schedule, Step
-from mgx_core.targets.static_part import Split, split
+from mgx_core.targets.static_part import Split, fixed_tensor, split
 from mgx_core.targets.values import Buffer, Value, packed_strides
 from mgx_core.types.argument import Array
 
@@ -28,9 +28,18 @@ from .context import GpuContext
 from .continuation.segments import Following, cut
 from .kernel import GpuKernel
 
-__all__ = ["DEVICE_ALIGNMENT", "GpuEmitter", "HostStep", "KernelStep", "LibraryStep", "tensor_of"]
+__all__ = [
+    "DEVICE_ALIGNMENT",
+    "LIBRARY_ALIGNMENT",
+    "GpuEmitter",
+    "HostStep",
+    "KernelStep",
+    "LibraryStep",
+    "tensor_of",
+]
 
 DEVICE_ALIGNMENT = 256
+LIBRARY_ALIGNMENT = 16  # of operands, where a problem states nothing else
 
 
 @dataclass(eq=False, slots=True)
@@ -45,10 +54,11 @@ class KernelStep(Step):
 
 @dataclass(eq=False, slots=True)
 class LibraryStep(Step):
-    """One library plan; operands by the names that its launch takes."""
+    """One library plan; operands by the names that its launch takes, and the bytes that their addresses are multiples of."""
 
     plan: Any = field(kw_only=True)
     operands: Mapping[str, Value] = field(kw_only=True)
+    aligns: Mapping[str, int] = field(kw_only=True)
     workspace: Buffer | None = field(kw_only=True)
 
 
@@ -115,20 +125,31 @@ class GpuEmitter(Emitter):
                 self.note(f"{op_of(ins).name}: {error.no.why}")
                 del found.opening[ins]
         rest = [i for i in parts.rest if i not in opening]
-        wanted = dict.fromkeys(o for o in module.outputs if o in static)
-        for ins in rest:
-            wanted.update(dict.fromkeys(r for r in reads(ins) if r in static))
-        values = [(env[ins], ins) for ins in wanted] + [(v, ins) for ins, pair in opening.items() for v in pair]
-        outputs = [self.output(value, n, ins) for n, (value, ins) in enumerate(values)]
+        wanted = [o for o in module.outputs if o in static] + [r for i in rest for r in reads(i) if r in static]
+        if not rest and not opening and all(o in static or _there_before(o) for o in module.outputs):
+            wanted = list(module.outputs)  # a constant, an argument, a result once more: each in memory of its own
+        else:
+            wanted = list(dict.fromkeys(wanted))
+        values = [(self._left(ins, env), ins) for ins in wanted]
+        values += [(v, ins) for ins, pair in opening.items() for v in pair]
+        outputs = [self.output(value, n, ins if ins in static else None) for n, (value, ins) in enumerate(values)]
         self.opening = list(opening)
         if found:
             self.following = Following.of(module, static, found, self.kernels, self.context)
             self.unsettled = self.following.unsettled()
-        made = self.planned(module, outputs, Split(parts.static, rest, list(wanted)))
+        made = self.planned(module, outputs, Split(parts.static, rest, wanted))
         self.finish()
         if self.context.tuner is not None:
             self.context.tuner.done()
         return made
+
+    def _left(self, ins: Instruction, env: dict[Instruction, Any]) -> Value:
+        """The value that a run leaves for its caller or for the rest; arguments that no step reads are inputs now."""
+        if ins.is_param and ins not in env:
+            n = list(ins.parent.parameters.values()).index(ins)
+            self.inputs[n] = env[ins] = self.input(ins.shape, n)
+        value: Value = self.value_of(ins, env)
+        return value
 
     def decided_at_run_time(self, ins: Instruction) -> No | None:
         if self.following is not None and ins not in self.unsettled:
@@ -160,6 +181,16 @@ class GpuEmitter(Emitter):
         if made is None:
             return self.copy(value, strides)
         return Value(Shape(value.shape.dtype, value.lens, strides), made.buffer)
+
+    def aligned(self, value: Value, inner: int | None = None) -> Value:
+        """The value as a library may read it, or a copy: at a multiple of 16 bytes, elements along axis `inner` adjacent."""
+        strides, lens = value.strides, value.lens
+        if value.align(DEVICE_ALIGNMENT) % LIBRARY_ALIGNMENT == 0 and (
+            inner is None or strides[inner] == 1 or lens[inner] == 1
+        ):
+            return value
+        order = sorted(range(len(lens)), key=lambda a: (a == inner, -strides[a]))
+        return self.packed(value, packed_strides(lens, order))
 
     # steps
 
@@ -209,12 +240,24 @@ class GpuEmitter(Emitter):
             )
         )
 
-    def library(self, plan: Any, result: str, **operands: Value) -> None:
-        """The launch of a library's plan; `result` names the operand that it writes."""
+    def library(
+        self, plan: Any, result: str, operands: Mapping[str, Value], aligns: Mapping[str, int] | None = None
+    ) -> None:
+        """The launch of a library's plan; `result` names the operand that it writes.
+
+        aligns: bytes that the plan takes an operand's address to be a multiple of, where that is not `LIBRARY_ALIGNMENT`.
+        """
+        aligns = {word: (aligns or {}).get(word, LIBRARY_ALIGNMENT) for word in operands}
+        for word, value in operands.items():
+            known = value.align(DEVICE_ALIGNMENT)
+            if known % aligns[word]:
+                raise Refused(f"operand {word} lies at multiples of {known} bytes, the plan needs {aligns[word]}")
         workspace = self.scratch(plan.workspace) if plan.workspace else None
         reads = [v.buffer for k, v in operands.items() if k != result]
         writes = [operands[result].buffer, *([] if workspace is None else [workspace])]
-        self.add(LibraryStep(str(plan.name), reads, writes, plan=plan, operands=operands, workspace=workspace))
+        self.add(
+            LibraryStep(str(plan.name), reads, writes, plan=plan, operands=operands, aligns=aligns, workspace=workspace)
+        )
 
     def copy_into(self, source: Value, target: Value) -> None:
         self.kernel(window, Contiguous(), (), [source], [target])
@@ -252,3 +295,9 @@ class GpuEmitter(Emitter):
         for n, p in enumerate(p for p in ins.parent.parameters.values()):
             if p in ins.inputs and p not in env:
                 self.inputs[n] = env[p] = self.input(p.shape, n)
+
+
+def _there_before(ins: Instruction) -> bool:
+    """True for a constant or an argument that a kernel can copy."""
+    known = (ins.literal is not None or ins.is_param) and fixed_tensor(ins)
+    return known and ins.shape.dtype.size in (1, 2, 4, 8)

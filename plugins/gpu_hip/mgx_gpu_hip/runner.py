@@ -10,22 +10,21 @@ from typing import Any
 import numpy as np
 
 from mgx_core import Argument, CompileOptions, Instruction, Module, Runner, Shape, UnsupportedError
+from mgx_core.errors import DeviceError
 from mgx_core.ir.interpreter import Interpreter, bind_symbols
 from mgx_core.run.executable import OUTPUT
 from mgx_core.targets.schedule import Schedule, SegmentSchedule
 from mgx_core.types.memory_limit import ALIGNMENT
 
-from .codegen.source import Buffer as KernelBuffer
+from .bound_steps import BoundStep, bound_steps, codes, naming, required_alignment
 from .compile.build import build
 from .continuation.handover import Handover
-from .emitter import GpuEmitter, HostStep, KernelStep, LibraryStep
+from .emitter import LIBRARY_ALIGNMENT, GpuEmitter, HostStep
 from .named import Named, kernel_steps
 from .runtime import DeviceArray, DeviceBuffer, Stream
 from .saved_code import Kept, keep_code
 
 __all__ = ["GpuRunner"]
-
-CODES = {"u32": "I", "i32": "i", "u64": "Q", "i64": "q", "float": "f", "double": "d"}  # letters of the struct module
 
 GRAPHS = 8  # sets of caller's addresses whose graphs are kept
 
@@ -59,7 +58,11 @@ class GpuRunner(Runner):
         self.hosted = [s for s in schedule.steps if isinstance(s, HostStep)]
         self._allocate()
         self._load(kept)
-        self._graphs: OrderedDict[Any, Any] = OrderedDict()
+        self._graphs: OrderedDict[Any, tuple[Any, list[BoundStep]]] = OrderedDict()
+        self._sound = False  # every step has run once without a fault
+        aligns = required_alignment(schedule.steps)
+        self.input_align = {v.buffer.index: aligns.get(id(v.buffer), LIBRARY_ALIGNMENT) for v in self.inputs}
+        self.output_align = [aligns.get(id(v.buffer), LIBRARY_ALIGNMENT) for v in self.outputs]
         self._prepare()
 
     # putting together
@@ -111,43 +114,8 @@ class GpuRunner(Runner):
         for step, code in zip(kernels, self.codes, strict=True):
             module = self.device.load(code.image)
             self.functions[id(step)] = {
-                la.entry: module.function(la.entry, _codes(la.args)) for la in step.source.launches
+                la.entry: module.function(la.entry, codes(la.args)) for la in step.source.launches
             }
-
-    def _bound(self, addresses: Mapping[int, int]) -> list[Callable[[int], None] | HostStep]:
-        """Every step as something to call with a stream."""
-        calls: list[Callable[[int], None] | HostStep] = []
-        for step in self.schedule.steps:
-            if isinstance(step, HostStep):
-                calls.append(step)
-            elif isinstance(step, LibraryStep):
-                calls.append(_library_call(step, addresses))
-            elif isinstance(step, KernelStep):
-                calls += self._kernel_calls(step, addresses, bool(calls) and not isinstance(calls[-1], HostStep))
-        return calls
-
-    def _kernel_calls(self, step: KernelStep, addresses: Mapping[int, int], follows: bool) -> list[Any]:
-        """follows: whether a kernel comes right before, whose end the first launch may overlap."""
-        calls: list[Any] = []
-        overlap = self.overlap and follows and step.source.overlaps and not step.source.zeroed
-        for index in step.source.zeroed:
-            where, size = addresses[id(step.scratch[index])], step.scratch[index].bytes
-            calls.append(lambda stream, a=where, n=size: self.device.stream(stream).fill(a, 0, n))
-        for la in step.source.launches:
-            args: list[Any] = []
-            for arg in la.args:
-                if isinstance(arg, KernelBuffer):
-                    if arg.kind == "scratch":
-                        args.append(addresses[id(step.scratch[arg.index])])
-                    else:
-                        value = (step.inputs if arg.kind == "input" else step.outputs)[arg.index]
-                        args.append(0 if value is None else addresses[id(value.buffer)] + value.byte_offset)
-                else:
-                    args.append(arg.value)
-            function = self.functions[id(step)][la.entry]
-            calls.append(function.bind(la.grid, la.block, la.shared_bytes, args, overlap=overlap))
-            overlap = self.overlap
-        return calls
 
     # running
 
@@ -162,7 +130,10 @@ class GpuRunner(Runner):
         with self.lock:
             kept = self.start(args)
             results = [self.result(n, offload_copy) for n in range(len(self.outputs))]
-            self.device.default_stream.wait()
+            try:
+                self.device.default_stream.wait()
+            except DeviceError as error:
+                raise error.located(f"a run of {len(self.schedule.steps)} kernels") from None
             del kept
             return results
 
@@ -206,14 +177,27 @@ class GpuRunner(Runner):
             caller = self.device.stream(stream) if stream else self.device.default_stream
             given, kept = self._inputs(args, caller)
             self._kept = kept
-            self._execute(given, {n: p.address for n, p in places.items()}, caller)
+            direct = {n: p.address for n, p in places.items() if self._fits(n, p)}
+            self._execute(given, direct, caller)
+            for n, place in places.items():
+                if n not in direct:
+                    held = self.staging["output", n]
+                    caller.copy(place.address, held.address, self.outputs[n].buffer.bytes)
             return self._results(places, stream)
+
+    def _fits(self, n: int, place: Any) -> bool:
+        """True if the steps may write a result where the caller wants it: its address is as aligned as they take it to be."""
+        return bool(place.address % self.output_align[n] == 0)
 
     def repeated(
         self, values: Sequence[Any], places: Mapping[int, Any]
     ) -> Callable[[Mapping[str, Any], int], list[Argument]] | None:
         """`run_async` for arguments that lie where these lie: one launch of the graph that is there for them."""
-        if not self.whole or self.hosted or not all(isinstance(v, DeviceArray) and v.address % 16 == 0 for v in values):
+        if not self.whole or self.hosted or not all(self._fits(n, p) for n, p in places.items()):
+            return None
+        if not all(
+            isinstance(v, DeviceArray) and v.address % self.input_align.get(n, 1) == 0 for n, v in enumerate(values)
+        ):
             return None
         used = {v.buffer.index: values[v.buffer.index].address for v in self.inputs}
         with self.lock:  # a run in another thread may add a graph and drop this one
@@ -264,7 +248,7 @@ class GpuRunner(Runner):
                 plain = Shape(value.dtype, value.dims).strides()
                 if list(value.strides) != plain:
                     raise UnsupportedError("device inputs must lie row-major without gaps")
-                if value.address % 16 == 0:
+                if value.address % self.input_align[b.index] == 0:
                     given[b.index] = value.address
                 else:
                     stream.copy(self.staging["input", b.index].address, value.address, b.bytes)
@@ -283,34 +267,46 @@ class GpuRunner(Runner):
             self._graphs[key] = found
             while len(self._graphs) > GRAPHS:
                 self._graphs.popitem(last=False)
-        graph, calls = found
+        graph, steps = found
         if graph is not None:
             graph.launch(stream.handle)
             return
-        for call in calls:
-            if isinstance(call, HostStep):
-                self._on_host(call, stream)
-            else:
+        for step, calls in steps:
+            if isinstance(step, HostStep):
+                self._on_host(step, stream)
+            for call in calls:
                 call(stream.handle)
 
-    def _record(self, given: Mapping[int, int], places: Mapping[int, int], after: Stream) -> tuple[Any, list[Any]]:
+    def _record(
+        self, given: Mapping[int, int], places: Mapping[int, int], after: Stream
+    ) -> tuple[Any, list[BoundStep]]:
         addresses = dict(self.addresses)
         for b in (v.buffer for v in (*self.inputs, *self.outputs)):
             places_of = given if b.kind == "input" else places
             if b.index in places_of:
                 addresses[id(b)] = places_of[b.index]
-        calls = self._bound(addresses)
-        if self.hosted or not calls:
-            return None, calls
+        steps = bound_steps(self.schedule.steps, addresses, self.functions, self.device, self.overlap)
+        if self.hosted or not steps:
+            return None, steps
         own = self.device.stream()
         own.after(after)  # the arguments are on their way there
-        for call in calls:  # once without capture: libraries set themselves up
-            call(own.handle)  # type: ignore[operator]
-        own.wait()
+        self._try_out(steps, own)
         with self.device.capture(own) as captured:
-            for call in calls:
-                call(own.handle)  # type: ignore[operator]
-        return captured.instantiate(), calls
+            for _, calls in steps:
+                for call in calls:
+                    call(own.handle)
+        return captured.instantiate(), steps
+
+    def _try_out(self, steps: Sequence[BoundStep], stream: Stream) -> None:
+        """Run once without capture, for libraries set themselves up then; the first time step by step, to name a fault's."""
+        for step, calls in steps:
+            with naming(step):
+                for call in calls:
+                    call(stream.handle)
+                if not self._sound:
+                    stream.wait()
+        stream.wait()
+        self._sound = True
 
     def _on_host(self, step: HostStep, stream: Any) -> None:
         stream.wait()
@@ -348,13 +344,3 @@ class GpuRunner(Runner):
 def _key(given: Mapping[int, int], places: Mapping[int, int]) -> Any:
     """Returns the key of a graph: addresses of its inputs and results."""
     return (*sorted(given.items()), *((-1 - n, a) for n, a in sorted(places.items())))
-
-
-def _codes(args: Sequence[Any]) -> str:
-    return "".join("P" if isinstance(a, KernelBuffer) else CODES[a.ctype] for a in args)
-
-
-def _library_call(step: LibraryStep, addresses: Mapping[int, int]) -> Callable[[int], None]:
-    operands = {k: addresses[id(v.buffer)] + v.byte_offset for k, v in step.operands.items()}
-    workspace = None if step.workspace is None else addresses[id(step.workspace)]
-    return lambda stream: step.plan.launch(stream, workspace=workspace, **operands)

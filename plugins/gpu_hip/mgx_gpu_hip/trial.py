@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -90,17 +92,35 @@ def run(
     wave: int = 32,
     order: str = "backward",
 ) -> list[Array]:
-    """Runs a kernel on arrays; returns its outputs."""
+    """Runs a kernel on arrays, each at an address that is no more aligned than its tensor says; returns its outputs."""
     assert isinstance(source, KernelSource), source
     given = [None if a is None or t is None else placed(a, t) for a, t in zip(arrays, inputs, strict=True)]
     made = [np.full(t.space * t.dtype.size, 0xFF, np.uint8).view(t.dtype.numpy) for t in outputs]
     scratch = [np.full(s, 0 if i in source.zeroed else 0xFF, np.uint8) for i, s in enumerate(source.scratch)]
     buffers: dict[str, Sequence[Array | None]] = {"input": given, "output": made, "scratch": scratch}
+    shifted = {id(x): t.align for x, t in zip((*given, *made), (*inputs, *outputs), strict=True) if t and t.align < 16}
     for launch in source.launches:
         args = [buffers[a.kind][a.index] if isinstance(a, Buffer) else a.value for a in launch.args]
         function = device(wave).compile(source.text, launch.entry)
-        function.launch(launch.grid, launch.block, launch.shared_bytes, args, order)
+        with _shifted(device(wave), args, shifted) as addresses:
+            function.launch(launch.grid, launch.block, launch.shared_bytes, addresses, order)
     return [seen(flat, t) for flat, t in zip(made, outputs, strict=True)]
+
+
+@contextmanager
+def _shifted(on: HostDevice, args: Sequence[Any], shifts: Mapping[int, int]) -> Iterator[list[Any]]:
+    """Context manager: the arguments, arrays with a shift (by their id) copied to that many bytes behind an aligned address."""
+    held = {n: (a, shifts[id(a)]) for n, a in enumerate(args) if id(a) in shifts and a.nbytes}
+    starts = {
+        n: on.array(np.concatenate([np.zeros(shift, np.uint8), a.view(np.uint8)])) for n, (a, shift) in held.items()
+    }
+    try:
+        yield [starts[n] + held[n][1] if n in held else a for n, a in enumerate(args)]
+        for n, (a, shift) in held.items():
+            ctypes.memmove(a.__array_interface__["data"][0], starts[n] + shift, a.nbytes)
+    finally:
+        for start in starts.values():
+            on.free(start)
 
 
 def same(got: Sequence[Array], wanted: Any, terms: int = 1, tolerance: float | None = None) -> None:

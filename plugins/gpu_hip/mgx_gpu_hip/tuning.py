@@ -15,9 +15,10 @@ from mgx_core.targets.tuning import TuningStore
 
 from .library.attention import AttentionProblem
 from .library.convolution import ConvProblem
+from .library.cudnn_graph import packed
 from .library.gemm import GemmProblem, Matrix
 from .library.vendor import Libraries
-from .runtime import Device
+from .runtime import CallError, Device
 
 __all__ = ["Timed", "Tuner"]
 
@@ -116,7 +117,7 @@ class Tuner(TuningStore):
             "o": size * _reach((p.batch, p.heads, p.queries, p.out_size), p.o),
         }
         if p.bias is not None:
-            sizes["bias"] = 4 * math.prod(p.bias)
+            sizes["bias"] = 4 * _reach(p.bias, p.bias_strides or packed(p.bias))
         return self._best(
             p,
             lambda choice: self.libraries.attention(p, choice),
@@ -221,7 +222,9 @@ class Tuner(TuningStore):
             least = best.us if best is not None else math.inf
             try:
                 us = self._time(plan, stream, addresses, None if workspace is None else workspace.address, least)
-            except (DeviceError, ParameterError):
+            except (DeviceError, ParameterError) as error:
+                if isinstance(error, CallError) and error.lost:
+                    raise error.located(f"timing {plan.name}") from None
                 continue
             if best is None or us < best.us * 0.98:  # the library's order decides between equals
                 best = Timed.of(plan, us)

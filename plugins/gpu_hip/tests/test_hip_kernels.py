@@ -205,3 +205,20 @@ def test_a_plan_of_another_package_comes_before_ours() -> None:
     m.add_return([m.add(mgx.op("argmax", axis=1), x)])
     program.compile(target(plan, type(mgx.op("argmax"))))
     assert (program.run({"x": given(4, 5)})[0].to_numpy() == 7).all()
+
+
+def test_a_fault_names_the_kernel_and_the_node_and_says_what_is_lost() -> None:
+    wide = TEXT.replace("partial[row] = sum;", "partial[row] = ldv<float, 4>(x + 1).v[0];")
+    program = mgx.Program()
+    m = program.get_main_module()
+    made = m.add(mgx.op("exp"), m.add_parameter("x", Shape("float32", [6, 100])))
+    rows = m.add(RowSums(factor=0.5), made)
+    rows.sources = ("block.3/sums",)
+    m.add_return([rows])
+    program.compile(target(by_text(wide)))
+    with pytest.raises(mgx.DeviceError) as caught:
+        program.run({"x": given(6, 100)})
+    text = str(caught.value)
+    assert (
+        "row sums by acme" in text and "'block.3/sums'" in text and "Misaligned" in text and "context is lost" in text
+    )

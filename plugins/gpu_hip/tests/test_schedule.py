@@ -14,6 +14,7 @@ import pytest
 import mgx_core as mgx
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.types.memory_limit import ALIGNMENT
+from mgx_gpu_hip import bound_steps
 from mgx_gpu_hip import runner as running
 from mgx_gpu_hip.emitter import DEVICE_ALIGNMENT, HostStep
 from mgx_gpu_hip.target import GpuTarget
@@ -106,17 +107,17 @@ def test_the_placement_names_what_is_called(build: Build, monkeypatch: pytest.Mo
     program, given, _ = program_of(build)
     (instance,) = program.executable.instances()
     called: list[tuple[str, str]] = []
-    kernels, on_host = running.GpuRunner._kernel_calls, running.GpuRunner._on_host
+    kernels, on_host = bound_steps._kernel_calls, running.GpuRunner._on_host
 
-    def bound(self: Any, step: Any, *args: Any) -> Any:
+    def bound(step: Any, *args: Any) -> Any:
         called.append((step.kernel, "target"))
-        return kernels(self, step, *args)
+        return kernels(step, *args)
 
     def hosted(self: Any, step: Any, stream: Any) -> None:
         called.append((step.kernel, "host"))
         on_host(self, step, stream)
 
-    monkeypatch.setattr(running.GpuRunner, "_kernel_calls", bound)
+    monkeypatch.setattr(bound_steps, "_kernel_calls", bound)
     monkeypatch.setattr(running.GpuRunner, "_on_host", hosted)
     program.run(given)
     steps = instance.plan.steps

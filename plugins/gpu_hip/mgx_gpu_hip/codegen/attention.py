@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from mgx_core import No
 from mgx_core import dtype as dt
 
 from .attention_pattern import Pattern
+from .bodies import Access
 from .elements import pointers
 from .geometry import aligned, ceil_div, decompose
 from .pointwise import kernel
-from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, read, stored, written
+from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, finish, read, stored, written
 
 __all__ = ["attention_kernel"]
 
@@ -76,12 +76,13 @@ def _logit(p: Pattern, product: str, rows: int = 0, keys: int = 0) -> list[str]:
     ]
 
 
-def _copy_tile(p: Pattern, tensor: Tensor, strides: Sequence[int], target: str, source: str, rows: int, real: int, first: str,
+def _copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, real: int, first: str,
                limit: int, columns: int, ld: int, threads: int) -> list[str]:  # fmt: skip
     """Rows of an operand to shared memory; zeros beyond its extents."""
+    tensor, strides = p.tensor(access), access.strides
     t = stored(tensor.dtype)
     step = 16 // tensor.dtype.size
-    if aligned(tensor, [*strides[:-1], strides[-1]], 0, step) and real % step == 0 and columns % step == 0:
+    if aligned(tensor, strides, access.offset, step) and real % step == 0 and columns % step == 0:
         head = [
             f"for (u32 x = threadIdx.x; x < {rows * columns // step}u; x += {threads}u) {{",
             f"  const u32 r = x / {columns // step}u, c = x % {columns // step}u * {step}u;",
@@ -128,7 +129,7 @@ def _tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     nk, nd, ne = keys // 16, d // 16, e // 16
 
     def load_keys(first: str, target: str) -> list[str]:
-        return _copy_tile(p, p.tensor(p.k), p.k.strides, target, "k", keys, p.d, first, p.t, d, ldk, threads)
+        return _copy_tile(p, p.k, target, "k", keys, p.d, first, p.t, d, ldk, threads)
 
     lines = [
         f"const u32 first = blockIdx.x * {queries}u, wave = threadIdx.x / WAVE;  // 16 queries a wave",
@@ -136,7 +137,7 @@ def _tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         f"SHARED({t}, keys, [{buffers}][{room}]);",
         f"SHARED({t}, values, [{keys * ldv}]);",
         f"SHARED({t}, scratch, [{waves}][256]);",
-        *_copy_tile(p, p.tensor(p.q), p.q.strides, "keys[0]", "q", queries, p.d, "first", p.s, d, ldk, threads),
+        *_copy_tile(p, p.q, "keys[0]", "q", queries, p.d, "first", p.s, d, ldk, threads),
         "async_commit();",
         "async_wait<0>();",
         "__syncthreads();",
@@ -154,7 +155,7 @@ def _tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
             f"const u32 last = seen < 0 ? 0u : seen < {p.t} ? (u32)seen : {p.t}u;",
         ]
         limit = "last"
-    values = _copy_tile(p, p.tensor(p.v), p.v.strides, "values", "v", keys, p.e, "key", p.t, e, ldv, threads)
+    values = _copy_tile(p, p.v, "values", "v", keys, p.e, "key", p.t, e, ldv, threads)
     if buffers == 2:  # the next keys are prefetched while these are used
         lines += ["__syncthreads();", *load_keys("0u", "keys[0]"), "async_commit();"]
         fetch = [
@@ -276,7 +277,7 @@ def _floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         f"SHARED(float, asked, [{queries * ld}]);",
         f"SHARED(float, keys, [{room}]);  // then the values",
         f"SHARED(float, weights, [{queries * lw}]);",
-        *_copy_tile(p, p.tensor(p.q), p.q.strides, "asked", "q", queries, p.d, "first", p.s, p.d, ld, 256),
+        *_copy_tile(p, p.q, "asked", "q", queries, p.d, "first", p.s, p.d, ld, 256),
         f"float acc[{rows}][{out}], top[{rows}], sum[{rows}];",
         f"UNROLL for (int r = 0; r < {rows}; ++r) {{",
         "  top[r] = (float)-m::inf(); sum[r] = 0.f;",
@@ -338,12 +339,12 @@ def _floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         ]
     loop = [
         "__syncthreads();",
-        *_copy_tile(p, p.tensor(p.k), p.k.strides, "keys", "k", keys, p.d, "key", p.t, p.d, ld, 256),
+        *_copy_tile(p, p.k, "keys", "k", keys, p.d, "key", p.t, p.d, ld, 256),
         *arrived,
         f"float sf[{rows}][{columns}] = {{}};",
         *products,
         "__syncthreads();",
-        *_copy_tile(p, p.tensor(p.v), p.v.strides, "keys", "v", keys, p.e, "key", p.t, p.e, lv, 256),
+        *_copy_tile(p, p.v, "keys", "v", keys, p.e, "key", p.t, p.e, lv, 256),
         f"UNROLL for (int r = 0; r < {rows}; ++r) {{",
         "  float now = top[r], part = 0.f;",
         f"  UNROLL for (int c = 0; c < {columns}; ++c) {{",
@@ -388,7 +389,7 @@ def _streams(p: Pattern, traits: DeviceTraits) -> bool:
     """True if keys and values can be read in whole vectors by a part of a wave."""
     step = 16 // p.out.dtype.size
     lanes = p.d // step if step else 0
-    fits = all(aligned(p.tensor(a), [*a.strides[:-1], a.strides[-1]], a.offset, step) for a in (p.q, p.k, p.v))
+    fits = all(aligned(p.tensor(a), a.strides, a.offset, step) for a in (p.q, p.k, p.v))
     return p.d == p.e and p.d % step == 0 and lanes & (lanes - 1) == 0 and lanes <= traits.wave and fits
 
 

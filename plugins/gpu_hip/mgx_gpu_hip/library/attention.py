@@ -111,6 +111,9 @@ def attention_graph(p: AttentionProblem) -> Graph | No:
         return No("cuDNN's attention needs elements of a head next to each other")
     if any(s % 8 for strides in (p.q, p.k, p.v, p.o) for s in strides[:3]):
         return No("cuDNN's attention needs strides that are multiples of 16 bytes")
+    if p.bias is not None and (p.bias_strides or packed(p.bias))[3] != 1 and p.bias[3] != 1:
+        # cuDNN 9.19 reads such rows in vectors all the same: CUDA_ERROR_MISALIGNED_ADDRESS, and the context is lost
+        return No("cuDNN's attention needs the elements of a bias's row next to each other")
     graph = Graph()
     q = graph.operand("q", (p.batch, p.heads, p.queries, p.size), p.q, p.dtype, p.align)
     transposed = (p.k[0], p.k[1], p.k[3], p.k[2])

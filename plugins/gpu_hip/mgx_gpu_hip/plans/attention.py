@@ -23,7 +23,7 @@ from ..codegen.attention_pattern import Pattern, from_group, from_op
 from ..codegen.bodies import Access, flat
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..codegen.writing import Inputs, computing
-from ..emitter import DEVICE_ALIGNMENT, GpuEmitter, tensor_of
+from ..emitter import DEVICE_ALIGNMENT, LIBRARY_ALIGNMENT, GpuEmitter, tensor_of
 from ..library.attention import AttentionProblem
 from .offer import generated, offer
 
@@ -70,7 +70,7 @@ def emit_library(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
         raise Refused(pattern.why)
     if len(pattern.batch) not in (1, 2):
         raise Refused(f"{len(pattern.batch)} batch axes")
-    found = _problem(pattern, body, args, out)
+    found = _problem(e, pattern, body, args, out)
     if isinstance(found, No):
         raise Refused(found.why)
     problem, operands = found
@@ -79,7 +79,7 @@ def emit_library(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
         raise Refused(timed.why)
     if timed.us > 5.5 + problem.flops / 9e7:  # the time of the generated kernel on an H200, in microseconds
         raise Refused("the generated kernel is faster")
-    e.library(timed.plan, "o", o=out, **operands)
+    e.library(timed.plan, "o", {"o": out, **operands})
     return out
 
 
@@ -96,7 +96,7 @@ generated(PLANS, computing(write_op), Attention)
 
 
 def _problem(
-    p: Pattern, body: Module, args: Sequence[Value], out: Value
+    e: GpuEmitter, p: Pattern, body: Module, args: Sequence[Value], out: Value
 ) -> tuple[AttentionProblem, dict[str, Value]] | No:
     scores = _scores(body)
     if isinstance(scores, No):
@@ -105,6 +105,8 @@ def _problem(
     if biased and p.zero:
         return No("queries without keys give zeros, which the library does not")
     operands = {w: _seen(args[a.index], a) for w, a in (("q", p.q), ("k", p.k), ("v", p.v))}
+    if any(v.align(DEVICE_ALIGNMENT) % LIBRARY_ALIGNMENT for v in operands.values()):
+        return No(f"its operands do not lie at multiples of {LIBRARY_ALIGNMENT} bytes")
     heads = p.batch[-1]
     batch = p.batch[0] if len(p.batch) == 2 else 1
     bias: dict[str, Any] = {}
@@ -116,15 +118,16 @@ def _problem(
         at = Access(p.score_index[reads[0].index], reads[0].strides, reads[0].offset)
         whole = (batch, heads, p.s, p.t)
         strides = (0,) * (4 - len(at.strides)) + at.strides
-        operands["bias"] = _seen(args[at.index], at)
-        bias = {"bias": tuple(n if s else 1 for n, s in zip(whole, strides, strict=True))}
-        if bias["bias"][3] != p.t:
+        lens = tuple(n if s else 1 for n, s in zip(whole, strides, strict=True))
+        if lens[3] != p.t:
             return No("the summand is one for all keys")
-        bias["bias_strides"] = tuple(s or 1 for s in strides)
-    align = min(16, *(v.align(DEVICE_ALIGNMENT) for v in operands.values()))
+        seen = _seen(args[at.index], at)
+        summand = e.aligned(Value(Shape(seen.shape.dtype, lens, strides), seen.buffer, seen.offset), inner=3)
+        operands["bias"] = summand
+        bias = {"bias": lens, "bias_strides": tuple(s or 1 for s in summand.strides)}
     problem = AttentionProblem(
         batch, heads, p.s, p.t, p.d, q=_four(p.q.strides), k=_four(p.k.strides), v=_four(p.v.strides), o=_four(p.o),
-        scale=scale, v_size=p.e, dtype=out.shape.dtype, align=align, **bias,
+        scale=scale, v_size=p.e, dtype=out.shape.dtype, **bias,
     )  # fmt: skip
     return problem, operands
 

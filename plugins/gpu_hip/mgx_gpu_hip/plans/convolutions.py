@@ -93,6 +93,7 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
     operands = dict(epilogue.operands)
     if "residual" in operands:
         operands["residual"] = _channels_last(e, operands["residual"])
+    operands = {word: e.aligned(value) for word, value in operands.items()}
     out = e.allocate(dtype, lens, channels_last(lens))
     if route.windows is not None:
         rows, width = problem.dims[0] * prod(problem.image), route.windows.width
@@ -100,16 +101,17 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
         image = _with_two_axes(x) if flat else x
         source = unfold(tensor_of(image), tensor_of(matrix), route.windows)
         e.launch(source, [image], [matrix])
-        e.library(route.timed.plan, "d", a=matrix, b=_unfolded_weights(e, w, route.windows), d=out, **operands)
+        weights = _unfolded_weights(e, w, route.windows)
+        e.library(route.timed.plan, "d", {"a": matrix, "b": weights, "d": out, **operands})
     elif route.product:
-        e.library(
-            route.timed.plan, "d", a=_channels_last(e, x), b=e.packed(w, channels_last(w.lens)), d=out, **operands
-        )
+        given, weights = _channels_last(e, x), e.packed(w, channels_last(w.lens))
+        e.library(route.timed.plan, "d", {"a": given, "b": weights, "d": out, **operands})
     else:
         wide = route.channels - x.lens[1]
         given = _more_channels(e, x, wide) if wide else _channels_last(e, x)
         weights = _more_channels(e, w, wide) if wide else w
-        e.library(route.timed.plan, "y", x=given, w=e.packed(weights, channels_last(weights.lens)), y=out, **operands)
+        weights = e.packed(weights, channels_last(weights.lens))
+        e.library(route.timed.plan, "y", {"x": given, "w": weights, "y": out, **operands})
     return out
 
 
@@ -213,5 +215,5 @@ def _more_channels(e: GpuEmitter, x: Value, more: int) -> Value:
 def _channels_last(e: GpuEmitter, value: Value) -> Value:
     wanted = channels_last(value.lens)
     if all(n == 1 or s == t for n, s, t in zip(value.lens, value.strides, wanted, strict=True)):
-        return Value(Shape(value.shape.dtype, value.lens, wanted), value.buffer, value.offset)
+        return e.aligned(Value(Shape(value.shape.dtype, value.lens, wanted), value.buffer, value.offset))
     return e.copy(value, wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
+from math import gcd, prod
 from typing import Any, Final
 
 from mgx_core import Kernels, Module, No, Shape
@@ -66,6 +66,7 @@ def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = 
             residual = e.copy(residual)
             r_matrix, residual = _matrix(e, residual, batch)
         operands["residual"] = residual
+        r_matrix = replace(r_matrix, align=min(r_matrix.align, 16))
     problem = GemmProblem(
         m,
         n,
@@ -89,7 +90,10 @@ def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = 
         if not isinstance(bare, No) and bare.us + 2.0 + moved / 3e6 < found.us:
             raise Refused("a product and a launch for the rest are faster than cuDNN's fused product")
     out = e.allocate(a.shape.dtype, lens)
-    e.library(found.plan, "d", a=a, b=b, d=out, **operands)
+    if "bias" in operands:
+        operands["bias"] = e.aligned(operands["bias"])
+    aligns = {"a": a_matrix.align, "b": b_matrix.align}
+    e.library(found.plan, "d", {"a": a, "b": b, "d": out, **operands}, aligns)
     return out
 
 
@@ -118,7 +122,7 @@ def _matrix(e: GpuEmitter, x: Value, batch: list[int]) -> tuple[Matrix, Value]:
         step = _batch_stride(value.lens[:-2], value.strides[:-2])
         if step is None:
             continue
-        align = max(1, min(value.align(DEVICE_ALIGNMENT), 256))
+        align = gcd(value.align(DEVICE_ALIGNMENT), step * value.shape.dtype.size)  # of every matrix of the batch
         if columns == 1 or width == 1:
             ld = rows if height > 1 and rows >= width else width
             if height == 1 or rows >= width:

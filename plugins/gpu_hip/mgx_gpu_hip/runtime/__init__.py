@@ -3,13 +3,14 @@
 from .device import Device, NullDevice, Properties, open_device, properties_of
 from .driver import DRIVERS, Driver, available, load_driver
 from .exchange import DeviceArray, import_array, is_device_array
-from .failures import OutOfMemoryError
+from .failures import CallError, OutOfMemoryError
 from .graph import Graph, GraphExec
 from .memory import DeviceBuffer, PinnedBuffer
 from .module import Function, Launch, Module
 from .stream import Event, Stream
 
 __all__ = [
+    "CallError",
     "DRIVERS",
     "Device",
     "DeviceArray",

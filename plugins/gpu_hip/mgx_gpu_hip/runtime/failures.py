@@ -25,10 +25,13 @@ _ADVICE: Final = {
     218: "the PTX is newer than the driver: load code compiled for the device instead",
     400: "a stream, event or graph was used after it was freed, or on another device",
     500: "the module has no kernel of this name",
-    700: "a kernel read or wrote outside its buffers; the device must be reopened in a new process",
+    700: "a kernel read or wrote outside its buffers",
     701: "the launch needs more registers or shared memory than a unit has: use smaller blocks",
     702: "a kernel ran too long (display watchdog)",
     716: "a kernel made an access that is not aligned to its size",
+    714: "a kernel used up the device's stack",
+    715: "a kernel has an instruction that the device does not know",
+    718: "a kernel jumped outside its code",
     719: "a kernel failed; run it on the emulated device to find out where",
     900: "the call is not allowed while a stream is captured",
     901: "capture was broken by an earlier call on this stream or thread",
@@ -36,18 +39,32 @@ _ADVICE: Final = {
 }
 
 
+# after these nothing works any more that was made in the context
+_LOST: Final = frozenset({700, 702, 709, 710, 714, 715, 716, 717, 718, 719})
+_CONSEQUENCE: Final = (
+    "; the device's context is lost with it: nothing can run on this device until a new process opens it"
+)
+
+
 def advice(code: int) -> str:
     return _ADVICE.get(code, "")
 
 
 class CallError(DeviceError):
-    """A vendor's call that failed; `call`, `error` (the vendor's name for it) and `code` tell which and how."""
+    """A vendor's call that failed; `call`, `error` (the vendor's name for it) and `code` tell which and how.
+
+    lost: nothing can run in this context any more.
+    """
 
     def __init__(self, call: str, error: str, code: int, detail: str = "") -> None:
         help = advice(code)
         super().__init__(
-            f"{call}: {error} ({code})" + (f": {detail}" if detail else "") + (f"; {help}" if help else "")
+            f"{call}: {error} ({code})"
+            + (f": {detail}" if detail else "")
+            + (f"; {help}" if help else "")
+            + (_CONSEQUENCE if code in _LOST else "")
         )
+        self.lost = code in _LOST
         self.call = call
         self.error = error
         self.code = code

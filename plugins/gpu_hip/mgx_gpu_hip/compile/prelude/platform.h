@@ -86,7 +86,8 @@ static __device__ __forceinline__ void __threadfence() { __builtin_amdgcn_fence(
 #define SHARED_DYNAMIC(type, name) type* name = (type*)emulator->shared(0, 0)
 #else
 #define SHARED(type, name, dims) __shared__ alignas(16) type name dims
-extern __shared__ u64 gpu_dynamic_shared[];
+struct alignas(16) shared_word { u64 low, high; };
+extern __shared__ shared_word gpu_dynamic_shared[];
 #define SHARED_DYNAMIC(type, name) type* name = (type*)gpu_dynamic_shared
 #endif
 

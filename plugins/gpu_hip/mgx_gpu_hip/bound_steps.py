@@ -1,0 +1,118 @@
+"""Steps bound to addresses: ready to be queued on a stream, one by one or captured as a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+from mgx_core.errors import DeviceError
+from mgx_core.targets.schedule import Step
+
+from .codegen.source import Buffer as KernelBuffer
+from .emitter import LIBRARY_ALIGNMENT, HostStep, KernelStep, LibraryStep
+from .runtime import Device, Function
+
+__all__ = ["BoundStep", "bound_steps", "codes", "naming", "required_alignment"]
+
+CODES: Final = {"u32": "I", "i32": "i", "u64": "Q", "i64": "q", "float": "f", "double": "d"}  # of the struct module
+
+
+class BoundStep(NamedTuple):
+    """A step and what queues it on a stream; nothing for one that runs on the host."""
+
+    step: Step
+    calls: list[Callable[[int], None]]
+
+
+def bound_steps(
+    steps: Iterable[Step],
+    addresses: Mapping[int, int],
+    functions: Mapping[int, Mapping[str, Function]],
+    device: Device,
+    overlap: bool,
+) -> list[BoundStep]:
+    """Every step with its calls.
+
+    addresses: by the id of a buffer; functions: by the id of a step and by entry; overlap: a kernel may start while the one
+    right before it is ending.  Errors: DeviceError for an address that a library's plan was not made for.
+    """
+    made: list[BoundStep] = []
+    for step in steps:
+        calls: list[Callable[[int], None]] = []
+        if isinstance(step, LibraryStep):
+            calls = [_library_call(step, addresses)]
+        elif isinstance(step, KernelStep):
+            follows = bool(made) and not isinstance(made[-1].step, HostStep)
+            calls = _kernel_calls(step, addresses, functions.get(id(step), {}), device, overlap, follows)
+        made.append(BoundStep(step, calls))
+    return made
+
+
+def _kernel_calls(
+    step: KernelStep,
+    addresses: Mapping[int, int],
+    functions: Mapping[str, Function],
+    device: Device,
+    overlap: bool,
+    follows: bool,
+) -> list[Callable[[int], None]]:
+    """follows: a kernel comes right before, whose end the first launch may overlap."""
+    calls: list[Callable[[int], None]] = []
+    early = overlap and follows and step.source.overlaps and not step.source.zeroed
+    for index in step.source.zeroed:
+        where, size = addresses[id(step.scratch[index])], step.scratch[index].bytes
+        calls.append(lambda stream, a=where, n=size: device.stream(stream).fill(a, 0, n))  # type: ignore[misc]
+    for la in step.source.launches:
+        args: list[Any] = []
+        for arg in la.args:
+            if isinstance(arg, KernelBuffer):
+                if arg.kind == "scratch":
+                    args.append(addresses[id(step.scratch[arg.index])])
+                else:
+                    value = (step.inputs if arg.kind == "input" else step.outputs)[arg.index]
+                    args.append(0 if value is None else addresses[id(value.buffer)] + value.byte_offset)
+            else:
+                args.append(arg.value)
+        calls.append(functions[la.entry].bind(la.grid, la.block, la.shared_bytes, args, overlap=early))
+        early = overlap
+    return calls
+
+
+def _library_call(step: LibraryStep, addresses: Mapping[int, int]) -> Callable[[int], None]:
+    operands = {word: addresses[id(v.buffer)] + v.byte_offset for word, v in step.operands.items()}
+    for word, address in operands.items():
+        if address % step.aligns[word]:
+            with naming(step):
+                raise DeviceError(f"{word} must lie at a multiple of {step.aligns[word]} bytes, got {address:#x}")
+    workspace = None if step.workspace is None else addresses[id(step.workspace)]
+    return lambda stream: step.plan.launch(stream, workspace=workspace, **operands)
+
+
+def required_alignment(steps: Iterable[Step]) -> dict[int, int]:
+    """The bytes that an argument's or result's memory must lie at a multiple of, by the id of its buffer.
+
+    Buffers that only kernels touch are left out: these ask for `LIBRARY_ALIGNMENT`, as everything does.
+    """
+    found: dict[int, int] = {}
+    for step in steps:
+        if isinstance(step, LibraryStep):
+            for word, value in step.operands.items():
+                key = id(value.buffer)
+                found[key] = max(found.get(key, LIBRARY_ALIGNMENT), step.aligns[word])
+    return found
+
+
+def codes(args: Sequence[Any]) -> str:
+    """Letters of the struct module for a launch's arguments, P for addresses."""
+    return "".join("P" if isinstance(a, KernelBuffer) else CODES[a.ctype] for a in args)
+
+
+@contextmanager
+def naming(step: Step) -> Iterator[None]:
+    """Context manager: an error of the device inside names the step's kernel and the nodes that it was made from."""
+    try:
+        yield
+    except DeviceError as error:
+        nodes = ", ".join(repr(name) for name in step.sources) or "no node of the model"
+        raise error.located(f"kernel {step.name}, made from {nodes}") from None
