@@ -168,12 +168,32 @@ class Kernels:
             except Exception as error:
                 wrong, cause = f"raised {type(error).__name__}: {error}", error
             if wrong:
-                package = str(getattr(plan, "__module__", "?")).partition(".")[0]
                 inputs = ", ".join(map(str, shapes))
-                raise PluginError(
-                    f"plan {name!r} of package {package} for target {self.target!r} on {op!r}({inputs}) {wrong}"
-                ) from cause
+                raise PluginError(f"{self._title(plan)} on {op!r}({inputs}) {wrong}") from cause
             yield name, answer
+
+    def _title(self, plan: Plan) -> str:
+        """Returns a plan's name, package and target, for messages."""
+        package = str(getattr(plan, "__module__", "?")).partition(".")[0]
+        return f"plan {getattr(plan, '__name__', 'plan')!r} of package {package} for target {self.target!r}"
+
+    def origin(
+        self,
+        kernel: Kernel,
+        op: Operation,
+        shapes: Sequence[AnyShape | None],
+        context: Any = None,
+        modules: Sequence[Module] = (),
+    ) -> str:
+        """Returns the plan that gives such a kernel, for messages on what the kernel does wrong; empty if none does."""
+        for plan in self.plans(op):
+            try:
+                answer: Any = plan(op, shapes, context, modules) if op.takes_modules else plan(op, shapes, context)
+            except Exception:  # as `offers` reports where the plan is asked
+                continue
+            if type(answer) is type(kernel) and answer.name == kernel.name:
+                return self._title(plan)
+        return ""
 
     def pick(
         self, op: Operation, shapes: Sequence[AnyShape | None], context: Any = None, modules: Sequence[Module] = ()
@@ -200,6 +220,11 @@ class Kernels:
 
     def ops(self) -> Iterable[type[Operation]]:
         return self._plans.keys()
+
+    @property
+    def empty(self) -> bool:
+        """True if there is no plan."""
+        return not self._plans and not self._any
 
     def for_options(self, options: CompileOptions) -> Kernels:
         """The same plans; those that have a parameter called `options` are given the compile options in it."""

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
-from ..errors import No, PluginError, Refused, UnsupportedError
+from ..errors import MgxError, No, ParameterError, PluginError, Refused, UnsupportedError
 from ..ir.instruction import Instruction
 from ..ir.interpreter import Interpreter
 from ..ir.module import Module
@@ -96,6 +96,10 @@ class KernelEmitter(StepList):
             if isinstance(ins.op, Launch):
                 return self._emit_launch(ins, ins.op, args)
             return self.run_op(ins.op, ins.modules, args)
+        except (ParameterError, PluginError) as error:
+            if ins.sources and not any(place.startswith("node ") for place in error.places):
+                error.located(f"node {', '.join(map(repr, ins.sources))}")
+            raise
         finally:
             self.sources = before
 
@@ -195,19 +199,35 @@ class KernelEmitter(StepList):
         marks, outer = self.marks(), self.call
         if outer is None:
             self.call = Call(op, kernel.name, self.sources, tuple(refused), "", self.current)
+        wrong, cause = "", None
         try:
             result: Results | No = kernel.emit(self, op, modules, args)
         except Refused as error:
             result = error.no
+        except ParameterError as error:
+            raise error.located(self._blamed(kernel, op, modules, args)) from error.__cause__
+        except (MgxError, MemoryError):
+            raise
+        except Exception as error:
+            result, wrong, cause = No(""), f"failed: {type(error).__name__}: {error}", error
         finally:
             self.call = outer
+        if not isinstance(result, (No, Value)) and not (
+            isinstance(result, tuple) and all(isinstance(r, (Value, tuple)) for r in result)
+        ):
+            wrong = f"must emit a value, a tuple of values or a No, got {result!r}"
+        if wrong:
+            raise PluginError(f"{self._blamed(kernel, op, modules, args)} {wrong}") from cause
         if isinstance(result, No):
             self.take_back(marks)
-        elif not isinstance(result, (Value, tuple)):
-            raise PluginError(
-                f"kernel {kernel.name!r} must emit a value, a tuple of values or a No for {op!r}, got {result!r}"
-            )
         return result
+
+    def _blamed(self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any]) -> str:
+        """Returns a kernel with its op and the plan that gives it, for messages."""
+        shapes = [None if a is None else type_of(a) for a in args]
+        origin = self.kernels.origin(kernel, op, shapes, self.context, modules)
+        inputs = ", ".join(map(str, shapes))
+        return f"kernel {kernel.name!r} of {op!r}({inputs})" + (f", from {origin}," if origin else "")
 
     def apart(self, op: Operation, modules: Sequence[Module], args: Sequence[Any], reasons: Sequence[str]) -> Results:
         """An op that no kernel emits: a group member by member, an op by its decomposition, else on the host."""

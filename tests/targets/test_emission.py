@@ -229,5 +229,36 @@ def test_a_result_that_is_no_value_is_named() -> None:
     own = Kernels("numpy")
     own.plan(Tanh)(lambda o, shapes, context: Numpy("wrong tanh", lambda *args: np.zeros(3)))
     target.table = own + target.table
-    with pytest.raises(PluginError, match="kernel 'wrong tanh' must emit a value, a tuple of values or a No for tanh"):
+    with pytest.raises(
+        PluginError, match=r"kernel 'wrong tanh' of tanh.* must emit a value, a tuple of values or a No"
+    ):
         ran(target, lambda m, x, w: m.add(op("tanh"), x), optimize=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "failed: KeyError: 'grid'"),
+        (None, "failed: TypeError"),
+        ("abc", "failed: TypeError"),
+    ],
+)
+def test_what_an_emit_raises_has_kernel_plan_package_and_node(given: Any, said: str) -> None:
+    def emit(e: Any, op: Any, modules: Any, args: Any) -> Any:
+        return given["grid"]
+
+    target = NumpyTarget()
+    own = Kernels("numpy")
+
+    @own.plan(Tanh)
+    def acme(op: Any, shapes: Any, context: Any) -> Kernel:
+        return Numpy("wrong tanh", emit)
+
+    target.table = own + target.table
+    with pytest.raises(PluginError) as caught:
+        ran(target, lambda m, x, w: m.add(op("tanh"), x, sources=["layer7"]), optimize=False)
+    message = str(caught.value)
+    package = __name__.partition(".")[0]
+    assert "node 'layer7': kernel 'wrong tanh' of tanh(float32[" in message
+    assert f"from plan 'acme' of package {package} for target 'numpy'" in message
+    assert said in message

@@ -46,7 +46,8 @@ def c_function_kernel(
         if len(fixed) < len(items):
             raise Refused(f"the result {result} has extents that are known at run time only")
         outputs = [e.allocate(s.dtype, s.lens()) for s in fixed]
-        numbers, count = [whole(name, "args", n) for n in args(shapes)], whole(name, "work", work(shapes))
+        numbers = [whole(name, "args", n) for n in args(shapes)]
+        count = whole(name, "work", work(shapes), least=0)
 
         def install(program: Any, ident: Callable[[Buffer], int]) -> None:
             where = [(ident(v.buffer), v.byte_offset) for v in (*operands, *outputs)]
@@ -55,16 +56,20 @@ def c_function_kernel(
         e.step(name, [v.buffer for v in operands], [v.buffer for v in outputs], install)
         return tuple(outputs) if isinstance(result, TupleShape) else outputs[0]
 
-    if not address:
+    grain, scratch_bytes = whole(name, "grain", grain, least=1), whole(name, "scratch_bytes", scratch_bytes, least=0)
+    if isinstance(address, bool) or not isinstance(address, int) or not address:
         raise ParameterError(f"kernel {name!r}: address must be that of a compiled function, got {address!r}")
     return CpuKernel(name, op, modules, emit)
 
 
-def whole(kernel: str, word: str, number: Any) -> int:
-    """Returns a number for the C function.  Errors: ParameterError unless it is an integer."""
+def whole(kernel: str, word: str, number: Any, least: int = -(1 << 63)) -> int:
+    """Returns a number for the C function.  Errors: ParameterError unless it is an integer of 64 bits and at least `least`."""
     try:
-        return operator.index(number)
+        found = operator.index(number)
     except TypeError:
         raise ParameterError(
             f"kernel {kernel!r}: {word} must give integers (a float by its bits, or through memory), got {number!r}"
         ) from None
+    if not least <= found < 1 << 63:
+        raise ParameterError(f"kernel {kernel!r}: {word} must give integers from {least} to 2^63 - 1, got {found}")
+    return found

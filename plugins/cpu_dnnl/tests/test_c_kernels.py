@@ -91,8 +91,25 @@ def test_a_c_function() -> None:
         (0, 3, [4], "address must be that of a compiled function, got 0"),
         (1, 2.5, [4], r"work must give integers .*, got 2\.5"),
         (1, 3, [0.5], r"args must give integers .*, got 0\.5"),
+        (1, -1, [4], r"work must give integers from 0 to 2\^63 - 1, got -1"),
+        (1, 3, [1 << 63], r"args must give integers from .*, got 9223372036854775808"),
+        (1, 3, 7, r"from plan 'plan' of package \w+ for target 'cpu', failed: TypeError"),
+        ("f", 3, [], r"address must be that of a compiled function, got 'f'"),
     ],
 )
 def test_what_a_c_function_cannot_take(address: int, work: Any, args: list[Any], word: str) -> None:
     with pytest.raises(mgx.MgxError, match=word):
         check(lambda op: c_function_kernel("mine", op, address, lambda s: work, lambda s: args))
+
+
+def test_a_callable_that_raises_is_named() -> None:
+    def broken(shapes: Any) -> int:
+        raise KeyError("rows")
+
+    for options in ({"work": broken}, {"work": lambda s: 1, "args": broken}):
+        with pytest.raises(mgx.PluginError) as caught:
+            check(lambda op, options=options: c_function_kernel("mine", op, 1, **options))
+        package = __name__.partition(".")[0]
+        assert f"from plan 'plan' of package {package} for target 'cpu', failed: KeyError: 'rows'" in str(caught.value)
+        assert "kernel 'mine' of prefix_scan_sum[" in str(caught.value)
+        assert isinstance(caught.value.__cause__, KeyError)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import re
+import struct
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Final, TypeAlias
@@ -57,7 +59,9 @@ def hip_kernel(
     Errors: ParameterError for a text whose function does not fit; where it is launched, for operands that do not fit its
     parameters.  What the compiler says of the text counts lines from its first.
     """
-    threads = _three(block)
+    threads = _three(block, f"kernel {name!r} for {op.name}: block")
+    if not 1 <= prod(threads) <= 1024:
+        raise ParameterError(f"kernel {name!r} for {op.name}: a block has 1 to 1024 threads, got {prod(threads)}")
     text, entry = _portable(text, entry, prod(threads), f"kernel {name!r} for {op.name}")
     parameters = signature(text, entry)
     package = grid.__module__.partition(".")[0]
@@ -73,11 +77,13 @@ def hip_kernel(
         if len(static) != len(items):
             return No(f"the result {result} has extents that are known only at run time")
         outputs = [e.allocate(s.dtype, s.lens()) for s in static]
-        sizes = [-(-int(n) // 16) * 16 for n in scratch(shapes)]
         where = f"kernel {name!r} of package {package} for {op!r}"
-        called = _arguments(parameters, [*operands, *outputs], len(operands), len(sizes), list(args(shapes)), where)
-        blocks = _three(grid(shapes))
-        launch = KernelLaunch(entry, blocks, threads, tuple(called), int(shared_bytes(shapes)))
+        sizes = [-(-n // 16) * 16 for n in _whole(scratch(shapes), f"{where}: scratch")]
+        numbers = list(args(shapes))
+        called = _arguments(parameters, [*operands, *outputs], len(operands), len(sizes), numbers, where)
+        blocks = _three(grid(shapes), f"{where}: grid")
+        (shared,) = _whole([shared_bytes(shapes)], f"{where}: shared_bytes")
+        launch = KernelLaunch(entry, blocks, threads, tuple(called), shared)
         launches = (launch,) if prod(blocks) else ()
         source = KernelSource(
             entry, text, launches, len(operands), len(outputs), tuple(sizes), title=name, origin=where, overlaps=False
@@ -88,10 +94,36 @@ def hip_kernel(
     return GpuKernel(name, op, modules, emit)
 
 
-def _three(given: Extent) -> tuple[int, int, int]:
-    """Extents along x, y and z."""
-    x, y, z = (*((given,) if isinstance(given, int) else given), 1, 1)[:3]
-    return int(x), int(y), int(z)
+def _three(given: Any, what: str) -> tuple[int, int, int]:
+    """Extents along x, y and z.  Errors: ParameterError unless they are one to three integers that are not negative."""
+    extents = _whole(given if isinstance(given, Sequence) else (given,), what)
+    if not 1 <= len(extents) <= 3:
+        raise ParameterError(f"{what} must have one to three extents, got {given!r}")
+    x, y, z = (*extents, 1, 1)[:3]
+    return x, y, z
+
+
+def _whole(given: Any, what: str) -> list[int]:
+    """Counts and sizes.  Errors: ParameterError unless they are integers that are not negative."""
+    try:
+        found = [operator.index(n) for n in given]
+    except TypeError:
+        found = [-1]
+    if any(n < 0 for n in found):
+        raise ParameterError(f"{what} must give integers that are not negative, got {given!r}")
+    return found
+
+
+def _number(p: Parameter, kind: str, number: Any, where: str) -> Number:
+    """A number for a parameter of the text.  Errors: ParameterError for what does not fit its type."""
+    try:
+        value = float(number) if p.code in "fd" else operator.index(number)
+        struct.pack(p.code, value)
+        return Number(kind, value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError, struct.error):
+        raise ParameterError(
+            f"{where}: args must give a number of type {p.type} for {p.name}, got {number!r}"
+        ) from None
 
 
 def _portable(text: str, entry: str, threads: int, where: str) -> tuple[str, str]:
@@ -134,5 +166,5 @@ def _arguments(
         kind = NUMBERS.get(p.code)
         if kind is None:
             raise ParameterError(f"{where}: number {p.name} must be one of {', '.join(NUMBERS.values())}, got {p.type}")
-        found.append(Number(kind, float(number) if p.code in "fd" else int(number)))  # type: ignore[arg-type]
+        found.append(_number(p, kind, number, where))
     return found

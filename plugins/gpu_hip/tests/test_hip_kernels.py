@@ -179,6 +179,18 @@ def test_what_the_compiler_says_has_the_kernel_the_package_and_the_line() -> Non
         ({"text": TEXT.replace("const float* x", "const double* x")}, "x must point to float, got double"),
         ({"text": "void row_sums() {}"}, "must have one function .* it has none"),
         ({"entry": "other"}, "named 'other'; it has row_sums"),
+        ({"grid": lambda shapes: 2.5}, "grid must give integers that are not negative, got"),
+        ({"grid": lambda shapes: [1, 2, 3, 4]}, "grid must have one to three extents"),
+        (
+            {"grid": lambda shapes: {}["rows"]},
+            r"from plan 'plan' of package \w+ for target 'gpu', failed: KeyError: 'rows'",
+        ),
+        ({"args": lambda shapes: [1.5, 2, 3]}, "args must give a number of type int for rows, got 1.5"),
+        ({"args": lambda shapes: [1 << 40, 2, 3]}, "args must give a number of type int for rows, got 1099511627776"),
+        ({"args": lambda shapes: None}, r"from plan 'plan' of package \w+ for target 'gpu', failed: TypeError"),
+        ({"scratch": lambda shapes: ["x"]}, "scratch must give integers that are not negative"),
+        ({"shared_bytes": lambda shapes: -1}, "shared_bytes must give integers that are not negative, got .-1."),
+        ({"block": 2048}, "a block has 1 to 1024 threads, got 2048"),
     ],
 )
 def test_a_text_that_does_not_fit_is_refused_by_name(change: dict[str, Any], message: str) -> None:
