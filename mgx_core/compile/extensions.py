@@ -17,7 +17,7 @@ from ..targets.kernel import Kernels
 from ..targets.target import Target
 from .pipeline import STAGES
 
-__all__ = ["Extensions", "kernels_of", "passes_of"]
+__all__ = ["Extensions", "kernels_of", "passes_of", "plugged_kernels", "plugged_passes"]
 
 
 class Extensions:
@@ -30,7 +30,7 @@ class Extensions:
     def __init__(self, core: Rules, target: Target | None, context: Any, options: CompileOptions) -> None:
         name = "" if target is None else target.name
         self.own = {s: _own_passes(target, s, context, options) for s in STAGES}
-        self.plugged = {s: manager().passes(name, s, options) for s in STAGES}
+        self.plugged = {s: plugged_passes(core, name, s, options) for s in STAGES}
         self.simplifying = core + manager().rules(name, {r.name for r in core.rules})
         every = [p for part in (self.own, self.plugged) for passes in part.values() for p in passes]
         carried = [r for p in every if isinstance(p, Rewrite) for r in p.rules.rules]
@@ -42,9 +42,18 @@ class Extensions:
         return [*self.own[stage], *(_selected(p, self.selection) for p in self.plugged[stage])]
 
 
-def passes_of(target: Target, stage: str, context: Any, options: CompileOptions) -> list[Pass]:
+def plugged_passes(core: Rules, target: str, stage: str, options: CompileOptions) -> list[Pass]:
+    """The passes that plugins add to a stage; rules that they carry under a name of the core's are called after their table."""
+    taken = {r.name for r in core.rules}
+    return [
+        replace(p, rules=p.rules.apart_from(taken)) if isinstance(p, Rewrite) else p
+        for p in manager().passes(target, stage, options)
+    ]
+
+
+def passes_of(core: Rules, target: Target, stage: str, context: Any, options: CompileOptions) -> list[Pass]:
     """The passes that a target adds to a stage, and then those that plugins add for it."""
-    plugged = manager().passes(target.name, stage, options)
+    plugged = plugged_passes(core, target.name, stage, options)
     if any(isinstance(p, Rewrite) for p in plugged):
         names = [r.name for p in plugged if isinstance(p, Rewrite) for r in p.rules.rules]
         mentioned = {n: on for n, on in options.fusion_rules.items() if {n, n.replace("_", "-")} & set(names)}
@@ -73,4 +82,9 @@ def kernels_of(target: Target, context: Any, options: CompileOptions | None = No
     own: object = target.kernels(context)
     if not isinstance(own, Kernels):
         raise PluginError(f"kernels(context) of {target!r} must give an instance of mgx_core.Kernels, got {own!r}")
-    return (manager().kernels(target.name) + own).for_options(options or CompileOptions())
+    return (plugged_kernels(target) + own).for_options(options or CompileOptions())
+
+
+def plugged_kernels(target: Target) -> Kernels:
+    """The plans that plugins add for a target."""
+    return manager().kernels(target.name)

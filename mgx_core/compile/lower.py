@@ -6,9 +6,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..errors import PluginError, UnsupportedError
+from ..errors import No, PluginError, UnsupportedError
 from ..ir.instruction import Instruction
-from ..ir.module import Module
+from ..ir.module import Module, nested
 from ..ops.builtin import Literal, Param, Return, Undefined
 from ..ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
 from ..passes.interface import Pass
@@ -28,11 +28,13 @@ class Lower(Pass):
     Control flow stays and its modules are lowered; an op that no plan takes is decomposed if it can be, a group is taken
     apart, and all else is placed on the host; every launch keeps the refusals of the plans asked before.
     validate: kernels called from Python have every result compared with its type, not only the first.
+    plugged: the plans that plugins add: where one takes a member of a group, and none the group, the group is taken apart.
     """
 
     kernels: Kernels
     context: Any
     validate: bool = False
+    plugged: Kernels | None = None
     name: str = "lower"
     _made: dict[Hashable, Launch] = field(default_factory=dict, init=False, repr=False)
 
@@ -54,29 +56,50 @@ class Lower(Pass):
         key = (ins.op, shapes, ins.modules, ins.result, outer)
         made = self._made.get(key)
         if made is None:
+            why = self._taken_inside(ins)
+            if why and self._expand(module, ins, (why, *outer)):
+                return
             try:
                 picked = self.kernels.pick(ins.op, shapes, self.context, ins.modules)
                 refused = (*picked.refused, *outer)
                 made = Launch(picked.kernel, ins.op, ins.result, picked.plan, refused=refused, validate=self.validate)
             except UnsupportedError as error:
-                why = (error.message, *outer)
+                reasons = (error.message, *outer)
                 parts = decompose(module, ins)
                 if isinstance(parts, list):
                     for part in parts:
                         if not (part.is_literal or part.is_absent):
-                            self._lower(module, part, why)
+                            self._lower(module, part, reasons)
                     return
-                if self._expand(module, ins, why):
+                if self._expand(module, ins, reasons):
                     return
-                why = why if parts is None else (*why, parts.why)
-                kernel = Reference(ins.op, why)
-                made = Launch(kernel, ins.op, ins.result, "reference", "host", why, self.validate)
+                reasons = reasons if parts is None else (*reasons, parts.why)
+                kernel = Reference(ins.op, reasons)
+                made = Launch(kernel, ins.op, ins.result, "reference", "host", reasons, self.validate)
             except PluginError as error:
                 if ins.sources:
                     error.located(f"node {', '.join(map(repr, ins.sources))}")
                 raise
             self._made[key] = made
         module.replace_op(ins, made, ins.result)
+
+    def _taken_inside(self, ins: Instruction) -> str:
+        """Returns which plan of a plugin takes a member of a group that no plan of a plugin takes whole; empty if none does."""
+        if self.plugged is None or not isinstance(ins.op, (FusedReduce, Group, PointwiseGroup)):
+            return ""
+        if self._plugged_plan(ins):
+            return ""
+        for body in nested(ins.modules[0]):
+            for member in body:
+                if not isinstance(member.op, UNCHANGED) and (plan := self._plugged_plan(member)):
+                    return f"a group is taken apart, since plan {plan!r} of a plugin takes its member {member.op!r}"
+        return ""
+
+    def _plugged_plan(self, ins: Instruction) -> str:
+        assert self.plugged is not None
+        shapes = [None if i.is_absent else i.result for i in ins.inputs]
+        answers = self.plugged.offers(ins.op, shapes, self.context, ins.modules)
+        return next((name for name, answer in answers if not isinstance(answer, No)), "")
 
     def _expand(self, module: Module, ins: Instruction, outer: tuple[str, ...]) -> bool:
         """Puts a group's members in its place, so that the target may take each on its own."""

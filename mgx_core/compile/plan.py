@@ -15,7 +15,7 @@ from ..targets.memory import fits_in_memory, plan_memory
 from ..targets.target import Target
 from ..types.memory_limit import limited
 from ..types.shape import AnyShape
-from .extensions import kernels_of
+from .extensions import kernels_of, plugged_kernels
 from .lower import Lower
 from .pipeline import PassRecord, Pipeline
 from .stages import lowering
@@ -32,7 +32,9 @@ def lower_module(
     def lower() -> tuple[Module, list[PassRecord]]:
         static = {n: s for n, s in shapes.items() if not s.dynamic()}
         module = given.clone(parameters=static, shared=given.derive("equal bodies", equal_bodies))
-        lower = Lower(kernels(), context, options.validate)
+        plugged = plugged_kernels(target)
+        brought = None if plugged.empty else plugged.for_options(options)
+        lower = Lower(kernels(), context, options.validate, brought)
         stages = lowering(lower, target, context, options)
         pipeline = Pipeline(stages, options.validate, frozenset(options.disable_passes))
         pipeline.run(module)

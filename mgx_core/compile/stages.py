@@ -144,10 +144,10 @@ def _check_names(given: Iterable[str], known: Sequence[str]) -> None:
 def lowering(lower: Lower, target: Target, context: Any, options: CompileOptions) -> list[Stage]:
     """The stages lower and plan, which run for concrete input shapes; their steps are placed afterwards (see `overlap`)."""
     ordering = (OrderForMemory(),) if options.aggressive_memory else ()
-    first = (SettleExtents(), lower, *passes_of(target, "lower", context, options))
+    first = (SettleExtents(), lower, *passes_of(RULES, target, "lower", context, options))
     return [
         Stage("lower", first, lowered),
-        Stage("plan", (*ordering, *passes_of(target, "plan", context, options)), lowered, lowered),
+        Stage("plan", (*ordering, *passes_of(RULES, target, "plan", context, options)), lowered, lowered),
     ]
 
 

@@ -13,6 +13,7 @@ from .group import DriverCommand
 from .report import Report, report_options
 
 if TYPE_CHECKING:
+    from ..options import CompileOptions
     from ..program import Program
     from ..rules.engine import Rules
     from ..rules.stats import Refusal
@@ -90,6 +91,7 @@ def known_passes() -> dict[str, Any]:
 
 def known_rules() -> Rules:
     """Every rule of the core, then those that plugins bring for any installed target."""
+    from ..compile.extensions import plugged_passes
     from ..compile.pipeline import STAGES
     from ..compile.stages import RULES
     from ..options import CompileOptions
@@ -101,7 +103,7 @@ def known_rules() -> Rules:
     found = {r.name: r for r in RULES.rules}
     for target in target_names():
         found |= {r.name: r for r in manager().rules(target, core).rules}
-        every = [p for stage in STAGES for p in manager().passes(target, stage, CompileOptions())]
+        every = [p for stage in STAGES for p in plugged_passes(RULES, target, stage, CompileOptions())]
         found |= {r.name: r for p in every if isinstance(p, Rewrite) for r in p.rules.rules}
     return Rules("known", found.values())
 
@@ -113,7 +115,7 @@ def target_names() -> list[str]:
     return ["", *(lazy.name for _, lazy in manager().offered("targets"))]
 
 
-def refusals(program: Program, rule: str) -> list[Refusal]:
+def refusals(program: Program, rule: str, options: CompileOptions | None = None) -> list[Refusal]:
     """Instructions at which a rewriting rule or fusion matched and did not fire in the usual passes, and why.
 
     A rule that is usually off is switched on, and one that a plugin brings for some target runs after the usual passes.
@@ -126,7 +128,7 @@ def refusals(program: Program, rule: str) -> list[Refusal]:
     from ..rules.engine import Rules
     from ..rules.selection import PASSES
 
-    usual = stages(None, None, CompileOptions())
+    usual = stages(None, None, options or CompileOptions())
     running = {r.name for stage in usual for p in stage.passes if isinstance(p, Rewrite) for r in p.rules.rules}
     if rule not in running and rule not in PASSES:
         brought = [r for r in known_rules().rules if r.name == rule]

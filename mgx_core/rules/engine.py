@@ -7,8 +7,10 @@ counts, and looks again only where something changed.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain, count
 from typing import Any, Final, NamedTuple
 
 from ..errors import MgxError, No, PassError
@@ -23,6 +25,8 @@ __all__ = ["EXACT", "RANGE", "ROUNDING", "Builder", "Refusal", "Rewriter", "Rule
 EXACT: Final = 0  # equal results (but for the sign of zero)
 ROUNDING: Final = 1  # results within a few units in the last place: sums and products in another order
 RANGE: Final = 2  # results may differ where a value overflows, is NaN or lies outside a function's domain
+
+LOOKED_BACK: Final = 100  # rewrites that a message on rules without end counts
 
 
 class Builder:
@@ -91,6 +95,18 @@ class Rules:
         """The same rules less those that may change more than that (EXACT, ROUNDING or RANGE)."""
         return Rules(self.name, (r for r in self.rules if r.changes <= changes))
 
+    def apart_from(self, taken: Collection[str]) -> Rules:
+        """The same rules; those whose names are taken have the table's in front (``table.rule``), and a number if need be."""
+        names, found = set(taken), []
+        for rule in self.rules:
+            name = rule.name
+            if name in names:
+                name = f"{_word(self.name)}.{rule.name}"
+                name = next(n for n in chain((name,), (f"{name}-{k}" for k in count(2))) if n not in names)
+            names.add(name)
+            found.append(rule if name == rule.name else rule._replace(name=name))
+        return Rules(self.name, found)
+
     def named(self, name: str) -> Rules:
         """The same rules under another name."""
         return Rules(name, self.rules)
@@ -128,6 +144,7 @@ class Rewriter:
         queued = set(pending)
         budget = self.limit * (len(module) + 20)
         rewrites = 0
+        recent: deque[Rule] = deque(maxlen=LOOKED_BACK)
         refused: dict[Instruction, int] = {}  # with the rewrites that had been done when a rule refused there
         while True:
             if not pending:  # what was refused may be allowed now, however far away the reason was
@@ -152,8 +169,9 @@ class Rewriter:
                 if new is None:
                     continue
                 rewrites += 1
+                recent.append(rule)
                 if rewrites > budget:
-                    raise PassError(f"{self.name}: the rewrite did not terminate, last {rule.name!r} on {ins!r}")
+                    raise PassError(self._endless(recent, rewrites, ins))
                 for near in (*builder.made, new, *new.inputs, *readers(new), *ins.inputs):
                     if near not in queued and near.parent is module:
                         queued.add(near)
@@ -193,6 +211,18 @@ class Rewriter:
             builder.made.clear()
         return None
 
+    def _endless(self, recent: Iterable[Rule], rewrites: int, ins: Instruction) -> str:
+        """Returns the message on rules that keep each other firing."""
+        said = [f"{_blamed(rule)} ({count} times)" for rule, count in Counter(recent).most_common()]
+        whose = (
+            f"{said[0]} keeps firing on what it gives"
+            if len(said) == 1
+            else f"these undo each other: {', '.join(said)}"
+        )
+        return (
+            f"{self.name}: the rewrite does not terminate; in the last of {rewrites} rewrites {whose}; last on {ins!r}"
+        )
+
     def _replace(
         self, rule: Rule, module: Module, ins: Instruction, new: Instruction, made: Sequence[Instruction]
     ) -> None:
@@ -224,6 +254,11 @@ class Rewriter:
             module.remove(dead)
             self.tally.refusals.extend(self._refused.pop(dead, {}).values())
             stack.extend(inputs)
+
+
+def _word(name: str) -> str:
+    """A name as people can type it: without spaces, and without the ``=`` of ``NAME=on``."""
+    return re.sub(r"[^\w.-]+", "-", name).replace("_", "-").strip("-") or "rules"
 
 
 def _blamed(rule: Rule) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -113,6 +114,26 @@ def test_a_name_that_is_taken_gets_the_name_of_its_set(acme):
         "simplify-acme.cancel-negations",
     ]
     assert [r.name for r in plugins.manager().rules("").rules] == ["square-of-root", "cancel-negations"]
+
+
+def test_every_name_that_is_listed_can_be_switched(acme, monkeypatch):
+    """Rules that a pass carries, and tables whose names have spaces, included."""
+    clash = mgx.Rules("late rules = two")
+
+    @clash.on(Relu, changes=mgx.RANGE)
+    def cancel_negations(i, b):
+        """relu(x) -> x"""
+        return i.inputs[0]
+
+    monkeypatch.setitem(globals(), "LATE", mgx.Rewrite(clash))
+    listed = CliRunner().invoke(main, ["rules", "--json"]).output
+    names = [row["name"] for row in json.loads(listed)]
+    for name in ("simplify-acme.cancel-negations", "late-rules-two.cancel-negations"):
+        assert names.count(name) == 1
+        assert mgx.optimize(mgx.parse_program(PROGRAM), fusion_rules={name: False})
+    assert "relu" not in after(aggressiveness=2)
+    assert "relu" in after(aggressiveness=2, fusion_rules={"late_rules_two.cancel_negations": False})
+    assert "relu" not in after(aggressiveness=2, fusion_rules={"cancel-negations": False})
 
 
 def test_hooks_get_the_options(acme):

@@ -166,8 +166,38 @@ def test_rules_that_circle_are_found_out():
     def forth(i, b):
         return b.add(Neg(), *i.inputs)
 
-    with pytest.raises(PassError, match="circle: the rewrite did not terminate, last"):
+    with pytest.raises(PassError) as caught:
         rewritten(CHAIN, rules)
+    package = __name__.partition(".")[0]
+    assert "circle: the rewrite does not terminate" in str(caught.value)
+    for name in ("back", "forth"):
+        assert f"rule {name!r} of package {package} (50 times)" in str(caught.value)
+
+
+def test_a_rule_that_feeds_itself_is_blamed_and_not_the_others():
+    rules = Rules("circle")
+
+    @rules.on(Relu)
+    def innocent(i, b):
+        return b.add(Abs(), *i.inputs)
+
+    @rules.on(Abs)
+    def guilty(i, b):
+        return b.add(Abs(), *i.inputs)
+
+    with pytest.raises(
+        PassError, match=r"rule 'guilty' of package \w+ \(100 times\) keeps firing on what it gives"
+    ) as caught:
+        rewritten(CHAIN, rules)
+    assert "innocent" not in str(caught.value)
+
+
+def test_names_that_are_taken_get_the_tables_in_front():
+    rules = Rules("Acme rules=1")
+    rules.on(Neg)(lambda i, b: None)
+    rules.rules = [rule._replace(name=name) for rule in rules.rules for name in ("one", "two", "two")]
+    apart = rules.apart_from({"one", "Acme-rules-1.one"})
+    assert [r.name for r in apart.rules] == ["Acme-rules-1.one-2", "two", "Acme-rules-1.two"]
 
 
 def test_errors_name_the_rule():
