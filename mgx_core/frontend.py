@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from .errors import UnsupportedError
+from .errors import PluginError, UnsupportedError
 from .program import Program
 
-__all__ = ["Frontend"]
+__all__ = ["Frontend", "checked_frontend"]
 
 
 class Frontend:
@@ -17,6 +17,9 @@ class Frontend:
 
     Required: `parse_buffer`, or `parse` for a format that cannot be read from bytes.
     """
+
+    converter_type: type | None = None
+    """The type of the objects that packages give it through the hook `converters`.  Default: None, any."""
 
     def parse(self, path: str | os.PathLike[str], **options: Any) -> Program:
         """Returns the program of a file.  Default: `parse_buffer` of its bytes.
@@ -39,3 +42,12 @@ class Frontend:
         Errors: UnsupportedError if it cannot, which is the default.
         """
         raise UnsupportedError(f"{type(self).__name__} writes no models")
+
+
+def checked_frontend(found: object, whose: str) -> Frontend:
+    """The object, which must be a frontend.  whose: the plugin that brings it.  Errors: PluginError."""
+    if not isinstance(found, Frontend):
+        raise PluginError(
+            f"frontend of {whose} must be an instance of a class derived from mgx_core.Frontend, got {found!r}"
+        )
+    return found

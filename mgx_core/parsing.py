@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from .errors import MgxError, ParameterError, PluginError, UnsupportedError, suggestion
 from .extents import EXTENT_OPTIONS, with_extents
-from .frontend import Frontend
+from .frontend import Frontend, checked_frontend
 from .log import debugging, listen, log
 from .program import Program
 
@@ -97,18 +97,7 @@ def _frontend(name: str) -> Frontend:
     from .plugins.manager import manager
 
     named = {n.lstrip("."): n for n in manager().names("frontends")}
-    make = manager().load("frontends", named.get(name.lstrip("."), name))
-    try:
-        frontend = make()
-    except MgxError:
-        raise
-    except Exception as error:
-        raise PluginError(f"frontend {name!r} could not be made: {type(error).__name__}: {error}") from error
-    if not isinstance(frontend, Frontend):
-        raise PluginError(
-            f"frontend {name!r} must be an instance of a class derived from mgx_core.Frontend, got {frontend!r}"
-        )
-    return frontend
+    return manager().make("frontends", named.get(name.lstrip("."), name), checked_frontend)
 
 
 def _parsed(

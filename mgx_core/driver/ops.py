@@ -32,6 +32,8 @@ def command(as_json: bool, name: str | None, list_: bool) -> None:
     from ..plugins.manager import manager
 
     known = manager().opset()
+    if absent := manager().absent("operations"):
+        click.echo(f"warning: operations may be missing{absent}", err=True)
     report = Report(as_json)
     if name is not None:
         found = known.get(name)

@@ -67,22 +67,25 @@ def load_everything(plugins: Plugins) -> None:
     """Loads everything that plugins offer, so that the records hold every failure."""
     from ..compile.pipeline import STAGES
     from ..errors import MgxError
+    from ..frontend import checked_frontend
 
-    def quietly(ask: Callable[..., Any], *arguments: str) -> None:
+    def quietly(ask: Callable[..., Any], *arguments: Any) -> Any:
         with contextlib.suppress(MgxError):  # which is on the plugin's record
-            ask(*arguments)
+            return ask(*arguments)
 
-    targets = plugins.named("targets")
+    targets, kinds = plugins.named("targets"), {}
     for name in targets:
-        quietly(plugins.load, "targets", name)
-    for hook in ("frontends", "commands"):
-        for name in plugins.named(hook):
-            quietly(plugins.load, hook, name)
+        quietly(plugins.target, name)
+    for name in plugins.named("frontends"):
+        frontend = quietly(plugins.make, "frontends", name, checked_frontend)
+        kinds[name] = None if frontend is None else frontend.converter_type
+    for name in plugins.named("commands"):
+        quietly(plugins.load, "commands", name, click.Command)
     plugins.opset()
     for target in ("", *targets):
         plugins.kernels(target)
         plugins.rules(target)
         for stage in STAGES:
             plugins.passes(target, stage)
-    for frontend in plugins.named("frontends"):
-        plugins.converters(frontend)
+    for name, kind in kinds.items():
+        plugins.converters(name, kind)

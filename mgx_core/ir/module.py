@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..errors import ParameterError, ShapeError
+from ..errors import MgxError, ParameterError, ShapeError
 from ..ops.builtin import Literal, Param, Return, Undefined
 from ..ops.operation import Operation
 from ..types.argument import Argument
@@ -111,10 +111,14 @@ class Module:
     ) -> Instruction:
         """Append an instruction (before the return, or before `before`); its shape follows from the op's rule.
 
-        Errors: ShapeError with the op's text if the inputs do not fit.
+        Errors: ShapeError with the op's text and the source nodes if the inputs do not fit.
         """
-        made = Instruction(op, infer_shape(op, inputs, modules), tuple(inputs), tuple(modules), None, tuple(sources))
-        return self.insert(made, before)
+        named = tuple(sources)
+        try:
+            result = infer_shape(op, inputs, modules)
+        except MgxError as error:
+            raise (error.located(f"node {', '.join(map(repr, named))}") if named else error) from error.__cause__
+        return self.insert(Instruction(op, result, tuple(inputs), tuple(modules), None, named), before)
 
     def add_instruction(
         self, op: Operation, args: Sequence[Instruction] = (), mod_args: Sequence[Module] = ()

@@ -250,7 +250,7 @@ class Operation(Traits):
             raise DeviceError(f"{self.name}: not enough memory for the result: {error}") from None
         except FOREIGN as error:  # what numpy says of values that no rule foresaw
             raise ShapeError(
-                f"{self!r} cannot be computed from these values: {type(error).__name__}: {error}"
+                f"{self!r} ({type(self).__module__}) cannot be computed from these values: {type(error).__name__}: {error}"
             ) from error
 
 
@@ -418,9 +418,10 @@ def same_dims(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
 class OpSet:
     """Ops by name; a value, joined with ``|``.  Two different ops of one name are an error that names both."""
 
-    __slots__ = ("_by_name", "_contested")
+    __slots__ = ("_by_name", "_contested", "_lacking")
 
     def __init__(self, ops: Iterable[type[Operation]] = ()) -> None:
+        self._lacking = ""
         self._contested: dict[str, str] = {}
         self._by_name: dict[str, type[Operation]] = {}
         for cls in ops:
@@ -464,7 +465,7 @@ class OpSet:
             close = difflib.get_close_matches(name, self._by_name, 1)
             raise UnsupportedError(
                 f"no operation is called {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
-                + "; a package adds its own through the plugin hook `operations`"
+                + f"; a package adds its own through the plugin hook `operations`{self._lacking}"
             )  # fmt: skip
         return found(**attributes)
 
@@ -478,12 +479,20 @@ class OpSet:
         """Returns the set without the op of a name, for which it raises PluginError(why) from now on."""
         out = OpSet(op for op in self if op.name != name)
         out._contested = {**self._contested, name: why}
+        out._lacking = self._lacking
+        return out
+
+    def lacking(self, why: str) -> OpSet:
+        """Returns the same set; messages on unknown names end with why others are lacking."""
+        out = self | OpSet()
+        out._lacking = why
         return out
 
     def __or__(self, other: OpSet) -> OpSet:
         contested = {**self._contested, **other._contested}
         out = OpSet(op for side in (self, other) for op in side if op.name not in contested)
         out._contested = contested
+        out._lacking = self._lacking or other._lacking
         return out
 
     def __contains__(self, name: object) -> bool:

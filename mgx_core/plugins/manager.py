@@ -7,8 +7,8 @@ imported to list what there is.  An error of a plugin is kept on its record, and
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pluggy
 
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from ..ops.operation import OpSet
     from ..options import CompileOptions
     from ..passes.interface import Pass
-    from ..rules.engine import Rules
+    from ..rules.engine import Rule, Rules
     from ..targets.kernel import Kernels
 
 __all__ = ["GROUP", "INTERFACE", "Lazy", "PluginRecord", "Plugins", "hookimpl", "hookspec", "manager"]
+
+T = TypeVar("T")
 
 # what to install for the names that people ask for first
 KNOWN: Final = {
@@ -129,56 +131,74 @@ class Plugins:
         """Every name that plugins offer through a hook, those included that two plugins offer."""
         return list(dict.fromkeys(lazy.name for _, lazy in self._all(hook)))
 
-    def load(self, hook: str, name: str) -> Any:
+    def load(self, hook: str, name: str, kind: type | None = None) -> Any:
         """One object by name.
 
+        kind: the type that it must have; None for the hook's own.
         Errors: UnsupportedError for an unknown name, saying what to install; PluginError if it fails or if two plugins offer it.
         """
         key = f"{hook}:{name}"
         if key not in self._loaded:
-            self._loaded[key] = self._found(hook, name)[1]
+            self._loaded[key] = self._found(hook, name, kind)[1]
         return self._loaded[key]
 
-    def _found(self, hook: str, name: str) -> tuple[PluginRecord, Any]:
+    def _found(self, hook: str, name: str, kind: type | None = None) -> tuple[PluginRecord, Any]:
         offered, contested = self._offers(hook)
         if name in contested:
             raise PluginError(contested[name])
         if name not in offered:
             raise UnsupportedError(self._missing(hook[:-1], name, offered))
         record, lazy = offered[name]
-        return record, record.load(hook, lazy)
+        return record, record.load(hook, lazy, kind)
 
     def _missing(self, what: str, name: str, offered: Iterable[str]) -> str:
-        failed = [r for r in self.records if r.state != "ok"]
-        for r in failed:
-            if name == r.name or any(name in names for names in r.offers.values()):
+        for r in self.records:
+            known = name == r.name or KNOWN.get(name) == r.distribution or any(name in o for o in r.offers.values())
+            if known and r.state != "ok":
                 verb = "failed" if r.state == "failed" else "is disabled"
                 return f"the plugin for {what} {name!r} ({r.distribution}) {verb}: {r.error}"
         have = ", ".join(map(repr, offered)) or "none"
         hint = f"pip install {KNOWN[name]}" if name in KNOWN else "install the package that brings it"
-        broken = ", ".join(f"{r.name} ({r.distribution}: {r.error})" for r in failed if r.state == "failed")
-        return f"there is no {what} {name!r} (installed: {have}); {hint}" + (
-            f"; plugins that failed: {broken}" if broken else ""
-        )
+        return f"there is no {what} {name!r} (installed: {have}); {hint}{self.absent()}"
+
+    def absent(self, *hooks: str) -> str:
+        """The end of a message on something that nothing installed offers: the plugins that failed or are disabled.
+
+        hooks: of those that loaded, the ones of whose hooks one of these failed (none given: of whose hooks any failed).
+        """
+        failed = [
+            f"{r.name} ({r.distribution}: {r.error})"
+            for r in self.records
+            if r.state == "failed" and (not hooks or any(f.hook in ("", *hooks) for f in r.failures))
+        ]
+        left_out = [f"{r.name} ({r.distribution})" for r in self.records if r.state == "disabled"]
+        said = {"plugins that failed": failed, "left out by MGX_PLUGINS": left_out}
+        return "".join(f"; {what}: {', '.join(plugins)}" for what, plugins in said.items() if plugins)
+
+    def make(self, hook: str, name: str, checked: Callable[[Any, str], T]) -> T:
+        """The object that a class or function of a hook makes.
+
+        checked: gets it with the plugin's title for messages, and returns it or raises PluginError.
+        Errors: as `load`; PluginError for what is of another kind or cannot be made.
+        """
+        record, function = self._found(hook, name)
+        try:
+            return checked(function(), record.title)
+        except MgxError as error:
+            record.fail(hook, str(error), error)
+            raise
+        except (Exception, SystemExit) as error:
+            wrong = f"{record.title}: {hook[:-1]} {name!r} could not be made: {type(error).__name__}: {error}"
+            record.fail(hook, wrong, error)
+            raise PluginError(wrong) from error
 
     def target(self, name: str) -> Any:
-        """A target by name.  Errors: as `load`; PluginError for what is not a target."""
+        """A target by name, made once.  Errors: as `make`."""
         from ..targets.target import checked_target
 
         key = f"target instance:{name}"
         if key not in self._loaded:
-            record, make = self._found("targets", name)
-            try:
-                self._loaded[key] = checked_target(make(), record.title)
-            except MgxError as error:
-                record.fail("targets", str(error), error)
-                raise
-            except (Exception, SystemExit) as error:
-                wrong = PluginError(
-                    f"{record.title}: target {name!r} could not be made: {type(error).__name__}: {error}"
-                )
-                record.fail("targets", wrong.message, error)
-                raise wrong from error
+            self._loaded[key] = self.make("targets", name, checked_target)
         return self._loaded[key]
 
     def context(self, name: str) -> Any:
@@ -227,7 +247,7 @@ class Plugins:
                         record.fail("operations", clash)
                         ops = ops.contesting(op.name, f"{clash}; uninstall one or set MGX_PLUGINS")
                 ops = ops | found
-            self._loaded["opset"] = ops
+            self._loaded["opset"] = ops.lacking(self.absent("operations"))
         found_ops: OpSet = self._loaded["opset"]
         return found_ops
 
@@ -250,17 +270,13 @@ class Plugins:
     def rules(self, target: str, taken: Collection[str] = ()) -> Rules:
         """Rewriting rules that plugins add.  target: empty for those that hold for every target.
 
-        taken: names that others have; a rule of such a name is called ``set.rule`` after its set, so that each can be switched.
+        taken: names that others have; a rule of such a name is called ``table.rule``, so that each can be switched.
         """
         from ..rules.engine import Rules
 
-        names = set(taken)
-        found = []
+        found: list[Rule] = []
         for _, rules in self._load_each("rules", target=target):
-            for rule in rules.rules:
-                kept = rule._replace(name=f"{rules.name}.{rule.name}") if rule.name in names else rule
-                names.add(kept.name)
-                found.append(kept)
+            found += rules.apart_from({*taken, *(r.name for r in found)}).rules
         return Rules("plugins", found)
 
     def converters(self, frontend: str, kind: type | None = None) -> list[Any]:

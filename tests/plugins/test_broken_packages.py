@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -68,7 +69,12 @@ class Two(Operation):
         return x
 
 
+class Toy(mgx.Frontend):
+    converter_type = dict
+
+
 OBJECTS = {
+    "Toy": Toy,
     "Host": Host,
     "Nameless": Nameless,
     "Duck": Duck,
@@ -337,7 +343,10 @@ def test_two_packages_with_one_frontend(installed, tmp_path):
 @pytest.mark.parametrize(
     ("path", "error"),
     [
-        ("Duck", "frontend 'toy' must be an instance of a class derived from mgx_core.Frontend, got <"),
+        (
+            "Duck",
+            "frontend of plugin 'broken' of broken-dist must be an instance of a class derived from mgx_core.Frontend",
+        ),
         ("needs", "frontend 'toy' could not be made: TypeError"),
         ("number", "must be a class or a function that makes one, got 42"),
     ],
@@ -348,3 +357,65 @@ def test_frontends_that_are_none(installed, tmp_path, path, error):
     with pytest.raises(mgx.PluginError) as caught:
         mgx.parse(tmp_path / "model.toy")
     assert error in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("hooks", "error"),
+    [
+        ({"targets": [Lazy("t", "broken_objects:Duck")]}, "derived from mgx_core.Target"),
+        ({"targets": [Lazy("t", "broken_objects:needs")]}, "target 't' could not be made: TypeError"),
+        ({"frontends": [Lazy("toy", "broken_objects:Duck")]}, "derived from mgx_core.Frontend"),
+        (
+            {"commands": [Lazy("hello", "broken_objects:number")]},
+            "'hello' of hook commands .* must be an instance of Command",
+        ),
+        (
+            {
+                "frontends": [Lazy("toy", "broken_objects:Toy")],
+                "converters": lambda frontend: [Lazy("it", "broken_objects:number")],
+            },
+            "'it' of hook converters .* must be an instance of dict",
+        ),
+    ],
+)
+def test_loading_everything_finds_objects_of_the_wrong_kind(installed, hooks, error):
+    made = installed(("broken", package(**hooks), "broken-dist"))
+    result = CliRunner().invoke(main, ["plugins", "--load", "--json"])
+    assert result.exit_code == 0
+    (broken,) = [r for r in made.records if r.name == "broken"]
+    assert broken.state == "failed"
+    assert re.search(error, broken.error), broken.error
+
+
+def test_an_op_of_a_plugin_that_failed(installed):
+    made = installed(("broken", RuntimeError("cannot find libxpu.so.3"), "mgx-vendorx"))
+    with pytest.raises(
+        mgx.UnsupportedError,
+        match=r"no operation is called 'vendorx.gemm'.*; plugins that failed: broken \(mgx-vendorx: RuntimeError: cannot find",
+    ):
+        mgx.op("vendorx.gemm")
+    with pytest.raises(mgx.UnsupportedError, match="plugins that failed: broken"):
+        mgx.parse_program(PROGRAM.replace("neg", "vendorx.neg"))
+    for words in (["ops", "--list"], ["ops", "vendorx.gemm"]):
+        result = CliRunner().invoke(main, words)
+        assert "broken (mgx-vendorx: RuntimeError: cannot find libxpu.so.3)" in result.output
+    check(made, "RuntimeError: cannot find libxpu.so.3")
+
+
+def test_a_failure_that_concerns_no_ops_is_not_told_of_ops(installed):
+    made = installed(("broken", package(kernals=lambda target: []), "broken-dist"))
+    with pytest.raises(mgx.UnsupportedError) as caught:
+        mgx.op("acme.gemm")
+    assert "broken" not in str(caught.value)
+    check(made, "there is no hook 'kernals'")
+
+
+def test_what_is_left_out_is_not_called_missing(installed, monkeypatch):
+    monkeypatch.setenv("MGX_PLUGINS", "-cpu,-vendorx")
+    installed(("cpu", GOOD, "mgx-cpu-dnnl"), ("vendorx", package(), "mgx-vendorx"))
+    with pytest.raises(
+        mgx.UnsupportedError, match=r"target 'cpu' \(mgx-cpu-dnnl\) is disabled: left out by MGX_PLUGINS"
+    ):
+        mgx.get_target("cpu")
+    with pytest.raises(mgx.UnsupportedError, match=r"no target 'xpu' .*; left out by MGX_PLUGINS: cpu .*, vendorx"):
+        mgx.get_target("xpu")

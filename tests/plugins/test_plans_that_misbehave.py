@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -11,6 +12,8 @@ import mgx_core as mgx
 from mgx_core import No, define_op
 from mgx_core.ops.activation import Relu
 from mgx_core.ops.pointwise import Add, Neg
+from mgx_core.plugins import manager as plugins
+from mgx_core.plugins.manager import Plugins
 from mgx_core.rules.engine import Rewriter
 from mgx_core.types.shape import Shape
 
@@ -344,3 +347,80 @@ def test_an_op_without_its_decorator():
             mgx.OpSet.of(cls)
     with pytest.raises(mgx.ParameterError, match="an OpSet holds classes of operations, got 42"):
         mgx.OpSet.of(42)
+
+
+def test_a_compute_that_raises_has_its_package():
+    @define_op("acme.raising")
+    class Raising(mgx.Operation):
+        def infer(self, x: Shape) -> Shape:
+            return x
+
+        def compute(self, x):
+            raise IndexError("no such row")
+
+    made = mgx.Program()
+    main = made.get_main_module()
+    main.add_return([main.add(Raising(), main.add_parameter("x", Shape("float32", [2])), sources=["layer7"])])
+    made.compile(Given())
+    with pytest.raises(
+        mgx.ShapeError, match=rf"node 'layer7': .*acme.raising \({__name__}\) cannot be computed .*IndexError"
+    ):
+        made.run({"x": [1, 2]})
+
+
+def test_a_rule_for_shapes_that_raises_has_the_node():
+    main = mgx.Program().get_main_module()
+    x = main.add_parameter("x", Shape("float32", [2]))
+    with pytest.raises(mgx.ShapeError, match="^node 'layer7', 'layer8': add takes 2 inputs"):
+        main.add(Add(), x, sources=["layer7", "layer8"])
+    with pytest.raises(mgx.ShapeError, match="^add takes 2 inputs"):
+        main.add(Add(), x)
+
+
+def chain_of_three():
+    return mgx.parse_program(
+        """module main
+        %x = @param["x"] -> float32[2]
+        %1 = exp(%x)
+        %2 = neg(%1)
+        %3 = tanh(%2)
+        @return(%3)"""
+    )
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_plan_of_a_plugin_for_an_op_inside_a_group_is_asked(monkeypatch, takes):
+    """The group is taken apart where the plan takes its member, and stays whole where the plan declines."""
+    plans = mgx.Kernels("ref")
+
+    @plans.plan(Neg)
+    def acme(op, shapes, context):
+        return mgx.HostKernel("seven", lambda x: np.full_like(x, 7)) if takes else No("not today")
+
+    plugin = SimpleNamespace(kernels=mgx.hookimpl(lambda target: [mgx.Lazy("acme", f"{__name__}:PLANS")]))
+    monkeypatch.setitem(globals(), "PLANS", plans)
+    with monkeypatch.context() as patch:
+        patch.setattr(plugins, "_manager", [Plugins(discover=False)])
+        plugins.manager().register(plugin, "acme")
+        made = chain_of_three()
+        made.compile(Whole())
+        (result,) = made.run({"x": [1, 2]})
+        placements = made.executable.instances()[0].placements
+    if takes:
+        np.testing.assert_allclose(result, np.tanh([7.0, 7.0]), rtol=1e-6)
+        assert "seven" in [p.kernel for p in placements]
+        assert "a group is taken apart, since plan 'acme' of a plugin takes its member neg" in placements[0].refused
+    else:
+        np.testing.assert_allclose(result, np.tanh(-np.exp([1.0, 2.0])), rtol=1e-6)
+        assert len(placements) == 1
+
+
+class Whole(mgx.Target):
+    """Takes every op and group by its definition, as the target ref does."""
+
+    name = "ref"
+
+    def kernels(self, context):
+        plans = mgx.Kernels("ref")
+        plans.plan()(lambda op, shapes, context, modules=(): mgx.Reference(op))
+        return plans

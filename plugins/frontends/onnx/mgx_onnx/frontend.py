@@ -10,6 +10,7 @@ from typing import Any
 from mgx_core import Frontend, Program
 from mgx_core.types.argument import Array
 
+from .converter import Converters
 from .deferred import defer
 from .messages import onnx
 from .model import read_model, read_model_bytes
@@ -21,6 +22,8 @@ __all__ = ["OnnxFrontend", "parse_model"]
 
 class OnnxFrontend(Frontend):
     """Parses ONNX models into programs."""
+
+    converter_type = Converters
 
     def parse(self, path: str | os.PathLike[str], **options: Any) -> Program:
         """A program from a file; external data is read from its folder only.
