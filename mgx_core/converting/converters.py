@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from ..errors import ParseError, PluginError
+from ..errors import MgxError, ParseError, PluginError
 from ..ir.instruction import Instruction
 
-__all__ = ["Arity", "Converter", "Converters", "arity_of", "fitting"]
+__all__ = ["Arity", "Converter", "Converters", "arity_of", "converted", "fitting"]
 
 Converter: TypeAlias = Callable[..., Any]  # (node, *inputs) -> an instruction, or a tuple of them for several outputs
 C = TypeVar("C", bound=Converter)
@@ -103,3 +103,30 @@ def fitting(converter: Converter, inputs: list[Instruction | None]) -> list[Inst
         if value is None and place not in optional:
             raise ParseError(f"input {place} ({name}) is required, but absent")
     return given
+
+
+def converted(
+    converter: Converter, node: Any, inputs: list[Instruction | None], frontend: str
+) -> Sequence[Instruction | None]:
+    """The results of a converter for a node.
+
+    frontend: the frontend's own package; what its converters raise passes, since they fail on malformed nodes only.
+    Errors: ParseError for inputs that do not fit; PluginError, with name and package, for what a converter of another package
+    raises and for what any gives that is no instruction.
+    """
+    given = fitting(converter, inputs)
+    package = str(getattr(converter, "__module__", "?")).partition(".")[0]
+    whose = f"converter {getattr(converter, '__name__', 'converter')!r} of package {package}"
+    try:
+        made = converter(node, *given)
+    except (MgxError, MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        if package == frontend:
+            raise
+        raise PluginError(f"{whose} failed: {type(error).__name__}: {error}") from error
+    results = tuple(made) if isinstance(made, (tuple, list)) else (made,)
+    for result in results:
+        if result is not None and not isinstance(result, Instruction):
+            raise PluginError(f"{whose} must give an instruction or a tuple of them, got {result!r}")
+    return results

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 
 from mgx_core import DeviceError, MgxError, Module, ParseError, Program
+from mgx_core.extents import check_symbols
 from mgx_core.ir.graph import Graph
 from mgx_core.plugins.manager import manager
 from mgx_core.types.argument import Array
@@ -43,7 +44,11 @@ def parse_proto(
     weights: raw data of initializers by position, where it is not in the model itself; defer: puts off a node whose ranks are
     not known yet (None: it raises UnrankedError).
     """
-    options.check_inputs([i.name for i in model.graph.input])
+    graph = model.graph
+    options.check_inputs([i.name for i in graph.input])
+    if options.dim_params:
+        infos = (*graph.input, *graph.output, *graph.value_info)
+        check_symbols(options.dim_params, {d.dim_param for i in infos for d in i.type.tensor_type.shape.dim} - {""})
     main = Module("main")
     context = ModelContext(opsets_of(model), functions_of(model), options, all_converters(), DataFolder(folder))
     context.names["main"] = 1

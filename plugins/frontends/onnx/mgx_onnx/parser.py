@@ -9,8 +9,9 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from mgx_core import Argument, DeviceError, Instruction, MgxError, Module, ParseError, UnrankedError, UnsupportedError
-from mgx_core.converting.converters import fitting
+from mgx_core.converting.converters import converted
 from mgx_core.converting.known import Known
+from mgx_core.extents import tell_changes
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, Sym, symbol
 from mgx_core.types.dynamic_dimension import DynamicDimension
@@ -208,6 +209,8 @@ class GraphParser:
 
         def dims(tensor: Any) -> list[Dim] | None:
             if mapped is not None:
+                stated = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
+                tell_changes(info.name, stated if tensor.HasField("shape") else mapped, mapped)
                 return list(mapped)
             if ranged is not None:
                 return [DynamicDimension.of(r).named(f"{_word(info.name)}_{n}") for n, r in enumerate(ranged)]
@@ -336,8 +339,7 @@ class GraphParser:
         if converter is None and domain == "" and onnx_lacks(proto.op_type, version):
             converter = self.context.converters.find("com.microsoft", proto.op_type, 1)
         if converter is not None:
-            made = converter(node, *fitting(converter, inputs))
-            return tuple(made) if isinstance(made, (tuple, list)) else (made,)
+            return converted(converter, node, inputs, __package__)
         body = standard_body(node, domain, version, inputs)
         if body is not None:
             return self._inline(node, body)

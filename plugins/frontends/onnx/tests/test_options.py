@@ -104,3 +104,15 @@ def test_names_inside_a_branch_may_repeat_those_outside():
     x = np.float32([-1, 2])
     for taken, expected in ((True, [1, 2]), (False, [1, -2])):
         assert program.run({"x": x, "c": np.array(taken)})[0].tolist() == expected
+
+
+def test_symbols_that_the_model_lacks_are_refused():
+    with pytest.raises(mgx.ParameterError, match=r"dim_params: no extent .* is called 'batch'; known are n"):
+        dims(model("n", 4), dim_params={"batch": 3})
+
+
+def test_extents_that_the_model_states_are_not_changed_in_silence(caplog):
+    assert dims(model("n", 4), map_input_dims={"x": [3, 4]}) == [3, 4]
+    assert not caplog.records
+    assert dims(model("n", 4), map_input_dims={"x": [3, 5]}) == [3, 5]
+    assert "input 'x': the model states the extents [?, 4]; it is parsed with [3, 5]" in caplog.text
