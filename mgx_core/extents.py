@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from .errors import ParameterError, suggestion
@@ -12,7 +13,9 @@ from .types.dim import Dim, symbols_of
 from .types.dynamic_dimension import DynamicDimension
 from .types.shape import AnyShape, Shape
 
-__all__ = ["EXTENT_OPTIONS", "with_extents"]
+__all__ = ["EXTENT_OPTIONS", "check_symbols", "tell_changes", "with_extents"]
+
+_log = logging.getLogger("mgx")
 
 EXTENT_OPTIONS: Final = (
     "default_dim_value",
@@ -41,6 +44,7 @@ def with_extents(
     if default_dim_value and default_dyn_dim_value is not None:
         raise ParameterError("default_dim_value and default_dyn_dim_value exclude each other")
     shapes = program.get_parameter_shapes()
+    check_symbols(dim_params or {}, _symbols_of(shapes.values()))
     symbols: dict[str, Dim] = {n: _range(v, f"dim_params[{n!r}]").named(n) for n, v in (dim_params or {}).items()}
     wanted: dict[str, list[Dim]] = {n: list(d) for n, d in (map_input_dims or {}).items()}
     for name, ranges in (map_dyn_input_dims or {}).items():
@@ -53,10 +57,11 @@ def with_extents(
         shape = shapes.get(name)
         if not isinstance(shape, Shape):
             raise ParameterError(f"there is no tensor parameter {name!r}; {suggestion(name, shapes)}")
+        if shape.ranked:
+            tell_changes(name, shape.dims, dims)
         parameters[name] = Shape.of(shape.dtype, dims)
     if default_dim_value or default_dyn_dim_value is not None:
-        tensors = [s for s in shapes.values() if isinstance(s, Shape) and s.ranked]
-        rest = sorted({s.name for shape in tensors for d in shape.dims for s in symbols_of(d)} - set(symbols))
+        rest = sorted(_symbols_of(shapes.values()) - set(symbols))
         if default_dim_value:
             symbols |= dict.fromkeys(rest, default_dim_value)
         else:
@@ -66,6 +71,27 @@ def with_extents(
         return program
     main = program.get_main_module().clone(symbols, parameters=parameters)
     return Program(Graph(main), program.get_output_names())
+
+
+def check_symbols(given: Iterable[str], known: Collection[str]) -> None:
+    """Errors: ParameterError for a name in `dim_params` that no extent of the model has."""
+    for name in given:
+        if name not in known:
+            raise ParameterError(
+                f"dim_params: no extent of the model's inputs is called {name!r}; {suggestion(name, sorted(known))}"
+            )
+
+
+def _symbols_of(shapes: Iterable[AnyShape]) -> set[str]:
+    tensors = [s for s in shapes if isinstance(s, Shape) and s.ranked]
+    return {s.name for shape in tensors for d in shape.dims for s in symbols_of(d)}
+
+
+def tell_changes(name: str, stated: Sequence[Any], wanted: Sequence[Any]) -> None:
+    """Logs a warning if extents that a model states as numbers are changed; what is left open may be set in silence."""
+    if len(stated) != len(wanted) or any(isinstance(d, int) and d != w for d, w in zip(stated, wanted, strict=True)):
+        has, gets = (f"[{', '.join('?' if d is None else str(d) for d in dims)}]" for dims in (stated, wanted))
+        _log.warning("input %r: the model states the extents %s; it is parsed with %s, as asked", name, has, gets)
 
 
 def _range(value: Any, option: str) -> DynamicDimension:

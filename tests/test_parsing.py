@@ -164,4 +164,4 @@ def test_every_extents_option_of_the_driver(file, words, extents):
 def test_the_driver_names_frontend_and_option(file):
     done = CliRunner().invoke(main, ["params", str(file("m.toy")), "--skip-unknown-operators"])
     assert done.exit_code == 2
-    assert "frontend 'toy' takes no option 'skip_unknown_operators'" in done.output
+    assert "frontend 'toy' takes no option --skip-unknown-operators" in done.output

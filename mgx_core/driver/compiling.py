@@ -13,9 +13,25 @@ if TYPE_CHECKING:
     from ..program import Program
     from ..run.executable import Executable, Instance
 
-__all__ = ["compile_options", "compiled", "host_placements", "quantized", "target_name"]
+__all__ = [
+    "compile_options",
+    "compiled",
+    "host_placements",
+    "quantized",
+    "rewriting",
+    "rewriting_options",
+    "target_name",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
+REWRITING: Final = (
+    click.option("--disable-fast-math", is_flag=True, help="No approximations, however close."),
+    click.option("--disable-pass", "disable_passes", multiple=True, metavar="NAME", help="Leave out a pass."),
+    click.option(
+        "--rule", "rules", multiple=True, metavar="NAME=on|off",
+        help="Switch a rewriting rule or fusion on or off; `mgx-driver rules` lists them.",
+    ),
+)  # fmt: skip
 QUANTIZE: Final = {
     "fp16": "Compute floats in float16.",
     "bf16": "Compute floats in bfloat16.",
@@ -23,6 +39,13 @@ QUANTIZE: Final = {
     "int8": "Compute matrix products and convolutions in 8-bit integers.",
     "int4_weights": "Keep weights in 4-bit integers.",
 }
+
+
+def rewriting_options(function: F) -> F:
+    """The options that choose among rewriting rules, for commands that optimise and do not compile."""
+    for option in reversed(REWRITING):
+        function = option(function)
+    return function
 
 
 def compile_options(function: F) -> F:
@@ -37,15 +60,10 @@ def compile_options(function: F) -> F:
         click.option(
             "--enable-offload-copy", is_flag=True, help="Copy parameters and results for the caller (default)."
         ),
-        click.option("--disable-fast-math", is_flag=True, help="No approximations, however close."),
         click.option(
             "--exhaustive-tune", is_flag=True, help="Time every kernel that could do the work; take the fastest."
         ),
-        click.option("--disable-pass", "disable_passes", multiple=True, metavar="NAME", help="Leave out a pass."),
-        click.option(
-            "--rule", "rules", multiple=True, metavar="NAME=on|off",
-            help="Switch a rewriting rule or fusion on or off; `mgx-driver rules` lists them.",
-        ),
+        *REWRITING,
         click.option("--validate", is_flag=True, help="Check the program after every pass."),
         *(click.option(f"--{n.replace('_', '-')}", n, is_flag=True, help=text) for n, text in QUANTIZE.items()),
     ]  # fmt: skip
@@ -103,14 +121,23 @@ def compiled(program: Program, given: Mapping[str, Any]) -> Executable:
         program.compile(
             get_target(target_name(given)),
             offload_copy=True,
-            fast_math=not given["disable_fast_math"],
             exhaustive_tune=given["exhaustive_tune"],
-            disable_passes=tuple(given["disable_passes"]),
-            fusion_rules=switched(given["rules"]),
+            **rewriting(given),
             validate=given["validate"],
         )
     assert program.executable is not None
     return program.executable
+
+
+def rewriting(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of `rewriting_options` as those of the compiler; none where a command lacks them."""
+    if "rules" not in given:
+        return {}
+    return {
+        "fast_math": not given["disable_fast_math"],
+        "disable_passes": tuple(given["disable_passes"]),
+        "fusion_rules": switched(given["rules"]),
+    }
 
 
 def switched(given: Iterable[str]) -> dict[str, bool]:

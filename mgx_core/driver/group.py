@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 import sys
 import traceback
 from typing import Any, Final
 
 import click
 
-from ..errors import MgxError, PluginError
+from ..errors import MgxError, ParameterError, PluginError
 
 __all__ = ["COMMANDS", "SEPARATOR", "DriverCommand", "DriverGroup"]
 
@@ -28,6 +29,17 @@ COMMANDS: Final = {
     "plugins": ("plugins", "Print what is installed, and why a plugin failed."),
 }
 ALIASES: Final = {"op": "ops", "time": "perf"}  # MIGraphX's names
+
+FLAGS: Final = {  # the options of the Python functions, as the command line has them
+    "default_dim_value": "--batch",
+    "default_dyn_dim_value": "--default-dyn-dim",
+    "dim_params": "--dim-param",
+    "map_input_dims": "--input-dim",
+    "map_dyn_input_dims": "--dyn-input-dim",
+    "fusion_rules": "--rule",
+    "disable_passes": "--disable-pass",
+    "skip_unknown_operators": "--skip-unknown-operators",
+}
 
 SEPARATOR: Final = "\x1f"  # joins the values of one many-valued option into one token
 
@@ -63,6 +75,14 @@ class DriverCommand(click.Command):
         return out
 
 
+def in_flags(message: str) -> str:
+    """A message on options of the Python functions in the words of the command line."""
+    for name, flag in FLAGS.items():
+        message = re.sub(rf"\b{name}\[(['\"])(.*?)\1\]", rf"{flag} @\2", message)
+        message = re.sub(rf"(['\"]?)\b{name}\b\1", flag, message)
+    return message
+
+
 def _is_option(word: str) -> bool:
     return word.startswith("-") and not word[1:2].isdigit() and word != "-"
 
@@ -79,16 +99,11 @@ class DriverGroup(click.Group):
             module = importlib.import_module(f"{__package__}.{COMMANDS[name][0]}")
             found: click.Command = module.command
             return found
-        plugged = self._plugged().get(name)
-        if plugged is None:
+        if name not in self._plugged():
             return None
         from ..plugins.manager import manager
 
-        command = manager().load("commands", name)
-        if not isinstance(command, click.Command):
-            raise PluginError(
-                f"command {name!r} ({plugged.path}) must be a click command, got {type(command).__name__}"
-            )
+        command: click.Command = manager().load("commands", name, click.Command)
         return command
 
     def resolve_command(
@@ -121,7 +136,7 @@ class DriverGroup(click.Group):
         except BrokenPipeError:
             raise
         except MgxError as error:
-            self._report(str(error))
+            self._report(in_flags(str(error)) if isinstance(error, ParameterError) else str(error))
             ctx.exit(3 if isinstance(error, PluginError) and error.__cause__ is not None else 2)
         except OSError as error:
             place = f": {error.filename}" if error.filename else ""

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from .compiling import rewriting, rewriting_options
 from .forms import brief, form_options, write
 from .group import DriverCommand
 from .pictures import export_netron, show_memory
@@ -19,6 +20,7 @@ __all__ = ["command"]
 
 @click.command("read", cls=DriverCommand, many=MANY)
 @source_options
+@rewriting_options
 @form_options
 @click.option("--why", metavar="RULE", help="Print where a rewriting rule of the usual passes did not fire, and why.")
 @click.option(
@@ -51,6 +53,7 @@ def command(
       mgx-driver read model.onnx --input-dim @x 1 3 64 64   with another input size
       mgx-driver read model.onnx -p fold-constants          one pass applied
       mgx-driver read model.onnx --why gelu-from-erf        why a rewriting rule did not fire
+      mgx-driver read model.onnx -O --rule gelu=off         optimised without a rule
       mgx-driver read model.onnx -O --memory                the memory plan of the optimised program
       mgx-driver read model.onnx -O --memory plan.svg       the same as a picture
       mgx-driver read model.onnx -O --netron view.onnx      to look at in Netron
@@ -69,7 +72,9 @@ def command(
     elif netron is not None:
         Report(as_json).say(f"written to {netron}")
     elif why is not None:
-        found = refusals(program, why)
+        from ..options import CompileOptions
+
+        found = refusals(program, why, CompileOptions.of(rewriting(given)))
         report = Report(as_json)
         report.document([r._asdict() for r in found])
         for r in found:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from .compiling import rewriting
 from .words import by_name, json_value, split
 
 if TYPE_CHECKING:
@@ -70,10 +71,12 @@ class Source:
     trim: int
     optimize: bool
     apply_pass: tuple[str, ...]
+    rewriting: Mapping[str, Any]  # options for --optimize
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Source:
-        return cls(**{f.name: given[f.name] for f in dataclasses.fields(cls)})
+        values = {**given, "rewriting": rewriting(given)}
+        return cls(**{f.name: values[f.name] for f in dataclasses.fields(cls)})
 
     @property
     def name(self) -> str:
@@ -89,7 +92,7 @@ class Source:
         if self.optimize:
             from ..api import optimize
 
-            program = optimize(program)
+            program = optimize(program, self.rewriting)
         names = split(self.apply_pass)
         return apply_passes(program, names) if names else program
 

@@ -43,3 +43,14 @@ def test_why_names_the_rules(drive, chain):
     assert "there is no rule 'no-such-rule'" in said
     assert "mgx-driver rules lists them all" in said
     assert len(said) < 300
+
+
+def test_rules_are_switched_when_reading(drive, chain):
+    path = chain("neg neg tanh")
+    assert "neg" not in drive("read", path, "-O")
+    assert "neg" in drive("read", path, "-O", "--rule", "cancel-negations=off")
+    assert "neg" in drive("read", path, "-O", "--disable-pass", "simplify")
+
+
+def test_refusals_are_those_under_the_options(drive, chain):
+    assert "no rule 'x'" in drive("read", chain("tanh"), "--why", "x", "--disable-fast-math", code=2)

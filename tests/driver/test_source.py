@@ -50,6 +50,37 @@ def test_extents(drive_json, chain, options, dims):
     assert shapes(drive_json("params", chain("tanh", "n 3"), *options)) == {"x": dims}
 
 
+def test_symbols_and_inputs_that_there_are_not(drive, chain):
+    said = drive("params", "--test", "--dim-param", "@m", "7", code=2)
+    assert "--dim-param: no extent of the model's inputs is called 'm'" in said
+    said = drive("params", "--test", "--input-dim", "@c", "7", code=2)
+    assert "there is no tensor parameter 'c'" in said
+
+
+def test_stated_extents_are_not_changed_in_silence(drive, caplog):
+    drive("params", "--test", "--input-dim", "@a", "4", "5")
+    assert not caplog.records
+    drive("params", "--test", "--input-dim", "@a", "2", "5")
+    (record,) = caplog.records
+    assert record.getMessage() == "input 'a': the model states the extents [4, 5]; it is parsed with [2, 5], as asked"
+
+
+@pytest.mark.parametrize(
+    ("options", "flag"),
+    [
+        (["--default-dyn-dim", "[]"], "--default-dyn-dim must be an int or a range"),
+        (
+            ["--input-dim", "@a", "4", "5", "--dyn-input-dim", "@a", "[4, 5]"],
+            "input 'a' stands in both --input-dim and --dyn-input-dim",
+        ),
+        (["-O", "--rule", "no-such-rule=off"], "--rule: there is no rule 'no-such-rule'"),
+        (["-O", "--disable-pass", "no-such-pass"], "--disable-pass: there is no pass 'no-such-pass'"),
+    ],
+)
+def test_errors_name_flags(drive, options, flag):
+    assert flag in drive("read", "--test", *options, code=2)
+
+
 def test_bad_extents(drive, chain):
     assert "takes ints" in drive("params", chain("tanh"), "--input-dim", "@x", "one", code=2)
     assert "first" in drive("params", chain("tanh"), "--input-dim", "1", code=2)
