@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from .errors import ParameterError, suggestion
 from .ir.graph import Graph
+from .log import log
 from .program import Program
 from .types.dim import Dim, symbols_of
 from .types.dynamic_dimension import DynamicDimension
 from .types.shape import AnyShape, Shape
 
 __all__ = ["EXTENT_OPTIONS", "check_symbols", "tell_changes", "with_extents"]
-
-_log = logging.getLogger("mgx")
 
 EXTENT_OPTIONS: Final = (
     "default_dim_value",
@@ -91,7 +89,7 @@ def tell_changes(name: str, stated: Sequence[Any], wanted: Sequence[Any]) -> Non
     """Logs a warning if extents that a model states as numbers are changed; what is left open may be set in silence."""
     if len(stated) != len(wanted) or any(isinstance(d, int) and d != w for d, w in zip(stated, wanted, strict=True)):
         has, gets = (f"[{', '.join('?' if d is None else str(d) for d in dims)}]" for dims in (stated, wanted))
-        _log.warning("input %r: the model states the extents %s; it is parsed with %s, as asked", name, has, gets)
+        log.warning("input %r: the model states the extents %s; it is parsed with %s, as asked", name, has, gets)
 
 
 def _range(value: Any, option: str) -> DynamicDimension:

@@ -56,10 +56,10 @@ class Lower(Pass):
         key = (ins.op, shapes, ins.modules, ins.result, outer)
         made = self._made.get(key)
         if made is None:
-            why = self._taken_inside(ins)
-            if why and self._expand(module, ins, (why, *outer)):
-                return
             try:
+                why = self._taken_inside(ins)
+                if why and self._expand(module, ins, (why, *outer)):
+                    return
                 picked = self.kernels.pick(ins.op, shapes, self.context, ins.modules)
                 refused = (*picked.refused, *outer)
                 made = Launch(picked.kernel, ins.op, ins.result, picked.plan, refused=refused, validate=self.validate)

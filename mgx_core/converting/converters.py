@@ -112,7 +112,7 @@ def converted(
 
     frontend: the frontend's own package; what its converters raise passes, since they fail on malformed nodes only.
     Errors: ParseError for inputs that do not fit; PluginError, with name and package, for what a converter of another package
-    raises and for what any gives that is no instruction.
+    raises and for results other than instructions.
     """
     given = fitting(converter, inputs)
     package = str(getattr(converter, "__module__", "?")).partition(".")[0]

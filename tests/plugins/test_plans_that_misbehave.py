@@ -371,9 +371,9 @@ def test_a_compute_that_raises_has_its_package():
 def test_a_rule_for_shapes_that_raises_has_the_node():
     main = mgx.Program().get_main_module()
     x = main.add_parameter("x", Shape("float32", [2]))
-    with pytest.raises(mgx.ShapeError, match="^node 'layer7', 'layer8': add takes 2 inputs"):
+    with pytest.raises(mgx.ShapeError, match=r"^node 'layer7', 'layer8': add takes 2 inputs"):
         main.add(Add(), x, sources=["layer7", "layer8"])
-    with pytest.raises(mgx.ShapeError, match="^add takes 2 inputs"):
+    with pytest.raises(mgx.ShapeError, match=r"^add takes 2 inputs"):
         main.add(Add(), x)
 
 

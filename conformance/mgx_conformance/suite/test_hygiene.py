@@ -93,18 +93,25 @@ def test_context(mgx_target: Any) -> None:
 
 
 def test_public_door(mgx_target: Any) -> None:
-    """The package imports no private name of the core and no other plugin."""
-    root = type(mgx_target).__module__.partition(".")[0]
-    spec = importlib.util.find_spec(root)
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip("the target is not a package")
-    others = {m.module.partition(".")[0] for m in mgx_core.plugin_manager().records} - {root}
+    """The plugin's package, or else the target's module, imports no private name of the core and no other plugin."""
+    module = type(mgx_target).__module__
+    root = module.partition(".")[0]
+    plugins = {m.module.partition(".")[0] for m in mgx_core.plugin_manager().records}
     wrong = []
-    for folder in spec.submodule_search_locations:
-        for file in Path(folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                wrong += [f"{file.name}: {m}" for m in imported(node) if private(m) or m.partition(".")[0] in others]
+    for file in sources(root if root in plugins else module):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = imported(node)
+            wrong += [f"{file.name}: {m}" for m in names if private(m) or m.partition(".")[0] in plugins - {root}]
     assert not wrong, wrong
+
+
+def sources(module: str) -> list[Path]:
+    """The files of a package, or that of a module."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        pytest.skip(f"{module} has no files")
+    folders = spec.submodule_search_locations
+    return [f for folder in folders for f in Path(folder).rglob("*.py")] if folders else [Path(spec.origin)]
 
 
 def imported(node: ast.AST) -> list[str]:

@@ -6,8 +6,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import mgx_core as mgx
-from mgx_onnx import model_parser
 from mgx_core.converting.converters import Converters
+from mgx_onnx import model_parser
 from mgx_onnx.converter import STANDARD
 
 
