@@ -1,18 +1,38 @@
-"""Tuning results: the fastest candidate by problem, for a machine or device; in memory, on disk and in program files."""
+"""Tuning: the fastest candidate by problem, for a machine or device; in memory, on disk and in program files."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from threading import RLock
 from typing import Any, Final
 
-from ..cache import DiskCache
+import numpy as np
 
-__all__ = ["TuningStore"]
+from ..cache import DiskCache
+from ..errors import MgxError, No
+from ..ir.module import Module
+from ..ops.control import Group
+from ..ops.operation import Operation
+from ..types.argument import Array
+from ..types.dtype import DType
+from ..types.shape import Shape
+from .emission import Emitter
+from .kernel import Kernel
+from .kernel_emission import APART, Results
+from .schedule import Schedule
+from .values import Value
+
+__all__ = ["KernelTuning", "TuningStore"]
 
 FORMAT: Final = 1
+LEAD: Final = 0.97  # a kernel is faster below this share of the best so far: between equals the order of plans decides
+
+Emit = Callable[[Emitter, Sequence[Any]], Results | No]
 
 
 class TuningStore:
@@ -56,3 +76,127 @@ class TuningStore:
     def _read(self) -> dict[str, Any]:
         found = self._disk.get(self.machine)
         return {} if found is None else dict(json.loads(found))
+
+
+class KernelTuning(TuningStore):
+    """Names of the fastest kernels, by problem (option ``exhaustive_tune``).
+
+    Every kernel that can do an op is put into a program of its own and timed; a group is also timed as its members one by
+    one.  A target says how programs of one kernel are made and timed.
+    """
+
+    def __init__(self, machine: str, folder: Path | None = None) -> None:
+        super().__init__(machine, folder)
+        self.timed = 0  # problems that were measured rather than known
+
+    @abstractmethod
+    def trial(self, e: Any) -> Emitter:
+        """An empty emitter with the settings of `e`, which does not ask for choices."""
+
+    @abstractmethod
+    def seconds(self, trial: Any, schedule: Schedule, arrays: Sequence[Array]) -> float:
+        """Returns the seconds of one run of a schedule on these inputs.  Errors: MgxError where it cannot run."""
+
+    def settings(self, e: Any) -> str:
+        """Settings of an emitter that choices depend on, as text (override)."""
+        return ""
+
+    def choice(
+        self, e: Any, kernels: Sequence[Kernel], op: Operation, modules: Sequence[Module], args: Sequence[Any]
+    ) -> str | None:
+        """The name of the kernel to take, `APART` for a group's members one by one; None where there is nothing to choose."""
+        apart = isinstance(op, Group)
+        if len(kernels) + apart < 2:
+            return None
+        key = _key(f"{op!r} {self.settings(e)}", modules, args)
+        if key is None:
+            return None
+        names = [k.name for k in kernels] + [APART] * apart
+        with self.lock:
+            known = self.choices.get(key)
+            if known not in names:
+                known = self._measured(e, kernels, op, modules, args, apart)
+                self.timed += 1
+                self.keep(key, known)
+        e.choices[key] = known
+        return str(known)
+
+    def _measured(
+        self,
+        e: Any,
+        kernels: Sequence[Kernel],
+        op: Operation,
+        modules: Sequence[Module],
+        args: Sequence[Any],
+        apart: bool,
+    ) -> str:
+        def emitting(kernel: Kernel) -> Emit:
+            return lambda trial, given: trial.attempt(kernel, op, modules, given)
+
+        ways = [(k.name, emitting(k)) for k in kernels if k.emit is not None]
+        if apart:
+            ways.append((APART, lambda trial, given: trial.apart(op, modules, given, ())))
+        best, least = kernels[0].name, inf
+        for name, emit in ways:
+            seconds = self._seconds(e, emit, args)
+            if seconds < least * (LEAD if least < inf else 1.0):
+                best, least = name, seconds
+        return best
+
+    def _seconds(self, e: Any, emit: Emit, args: Sequence[Any]) -> float:
+        """Returns the seconds of an op on random operands with the layouts of the given ones; infinite where it cannot run."""
+        trial = self.trial(e)
+        arrays: list[Array] = []
+
+        def stand_in(value: Any) -> Any:
+            if value is None:
+                return None
+            if isinstance(value, tuple):
+                return tuple(map(stand_in, value))
+            if value.buffer.kind == "literal":
+                return value
+            space = Shape(value.shape.dtype, [max(int(value.shape.element_space()), 1)])
+            memory = trial.input(space, len(arrays))
+            trial.inputs.append(memory)
+            arrays.append(_random(space.dtype, space.elements()))
+            return Value(value.shape, memory.buffer)
+
+        try:
+            if isinstance(emit(trial, [stand_in(a) for a in args]), No) or any(step.host for step in trial.steps):
+                return inf
+            return self.seconds(trial, trial.planned(Module("trial"), []), arrays)
+        except MgxError:
+            return inf
+
+
+def _random(dtype: DType, count: int) -> Array:
+    rng = np.random.default_rng(0)
+    if dtype.is_float:
+        return rng.standard_normal(count).astype(dtype.numpy)
+    return rng.integers(0, 2, count).astype(dtype.numpy)
+
+
+def _key(about: str, modules: Sequence[Module], args: Sequence[Any]) -> str | None:
+    """Returns everything that a choice depends on, as text."""
+    parts = [about]
+    parts += [hashlib.sha256(_body(module).encode()).hexdigest()[:16] for module in modules]
+    for value in args:
+        if value is None:
+            parts.append("-")
+            continue
+        for v in value if isinstance(value, tuple) else (value,):
+            if not v.shape.elements():
+                return None
+            parts.append(f"{v.shape.dtype}{v.lens} by {v.strides}{' constant' if v.buffer.kind == 'literal' else ''}")
+    return "; ".join(parts)
+
+
+def _body(module: Module) -> str:
+    """A group's body as text; constants count by their types, since values take no time."""
+    at = {ins: n for n, ins in enumerate(module)}
+    lines = []
+    for ins in module:
+        what = "literal" if ins.is_literal else "" if ins.is_param else repr(ins.op)
+        inner = " ".join(f"{{{_body(m)}}}" for m in ins.modules)
+        lines.append(f"{what}({', '.join(str(at.get(i, '-')) for i in ins.inputs)}){inner} {ins.result}")
+    return "\n".join(lines)

@@ -10,6 +10,7 @@ from mgx_core.cache import Held
 
 if TYPE_CHECKING:
     from .run_op import OpPrograms
+    from .tuning import Tuning
 
 __all__ = ["CpuContext"]
 
@@ -30,6 +31,13 @@ class CpuContext(Context):
         from .run_op import OpPrograms
 
         return OpPrograms()
+
+    @cached_property
+    def tuning(self) -> Tuning:
+        """Choices among kernels that were timed on this machine."""
+        from .tuning import Tuning
+
+        return Tuning(self.target.machine(self))
 
     def __repr__(self) -> str:
         return f"context of target 'cpu' ({self.threads or 'all'} threads)"

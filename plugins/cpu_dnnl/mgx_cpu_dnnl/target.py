@@ -69,11 +69,7 @@ class CpuTarget(Target):
         from .emitter import CpuEmitter
         from .native_library import native
 
-        tuning = None
-        if options.exhaustive_tune:
-            from .tuning import tuning_of
-
-            tuning = tuning_of(self.machine(context))
+        tuning = context.tuning if options.exhaustive_tune else None
         threads = options.threads or context.threads
         native().set_threads(threads or native().available_threads())
         return CpuEmitter(kernels, context, options.memory_reuse, tuning, threads, options.fast_math)
@@ -113,9 +109,7 @@ class CpuTarget(Target):
 
         _native = native()
         if options.exhaustive_tune and saved.code["tuning"]:
-            from .tuning import tuning_of
-
-            tuning_of(self.machine(context)).learn(saved.code["tuning"])
+            context.tuning.learn(saved.code["tuning"])
         _native.set_threads(options.threads or context.threads or _native.available_threads())
         if saved.code["outputs"] is not None:
             return RestoredRunner(saved, lambda: lowered.module)

@@ -11,6 +11,7 @@ from mgx_core import Context, Shape, Target
 from mgx_core.cache import Held
 from mgx_core.errors import DeviceError, UnsupportedError
 from mgx_core.settings import setting
+from mgx_core.targets.tuning import KernelTuning
 from mgx_core.types.argument import Array
 
 from .codegen.source import DeviceTraits
@@ -33,6 +34,7 @@ class GpuContext(Context):
         self.kind = kind
         self.device_id = device_id
         self.constants = Constants()
+        self.kernel_tuning: KernelTuning | None = None  # once kernels are timed
 
     @cached_property
     def device(self) -> Device:
@@ -58,6 +60,7 @@ class GpuContext(Context):
         """From now on compile for an architecture whose device is not here.  Errors: DeviceError for an unknown one."""
         for name in ("traits", "libraries", "tuner"):
             self.__dict__.pop(name, None)
+        self.kernel_tuning = None
         self.device = cast(Device, NullDevice(arch))
 
     @cached_property
@@ -130,6 +133,8 @@ class GpuContext(Context):
             found["free device memory"] = self.device.pool.idle()
         if self.__dict__.get("tuner") is not None:
             found["timed plans"] = Held(len(self.__dict__["tuner"].found), 0)
+        if self.kernel_tuning is not None:
+            found["timed kernels"] = Held(len(self.kernel_tuning.choices), 0)
         return found
 
     def __repr__(self) -> str:

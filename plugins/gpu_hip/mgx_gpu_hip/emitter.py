@@ -80,7 +80,8 @@ def tensor_of(value: Value) -> Tensor:
 class GpuEmitter(Emitter):
     """Collects steps in order for one device.
 
-    tf32: products and convolutions of float32 may round their operands to 10 bits of mantissa.
+    tf32: products and convolutions of float32 may round their operands to 10 bits of mantissa; exhaustive: plans of libraries
+    are timed at length, and kernels are offered that only times can tell from others.
     """
 
     alignment: ClassVar[int] = DEVICE_ALIGNMENT
@@ -93,22 +94,27 @@ class GpuEmitter(Emitter):
         reuse: bool = True,
         tuning: Tuning | None = None,
         tf32: bool = False,
+        exhaustive: bool = False,
     ) -> None:
         super().__init__(kernels, context, reuse, tuning)
         self.tf32 = tf32
+        self.exhaustive = exhaustive
         self.module: Module | None = None
         self.opening: list[Instruction] = []  # what counts its rows
         self.following: Following | None = None
         self.unsettled: set[Instruction] = set()  # what of the rest stays on the host
 
     @classmethod
-    def of(cls, kernels: Kernels, context: GpuContext, options: CompileOptions) -> GpuEmitter:
+    def of(
+        cls, kernels: Kernels, context: GpuContext, options: CompileOptions, tuning: Tuning | None = None
+    ) -> GpuEmitter:
         tf32 = options.aggressiveness >= 2 and options.fast_math
-        return cls(kernels, context, options.memory_reuse, None, tf32)
+        return cls(kernels, context, options.memory_reuse, tuning, tf32, tuning is not None)
 
-    def fresh(self) -> GpuEmitter:
+    def fresh(self, tuning: bool = True) -> GpuEmitter:
         """An empty emitter with the same settings."""
-        return GpuEmitter(self.kernels, self.context, self.reuse, self.tuning, self.tf32)
+        chosen = self.tuning if tuning else None
+        return GpuEmitter(self.kernels, self.context, self.reuse, chosen, self.tf32, self.exhaustive)
 
     def schedule(self, module: Module) -> Schedule:
         """The steps of the static part, of ops that count their rows, and what follows these at run time."""
@@ -141,6 +147,8 @@ class GpuEmitter(Emitter):
         self.finish()
         if self.context.tuner is not None:
             self.context.tuner.done()
+        if self.tuning is not None:
+            self.tuning.save()
         return made
 
     def _left(self, ins: Instruction, env: dict[Instruction, Any]) -> Value:

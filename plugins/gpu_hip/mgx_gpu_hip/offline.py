@@ -47,4 +47,4 @@ class OfflineRunner(Runner):
         )
 
     def saved(self, keep: Any) -> dict[str, Any]:
-        return keep_code(self.named, self.codes, self.context)
+        return keep_code(self.named, self.codes, self.context, self.schedule.choices)

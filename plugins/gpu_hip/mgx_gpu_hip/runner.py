@@ -104,7 +104,7 @@ class GpuRunner(Runner):
 
     def saved(self, keep: Any) -> dict[str, Any]:
         """For a program file."""
-        return keep_code(self.named, self.codes, self.context)
+        return keep_code(self.named, self.codes, self.context, self.schedule.choices)
 
     def _load(self, kept: Kept | None) -> None:
         kernels = kernel_steps(self.schedule)

@@ -17,7 +17,7 @@ from .context import GpuContext
 
 __all__ = ["Kept", "keep_code", "machine_text", "read_code"]
 
-FORMAT = 1
+FORMAT = 2
 
 Kept = Mapping[str, bytes]  # images by `digest`
 
@@ -28,8 +28,10 @@ def machine_text(context: GpuContext) -> str:
     return f"{device.properties.vendor} {device.arch}"
 
 
-def keep_code(sources: Sequence[Source], codes: Sequence[Code], context: GpuContext) -> dict[str, Any]:
-    """A runner's part of a program file."""
+def keep_code(
+    sources: Sequence[Source], codes: Sequence[Code], context: GpuContext, tuning: Mapping[str, str]
+) -> dict[str, Any]:
+    """A runner's part of a program file; tuning: the kernels that were chosen by times, by problem."""
     places: dict[bytes, int] = {}
     kernels = {
         digest(s.text, flags_of(s), context.device.arch): places.setdefault(code.image, len(places))
@@ -42,6 +44,7 @@ def keep_code(sources: Sequence[Source], codes: Sequence[Code], context: GpuCont
         "kernels": kernels,
         "images": list(places),
         "choices": {} if tuner is None else tuner.asked(),
+        "tuning": dict(tuning),
     }
 
 

@@ -15,6 +15,7 @@ from mgx_core.passes.rewrite import Rewrite
 from mgx_core.targets.lowered import Lowered
 from mgx_core.targets.saved import SavedInstance
 from mgx_core.targets.schedule import Schedule
+from mgx_core.targets.tuning import KernelTuning
 
 from .context import GpuContext
 from .emitter import GpuEmitter
@@ -59,9 +60,8 @@ class GpuTarget(Target):
         """For the device of the context, or for the architecture that the options name if that is another."""
         if options.target and not context.is_for(options.target):
             context.compile_for(options.target)
-        if context.tuner is not None:
-            context.tuner.exhaustive = options.exhaustive_tune
-        return GpuEmitter.of(kernels, context, options)
+        timed = options.exhaustive_tune and context.device.kind != "null"  # which stands for a device that is not here
+        return GpuEmitter.of(kernels, context, options, _tuning(context) if timed else None)
 
     def assemble(self, schedule: Schedule, emitter: GpuEmitter, context: Any, options: CompileOptions) -> Runner:
         return _assembled(schedule, emitter, options, None)
@@ -77,6 +77,8 @@ class GpuTarget(Target):
         from .saved_code import read_code
 
         kept = read_code(saved.code, context)
+        if options.exhaustive_tune and context.device.kind != "null" and saved.code["tuning"]:
+            _tuning(context).learn(saved.code["tuning"])
         schedule, emitter = lowered.plan, lowered.emitter
         assert isinstance(schedule, Schedule) and isinstance(emitter, GpuEmitter)
         return _assembled(schedule, emitter, options, kept)
@@ -102,6 +104,15 @@ class GpuTarget(Target):
             return given.data_ptr(), given.dtype, given.shape, given.stride(), given.device
         except (AttributeError, TypeError):
             return None
+
+
+def _tuning(context: GpuContext) -> KernelTuning:
+    """The choices among kernels that were timed on a context's device."""
+    if context.kernel_tuning is None:
+        from .kernel_tuning import GpuTuning
+
+        context.kernel_tuning = GpuTuning(context)
+    return context.kernel_tuning
 
 
 def _assembled(

@@ -51,8 +51,8 @@ class Tuner(TuningStore):
     """Asks libraries for several plans of a problem and keeps the fastest.
 
     A program whose shapes keep changing would spend its time on measuring: after `patience` sets of shapes what is not known
-    yet is the library's own choice.  With `exhaustive` (the compile option ``exhaustive_tune``) the number of timed
-    problems has no limit, more plans are tried, also those that are compiled for the problem, and cached choices of other runs
+    yet is the library's own choice.  For `exhaustive` questions (the compile option ``exhaustive_tune``) the number of timed
+    problems has no limit, more plans are tried, also those that are compiled for the problem, and choices of other questions
     are ignored.
 
     folder: by default ``tuning`` in ``$MGX_CACHE_DIR`` or the user's cache directory; choices are kept by device.
@@ -63,10 +63,9 @@ class Tuner(TuningStore):
         self.libraries = libraries
         super().__init__(f"{device.properties.name} {device.arch}", folder)
         self.patience = patience
-        self.exhaustive = False
-        self.found: OrderedDict[Any, Timed | No] = OrderedDict()
+        self.found: OrderedDict[tuple[Any, bool], Timed | No] = OrderedDict()
 
-    def gemm(self, p: GemmProblem, compiled: bool = True) -> Timed | No:
+    def gemm(self, p: GemmProblem, compiled: bool = True, exhaustive: bool = False) -> Timed | No:
         """The fastest plan of a product; compiled: where no ready-made kernel serves, also kernels compiled for it."""
         sizes = {
             "a": _space(p.a, p.m, p.k, p.batch),
@@ -79,14 +78,14 @@ class Tuner(TuningStore):
             sizes["bias"] = 8 * p.n
 
         def many() -> Any:
-            if self.exhaustive:
+            if exhaustive:
                 return self.libraries.gemms(p, 32, True)
             plans = self.libraries.gemms(p, 16 if p.flops < 4e9 else 6, False)
             return self.libraries.gemms(p, 3, True) if isinstance(plans, No) and compiled else plans
 
-        return self._best(p, lambda choice: self.libraries.gemm(p, choice), many, sizes, compiled)
+        return self._best(p, lambda choice: self.libraries.gemm(p, choice), many, sizes, exhaustive, compiled)
 
-    def convolution(self, p: ConvProblem) -> Timed | No:
+    def convolution(self, p: ConvProblem, exhaustive: bool = False) -> Timed | No:
         """The fastest plan of a convolution."""
         size = p.dtype.size
         sizes = {
@@ -101,13 +100,14 @@ class Tuner(TuningStore):
         return self._best(
             p,
             lambda choice: self.libraries.convolution(p, choice),
-            lambda: self.libraries.convolutions(p, *((24, True) if self.exhaustive else (8, False))),
+            lambda: self.libraries.convolutions(p, *((24, True) if exhaustive else (8, False))),
             sizes,
+            exhaustive,
         )
 
-    def attention(self, p: AttentionProblem) -> Timed | No:
+    def attention(self, p: AttentionProblem, exhaustive: bool = False) -> Timed | No:
         """The library's own choice, timed; refused where there is no patience for that."""
-        if self.hurried and repr(p) not in self.choices:
+        if self._hurried(exhaustive) and repr(p) not in self.choices:
             return No("the library's attention was not timed")
         size = p.dtype.size
         sizes = {
@@ -121,13 +121,13 @@ class Tuner(TuningStore):
         return self._best(
             p,
             lambda choice: self.libraries.attention(p, choice),
-            lambda: self.libraries.attentions(p) if self.exhaustive else No(""),
+            lambda: self.libraries.attentions(p) if exhaustive else No(""),
             sizes,
+            exhaustive,
         )
 
-    @property
-    def hurried(self) -> bool:
-        return not (self.patience or self.exhaustive)
+    def _hurried(self, exhaustive: bool) -> bool:
+        return not (self.patience or exhaustive)
 
     def done(self) -> None:
         """Another set of shapes has its plans."""
@@ -137,12 +137,12 @@ class Tuner(TuningStore):
     def asked(self) -> dict[str, Any]:
         """Returns the choices for the problems so far, as plain data that another process can `learn`."""
         with self.lock:
-            known = {repr(p): found for p, found in self.found.items()}
+            known = sorted(self.found.items(), key=lambda one: one[0][1])  # of two, the exhaustive one stays
             return {
-                key: {"refused": found.why, "exhaustive": self.exhaustive}
+                repr(p): {"refused": found.why, "exhaustive": exhaustive}
                 if isinstance(found, No)
-                else {"choice": dict(found.choice), "us": found.us, "exhaustive": self.exhaustive}
-                for key, found in known.items()
+                else {"choice": dict(found.choice), "us": found.us, "exhaustive": exhaustive}
+                for (p, exhaustive), found in known
             }
 
     def lasts(self, choice: Any) -> bool:
@@ -154,27 +154,35 @@ class Tuner(TuningStore):
         one: Callable[[Mapping[str, Any] | None], Any],
         many: Callable[[], Sequence[Any] | No],
         sizes: Mapping[str, int],
+        exhaustive: bool,
         fall_back: bool = True,
     ) -> Timed | No:
         """fall_back: ask for one plan where there are not several."""
         with self.lock:
-            known = self.found.get(problem)
+            known = self.found.get((problem, True)) or self.found.get((problem, exhaustive))
             if known is None:
                 last = one if fall_back else lambda choice: No("no ready-made kernel")
                 known = self._remembered(
-                    repr(problem), one, lambda: self._measured(repr(problem), problem, last, many, sizes)
+                    repr(problem),
+                    one,
+                    lambda: self._measured(repr(problem), problem, last, many, sizes, exhaustive),
+                    exhaustive,
                 )
-                self.found[problem] = known
+                self.found[problem, exhaustive] = known
                 if len(self.found) > KNOWN:
                     self.found.popitem(last=False)
             return known
 
     def _remembered(
-        self, key: str, one: Callable[[Mapping[str, Any] | None], Any], measure: Callable[[], Timed | No]
+        self,
+        key: str,
+        one: Callable[[Mapping[str, Any] | None], Any],
+        measure: Callable[[], Timed | No],
+        exhaustive: bool,
     ) -> Timed | No:
         """A kept choice, measured again only if the plan that it names cannot be had any more."""
         kept = self.choices.get(key)
-        if kept is None or (self.exhaustive and not kept.get("exhaustive")):
+        if kept is None or (exhaustive and not kept.get("exhaustive")):
             return measure()
         if "refused" in kept:
             return No(kept["refused"])
@@ -198,8 +206,9 @@ class Tuner(TuningStore):
         one: Callable[[Mapping[str, Any] | None], Any],
         many: Callable[[], Sequence[Any] | No],
         sizes: Mapping[str, int],
+        exhaustive: bool,
     ) -> Timed | No:
-        if self.hurried:
+        if self._hurried(exhaustive):
             plan = one(None)
             return plan if isinstance(plan, No) else Timed.of(plan, 5.0 + problem.flops / GUESS)
         several = many()
@@ -231,7 +240,7 @@ class Tuner(TuningStore):
         stream.wait()
         if best is None:
             return No(f"none of {len(plans)} plans could be launched for {key}")
-        self.keep(key, {"choice": dict(best.choice), "us": best.us, "exhaustive": self.exhaustive})
+        self.keep(key, {"choice": dict(best.choice), "us": best.us, "exhaustive": exhaustive})
         return best
 
     def _time(self, plan: Any, stream: Any, addresses: Mapping[str, int], workspace: int | None, least: float) -> float:

@@ -126,11 +126,9 @@ def test_an_exhaustive_search_tries_more_and_takes_nothing_else_for_granted(tune
     once = library.gemms
     library.gemms = lambda problem, count, compiled: asked.append((count, compiled)) or once(problem, count, compiled)
     thorough = tuned(library, patience=0)
-    thorough.exhaustive = True
-    thorough.gemm(PROBLEM)
+    thorough.gemm(PROBLEM, exhaustive=True)
     assert asked == [(32, True)]
     thorough.done()
     another = tuned(Library())
-    another.exhaustive = True
-    assert another.gemm(PROBLEM).us == 4.0
+    assert another.gemm(PROBLEM, exhaustive=True).us == 4.0
     assert another.libraries.asked == []

@@ -143,7 +143,7 @@ def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
     for channels in (p.dims[1], 4, 8) if few else (p.dims[1],):
         if channels < p.dims[1]:
             continue
-        timed = tuner.convolution(replace(p, dims=(p.dims[0], channels, *p.dims[2:])))
+        timed = tuner.convolution(replace(p, dims=(p.dims[0], channels, *p.dims[2:])), e.exhaustive)
         if isinstance(timed, No):
             refused = timed
         else:

@@ -35,6 +35,6 @@ def write_depthwise(
 
 @offer(PLANS, Group, name="depthwise", when=_of_convolution, write=write_depthwise)
 def emit_depthwise(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    if e.tuning is None:
+    if not e.exhaustive:
         raise Refused("the convolution and its epilogue are one kernel where plans are timed (exhaustive_tune)")
     return emit_generated(e, write_depthwise, op, modules, args)

@@ -84,7 +84,7 @@ def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = 
     found = timed_product(e, problem)
     if isinstance(found, No):
         raise Refused(found.why)
-    if epilogue.steps and e.context.tuner is not None and found.choice.get("library") == "cudnn":
+    if epilogue.steps and e.context.tuner is not None and not e.exhaustive and found.choice.get("library") == "cudnn":
         bare = timed_product(e, replace(problem, epilogue=(), residual=None, bias_dtype=None))
         moved = 2 * count * m * n * a.shape.dtype.size
         if not isinstance(bare, No) and bare.us + 2.0 + moved / 3e6 < found.us:
@@ -102,7 +102,7 @@ def timed_product(e: GpuEmitter, problem: GemmProblem, compiled: bool = True) ->
     tuner, libraries = e.context.tuner, e.context.libraries
     assert libraries is not None
     if tuner is not None:
-        found = tuner.gemm(problem, compiled)
+        found = tuner.gemm(problem, compiled, e.exhaustive)
     else:
         plan = libraries.gemm(problem)
         found = plan if isinstance(plan, No) else Timed.of(plan, 0.0)

@@ -1,0 +1,125 @@
+"""The option exhaustive_tune: kernels are timed on the (emulated) device, and the fastest runs, here and where it is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import Kernels
+from mgx_core.ops.control import PointwiseGroup
+from mgx_gpu_hip import kernel_tuning
+from mgx_gpu_hip.emitter import GpuEmitter
+from mgx_gpu_hip.plans import PLANS
+from mgx_gpu_hip.plans.loops import write_pointwise
+from mgx_gpu_hip.plans.offer import emit_generated, offer
+from mgx_gpu_hip.target import GpuTarget
+
+GIVEN = np.linspace(-3, 3, 1 << 14, dtype=np.float32)
+SLOW = Kernels("gpu")
+
+
+@offer(SLOW, PointwiseGroup, name="slow")
+def emit_slow(e: GpuEmitter, op: Any, modules: Sequence[Any], args: Sequence[Any]) -> Any:
+    """The same thing forty times."""
+    for _ in range(39):
+        emit_generated(e, write_pointwise, op, modules, args)
+    return emit_generated(e, write_pointwise, op, modules, args)
+
+
+class Planted(GpuTarget):
+    def kernels(self, context: Any) -> Kernels:
+        return SLOW + PLANS
+
+
+@pytest.fixture
+def folder(tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Choices of this test alone; compiled code is the session's."""
+    for name in ("kernels", "emulator"):
+        if (cache_folder / name).exists():
+            (tmp_path / name).symlink_to(cache_folder / name)
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path))
+    return tmp_path / "tuning"
+
+
+def compiled(target: GpuTarget, **options: Any) -> tuple[mgx.Program, Any]:
+    """A program, checked against the definition, and its schedule."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    m.add_return([m.add(mgx.op("tanh"), m.add_parameter("x", mgx.Shape("float32", GIVEN.shape)))])
+    program.compile(target, **options)
+    np.testing.assert_allclose(program.run({"x": GIVEN})[0].to_numpy(), np.tanh(GIVEN), rtol=1e-5, atol=1e-6)
+    assert program.executable is not None
+    return program, program.executable.instances()[0].runner.schedule
+
+
+def test_the_first_plan_runs_where_nothing_is_timed(folder: Path) -> None:
+    _, schedule = compiled(Planted("host", 1))
+    assert len(schedule.steps) == 40
+    assert not folder.exists()
+
+
+def test_the_fastest_kernel_runs_and_is_remembered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, schedule = compiled(Planted("host", 1), exhaustive_tune=True)
+    assert [s.kernel for s in schedule.steps] == ["generated pointwise"]
+    (problem,) = schedule.choices
+    assert schedule.choices == {problem: "generated pointwise"}
+    assert "16384" in problem
+
+    def timed(*_: Any) -> float:
+        raise AssertionError("this problem was timed before")
+
+    monkeypatch.setattr(kernel_tuning.GpuTuning, "seconds", timed)
+    _, again = compiled(Planted("host", 1), exhaustive_tune=True)
+    assert again.choices == schedule.choices
+
+
+def test_the_choice_decides_and_not_the_order(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        kernel_tuning.GpuTuning, "seconds", lambda self, trial, schedule, arrays: 1 / len(schedule.steps)
+    )
+    _, schedule = compiled(Planted("host", 1), exhaustive_tune=True)
+    assert {s.kernel for s in schedule.steps} == {"slow pointwise"}
+
+
+def test_program_files_carry_the_choices(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, schedule = compiled(Planted("host", 1), exhaustive_tune=True)
+    program.save(tmp_path / "tuned.mxr")
+    for file in folder.iterdir():
+        file.unlink()
+    learnt: list[Any] = []
+    monkeypatch.setattr(kernel_tuning.GpuTuning, "learn", lambda self, choices: learnt.append(choices))
+    monkeypatch.setenv("MGX_GPU_DEVICE", "host:1")
+    loaded = mgx.load(tmp_path / "tuned.mxr")
+    np.testing.assert_allclose(loaded.run({"x": GIVEN})[0].to_numpy(), np.tanh(GIVEN), rtol=1e-5, atol=1e-6)
+    assert learnt == [schedule.choices]
+
+
+def test_what_cannot_run_is_not_chosen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> float:
+        raise mgx.DeviceError("no memory")
+
+    monkeypatch.setattr(kernel_tuning.GpuTuning, "seconds", refused)
+    _, schedule = compiled(Planted("host", 1), exhaustive_tune=True)
+    assert {s.kernel for s in schedule.steps} == {"slow pointwise"}  # none could be timed: the order decides
+
+
+def test_groups_and_layouts_are_timed_as_they_lie(folder: Path) -> None:
+    """A model with groups, views and constants: whatever is chosen, results are those of the definition."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    w = np.linspace(-1, 1, 24 * 16, dtype=np.float32).reshape(24, 16)
+    x = m.add_parameter("x", mgx.Shape("float32", [5, 24]))
+    y = m.add(mgx.op("relu"), m.add(mgx.op("dot"), x, m.add_literal(w)))
+    m.add_return([m.add(mgx.op("softmax", axis=1), m.add(mgx.op("transpose", permutation=[1, 0]), y))])
+    program.compile(GpuTarget("host", 1), exhaustive_tune=True)
+    given = np.linspace(-1, 1, 120, dtype=np.float32).reshape(5, 24)
+    y = np.maximum(given @ w, 0).T
+    wanted = np.exp(y - y.max(1, keepdims=True))
+    np.testing.assert_allclose(
+        program.run({"x": given})[0].to_numpy(), wanted / wanted.sum(1, keepdims=True), rtol=1e-4
+    )
