@@ -1,7 +1,7 @@
 # Needs Python >= 3.11 with pip (and, for targets with native code, a C++ compiler); everything else is fetched into .venv-*.
 PYTHON ?= python3
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
-PLUGINS := plugins/ref plugins/frontends/onnx plugins/cpu_dnnl plugins/gpu_hip
+PLUGINS := plugins/ref plugins/frontends/onnx plugins/cpu_dnnl plugins/gpu_hip plugins/compat/migraphx
 KIT := conformance
 DISTS := . $(PLUGINS) $(KIT)
 DEMO := . plugins/frontends/onnx plugins/cpu_dnnl

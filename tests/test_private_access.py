@@ -15,6 +15,7 @@ DISTRIBUTIONS = (
     "plugins/frontends/onnx/mgx_onnx",
     "plugins/cpu_dnnl/mgx_cpu_dnnl",
     "plugins/gpu_hip/mgx_gpu_hip",
+    "plugins/compat/migraphx/migraphx",
     "conformance/mgx_conformance",
 )
 NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_make"}  # public by Python's own word
