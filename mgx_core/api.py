@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -14,8 +14,10 @@ from .program import Program
 
 __all__ = [
     "best_target",
+    "frontend_operators",
     "get_onnx_operators",
     "get_target",
+    "get_tf_operators",
     "load",
     "load_buffer",
     "make_op",
@@ -24,6 +26,8 @@ __all__ = [
     "parse_onnx",
     "parse_onnx_buffer",
     "parse_program",
+    "parse_tf",
+    "parse_tf_buffer",
     "save",
     "save_buffer",
 ]
@@ -74,9 +78,53 @@ def parse_onnx_buffer(data: bytes, **options: Any) -> Program:
 
 def get_onnx_operators() -> list[str]:
     """Names of the ONNX operators that `parse_onnx` knows."""
+    return frontend_operators("onnx")
+
+
+def parse_tf(
+    filename: Any,
+    is_nhwc: bool = True,
+    batch_size: int = 1,
+    map_input_dims: Mapping[str, Sequence[int]] | None = None,
+    output_names: Sequence[str] = (),
+    **options: Any,
+) -> Program:
+    """A program from a frozen graph or a SavedModel's folder, in MIGraphX's call form: extents left open become `batch_size`.
+
+    `parse` keeps them symbolic.  Errors: as `parse`; UnsupportedError without the package mgx-tf.
+    """
+    return parse(filename, "tf", **_tf_options(is_nhwc, batch_size, map_input_dims, output_names), **options)
+
+
+def parse_tf_buffer(
+    data: bytes,
+    is_nhwc: bool = True,
+    batch_size: int = 1,
+    map_input_dims: Mapping[str, Sequence[int]] | None = None,
+    output_names: Sequence[str] = (),
+    **options: Any,
+) -> Program:
+    """A program from the bytes of a frozen graph; see `parse_tf`."""
+    return parse_buffer(data, "tf", **_tf_options(is_nhwc, batch_size, map_input_dims, output_names), **options)
+
+
+def _tf_options(
+    is_nhwc: bool, batch_size: int, map_input_dims: Mapping[str, Sequence[int]] | None, output_names: Sequence[str]
+) -> dict[str, Any]:
+    dims = dict(map_input_dims or {})
+    return {"is_nhwc": is_nhwc, "batch_size": batch_size, "map_input_dims": dims, "output_names": list(output_names)}
+
+
+def get_tf_operators() -> list[str]:
+    """Names of the TensorFlow operators that `parse_tf` knows."""
+    return frontend_operators("tf")
+
+
+def frontend_operators(name: str) -> list[str]:
+    """Names of the operators that a frontend knows."""
     from .plugins.manager import manager
 
-    names: list[str] = manager().load("frontends", "onnx")().operators()
+    names: list[str] = manager().load("frontends", name)().operators()
     return names
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from .errors import PluginError, UnsupportedError
 from .program import Program
@@ -20,6 +20,10 @@ class Frontend:
 
     converter_type: type | None = None
     """The type of the objects that packages give it through the hook `converters`.  Default: None, any."""
+
+    options: ClassVar[type[Any] | None] = None
+    """A dataclass whose fields are the options of `parse` and `parse_buffer`: the core refuses others with near names, and fixes
+    extents itself where the class has no such field.  Default: None, their signatures say what they take."""
 
     def parse(self, path: str | os.PathLike[str], **options: Any) -> Program:
         """Returns the program of a file.  Default: `parse_buffer` of its bytes.

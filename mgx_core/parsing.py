@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
 from collections.abc import Callable, Mapping
@@ -66,6 +67,9 @@ def reader_of(path: str | os.PathLike[str]) -> str:
 
     name = Path(path).name.lower()
     offered = {n.lstrip(".").lower(): n for n in manager().names("frontends")}
+    offered |= {e.lower(): lazy.name for _, lazy in manager().offered("frontends") for e in lazy.files}
+    if Path(path).is_dir():
+        return _reader_of_folder(Path(path), offered)
     fitting = [n for n in (*offered, *STORED, *TEXT) if name.endswith("." + n)]
     if fitting:
         longest = max(fitting, key=len)
@@ -79,6 +83,17 @@ def reader_of(path: str | os.PathLike[str]) -> str:
     have = ", ".join(f".{n}" for n in sorted({*offered, *STORED, *TEXT}))
     raise UnsupportedError(
         f"no reader is known for the extension of {os.fspath(path)!r} (known are {have}); say which frontend reads it"
+    )
+
+
+def _reader_of_folder(folder: Path, offered: Mapping[str, str]) -> str:
+    """The name of the frontend for a folder: of one of the files that it holds."""
+    for name in sorted(offered, key=len, reverse=True):
+        if "." in name and (folder / name).is_file():
+            return offered[name]
+    have = ", ".join(sorted(n for n in offered if "." in n)) or "none"
+    raise UnsupportedError(
+        f"no reader is known for the folder {os.fspath(folder)!r} (files that tell one are {have}); say which frontend reads it"
     )
 
 
@@ -132,8 +147,10 @@ def _parsed(
 def _options_of(frontend: Frontend, read: Callable[..., Any]) -> frozenset[str] | None:
     """Names of the options that a frontend's signature has; None if it takes any.
 
-    A `parse` with ``**options`` hands them to `parse_buffer`.
+    A frontend may name a record of options; a `parse` with ``**options`` hands them to `parse_buffer`.
     """
+    if frontend.options is not None:
+        return frozenset(f.name for f in dataclasses.fields(frontend.options))
     names: set[str] = set()
     asked = read
     while True:

@@ -13,9 +13,9 @@ DISTRIBUTIONS = (
     "mgx_core",
     "plugins/ref/mgx_ref",
     "plugins/frontends/onnx/mgx_onnx",
+    "plugins/frontends/tf/mgx_tf",
     "plugins/cpu_dnnl/mgx_cpu_dnnl",
     "plugins/gpu_hip/mgx_gpu_hip",
-    "plugins/compat/migraphx/migraphx",
     "conformance/mgx_conformance",
 )
 NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_make"}  # public by Python's own word

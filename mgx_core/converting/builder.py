@@ -122,7 +122,9 @@ class InstructionBuilder:
 
     def reshape(self, x: Instruction, dims: Iterable[Dim]) -> Instruction:
         out = tuple(dims)
-        return x if x.shape.dims == out else self.add("reshape", x, dims=out)
+        if x.shape.dims == out:
+            return x
+        return self.add("reshape", x, dims=out, allowzero=any(isinstance(d, int) and d == 0 for d in out))
 
     def transpose(self, x: Instruction, permutation: Sequence[int]) -> Instruction:
         if list(permutation) == list(range(len(permutation))):
@@ -141,3 +143,7 @@ class InstructionBuilder:
 
     def slice(self, x: Instruction, axes: Sequence[int], starts: Sequence[Dim], ends: Sequence[Dim]) -> Instruction:
         return self.add("slice", x, axes=tuple(axes), starts=tuple(starts), ends=tuple(ends))
+
+    def along_axes(self, op: type[Operation], x: Instruction, axes: Sequence[int], **attributes: Any) -> Instruction:
+        """An op with an attribute `axes` that keeps the rank: a reduction."""
+        return self.add(op(axes=self.axes(axes, x.shape.rank), **attributes), x)

@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "ops": ("ops", "Print the operations that programs are made of."),
     "rules": ("rules", "Print the rewriting rules and passes, and what each does."),
     "onnx": ("onnx", "Print the ONNX operators that can be read."),
+    "tf": ("tf", "Print the TensorFlow operators that can be read."),
     "plugins": ("plugins", "Print what is installed, and why a plugin failed."),
 }
 ALIASES: Final = {"op": "ops", "time": "perf"}  # MIGraphX's names
@@ -39,6 +40,9 @@ FLAGS: Final = {  # the options of the Python functions, as the command line has
     "fusion_rules": "--rule",
     "disable_passes": "--disable-pass",
     "skip_unknown_operators": "--skip-unknown-operators",
+    "is_nhwc": "--nhwc",
+    "output_names": "--output-names",
+    "signature": "--signature",
 }
 
 SEPARATOR: Final = "\x1f"  # joins the values of one many-valued option into one token

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-
 import click
 
-from ..errors import UnsupportedError
 from .group import DriverCommand
-from .report import Report, report_options
+from .operators import print_operators
+from .report import report_options
 
 __all__ = ["command"]
 
@@ -27,14 +25,4 @@ def command(as_json: bool, name: str | None, list_: bool) -> None:
     """
     from ..api import get_onnx_operators
 
-    names = get_onnx_operators()
-    report = Report(as_json)
-    if name is not None and name not in names:
-        close = difflib.get_close_matches(name, names, 1)
-        raise UnsupportedError(
-            f"ONNX operator {name!r} cannot be read" + (f"; did you mean {close[0]!r}?" if close else "")
-        )
-    shown = names if name is None else [name]
-    report.document(shown)
-    for one in shown:
-        report.say(one)
+    print_operators("ONNX", get_onnx_operators(), name, as_json)

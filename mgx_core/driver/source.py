@@ -20,7 +20,7 @@ __all__ = ["MANY", "Source", "source_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-MANY: Final = ("--input-dim", "--dyn-input-dim", "--dim-param", "--apply-pass", "-p")
+MANY: Final = ("--input-dim", "--dyn-input-dim", "--dim-param", "--output-names", "--apply-pass", "-p")
 
 
 def source_options(function: F) -> F:
@@ -29,6 +29,7 @@ def source_options(function: F) -> F:
         click.argument("file", required=False, type=click.Path(path_type=Path)),
         click.option("--test", is_flag=True, help="Use the built-in example: a 4x5 by 5x3 matrix product."),
         click.option("--onnx", is_flag=True, help="The file is ONNX (default: by its extension)."),
+        click.option("--tf", is_flag=True, help="The file is a TensorFlow graph or SavedModel (default: by its name)."),
         click.option("--migraphx", "--mxr", "stored", is_flag=True, help="The file is a saved program."),
         click.option("--frontend", metavar="NAME", help="Read the file with the frontend NAME, of any package."),
         click.option("--batch", type=click.IntRange(1), help="Extent of dimensions that the model leaves open."),
@@ -41,6 +42,9 @@ def source_options(function: F) -> F:
         ),
         click.option("--default-dyn-dim", metavar="JSON", help='Range of dimensions left open: "{min:1,max:8}".'),
         click.option("--skip-unknown-operators", is_flag=True, help="Keep operators that nothing converts as `unknown`."),
+        click.option("--nhwc/--nchw", "nhwc", default=None, help="The layout of images in a TensorFlow graph."),
+        click.option("--output-names", multiple=True, metavar="NAME...", help="What a TensorFlow graph returns."),
+        click.option("--signature", metavar="NAME", help="The signature of a SavedModel or a TFLite model to read."),
         click.option("--trim", "-t", type=click.IntRange(0), default=0, metavar="N", help="Drop the last N instructions."),
         click.option("--optimize", "-O", is_flag=True, help="Apply the passes that need no target."),
         click.option(
@@ -60,6 +64,7 @@ class Source:
     file: Path | None
     test: bool
     onnx: bool
+    tf: bool
     stored: bool
     frontend: str | None
     batch: int | None
@@ -68,6 +73,9 @@ class Source:
     dim_param: tuple[str, ...]
     default_dyn_dim: str | None
     skip_unknown_operators: bool
+    nhwc: bool | None
+    output_names: tuple[str, ...]
+    signature: str | None
     trim: int
     optimize: bool
     apply_pass: tuple[str, ...]
@@ -105,7 +113,7 @@ class Source:
             return with_extents(example(), **self._parse_options())
         if self.file is None:
             raise click.UsageError("a model file is needed, before options that take many values (or --test)")
-        if not self.file.is_file():
+        if not self.file.exists():
             raise click.UsageError(f"there is no file {str(self.file)!r}")
         from ..parsing import parse
 
@@ -116,10 +124,12 @@ class Source:
         from ..parsing import PROGRAM
 
         said = [
-            n for n, on in (("onnx", self.onnx), (PROGRAM, self.stored), (self.frontend, self.frontend)) if on and n
+            n
+            for n, on in (("onnx", self.onnx), ("tf", self.tf), (PROGRAM, self.stored), (self.frontend, self.frontend))
+            if on and n
         ]
         if len(said) > 1:
-            raise click.UsageError("--onnx, --migraphx and --frontend exclude each other")
+            raise click.UsageError("--onnx, --tf, --migraphx and --frontend exclude each other")
         return said[0] if said else None
 
     def _parse_options(self) -> dict[str, Any]:
@@ -138,6 +148,12 @@ class Source:
             options["dim_params"] = self._symbols()
         if self.skip_unknown_operators:
             options["skip_unknown_operators"] = True
+        if self.nhwc is not None:
+            options["is_nhwc"] = self.nhwc
+        if self.output_names:
+            options["output_names"] = split(self.output_names)
+        if self.signature:
+            options["signature"] = self.signature
         return options
 
     def _input_dims(self) -> dict[str, list[int]]:

@@ -28,6 +28,8 @@ hookimpl = pluggy.HookimplMarker(GROUP)
 class Lazy:
     """Something that a plugin offers under a name: ``package.module:attribute``, loaded when first used.
 
+    files: among frontends, more endings of the names of files that it reads, and whole names (``model.bin``) of files by which
+    folders are known.
     rank: among targets, which one is the default where several are installed (higher wins); available: an optional
     ``module:function`` that says cheaply whether it can work on this machine.
     """
@@ -37,6 +39,7 @@ class Lazy:
     about: str = ""
     rank: int = 0
     available: str = ""
+    files: tuple[str, ...] = ()
 
     def load(self) -> Any:
         """The object itself.  Errors: PluginError with the original exception as its cause."""

@@ -35,6 +35,8 @@ KNOWN: Final = {
     "cpu": "mgx-cpu-dnnl",
     "gpu": "mgx-gpu-hip",
     "onnx": "mgx-onnx",
+    "tf": "mgx-tf",
+    "tflite": "mgx-tflite",
 }
 
 NAMED: Final = ("targets", "frontends", "operations", "commands")  # hooks whose answer is always the same

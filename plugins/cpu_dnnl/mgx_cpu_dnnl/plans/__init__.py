@@ -11,7 +11,6 @@ from . import (
     deconvolution,
     gru,
     indexing,
-    integer_products,
     loop_products,
     loops,
     moves,
@@ -36,7 +35,6 @@ PLANS: Kernels = (
     + convolution.PLANS
     + deconvolution.PLANS
     + products.PLANS
-    + integer_products.PLANS
     + loop_products.PLANS
     + attention.PLANS
     + attention_op.PLANS

@@ -10,7 +10,7 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.ops.slice import FAR, clip
+from mgx_core.converting.strided import cut
 from mgx_core.types.dim import Dim, bounds, ceil_div, maximum, may_equal, minimum
 
 from ..converter import converts
@@ -55,44 +55,6 @@ def slice_10(
         return n.add("slice", x, starts, ends, axes, steps)
     by = [] if all(s == 1 for s in by) else by
     return n.add("slice", x, starts, ends, axes=n.axes(on, x.shape.rank), steps=by)
-
-
-def cut(
-    n: Node, x: Instruction, axes: Sequence[int], starts: Sequence[Dim], ends: Sequence[Dim], steps: Sequence[int]
-) -> Instruction:
-    """Ranges as slice, reverse and step; a backwards range of symbolic bounds stays one slice."""
-    if not len(axes) == len(starts) == len(ends) == len(steps):
-        counts = [len(starts), len(ends), len(axes), len(steps)]
-        n.fail(f"starts, ends, axes and steps must have one length, got {counts}")
-    if 0 in steps:
-        n.fail("a step must not be 0")
-    on = n.axes(axes, x.shape.rank)
-    first, last = list(starts), list(ends)
-    for i, (axis, step) in enumerate(zip(on, steps, strict=True)):
-        length, start, end = x.shape.dims[axis], first[i], last[i]
-        if step > 0:
-            continue
-        if isinstance(length, int) and isinstance(start, int) and isinstance(end, int):
-            at = range(length)[start:end:step]
-            first[i], last[i] = (at[-1], at[0] + 1) if len(at) else (0, 0)
-        elif isinstance(start, int) and (start == -1 or start >= FAR) and isinstance(end, int) and end <= -FAR:
-            first[i], last[i] = 0, FAR
-        else:
-            return n.add("slice", x, axes=on, starts=tuple(starts), ends=tuple(ends), steps=tuple(steps))
-    if any(not _all(x.shape.dims[a], s, e) for a, s, e in zip(on, first, last, strict=True)):
-        x = n.slice(x, on, first, last)
-    back = tuple(a for a, s in zip(on, steps, strict=True) if s < 0)
-    if back:
-        x = n.add("reverse", x, axes=back)
-    far = [(a, abs(s)) for a, s in zip(on, steps, strict=True) if abs(s) != 1]
-    if far:
-        x = n.add("step", x, axes=tuple(a for a, _ in far), steps=tuple(s for _, s in far))
-    return x
-
-
-def _all(length: Dim, start: Dim, end: Dim) -> bool:
-    """True if a range takes the whole axis."""
-    return clip(start, length) == 0 and clip(end, length) == length
 
 
 @converts("Split")

@@ -1,0 +1,65 @@
+"""Arithmetic that formats spell in their own ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..ir.instruction import Instruction
+from ..ops.reduce import Reduce, ReduceAll, ReduceAny, ReduceMax, ReduceMin
+from ..types import dtype as dt
+from .builder import InstructionBuilder
+
+__all__ = ["clipped", "divide_floor", "divide_no_nan", "l2_normalized", "log_add", "modulo_floor", "reduced"]
+
+
+def divide_floor(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instruction:
+    """The quotient rounded toward minus infinity."""
+    if x.shape.dtype.is_float:
+        return n.pointwise("floor", n.pointwise("div", x, y))
+    if x.shape.dtype.kind == "u":
+        return n.pointwise("div", x, y)
+    return n.pointwise("div", n.pointwise("sub", x, n.pointwise("mod", x, y)), y)
+
+
+def modulo_floor(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instruction:
+    """The remainder that `divide_floor` leaves, with the sign of the divisor."""
+    return n.pointwise("mod", x, y)
+
+
+def divide_no_nan(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instruction:
+    """The quotient, 0 where the divisor is 0."""
+    zero = n.literal(0, x.shape.dtype)
+    none = n.pointwise("equal", y, zero)
+    safe = n.pointwise("where", none, n.literal(1, x.shape.dtype), y)
+    return n.pointwise("where", none, zero, n.pointwise("div", x, safe))
+
+
+def clipped(n: InstructionBuilder, x: Instruction, low: float, high: float) -> Instruction:
+    """x within two bounds."""
+    return n.pointwise("clip", x, n.literal(low, x.shape.dtype), n.literal(high, x.shape.dtype))
+
+
+def l2_normalized(n: InstructionBuilder, x: Instruction, axis: int, epsilon: float) -> Instruction:
+    """x over the root of its sum of squares along an axis."""
+    total = n.add("reduce_sum", n.pointwise("mul", x, x), axes=(axis,))
+    least = n.literal(np.float32(epsilon), x.shape.dtype)
+    return n.pointwise("mul", x, n.pointwise("rsqrt", n.pointwise("max", total, least)))
+
+
+def log_add(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instruction:
+    """log(exp(x) + exp(y))."""
+    apart = n.pointwise("neg", n.pointwise("abs", n.pointwise("sub", x, y)))
+    return n.pointwise("add", n.pointwise("max", x, y), n.pointwise("log1p", n.pointwise("exp", apart)))
+
+
+def reduced(n: InstructionBuilder, op: type[Reduce], x: Instruction, axes: Sequence[int], keep: bool) -> Instruction:
+    """A reduction along axes, which stay with extent 1 if `keep`; none at all changes nothing."""
+    chosen = n.axes(axes, x.shape.rank)
+    if not chosen:
+        return x
+    if x.shape.dtype is dt.bool_:
+        op = {ReduceMax: ReduceAny, ReduceMin: ReduceAll}.get(op, op)
+    made = n.along_axes(op, x, chosen)
+    return made if keep else n.squeeze(made, chosen)

@@ -1,0 +1,231 @@
+"""Channels-last models on ops whose channels come second: axes are moved at the edges of a network and nowhere between.
+
+A window op on [n, *s, c] is one on [n, c, *s] whose result has its axes moved back.  What follows looks through that move:
+element by element, along axes, joined or padded, a moved value is computed on as it lies, and only its result is moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from ..errors import ParseError
+from ..ir.instruction import Instruction
+from ..ops.movement import Transpose
+from ..ops.operation import Operation
+from ..ops.window import same_padding
+from ..types.dim import Dim, ceil_div, maximum
+from .builder import InstructionBuilder
+
+__all__ = ["ChannelsLastBuilder", "Padding"]
+
+Padding = Literal["same", "valid"] | Sequence[tuple[int, int]]  # by name, or before and after each spatial axis
+
+
+def to_last(rank: int) -> tuple[int, ...]:
+    """The permutation from [n, c, *s] to [n, *s, c]."""
+    return (0, *range(2, rank), 1)
+
+
+def to_second(rank: int) -> tuple[int, ...]:
+    """The permutation from [n, *s, c] to [n, c, *s]."""
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+class ChannelsLastBuilder(InstructionBuilder):
+    """A builder for formats whose images are [n, *s, c]."""
+
+    # moves
+
+    def channels_second(self, x: Instruction) -> Instruction:
+        """x [n, *s, c] as [n, c, *s]; what was moved the other way just before is taken as it was."""
+        return self.unmoved(x) or self.transpose(x, to_second(x.shape.rank))
+
+    def channels_last(self, x: Instruction) -> Instruction:
+        """x [n, c, *s] as [n, *s, c]."""
+        return self.transpose(x, to_last(x.shape.rank))
+
+    def unmoved(self, x: Instruction) -> Instruction | None:
+        """The value [n, c, *s] that x [n, *s, c] was moved from; None if it was not."""
+        if isinstance(x.op, Transpose) and x.shape.rank > 2 and x.op.permutation == to_last(x.shape.rank):
+            return x.inputs[0]
+        return None
+
+    def pointwise(self, op: Operation | str, *xs: Instruction, **attributes: Any) -> Instruction:
+        if not all(x.shape.ranked for x in xs):
+            return super().pointwise(op, *xs, **attributes)
+        rank = max(x.shape.rank for x in xs)
+        if not any(x.shape.rank == rank and self.unmoved(x) is not None for x in xs):
+            return super().pointwise(op, *xs, **attributes)
+        inner = [self._lying_so(x, rank) for x in xs]
+        return self.channels_last(super().pointwise(op, *inner, **attributes))
+
+    def _lying_so(self, x: Instruction, rank: int) -> Instruction:
+        """x, which broadcasts to [n, *s, c], as it broadcasts to [n, c, *s]."""
+        if all(d == 1 for d in x.shape.dims):
+            return x if x.shape.rank < 2 else self.reshape(x, (1,) * x.shape.rank)
+        if x.shape.rank == 1:
+            return self.reshape(x, (x.shape.dims[0], *(1,) * (rank - 2)))
+        if x.shape.rank < rank:
+            x = self.reshape(x, (*(1,) * (rank - x.shape.rank), *x.shape.dims))
+        return self.channels_second(x)
+
+    def convert(self, x: Instruction, dtype: Any) -> Instruction:
+        inner = self.unmoved(x)
+        return super().convert(x, dtype) if inner is None else self.channels_last(super().convert(inner, dtype))
+
+    def along_axes(self, op: type[Operation], x: Instruction, axes: Sequence[int], **attributes: Any) -> Instruction:
+        """An op with an attribute `axes` that keeps the rank: a reduction."""
+        chosen = self.axes(axes, x.shape.rank)
+        inner = self.unmoved(x)
+        if inner is None:
+            return self.add(op(axes=chosen, **attributes), x)
+        order = to_last(x.shape.rank)
+        return self.channels_last(self.add(op(axes=tuple(sorted(order[a] for a in chosen)), **attributes), inner))
+
+    def concat(self, xs: Sequence[Instruction], axis: int) -> Instruction:
+        """Tensors joined along an axis."""
+        if len(xs) == 1:
+            return xs[0]
+        rank = xs[0].shape.rank
+        (at,) = self.axes([axis], rank)
+        inner = [self.unmoved(x) for x in xs]
+        if any(x is None for x in inner) or any(x.shape.rank != rank for x in xs):
+            return self.add("concat", *xs, axis=at)
+        return self.channels_last(self.add("concat", *inner, axis=to_last(rank)[at]))
+
+    def padded(
+        self, x: Instruction, pads: Sequence[tuple[Dim, Dim]], value: float = 0.0, mode: str = "constant"
+    ) -> Instruction:
+        """x with borders, before and after each axis."""
+        if all(isinstance(p, int) and p == 0 for pair in pads for p in pair):
+            return x
+        if len(pads) != x.shape.rank:
+            raise ParseError(f"two pads an axis are needed, got {len(pads)} pairs for rank {x.shape.rank}")
+        inner = self.unmoved(x)
+        if inner is not None:
+            pads = [pads[a] for a in to_second(x.shape.rank)]
+        widths = (*(b for b, _ in pads), *(e for _, e in pads))
+        made = self.add("pad", x if inner is None else inner, pads=widths, mode=mode, value=value)
+        return made if inner is None else self.channels_last(made)
+
+    # windows
+
+    def convolution(
+        self,
+        x: Instruction,
+        w: Instruction,
+        stride: Sequence[int],
+        padding: Padding,
+        dilation: Sequence[int] = (),
+        group: int | None = None,
+    ) -> Instruction:
+        """x [n, *s, c] with kernels w [m, c/group, *k] -> [n, *o, m].  group: by default what the channels tell."""
+        inner = self.channels_second(x)
+        rank = inner.shape.rank - 2
+        dilation = tuple(dilation) or (1,) * rank
+        if group is None:
+            channels, taken = inner.shape.dims[1], w.shape.dims[1]
+            if not isinstance(channels, int) or not isinstance(taken, int):
+                group = 1
+            elif not taken or channels % taken:
+                raise ParseError(f"kernels for {taken} channels do not divide the {channels} of the image")
+            else:
+                group = channels // taken
+        pads = self._pads(inner, w, stride, dilation, padding)
+        made = self.add("convolution", inner, w, stride=tuple(stride), dilation=dilation, group=group, **pads)
+        return self.channels_last(made)
+
+    def _pads(
+        self, x: Instruction, w: Instruction, stride: Sequence[int], dilation: Sequence[int], padding: Padding
+    ) -> dict[str, Any]:
+        return explicit(x.shape.dims[2:], w.shape.dims[2:], stride, dilation, padding)
+
+    def transposed_convolution(
+        self,
+        x: Instruction,
+        w: Instruction,
+        extents: Sequence[Dim],
+        stride: Sequence[int],
+        padding: Padding,
+        dilation: Sequence[int] = (),
+        group: int = 1,
+    ) -> Instruction:
+        """The adjoint of a convolution of an image of spatial `extents`: x [n, *o, c], w [c, m, *k] -> [n, *extents, m]."""
+        inner = self.channels_second(x)
+        rank = inner.shape.rank - 2
+        dilation = tuple(dilation) or (1,) * rank
+        spans = [(int(k) - 1) * d + 1 for k, d in zip(w.shape.dims[2:], dilation, strict=True)]
+        begins: list[Dim] = []
+        for axis, (size, span, step) in enumerate(zip(extents, spans, stride, strict=True)):
+            if padding == "valid":
+                begins.append(0)
+            elif padding == "same":
+                count = ceil_div(size, step)
+                total = maximum((count - 1) * step + span - size, 0)
+                begins.append(total // 2)
+            else:
+                begins.append(padding[axis][0])
+        made = self.add("convolution_backwards", inner, w, stride=tuple(stride), dilation=dilation, group=group)
+        full = made.shape.dims[2:]
+        short = [b + e - f for b, e, f in zip(begins, extents, full, strict=True)]
+        if all(isinstance(v, int) for v in (*begins, *short)):
+            ends = [-int(s) for s in short]
+            extra = tuple(max(-e, 0) for e in ends)
+            pads = (*map(int, begins), *(max(e, 0) for e in ends))
+            attributes: dict[str, Any] = {
+                "padding": pads,
+                "stride": tuple(stride),
+                "dilation": dilation,
+                "group": group,
+            }
+            if any(extra):
+                attributes["output_padding"] = extra
+            return self.channels_last(self.add("convolution_backwards", inner, w, **attributes))
+        if any(isinstance(s, int) and s > 0 for s in short):
+            made = self.add("pad", made, pads=(0, 0, *(0,) * rank, 0, 0, *(maximum(s, 0) for s in short)))
+        stops = [b + e for b, e in zip(begins, extents, strict=True)]
+        return self.channels_last(self.slice(made, range(2, rank + 2), begins, stops))
+
+    def pooled(
+        self,
+        mode: Literal["max", "average"],
+        x: Instruction,
+        lengths: Sequence[int],
+        stride: Sequence[int],
+        padding: Padding,
+    ) -> Instruction:
+        """Windows of x [n, *s, c]; averages leave the padding out of the count."""
+        inner = self.channels_second(x)
+        pads = explicit(inner.shape.dims[2:], lengths, stride, (1,) * len(lengths), padding)
+        made = self.add("pooling", inner, mode=mode, lengths=tuple(lengths), stride=tuple(stride), **pads)
+        return self.channels_last(made)
+
+    def resized(self, x: Instruction, extents: Sequence[Dim], **attributes: Any) -> Instruction:
+        """x [n, *s, c] resampled to spatial `extents`."""
+        inner = self.channels_second(x)
+        axes = tuple(range(2, inner.shape.rank))
+        return self.channels_last(self.add("resize", inner, sizes=tuple(extents), axes=axes, **attributes))
+
+
+def explicit(
+    dims: Sequence[Dim], lengths: Sequence[Dim], stride: Sequence[int], dilation: Sequence[int], padding: Padding
+) -> dict[str, Any]:
+    """The attributes `padding` and `padding_mode` of a window op; explicit where the extents are known."""
+    rank = len(dims)
+    if len(stride) != rank or len(dilation) != rank or min((*stride, *dilation)) < 1:
+        raise ParseError(
+            f"{rank} strides and dilations of at least 1 are needed, got {list(stride)} and {list(dilation)}"
+        )
+    if padding == "valid":
+        return {"padding": (0,) * (2 * rank)}
+    if padding == "same":
+        if not all(isinstance(d, int) for d in (*dims, *lengths)):
+            return {"padding_mode": "same_upper"}
+        sides = zip(dims, lengths, stride, dilation, strict=True)
+        pairs: Sequence[tuple[int, int]] = [same_padding(int(d), int(k), s, e, False) for d, k, s, e in sides]
+    else:
+        pairs = padding
+    if len(pairs) != rank:
+        raise ParseError(f"{rank} pairs of pads are needed, got {len(pairs)}")
+    return {"padding": (*(p[0] for p in pairs), *(p[1] for p in pairs))}

@@ -1,0 +1,1 @@
+"""The TensorFlow frontend of mgx: frozen graphs and SavedModels become programs, without TensorFlow."""

@@ -1,0 +1,40 @@
+"""State shared by all graphs of a model while it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mgx_core import Module
+from mgx_core.converting.converters import Converters
+from mgx_core.converting.known import Known
+
+from .graph import FunctionGraph
+from .options import TfOptions
+from .resources import Resources
+
+__all__ = ["Context"]
+
+
+@dataclass
+class Context:
+    """State shared by all graphs of a model: functions, options, converters, resources, used budgets.
+
+    on_tensors: converters that take tensors; on_values: those that take values of any kind.
+    """
+
+    main: Module
+    options: TfOptions
+    functions: Mapping[str, FunctionGraph]
+    on_tensors: Converters
+    on_values: Converters
+    resources: Resources
+    known: Known = field(default_factory=Known)
+    nodes: int = 0
+    names: dict[str, int] = field(default_factory=dict)
+
+    def module_name(self, wanted: str) -> str:
+        """A module name that no other module of the program has."""
+        count = self.names.get(wanted, 0)
+        self.names[wanted] = count + 1
+        return wanted if not count else f"{wanted}_{count}"

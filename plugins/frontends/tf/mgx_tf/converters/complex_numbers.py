@@ -1,0 +1,211 @@
+"""Complex numbers and Fourier transforms; complex values are pairs of tensors while a model is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgx_core import Instruction
+from mgx_core import dtype as dt
+from mgx_core.converting.converters import fitting
+
+from ..converter import STANDARD, converts_values
+from ..node import Node
+from ..values import Complex, Value
+from . import elementwise
+
+
+def _complex(n: Node, x: Value) -> Complex:
+    if isinstance(x, Complex):
+        return x
+    if isinstance(x, Instruction):
+        return Complex(x, n.full_like(x, 0))
+    return n.fail(f"a number is required, got a {type(x).__name__}")
+
+
+@converts_values("Complex")
+def complex_(n: Node, real: Instruction, imag: Instruction) -> Value:
+    return Complex(*n.broadcast(real, imag))
+
+
+@converts_values("Real", "Imag", "ComplexAbs", "Angle", "Conj")
+def part(n: Node, x: Value) -> Value:
+    if isinstance(x, Instruction):
+        return (
+            x if n.op_type in ("Real", "Conj") else n.full_like(x, 0) if n.op_type == "Imag" else n.pointwise("abs", x)
+        )
+    z = _complex(n, x)
+    match n.op_type:
+        case "Real":
+            return z.real
+        case "Imag":
+            return z.imag
+        case "Conj":
+            return Complex(z.real, n.pointwise("neg", z.imag))
+        case "Angle":
+            return elementwise.atan2(n, z.imag, z.real)
+    return n.pointwise(
+        "sqrt", n.pointwise("add", n.pointwise("mul", z.real, z.real), n.pointwise("mul", z.imag, z.imag))
+    )
+
+
+def _sum(n: Node, a: Complex, b: Complex, op: str) -> Complex:
+    return Complex(n.pointwise(op, a.real, b.real), n.pointwise(op, a.imag, b.imag))
+
+
+def _product(n: Node, a: Complex, b: Complex) -> Complex:
+    real = n.pointwise("sub", n.pointwise("mul", a.real, b.real), n.pointwise("mul", a.imag, b.imag))
+    return Complex(real, n.pointwise("add", n.pointwise("mul", a.real, b.imag), n.pointwise("mul", a.imag, b.real)))
+
+
+def _quotient(n: Node, a: Complex, b: Complex) -> Complex:
+    size = n.pointwise("add", n.pointwise("mul", b.real, b.real), n.pointwise("mul", b.imag, b.imag))
+    top = _product(n, a, Complex(b.real, n.pointwise("neg", b.imag)))
+    return Complex(n.pointwise("div", top.real, size), n.pointwise("div", top.imag, size))
+
+
+def on_reals(op_type: str, n: Node, *xs: Value) -> Any:
+    """Returns what the converter for tensors gives."""
+    converter = STANDARD.find("", op_type, 1)
+    assert converter is not None
+    given: list[Any] = list(xs)
+    return converter(n, *fitting(converter, given))
+
+
+def _either(op_type: str) -> Any:
+    """A converter for an operator on real or complex numbers."""
+
+    def convert(n: Node, *xs: Value) -> Any:
+        if all(isinstance(x, Instruction) for x in xs):
+            return on_reals(op_type, n, *xs)
+        a, *rest = (_complex(n, x) for x in xs)
+        match op_type:
+            case "Add" | "AddV2":
+                return _sum(n, a, rest[0], "add")
+            case "Sub":
+                return _sum(n, a, rest[0], "sub")
+            case "Mul":
+                return _product(n, a, rest[0])
+            case "RealDiv" | "Div":
+                return _quotient(n, a, rest[0])
+            case "Neg":
+                return Complex(n.pointwise("neg", a.real), n.pointwise("neg", a.imag))
+            case "Square":
+                return _product(n, a, a)
+            case "Exp":
+                size = n.pointwise("exp", a.real)
+                turn = (n.pointwise(f, a.imag) for f in ("cos", "sin"))
+                return Complex(*(n.pointwise("mul", size, t) for t in turn))
+        return n.unsupported(f"{op_type} of complex numbers")
+
+    return convert
+
+
+def _each(op_type: str, first: int = 1) -> Any:
+    """A converter for an operator that does the same to real and imaginary parts: those of its first inputs."""
+
+    def plain(n: Node, *xs: Value) -> Any:
+        return on_reals(op_type, n, *xs)
+
+    def convert(n: Node, *xs: Value) -> Any:
+        if not any(isinstance(x, Complex) for x in xs):
+            return plain(n, *xs)
+        real, imag = (plain(n, *(getattr(x, p) if isinstance(x, Complex) else x for x in xs)) for p in ("real", "imag"))
+        if isinstance(real, tuple):
+            return tuple(Complex(a, b) for a, b in zip(real, imag, strict=True))
+        return Complex(real, imag)
+
+    return convert
+
+
+@converts_values("Cast")
+def cast(n: Node, x: Value) -> Value:
+    to = n.dtype("DstT")
+    if to.kind == "c":
+        z = _complex(n, x)
+        kind = dt.float64 if to is dt.complex128 else dt.float32
+        return Complex(n.convert(z.real, kind), n.convert(z.imag, kind))
+    made: Value = on_reals("Cast", n, x.real if isinstance(x, Complex) else x)
+    return made
+
+
+def _signal(n: Node, x: Instruction | Complex) -> Instruction:
+    """Numbers with their parts along a new last axis: one for real numbers, two for complex ones."""
+    if isinstance(x, Instruction):
+        return n.unsqueeze(x, [x.shape.rank])
+    rank = x.real.shape.rank
+    return n.add("concat", n.unsqueeze(x.real, [rank]), n.unsqueeze(x.imag, [rank]), axis=rank)
+
+
+def _joined(n: Node, x: Instruction) -> Complex:
+    axis = x.shape.rank - 1
+    return Complex(*(n.squeeze(n.slice(x, [axis], [k], [k + 1]), [axis]) for k in range(2)))
+
+
+def _fitted(n: Node, x: Value, axis: int, length: Any) -> Value:
+    """Numbers cut or padded to a length along an axis."""
+    if isinstance(x, Complex):
+        return Complex(_cut(n, x.real, axis, length), _cut(n, x.imag, axis, length))
+    return _cut(n, x, axis, length) if isinstance(x, Instruction) else n.fail("numbers are required")
+
+
+def _cut(n: Node, x: Instruction, axis: int, length: Any) -> Instruction:
+    have = x.shape.dims[axis]
+    if have == length:
+        return x
+    if not isinstance(have, int):
+        n.unsupported("a transform along an axis of unknown extent")
+    if have > length:
+        return n.slice(x, [axis], [0], [length])
+    return n.padded(x, [(0, length - have if a == axis else 0) for a in range(x.shape.rank)])
+
+
+@converts_values("FFT", "IFFT", "FFT2D", "IFFT2D", "FFT3D", "IFFT3D")
+def fft(n: Node, x: Value) -> Value:
+    z = _complex(n, x)
+    count = 1 if not n.op_type.endswith("D") else int(n.op_type[-2])
+    made = _signal(n, z)
+    for k in range(count):
+        made = n.add("dft", made, axis=made.shape.rank - 2 - k, inverse=n.op_type.startswith("I"))
+    return _joined(n, made)
+
+
+@converts_values("RFFT", "RFFT2D", "RFFT3D")
+def rfft(n: Node, x: Instruction, length: Instruction) -> Value:
+    sizes = n.whole(length, "the length of the transform")
+    rank = x.shape.rank
+    given: Value = x
+    for k, size in enumerate(sizes):
+        given = _fitted(n, given, rank - len(sizes) + k, size)
+    assert isinstance(given, Instruction)
+    made = n.add("dft", _signal(n, given), axis=rank - 1, onesided=True)
+    for k in range(1, len(sizes)):
+        made = n.add("dft", made, axis=rank - 1 - k)
+    return _joined(n, made)
+
+
+@converts_values("IRFFT", "IRFFT2D", "IRFFT3D")
+def irfft(n: Node, x: Value, length: Instruction) -> Value:
+    sizes = n.whole(length, "the length of the transform")
+    given = _complex(n, x)
+    z: Value = given
+    rank = given.real.shape.rank
+    for k, size in enumerate(sizes):
+        z = _fitted(n, z, rank - len(sizes) + k, size if k < len(sizes) - 1 else size // 2 + 1)
+    assert isinstance(z, Complex)
+    made = _signal(n, z)
+    for k in range(1, len(sizes)):
+        made = n.add("dft", made, axis=rank - 1 - k, inverse=True)
+    made = n.add("dft", made, axis=rank - 1, onesided=True, inverse=True, dft_length=sizes[-1])
+    return n.squeeze(made, [rank])
+
+
+EITHER = ("Add", "AddV2", "Sub", "Mul", "RealDiv", "Div", "Neg", "Square", "Exp")
+EACH = (
+    "Sum", "Mean", "Reshape", "Transpose", "StridedSlice", "Squeeze", "ExpandDims", "Slice", "Tile", "Pack", "Unpack", "ConcatV2",
+    "GatherV2", "Pad", "ReverseV2", "Split", "SplitV", "SelectV2", "BroadcastTo", "Roll",
+)  # fmt: skip
+
+for _name in EITHER:
+    converts_values(_name)(_either(_name))
+for _name in EACH:
+    converts_values(_name)(_each(_name))

@@ -1,0 +1,265 @@
+"""Operators that work element by element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from mgx_core import Instruction
+from mgx_core import dtype as dt
+from mgx_core.converting.arithmetic import clipped, divide_floor, divide_no_nan, modulo_floor
+
+from ..converter import converts
+from ..node import Node
+
+UNARY = {
+    "Abs": "abs", "Neg": "neg", "Sign": "sign", "Exp": "exp", "Expm1": "expm1", "Log": "log", "Log1p": "log1p", "Sqrt": "sqrt",
+    "Rsqrt": "rsqrt", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan", "Sinh": "sinh",
+    "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh", "Erf": "erf", "Ceil": "ceil",
+    "Floor": "floor", "Rint": "nearbyint", "Relu": "relu", "Sigmoid": "sigmoid", "Softplus": "softplus",
+    "Softsign": "softsign", "IsNan": "isnan", "LogicalNot": "not", "Reciprocal": "recip", "Inv": "recip", "Invert": "bitwise_not",
+}  # fmt: skip
+
+BINARY = {
+    "Add": "add", "AddV2": "add", "Sub": "sub", "Mul": "mul", "RealDiv": "div", "Div": "div", "TruncateDiv": "div",
+    "Maximum": "max", "Minimum": "min", "Pow": "pow", "SquaredDifference": "sqdiff", "TruncateMod": "fmod",
+    "Greater": "greater", "GreaterEqual": "greater_or_equal", "Less": "less", "LessEqual": "less_or_equal",
+    "LogicalAnd": "logical_and", "LogicalOr": "logical_or", "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or",
+    "BitwiseXor": "bitwise_xor", "LeftShift": "bit_shift_left", "RightShift": "bit_shift_right",
+}  # fmt: skip
+
+
+def _unary(op: str) -> Callable[..., Instruction]:
+    def convert(n: Node, x: Instruction) -> Instruction:
+        return n.pointwise(op, x)
+
+    return convert
+
+
+def _binary(op: str) -> Callable[..., Instruction]:
+    def convert(n: Node, x: Instruction, y: Instruction) -> Instruction:
+        if op == "add" and x.shape.dtype.kind == "s":
+            return n.add("tf_string_join", *n.broadcast(x, y))
+        return n.pointwise(op, x, y)
+
+    return convert
+
+
+for _name, _op in UNARY.items():
+    converts(_name)(_unary(_op))
+for _name, _op in BINARY.items():
+    converts(_name)(_binary(_op))
+
+
+@converts("Round")
+def round_(n: Node, x: Instruction) -> Instruction:
+    return n.pointwise("nearbyint", x) if x.shape.dtype.is_float else x
+
+
+@converts("Square")
+def square(n: Node, x: Instruction) -> Instruction:
+    return n.pointwise("mul", x, x)
+
+
+@converts("Relu6")
+def relu6(n: Node, x: Instruction) -> Instruction:
+    return clipped(n, x, 0, 6)
+
+
+@converts("LeakyRelu")
+def leaky_relu(n: Node, x: Instruction) -> Instruction:
+    return n.pointwise("leaky_relu", x, alpha=n.float("alpha", 0.2))
+
+
+@converts("Elu")
+def elu(n: Node, x: Instruction) -> Instruction:
+    return n.pointwise("elu", x)
+
+
+@converts("Selu")
+def selu(n: Node, x: Instruction) -> Instruction:
+    return n.pointwise("selu", x)
+
+
+@converts("Erfc")
+def erfc(n: Node, x: Instruction) -> Instruction:
+    return n.pointwise("sub", n.literal(1, x.shape.dtype), n.pointwise("erf", x))
+
+
+@converts("Erfinv")
+def erfinv(n: Node, x: Instruction) -> Instruction:
+    return n.add("tf_special", x, function="erfinv")
+
+
+@converts("Ndtri")
+def ndtri(n: Node, x: Instruction) -> Instruction:
+    twice = n.pointwise("sub", n.pointwise("mul", x, n.literal(2, x.shape.dtype)), n.literal(1, x.shape.dtype))
+    root = n.literal(math.sqrt(2), x.shape.dtype)
+    return n.pointwise("mul", n.add("tf_special", twice, function="erfinv"), root)
+
+
+@converts("Lgamma", "Digamma", "BesselI0e", "BesselI1e", "BesselI0", "BesselI1")
+def special(n: Node, x: Instruction) -> Instruction:
+    return n.add("tf_special", x, function=n.op_type.lower())
+
+
+@converts("IsInf")
+def is_inf(n: Node, x: Instruction) -> Instruction:
+    return n.pointwise("isinf", x)
+
+
+@converts("IsFinite")
+def is_finite(n: Node, x: Instruction) -> Instruction:
+    return n.pointwise("not", n.pointwise("logical_or", n.pointwise("isinf", x), n.pointwise("isnan", x)))
+
+
+@converts("Equal", "NotEqual")
+def equal(n: Node, x: Instruction, y: Instruction) -> Instruction:
+    if x.shape.dtype.kind == "s":
+        made = n.add("tf_string_equal", *n.broadcast(x, y))
+        return made if n.op_type == "Equal" else n.pointwise("not", made)
+    return n.pointwise("equal" if n.op_type == "Equal" else "not_equal", x, y)
+
+
+@converts("ApproximateEqual")
+def approximate_equal(n: Node, x: Instruction, y: Instruction) -> Instruction:
+    apart = n.pointwise("abs", n.pointwise("sub", x, y))
+    return n.pointwise("less", apart, n.literal(n.float("tolerance", 1e-5), x.shape.dtype))
+
+
+@converts("FloorDiv")
+def floor_div(n: Node, x: Instruction, y: Instruction) -> Instruction:
+    return divide_floor(n, x, y)
+
+
+@converts("FloorMod", "Mod")
+def floor_mod(n: Node, x: Instruction, y: Instruction) -> Instruction:
+    return modulo_floor(n, x, y) if n.op_type == "FloorMod" else n.pointwise("fmod", x, y)
+
+
+@converts("DivNoNan")
+def div_no_nan(n: Node, x: Instruction, y: Instruction) -> Instruction:
+    return divide_no_nan(n, x, y)
+
+
+@converts("MulNoNan", "Xdivy", "Xlogy", "Xlog1py")
+def zero_wins(n: Node, x: Instruction, y: Instruction) -> Instruction:
+    """The product or quotient, 0 where the operand that decides is 0 (y of MulNoNan, x of the others)."""
+    decides = y if n.op_type == "MulNoNan" else x
+    zero = n.literal(0, x.shape.dtype)
+    match n.op_type:
+        case "MulNoNan":
+            made = n.pointwise("mul", x, y)
+        case "Xdivy":
+            made = n.pointwise("div", x, y)
+        case "Xlogy":
+            made = n.pointwise("mul", x, n.pointwise("log", y))
+        case _:
+            made = n.pointwise("mul", x, n.pointwise("log1p", y))
+    return n.pointwise("where", n.pointwise("equal", decides, zero), zero, made)
+
+
+@converts("Atan2")
+def atan2(n: Node, y: Instruction, x: Instruction) -> Instruction:
+    dtype = x.shape.dtype
+    zero, pi = n.literal(0, dtype), n.literal(math.pi, dtype)
+    half, minus = n.literal(math.pi / 2, dtype), n.literal(-math.pi / 2, dtype)
+    none = n.pointwise("equal", x, zero)
+    slope = n.pointwise("atan", n.pointwise("div", y, n.pointwise("where", none, n.literal(1, dtype), x)))
+    below = n.pointwise("less", y, zero)
+    turned = n.pointwise("where", below, n.pointwise("sub", slope, pi), n.pointwise("add", slope, pi))
+    sloped = n.pointwise("where", n.pointwise("less", x, zero), turned, slope)
+    upright = n.pointwise("where", below, minus, n.pointwise("where", n.pointwise("equal", y, zero), zero, half))
+    return n.pointwise("where", none, upright, sloped)
+
+
+@converts("NextAfter")
+def next_after(n: Node, x: Instruction, y: Instruction) -> Instruction:
+    return n.add("tf_special", *n.broadcast(x, y), function="nextafter")
+
+
+@converts("AddN", "AccumulateNV2")
+def add_n(n: Node, *xs: Instruction) -> Instruction:
+    if not xs:
+        n.fail("at least one input is needed")
+    total = xs[0]
+    for x in xs[1:]:
+        total = n.pointwise("add", total, x)
+    return total
+
+
+@converts("BiasAdd")
+def bias_add(n: Node, x: Instruction, bias: Instruction) -> Instruction:
+    if n.string("data_format", "NHWC") == "NCHW" and x.shape.rank > 2:
+        bias = n.reshape(bias, (bias.shape.dims[0], *(1,) * (x.shape.rank - 2)))
+    return n.pointwise("add", x, bias)
+
+
+@converts("BiasAddV1")
+def bias_add_v1(n: Node, x: Instruction, bias: Instruction) -> Instruction:
+    return n.pointwise("add", x, bias)
+
+
+@converts("ClipByValue")
+def clip_by_value(n: Node, x: Instruction, low: Instruction, high: Instruction) -> Instruction:
+    return n.pointwise("clip", x, low, high)
+
+
+@converts("SelectV2")
+def select_v2(n: Node, condition: Instruction, x: Instruction, y: Instruction) -> Instruction:
+    return n.pointwise("where", condition, x, y)
+
+
+@converts("Select")
+def select(n: Node, condition: Instruction, x: Instruction, y: Instruction) -> Instruction:
+    if condition.shape.rank == 1 and x.shape.rank > 1:  # one truth value a row
+        condition = n.reshape(condition, (condition.shape.dims[0], *(1,) * (x.shape.rank - 1)))
+    return n.pointwise("where", condition, x, y)
+
+
+@converts("Cast")
+def cast(n: Node, x: Instruction) -> Instruction:
+    to = n.dtype("DstT")
+    if to is dt.bool_ and x.shape.dtype is not dt.bool_:
+        return n.pointwise("not_equal", x, n.literal(0, x.shape.dtype))
+    return n.convert(x, to)
+
+
+@converts("Bitcast")
+def bitcast(n: Node, x: Instruction) -> Instruction:
+    to = n.dtype("type")
+    if to.bits != x.shape.dtype.bits:
+        n.unsupported(f"reading {x.shape.dtype} as {to}, which changes the number of elements")
+    return n.add("bit_cast", x, target_type=to)
+
+
+@converts("CheckNumerics", "CheckNumericsV2", "DebugGradientIdentity", "EnsureShape", "PreventGradient", "StopGradient")
+def passes(n: Node, x: Instruction) -> Instruction:
+    return x
+
+
+@converts("FakeQuantWithMinMaxArgs")
+def fake_quant_args(n: Node, x: Instruction) -> Instruction:
+    low, high = (np.asarray(n.float(w, v), np.float32) for w, v in (("min", -6.0), ("max", 6.0)))
+    return _fake_quant(n, x, low, high)
+
+
+@converts("FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVarsPerChannel")
+def fake_quant(n: Node, x: Instruction, low: Instruction, high: Instruction) -> Instruction:
+    return _fake_quant(n, x, n.require(low, "the range"), n.require(high, "the range"))
+
+
+def _fake_quant(n: Node, x: Instruction, low: np.ndarray, high: np.ndarray) -> Instruction:
+    least = 1 if n.flag("narrow_range") else 0
+    most = (1 << n.int("num_bits", 8)) - 1
+    low, high = np.asarray(low, np.float32), np.asarray(high, np.float32)
+    scale = ((high - low) / np.float32(most - least)).astype(np.float32)
+    zero = np.clip(np.floor(least - low / scale + np.float32(0.5)), least, most).astype(np.float32)
+    nudged_low = ((least - zero) * scale).astype(np.float32)
+    nudged_high = ((most - zero) * scale).astype(np.float32)
+    inside = n.pointwise("clip", x, n.literal(nudged_low), n.literal(nudged_high))
+    steps = n.pointwise("div", n.pointwise("sub", inside, n.literal(nudged_low)), n.literal(scale))
+    rounded = n.pointwise("floor", n.pointwise("add", steps, n.literal(np.float32(0.5))))
+    return n.pointwise("add", n.pointwise("mul", rounded, n.literal(scale)), n.literal(nudged_low))

@@ -1,0 +1,194 @@
+"""Elements picked, placed and counted by position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Instruction
+from mgx_core import dtype as dt
+from mgx_core.converting.rearranged import gather_in_batches
+from mgx_core.types.dim import product
+
+from ..converter import converts
+from ..node import Node
+from .constant import filled
+from .movement import known_extents
+
+
+def _whole(n: Node, x: Instruction) -> Instruction:
+    """Indices in a type that every op takes."""
+    return x if x.shape.dtype in (dt.int32, dt.int64) else n.convert(x, dt.int64)
+
+
+@converts("GatherV2")
+def gather_v2(n: Node, x: Instruction, indices: Instruction, axis: Instruction) -> Instruction:
+    return gather_in_batches(n, x, indices, n.whole(axis, "the axis")[0], n.int("batch_dims", 0))
+
+
+@converts("Gather")
+def gather(n: Node, x: Instruction, indices: Instruction) -> Instruction:
+    return n.add("gather", x, _whole(n, indices), axis=0)
+
+
+@converts("GatherNd")
+def gather_nd(n: Node, x: Instruction, indices: Instruction) -> Instruction:
+    if indices.shape.dims[-1] == 0:
+        return n.broadcast_to(x, (*indices.shape.dims[:-1], *x.shape.dims))
+    return n.add("gathernd", x, _whole(n, indices))
+
+
+@converts("ScatterNd")
+def scatter_nd(n: Node, indices: Instruction, updates: Instruction, shape: Instruction) -> Instruction:
+    base = filled(n, shape, n.literal(0, updates.shape.dtype))
+    return n.add("scatternd_add", base, _whole(n, indices), updates)
+
+
+SCATTERS = {
+    "TensorScatterUpdate": "none", "TensorScatterAdd": "add", "TensorScatterMax": "max", "TensorScatterMin": "min",
+    "ScatterNdNonAliasingAdd": "add",
+}  # fmt: skip
+
+
+@converts(*SCATTERS, "TensorScatterSub")
+def tensor_scatter(n: Node, x: Instruction, indices: Instruction, updates: Instruction) -> Instruction:
+    if n.op_type == "TensorScatterSub":
+        return n.add("scatternd_add", x, _whole(n, indices), n.pointwise("neg", updates))
+    return n.add(f"scatternd_{SCATTERS[n.op_type]}", x, _whole(n, indices), updates)
+
+
+@converts("Where")
+def where(n: Node, x: Instruction) -> Instruction:
+    if x.shape.dtype is not dt.bool_:
+        x = n.pointwise("not_equal", x, n.literal(0, x.shape.dtype))
+    return n.transpose(n.add("nonzero", x), (1, 0))
+
+
+@converts("DynamicStitch", "ParallelDynamicStitch")
+def dynamic_stitch(n: Node, *args: Instruction) -> Instruction:
+    half = len(args) // 2
+    indices, data = args[:half], args[half:]
+    if not half or len(args) % 2:
+        n.fail("as many indices as data are needed")
+    rest = data[0].shape.dims[indices[0].shape.rank :]
+    flat = n.concat([n.reshape(i, (product(i.shape.dims),)) for i in indices], 0)
+    rows = n.concat([n.reshape(d, (product(i.shape.dims), *rest)) for i, d in zip(indices, data, strict=True)], 0)
+    known = n.constant(flat)
+    if known is None:
+        return n.add("tf_dynamic_stitch", flat, rows)
+    count = int(known.max()) + 1 if known.size else 0
+    order = np.zeros(count, np.int64)
+    order[known.astype(np.int64)] = np.arange(known.size)
+    return n.add("gather", rows, n.literal(order), axis=0)
+
+
+@converts("DynamicPartition")
+def dynamic_partition(n: Node, x: Instruction, partitions: Instruction) -> Any:
+    count = n.int("num_partitions")
+    if not 0 < count <= 1 << 16:
+        n.fail(f"num_partitions must be at least 1, got {count}")
+    rank = partitions.shape.rank
+    rows = n.reshape(x, (product(x.shape.dims[:rank]), *x.shape.dims[rank:]))
+    flat = n.reshape(partitions, (product(partitions.shape.dims),))
+    kinds = [n.pointwise("equal", flat, n.literal(k, flat.shape.dtype)) for k in range(count)]
+    return tuple(n.add("compress", rows, kind, axis=0) for kind in kinds)
+
+
+@converts("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2")
+def unique(n: Node, x: Instruction, axis: Instruction | None = None) -> Any:
+    along: dict[str, Any] = {}
+    if axis is not None and n.constant(axis) is not None and n.whole(axis, "the axis"):
+        along = {"axis": n.whole(axis, "the axis")[0]}
+    values, _, inverse, counts = n.items(n.add("unique", x, sorted=False, **along))
+    kind = n.dtype("out_idx", dt.int32)
+    return values, n.convert(inverse, kind), n.convert(counts, kind)
+
+
+@converts("ListDiff")
+def list_diff(n: Node, x: Instruction, y: Instruction) -> Any:
+    pairs = n.pointwise("equal", n.unsqueeze(x, [1]), n.unsqueeze(y, [0]))
+    kept = n.pointwise("not", n.squeeze(n.add("reduce_any", pairs, axes=(1,)), [1]))
+    places = n.convert(n.squeeze(n.add("nonzero", kept), [0]), n.dtype("out_idx", dt.int32))
+    return n.add("compress", x, kept, axis=0), places
+
+
+UNSORTED = {
+    "UnsortedSegmentSum": ("add", 0), "UnsortedSegmentProd": ("mul", 1), "UnsortedSegmentMax": ("max", None),
+    "UnsortedSegmentMin": ("min", None),
+}  # fmt: skip
+
+
+@converts(*UNSORTED)
+def unsorted_segment(n: Node, x: Instruction, segments: Instruction, count: Instruction) -> Instruction:
+    extents = known_extents(n, count, "the number of segments")
+    how, start = UNSORTED[n.op_type]
+    dtype = x.shape.dtype
+    if start is None:
+        start = dtype.lowest if how == "max" else dtype.highest
+    rank = segments.shape.rank
+    rows = n.reshape(x, (product(x.shape.dims[:rank]), *x.shape.dims[rank:]))
+    flat = n.reshape(_whole(n, segments), (product(segments.shape.dims),))
+    total = extents[0]
+    dims = (total + 1, *rows.shape.dims[1:])  # the row after the last takes what has a negative number
+    base = n.broadcast_to(n.literal(start, dtype), dims)
+    low = n.pointwise("less", flat, n.literal(0, flat.shape.dtype))
+    if not isinstance(total, int):
+        n.unsupported("a number of segments that is known only at run time")
+    at = n.pointwise("where", low, n.literal(total, flat.shape.dtype), flat)
+    made = n.add(f"scatternd_{how}", base, n.unsqueeze(at, [1]), rows)
+    return n.slice(made, [0], [0], [total])
+
+
+@converts("SegmentSum", "SegmentMean", "SegmentMax", "SegmentMin", "SegmentProd")
+def segment(n: Node, x: Instruction, segments: Instruction) -> Instruction:
+    return n.add("tf_segment", x, _whole(n, segments), how=n.op_type.removeprefix("Segment").lower())
+
+
+@converts("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN")
+def sparse_segment(n: Node, x: Instruction, indices: Instruction, segments: Instruction) -> Instruction:
+    rows = n.add("gather", x, _whole(n, indices), axis=0)
+    return n.add("tf_segment", rows, _whole(n, segments), how=n.op_type.removeprefix("SparseSegment").lower())
+
+
+@converts("SparseToDense")
+def sparse_to_dense(
+    n: Node, indices: Instruction, shape: Instruction, values: Instruction, default: Instruction
+) -> Instruction:
+    base = filled(n, shape, default)
+    if indices.shape.rank == 0:
+        indices = n.reshape(indices, (1, 1))
+    elif indices.shape.rank == 1:
+        indices = n.unsqueeze(indices, [1])
+    return n.add("scatternd_none", base, _whole(n, indices), n.broadcast_to(values, indices.shape.dims[:1]))
+
+
+@converts("LowerBound", "UpperBound")
+def bound(n: Node, sorted_: Instruction, values: Instruction) -> Instruction:
+    wide = n.unsqueeze(sorted_, [1])
+    against = n.unsqueeze(values, [2])
+    below = n.pointwise("less" if n.op_type != "UpperBound" else "less_or_equal", wide, against)
+    kind = n.dtype("out_type", dt.int32)
+    return n.squeeze(n.add("reduce_sum", n.convert(below, kind), axes=(2,)), [2])
+
+
+@converts("Bucketize")
+def bucketize(n: Node, x: Instruction) -> Instruction:
+    edges = n.literal(np.asarray(n.floats("boundaries"), np.float32), dt.float32)
+    reached = n.pointwise("greater_or_equal", n.unsqueeze(n.convert(x, dt.float32), [x.shape.rank]), edges)
+    total = n.add("reduce_sum", n.convert(reached, dt.int32), axes=(x.shape.rank,))
+    return n.squeeze(total, [x.shape.rank])
+
+
+@converts("HistogramFixedWidth")
+def histogram(n: Node, x: Instruction, span: Instruction, bins: Instruction) -> Instruction:
+    low, high = (float(v) for v in n.require(span, "the range").reshape(-1))
+    count = n.whole(bins, "the number of bins")[0]
+    flat = n.reshape(x, (product(x.shape.dims),))
+    step = n.literal(np.asarray((high - low) / count), flat.shape.dtype)
+    place = n.pointwise("floor", n.pointwise("div", n.pointwise("sub", flat, n.literal(low, flat.shape.dtype)), step))
+    inside = n.pointwise("clip", place, n.literal(0, flat.shape.dtype), n.literal(count - 1, flat.shape.dtype))
+    at = n.convert(inside, dt.int64)
+    kind = n.dtype("dtype", dt.int32)
+    ones = n.broadcast_to(n.literal(1, kind), flat.shape.dims)
+    return n.add("scatternd_add", n.literal([0] * count, kind), n.unsqueeze(at, [1]), ones)

@@ -1,0 +1,177 @@
+"""Matrix products, einsum, and work on matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Instruction, TupleShape
+from mgx_core.types.dim import broadcast
+
+from ..converter import converts, converts_values
+from ..node import Node
+from ..values import Complex, Value
+
+
+def product_of(n: Node, x: Instruction, y: Instruction) -> Instruction:
+    """The matrix product, batches broadcast; int8 sums in int32."""
+    rank = max(x.shape.rank, y.shape.rank)
+    if min(x.shape.rank, y.shape.rank) < 2:
+        n.fail(f"matrices are needed, got {x.shape} and {y.shape}")
+    batches = [(1,) * (rank - v.shape.rank) + v.shape.dims[:-2] for v in (x, y)]
+    common = [broadcast(p, q) for p, q in zip(*batches, strict=True)]
+    x, y = (n.broadcast_to(v, (*common, *v.shape.dims[-2:])) for v in (x, y))
+    return n.add("dot", x, y)
+
+
+def _turned(n: Node, x: Instruction, turn: bool) -> Instruction:
+    rank = x.shape.rank
+    return n.transpose(x, (*range(rank - 2), rank - 1, rank - 2)) if turn else x
+
+
+def _matmul(n: Node, x: Value, y: Value, turn_x: bool, turn_y: bool, conjugate: bool) -> Value:
+    if isinstance(x, Instruction) and isinstance(y, Instruction):
+        return product_of(n, _turned(n, x, turn_x), _turned(n, y, turn_y))
+    if not isinstance(x, Complex) or not isinstance(y, Complex):
+        return n.fail("both operands must be tensors of one type")
+
+    def parts(v: Complex, turn: bool) -> tuple[Instruction, Instruction]:
+        imag = n.pointwise("neg", v.imag) if turn and conjugate else v.imag
+        return _turned(n, v.real, turn), _turned(n, imag, turn)
+
+    (a, b), (c, d) = parts(x, turn_x), parts(y, turn_y)
+    real = n.pointwise("sub", product_of(n, a, c), product_of(n, b, d))
+    return Complex(real, n.pointwise("add", product_of(n, a, d), product_of(n, b, c)))
+
+
+@converts_values("MatMul")
+def matmul(n: Node, x: Value, y: Value) -> Value:
+    return _matmul(n, x, y, n.flag("transpose_a"), n.flag("transpose_b"), False)
+
+
+@converts_values("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
+def batch_matmul(n: Node, x: Value, y: Value) -> Value:
+    if isinstance(x, Instruction) and isinstance(y, Instruction) and n.has("Tout"):
+        out = n.dtype("Tout")
+        if out is not x.shape.dtype:
+            x, y = n.convert(x, out), n.convert(y, out)
+    return _matmul(n, x, y, n.flag("adj_x"), n.flag("adj_y"), True)
+
+
+@converts("_FusedMatMul")
+def fused_matmul(n: Node, x: Instruction, y: Instruction, *args: Instruction) -> Instruction:
+    made = product_of(n, _turned(n, x, n.flag("transpose_a")), _turned(n, y, n.flag("transpose_b")))
+    for name in n.strings("fused_ops"):
+        match name:
+            case "BiasAdd":
+                made = n.pointwise("add", made, args[0])
+            case "Relu" | "Elu" | "Tanh" | "Sigmoid":
+                made = n.pointwise(name.lower(), made)
+            case "Relu6":
+                made = n.pointwise("clip", made, n.literal(0, made.shape.dtype), n.literal(6, made.shape.dtype))
+            case "GeluExact":
+                made = n.pointwise("gelu_erf", made)
+            case "GeluApproximate":
+                made = n.pointwise("gelu_tanh", made)
+            case _:
+                n.unsupported(f"a fused {name}")
+    return made
+
+
+@converts("Einsum", "XlaEinsum")
+def einsum(n: Node, *xs: Instruction) -> Instruction:
+    return n.add("einsum", *xs, equation=n.string("equation"))
+
+
+@converts("Cross")
+def cross(n: Node, x: Instruction, y: Instruction) -> Instruction:
+    axis = x.shape.rank - 1
+
+    def turned(v: Instruction, by: int) -> Instruction:
+        return n.concat([n.slice(v, [axis], [by], [3]), n.slice(v, [axis], [0], [by])], axis)
+
+    left = n.pointwise("mul", turned(x, 1), turned(y, 2))
+    return n.pointwise("sub", left, n.pointwise("mul", turned(x, 2), turned(y, 1)))
+
+
+@converts("MatrixBandPart", "BatchMatrixBandPart")
+def band_part(n: Node, x: Instruction, lower: Instruction, upper: Instruction) -> Instruction:
+    below, above = n.whole(lower, "num_lower")[0], n.whole(upper, "num_upper")[0]
+    rows, columns = x.shape.dims[-2:]
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        if above < 0 and below >= 0:
+            return n.add("trilu", x, upper=True, k=-below)
+        if below < 0 and above >= 0:
+            return n.add("trilu", x, upper=False, k=above)
+        if below < 0:
+            return x
+        return n.add("trilu", n.add("trilu", x, upper=True, k=-below), upper=False, k=above)
+    apart = np.arange(columns)[None, :] - np.arange(rows)[:, None]
+    keep = ((apart >= -below) | (below < 0)) & ((apart <= above) | (above < 0))
+    return n.pointwise("where", n.literal(keep), x, n.literal(0, x.shape.dtype))
+
+
+@converts("MatrixDiag", "Diag")
+def matrix_diag(n: Node, x: Instruction) -> Instruction:
+    if n.op_type == "Diag" and x.shape.rank != 1:
+        n.unsupported("the diagonal of a tensor of several axes")
+    count = x.shape.dims[-1]
+    if not isinstance(count, int):
+        n.unsupported("a diagonal of unknown length")
+    row = n.unsqueeze(x, [x.shape.rank - 1])
+    return n.pointwise("where", n.literal(np.eye(count, dtype=bool)), row, n.literal(0, x.shape.dtype))
+
+
+@converts("MatrixDiagV2", "MatrixDiagV3")
+def matrix_diag_v3(n: Node, x: Instruction, k: Instruction, *rest: Instruction) -> Instruction:
+    if n.whole(k, "the diagonal") != [0]:
+        n.unsupported("diagonals other than the main one")
+    return matrix_diag(n, x)
+
+
+@converts("MatrixDiagPart", "DiagPart", "MatrixDiagPartV2", "MatrixDiagPartV3")
+def diag_part(n: Node, x: Instruction, k: Instruction | None = None, padding: Instruction | None = None) -> Instruction:
+    if k is not None and n.whole(k, "the diagonal") != [0]:
+        n.unsupported("diagonals other than the main one")
+    rows, columns = x.shape.dims[-2:]
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        n.unsupported("a diagonal of unknown length")
+    count = min(rows, columns)
+    flat = n.reshape(x, (*x.shape.dims[:-2], rows * columns))
+    return n.add("gather", flat, n.literal(np.arange(count, dtype=np.int64) * (columns + 1)), axis=flat.shape.rank - 1)
+
+
+@converts("MatrixSetDiag", "MatrixSetDiagV2", "MatrixSetDiagV3")
+def set_diag(n: Node, x: Instruction, diagonal: Instruction, k: Instruction | None = None) -> Instruction:
+    if k is not None and n.whole(k, "the diagonal") != [0]:
+        n.unsupported("diagonals other than the main one")
+    rows, columns = x.shape.dims[-2:]
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        n.unsupported("a matrix of unknown extents")
+    rank = x.shape.rank
+    if rows < columns:
+        diagonal = n.padded(diagonal, [*((0, 0),) * (rank - 2), (0, columns - rows)])
+    wide = n.unsqueeze(diagonal, [rank - 2])
+    return n.pointwise("where", n.literal(np.eye(rows, columns, dtype=bool)), wide, x)
+
+
+@converts("MatrixInverse", "BatchMatrixInverse")
+def inverse(n: Node, x: Instruction) -> Instruction:
+    return n.add("inverse", _turned(n, x, n.flag("adjoint")))
+
+
+@converts("MatrixDeterminant", "BatchMatrixDeterminant")
+def determinant(n: Node, x: Instruction) -> Instruction:
+    return n.add("det", x)
+
+
+MATRIX = ("Cholesky", "MatrixSolve", "MatrixTriangularSolve", "LogMatrixDeterminant", "SelfAdjointEigV2", "Svd", "Qr")
+
+
+@converts(*MATRIX)
+def decomposition(n: Node, *xs: Instruction) -> Any:
+    words = ("adjoint", "lower", "full_matrices", "compute_uv", "compute_v")
+    flags = tuple(w for w in words if n.flag(w, w in ("lower", "compute_v", "compute_uv")))
+    made = n.add("tf_matrix", *xs, function=n.op_type, flags=flags)
+    return n.items(made) if isinstance(made.result, TupleShape) else made

@@ -1,0 +1,151 @@
+"""Random numbers: drawn again in each run, or by a seed of the graph (equal in each run then, but not TensorFlow's own)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgx_core import Instruction
+from mgx_core import dtype as dt
+
+from ..converter import converts, converts_values
+from ..node import Node
+from ..values import Value
+from .constant import filled
+
+
+def _seed(n: Node) -> Instruction:
+    seeds = n.int("seed", 0), n.int("seed2", 0)
+    if seeds == (0, 0):
+        return n.add("random_seed")
+    return n.literal([seeds[0] * 1_000_003 + seeds[1]], dt.int64)
+
+
+def _like(n: Node, shape: Instruction, kind: Any) -> Instruction:
+    return filled(n, shape, n.literal(0, kind))
+
+
+@converts("RandomUniform")
+def uniform(n: Node, shape: Instruction) -> Instruction:
+    return n.add("random_uniform", _seed(n), _like(n, shape, n.dtype("dtype")))
+
+
+@converts("RandomStandardNormal", "TruncatedNormal")
+def normal(n: Node, shape: Instruction) -> Instruction:
+    like = _like(n, shape, n.dtype("dtype"))
+    if n.op_type == "TruncatedNormal":
+        return n.add("tf_truncated_normal", _seed(n), like)
+    return n.add("random_normal", _seed(n), like)
+
+
+@converts("RandomUniformInt")
+def uniform_int(n: Node, shape: Instruction, low: Instruction, high: Instruction) -> Instruction:
+    return _between(n, _seed(n), shape, low, high)
+
+
+def _between(n: Node, seed: Instruction, shape: Instruction, low: Instruction, high: Instruction) -> Instruction:
+    unit = n.add("random_uniform", seed, _like(n, shape, dt.float64))
+    span = n.convert(n.pointwise("sub", high, low), dt.float64)
+    place = n.convert(n.pointwise("floor", n.pointwise("mul", unit, span)), low.shape.dtype)
+    return n.pointwise("add", place, low)
+
+
+@converts("Multinomial")
+def multinomial(n: Node, logits: Instruction, count: Instruction) -> Instruction:
+    return _drawn(n, _seed(n), logits, count)
+
+
+def _drawn(n: Node, seed: Instruction, logits: Instruction, count: Instruction) -> Instruction:
+    number = n.whole(count, "the number of samples")[0]
+    log = n.add("logsoftmax", logits, axis=logits.shape.rank - 1)
+    total = n.add("prefix_scan_sum", n.pointwise("exp", log), axis=log.shape.rank - 1)
+    draw = n.add(
+        "random_uniform", seed, n.broadcast_to(n.literal(0.0, logits.shape.dtype), (logits.shape.dims[0], number))
+    )
+    below = n.pointwise("less_or_equal", n.unsqueeze(total, [1]), n.unsqueeze(draw, [2]))
+    places = n.squeeze(n.add("reduce_sum", n.convert(below, dt.int64), axes=(2,)), [2])
+    last = logits.shape.dims[1]
+    if isinstance(last, int):
+        places = n.pointwise("min", places, n.literal(last - 1, dt.int64))
+    return n.convert(places, n.dtype("output_dtype", dt.int64))
+
+
+@converts("RandomShuffle")
+def shuffle(n: Node, x: Instruction) -> Instruction:
+    length = x.shape.dims[0]
+    keys = n.add("random_uniform", _seed(n), n.broadcast_to(n.literal(0.0, dt.float32), (length,)))
+    order = n.get(n.add("topk", keys, k=length, axis=0), 1)
+    return n.add("gather", x, order, axis=0)
+
+
+# operators that take their seed as an operand
+
+
+def _stateless_seed(n: Node, seed: Instruction) -> Instruction:
+    wide = n.convert(seed, dt.int64)
+    weights = n.literal([1_000_003, 1], dt.int64)
+    return n.add("reduce_sum", n.pointwise("mul", wide, weights), axes=(0,))
+
+
+@converts("StatelessRandomUniform", "StatelessRandomUniformV2")
+def stateless_uniform(n: Node, shape: Instruction, key: Instruction, *rest: Instruction) -> Instruction:
+    return n.add("random_uniform", _key(n, key), _like(n, shape, n.dtype("dtype", dt.float32)))
+
+
+@converts("StatelessRandomNormal", "StatelessRandomNormalV2")
+def stateless_normal(n: Node, shape: Instruction, key: Instruction, *rest: Instruction) -> Instruction:
+    return n.add("random_normal", _key(n, key), _like(n, shape, n.dtype("dtype", dt.float32)))
+
+
+@converts("StatelessTruncatedNormal", "StatelessTruncatedNormalV2")
+def stateless_truncated(n: Node, shape: Instruction, key: Instruction, *rest: Instruction) -> Instruction:
+    return n.add("tf_truncated_normal", _key(n, key), _like(n, shape, n.dtype("dtype", dt.float32)))
+
+
+@converts("StatelessRandomUniformInt")
+def stateless_int(n: Node, shape: Instruction, key: Instruction, low: Instruction, high: Instruction) -> Instruction:
+    return _between(n, _key(n, key), shape, low, high)
+
+
+@converts("StatelessRandomUniformIntV2")
+def stateless_int_v2(
+    n: Node,
+    shape: Instruction,
+    key: Instruction,
+    counter: Instruction,
+    algorithm: Instruction,
+    low: Instruction,
+    high: Instruction,
+) -> Instruction:
+    return _between(n, _key(n, key), shape, low, high)
+
+
+@converts("StatelessMultinomial")
+def stateless_multinomial(n: Node, logits: Instruction, count: Instruction, seed: Instruction) -> Instruction:
+    return _drawn(n, _key(n, seed), logits, count)
+
+
+def _key(n: Node, key: Instruction) -> Instruction:
+    if key.shape.rank == 1 and key.shape.dims[0] == 2:
+        return _stateless_seed(n, key)
+    return n.reshape(n.convert(key, dt.int64), (1,))
+
+
+@converts("StatelessRandomGetKeyCounter")
+def key_counter(n: Node, seed: Instruction) -> Any:
+    return n.convert(_stateless_seed(n, seed), dt.uint64), n.literal([0, 0], dt.uint64)
+
+
+@converts("StatelessRandomGetAlg")
+def algorithm(n: Node) -> Instruction:
+    return n.literal(1, dt.int32)
+
+
+@converts_values("RngReadAndSkip")
+def read_and_skip(n: Node, *xs: Value) -> Value:
+    return n.concat([n.convert(n.add("random_seed"), dt.int64)] * 3, 0)
+
+
+@converts_values("StatefulUniform", "StatefulStandardNormalV2", "StatefulUniformFullInt")
+def stateful(n: Node, handle: Value, algorithm: Instruction, shape: Instruction) -> Value:
+    op = "random_normal" if "Normal" in n.op_type else "random_uniform"
+    return n.add(op, n.add("random_seed"), _like(n, shape, n.dtype("dtype", dt.float32)))

@@ -1,0 +1,168 @@
+"""Variables and tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Instruction, ParseError
+from mgx_core import dtype as dt
+from mgx_core.converting.rearranged import gather_in_batches
+
+from ..converter import converts_values
+from ..node import Node
+from ..resources import Table
+from ..values import Handle, Value
+from ..wire.tensors import text
+
+LIMIT_LINES = 1 << 24
+
+
+def _handle(n: Node, value: Value, kind: str) -> Handle:
+    if not isinstance(value, Handle) or value.kind != kind:
+        n.fail(f"a {kind} is required")
+    return value
+
+
+@converts_values("VarHandleOp", "VariableV2", "Variable")
+def variable(n: Node) -> Value:
+    if n.op_type == "VarHandleOp":
+        return Handle("variable", n.name, None)
+    return n.scope.context.resources.read(n.name)  # a reference: read where it stands
+
+
+@converts_values("ReadVariableOp")
+def read(n: Node, handle: Value) -> Value:
+    return n.scope.context.resources.read(_handle(n, handle, "variable").name)
+
+
+@converts_values("VarIsInitializedOp", "IsVariableInitialized")
+def initialized(n: Node, handle: Value) -> Value:
+    return n.literal(True, dt.bool_)
+
+
+@converts_values("VariableShape")
+def variable_shape(n: Node, handle: Value) -> Value:
+    held = n.scope.context.resources.read(_handle(n, handle, "variable").name)
+    return n.literal(np.array(held.shape.lens(), np.int64), n.dtype("out_type", dt.int32))
+
+
+@converts_values("ResourceGather")
+def resource_gather(n: Node, handle: Value, indices: Instruction) -> Value:
+    held = n.scope.context.resources.read(_handle(n, handle, "variable").name)
+    return gather_in_batches(n, held, indices, n.int("batch_dims", 0), n.int("batch_dims", 0))
+
+
+@converts_values("ResourceGatherNd")
+def resource_gather_nd(n: Node, handle: Value, indices: Instruction) -> Value:
+    held = n.scope.context.resources.read(_handle(n, handle, "variable").name)
+    return n.add("gathernd", held, n.convert(indices, dt.int64))
+
+
+@converts_values("AssignVariableOp")
+def assign(n: Node, handle: Value, value: Instruction) -> Any:
+    n.scope.context.resources.assign(_handle(n, handle, "variable").name, value)
+    return ()
+
+
+@converts_values("AssignAddVariableOp", "AssignSubVariableOp")
+def assign_add(n: Node, handle: Value, value: Instruction) -> Any:
+    name = _handle(n, handle, "variable").name
+    resources = n.scope.context.resources
+    op = "add" if n.op_type == "AssignAddVariableOp" else "sub"
+    resources.assign(name, n.pointwise(op, resources.read(name), value))
+    return ()
+
+
+# tables
+
+
+@converts_values("HashTableV2", "MutableHashTableV2", "MutableDenseHashTableV2", "HashTable", "AnonymousHashTable")
+def table(n: Node, *rest: Value) -> Value:
+    return Handle("table", n.name, n)
+
+
+@converts_values(
+    "LookupTableImportV2", "LookupTableImport", "InitializeTableV2", "InitializeTable", "LookupTableInsertV2"
+)
+def import_table(n: Node, handle: Value, keys: Instruction, values: Instruction) -> Any:
+    resources = n.scope.context.resources
+    found = Table(n.require(keys, "a table's keys").reshape(-1), n.require(values, "a table's values"))
+    resources.tables[_handle(n, handle, "table").name] = found
+    return ()
+
+
+@converts_values("InitializeTableFromTextFileV2", "InitializeTableFromTextFile")
+def import_text(n: Node, handle: Value, file: Instruction) -> Any:
+    resources = n.scope.context.resources
+    path = Path(str(n.require(file, "the file's name").reshape(-1)[0]))
+    folder = resources.folder
+    if folder is None or not path.resolve().is_relative_to((folder / "assets").resolve()):
+        n.fail(f"a table is read from {str(path)!r}, which is not an asset of the model")
+    try:
+        lines = [text(line) for line in path.read_bytes().splitlines()]
+    except OSError as error:
+        raise ParseError(f"asset {path.name!r} cannot be read: {error.strerror}") from None
+    if len(lines) > LIMIT_LINES:
+        n.fail(f"asset {path.name!r} has more than {LIMIT_LINES} lines")
+    size, offset = n.int("vocab_size", -1), n.int("offset", 0)
+    lines = lines[offset : None if size < 0 else offset + size]
+    delimiter = n.string("delimiter", "\t")
+    kinds = [_handle(n, handle, "table").node.dtype(w) for w in ("key_dtype", "value_dtype")]
+    columns = [
+        _column(n, lines, n.int(w), delimiter, kind)
+        for w, kind in zip(("key_index", "value_index"), kinds, strict=True)
+    ]
+    resources.tables[_handle(n, handle, "table").name] = Table(*columns)
+    return ()
+
+
+def _column(n: Node, lines: list[str], index: int, delimiter: str, kind: Any) -> Any:
+    """Column `index` of the lines; -1 is the line's number, -2 the whole line."""
+    if index == -1:
+        return np.arange(len(lines)).astype(kind.numpy)
+    words = lines if index == -2 else []
+    if index >= 0:
+        parts = [line.split(delimiter) for line in lines]
+        if any(len(p) <= index for p in parts):
+            n.fail(f"a line of the table's file has no column {index}")
+        words = [p[index] for p in parts]
+    if kind.kind == "s":
+        out = np.empty(len(words), object)
+        out[:] = words
+        return out
+    try:
+        return np.array([float(w) if kind.is_float else int(w) for w in words]).astype(kind.numpy)
+    except ValueError as error:
+        return n.fail(f"a table's file holds no numbers: {error}")
+
+
+def _table(n: Node, value: Value) -> Table:
+    handle = _handle(n, value, "table")
+    found = n.scope.context.resources.tables.get(handle.name)
+    if found is None:
+        n.unsupported(
+            f"table {handle.name!r} is never filled: the graph does not hold its keys (a frozen graph loses them)"
+        )
+    return found
+
+
+@converts_values("LookupTableFindV2", "LookupTableFind")
+def find(n: Node, handle: Value, keys: Instruction, default: Instruction) -> Value:
+    held = _table(n, handle)
+    value_literal = n.literal(held.values, default.shape.dtype)
+    key_literal = n.literal(held.keys, keys.shape.dtype)
+    return n.add("tf_table_find", keys, key_literal, value_literal, default)
+
+
+@converts_values("LookupTableSizeV2", "LookupTableSize")
+def table_size(n: Node, handle: Value) -> Value:
+    return n.literal(len(_table(n, handle).keys), dt.int64)
+
+
+@converts_values("LookupTableExportV2")
+def export_table(n: Node, handle: Value) -> Any:
+    held, made = _table(n, handle), _handle(n, handle, "table").node
+    return n.literal(held.keys, made.dtype("key_dtype")), n.literal(held.values, made.dtype("value_dtype"))

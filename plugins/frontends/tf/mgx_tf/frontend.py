@@ -1,0 +1,39 @@
+"""The frontend as mgx sees it: files and bytes in, programs out."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from mgx_core import Frontend, Program
+from mgx_core.converting.converters import Converters
+
+from .model import read_bytes, read_model
+from .options import TfOptions
+from .parser import all_converters, parse_model
+
+__all__ = ["TfFrontend"]
+
+
+class TfFrontend(Frontend):
+    """Parses frozen graphs and SavedModels into programs."""
+
+    options = TfOptions
+    converter_type = Converters
+
+    def parse(self, path: str | os.PathLike[str], **options: Any) -> Program:
+        """A program from a frozen graph's file or a SavedModel's folder; options are those of `TfOptions`.
+
+        Errors: ParseError for damaged or malformed files, UnsupportedError for operators that nothing converts, ParameterError
+        for bad options.
+        """
+        record = TfOptions.of(**options)
+        return parse_model(read_model(path, record.tags), record)
+
+    def parse_buffer(self, data: bytes, **options: Any) -> Program:
+        """A program from the bytes of a frozen graph."""
+        return parse_model(read_bytes(data), TfOptions.of(**options))
+
+    def operators(self) -> list[str]:
+        """Names of all operators with a converter, sorted."""
+        return sorted({name for table in all_converters() for _, name in table.names()})

@@ -1,0 +1,132 @@
+"""Loops and choices on values of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from mgx_core import Instruction, Module, ParseError, Shape
+from mgx_core import dtype as dt
+from mgx_core.converting.loops import carried
+from mgx_core.types.dim import Dim
+from mgx_core.types.shape import AnyShape
+
+from .lists import materialized
+from .node import Node
+from .values import TensorList, Value, leaves, rebuilt
+
+__all__ = ["choice", "loop"]
+
+Part = Callable[[Module, list[Value]], list[Value]]  # builds into a module, on values, other values
+
+
+def choice(n: Node, condition: Instruction, ways: Sequence[Callable[[Module], list[Value]]]) -> list[Value]:
+    """The values of the first way where the condition holds, else of the second."""
+    known = n.constant(condition)
+    if known is not None and known.size == 1:
+        return ways[0 if known.reshape(()) else 1](n.module)
+    modules, results = [], []
+    for name, way in zip(("then", "else"), ways, strict=True):
+        module, values = n.scope.branch(n, name, way)
+        modules.append(module)
+        results.append(values)
+    first, second = results
+    for module, values in zip(modules, results, strict=True):
+        _return(module, [leaf for v in values for leaf in leaves(v)])
+    if [len(leaves(v)) for v in first] != [len(leaves(v)) for v in second]:
+        n.fail("the branches give values of different kinds")
+    if condition.shape.rank:
+        condition = n.reshape(condition, ())
+    count = sum(len(leaves(v)) for v in first)
+    parts = list(n.items(n.add("if", condition, modules=modules))) if count else []
+    return [rebuilt(v, [parts.pop(0) for _ in leaves(v)]) for v in first]
+
+
+def loop(n: Node, states: Sequence[Value], condition: Part, body: Part, fixed: Collection[int] = ()) -> list[Value]:
+    """The values after all trips of a loop.
+
+    condition: gives one truth value for the states; body: the states of the next trip; fixed: places of states that no trip
+    changes, which the loop reads from outside.
+    """
+    if fixed:
+        every = list(states)
+        moving = [k for k in range(len(every)) if k not in fixed]
+
+        def whole(values: list[Value]) -> list[Value]:
+            now = dict(zip(moving, values, strict=True))
+            return [now.get(k, v) for k, v in enumerate(every)]
+
+        final = loop(
+            n,
+            [every[k] for k in moving],
+            lambda m, values: condition(m, whole(values)),
+            lambda m, values: [v for k, v in enumerate(body(m, whole(values))) if k not in fixed],
+        )
+        return whole(final)
+    states = list(states)
+    begins = _truth(n, condition(n.module, list(states)))
+    known = n.constant(begins)
+    if known is not None and not known.reshape(()):
+        return states
+    states = _with_extents(n, states, body)
+    flat = [leaf for v in states for leaf in leaves(v)]
+
+    def build(shapes: list[AnyShape]) -> Module:
+        module = n.scope.submodule(f"{n.name}:body")
+        module.add_parameter("iteration", Shape(dt.int64, ()))
+        module.add_parameter("going", Shape(dt.bool_, ()))
+        parameters = [module.add_parameter(f"state_{k}", s) for k, s in enumerate(shapes)]
+        given = list(parameters)
+        inside = [rebuilt(v, [given.pop(0) for _ in leaves(v)]) for v in states]
+        after = body(module, inside)
+        going = _truth(n, condition(module, after))
+        results = [leaf for v in after for leaf in leaves(v)]
+        if len(results) != len(parameters):
+            raise ParseError(f"a trip of the loop gives {len(results)} tensors, it takes {len(parameters)}")
+        _return(module, [going, *results])
+        return module
+
+    module = carried([x.result for x in flat], build, 1)
+    made = n.add(
+        "loop",
+        None,
+        begins,
+        *flat,
+        modules=[module],
+        max_iterations=n.scope.context.options.limit_max_iterations,
+    )
+    parts = list(n.items(made))
+    return [rebuilt(v, [parts.pop(0) for _ in leaves(v)]) for v in states]
+
+
+def _truth(n: Node, values: Sequence[Value]) -> Instruction:
+    if len(values) != 1 or not isinstance(values[0], Instruction):
+        n.fail("the condition of a loop must give one truth value")
+    found = values[0]
+    if found.shape.dtype is not dt.bool_:
+        n.fail(f"the condition of a loop must be a truth value, got {found.shape}")
+    return found
+
+
+def _return(module: Module, values: Sequence[Instruction]) -> None:
+    """Ends a module; what it returns from outside passes through an identity."""
+    module.add_return(list(values))
+
+
+def _with_extents(n: Node, states: list[Value], body: Part) -> list[Value]:
+    """States whose lists have known elements: lists without learn them from a trial of the body, which is thrown away."""
+    open_lists = [v for v in states if isinstance(v, TensorList) and v.stacked is None]
+    if not open_lists:
+        return states
+    module = n.scope.submodule(f"{n.name}:trial")
+    inside: list[Value] = []
+    for v in states:
+        parts = [module.add_parameter(f"state_{len(inside)}_{k}", x.result) for k, x in enumerate(leaves(v))]
+        inside.append(v if isinstance(v, TensorList) and v.stacked is None else rebuilt(v, parts))
+    body(module, inside)
+    found: list[Value] = []
+    for v in states:
+        if isinstance(v, TensorList) and v.stacked is None and v.seen:
+            dims: tuple[Dim, ...] = v.seen[0]
+            v = materialized(n, v, dims)
+        found.append(v)
+    return found

@@ -1,0 +1,184 @@
+"""A node as converters see it: attributes with their defaults, and a builder of instructions."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, Protocol
+
+from mgx_core import Instruction, Module, ParseError, UnsupportedError
+from mgx_core.converting.channels_last import ChannelsLastBuilder
+from mgx_core.converting.known import Known
+from mgx_core.types.argument import Array
+from mgx_core.types.dtype import DType
+
+from .context import Context
+from .control_graph import Frame, Places
+from .graph import FunctionGraph, Graph, GraphNode, Port
+from .values import Value
+from .wire.tensors import dims_of, dtype_of, tensor_array, text
+
+__all__ = ["Node", "Surroundings"]
+
+_REQUIRED: Any = object()
+
+
+class Surroundings(Protocol):
+    """The scope that a node stands in."""
+
+    context: Context
+    graph: Graph
+    module: Module
+    prefix: str
+    attributes: Mapping[str, Any]
+    values: dict[str, Sequence[Value | None]]
+    places: Places
+
+    def absent(self) -> Instruction: ...
+    def value(self, port: Port) -> Value: ...
+    def within(
+        self, module: Module, frame: Frame | None = None, conditions: Mapping[Port, int] | None = None
+    ) -> Surroundings: ...
+    def submodule(self, name: str) -> Module: ...
+    def function(self, name: str) -> FunctionGraph: ...
+    def call(
+        self, n: Node, name: str, attributes: Mapping[str, Any], given: Sequence[Value], module: Module | None = None
+    ) -> list[Value]: ...
+    def branch(self, n: Node, name: str, build: Callable[[Module], list[Value]]) -> tuple[Module, list[Value]]: ...
+
+
+class Node(ChannelsLastBuilder):
+    """One TensorFlow node on its way to instructions."""
+
+    def __init__(self, scope: Surroundings, node: GraphNode) -> None:
+        self.scope = scope
+        self.node = node
+        self.op_type = node.op
+        self.name = node.name
+
+    # where it builds
+
+    @property
+    def module(self) -> Module:
+        return self.scope.module
+
+    @property
+    def known(self) -> Known:
+        return self.scope.context.known
+
+    def absent(self) -> Instruction:
+        return self.scope.absent()
+
+    def sources(self) -> tuple[str, ...]:
+        return (self.scope.prefix + self.name,)
+
+    # what the node says
+
+    def __repr__(self) -> str:
+        where = f" in {self.scope.graph.name}" if self.scope.graph.name else ""
+        return f"node {self.scope.prefix + self.name!r} ({self.op_type}){where}"
+
+    def error(self, message: str) -> ParseError:
+        """An error that names this node, to be raised."""
+        error = ParseError(message)
+        error.located(repr(self))
+        return error
+
+    def fail(self, message: str) -> NoReturn:
+        raise self.error(message)
+
+    def unsupported(self, message: str) -> NoReturn:
+        raise UnsupportedError(message).located(repr(self))
+
+    def has(self, name: str) -> bool:
+        return self._attribute(name) is not None
+
+    def _attribute(self, name: str) -> Any:
+        """The AttrValue of a name, that of the enclosing function where the node refers to it; None if it is absent."""
+        if name not in self.node.attributes:
+            return None
+        found = self.node.attributes[name]
+        if found.WhichOneof("value") == "placeholder":
+            return self.scope.attributes.get(found.placeholder)
+        return found
+
+    def _value(self, name: str, kind: str, default: Any) -> Any:
+        found = self._attribute(name)
+        if found is None:
+            if default is _REQUIRED:
+                raise self.error(f"attribute {name!r} is required")
+            return None
+        if found.WhichOneof("value") != kind:
+            raise self.error(f"attribute {name!r} must be of kind {kind}, got {found.WhichOneof('value')}")
+        return getattr(found, kind)
+
+    def int(self, name: str, default: Any = _REQUIRED) -> builtins.int:
+        found = self._value(name, "i", default)
+        return builtins.int(default if found is None else found)
+
+    def float(self, name: str, default: Any = _REQUIRED) -> builtins.float:
+        found = self._value(name, "f", default)
+        return builtins.float(default if found is None else found)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """A boolean attribute."""
+        found = self._value(name, "b", default)
+        return bool(default if found is None else found)
+
+    def string(self, name: str, default: Any = _REQUIRED) -> str:
+        found = self._value(name, "s", default)
+        return str(default) if found is None else text(found)
+
+    def ints(self, name: str, default: Sequence[builtins.int] = ()) -> list[builtins.int]:
+        found = self._value(name, "list", default)
+        return [builtins.int(v) for v in (default if found is None else found.i)]
+
+    def floats(self, name: str, default: Sequence[builtins.float] = ()) -> list[builtins.float]:
+        found = self._value(name, "list", default)
+        return [builtins.float(v) for v in (default if found is None else found.f)]
+
+    def strings(self, name: str) -> list[str]:
+        found = self._value(name, "list", ())
+        return [] if found is None else [text(v) for v in found.s]
+
+    def dtype(self, name: str = "T", default: Any = _REQUIRED) -> DType:
+        """An attribute that names an element type.  Errors: UnsupportedError for resources and variants."""
+        found = self._value(name, "type", default)
+        if found is None:
+            kind: DType = default
+            return kind
+        return dtype_of(found)
+
+    def dtype_code(self, name: str) -> builtins.int:
+        """The number of an attribute that names any data type; 0 if it is absent."""
+        found = self._value(name, "type", 0)
+        return builtins.int(found or 0)
+
+    def shape(self, name: str = "shape") -> list[builtins.int] | None:
+        """An attribute that gives extents, -1 for unknown ones; None for an unknown rank."""
+        found = self._value(name, "shape", None)
+        return None if found is None else dims_of(found)
+
+    def tensor(self, name: str = "value") -> Array:
+        found = self._value(name, "tensor", _REQUIRED)
+        return tensor_array(found, self.scope.context.options.limit_bytes)
+
+    def function(self, name: str = "f") -> Any:
+        """An attribute that names a function, with the function's own attributes."""
+        return self._value(name, "func", _REQUIRED)
+
+    def functions(self, name: str = "branches") -> list[Any]:
+        return list(self._value(name, "list", _REQUIRED).func)
+
+    # constants
+
+    def require(self, x: Instruction, what: str) -> Array:
+        """The value of an operand that must be known while the model is read.  Errors: UnsupportedError."""
+        found = self.constant(x)
+        if found is None:
+            self.unsupported(f"{what} must be known while the model is read; it depends on the model's inputs")
+        return found
+
+    def whole(self, x: Instruction, what: str) -> list[builtins.int]:
+        """Numbers of an integer operand that must be known."""
+        return [builtins.int(v) for v in self.require(x, what).reshape(-1)]

@@ -1,0 +1,208 @@
+"""Boxes in images: crops, and the suppression of boxes that overlap better ones."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from mgx_core import Shape, TupleShape
+from mgx_core import dtype as dt
+from mgx_core.errors import ShapeError
+from mgx_core.ops.operation import Operation, op
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import fresh
+from mgx_core.types.memory_limit import require_room
+
+__all__: list[str] = []
+
+
+@op("tf_crop_and_resize")
+class CropAndResize(Operation):
+    """Crops of images, resampled to one size.
+
+    x: float32 [b, h, w, c], boxes: float32 [n, 4] as y1 x1 y2 x2 in parts of the extent less 1, entries: int64 [n], the image of
+    each box -> float32 [n, height, width, c]; positions outside an image have the value `outside`.
+    Errors: ShapeError for other ranks or an entry that names none.  Source: TensorFlow CropAndResize.
+    """
+
+    height: int
+    width: int
+    method: Literal["bilinear", "nearest"] = "bilinear"
+    outside: float = 0.0
+
+    def infer(self, x: Shape, boxes: Shape, entries: Shape) -> Shape:
+        if x.rank != 4 or boxes.rank != 2 or entries.rank != 1:
+            raise ShapeError(f"images, boxes [n, 4] and entries [n] are needed, got {x}, {boxes} and {entries}")
+        if self.height < 1 or self.width < 1:
+            raise ShapeError(f"crops need extents of at least 1, got {self.height} and {self.width}")
+        return Shape.of(dt.float32, (boxes.dims[0], self.height, self.width, x.dims[3]))
+
+    def compute(self, x: Array, boxes: Array, entries: Array) -> Array:
+        require_room((len(boxes), self.height, self.width, x.shape[3]), 4)
+        out = np.full((len(boxes), self.height, self.width, x.shape[3]), self.outside, np.float32)
+        for k, (y1, x1, y2, x2) in enumerate(boxes.astype(np.float32)):
+            entry = int(entries[k])
+            if not 0 <= entry < len(x):
+                raise ShapeError(f"box {k} lies in image {entry} of {len(x)}")
+            rows = _places(y1, y2, self.height, x.shape[1])
+            columns = _places(x1, x2, self.width, x.shape[2])
+            inside = np.ix_(_within(rows, x.shape[1]), _within(columns, x.shape[2]))
+            rows, columns = rows[inside[0][:, 0]], columns[inside[1][0]]
+            if not rows.size or not columns.size:
+                continue
+            image = x[entry].astype(np.float32)
+            if self.method == "nearest":
+                near = (np.floor(v + np.float32(0.5)).astype(int) for v in (rows, columns))
+                out[k][inside] = image[np.ix_(*near)]
+                continue
+            top, left = np.floor(rows).astype(int), np.floor(columns).astype(int)
+            bottom, right = np.ceil(rows).astype(int), np.ceil(columns).astype(int)
+            down, along = (rows - top)[:, None, None], (columns - left)[None, :, None]
+            upper = image[np.ix_(top, left)] * (1 - along) + image[np.ix_(top, right)] * along
+            lower = image[np.ix_(bottom, left)] * (1 - along) + image[np.ix_(bottom, right)] * along
+            out[k][inside] = upper + (lower - upper) * down
+        return out
+
+
+def _places(first: Any, last: Any, count: int, size: int) -> Array:
+    """Positions in an image of `count` samples of a crop."""
+    if count > 1:
+        step = (last - first) * np.float32(size - 1) / np.float32(count - 1)
+        return np.asarray(first * np.float32(size - 1) + np.arange(count, dtype=np.float32) * step)
+    return np.asarray([np.float32(0.5) * (first + last) * np.float32(size - 1)], np.float32)
+
+
+def _within(places: Array, size: int) -> Array:
+    return np.flatnonzero((places >= 0) & (places <= size - 1))
+
+
+def overlap(box: Array, others: Array) -> Array:
+    """The intersection over the union of a box and others, corners in any order."""
+    low, high = np.minimum(box[:2], box[2:]), np.maximum(box[:2], box[2:])
+    lows, highs = np.minimum(others[:, :2], others[:, 2:]), np.maximum(others[:, :2], others[:, 2:])
+    sides = np.maximum(np.minimum(high, highs) - np.maximum(low, lows), 0)
+    both = sides[:, 0] * sides[:, 1]
+    area, areas = np.prod(high - low), np.prod(highs - lows, axis=1)
+    total = area + areas - both
+    return np.asarray(np.where((area <= 0) | (areas <= 0), 0, both / np.where(total > 0, total, 1)), np.float32)
+
+
+@op("tf_soft_suppression")
+class SoftSuppression(Operation):
+    """Boxes in order of falling score, scores lowered by their overlap with boxes that were taken before.
+
+    boxes: float32 [n, 4], scores: float32 [n]; most, limit (intersection over union), least score, sigma: one float32 each; a
+    sigma of 0 drops what overlaps by more than `limit` -> int32 [found], float32 [found].
+    Errors: ShapeError for other ranks.  Source: TensorFlow NonMaxSuppressionV5.
+    """
+
+    def infer(self, boxes: Shape, scores: Shape, most: Shape, limit: Shape, least: Shape, sigma: Shape) -> TupleShape:
+        if boxes.rank != 2 or scores.rank != 1:
+            raise ShapeError(f"boxes [n, 4] and scores [n] are needed, got {boxes} and {scores}")
+        found = fresh("boxes", 0, scores.dims[0])
+        return TupleShape([Shape.of(dt.int32, (found,)), Shape.of(dt.float32, (found,))])
+
+    def compute(
+        self, boxes: Array, scores: Array, most: Array, limit: Array, least: Array, sigma: Array
+    ) -> tuple[Array, ...]:
+        count, edge, floor, spread = (
+            float(v.reshape(())) if v.ndim == 0 else float(v[0]) for v in (most, limit, least, sigma)
+        )
+        scale = np.float32(-0.5 / spread) if spread > 0 else np.float32(0)
+        left = scores.astype(np.float32).copy()
+        open_ = left > floor
+        taken: list[int] = []
+        kept: list[float] = []
+        while len(taken) < count and open_.any():
+            best = int(np.argmax(np.where(open_, left, -np.inf)))
+            taken.append(best)
+            kept.append(float(left[best]))
+            open_[best] = False
+            rest = np.flatnonzero(open_)
+            near = overlap(boxes[best], boxes[rest])
+            if spread > 0:
+                left[rest] *= np.exp(scale * near * near)
+                open_[rest] = left[rest] > floor
+            open_[rest[near > edge]] = False
+        return np.array(taken, np.int32), np.array(kept, np.float32)
+
+
+@op("tf_overlap_suppression", exact=True)
+class OverlapSuppression(Operation):
+    """Boxes in order of falling score, without those whose stated overlap with a better one is above a limit.
+
+    overlaps: float32 [n, n], scores: float32 [n], most, limit, least score: one float32 each -> int32 [found].
+    Errors: ShapeError for other ranks.  Source: TensorFlow NonMaxSuppressionWithOverlaps.
+    """
+
+    def infer(self, overlaps: Shape, scores: Shape, most: Shape, limit: Shape, least: Shape) -> Shape:
+        if overlaps.rank != 2 or scores.rank != 1:
+            raise ShapeError(f"overlaps [n, n] and scores [n] are needed, got {overlaps} and {scores}")
+        return Shape.of(dt.int32, (fresh("boxes", 0, scores.dims[0]),))
+
+    def compute(self, overlaps: Array, scores: Array, most: Array, limit: Array, least: Array) -> Array:
+        taken: list[int] = []
+        for k in np.argsort(-scores, kind="stable"):
+            if len(taken) >= float(most.reshape(-1)[0]) or scores[k] <= float(least.reshape(-1)[0]):
+                break
+            if all(overlaps[k, t] <= float(limit.reshape(-1)[0]) for t in taken):
+                taken.append(int(k))
+        return np.array(taken, np.int32)
+
+
+@op("tf_combined_suppression")
+class CombinedSuppression(Operation):
+    """The best boxes of each image over all classes, after suppression within each class.
+
+    boxes: float32 [b, n, 1 or classes, 4], scores: float32 [b, n, classes] -> boxes [b, k, 4], scores [b, k], classes [b, k],
+    int32 [b] how many are valid; k is `total`, or less with `padded_per_class`.
+    Errors: ShapeError for other ranks.  Source: TensorFlow CombinedNonMaxSuppression.
+    """
+
+    per_class: int
+    total: int
+    overlap: float
+    least: float
+    padded_per_class: bool = False
+    clipped: bool = True
+
+    def infer(self, boxes: Shape, scores: Shape) -> TupleShape:
+        if boxes.rank != 4 or scores.rank != 3:
+            raise ShapeError(f"boxes [b, n, q, 4] and scores [b, n, classes] are needed, got {boxes} and {scores}")
+        batch, classes = boxes.dims[0], scores.dims[2]
+        count = (
+            min(self.total, self.per_class * classes)
+            if self.padded_per_class and isinstance(classes, int)
+            else self.total
+        )
+        each = Shape.of(dt.float32, (batch, count))
+        return TupleShape([Shape.of(dt.float32, (batch, count, 4)), each, each, Shape.of(dt.int32, (batch,))])
+
+    def compute(self, boxes: Array, scores: Array) -> tuple[Array, ...]:
+        batch, _, classes = scores.shape
+        count = min(self.total, self.per_class * classes) if self.padded_per_class else self.total
+        places = np.zeros((batch, count, 4), np.float32)
+        values, kinds = np.zeros((batch, count), np.float32), np.zeros((batch, count), np.float32)
+        valid = np.zeros(batch, np.int32)
+        for b in range(batch):
+            found: list[tuple[float, int, int]] = []
+            for c in range(classes):
+                own = boxes[b, :, min(c, boxes.shape[2] - 1)]
+                found += [(float(scores[b, k, c]), c, k) for k in self._kept(own, scores[b, :, c])]
+            found.sort(key=lambda f: -f[0])
+            for at, (score, c, k) in enumerate(found[:count]):
+                box = boxes[b, k, min(c, boxes.shape[2] - 1)]
+                places[b, at] = np.clip(box, 0, 1) if self.clipped else box
+                values[b, at], kinds[b, at] = score, c
+            valid[b] = min(len(found), count)
+        return places, values, kinds, valid
+
+    def _kept(self, boxes: Array, scores: Array) -> list[int]:
+        taken: list[int] = []
+        for k in np.argsort(-scores, kind="stable"):
+            if len(taken) >= self.per_class or scores[k] <= self.least:
+                break
+            if not taken or (overlap(boxes[k], boxes[taken]) <= self.overlap).all():
+                taken.append(int(k))
+        return taken

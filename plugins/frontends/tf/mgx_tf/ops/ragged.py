@@ -1,0 +1,124 @@
+"""Ragged tensors: rows of unequal length in one vector of values."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mgx_core import Shape, TupleShape
+from mgx_core import dtype as dt
+from mgx_core.errors import ShapeError
+from mgx_core.ops.operation import Operation, op
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import Dim, fresh
+from mgx_core.types.memory_limit import require_room
+
+__all__: list[str] = []
+
+
+@op("tf_ragged_to_tensor", exact=True)
+class RaggedToTensor(Operation):
+    """Rows of unequal length as one tensor, what is missing filled up.
+
+    values: any [k, *e], default: one element or [*e], then for each axis how rows are told apart, as `kinds` says:
+    FIRST_DIM_SIZE, VALUE_ROWIDS, ROW_SPLITS -> [rows, .., *e]; dims: the wanted extents, -1 for as many as there are.
+    Errors: ShapeError for rows that are not in order.  Source: TensorFlow RaggedTensorToTensor.
+    """
+
+    kinds: tuple[str, ...]
+    dims: tuple[Dim, ...]
+
+    def infer(self, values: Shape, default: Shape, *rows: Shape) -> Shape:
+        if len(rows) != len(self.kinds):
+            raise ShapeError(f"{len(self.kinds)} tensors of rows are needed, got {len(rows)}")
+        count = len(self.kinds) - (1 if self.kinds and self.kinds[0] == "FIRST_DIM_SIZE" else 0) + 1
+        inner = values.dims[1:]
+        out: list[Dim] = []
+        for k in range(count):
+            d: Dim = self.dims[k] if k < len(self.dims) else -1
+            out.append(fresh("ragged") if isinstance(d, int) and d < 0 else d)
+        return values.with_dims((*out, *inner))
+
+    def compute(self, values: Array, default: Array, *rows: Array) -> Array:
+        lengths = self._lengths(values, rows)
+        count = len(lengths) + 1
+        wanted = [int(d) for d in self.dims[:count]] + [-1] * (count - len(self.dims))
+        extents = [wanted[0] if wanted[0] >= 0 else len(lengths[0])]
+        for level, sizes in enumerate(lengths, 1):
+            extents.append(wanted[level] if wanted[level] >= 0 else int(max(sizes, default=0)))
+        require_room((*extents, *values.shape[1:]), values.itemsize)
+        out = np.empty((*extents, *values.shape[1:]), values.dtype)
+        out[...] = default
+        places: list[tuple[int, ...]] = [(k,) for k in range(len(lengths[0]))]
+        for sizes in lengths:
+            places = [(*place, k) for place, size in zip(places, sizes, strict=True) for k in range(int(size))]
+        for place, value in zip(places, values, strict=False):
+            if all(p < e for p, e in zip(place, extents, strict=True)):
+                out[place] = value
+        return out
+
+    def _lengths(self, values: Array, rows: tuple[Array, ...]) -> list[Array]:
+        """The lengths of the rows, outermost first."""
+        first = None
+        given = list(zip(self.kinds, rows, strict=True))
+        if given and given[0][0] == "FIRST_DIM_SIZE":
+            first = int(given.pop(0)[1].reshape(-1)[0])
+        out: list[Array] = []
+        for kind, row in given:
+            if kind == "ROW_SPLITS":
+                sizes = np.diff(row)
+            elif kind == "VALUE_ROWIDS":
+                total = first if not out else int(out[-1].sum())
+                if first is None or (row.size and (int(row.min()) < 0 or int(row.max()) >= (total or 0))):
+                    raise ShapeError(f"row numbers must lie in 0..{total}")
+                sizes = np.bincount(row, minlength=total or 0)
+            else:
+                raise ShapeError(f"rows cannot be told apart by {kind}")
+            if (sizes < 0).any():
+                raise ShapeError("row splits must not fall")
+            out.append(sizes)
+        return out
+
+
+@op("tf_ragged_range", exact=True)
+class RaggedRange(Operation):
+    """A range for each start, one after the other.
+
+    starts, limits, deltas: number [n] -> int64 [n + 1] where each begins and ends, [total].
+    Errors: ShapeError for a delta of 0.  Source: TensorFlow RaggedRange.
+    """
+
+    def infer(self, starts: Shape, limits: Shape, deltas: Shape) -> TupleShape:
+        rows = starts.dims[0] if starts.rank else 1
+        return TupleShape([Shape.of(dt.int64, (rows + 1,)), starts.with_dims((fresh("range"),))])
+
+    def compute(self, starts: Array, limits: Array, deltas: Array) -> tuple[Array, Array]:
+        parts = []
+        for a, b, d in zip(starts.reshape(-1), limits.reshape(-1), deltas.reshape(-1), strict=True):
+            if d == 0:
+                raise ShapeError("the step of a range must not be 0")
+            require_room([max(0, int((b - a) / d))], 8)
+            parts.append(np.arange(a, b, d).astype(starts.dtype))
+        splits = np.cumsum([0, *(len(p) for p in parts)]).astype(np.int64)
+        return splits, np.concatenate(parts) if parts else np.zeros(0, starts.dtype)
+
+
+@op("tf_ragged_gather", exact=True)
+class RaggedGather(Operation):
+    """Rows of a ragged tensor by their numbers.
+
+    splits: int64 [rows + 1], values: any [k, *e], indices: int64 [n] -> int64 [n + 1], [picked, *e].
+    Errors: ShapeError for a row that is not there.  Source: TensorFlow RaggedGather.
+    """
+
+    def infer(self, splits: Shape, values: Shape, indices: Shape) -> TupleShape:
+        if indices.rank != 1:
+            raise ShapeError(f"a vector of rows is needed, got {indices}")
+        rows = Shape.of(dt.int64, (indices.dims[0] + 1,))
+        return TupleShape([rows, values.with_dims((fresh("picked"), *values.dims[1:]))])
+
+    def compute(self, splits: Array, values: Array, indices: Array) -> tuple[Array, Array]:
+        if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= len(splits) - 1):
+            raise ShapeError(f"rows must lie in 0..{len(splits) - 2}, got {indices.tolist()}")
+        parts = [values[splits[i] : splits[i + 1]] for i in indices]
+        made = np.cumsum([0, *(len(p) for p in parts)]).astype(np.int64)
+        return made, np.concatenate(parts) if parts else values[:0]

@@ -1,0 +1,53 @@
+"""Options of the TensorFlow parser: MIGraphX's, with its names, and limits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mgx_core import ParameterError
+from mgx_core.errors import suggestion
+
+__all__ = ["TfOptions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TfOptions:
+    """The options of `parse_tf`.
+
+    is_nhwc: kept for compatibility, since operators say their layout themselves; batch_size: the extent of a first axis that the
+    model leaves open (None: it stays symbolic); map_input_dims: extents of whole inputs by name; output_names: nodes or tensors
+    (``node:1``) that a frozen graph returns, or some of a signature's outputs (default: all); signature: of a SavedModel; tags:
+    of the graph in it; limit_max_iterations: trips after which a loop is refused at run time.
+    Limits: limit_nodes nodes after inlining functions, limit_depth nested functions and branches, limit_bytes of one constant.
+    """
+
+    is_nhwc: bool = True
+    batch_size: int | None = None
+    map_input_dims: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    output_names: Sequence[str] = ()
+    signature: str = ""
+    tags: str = "serve"
+    limit_max_iterations: int = 65535
+    limit_nodes: int = 1_000_000
+    limit_depth: int = 64
+    limit_bytes: int = 1 << 34
+
+    def __post_init__(self) -> None:
+        if self.batch_size is not None and (not isinstance(self.batch_size, int) or self.batch_size < 1):
+            raise ParameterError(f"batch_size must be at least 1, got {self.batch_size!r}")
+        if not isinstance(self.map_input_dims, Mapping):
+            raise ParameterError(f"map_input_dims must be a mapping by name, got {self.map_input_dims!r}")
+        if isinstance(self.output_names, str):
+            raise ParameterError(f"output_names must be a list of names, got {self.output_names!r}")
+
+    @classmethod
+    def of(cls, **given: Any) -> TfOptions:
+        """From keywords.  Errors: ParameterError for an unknown option or a bad value."""
+        known = [f.name for f in dataclasses.fields(cls)]
+        for name in given:
+            if name not in known:
+                raise ParameterError(f"there is no TensorFlow parse option {name!r}; {suggestion(name, known)}")
+        return cls(**given)

@@ -1,0 +1,233 @@
+"""Models in memory become programs: a signature or a graph's outputs, from placeholders on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from mgx_core import DeviceError, Instruction, Module, ParameterError, ParseError, Program, Shape, UnsupportedError
+from mgx_core.converting.converters import Converters
+from mgx_core.errors import suggestion
+from mgx_core.ir.graph import Graph as ProgramGraph
+from mgx_core.plugins.manager import manager
+from mgx_core.types.dim import Dim, symbol
+
+from .context import Context
+from .effects import effects_of
+from .graph import Graph, GraphNode, Port, tensor_port
+from .model import Model, Signature
+from .options import TfOptions
+from .resources import Resources
+from .scope import Scope
+from .values import Complex, Ragged, TensorList, Value
+from .wire.tensors import dims_of, dtype_of, has_dtype
+
+__all__ = ["all_converters", "parse_model"]
+
+INPUTS = ("Placeholder", "PlaceholderV2")
+IGNORED = ("NoOp", "Assert", "Const", "Placeholder", "PlaceholderV2", "VarHandleOp")
+
+
+def all_converters() -> tuple[Converters, Converters]:
+    """Our converters and those of installed plugins: on tensors, and on values of any kind."""
+    from . import converters
+
+    out = converters.STANDARD
+    for more in manager().converters("tf", Converters):
+        out = out + more
+    return out, converters.VALUES
+
+
+def parse_model(model: Model, options: TfOptions) -> Program:
+    """A program from a model that is in memory.
+
+    Errors: ParseError, UnsupportedError with the node's name; ParameterError for names that the model does not have.
+    """
+    main = Module("main")
+    on_tensors, on_values = all_converters()
+    resources = Resources(model, main)
+    context = Context(main, options, model.functions, on_tensors, on_values, resources)
+    context.names["main"] = 1
+    scope = Scope(context, model.graph, main)
+    try:
+        if model.initial:
+            _initialize(scope, model)
+        if model.folder is not None:
+            signature = model.signature(options.signature)
+            names, ports = _declare_signature(scope, signature, options)
+        else:
+            if options.signature:
+                raise ParameterError(f"a frozen graph has no signature, got signature={options.signature!r}")
+            names, ports = _declare_graph(scope, model.graph, options)
+        scope.require([n for n in effects_of(model.graph, model.functions) if n in _before(model.graph, ports)])
+        values = scope.all_values(ports)
+    except RecursionError:
+        raise ParseError("the model nests too deeply") from None
+    except MemoryError as error:
+        raise DeviceError(f"not enough memory while parsing: {error}") from None
+    results, named = _flattened(scope, names, values)
+    main.add_return(results)
+    main.sweep()
+    return Program(ProgramGraph(main), named)
+
+
+def _before(graph: Graph, ports: Sequence[Port]) -> set[str]:
+    """Names of all nodes that some ports depend on."""
+    seen: set[str] = set()
+    stack = [p.node for p in ports]
+    while stack:
+        name = stack.pop()
+        node = graph.nodes.get(name)
+        if node is None or name in seen:
+            continue
+        seen.add(name)
+        stack += [p.node for p in node.inputs] + node.controls
+    return seen
+
+
+def _initialize(scope: Scope, model: Model) -> None:
+    """Fills the tables, in a module of its own that is thrown away."""
+    trial = Scope(scope.context, scope.graph, Module("initial"))
+    node = model.graph.nodes.get(model.initial)
+    if node is None:
+        return
+    wanted = effects_of(model.graph, model.functions)
+    try:
+        trial.require([n for n in (node.name, *node.controls) if n in wanted])
+    except UnsupportedError as error:
+        raise error.located("the initialisation of tables") from None
+    scope.context.known = type(scope.context.known)()
+
+
+def _declare_signature(scope: Scope, signature: Signature, options: TfOptions) -> tuple[list[str], list[Port]]:
+    """Makes the parameters; returns the outputs' names and ports."""
+    _check_inputs(options, list(signature.inputs))
+    for name, info in signature.inputs.items():
+        if info.WhichOneof("encoding") != "name":
+            raise UnsupportedError(f"input {name!r} of signature {signature.name!r} is sparse or composite")
+        port = tensor_port(info.name)
+        node = scope.graph.node(port.node)
+        dims = dims_of(info.tensor_shape)
+        scope.values[port.node] = (_parameter(scope, name, dtype_of(info.dtype), dims, options),)
+        if node.op not in INPUTS:
+            scope.values[port.node] = (scope.values[port.node][0],) * (port.place + 1)
+    outputs = {}
+    for name, info in signature.outputs.items():
+        kind = info.WhichOneof("encoding")
+        if kind == "name":
+            outputs[name] = info.name
+        elif kind == "composite_tensor":
+            for k, part in enumerate(info.composite_tensor.components):
+                outputs[f"{name}_{k}"] = part.name
+        else:
+            raise UnsupportedError(f"output {name!r} of signature {signature.name!r} is sparse")
+    chosen = list(options.output_names) or list(outputs)
+    for name in chosen:
+        if name not in outputs:
+            raise ParameterError(f"signature {signature.name!r} has no output {name!r}; {suggestion(name, outputs)}")
+    return chosen, [tensor_port(outputs[name]) for name in chosen]
+
+
+def _declare_graph(scope: Scope, graph: Graph, options: TfOptions) -> tuple[list[str], list[Port]]:
+    placeholders = [n for n in graph.nodes.values() if n.op in INPUTS]
+    _check_inputs(options, [n.name for n in placeholders])
+    chosen = list(options.output_names) or _sinks(graph)
+    ports = [tensor_port(name) for name in chosen]
+    for name, port in zip(chosen, ports, strict=True):
+        if port.node not in graph.nodes:
+            raise ParameterError(f"the graph has no node {name!r}; {suggestion(port.node, graph.nodes)}")
+    needed = _before(graph, ports)
+    for node in placeholders:
+        if node.name not in needed and node.name.startswith("unused_control_flow_input"):
+            continue  # left over where TensorFlow lowered a loop
+        dtype = node.attributes["dtype"].type if "dtype" in node.attributes else 1  # float
+        shape = node.attributes.get("shape")
+        if not has_dtype(dtype):
+            if node.name in needed:
+                raise UnsupportedError(
+                    f"input {node.name!r} is a resource or variant: a frozen graph loses tables and lists that it is given "
+                    "from outside; read the SavedModel"
+                )
+            continue
+        dims = None
+        if shape is not None and shape.WhichOneof("value") == "shape":
+            dims = dims_of(shape.shape)
+        scope.values[node.name] = (_parameter(scope, node.name, dtype_of(dtype), dims, options),)
+    return chosen, ports
+
+
+def _sinks(graph: Graph) -> list[str]:
+    """Names of the nodes that no other reads or waits for, in order.
+
+    Errors: ParseError if there is none.
+    """
+    used = {p.node for n in graph.nodes.values() for p in n.inputs} | {
+        c for n in graph.nodes.values() for c in n.controls
+    }
+    found = [n.name for n in graph.nodes.values() if n.name not in used and n.op not in IGNORED]
+    if not found:
+        found = [n.name for n in graph.nodes.values() if n.name not in used and n.op not in ("NoOp", "Assert")]
+    if not found:
+        raise ParseError("the graph has no output: every node is read by another")
+    return found
+
+
+def _check_inputs(options: TfOptions, names: list[str]) -> None:
+    for name in options.map_input_dims:
+        if name not in names:
+            raise ParameterError(f"map_input_dims: there is no input {name!r}; {suggestion(name, names)}")
+
+
+def _parameter(scope: Scope, name: str, dtype: Any, dims: list[int] | None, options: TfOptions) -> Instruction:
+    given = options.map_input_dims.get(name)
+    word = re.sub(r"[^A-Za-z0-9_.]", "_", name)
+    if given is not None:
+        extents: list[Dim] = list(given)
+        if dims is not None and len(dims) != len(extents):
+            raise ParameterError(f"map_input_dims: input {name!r} has rank {len(dims)}, got {extents}")
+    elif dims is None:
+        return scope.module.add_parameter(name, Shape.unranked(dtype))
+    else:
+        extents = [d if d >= 0 else symbol(f"{word}_{k}") for k, d in enumerate(dims)]
+        if dims and dims[0] == -1 and options.batch_size is not None:
+            extents[0] = options.batch_size
+    return scope.module.add_parameter(name, Shape.of(dtype, extents))
+
+
+def _flattened(scope: Scope, names: Sequence[str], values: Sequence[Value]) -> tuple[list[Instruction], list[str]]:
+    """Results and their names; complex numbers as one tensor with both parts along a last axis."""
+    results, named = [], []
+    for name, value in zip(names, values, strict=True):
+        match value:
+            case Complex():
+                rank = value.real.shape.rank
+                from .node import Node
+
+                n = Node(scope, GraphNode(_Nameless(name), [], []))
+                parts = [n.unsqueeze(v, [rank]) for v in (value.real, value.imag)]
+                results.append(n.add("concat", *parts, axis=rank))
+                named.append(name)
+            case Ragged():
+                for k, part in enumerate((value.values, *value.splits)):
+                    results.append(part)
+                    named.append(f"{name}_{k}")
+            case TensorList(stacked=Instruction() as stacked):
+                results.append(stacked)
+                named.append(name)
+            case Instruction():
+                results.append(value)
+                named.append(name)
+            case _:
+                raise UnsupportedError(f"output {name!r} is a {type(value).__name__}, a tensor is required")
+    return results, named
+
+
+class _Nameless:
+    """Stands for the node of an output that the graph does not have."""
+
+    op = "Complex"
+    attr: dict[str, Any] = {}
+
+    def __init__(self, name: str) -> None:
+        self.name = name

@@ -1,0 +1,18 @@
+"""Plugin hooks of this package."""
+
+from __future__ import annotations
+
+from mgx_core.plugins.manager import Lazy, hookimpl
+
+mgx_interface = 1
+FILES = ("pb", "pbtxt", "saved_model.pb", "saved_model.pbtxt", "keras", "h5")
+
+
+@hookimpl
+def frontends() -> list[Lazy]:
+    return [Lazy("tf", "mgx_tf.frontend:TfFrontend", "TensorFlow's frozen graphs and SavedModels", files=FILES)]
+
+
+@hookimpl
+def operations() -> list[Lazy]:
+    return [Lazy("tf-ops", "mgx_tf.ops:OPS", "strings, tables, ragged tensors, crops and boxes")]

@@ -1,0 +1,161 @@
+"""Variables and tables of a model: what they hold when it is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mgx_core import Instruction, Module, ParseError, UnsupportedError
+from mgx_core.types.argument import Array
+
+from .graph import Graph, GraphNode, Port
+from .model import Model
+from .wire.bundle import Bundle
+from .wire.tensors import tensor_array
+
+__all__ = ["Resources", "Table"]
+
+WAYS = ("Identity", "Cast", "ReadVariableOp")
+ASSIGN = ("Assign", "AssignVariableOp")
+
+
+class Table:
+    """Keys and the values that they stand for."""
+
+    def __init__(self, keys: Array, values: Array) -> None:
+        if len(keys) != len(values):
+            raise ParseError(f"a table has {len(keys)} keys and {len(values)} values")
+        self.keys = keys
+        self.values = values
+
+
+class Resources:
+    """Variables by the name of their node in the main graph, as literals once they are read; tables likewise.
+
+    current: what a variable holds after assignments.
+    """
+
+    def __init__(self, model: Model, main: Module) -> None:
+        self.folder = model.folder
+        self._main = main
+        self._model = model
+        self._bundle: Bundle | None = None
+        self._keys = dict(restored(model)) if model.folder is not None else {}
+        self._literals: dict[str, Instruction] = {}
+        self.current: dict[str, Instruction] = {}
+        self.tables: dict[str, Table] = {}
+
+    def read(self, name: str) -> Instruction:
+        """The value of a variable.  Errors: ParseError if the checkpoint lacks it."""
+        if name in self.current:
+            return self.current[name]
+        if name not in self._literals:
+            self._literals[name] = self._main.add_literal(self._array(name))
+            self._literals[name].sources = (name,)
+        return self._literals[name]
+
+    def _array(self, name: str) -> Array:
+        if name not in self._keys:
+            if self._model.folder is None:
+                raise UnsupportedError(
+                    f"variable {name!r} has no value: a graph in one file must be frozen (variables turned into constants)"
+                )
+            raise ParseError(f"variable {name!r} has no value: the checkpoint of the SavedModel does not restore it")
+        key, part = self._keys[name]
+        if self._bundle is None:
+            assert self._model.folder is not None
+            self._bundle = Bundle(self._model.folder / "variables" / "variables")
+        array = self._bundle.read(key)
+        return array[_ranges(part, array, key)] if part else array
+
+    def assign(self, name: str, value: Instruction) -> None:
+        self.current[name] = value
+
+    def asset(self, node: str) -> str:
+        """The path of the file that a constant of the main graph stands for; empty if it stands for none.
+
+        Errors: ParseError for one that leads outside the model's folder.
+        """
+        file = self._model.assets.get(node)
+        if file is None or self._model.folder is None:
+            return ""
+        folder = (self._model.folder / "assets").resolve()
+        if not file or "\0" in file:
+            raise ParseError(f"asset {file!r} is not a file name")
+        path = (folder / file).resolve()
+        if not path.is_relative_to(folder):
+            raise ParseError(f"asset {file!r} leads outside the model's folder")
+        return str(path)
+
+
+def _ranges(part: str, array: Array, key: str) -> tuple[slice, ...]:
+    """The part of a tensor that a specification such as ``64 5 0,22:0,5`` states."""
+    words = part.rsplit(maxsplit=1)[-1].split(":")
+    if len(words) != array.ndim:
+        raise ParseError(f"{part!r} does not name a part of {key!r} with extents {list(array.shape)}")
+    found = []
+    for word, n in zip(words, array.shape, strict=True):
+        if word == "-":
+            found.append(slice(None))
+            continue
+        try:
+            start, length = (int(w) for w in word.split(","))
+        except ValueError:
+            raise ParseError(f"{part!r} does not name a part of {key!r}") from None
+        if start < 0 or length < 0 or start + length > n:
+            raise ParseError(f"{part!r} lies outside {key!r} with extents {list(array.shape)}")
+        found.append(slice(start, start + length))
+    return tuple(found)
+
+
+def restored(model: Model) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Name of a variable's node -> key in the checkpoint and the part of it, as the model's own restoring says."""
+    start = model.graph.nodes.get(model.restore)
+    if start is None:
+        return
+    called = start.attributes["f"].func.name if "f" in start.attributes else start.op
+    function = model.functions.get(called)
+    if function is not None:
+        by_argument = {name: p.node for name, p in zip(function.arguments, start.inputs, strict=False)}
+        for node in function.nodes.values():
+            if node.op in ASSIGN and len(node.inputs) > 1:
+                variable = by_argument.get(node.inputs[0].node)
+                yield from _assigned(function, variable, node.inputs[1])
+        return
+    seen, stack = {start.name}, [start]
+    while stack:
+        node = stack.pop()
+        if node.op in ASSIGN and len(node.inputs) > 1:
+            yield from _assigned(model.graph, node.inputs[0].node, node.inputs[1])
+        for name in node.controls:
+            other = model.graph.nodes.get(name)
+            if other is not None and name not in seen:
+                seen.add(name)
+                stack.append(other)
+
+
+def _assigned(graph: Graph, variable: str | None, source: Port) -> Iterator[tuple[str, tuple[str, str]]]:
+    if variable is None:
+        return
+    for _ in range(16):
+        node = graph.nodes.get(source.node)
+        if node is None:
+            return
+        if node.op == "RestoreV2":
+            names, parts = (_strings(graph, node, place) for place in (1, 2))
+            if source.place < len(names):
+                yield variable, (names[source.place], parts[source.place] if source.place < len(parts) else "")
+            return
+        if node.op not in WAYS or not node.inputs:
+            return
+        source = node.inputs[0]
+
+
+def _strings(graph: Graph, node: GraphNode, place: int) -> list[str]:
+    if place >= len(node.inputs):
+        return []
+    constant = graph.nodes.get(node.inputs[place].node)
+    if constant is None or "value" not in constant.attributes:
+        return []
+    return [str(w) for w in np.asarray(tensor_array(constant.attributes["value"].tensor)).reshape(-1)]

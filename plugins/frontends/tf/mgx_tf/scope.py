@@ -1,0 +1,211 @@
+"""Graphs become instructions: each value that is asked for is converted after what it reads, in the module that it belongs to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from mgx_core import DeviceError, Instruction, MgxError, Module, ParseError, UnsupportedError
+from mgx_core.converting.converters import fitting
+
+from .context import Context
+from .control_graph import EXIT, MERGE, Frame, places_of
+from .effects import effects_of
+from .graph import FunctionGraph, Graph, GraphNode, Port
+from .node import Node
+from .values import Value
+
+__all__ = ["Scope"]
+
+# what converters run into where a node is not as its operator says
+MALFORMED: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+
+
+class Scope:
+    """Builds values of one graph: into a module, in one loop and under some conditions.
+
+    Scopes of one graph form a chain; a node is built in the outermost one that has its loop and its conditions.
+    arguments: values by name, for a function's body; attributes: those that a call gives its function; prefix: of source names.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        graph: Graph,
+        module: Module,
+        arguments: Mapping[str, Value] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        prefix: str = "",
+        calling: tuple[str, ...] = (),
+        outer: Scope | None = None,
+    ) -> None:
+        self.context = context
+        self.graph = graph
+        self.module = module
+        self.attributes = attributes or {}
+        self.prefix = prefix
+        self.calling = calling
+        self.frame: Frame | None = None
+        self.conditions: dict[Port, int] = {}
+        self.chain: list[Scope] = [*(outer.chain if outer is not None else ()), self]
+        self.values: dict[str, Sequence[Value | None]] = {n: (v,) for n, v in (arguments or {}).items()}
+        self.places = places_of(graph)
+        self.depth = len(calling) + len(self.chain)
+        self._absent: Instruction | None = None
+        if self.depth > context.options.limit_depth:
+            raise ParseError(
+                f"functions, loops and branches nest deeper than {context.options.limit_depth} (option limit_depth)"
+            )
+
+    def within(self, module: Module, frame: Frame | None = None, conditions: Mapping[Port, int] | None = None) -> Scope:
+        """A scope of the same graph inside this one: in a loop of it, or under more conditions."""
+        inner = Scope(self.context, self.graph, module, None, self.attributes, self.prefix, self.calling, self)
+        inner.frame = frame if frame is not None else self.frame
+        inner.conditions = {**self.conditions, **(conditions or {})}
+        return inner
+
+    def submodule(self, name: str) -> Module:
+        """A new module for a part of this graph."""
+        return Module(self.context.module_name(re.sub(r"[^A-Za-z0-9_.:]", "_", name)))
+
+    def absent(self) -> Instruction:
+        """The stand-in for an input that is not given."""
+        if self._absent is None or self._absent.parent is not self.module:
+            self._absent = self.module.add_absent()
+        return self._absent
+
+    # values
+
+    def value(self, port: Port) -> Value:
+        """The value of a port.  Errors: ParseError for ports that are not there or nodes in a cycle."""
+        self.require([port.node])
+        found = self.place(port.node).values[port.node]
+        value = found[port.place] if port.place < len(found) else None
+        if value is None:
+            raise ParseError(f"node {port.node!r} has no output {port.place}; it has {len(found)}")
+        return value
+
+    def all_values(self, ports: Iterable[Port]) -> list[Value]:
+        return [self.value(p) for p in ports]
+
+    def place(self, name: str) -> Scope:
+        """The scope of the chain that a node is built in."""
+        if len(self.chain) == 1:
+            return self
+        frame, wanted = self.places.frame(name), self.places.conditions_of(name).items()
+        for scope in self.chain:
+            if name in scope.values or (scope.frame is frame and wanted <= scope.conditions.items()):
+                return scope
+        return self
+
+    def require(self, names: Sequence[str]) -> None:
+        """Builds nodes and all that they read."""
+        stack = list(reversed(names))
+        begun: set[str] = set()
+        while stack:
+            name = stack[-1]
+            scope = self.place(name)
+            if name in scope.values:
+                stack.pop()
+                continue
+            node = self.graph.node(name)
+            missing = [n for n in scope.needs(node) if n not in scope.place(n).values]
+            if not missing:
+                scope.build(node)
+                stack.pop()
+                continue
+            if name in begun:
+                raise ParseError(f"the graph has a cycle through {node!r}")
+            begun.add(name)
+            stack += reversed(missing)
+
+    def needs(self, node: GraphNode) -> list[str]:
+        """Names of the nodes that must be built before this one."""
+        if node.op in MERGE or node.op in EXIT:
+            return []  # they ask for the parts of their branch or loop themselves
+        effects = effects_of(self.graph, self.context.functions)
+        return [p.node for p in node.inputs] + [c for c in node.controls if c in effects]
+
+    def build(self, node: GraphNode) -> None:
+        """Converts one node; its operands are built."""
+        context = self.context
+        context.nodes += 1
+        if context.nodes > context.options.limit_nodes:
+            raise ParseError(
+                f"the model has more than {context.options.limit_nodes} nodes after inlining functions (option limit_nodes)"
+            )
+        n = Node(self, node)
+        try:
+            made = self._convert(n, node)
+        except MgxError as error:
+            if f"{node.name!r}" in str(error):
+                raise
+            raise error.located(repr(n)) from None
+        except MemoryError as error:
+            raise DeviceError(f"not enough memory while parsing: {error}").located(repr(n)) from None
+        except RecursionError:
+            raise ParseError("the model nests too deeply").located(repr(n)) from None
+        except MALFORMED as e:
+            raise ParseError(f"malformed node: {type(e).__name__}: {e}").located(repr(n)) from e
+        self.values[node.name] = tuple(made) if isinstance(made, (tuple, list)) else (made,)
+
+    def _convert(self, n: Node, node: GraphNode) -> Any:
+        context = self.context
+        if node.op in context.functions:
+            return self.call(n, node.op, node.attributes, [self.value(p) for p in node.inputs])
+        inputs: list[Any] = [self.value(p) for p in node.inputs] if node.op not in MERGE and node.op not in EXIT else []
+        converter = context.on_values.find("", node.op, 1)
+        if converter is not None:
+            return converter(n, *fitting(converter, inputs))
+        converter = context.on_tensors.find("", node.op, 1)
+        if converter is None:
+            raise UnsupportedError(
+                f"no converter for operator {node.op}; a package adds one through the plugin hook `converters`"
+            )
+        for place, value in enumerate(inputs):
+            if not isinstance(value, Instruction):
+                n.unsupported(f"input {place} of {node.op} is a {type(value).__name__}, a tensor is required")
+        return converter(n, *fitting(converter, inputs))
+
+    # functions
+
+    def function(self, name: str) -> FunctionGraph:
+        found = self.context.functions.get(name)
+        if found is None:
+            raise ParseError(f"function {name!r} is called, but not defined")
+        return found
+
+    def call(
+        self,
+        n: Node,
+        name: str,
+        attributes: Mapping[str, Any],
+        given: Sequence[Value],
+        module: Module | None = None,
+    ) -> list[Value]:
+        """The results of a function on some values, built into a module (by default this scope's own)."""
+        function = self.function(name)
+        if name in self.calling:
+            raise ParseError(f"function {name!r} calls itself")
+        if len(given) != len(function.arguments):
+            raise n.error(f"function {name!r} takes {len(function.arguments)} arguments, got {len(given)}")
+        own = dict(function.proto.attr.items())
+        inner = Scope(
+            self.context,
+            function,
+            module or self.module,
+            dict(zip(function.arguments, given, strict=True)),
+            {**own, **attributes},
+            f"{self.prefix}{n.name}/",
+            (*self.calling, name),
+        )
+        inner.require(
+            [c for c in function.proto.control_ret.values() if c in effects_of(function, self.context.functions)]
+        )
+        return inner.all_values(function.returned)
+
+    def branch(self, n: Node, name: str, build: Callable[[Module], list[Value]]) -> tuple[Module, list[Value]]:
+        """A module for one of several ways, and the values that it gives."""
+        module = self.submodule(f"{n.name}:{name}")
+        return module, build(module)

@@ -1,0 +1,90 @@
+"""Values other than tensors: lists of tensors, complex numbers, ragged tensors, handles of variables and tables.
+
+They live while a model is read; each falls apart into tensors (`leaves`) that loops and branches carry, and is made again of them
+(`rebuilt`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from mgx_core import Instruction, ParseError
+from mgx_core.types.dim import Dim
+from mgx_core.types.dtype import DType
+
+__all__ = ["Complex", "Handle", "Ragged", "TensorList", "Value", "leaves", "rebuilt"]
+
+
+@dataclass(frozen=True)
+class Complex:
+    """Complex numbers as two tensors of one shape."""
+
+    real: Instruction
+    imag: Instruction
+
+
+@dataclass(frozen=True)
+class Handle:
+    """A resource: a variable, a table or an array, by the name of the node that makes it."""
+
+    kind: str
+    name: str
+    node: Any = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows of unequal length: where each row begins and ends in the values, outermost first."""
+
+    splits: tuple[Instruction, ...]
+    values: Instruction
+
+
+@dataclass(frozen=True)
+class TensorList:
+    """A list of tensors of one shape, kept as one tensor [count, *element].
+
+    stacked: None while nothing is known of the elements' extents: then `count` says how many there are, and `seen` learns the
+    extents from the first element that is set.
+    """
+
+    dtype: DType
+    stacked: Instruction | None = None
+    count: Instruction | None = None
+    dims: tuple[Dim, ...] | None = None
+    seen: list[tuple[Dim, ...]] = field(default_factory=list, compare=False)
+
+
+Value: TypeAlias = Instruction | Complex | Handle | Ragged | TensorList
+
+
+def leaves(value: Value) -> list[Instruction]:
+    """The tensors that a value consists of."""
+    match value:
+        case Complex():
+            return [value.real, value.imag]
+        case Handle():
+            return []
+        case Ragged():
+            return [*value.splits, value.values]
+        case TensorList():
+            return [value.stacked] if value.stacked is not None else [value.count] if value.count is not None else []
+    return [value]
+
+
+def rebuilt(like: Value, parts: Sequence[Instruction]) -> Value:
+    """A value of the kind of `like` from as many tensors as that has.  Errors: ParseError for another number."""
+    if len(parts) != len(leaves(like)):
+        raise ParseError(f"a value of {len(leaves(like))} tensors cannot be made of {len(parts)}")
+    match like:
+        case Complex():
+            return Complex(*parts)
+        case Handle():
+            return like
+        case Ragged():
+            return Ragged(tuple(parts[:-1]), parts[-1])
+        case TensorList():
+            return replace(like, stacked=parts[0]) if like.stacked is not None else replace(like, count=parts[0])
+    return parts[0]

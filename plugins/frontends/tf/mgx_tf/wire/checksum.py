@@ -1,0 +1,27 @@
+"""CRC-32C with the mask that TensorFlow stores it under."""
+
+from __future__ import annotations
+
+from functools import cache
+
+__all__ = ["masked_checksum"]
+
+
+@cache
+def _table() -> tuple[int, ...]:
+    found = []
+    for byte in range(256):
+        value = byte
+        for _ in range(8):
+            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
+        found.append(value)
+    return tuple(found)
+
+
+def masked_checksum(data: bytes) -> int:
+    """The CRC-32C of some bytes, rotated and shifted so that checksums of checksums stay good."""
+    table, value = _table(), 0xFFFFFFFF
+    for byte in data:
+        value = (value >> 8) ^ table[(value ^ byte) & 0xFF]
+    value ^= 0xFFFFFFFF
+    return (((value >> 15) | (value << 17)) + 0xA282EAD8) & 0xFFFFFFFF

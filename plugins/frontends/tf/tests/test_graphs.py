@@ -1,0 +1,248 @@
+"""Graphs made by hand: operators by their definition in numpy, names, branches and loops, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_tf.wire.messages import message
+
+F = np.dtype(np.float32)
+
+
+def run(graph: Any, outputs: list[str], **given: Any) -> list[np.ndarray]:
+    program = mgx.parse_buffer(graph.data, "tf", output_names=outputs)
+    program.compile(mgx.get_target("ref"))
+    return [np.asarray(r) for r in program.run(given)]
+
+
+def test_names_of_nodes_stay_on_instructions(new_graph: Any):
+    g = new_graph()
+    g.placeholder("x", F, [-1, 3])
+    g.node("Relu", "layer/activation", "x", T=F)
+    program = mgx.parse_buffer(g.data, "tf")
+    assert "layer/activation" in program.text() and program.get_output_names() == ["layer/activation"]
+    assert not isinstance(program.get_parameter_shapes()["x"].dims[0], int)
+    assert mgx.parse_tf_buffer(g.data).get_parameter_shapes()["x"].lens() == [1, 3]
+    assert mgx.parse_tf_buffer(g.data, batch_size=5).get_parameter_shapes()["x"].lens() == [5, 3]
+
+
+def test_same_padding_puts_the_odd_element_last(new_graph: Any):
+    g = new_graph()
+    g.placeholder("x", F, [1, 4, 4, 1])
+    g.const("w", np.ones((3, 3, 1, 1), np.float32))
+    g.node("Conv2D", "y", "x", "w", T=F, strides=[1, 2, 2, 1], padding="SAME")
+    x = np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1)
+    (got,) = run(g, ["y"], x=x)
+    wide = np.pad(x[0, :, :, 0], ((0, 1), (0, 1)))
+    wanted = [[wide[i : i + 3, j : j + 3].sum() for j in (0, 2)] for i in (0, 2)]
+    np.testing.assert_array_equal(got[0, :, :, 0], wanted)
+
+
+def test_average_pooling_does_not_count_padding(new_graph: Any):
+    g = new_graph()
+    g.placeholder("x", F, [1, 3, 3, 2])
+    g.node("AvgPool", "y", "x", T=F, ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="SAME")
+    x = np.random.default_rng(0).standard_normal((1, 3, 3, 2)).astype(np.float32)
+    (got,) = run(g, ["y"], x=x)
+    np.testing.assert_allclose(got[0, 1, 1], x[0, 2, 2], rtol=1e-6)
+    np.testing.assert_allclose(got[0, 0, 1], x[0, :2, 2].mean(0), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "strides", "masks", "index"),
+    [
+        ([0, 1], [0, 3], [1, 1], {"begin_mask": 1, "end_mask": 1}, np.s_[:, 1:3]),
+        ([1, -1], [0, 0], [1, 1], {"shrink_axis_mask": 3}, np.s_[1, -1]),
+        ([0, 0], [0, 2], [1, 1], {"ellipsis_mask": 1}, np.s_[..., 0:2]),
+        ([0, 3], [0, 0], [1, -1], {"new_axis_mask": 1, "end_mask": 2}, np.s_[None, 3::-1]),
+        ([5, 0], [0, 9], [-2, 3], {"end_mask": 1}, np.s_[5::-2, 0:9:3]),
+    ],
+)
+def test_strided_slice(
+    begin: list[int], end: list[int], strides: list[int], masks: dict[str, int], index: Any, new_graph: Any
+):
+    g = new_graph()
+    g.placeholder("x", F, [6, 5])
+    for name, value in (("b", begin), ("e", end), ("s", strides)):
+        g.const(name, value, np.int32)
+    g.node("StridedSlice", "y", "x", "b", "e", "s", T=F, **masks)
+    x = np.arange(30, dtype=np.float32).reshape(6, 5)
+    (got,) = run(g, ["y"], x=x)
+    np.testing.assert_array_equal(got, x[index])
+
+
+def test_integer_divisions(new_graph: Any):
+    g = new_graph()
+    for name in "ab":
+        g.placeholder(name, np.int32, [4])
+    for op in ("FloorDiv", "FloorMod", "TruncateDiv", "TruncateMod"):
+        g.node(op, op, "a", "b", T=np.dtype(np.int32))
+    a, b = np.array([7, -7, 7, -7], np.int32), np.array([2, 2, -2, -2], np.int32)
+    got = run(g, ["FloorDiv", "FloorMod", "TruncateDiv", "TruncateMod"], a=a, b=b)
+    np.testing.assert_array_equal(got, [a // b, a % b, np.trunc(a / b), np.fmod(a, b)])
+
+
+def loop_graph(g: Any) -> Any:
+    """``while i < n: i, x = i + 1, x * 2`` in the nodes of the first version."""
+    g.placeholder("x", F, [2])
+    g.placeholder("n", np.int32, [])
+    g.const("zero", np.int32(0))
+    for name, source in (("i", "zero"), ("v", "x")):
+        g.node("Enter", f"{name}/enter", source, frame_name="loop")
+        g.node("Merge", f"{name}/merge", f"{name}/enter", f"{name}/next")
+    g.node("Enter", "n/enter", "n", frame_name="loop", is_constant=True)
+    g.node("Less", "less", "i/merge", "n/enter")
+    g.node("LoopCond", "cond", "less")
+    for name in "iv":
+        g.node("Switch", f"{name}/switch", f"{name}/merge", "cond")
+        g.node("Identity", f"{name}/in", f"{name}/switch:1")
+        g.node("Exit", f"{name}/exit", f"{name}/switch")
+    g.const("one", np.int32(1))
+    g.const("two", np.float32(2))
+    g.proto.node[-1].input.append("^i/in")
+    g.proto.node[-2].input.append("^i/in")
+    g.node("AddV2", "i/add", "i/in", "one")
+    g.node("Mul", "v/mul", "v/in", "two")
+    g.node("NextIteration", "i/next", "i/add")
+    g.node("NextIteration", "v/next", "v/mul")
+    return g
+
+
+@pytest.mark.parametrize("trips", [0, 1, 5])
+def test_loop_of_the_first_version(trips: int, new_graph: Any):
+    x = np.array([1, -3], np.float32)
+    v, i = run(loop_graph(new_graph()), ["v/exit", "i/exit"], x=x, n=np.array(trips, np.int32))
+    np.testing.assert_array_equal(v, x * 2**trips)
+    assert i == trips
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_branches_of_the_first_version(taken: bool, new_graph: Any):
+    g = new_graph()
+    g.placeholder("x", F, [3])
+    g.placeholder("p", np.bool_, [])
+    g.node("Switch", "s", "x", "p")
+    g.node("Neg", "no", "s:0")
+    g.node("Exp", "yes", "s:1")
+    g.node("Merge", "y", "no", "yes")
+    x = np.array([0, 1, 2], np.float32)
+    (got,) = run(g, ["y"], x=x, p=np.array(taken))
+    np.testing.assert_allclose(got, np.exp(x) if taken else -x, rtol=1e-6)
+
+
+def add_function(g: Any, name: str, body: str) -> None:
+    f = g.proto.library.function.add()
+    f.signature.name = name
+    f.signature.input_arg.add(name="a", type=1)
+    f.signature.output_arg.add(name="r", type=1)
+    f.node_def.add(name="work", op=body, input=["a"])
+    f.ret["r"] = f"work:{'y' if body in ('Exp', 'Neg') else 'r'}:0"
+
+
+def test_calls_of_functions(new_graph: Any):
+    g = new_graph()
+    g.placeholder("x", F, [3])
+    add_function(g, "half", "Neg")
+    g.node("PartitionedCall", "call", "x", f=("half",))
+    g.node("half", "direct", "call")
+    x = np.array([1, 2, 3], np.float32)
+    call, direct = run(g, ["call", "direct"], x=x)
+    np.testing.assert_array_equal(call, -x)
+    np.testing.assert_array_equal(direct, x)
+
+
+# what is refused
+
+
+def refused(g: Any, kind: type[Exception], match: str, **options: Any) -> None:
+    with pytest.raises(kind, match=match):
+        mgx.parse_buffer(g.data, "tf", **options)
+
+
+def test_unknown_operator_names_node_and_remedy(new_graph: Any):
+    g = new_graph()
+    g.placeholder("x", F, [3])
+    g.node("Frobnicate", "deep/odd", "x")
+    refused(g, mgx.UnsupportedError, "deep/odd.*Frobnicate|Frobnicate.*converters")
+
+
+def test_function_that_calls_itself(new_graph: Any):
+    g = new_graph()
+    g.placeholder("x", F, [3])
+    add_function(g, "again", "again")
+    g.node("again", "y", "x")
+    refused(g, mgx.ParseError, "calls itself")
+
+
+def test_cycle(new_graph: Any):
+    g = new_graph()
+    g.node("Relu", "a", "b")
+    g.node("Relu", "b", "a")
+    g.node("Relu", "y", "a")
+    refused(g, mgx.ParseError, "cycle")
+
+
+def test_absurd_constant(new_graph: Any):
+    g = new_graph()
+    g.const("c", np.float32(1))
+    shape = g.proto.node[-1].attr["value"].tensor.tensor_shape
+    for _ in range(3):
+        shape.dim.add(size=1 << 20)
+    g.node("Relu", "y", "c")
+    refused(g, mgx.ParseError, "takes more than")
+
+
+def test_missing_nodes_and_bad_options(new_graph: Any):
+    g = new_graph()
+    g.node("Relu", "y", "nowhere")
+    refused(g, mgx.ParseError, "nowhere")
+    refused(g, mgx.ParameterError, "no node 'z'", output_names=["z"])
+    refused(g, mgx.ParameterError, "did you mean 'batch_size'", batchsize=1)
+    refused(g, mgx.ParameterError, "no signature", signature="serve")
+    with pytest.raises(mgx.ParseError, match="damaged or truncated"):
+        mgx.parse_buffer(b"\xff" * 40, "tf")
+
+
+def test_text_form(tmp_path: Any, new_graph: Any):
+    from google.protobuf import text_format
+
+    g = new_graph()
+    g.placeholder("x", F, [2])
+    g.node("Tanh", "y", "x")
+    (tmp_path / "g.pbtxt").write_text(text_format.MessageToString(g.proto))
+    program = mgx.parse(tmp_path / "g.pbtxt")
+    assert program.get_output_names() == ["y"]
+
+
+def test_keras_files_say_what_to_do(tmp_path: Any):
+    (tmp_path / "net.keras").write_bytes(b"PK")
+    with pytest.raises(mgx.UnsupportedError, match=r"model\.export\('net'\)"):
+        mgx.parse(tmp_path / "net.keras")
+
+
+def test_saved_model_without_variables(tmp_path: Any, new_graph: Any):
+    saved = message("SavedModel")(saved_model_schema_version=1)
+    meta = saved.meta_graphs.add()
+    meta.meta_info_def.tags.append("serve")
+    g = new_graph(meta.graph_def)
+    g.placeholder("in", F, [-1, 2])
+    g.node("Sigmoid", "out", "in")
+    for name, node in (("x", "in"),):
+        meta.signature_def["serving_default"].inputs[name].name = f"{node}:0"
+        meta.signature_def["serving_default"].inputs[name].dtype = 1
+        for d in (-1, 2):
+            meta.signature_def["serving_default"].inputs[name].tensor_shape.dim.add(size=d)
+    meta.signature_def["serving_default"].outputs["y"].name = "out:0"
+    (tmp_path / "saved_model.pb").write_bytes(saved.SerializeToString())
+    program = mgx.parse(tmp_path)
+    program.compile(mgx.get_target("ref"))
+    x = np.array([[0.5, -1]], np.float32)
+    np.testing.assert_allclose(np.asarray(program.run({"x": x})[0]), 1 / (1 + np.exp(-x)), rtol=1e-6)
+    with pytest.raises(mgx.ParameterError, match="tagged 'gpu'"):
+        mgx.parse(tmp_path, tags="gpu")
+    with pytest.raises(mgx.ParameterError, match="no signature 'other'"):
+        mgx.parse(tmp_path, signature="other")
