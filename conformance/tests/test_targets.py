@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
+
+import mgx_core as mgx
+from mgx_conformance.expected import ExpectedFailures
+from mgx_conformance.graphs import THEMES
+from mgx_conformance.suite.test_graphs import try_graphs
+from mgx_conformance.trial import NotApplicable, attempt, selected
+from mgx_core import Operation
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
 PACKAGES = {"ref": ("mgx_ref", "ref"), "cpu": ("mgx_cpu_dnnl", "cpu_dnnl"), "gpu": ("mgx_gpu_hip", "gpu_hip")}
@@ -17,15 +26,15 @@ PACKAGES = {"ref": ("mgx_ref", "ref"), "cpu": ("mgx_cpu_dnnl", "cpu_dnnl"), "gpu
 KERNELS = "softmax or layernorm or reduce_sum or pooling or dot or attention or gather or scatter_add or topk or concat or group or gru"
 # On ref the levels ops and onnx would compare the definitions with themselves, or repeat the standard's suite.
 SAMPLES = [
-    ("ref", "hygiene,contract", 1, {"hygiene": 5, "contract": 25}),
-    ("ref", "graphs", 1, {"graphs": 5}),
-    ("cpu", "hygiene,contract,models", 1, {"hygiene": 5, "contract": 25, "models": 4}),
-    ("cpu", "graphs", 1, {"graphs": 5}),
-    ("cpu", "ops", 8, {"ops": 600}),
+    ("ref", "hygiene", 1, {"hygiene": 5}),
+    ("ref", "contract", 1, {"contract": 25}),
+    ("cpu", "hygiene,models", 1, {"hygiene": 5, "models": 4}),
+    ("cpu", "contract", 1, {"contract": 25}),
     ("cpu", "onnx", 8, {"onnx": 150}),
     ("gpu", "contract", 1, {"contract": 25}),
     ("gpu", "ops", 120, {"ops": 20}),
 ]
+PARTS = 8  # of the samples that are tried in this process
 
 
 def kit(target: str, folder: Path, *options: str, device: str = "host:1") -> dict[str, dict[str, int]]:
@@ -71,6 +80,34 @@ def test_sample(target: str, levels: str, sample: int, passing: dict[str, int], 
     found = kit(target, tmp_path, *options)
     assert set(found) == set(passing)
     assert {level for level, least in passing.items() if found[level]["pass"] < least} == set()
+
+
+def expected_failures(target: str) -> ExpectedFailures:
+    return ExpectedFailures.read(PLUGINS / PACKAGES[target][1] / "expected.toml")
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("name", ["ref", "cpu"])
+def test_sample_of_random_graphs(name: str, theme: str) -> None:
+    if not expected_failures(name).find(f"graphs/random/{theme}"):
+        try_graphs(theme, mgx.get_target(name), 8)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_sample_of_ops_on_cpu(part: int) -> None:
+    """Every op's first case, and an eighth of the others."""
+    seen: set[type[Operation]] = set()
+    chosen = []
+    for case, layout in selected():
+        if type(case.op) not in seen or zlib.crc32(f"{case.id}/{layout}".encode()) % 8 == 0:
+            seen.add(type(case.op))
+            chosen.append((case, layout))
+    assert len(chosen) > 600
+    target, failing = mgx.get_target("cpu"), expected_failures("cpu")
+    for case, layout in chosen[part::PARTS]:
+        if not failing.find(f"ops/{case.id}/{layout}"):
+            with contextlib.suppress(NotApplicable):
+                attempt(case, layout, target)
 
 
 @pytest.mark.slow

@@ -17,7 +17,11 @@ from mgx_conformance.noise import expected
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_random(theme: str, mgx_target: Any, request: pytest.FixtureRequest) -> None:
-    examples = request.config.getoption("mgx_examples")
+    try_graphs(theme, mgx_target, request.config.getoption("mgx_examples"))
+
+
+def try_graphs(theme: str, target: Any, examples: int) -> None:
+    """Errors: AssertionError for the first of some random graphs that a target gets wrong, made small."""
 
     @hypothesis.settings(
         max_examples=examples, deadline=None, derandomize=True, database=None, print_blob=False,
@@ -25,7 +29,7 @@ def test_random(theme: str, mgx_target: Any, request: pytest.FixtureRequest) -> 
     )  # fmt: skip
     @hypothesis.given(sketches(THEMES[theme]))
     def run(sketch: Sketch) -> None:
-        attempt(sketch, mgx_target)
+        attempt(sketch, target)
 
     run()
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 HOSTILE = Path(__file__).parent / "hostile"
-PARTS = 12
+PARTS = 30
 KINDS = {
     "bytes", "structure", "attributes", "shapes", "indices", "integers", "empty", "memory", "images", "expressions", "initializers",
     "external", "sparse", "control", "depth", "length", "functions", "names",

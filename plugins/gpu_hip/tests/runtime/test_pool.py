@@ -10,7 +10,7 @@ import pytest
 
 from mgx_core.errors import DeviceError
 from mgx_gpu_hip.runtime import Device, memory
-from mgx_gpu_hip.runtime.memory import Pool
+from mgx_gpu_hip.runtime.memory import OutOfMemoryError, Pool
 
 
 @pytest.fixture
@@ -64,11 +64,22 @@ def test_memory_in_use_on_a_stream_waits_for_it(device, monkeypatch):
     assert device.pool.held == 8192 and again.address != other.address
 
 
-def test_everything_kept_is_given_up_before_memory_runs_out(device):
-    free = device.memory()[0]
-    large = device.allocate(free // 2)
-    large.free()
-    assert device.allocate(int(free * 0.8)).size == int(free * 0.8)
+def test_everything_kept_is_given_up_before_memory_runs_out(device, monkeypatch):
+    """On a device of 100 MiB: what the emulated one has is written when it is allocated."""
+    real = device.driver.out
+
+    def out(call, *arguments):
+        if call == "malloc" and device.pool.held + arguments[0] > 100 << 20:
+            return real("malloc", 1 << 60)  # which the driver refuses, as it does when memory runs out
+        return real(call, *arguments)
+
+    monkeypatch.setattr(device.driver, "out", out)
+    device.allocate(50 << 20).free()
+    assert device.pool.kept == 50 << 20
+    large = device.allocate(80 << 20)
+    assert (large.size, device.pool.kept) == (80 << 20, 0)
+    with pytest.raises(OutOfMemoryError):
+        device.allocate(80 << 20)
 
 
 def test_sizes(device):
