@@ -230,16 +230,16 @@ def test_extremes_and_orders(of: str, wave: int) -> None:
 
 
 @waves
-def test_scans(wave: int) -> None:
-    for of in ("float32", "float16", "int64"):
-        x, ones = some(of, 3, 700, 2), np.ones((3, 70, 2)).astype(dt.of(of).numpy)
-        for exclusive in (False, True):
-            for reverse in (False, True):
-                attributes = dict(exclusive=exclusive, reverse=reverse)
-                for axis in (0, 1):
-                    check(PrefixScanSum(axis=axis, **attributes), [x], wave)
-                    check(PrefixScanProd(axis=axis, **attributes), [ones * 1], wave)
-                check(PrefixScanSum(axis=1, **attributes), [np.ascontiguousarray(x[:, :, 0])], wave)
+@pytest.mark.parametrize("of", ["float32", "float16", "int64"])
+def test_scans(of: str, wave: int) -> None:
+    x, ones = some(of, 3, 700, 2), np.ones((3, 70, 2)).astype(dt.of(of).numpy)
+    for exclusive in (False, True):
+        for reverse in (False, True):
+            attributes = dict(exclusive=exclusive, reverse=reverse)
+            for axis in (0, 1):
+                check(PrefixScanSum(axis=axis, **attributes), [x], wave)
+                check(PrefixScanProd(axis=axis, **attributes), [ones * 1], wave)
+            check(PrefixScanSum(axis=1, **attributes), [np.ascontiguousarray(x[:, :, 0])], wave)
 
 
 @waves
