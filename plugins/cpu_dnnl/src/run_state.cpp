@@ -101,7 +101,7 @@ void Frame::check_failure(const std::string &step) {
     std::string value = std::to_string(error_value_);
     if (code == 1) throw Failure(Fault::shape, step + ": index " + value + " is out of bounds");
     if (code == 2) throw Failure(Fault::shape, step + ": division by zero");
-    if (code == 3) throw Failure(Fault::shape, step + ": a number given while running lies outside its range");
+    if (code == 3) throw Failure(Fault::shape, step + ": a number that is known only at run time lies outside its range");
     if (code == 4) throw Failure(Fault::parameter, step + ": region " + value + " is not finite");
     throw Failure(Fault::device, step + ": failed with code " + std::to_string(code) + ", value " + value);
 }
