@@ -1,7 +1,7 @@
 # Needs Python >= 3.11 with pip (and, for targets with native code, a C++ compiler); everything else is fetched into .venv-*.
 PYTHON ?= python3
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
-PLUGINS := plugins/ref plugins/frontends/onnx plugins/frontends/tf plugins/cpu_dnnl plugins/gpu_hip
+PLUGINS := plugins/ref plugins/frontends/onnx plugins/frontends/tf plugins/cpu_dnnl plugins/gpu_hip plugins/compat/migraphx
 KIT := conformance
 DISTS := . $(PLUGINS) $(KIT)
 DEMO := . plugins/frontends/onnx plugins/cpu_dnnl
@@ -30,7 +30,7 @@ define editable
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint types wheels core-alone slow strangers bench clean
+.PHONY: help demo test test-all lint types wheels core-alone slow strangers test-capi bench clean
 
 help:
 	@echo "make demo      classify handwritten digits with the example network"
@@ -38,6 +38,7 @@ help:
 	@echo "make test-all  the same, and wheels, the core alone, strangers' packages, slow tests"
 	@echo "make lint      style and import layers"
 	@echo "make types     mypy --strict"
+	@echo "make test-capi the C and C++ interface: programs that are compiled against it"
 	@echo "make bench     times (BENCH=... passes options to benchmarks/)"
 	@echo "make clean     remove environments, caches and build output"
 
@@ -77,7 +78,7 @@ test: lint types .venv-test/native
 	$(PYTEST) -m "not slow and not gpu"
 
 # everything, long runs included; a test that looks at reports in a browser skips itself where there is none
-test-all: test wheels core-alone slow
+test-all: test wheels core-alone test-capi slow
 
 slow: .venv-test/native
 	$(PYTEST) -m "slow and not gpu"
@@ -94,6 +95,14 @@ wheels: .venv-test/native
 
 core-alone: .venv-core/ready
 	.venv-core/bin/python -m pytest -q tests/core_alone
+
+# the C and C++ interface; needs a Python with a shared library
+.venv-test/capi: .venv-test/native plugins/capi/pyproject.toml plugins/capi/CMakeLists.txt $(wildcard plugins/capi/src/* plugins/capi/include/migraphx/*)
+	$(call editable,.venv-test,plugins/capi)
+	@touch $@
+
+test-capi: .venv-test/capi
+	.venv-test/bin/python -m pytest -q plugins/capi/tests
 
 bench: .venv-test/native
 	@.venv-test/bin/python benchmarks $(BENCH)

@@ -16,6 +16,7 @@ DISTRIBUTIONS = {
     "mgx_tf": "plugins/frontends/tf/mgx_tf",
     "mgx_cpu_dnnl": "plugins/cpu_dnnl/mgx_cpu_dnnl",
     "mgx_gpu_hip": "plugins/gpu_hip/mgx_gpu_hip",
+    "migraphx": "plugins/compat/migraphx/migraphx",
     "mgx_conformance": "conformance/mgx_conformance",
 }
 ALLOWED = {

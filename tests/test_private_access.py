@@ -16,6 +16,7 @@ DISTRIBUTIONS = (
     "plugins/frontends/tf/mgx_tf",
     "plugins/cpu_dnnl/mgx_cpu_dnnl",
     "plugins/gpu_hip/mgx_gpu_hip",
+    "plugins/compat/migraphx/migraphx",
     "conformance/mgx_conformance",
 )
 NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_make"}  # public by Python's own word

@@ -35,6 +35,8 @@ from ..passes.merge_common import MergeCommon
 from ..passes.normalize import Normalize, in_normal_form, normalized
 from ..passes.rewrite import Rewrite
 from ..passes.settle_extents import SettleExtents
+from ..passes.widen_constants import WidenConstants
+from ..passes.widen_late import WidenLate
 from ..rules.activations import ACTIVATIONS
 from ..rules.algebra import SIMPLIFY
 from ..rules.arithmetic import ARITHMETIC
@@ -43,6 +45,7 @@ from ..rules.converts import CONVERTS
 from ..rules.convolutions import CONVOLUTIONS
 from ..rules.engine import Rules
 from ..rules.indices import INDICES
+from ..rules.integer_products import INTEGER_PRODUCTS
 from ..rules.low_precision import LOW_PRECISION
 from ..rules.norms import NORMS
 from ..rules.pads import PADS
@@ -69,13 +72,16 @@ __all__ = ["RULES", "lowering", "optimize_module", "pass_names", "stages"]
 
 # The order is that in which rules are asked at one instruction; the first that fires wins, and the instruction is asked again.
 # 1. Shapes and conversions first: they drop instructions that every later rule would have to look through.
-# 2. Whole functions (activations, norms, rotary embeddings) before arithmetic, which would break up the patterns they look for.
-# 3. Arithmetic, bounds and indices before algebra, which moves constants across what is left.
-# 4. Factors go into convolutions before work moves around slices, splits, reshapes and views: behind a view they are not seen.
-# 5. Pads, pooling, quantization and precision last: they choose among forms that the rules above leave.
+# 2. Quantized tensors next: products of them become integer products before anything is folded into their float forms.
+# 3. Whole functions (activations, norms, rotary embeddings) before arithmetic, which would break up the patterns they look for.
+# 4. Arithmetic, bounds and indices before algebra, which moves constants across what is left.
+# 5. Factors go into convolutions before work moves around slices, splits, reshapes and views: behind a view they are not seen.
+# 6. Pads, pooling and precision last: they choose among forms that the rules above leave.
 RULES: Final = (
     SHAPES
     + CONVERTS
+    + QUANTIZATION
+    + INTEGER_PRODUCTS
     + ACTIVATIONS
     + NORMS
     + ROTARY
@@ -91,7 +97,6 @@ RULES: Final = (
     + VIEWS
     + PADS
     + POOLING
-    + QUANTIZATION
     + LOW_PRECISION
     + PRECISION
 ).named("simplify")
@@ -112,7 +117,7 @@ def stages(target: Target | None, context: Any, options: CompileOptions) -> list
     own = [
         Stage("normalize", (Normalize(),), normalized, well_formed, in_normal_form),
         Stage("simplify", tuple(passes), normalized, normalized, nothing if left_out else simplified(rules)),
-        Stage("legalize", (), normalized, normalized, offered),
+        Stage("legalize", (WidenLate(),) if options.optimize else (), normalized, normalized, offered),
         Stage("fuse", tuple(fusing(selection)) if options.optimize else (), normalized, normalized, groups),
     ]
     made = [s.with_passes(extensions.passes(s.name)) for s in own]
@@ -153,7 +158,7 @@ def lowering(lower: Lower, target: Target, context: Any, options: CompileOptions
 
 def simplifying(selection: RuleSelection, rules: Rules) -> list[Pass]:
     """Constants folded, equal values merged, rules applied, products of one operand joined."""
-    passes: list[Pass] = [FoldConstants(), InlineBranches(), MergeCommon(), Rewrite(rules)]
+    passes: list[Pass] = [FoldConstants(), InlineBranches(), MergeCommon(), Rewrite(rules), WidenConstants(rules)]
     if selection.on("join-convolutions"):
         passes.append(JoinConvolutions())
     if selection.on("join-gathers"):

@@ -16,7 +16,7 @@ from ..types.shape import AnyShape, Shape, TupleShape
 from .instruction import Instruction
 from .module import Module
 
-__all__ = ["Interpreter", "Observer", "bind_symbols", "reads"]
+__all__ = ["Interpreter", "Observer", "bind_symbols", "evaluate_module", "reads"]
 
 Observer = Callable[[Instruction, Value], None]
 

@@ -58,7 +58,7 @@ def _repeated(x: Shape, dims: Sequence[Dim]) -> tuple[int, Shape]:
     return 0, Shape(x.dtype, lens, steps)
 
 
-@op("multibroadcast", exact=True, aligns=True)
+@op("multibroadcast", exact=True, aligns=True, moves=True)
 class Multibroadcast(Operation):
     """Repeated along missing and unit axes, as numpy broadcasts.
 
@@ -80,7 +80,7 @@ class Multibroadcast(Operation):
         return _repeated(inputs[0], self.infer(*inputs).dims)
 
 
-@op("broadcast", exact=True, aligns=True)
+@op("broadcast", exact=True, aligns=True, moves=True)
 class Broadcast(Operation):
     """The axes of x placed from `axis` on among the result's axes, repeated along all others.
 
@@ -118,7 +118,7 @@ class Broadcast(Operation):
         return _repeated(Shape(x.dtype, placed, steps), dims)
 
 
-@op("broadcast_for_dot", exact=True)
+@op("broadcast_for_dot", exact=True, moves=True)
 class BroadcastForDot(Operation):
     """Batch axes repeated to match the other operand of a matrix product; the last two axes stay.
 
@@ -185,7 +185,7 @@ class Scalar(Operation):
         return 0, Shape(inputs[0].dtype, lens, [0] * len(lens))
 
 
-@op("tile", exact=True)
+@op("tile", exact=True, moves=True)
 class Tile(Operation):
     """Copies of x laid side by side along each axis.
 

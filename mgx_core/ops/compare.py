@@ -13,7 +13,7 @@ from .scalar import Expr, attr, call, x0, x1
 
 __all__ = [
     "Equal", "Greater", "GreaterOrEqual", "Isinf", "Isnan", "Less", "LessOrEqual", "LogicalAnd", "LogicalOr",
-    "LogicalXor", "Not", "NotEqual",
+    "LogicalXor", "Not", "NotEqual", "Predicate",
 ]  # fmt: skip
 
 

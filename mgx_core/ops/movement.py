@@ -23,7 +23,7 @@ def _order(permutation: Sequence[int], rank: int) -> tuple[int, ...]:
     return order
 
 
-@op("transpose", exact=True)
+@op("transpose", exact=True, moves=True)
 class Transpose(Operation):
     """Axes in another order; reversed if none is given.
 
@@ -49,7 +49,7 @@ class Transpose(Operation):
         return 0, Shape(x.dtype, [lens[p] for p in order], [steps[p] for p in order])
 
 
-@op("contiguous", exact=True)
+@op("contiguous", exact=True, moves=True)
 class Contiguous(Operation):
     """The same tensor in row-major memory without gaps.
 
@@ -85,7 +85,7 @@ class Layout(Operation):
         return np.transpose(packed, np.argsort(order)) if order else packed
 
 
-@op("reverse", exact=True)
+@op("reverse", exact=True, moves=True)
 class Reverse(Operation):
     """Elements in opposite order along some axes.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from .reshape import Reshape
 from .scalar import convert, widen
 from .slice import Slice
 
-__all__ = ["Capture", "Dequantizelinear", "Quantizelinear", "saturated"]
+__all__ = ["QUANTIZERS", "Capture", "Dequantizelinear", "Quantizelinear", "saturated"]
 
 
 def granularity(x: Shape, scale: Shape, axis: int, block_size: int) -> None:
@@ -175,7 +175,7 @@ class Quantizelinear(Operation):
         return b.add(Convert(target_type=to), out)
 
 
-@op("dequantizelinear")
+@op("dequantizelinear", widens=True)
 class Dequantizelinear(Operation):
     """Wide values from narrow ones: (x - zero_point) * scale.
 
@@ -228,6 +228,9 @@ class Dequantizelinear(Operation):
             wide = b.add(Sub(), wide, spread_parts(b, zero_point, x.shape, self.axis, self.block_size))
         out = b.add(Mul(), wide, spread_parts(b, scale, x.shape, self.axis, self.block_size))
         return b.add(Convert(target_type=to), out)
+
+
+QUANTIZERS: Final = frozenset({Quantizelinear, Dequantizelinear})
 
 
 def _same(scale: Shape, zero_point: Shape | None) -> None:

@@ -112,7 +112,7 @@ class _Regrouping(Operation):
         return regroup(inputs[0], shape.lens()) if isinstance(shape, Shape) else None
 
 
-@op("reshape", exact=True)
+@op("reshape", exact=True, moves=True)
 class Reshape(_Regrouping):
     """The elements in row-major order under other extents.
 
@@ -148,7 +148,7 @@ class ReshapeLazy(Reshape):
     """
 
 
-@op("flatten", exact=True)
+@op("flatten", exact=True, moves=True)
 class Flatten(_Regrouping):
     """A matrix: the axes before `axis` as rows, the others as columns.
 
@@ -169,7 +169,7 @@ class Flatten(_Regrouping):
         return x.reshape(int(np.prod(x.shape[:at], dtype=np.int64)), int(np.prod(x.shape[at:], dtype=np.int64)))
 
 
-@op("squeeze", exact=True, aligns=True)
+@op("squeeze", exact=True, aligns=True, moves=True)
 class Squeeze(_Regrouping):
     """Without some axes of extent 1; without all of them if `axes` is empty.
 
@@ -205,7 +205,7 @@ class Squeeze(_Regrouping):
         return x.reshape([n for i, n in enumerate(x.shape) if i not in gone])
 
 
-@op("unsqueeze", exact=True, aligns=True)
+@op("unsqueeze", exact=True, aligns=True, moves=True)
 class Unsqueeze(_Regrouping):
     """With new axes of extent 1 at the places `axes` of the result.
 

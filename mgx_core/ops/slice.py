@@ -47,7 +47,7 @@ def _extent(start: Dim, end: Dim, step: int, length: Dim) -> Dim:
     return count if step == 1 else ceil_div(count, step)
 
 
-@op("slice", exact=True)
+@op("slice", exact=True, moves=True)
 class Slice(Operation):
     """A range of positions along some axes: from start to before end, negative ones counted from the end, all clipped.
 

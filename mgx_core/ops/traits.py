@@ -37,6 +37,13 @@ class Traits:
     aligns: ClassVar[bool] = False
     """Adds or drops axes of extent 1 of its first operand, or repeats it along such axes: brings it in line with others."""
 
+    moves: ClassVar[bool] = False
+    """Gives elements of its first operand in other places, and which ones does not depend on them: a function of elements
+    may be applied before or after it."""
+
+    widens: ClassVar[bool] = False
+    """Gives its first operand in a wider type: constants stay in the narrow one until no rule can use them there."""
+
     product: ClassVar[Literal["", "matrix", "window"]] = ""
     """Sums products of its first two operands, over one axis (matrix) or over windows (window): kernels of such ops may
     finish with the work on elements that reads them, which `epilogue-dot` and `epilogue-convolution` switch."""

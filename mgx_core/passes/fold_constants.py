@@ -23,10 +23,12 @@ class FoldConstants(Pass):
     """Replaces instructions whose inputs are all literals by literals.
 
     limit: the most elements a folded value may have beyond what its inputs have together, so that a broadcast literal is not
-    blown up in the program file.
+    blown up in the program file; widened: whether narrow constants of many elements are folded to their wider type, which is
+    done when no rule can use them as they are.
     """
 
     limit: int = 1 << 16
+    widened: bool = False
     name: str = "fold-constants"
 
     def apply(self, module: Module) -> bool:
@@ -60,6 +62,8 @@ class FoldConstants(Pass):
         if not isinstance(ins.result, Shape) or ins.modules or ins.op.compute is None:
             return None
         size = 0 if ins.result.dynamic() else ins.result.elements()
+        if ins.op.widens and not self.widened and size > 1 and ins.inputs[0].shape.dtype.bits <= 8:
+            return None
         if size > self.limit + sum(i.shape.elements() for i in sources if i.is_literal):
             return None
         try:

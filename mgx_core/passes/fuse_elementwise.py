@@ -8,7 +8,9 @@ from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.control import FusedReduce, PointwiseGroup
+from ..ops.convert import Convert
 from ..ops.operation import Pointwise
+from ..rules.constants import is_constant
 from ..rules.outline import Names, is_view, outline, through_views
 from ..rules.stats import Tally
 from ..types.dim import Dim
@@ -21,6 +23,8 @@ ELEMENTWISE, REDUCTION = "fuse-elementwise", "fuse-reductions"
 FULL = No("the group is full")
 EXTENTS = No("the group runs over other extents")
 AXES = No("the group reduces other axes")
+NARROW = No("the product before it ends in narrow numbers, which the work of a later product reads")
+STEPS = 24  # instructions that are followed from one product to another
 
 
 @dataclass
@@ -92,6 +96,9 @@ class _Fusion:
         for i in ins.inputs:
             cluster = self.of.get(through_views(i))
             if cluster is None or cluster is joined:
+                continue
+            if _narrow_end(ins, self.position):
+                self.options.tally.refuse(ELEMENTWISE, ins, NARROW)
                 continue
             wrong = self._unfit(cluster, ins, dims, i)
             if not wrong:
@@ -214,3 +221,39 @@ class _Fusion:
                 self.names.fresh("fused_reduce"),
                 following,
             )
+
+
+def _narrow_end(ins: Instruction, position: dict[Instruction, int]) -> bool:
+    """True if an instruction widens what the work of one product made narrow, for the work of a later product.
+
+    Each product then ends in its own work: the earlier one stores narrow numbers, which the later one reads.
+    """
+    if not isinstance(ins.op, Convert) or ins.inputs[0].shape.dtype.bits > 8 or ins.shape.dtype.bits < 16:
+        return False
+    own = _product_before(ins)
+    at = ins
+    for _ in range(STEPS):
+        if own is None or len(at.users) != 1 or not isinstance(at.users[0].op, Pointwise):
+            return False
+        reader = at.users[0]
+        others = [i for i in reader.inputs if i is not at and not is_constant(i)]
+        if others:
+            later = _product_before(others[0])
+            return later is not None and position.get(later, -1) > position[own]
+        at = reader
+    return False
+
+
+def _product_before(ins: Instruction) -> Instruction | None:
+    """The product whose result a chain of work on elements begins with."""
+    at = ins
+    for _ in range(STEPS):
+        if at.op.product:
+            return at
+        if not isinstance(at.op, Pointwise) or len(at.users) > 1:
+            return None
+        varying = [i for i in at.inputs if not is_constant(i)]
+        if len(varying) != 1:
+            return None
+        at = varying[0]
+    return None

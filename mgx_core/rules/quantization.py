@@ -1,51 +1,66 @@
-"""Quantisation that is undone at once."""
+"""Quantization that moves, meets its inverse, or does what the op beside it does too."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from ..errors import No
 from ..ir.instruction import Instruction
+from ..ops.activation import Relu
+from ..ops.concat import Concat
+from ..ops.movement import Transpose
+from ..ops.operation import Operation
+from ..ops.pointwise import Clip
+from ..ops.pooling import Pooling
 from ..ops.quantized import Dequantizelinear, Quantizelinear
 from .constants import aligned, finite, uniform
 from .engine import Builder, Rules
-from .matching import op_as
+from .matching import one_user, op_as
 
-__all__ = ["QUANTIZATION"]
+__all__ = ["QUANTIZATION", "Quantized", "dequantized", "same_constant"]
 
 QUANTIZATION: Final = Rules("rewrite-quantization")
 
 
-@QUANTIZATION.on(Quantizelinear)
-def quantize_what_was_quantized(i: Instruction, b: Builder) -> Instruction | No | None:
-    """quantizelinear(dequantizelinear(q, s, z), s, z) -> q for 8 bits and fewer."""
-    wide = i.inputs[0]
-    if not isinstance(wide.op, Dequantizelinear):
-        return None
-    q = wide.inputs[0]
-    if q.result != i.result or not q.shape.dtype.is_integer or q.shape.dtype.bits > 8 or wide.shape.dtype.bits < 32:
-        return No("the types differ, or hold numbers that would be rounded")
-    one = op_as(i, Quantizelinear)
-    other = wide.op
-    if one.block_size != other.block_size or (one.axis != other.axis and i.inputs[1].shape.rank > 0):
-        return No("the scales lie along different axes")
-    if not all(_same(x, y) for x, y in zip(_operands(i), _operands(wide), strict=True)):
-        return No("the scales or zero points differ")
-    scale = aligned(i.inputs[1])
-    if scale is None or not finite(scale) or not scale.size or float(np.abs(scale.astype(np.float64)).min()) < 1e-30:
-        return No("the scale is not a constant far enough from 0")
-    return q
+class Quantized(NamedTuple):
+    """A tensor as `dequantizelinear` or `quantizelinear` states it: values, scale, zero point."""
+
+    op: Dequantizelinear | Quantizelinear
+    values: Instruction
+    scale: Instruction
+    zero_point: Instruction | None
+
+    @property
+    def by_tensor(self) -> bool:
+        """True if one scale holds for all elements."""
+        return _one(self.scale) and (self.zero_point is None or _one(self.zero_point)) and not self.op.block_size
+
+    @property
+    def parameters(self) -> tuple[Instruction, ...]:
+        return (self.scale,) if self.zero_point is None else (self.scale, self.zero_point)
 
 
-def _operands(ins: Instruction) -> tuple[Instruction | None, Instruction | None]:
-    """Scale and zero point."""
-    zero = ins.inputs[2] if len(ins.inputs) > 2 and not ins.inputs[2].is_absent else None
-    return ins.inputs[1], zero
+def quantization(i: Instruction) -> Quantized:
+    """The operands of a `quantizelinear` or `dequantizelinear`."""
+    zero = i.inputs[2] if len(i.inputs) > 2 and not i.inputs[2].is_absent else None
+    assert isinstance(i.op, (Dequantizelinear, Quantizelinear))
+    return Quantized(i.op, i.inputs[0], i.inputs[1], zero)
 
 
-def _same(x: Instruction | None, y: Instruction | None) -> bool:
+def dequantized(i: Instruction) -> Quantized | None:
+    """The operands of a `dequantizelinear`; None for other ops."""
+    return quantization(i) if isinstance(i.op, Dequantizelinear) else None
+
+
+def _one(x: Instruction) -> bool:
+    return x.shape.ranked and all(d == 1 for d in x.shape.dims)
+
+
+def same_constant(x: Instruction | None, y: Instruction | None) -> bool:
+    """True if two operands are one value, or equal constants."""
     if x is y:
         return True
     if x is None or y is None:
@@ -54,11 +69,154 @@ def _same(x: Instruction | None, y: Instruction | None) -> bool:
     return one is not None and other is not None and one.dtype == other.dtype and np.array_equal(one, other)
 
 
+def _alike(x: Quantized, y: Quantized) -> bool:
+    """True if two tensors have one scale and zero point each, and the same."""
+    return (
+        x.by_tensor
+        and y.by_tensor
+        and x.values.shape.dtype is y.values.shape.dtype
+        and same_constant(x.scale, y.scale)
+        and same_constant(x.zero_point, y.zero_point)
+    )
+
+
+# pairs ----------------------------------------------------------------------------------------------------------------
+
+
+@QUANTIZATION.on(Quantizelinear)
+def quantize_what_was_quantized(i: Instruction, b: Builder) -> Instruction | No | None:
+    """quantizelinear(dequantizelinear(q, s, z), s, z) -> q for 8 bits and fewer."""
+    wide = i.inputs[0]
+    given = dequantized(wide)
+    if given is None:
+        return None
+    q = given.values
+    if q.result != i.result or not q.shape.dtype.is_integer or q.shape.dtype.bits > 8 or wide.shape.dtype.bits < 32:
+        return No("the types differ, or hold numbers that would be rounded")
+    mine = quantization(i)
+    if mine.op.block_size != given.op.block_size or (mine.op.axis != given.op.axis and mine.scale.shape.rank > 0):
+        return No("the scales lie along different axes")
+    if not same_constant(mine.scale, given.scale) or not same_constant(mine.zero_point, given.zero_point):
+        return No("the scales or zero points differ")
+    scale = aligned(mine.scale)
+    if scale is None or not finite(scale) or not scale.size or float(np.abs(scale.astype(np.float64)).min()) < 1e-30:
+        return No("the scale is not a constant far enough from 0")
+    return q
+
+
 @QUANTIZATION.on(Quantizelinear, Dequantizelinear)
 def drop_zero_point_of_zero(i: Instruction, b: Builder) -> Instruction | No | None:
     """quantizelinear(x, s, 0) -> quantizelinear(x, s); dequantizelinear likewise."""
-    zero = _operands(i)[1]
+    zero = quantization(i).zero_point
     if zero is None or not zero.shape.dtype.is_integer or uniform(zero) != 0:
         return None
     op = i.op.replace(out_type=i.shape.dtype) if isinstance(i.op, Quantizelinear) else i.op
     return b.add(op, *i.inputs[:2])
+
+
+@QUANTIZATION.on(Quantizelinear)
+def drop_bounds_before_quantization(i: Instruction, b: Builder) -> Instruction | No | None:
+    """quantizelinear(clip(x, low, high), s, z) -> quantizelinear(x, s, z) where bytes end earlier; relu too."""
+    work = i.inputs[0]
+    if not isinstance(work.op, (Relu, Clip)):
+        return None
+    low, high = (0.0, np.inf) if isinstance(work.op, Relu) else (uniform(x) for x in work.inputs[1:3])
+    mine = quantization(i)
+    scale = uniform(mine.scale)
+    zero = 0.0 if mine.zero_point is None else uniform(mine.zero_point)
+    if low is None or high is None or scale is None or zero is None:
+        return No("the bounds, the scale or the zero point are not one constant each")
+    to = i.shape.dtype
+    if not to.is_integer or not np.isfinite(scale) or scale <= 0:
+        return No("the result is not an integer, or the scale not a positive number")
+    if low > (to.lowest - zero) * scale or high < (to.highest - zero) * scale:
+        return No("the bounds are narrower than what the narrow type holds")
+    return b.add(i.op, work.inputs[0], *i.inputs[1:])
+
+
+# movement -------------------------------------------------------------------------------------------------------------
+
+
+@QUANTIZATION.on(Operation)
+def move_narrow_values(i: Instruction, b: Builder) -> Instruction | No | None:
+    """move(dequantizelinear(q, s, z)) -> dequantizelinear(move(q), s, z) for what only moves elements: fewer bytes are moved."""
+    if not i.op.moves or not i.inputs:
+        return None
+    given = dequantized(i.inputs[0])
+    if given is None or not i.inputs[0].shape.ranked:
+        return None
+    if given.values.shape.dtype.bits > 8:
+        return No(f"{given.values.shape.dtype} is not narrow")
+    if given.by_tensor:
+        return b.add(given.op, b.add(i.op, given.values, *i.inputs[1:]), *given.parameters)
+    if isinstance(i.op, Transpose):
+        return _transposed(i.op.order(i.shape.rank), given, b)
+    axis = given.op.axis % i.inputs[0].shape.rank
+    at = None if given.op.block_size or given.scale.shape.rank != 1 else _place(i, axis)
+    if at is None:
+        return No("the scale varies along an axis that is not kept")
+    return b.add(given.op.replace(axis=at), b.add(i.op, given.values, *i.inputs[1:]), *given.parameters)
+
+
+def _transposed(order: Sequence[int], given: Quantized, b: Builder) -> Instruction:
+    """A tensor with one scale an index of an axis, or one a block, with its axes in another order."""
+    axis = order.index(given.op.axis % len(order))
+    turn = Transpose(permutation=tuple(order))
+    whole = given.scale.shape.rank == len(order) and len(order) > 1
+    parameters = [b.add(turn, p) if whole else p for p in given.parameters]
+    return b.add(given.op.replace(axis=axis), b.add(turn, given.values), *parameters)
+
+
+def _place(i: Instruction, axis: int) -> int | None:
+    """The axis of the result that an axis of the operand became, if it was neither cut nor repeated."""
+    old, new = i.inputs[0].shape.dims, i.shape.dims
+    if i.op.reshapes:
+        from .views import kept_axis
+
+        found = [a for a in range(len(new)) if kept_axis(old, new, a) == axis]
+        return found[0] if len(found) == 1 and old[axis] != 1 else None
+    if i.op.view is not None and len(i.inputs) == 1 and not i.op.aligns:
+        return axis if len(old) == len(new) and old[axis] == new[axis] else None
+    return None
+
+
+@QUANTIZATION.on(Quantizelinear)
+def quantize_before_movement(i: Instruction, b: Builder) -> Instruction | No | None:
+    """quantizelinear(move(x), s, z) -> move(quantizelinear(x, s, z)) where all elements are moved: fewer bytes are moved."""
+    moved = i.inputs[0]
+    if not (moved.op.reshapes or isinstance(moved.op, Transpose)) or not moved.inputs[0].shape.ranked:
+        return None
+    mine = quantization(i)
+    if not mine.by_tensor or i.shape.dtype.bits > 8:
+        return No("there is more than one scale, or the result is not narrow")
+    if not one_user(moved):
+        return No("what was moved is read elsewhere too")
+    return b.add(moved.op, b.add(mine.op, moved.inputs[0], *mine.parameters), *moved.inputs[1:])
+
+
+@QUANTIZATION.on(Concat)
+def concat_narrow_values(i: Instruction, b: Builder) -> Instruction | No | None:
+    """concat(dequantizelinear(p, s, z), dequantizelinear(q, s, z), ..) -> dequantizelinear(concat(p, q, ..), s, z)."""
+    given = [found for x in i.inputs if (found := dequantized(x)) is not None]
+    if not given:
+        return None
+    if len(given) < len(i.inputs):
+        return No("not all parts are quantized")
+    first = given[0]
+    if not all(_alike(first, other) and other.op == first.op for other in given):
+        return No("the scales or zero points differ")
+    return b.add(first.op, b.add(i.op, *(x.values for x in given)), *first.parameters)
+
+
+@QUANTIZATION.on(Pooling)
+def pool_narrow_values(i: Instruction, b: Builder) -> Instruction | No | None:
+    """max-pooling(dequantizelinear(q, s, z)) -> dequantizelinear(max-pooling(q), s, z), s > 0."""
+    given = dequantized(i.inputs[0])
+    if given is None or op_as(i, Pooling).mode != "max":
+        return None
+    scale = aligned(given.scale)
+    if not given.by_tensor or scale is None or not finite(scale) or float(scale.reshape(-1)[0]) <= 0:
+        return No("there is no one positive scale")
+    if not given.values.shape.dtype.is_integer or given.values.shape.dtype.bits != 8:
+        return No(f"windows of {given.values.shape.dtype}")
+    return b.add(given.op, b.add(i.op, given.values), *given.parameters)

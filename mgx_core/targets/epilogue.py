@@ -15,9 +15,10 @@ from ..ir.module import Module
 from ..ops.activation import Elu, GeluErf, GeluTanh, HardSwish, LeakyRelu, Mish, Relu, Sigmoid, Softplus, Swish
 from ..ops.convert import Convert
 from ..ops.operation import Operation
-from ..ops.pointwise import Abs, Add, Clip, Div, Exp, Max, Min, Mul, Neg, Sqrt, Sub, Tanh
+from ..ops.pointwise import Abs, Add, Clip, Div, Exp, Max, Min, Mul, Nearbyint, Neg, Sqrt, Sub, Tanh
 from ..rules.activations import scalar_of
 from ..rules.converts import holds_all
+from ..types.dtype import float32, int32
 
 __all__ = ["Link", "read_chain"]
 
@@ -37,6 +38,7 @@ ELTWISE: Final[dict[type[Operation], tuple[str, float | str, float | str]]] = {
     HardSwish: ("hardswish", 1.0 / 6.0, 0.5),
     Mish: ("mish", 0.0, 0.0),
     Softplus: ("soft_relu", 1.0, 0.0),
+    Nearbyint: ("round", 0.0, 0.0),
 }
 BINARY: Final[dict[type[Operation], str]] = {Add: "add", Mul: "mul", Max: "max", Min: "min", Sub: "sub", Div: "div"}
 COMMUTES: Final = (Add, Mul, Max, Min)
@@ -60,7 +62,8 @@ def read_chain(body: Module, anchor: Instruction) -> list[Link] | No:
     """The links from the parameter `anchor` to the body's one result, or why it is not a chain.
 
     Conversions between floats are left to the caller, who stores the result; one that rounds is part of a chain only if all
-    after it stays in its type.
+    after it stays in its type.  So are that of an int32 anchor to float32, and that of whole numbers within its range to an
+    integer of 8 bits at the end.
     """
     if len(body.outputs) != 1:
         return No(f"the group gives {len(body.outputs)} results")
@@ -71,10 +74,11 @@ def read_chain(body: Module, anchor: Instruction) -> list[Link] | No:
     while at is not anchor:
         if at not in depends:
             return No("the result does not depend on the anchor")
-        if converted and _rounds(at):
+        stored = at is body.outputs[0] and _stores_bytes(at)
+        if converted and _rounds(at) and not _reads_sums(at, anchor):
             return No(f"a conversion to {at.shape.dtype} in mid-chain rounds")
-        converted = converted or isinstance(at.op, Convert)
-        step = _link(at, depends)
+        converted = converted or (isinstance(at.op, Convert) and not stored)
+        step = (None, at.inputs[0]) if stored else _link(at, depends, anchor)
         if isinstance(step, No):
             return step
         link, at = step
@@ -96,10 +100,44 @@ def _rounds(ins: Instruction) -> bool:
     return isinstance(ins.op, Convert) and not holds_all(ins.shape.dtype, ins.inputs[0].shape.dtype)
 
 
-def _link(at: Instruction, depends: set[Instruction]) -> tuple[list[Link] | None, Instruction] | No:
+def _reads_sums(ins: Instruction, anchor: Instruction) -> bool:
+    """True if an instruction converts the int32 sums that the anchor gives, before anything else is done with them."""
+    return ins.inputs[0] is anchor and anchor.shape.dtype is int32 and ins.shape.dtype is float32
+
+
+def _stores_bytes(at: Instruction) -> bool:
+    """True if an instruction converts whole numbers, which an integer type of 8 bits holds, to it."""
+    dtype = at.shape.dtype
+    if (
+        not isinstance(at.op, Convert)
+        or not dtype.is_integer
+        or dtype.bits != 8
+        or not at.inputs[0].shape.dtype.is_float
+    ):
+        return False
+    work = at.inputs[0]
+    if not isinstance(work.op, Clip):
+        return False
+    low, high = (scalar_of(i) for i in work.inputs[1:3])
+    if low is None or high is None or low < dtype.lowest or high > dtype.highest:
+        return False
+    work = work.inputs[0]
+    while isinstance(work.op, (Add, Sub)):
+        whole = scalar_of(work.inputs[1])
+        if whole is None or whole != round(whole):
+            return False
+        work = work.inputs[0]
+    return isinstance(work.op, Nearbyint)
+
+
+def _link(
+    at: Instruction, depends: set[Instruction], anchor: Instruction
+) -> tuple[list[Link] | None, Instruction] | No:
     cls = type(at.op)
     onward = [i for i in at.inputs if i in depends]
     if cls is Convert:
+        if _reads_sums(at, anchor):
+            return None, anchor
         if not (at.shape.dtype.is_float and onward[0].shape.dtype.is_float):
             return No(f"a conversion to {at.shape.dtype} cuts off or wraps")
         return None, onward[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
@@ -53,7 +53,7 @@ class Argument:
                 raise ShapeError(f"data of shape {found} given for shape {shape}")
 
     @classmethod
-    def from_value(cls, value: Value, shape: AnyShape | None = None) -> Argument:
+    def from_value(cls, value: Value, shape: AnyShape | None = None) -> Self:
         """Wrap what an op computed, unchecked."""
         self = cls.__new__(cls)
         self._value = value
@@ -106,7 +106,7 @@ class Argument:
         write_value(self.copy().value, self.shape, filename)
 
     @classmethod
-    def load(cls, filename: Any) -> Argument:
+    def load(cls, filename: Any) -> Self:
         """The argument in a file that `save` wrote.  Errors: StoreError for anything else."""
         from .argument_file import read_value
 

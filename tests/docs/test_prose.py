@@ -18,6 +18,7 @@ PACKAGES = {
     "mgx_cpu_dnnl": "plugins/cpu_dnnl/mgx_cpu_dnnl",
     "mgx_gpu_hip": "plugins/gpu_hip/mgx_gpu_hip",
     "mgx_onnx": "plugins/frontends/onnx/mgx_onnx",
+    "migraphx": "plugins/compat/migraphx/migraphx",
     "mgx_tf": "plugins/frontends/tf/mgx_tf",
     "mgx_conformance": "conformance/mgx_conformance",
 }
@@ -30,6 +31,7 @@ PAGES = [
     ROOT / "plugins/gpu_hip/README.md",
     ROOT / "plugins/ref/README.md",
     ROOT / "plugins/frontends/onnx/README.md",
+    ROOT / "plugins/compat/migraphx/README.md",
 ]
 CLAUSE = re.compile(r"(What|Whether|How|Where|Who|Whom|Whose|Which|Whoever|Whatever)\b")
 BANNED = re.compile(

@@ -1,36 +1,35 @@
-"""The kernel for cpu: a C function, compiled where it is first needed."""
-
-import ctypes
-import struct
-import subprocess
-from functools import cache
-from pathlib import Path
+"""The kernel for cpu: C text, a row an item of work."""
 
 from mgx_core import Kernels, No
-from mgx_core.settings import cache_directory
 from mgx_core.types.dtype import float32
-from mgx_cpu_dnnl.c_kernels import c_function_kernel
+from mgx_cpu_dnnl.c_kernels import c_kernel, float_bits
 
 from .op import ClipRows
 
 PLANS = Kernels("cpu")
+TEXT = """
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
 
-
-@cache
-def library() -> ctypes.CDLL:
-    source = Path(__file__).with_name("clip_rows.c")
-    built = cache_directory() / "example_mgx_op_everywhere" / "clip_rows.so"
-    built.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", built, source, "-lm"], check=True)
-    return ctypes.CDLL(str(built))
+void clip_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+  double limit; memcpy(&limit, args + 1, sizeof limit);
+  for (int64_t row = begin, n = args[0]; row < end; ++row) {
+    const float *x = (const float *)buffers[0] + row * n;
+    float *y = (float *)buffers[1] + row * n;
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += (double)x[i] * x[i];
+    const double length = sqrt(sum), factor = length > limit ? limit / length : 1;
+    for (int64_t i = 0; i < n; ++i) y[i] = (float)(x[i] * factor);
+  }
+}
+"""
 
 
 @PLANS.plan(ClipRows)
 def in_c(op, inputs, context):
     if inputs[0].dtype is not float32:
         return No(f"made for float32, got {inputs[0].dtype}")
-    return c_function_kernel(
-        "clip_rows in C", op, ctypes.cast(library().clip_rows, ctypes.c_void_p).value, owner=library(), grain=16,
-        work=lambda shapes: shapes[0].elements() // max(1, shapes[0].lens()[-1]),
-        args=lambda shapes: [shapes[0].lens()[-1], *struct.unpack("q", struct.pack("d", op.limit))],
-    )  # fmt: skip
+    n = inputs[0].lens()[-1]
+    rows = inputs[0].elements() // max(1, n)
+    return c_kernel("clip_rows in C", op, TEXT, lambda s: rows, lambda s: [n, float_bits(op.limit)], grain=16)

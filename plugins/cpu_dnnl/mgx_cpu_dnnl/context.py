@@ -9,6 +9,7 @@ from mgx_core import Context
 from mgx_core.cache import Held
 
 if TYPE_CHECKING:
+    from .c_compiler import CLibraries
     from .run_op import OpPrograms
     from .tuning import Tuning
 
@@ -39,12 +40,22 @@ class CpuContext(Context):
 
         return Tuning(self.target.machine(self))
 
+    @cached_property
+    def c_libraries(self) -> CLibraries:
+        """C texts of other packages, compiled and loaded."""
+        from .c_compiler import CLibraries
+
+        return CLibraries()
+
     def __repr__(self) -> str:
         return f"context of target 'cpu' ({self.threads or 'all'} threads)"
 
     def memory(self) -> dict[str, Held]:
-        """Returns the memory that all programs of the process share: compiled loops, constants, and weights in other layouts."""
+        """Returns the memory that programs share: compiled loops, constants, weights in other layouts, packages' C kernels."""
         from .jit.engine import default_engine
         from .packing import held
 
-        return {"compiled loops": default_engine().held(), **held()}
+        found = {"compiled loops": default_engine().held(), **held()}
+        if "c_libraries" in vars(self):
+            found["C kernels of packages"] = self.c_libraries.held()
+        return found

@@ -46,9 +46,13 @@ class CpuTarget(Target):
             return (WidenNarrowFloats(self._not_multiplied()),)
         if stage == "legalize":
             from mgx_core.ops.norm import NORMS
+            from mgx_core.ops.quantized import QUANTIZERS
             from mgx_core.passes.expand_composites import ExpandComposites
+            from mgx_core.passes.fold_constants import FoldConstants
+            from mgx_core.passes.rewrite import Rewrite
+            from mgx_core.rules.converts import CONVERTS
 
-            return (ExpandComposites(NORMS),)
+            return (ExpandComposites(NORMS | QUANTIZERS), Rewrite(CONVERTS), FoldConstants(widened=True))
         if stage == "fuse" and options.optimize:
             from .absorb_views import AbsorbViews
 

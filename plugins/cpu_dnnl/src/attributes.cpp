@@ -85,12 +85,16 @@ Attributes attributes_from(const py::kwargs &given) {
                 append(ops, result.post_op_args, py::reinterpret_borrow<py::sequence>(op));
             check(dnnl_primitive_attr_set_post_ops(result.attr.get(), ops.get()), "post-ops");
         } else if (name == "scales") {
-            for (auto [arg, mask] : py::reinterpret_borrow<py::dict>(value))
+            for (auto [arg, mask] : py::reinterpret_borrow<py::dict>(value)) {
                 check(dnnl_primitive_attr_set_scales_mask(result.attr.get(), arg.cast<int>(), mask.cast<int>()), "scales");
+                result.masks[DNNL_ARG_ATTR_SCALES | arg.cast<int>()] = mask.cast<int>();
+            }
         } else if (name == "zero_points") {
-            for (auto [arg, mask] : py::reinterpret_borrow<py::dict>(value))
+            for (auto [arg, mask] : py::reinterpret_borrow<py::dict>(value)) {
                 check(dnnl_primitive_attr_set_zero_points_mask(result.attr.get(), arg.cast<int>(), mask.cast<int>()),
                         "zero points");
+                result.masks[DNNL_ARG_ATTR_ZERO_POINTS | arg.cast<int>()] = mask.cast<int>();
+            }
         } else if (name == "fpmath") {
             static const std::map<std::string, dnnl_fpmath_mode_t> modes {{"strict", dnnl_fpmath_mode_strict},
                     {"bf16", dnnl_fpmath_mode_bf16}, {"f16", dnnl_fpmath_mode_f16}, {"tf32", dnnl_fpmath_mode_tf32},

@@ -1,6 +1,7 @@
 // Primitive attributes from Python: post-ops, scales, zero points, arithmetic mode.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include <oneapi/dnnl/dnnl.hpp>
@@ -11,6 +12,7 @@ namespace mgx {
 struct Attributes {
     dnnl::primitive_attr attr;
     std::vector<int> post_op_args; // per post-op the index of its run-time argument, 0 if it has none
+    std::map<int, int> masks; // of scales and zero points, by the number of their run-time argument
     bool deferred = false; // nothing is asked of oneDNN before `Primitive::describe`
 };
 

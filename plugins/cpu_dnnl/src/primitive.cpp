@@ -62,7 +62,19 @@ void Primitive::prepare() {
 
 MemoryDesc Primitive::desc(int arg) const {
     if (arg == DNNL_ARG_SCRATCHPAD) return MemoryDesc(pd_.scratchpad_desc());
+    auto masked = attributes_.masks.find(arg);
+    if (masked != attributes_.masks.end()) return along_mask(arg, masked->second);
     return MemoryDesc(pd_.query_md(dnnl::query::exec_arg_md, arg));
+}
+
+MemoryDesc Primitive::along_mask(int arg, int mask) const {
+    bool scales = arg & DNNL_ARG_ATTR_SCALES;
+    auto of = pd_.query_md(dnnl::query::exec_arg_md, arg & ~(scales ? DNNL_ARG_ATTR_SCALES : DNNL_ARG_ATTR_ZERO_POINTS));
+    dnnl::memory::dim count = 1;
+    auto dims = of.get_dims();
+    for (size_t axis = 0; axis < dims.size(); ++axis)
+        if (mask & (1 << axis)) count *= dims[axis];
+    return MemoryDesc(dnnl::memory::desc({count}, scales ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::s32, {1}));
 }
 
 size_t Primitive::scratchpad_bytes() const { return pd_.scratchpad_desc().get_size(); }

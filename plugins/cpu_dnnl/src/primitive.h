@@ -57,6 +57,8 @@ public:
     pybind11::object recipe; // builder, arguments and keywords that it was made with; none for twins and inner ones
 
 private:
+    MemoryDesc along_mask(int arg, int mask) const; // of scales or zero points: one number an index of the masked axes
+
     std::string kind_;
     std::vector<int> slots_;
     std::vector<MemoryDesc> descs_; // as asked for, until it is described

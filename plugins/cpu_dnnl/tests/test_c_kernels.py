@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ import mgx_core as mgx
 from mgx_core import Kernel, Kernels, Operation
 from mgx_core.ops.scan import PrefixScanSum
 from mgx_core.targets.kernel import HostKernel
-from mgx_cpu_dnnl.c_kernels import c_function_kernel
+from mgx_cpu_dnnl.c_compiler import CLibraries
+from mgx_cpu_dnnl.c_kernels import c_function_kernel, c_kernel, float_bits
 from mgx_cpu_dnnl.target import CpuTarget
 
 SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
@@ -113,3 +115,103 @@ def test_a_callable_that_raises_is_named() -> None:
         assert f"from plan 'plan' of package {package} for target 'cpu', failed: KeyError: 'rows'" in str(caught.value)
         assert "kernel 'mine' of prefix_scan_sum[" in str(caught.value)
         assert isinstance(caught.value.__cause__, KeyError)
+
+
+TEXT = """
+#include <stdint.h>
+#include <string.h>
+
+static float twice(float x) { return x + x; }
+
+void cumsum(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+  double factor; memcpy(&factor, args + 1, sizeof factor);
+  for (int64_t row = begin, n = args[0]; row < end; ++row) {
+    float sum = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      sum += ((const float *)buffers[0])[row * n + i];
+      ((float *)buffers[1])[row * n + i] = (float)(twice(sum) * factor);
+    }
+  }
+}
+"""
+
+
+def by_text(text: str = TEXT, **options: Any) -> Callable[[Operation], Kernel]:
+    return lambda op: c_kernel(
+        "cumsum in C", op, text, lambda s: s[0].lens()[0], lambda s: [s[0].lens()[1], float_bits(0.5)], **options
+    )
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """An empty cache directory, and the texts that are compiled."""
+    texts: list[str] = []
+    real = CLibraries._compiled
+
+    def recorded(self: CLibraries, text: str, title: str) -> bytes:
+        texts.append(text)
+        return real(self, text, title)
+
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(CLibraries, "_compiled", recorded)
+    return texts
+
+
+def test_a_c_text_is_what_runs(compiled: list[str]) -> None:
+    runner = check(by_text())
+    assert [s.name for s in runner.schedule.steps if "cumsum" in s.name] == ["cumsum in C"]
+    assert runner.program.hosted == []
+
+
+def test_a_text_is_compiled_once_and_again_when_it_changes(compiled: list[str]) -> None:
+    for _ in range(2):
+        check(by_text())
+    check(by_text(TEXT + "// another digest"))
+    assert compiled == [TEXT, TEXT + "// another digest"]
+
+
+def test_a_damaged_library_is_compiled_again(compiled: list[str], tmp_path: Path) -> None:
+    check(by_text())
+    (kept,) = (tmp_path / "c_kernels").iterdir()
+    kept.write_bytes(kept.read_bytes()[:-40])
+    check(by_text())
+    assert len(compiled) == 2
+
+
+def test_what_the_c_compiler_says_has_kernel_package_and_line() -> None:
+    with pytest.raises(mgx.MgxError) as caught:
+        check(by_text(TEXT.replace("sum +=", "total +=")))
+    message = str(caught.value)
+    assert f"from plan 'plan' of package {__name__.partition('.')[0]} for target 'cpu'" in message
+    assert "kernel 'cumsum in C'" in message
+    assert "kernel.c:12:" in message
+    assert "total" in message
+
+
+def test_without_a_c_compiler_the_definition_runs_and_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    runner = check(by_text(TEXT + "// never compiled"))
+    placed = [p for p in runner.schedule.placements if p.op.startswith("prefix_scan_sum")]
+    assert "no C compiler was found: $CC, or cc, gcc, clang on the PATH" in "".join(placed[0].refused)
+
+
+@pytest.mark.parametrize(
+    ("text", "entry", "word"),
+    [
+        ("int x;", "", "it has none"),
+        (TEXT, "cumprod", "named 'cumprod'; it has cumsum"),
+        (TEXT + TEXT.replace("cumsum", "other"), "", "of several, `entry` names it.; it has cumsum, other"),
+    ],
+)
+def test_texts_without_the_function(text: str, entry: str, word: str) -> None:
+    with pytest.raises(mgx.MgxError, match=word):
+        check(by_text(text, entry=entry))
+
+
+def test_a_context_says_what_it_has_loaded() -> None:
+    target = Extended(Kernels("cpu"))
+    context = target.get_context()
+    assert "C kernels of packages" not in context.memory()
+    context.c_libraries.load(TEXT, "a kernel")
+    assert context.memory()["C kernels of packages"].entries == 1

@@ -9,9 +9,11 @@ import numpy as np
 
 from mgx_core import Argument, CompileOptions, Kernels, Pass, Runner, Target
 from mgx_core.ops.norm import NORMS
+from mgx_core.ops.quantized import QUANTIZERS
 from mgx_core.passes.expand_composites import ExpandComposites
 from mgx_core.passes.fold_constants import FoldConstants
 from mgx_core.passes.rewrite import Rewrite
+from mgx_core.rules.converts import CONVERTS
 from mgx_core.targets.lowered import Lowered
 from mgx_core.targets.saved import SavedInstance
 from mgx_core.targets.schedule import Schedule
@@ -48,7 +50,9 @@ class GpuTarget(Target):
         return PLANS
 
     def passes(self, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
-        return (ExpandComposites(NORMS), Rewrite(SCORES), FoldConstants()) if stage == "legalize" else ()
+        if stage != "legalize":
+            return ()
+        return (ExpandComposites(NORMS | QUANTIZERS), Rewrite(CONVERTS), Rewrite(SCORES), FoldConstants(widened=True))
 
     def instance_shape(self, declared: Any, given: Any) -> Any:
         """The shape of a parameter in one instance, with extents that become arguments of kernels."""

@@ -11,6 +11,7 @@ from . import (
     deconvolution,
     gru,
     indexing,
+    integer_products,
     loop_products,
     loops,
     moves,
@@ -35,6 +36,7 @@ PLANS: Kernels = (
     + convolution.PLANS
     + deconvolution.PLANS
     + products.PLANS
+    + integer_products.PLANS
     + loop_products.PLANS
     + attention.PLANS
     + attention_op.PLANS

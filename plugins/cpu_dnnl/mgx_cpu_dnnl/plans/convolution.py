@@ -21,7 +21,7 @@ from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, offer, only
 from .precision import narrowed, widened
 
-__all__ = ["PLANS", "take_bias"]
+__all__ = ["PLANS", "grouped", "take_bias"]
 
 PLANS = Kernels("cpu")
 
@@ -80,7 +80,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     out = None if epilogue is None else epilogue.in_place([x, w], channels_last(lens))
     if out is None:
         out = e.allocate(x.shape.dtype if epilogue is None else epilogue.dtype, lens, channels_last(lens))
-    weights = _grouped(w, op.group)
+    weights = grouped(w, op.group)
     w_md = descriptor(weights)
     bias = None
     if epilogue is not None:
@@ -117,7 +117,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     return out
 
 
-def _grouped(w: Value, group: int) -> Value:
+def grouped(w: Value, group: int) -> Value:
     """Weights with the group as an axis of its own, as oneDNN wants them."""
     if group == 1:
         return w

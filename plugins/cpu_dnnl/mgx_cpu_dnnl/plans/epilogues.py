@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mgx_core import Instruction, Module, No, Shape
+from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.control import PointwiseGroup
-from mgx_core.ops.pointwise import Add
+from mgx_core.ops.convert import Convert
+from mgx_core.ops.pointwise import Add, Mul, Sub
+from mgx_core.rules.constants import scalar_of
 from mgx_core.targets.epilogue import Link, read_chain
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
@@ -96,23 +99,28 @@ def _operand_descriptor(operand: Value, flat: tuple[int, int] | None) -> Any:
     )
 
 
-def fused_epilogue(e: CpuEmitter, body: Module, args: Sequence[Value], build: Build) -> Results:
-    """A group of an anchor, reshapes and a pointwise group: the anchor with post-ops, or the parts one after the other."""
+def fused_epilogue(
+    e: CpuEmitter, body: Module, args: Sequence[Value], build: Build, stored: frozenset[DType] = FLOATS
+) -> Results:
+    """A group of an anchor, reshapes and a pointwise group: the anchor with post-ops, or the parts one after the other.
+
+    stored: the types of results that the anchor's primitive stores.
+    """
     env: dict[Instruction, Value] = dict(zip(body.parameters.values(), args, strict=True))
-    parts = [i for i in body if not (i.is_param or i.is_return)]
+    parts = [i for i in body if not (i.is_param or i.is_return or i.is_absent)]
     tail = parts[-1]
     anchor = next(i for i in parts if i.op.product)
     for ins in parts[: parts.index(anchor)]:
         env[ins] = e.emit(ins, env)
     between = parts[parts.index(anchor) + 1 : -1]
-    operands = [env[i] for i in anchor.inputs]
+    operands = [e.value_of(i, env) for i in anchor.inputs]
     reshaped = [i for i in between if i.op.reshapes]
     for ins in between:
         if ins not in reshaped:
             env[ins] = e.emit(ins, env)
     if isinstance(tail.op, PointwiseGroup) and not reshaped:
         with e.trial() as trial:
-            found = _epilogue(e, tail, anchor, env)
+            found = _epilogue(e, tail, anchor, env, stored)
             if isinstance(found, Epilogue):
                 result = build(e, anchor, operands, found)
                 trial.keep()
@@ -125,10 +133,12 @@ def fused_epilogue(e: CpuEmitter, body: Module, args: Sequence[Value], build: Bu
     return results
 
 
-def _epilogue(e: CpuEmitter, tail: Instruction, anchor: Instruction, env: dict[Instruction, Value]) -> Epilogue | No:
+def _epilogue(
+    e: CpuEmitter, tail: Instruction, anchor: Instruction, env: dict[Instruction, Value], stored: frozenset[DType]
+) -> Epilogue | No:
     body = tail.modules[0]
     result = body.outputs[0].shape
-    if result.dtype not in FLOATS:
+    if result.dtype not in stored:
         return No(f"the result is {result.dtype}")
     parameters = list(body.parameters.values())
     at = tail.inputs.index(anchor)
@@ -143,7 +153,7 @@ def _epilogue(e: CpuEmitter, tail: Instruction, anchor: Instruction, env: dict[I
     }
     bound: list[tuple[Link, Value | None]] = []
     residual: Value | None = None
-    for link in _flat(links, inner):
+    for link in _dequantized(_flat(links, inner), inner):
         operand = None
         if link.operand is not None:
             operand = _resolved(e, link.operand, inner) or _computed(e, link.operand, inner)
@@ -184,6 +194,39 @@ def _flat(links: Sequence[Link], env: dict[Instruction, Value]) -> list[Link]:
         else:
             flat.append(link)
     return flat
+
+
+def _dequantized(links: Sequence[Link], env: dict[Instruction, Value]) -> list[Link]:
+    """An added tensor (q - z) s of bytes q as x + (q - z) s = s (x / s - z + q), which reads the bytes as they are."""
+    found: list[Link] = []
+    for link in links:
+        source = None if link.operand is None or link.algorithm != "add" else affine_bytes(link.operand, env)
+        if source is None:
+            found.append(link)
+            continue
+        q, scale, zero = source
+        found.append(Link("eltwise", "linear", 1.0 / scale, -zero))
+        found.append(Link("binary", "add", operand=q))
+        found.append(Link("eltwise", "linear", scale, 0.0))
+    return found
+
+
+def affine_bytes(ins: Instruction, env: dict[Instruction, Value]) -> tuple[Instruction, float, float] | None:
+    """The bytes q, the factor s and the point z where a value is (q - z) s with one positive s and one z."""
+    scale, zero, at = 1.0, 0.0, ins
+    if isinstance(at.op, Mul):
+        found = scalar_of(at.inputs[1])
+        if found is None or not 1e-30 < found < 1e30:
+            return None
+        scale, at = found, at.inputs[0]
+    if isinstance(at.op, Sub):
+        point = scalar_of(at.inputs[1])
+        if point is None:
+            return None
+        zero, at = point, at.inputs[0]
+    if not isinstance(at.op, Convert) or at.shape.dtype is not dt.float32 or at.inputs[0] not in env:
+        return None
+    return (at.inputs[0], scale, zero) if at.inputs[0].shape.dtype in (dt.int8, dt.uint8) else None
 
 
 def _viewed(ins: Instruction, env: dict[Instruction, Value]) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from mgx_core import DeviceError, Kernels, Module, No, Operation, Shape, UnsupportedError
+from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.pooling import Pooling
 from mgx_core.targets.kernel_emission import Results
@@ -19,11 +20,12 @@ from .offer import FLOATS, offer
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
+BYTES: Final = frozenset({dt.int8, dt.uint8})
 
 
 def supported(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     x = inputs[0]
-    if not isinstance(x, Shape) or x.dtype not in FLOATS:
+    if not isinstance(x, Shape) or x.dtype not in FLOATS | BYTES:
         return No(f"pooling of {x}")
     if getattr(op, "mode", "") == "lpnorm":
         return No("oneDNN has no norm pooling")

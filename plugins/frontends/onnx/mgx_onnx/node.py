@@ -10,6 +10,7 @@ from typing import Any, NoReturn, Protocol
 from mgx_core import Instruction, Module, ParseError, UnsupportedError
 from mgx_core.converting.builder import InstructionBuilder
 from mgx_core.converting.known import Known
+from mgx_core.types.dim import bounds
 from mgx_core.types.shape import AnyShape
 
 from .messages import onnx
@@ -196,6 +197,12 @@ class Node(InstructionBuilder):
 
     def unsupported(self, message: str) -> NoReturn:
         raise UnsupportedError(message).located(repr(self))
+
+    def largest(self, x: Instruction) -> Instruction:
+        """A result whose extents depend on data, filled up with zeros to the greatest where the option says so."""
+        if self.parser.options.use_dyn_output or not x.shape.dynamic():
+            return x
+        return self.add("fixed_pad", x, output_lens=tuple(bounds(d)[1] for d in x.shape.dims))
 
     def parse_subgraph(self, graph: onnx.GraphProto, name: str, inputs: Sequence[Any] = ()) -> Module:
         """A sub-graph as a module whose parameters have the shapes `inputs`."""

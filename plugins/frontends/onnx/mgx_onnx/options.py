@@ -22,9 +22,10 @@ class OnnxOptions:
     default_dim_value: the extent of dimensions that the model leaves open (0: they stay symbolic); default_dyn_dim_value: the
     range of such dimensions; dim_params: an int or a range by symbol name; map_input_dims, map_dyn_input_dims: extents of whole
     inputs by name; skip_unknown_operators: keep them as `unknown` instructions instead of refusing; print_program_on_error: print
-    what was built so far; max_loop_iterations: kept for compatibility, since results of loops have their true extent;
-    limit_max_iterations: trips after which a loop is refused at run time; use_debug_symbols: kept for compatibility, since node
-    names are always kept; external_data_path: the folder of external data (default: the model's).
+    what was built so far; use_dyn_output: results of NonZero, NonMaxSuppression and loops have their true extent, else
+    the greatest that they may have, filled up with zeros; max_loop_iterations: trips after which a loop then ends, where the
+    model states no number; limit_max_iterations: trips after which a loop is refused at run time; use_debug_symbols: kept for
+    compatibility, since node names are always kept; external_data_path: the folder of external data (default: the model's).
     Limits: limit_nodes nodes after inlining functions, limit_depth nested sub-graphs and functions, limit_bytes of one constant.
     """
 
@@ -37,6 +38,7 @@ class OnnxOptions:
     print_program_on_error: bool = False
     max_loop_iterations: int = 10
     limit_max_iterations: int = 65535
+    use_dyn_output: bool = True
     use_debug_symbols: bool = False
     external_data_path: str | os.PathLike[str] = ""
     limit_nodes: int = 1_000_000

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from mgx_core import Instruction, Module, Shape
 from mgx_core import dtype as dt
 from mgx_core.converting.loops import carried
@@ -32,16 +34,24 @@ def loop(n: Node, trips: Instruction | None = None, cond: Instruction | None = N
     scalars = [Shape(dt.int64, ()), Shape(dt.bool_, ())]
     initial = [s.result for s in states]
     body = carried(initial, lambda shapes: n.parse_subgraph(graph, "body", [*scalars, *shapes]), 1)
+    options = n.parser.options
+    most = options.limit_max_iterations
     trips = _scalar(n, trips)
     cond = _scalar(n, cond)
+    if not options.use_dyn_output:  # the loop ends, and its rows are filled up, at a number that is known now
+        known = None if trips is None else n.constant(trips)
+        most = min(options.max_loop_iterations if known is None else int(known.reshape(())), most)
+        limit = n.literal(np.asarray(most, np.int64))
+        trips = limit if trips is None else n.add("min", trips, limit)
     made = n.parser.module.add(
-        _op("loop", max_iterations=n.parser.options.limit_max_iterations),
+        _op("loop", max_iterations=most),
         *(n.parser.absent() if x is None else x for x in (trips, cond)),
         *states,
         modules=[body],
         sources=n.parser.sources(n),
     )
-    return n.items(made)
+    items = n.items(made)
+    return (*items[: len(states)], *map(n.largest, items[len(states) :]))
 
 
 def _scalar(n: Node, x: Instruction | None) -> Instruction | None:

@@ -15,7 +15,7 @@ def non_zero(n: Node, x: Instruction) -> Instruction:
     known = n.constant(x)
     if known is not None and known.dtype != object:
         return n.literal(np.stack(np.nonzero(np.atleast_1d(known))).astype(np.int64))
-    return n.add("nonzero", x)
+    return n.largest(n.add("nonzero", x))
 
 
 @converts("Compress", since=9)
@@ -42,4 +42,4 @@ def non_max_suppression(
         n.fail(f"center_point_box must be 0 or 1, got {center}")
     # an empty tensor is how some exporters leave an optional input out
     rest = [None if i is None or 0 in i.shape.dims else i for i in (most, iou_threshold, score_threshold)]
-    return n.add("nonmaxsuppression", boxes, scores, *rest, center_point_box=bool(center))
+    return n.largest(n.add("nonmaxsuppression", boxes, scores, *rest, center_point_box=bool(center)))

@@ -1,0 +1,37 @@
+"""Fold narrow constants that nothing takes as they are, and simplify what they allow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..ir.module import Module, nested
+from ..rules.engine import Rewriter, Rules
+from ..rules.stats import Tally
+from .fold_constants import FoldConstants
+from .interface import Pass
+
+__all__ = ["WidenConstants"]
+
+
+@dataclass(frozen=True)
+class WidenConstants(Pass):
+    """Folds constants that `FoldConstants` left in their narrow type; then the rules run again on what that made constant.
+
+    rules: those of the stage, which had their chance to use the narrow values.
+    """
+
+    rules: Rules
+    name: str = "widen-constants"
+    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
+
+    def apply(self, module: Module) -> bool:
+        if not any(ins.op.widens and not ins.inputs[0].is_param for inner in nested(module) for ins in inner):
+            return False
+        changed = FoldConstants(widened=True).apply(module)
+        module.sweep()
+        if changed:
+            rewriter = Rewriter(self.rules)
+            rewriter.apply(module)
+            self.tally.fired.update(rewriter.tally.fired)
+            self.tally.refusals.extend(rewriter.tally.refusals)
+        return changed

@@ -1,0 +1,36 @@
+"""Give each reader of a narrow tensor its own wide form, right before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.module import Module, nested
+from .interface import Pass
+
+__all__ = ["WidenLate"]
+
+
+@dataclass(frozen=True)
+class WidenLate(Pass):
+    """Moves ops that widen their operand to their readers, with a copy for each, so that every reader's loop reads narrow memory.
+
+    Left where it is, a wide form would join the loop that makes the narrow tensor and become a second, wider result of it.
+    """
+
+    name: str = "widen-late"
+
+    def apply(self, module: Module) -> bool:
+        changed = False
+        for inner in list(nested(module)):
+            for ins in list(inner):
+                if not ins.op.widens or ins.inputs[0].is_literal:
+                    continue
+                readers = [u for u in ins.users if u.parent is inner and not u.is_return]
+                if len(readers) < len(ins.users) or (len(readers) == 1 and ins.next is readers[0]):
+                    continue
+                for user in readers:
+                    copy = inner.add(ins.op, *ins.inputs, before=user, sources=ins.sources)
+                    inner.set_inputs(user, [copy if i is ins else i for i in user.inputs])
+                inner.remove(ins)
+                changed = True
+        return changed

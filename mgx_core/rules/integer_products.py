@@ -1,0 +1,226 @@
+"""Products and convolutions of quantized tensors, computed on the narrow numbers: sums in int32, one factor, no copy in float."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from ..errors import No
+from ..ir.instruction import Instruction
+from ..ops.broadcast import Multibroadcast, common_dims
+from ..ops.convert import Convert
+from ..ops.convolution import Convolution
+from ..ops.linear import Dot
+from ..ops.pointwise import Add, Mul
+from ..ops.quantized_product import QuantConvolution, QuantDot
+from ..ops.reshape import Reshape
+from ..types.argument import Argument
+from ..types.dim import Dim, product
+from ..types.dtype import DType, float32, float64, int4, int8, int32, uint4, uint8
+from .constants import aligned, computed, is_constant
+from .engine import ROUNDING, Builder, Rules
+from .matching import one_user, op_as
+from .outline import through_views
+from .quantization import Quantized, dequantized
+
+__all__ = ["INTEGER_PRODUCTS"]
+
+INTEGER_PRODUCTS: Final = Rules("integer-products")
+
+BYTES: Final = (int8, uint8)
+WIDER: Final = {int4: int8, uint4: uint8}
+LARGEST: Final = 2**31 - 1
+
+
+@INTEGER_PRODUCTS.on(Dot, changes=ROUNDING)
+def integer_dot(i: Instruction, b: Builder) -> Instruction | No | None:
+    """dot(dequantizelinear(p, s, y), dequantizelinear(q, t, z)) -> convert(quant_dot(p, q, y, z)) * (s t)."""
+    left, right = (dequantized(x) for x in i.inputs)
+    if left is None or right is None:
+        return None
+    rank = i.shape.rank
+    wrong = (
+        _unfit(left, rank - 2, i.inputs[0])
+        or _unfit(right, rank - 1, i.inputs[1])
+        or _overflow(left, right, i.inputs[0].shape.dims[-1])
+    )
+    if wrong:
+        return wrong
+    zeros = (_along(b, left.zero_point, rank, rank - 2), _along(b, right.zero_point, rank, rank - 1))
+    sums = b.add(QuantDot(), _bytes(b, left), _bytes(b, right), *_operands(b, left, right, zeros))
+    return _scaled(b, i, sums, _along(b, left.scale, rank, rank - 2), _along(b, right.scale, rank, rank - 1))
+
+
+@INTEGER_PRODUCTS.on(Convolution, changes=ROUNDING)
+def integer_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
+    """convolution(dequantizelinear(p, s, y), dequantizelinear(q, t, z)) -> convert(quant_convolution(p, q, y, z)) * (s t)."""
+    left, right = (dequantized(x) for x in i.inputs)
+    if left is None or right is None:
+        return None
+    if not left.by_tensor:
+        return No("the image has more than one scale")
+    wrong = _unfit(left, 0, i.inputs[0]) or _unfit(right, 0, i.inputs[1])
+    wrong = wrong or _overflow(left, right, product(i.inputs[1].shape.dims[1:]))
+    if wrong:
+        return wrong
+    op, rank = op_as(i, Convolution), i.shape.rank
+    made = QuantConvolution(
+        padding=op.padding, stride=op.stride, dilation=op.dilation, group=op.group, padding_mode=op.padding_mode
+    )
+    zeros = (_along(b, left.zero_point, 0, 0), _along(b, right.zero_point, 1, 0))
+    sums = b.add(made, _bytes(b, left), _bytes(b, right), *_operands(b, left, right, zeros))
+    return _scaled(b, i, sums, _along(b, left.scale, 0, 0), _along(b, right.scale, rank, 1))
+
+
+def _unfit(x: Quantized, axis: int, wide: Instruction) -> No | None:
+    """A refusal if a tensor's numbers are not bytes with scales along `axis` alone."""
+    dtype = x.values.shape.dtype
+    if dtype not in BYTES and dtype not in WIDER:
+        return No(f"numbers of type {dtype} are not multiplied as integers")
+    if wide.shape.dtype is float64:
+        return No("float64 holds more digits than a factor in float32")
+    if x.op.block_size:
+        return No("each block along the summed axis has a scale of its own")
+    if x.zero_point is not None and not x.zero_point.shape.dtype.is_integer:
+        return No("the zero point is not an integer")
+    if x.by_tensor:
+        return None
+    if x.scale.shape.rank != 1 or x.op.axis % wide.shape.rank != axis:
+        return No(f"the scale does not vary along axis {axis} alone")
+    return None
+
+
+def _overflow(left: Quantized, right: Quantized, count: Dim) -> No | None:
+    """A refusal if the sums of `count` products might leave int32."""
+    most = _magnitude(left) * _magnitude(right)
+    if not isinstance(count, int):
+        return None if not is_constant(right.values) else No("the number of summed products is not known")
+    if count * most <= LARGEST:
+        return None
+    return No(f"sums of {count} products of up to {most} may exceed int32")
+
+
+def _magnitude(x: Quantized) -> int:
+    """The largest magnitude that a number less its zero point may have."""
+    dtype = WIDER.get(x.values.shape.dtype, x.values.shape.dtype)
+    zero = 0 if x.zero_point is None else aligned(x.zero_point)
+    if zero is None:
+        return int(dtype.highest - dtype.lowest)
+    low, high = int(np.min(zero)), int(np.max(zero))
+    return int(max(abs(dtype.highest - low), abs(dtype.lowest - high)))
+
+
+def _bytes(b: Builder, x: Quantized) -> Instruction:
+    wide: DType | None = WIDER.get(x.values.shape.dtype)
+    return x.values if wide is None else b.add(Convert(target_type=wide), x.values)
+
+
+def _along(b: Builder, x: Instruction | None, rank: int, axis: int) -> Instruction | None:
+    """A scale or zero point as a scalar, or as a vector along one axis of a tensor of that rank, of which later axes are 1."""
+    if x is None:
+        return None
+    if all(d == 1 for d in x.shape.dims):
+        return b.add(Reshape(dims=()), x) if x.shape.rank else x
+    dims = (x.shape.dims[0], *(1,) * (rank - 1 - axis))
+    return b.add(Reshape(dims=dims), x) if dims != x.shape.dims else x
+
+
+def _operands(b: Builder, left: Quantized, right: Quantized, zeros: Sequence[Instruction | None]) -> list[Instruction]:
+    """Zero points as operands of the product: in the type of their tensors, absent ones left out."""
+    found = []
+    for x, zero in zip((left, right), zeros, strict=True):
+        if zero is None:
+            found.append(b.absent())
+        else:
+            wide = WIDER.get(x.values.shape.dtype)
+            found.append(zero if wide is None else b.add(Convert(target_type=wide), zero))
+    while found and found[-1].is_absent:
+        found.pop()
+    return found
+
+
+def _scaled(
+    b: Builder, i: Instruction, sums: Instruction, left: Instruction | None, right: Instruction | None
+) -> Instruction:
+    """int32 sums times the two scales, in the type of the product that they replace."""
+    assert left is not None and right is not None
+    dims = i.shape.dims
+    factors = [x if x.shape.dtype is float32 else b.add(Convert(target_type=float32), x) for x in (left, right)]
+    common = common_dims(*(x.shape.dims for x in factors))
+    wide = [x if x.shape.dims == common else b.add(Multibroadcast(out_lens=common), x) for x in factors]
+    factor = b.add(Mul(), *wide)
+    if factor.shape.dims != dims:
+        factor = b.add(Multibroadcast(out_lens=dims), factor)
+    out = b.add(Mul(), b.add(Convert(target_type=float32), sums), factor)
+    return out if i.shape.dtype is float32 else b.add(Convert(target_type=i.shape.dtype), out)
+
+
+# forms that kernels have --------------------------------------------------------------------------------------------
+
+
+@INTEGER_PRODUCTS.on(QuantDot, QuantConvolution)
+def signed_weights(i: Instruction, b: Builder) -> Instruction | No | None:
+    """A constant uint8 right operand -> int8, 128 taken from it and from its zero point."""
+    weights = i.inputs[1]
+    if weights.shape.dtype is not uint8:
+        return None
+    zero = i.inputs[3] if len(i.inputs) > 3 and not i.inputs[3].is_absent else None
+    source = through_views(weights)
+    if source.literal is None or not isinstance(source.literal.value, np.ndarray):
+        return No("the right operand is not constant")
+    if zero is None:
+        return No("the right operand has no zero point from which 128 could be taken")
+    points = aligned(zero)
+    if points is None:
+        return No("the zero point of the right operand is not constant")
+    first = i.inputs[2] if not i.inputs[2].is_absent else b.absent()
+    moved = _less_128(b, weights)
+    if not (points != 128).any():
+        return b.add(i.op, i.inputs[0], moved, *(() if first.is_absent else (first,)))
+    return b.add(i.op, i.inputs[0], moved, first, _less_128(b, zero))
+
+
+def _less_128(b: Builder, x: Instruction) -> Instruction:
+    """A constant of type uint8 less 128, as int8; repeated as it was."""
+    if x.literal is None:
+        return b.add(x.op, _less_128(b, x.inputs[0]))
+    value = np.asarray(x.literal.value)
+    return b.literal(Argument.from_value(np.asarray(value ^ np.uint8(128)).view(np.int8)))
+
+
+@INTEGER_PRODUCTS.on(QuantDot, QuantConvolution)
+def drop_zero_points_of_zero(i: Instruction, b: Builder) -> Instruction | No | None:
+    """quant_dot(a, b, 0, 0) -> quant_dot(a, b); each of them, and quant_convolution likewise."""
+    zeros = i.inputs[2:]
+    kept = [None if _is_zero(z) else z for z in zeros]
+    while kept and kept[-1] is None:
+        kept.pop()
+    if len(kept) == len(zeros) and all(k is z or z.is_absent for k, z in zip(kept, zeros, strict=True)):
+        return None
+    return b.add(i.op, *i.inputs[:2], *(b.absent() if k is None else k for k in kept))
+
+
+def _is_zero(x: Instruction) -> bool:
+    if x.is_absent:
+        return True
+    value = aligned(x)
+    return value is not None and not value.any()
+
+
+@INTEGER_PRODUCTS.on(Convert, changes=ROUNDING)
+def bias_after_factor(i: Instruction, b: Builder) -> Instruction | No | None:
+    """convert(product + bias) -> convert(product) + convert(bias) for int32 sums and a constant bias."""
+    total = i.inputs[0]
+    if not isinstance(total.op, Add) or total.shape.dtype is not int32 or i.shape.dtype is not float32:
+        return None
+    x, y = total.inputs
+    if not isinstance(x.op, (QuantDot, QuantConvolution)):
+        x, y = y, x
+    if not isinstance(x.op, (QuantDot, QuantConvolution)):
+        return None
+    if not is_constant(y) or not one_user(total) or not one_user(x):
+        return No("the term is not constant, or a sum is read elsewhere too")
+    bias = computed(b, i.op, i, aligned(y))
+    return None if bias is None else b.add(Add(), b.add(i.op, x), bias)

@@ -1,0 +1,30 @@
+"""Attributes of an op, written as JSON in which names need no quotes."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+__all__ = ["read"]
+
+_PART = re.compile(r'"(?:[^"\\]|\\.)*"|[A-Za-z_][\w.]*')
+_WORDS = ("true", "false", "null")
+
+
+def read(text: str | None) -> dict[str, Any]:
+    """Returns the attributes of ``{axes: [1, 2], mode: average, "name": "x"}``.  Errors: ValueError for anything else."""
+    if not text or not text.strip():
+        return {}
+
+    def quoted(part: re.Match[str]) -> str:
+        word = part[0]
+        return word if word.startswith('"') or word in _WORDS else json.dumps(word)
+
+    try:
+        made = json.loads(_PART.sub(quoted, text))
+    except ValueError as error:
+        raise ValueError(f"attributes are written as {{name: value, ...}}, got {text!r} ({error})") from error
+    if not isinstance(made, dict):
+        raise ValueError(f"attributes are written as {{name: value, ...}}, got {text!r}")
+    return made

@@ -1,0 +1,216 @@
+"""From C calls to Python calls: arguments and results converted as the header declares them.
+
+The conversion of each parameter follows from its type and place:
+
+| parameter | becomes |
+|---|---|
+| ``migraphx_X_t x``, ``const_migraphx_X_t x`` | the object that the handle stands for |
+| ``migraphx_X_t* x`` in the first place | a new handle for the result; its owner keeps it if an X is never destroyed |
+| ``const_migraphx_X_t* x`` in the first place | a handle for the result that lasts as long as the handle it was asked of |
+| a pointer and a size | a list of numbers, strings or objects; bytes for ``const void*`` |
+| ``T* out`` in the first place | where the result goes: a number, a pointer, an array that the handle keeps |
+| ``const char*`` | a string, None if null |
+| anything else | as cffi gives it |
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .declarations import Function, Parameter
+from .handles import Handle, HandleError, Handles
+
+__all__ = ["Calls", "SUCCESS"]
+
+SUCCESS, BAD_PARAMETER, UNKNOWN_TARGET, UNKNOWN_ERROR = 0, 1, 3, 4
+
+_HANDLE = re.compile(r"(?:const )?(const_)?migraphx_(\w+)_t(\*?)$")
+_NEVER_DESTROYED = ("module", "context")
+_SCALARS = ("size_t*", "bool*", "migraphx_shape_datatype_t*", "void**")
+
+Read = Callable[[Any], Any]
+Store = Callable[[Sequence[Any], Any, "Handle | None", Sequence[Any]], None]
+
+
+class UnknownTarget(Exception):
+    """No installed package brings a target of this name."""
+
+
+class Calls:
+    """Wraps Python functions so that C can call them; keeps the message of each thread's last failure."""
+
+    def __init__(self, ffi: Any, lib: Any, kinds: frozenset[str]) -> None:
+        self.ffi, self.lib, self.kinds = ffi, lib, kinds
+        self.handles = Handles()
+        self._thread = threading.local()
+        self._names: dict[str, Any] = {}
+
+    # messages
+
+    def last_error(self) -> Any:
+        return getattr(self._thread, "message", self.name(""))
+
+    def fail(self, name: str, error: BaseException) -> int:
+        """Keeps the message, prints it, and returns the status."""
+        text = f"{name}: {error}" if str(error) else f"{name}: {type(error).__name__}"
+        self._thread.message = self.ffi.new("char[]", text.encode())
+        print(f"mgx: {text}", file=sys.stderr, flush=True)
+        if isinstance(error, HandleError):
+            return BAD_PARAMETER
+        return UNKNOWN_TARGET if isinstance(error, UnknownTarget) else UNKNOWN_ERROR
+
+    # pointers
+
+    def pointer(self, handle: Handle) -> Any:
+        return self.ffi.cast("void*", handle.address)
+
+    def address(self, pointer: Any) -> int:
+        return int(self.ffi.cast("uintptr_t", pointer))
+
+    def name(self, text: str) -> Any:
+        """Returns a C string that lasts; the same for the same text."""
+        made = self._names.get(text)
+        if made is None:
+            made = self._names[text] = self.ffi.new("char[]", text.encode())
+        return made
+
+    def text(self, pointer: Any) -> str | None:
+        return None if pointer == self.ffi.NULL else self.ffi.string(pointer).decode()
+
+    def array(self, kind: str, pointer: Any, size: int) -> Any:
+        """Returns the items of a C array.  Errors: HandleError for a null array that is not empty."""
+        if not size:
+            return b"" if kind == "const void*" else []
+        if pointer == self.ffi.NULL:
+            raise HandleError(f"an array of {size} items is required, got null")
+        if kind == "const void*":
+            return bytes(self.ffi.buffer(self.ffi.cast("char*", pointer), size))
+        items = self.ffi.unpack(pointer, size)
+        if kind == "const char**":
+            return [self.text(i) for i in items]
+        held = self._handle(kind)
+        return [self.handles.get(self.address(i), held[1]).value for i in items] if held else list(items)
+
+    def _handle(self, kind: str) -> tuple[bool, str, bool] | None:
+        """Returns of a C type that is a handle: it is const, its kind, it is a pointer to one."""
+        matched = _HANDLE.match(kind)
+        return (bool(matched[1]), matched[2], bool(matched[3])) if matched and matched[2] in self.kinds else None
+
+    # wrapping
+
+    def wrap(self, function: Function, implementation: Callable[..., Any]) -> Callable[..., int]:
+        """Returns what cffi calls for `function`: `implementation` gets objects and returns the result."""
+        name = function.name.removeprefix("migraphx_")
+        parameters = [p for p in function.parameters if p.type != "..."]
+        store, skipped = self._store(name, parameters)
+        readers = list(self._readers(parameters[skipped:]))
+
+        def call(*given: Any) -> int:
+            try:
+                values = [read(given[skipped + index : skipped + index + width]) for index, width, read in readers]
+                owner = next((v for v in values if isinstance(v, Handle)), None)
+                values = [v.value if isinstance(v, Handle) else v for v in values]
+                if skipped and given[0] == self.ffi.NULL:
+                    raise HandleError("a pointer to store the result is required, got null")
+                result = implementation(*values)
+                if store is not None:
+                    store(given, result, owner, values[1:])
+            except BaseException as error:  # nothing may pass into C
+                return self.fail(name, error)
+            return SUCCESS
+
+        return call
+
+    def _readers(self, parameters: Sequence[Parameter]) -> list[tuple[int, int, Read]]:
+        """Returns index, number of C arguments and conversion of each Python argument."""
+        made: list[tuple[int, int, Read]] = []
+        index = 0
+        while index < len(parameters):
+            after = parameters[index + 1] if index + 1 < len(parameters) else None
+            width = 2 if _sized(parameters[index], after) else 1
+            made.append((index, width, self._reader(parameters[index], width)))
+            index += width
+        return made
+
+    def _reader(self, parameter: Parameter, width: int) -> Read:
+        kind = parameter.type
+        held = self._handle(kind)
+
+        def read(given: Sequence[Any]) -> Any:
+            if width == 2:
+                return self.array(kind, *given)
+            if held:
+                return self.handles.get(self.address(given[0]), held[1])
+            if parameter.name == "buffer":
+                return self.address(given[0])
+            return self.text(given[0]) if kind in ("const char*", "char*") else given[0]
+
+        return read
+
+    def _store(self, name: str, parameters: Sequence[Parameter]) -> tuple[Store | None, int]:
+        """Returns how a result is handed over, and how many leading parameters that takes."""
+        first = parameters[0]
+        held = self._handle(first.type)
+        if held and held[2]:
+            const, kind, _ = held
+            if not const and kind not in _NEVER_DESTROYED:
+                return self._put_new(kind), 1
+            return self._put_lent(name, kind), 1
+        if first.type == "const size_t**":
+            return self._put_numbers, 2
+        if first.type in _SCALARS and first.name == "out":
+            return lambda given, result, *_: given[0].__setitem__(0, result), 1
+        if first.type == "char**":
+            return self._put_text_or_address, 1
+        if first.type == "const char**":
+            return self._put_names, 1
+        if first.type == "char*" and first.name == "out":
+            return self._put_text, 2
+        return None, 0
+
+    def _put_new(self, kind: str) -> Store:
+        def put(given: Sequence[Any], result: Any, owner: Handle | None, rest: Sequence[Any]) -> None:
+            self._put(given, self.handles.new(kind, result))
+
+        return put
+
+    def _put_lent(self, name: str, kind: str) -> Store:
+        def put(given: Sequence[Any], result: Any, owner: Handle | None, rest: Sequence[Any]) -> None:
+            if owner is None:
+                self._put(given, self.handles.new(kind, result))
+            else:
+                self._put(given, self.handles.lend(owner, (name, *rest), kind, result))
+
+        return put
+
+    def _put(self, given: Sequence[Any], handle: Handle) -> None:
+        self.ffi.cast("void**", given[0])[0] = self.pointer(handle)
+
+    def _put_numbers(self, given: Sequence[Any], result: Sequence[int], owner: Handle | None, _: Any) -> None:
+        made = self.ffi.new("size_t[]", list(result))
+        assert owner is not None
+        kept = owner.memory.setdefault(tuple(result), made)
+        given[0][0], given[1][0] = kept, len(result)
+
+    def _put_names(self, given: Sequence[Any], result: Any, owner: Handle | None, _: Any) -> None:
+        for index, text in enumerate([result] if isinstance(result, str) else result):
+            given[0][index] = self.name(text)
+
+    def _put_text_or_address(self, given: Sequence[Any], result: Any, owner: Handle | None, _: Any) -> None:
+        given[0][0] = self.name(result) if isinstance(result, str) else self.ffi.cast("char*", result)
+
+    def _put_text(self, given: Sequence[Any], result: str, owner: Handle | None, _: Any) -> None:
+        room = given[1]
+        if not room:
+            raise HandleError("room for a name is required, got 0 bytes")
+        text = result.encode()[: room - 1] + b"\0"
+        self.ffi.memmove(given[0], text, len(text))
+
+
+def _sized(parameter: Parameter, after: Parameter | None) -> bool:
+    """True if a parameter points to as many items as the one after it says."""
+    return parameter.type.endswith("*") and after is not None and after.type == "size_t" and "size" in after.name

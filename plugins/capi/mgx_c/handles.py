@@ -1,0 +1,82 @@
+"""Handles: what C code holds in place of Python objects."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Handle", "HandleError", "Handles"]
+
+
+class HandleError(Exception):
+    """A handle that is null, was destroyed or is of another kind."""
+
+
+@dataclass(slots=True)
+class Handle:
+    """One handle: its kind, the object it stands for, and what lives as long as it does.
+
+    children: handles that were lent, by what they were asked for; memory: C arrays that were lent.
+    """
+
+    kind: str
+    value: Any
+    address: int = 0
+    children: dict[Any, Handle] = field(default_factory=dict)
+    memory: dict[Any, Any] = field(default_factory=dict)
+
+
+class Handles:
+    """All handles of the process by their addresses.
+
+    An address is a number that is never used twice and points to nothing, so that a handle used after its end is found out.
+    Several threads may call.
+    """
+
+    def __init__(self) -> None:
+        self._handles: dict[int, Handle] = {}
+        self._numbers = itertools.count(16, 16)
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def new(self, kind: str, value: Any) -> Handle:
+        """Returns a handle that lasts until `destroy`."""
+        handle = Handle(kind, value, next(self._numbers))
+        self._handles[handle.address] = handle
+        return handle
+
+    def lend(self, owner: Handle, key: Any, kind: str, value: Any) -> Handle:
+        """Returns a handle that lasts as long as `owner`; the same one for the same key."""
+        handle = owner.children.get(key)
+        if handle is None:
+            handle = owner.children[key] = self.new(kind, value)
+        return handle
+
+    def assign(self, handle: Handle, value: Any) -> None:
+        """Lets a handle stand for another object; what it lent ends."""
+        handle.value = value
+        lent, handle.children = handle.children, {}
+        for child in lent.values():
+            self._drop(child)
+
+    def get(self, address: int, kind: str) -> Handle:
+        """Errors: HandleError."""
+        handle = self._handles.get(address)
+        if handle is None:
+            raise HandleError(
+                f"a {kind} is required, got {'null' if not address else 'one that was destroyed or never made'}"
+            )
+        if handle.kind != kind:
+            raise HandleError(f"a {kind} is required, got a {handle.kind}")
+        return handle
+
+    def destroy(self, address: int, kind: str) -> None:
+        """Ends a handle and what it lent.  Errors: HandleError."""
+        self._drop(self.get(address, kind))
+
+    def _drop(self, handle: Handle) -> None:
+        del self._handles[handle.address]
+        for child in handle.children.values():
+            self._drop(child)

@@ -1,0 +1,290 @@
+"""The library, used from C and C++ programs that are compiled here, and from Python itself.
+
+Run by ``make test-capi``: compiling the programs takes longer than a unit test may.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from mgx_c.declarations import functions
+from mgx_c.locations import root
+
+PROGRAMS = Path(__file__).parent / "programs"
+FLAGS = [
+    f"-I{root() / 'include'}",
+    f"-L{root() / 'lib'}",
+    "-lmigraphx_c",
+    f"-Wl,-rpath,{root() / 'lib'}",
+    "-ldl",
+    "-pthread",
+]
+Build = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    folder = tmp_path_factory.mktemp("programs")
+
+    def build(name: str, *options: str) -> Path:
+        made = folder / name.replace(".", "_")
+        if not made.exists():
+            compiler = ["c++", "-std=c++14"] if name.endswith("cpp") else ["cc", "-std=gnu11"]
+            command = [
+                *compiler,
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                *options,
+                str(PROGRAMS / name),
+                "-o",
+                str(made),
+                *FLAGS,
+            ]
+            subprocess.run(command, check=True)
+        return made
+
+    return build
+
+
+def run(program: Path, *arguments: object, folder: Path, **environment: str) -> str:
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    done = subprocess.run(
+        [program, *map(str, arguments)],
+        cwd=folder,
+        env=inherited | environment,
+        text=True,
+        capture_output=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """max(x + [1, -9, 3, -9], 0) with an open batch."""
+    weight = numpy_helper.from_array(np.array([1, -9, 3, -9], np.float32), "w")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])
+    nodes = [helper.make_node("Add", ["x", "w"], ["s"]), helper.make_node("Relu", ["s"], ["y"])]
+    path = tmp_path / "model.onnx"
+    made = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y], [weight]), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    onnx.save(made, path)
+    return path
+
+
+def test_the_library_exports_the_header_and_nothing_else() -> None:
+    declared = {f.name for f in functions((root() / "include" / "migraphx" / "migraphx.h").read_text())}
+    assert len(declared) == 167
+    table = subprocess.run(
+        ["nm", "-D", "--defined-only", root() / "lib" / "libmigraphx_c.so"], capture_output=True, text=True
+    )
+    exported = {line.split()[-1] for line in table.stdout.splitlines()}
+    assert exported == declared | {"mgx_last_error"}
+
+
+def test_shapes_arguments_modules_and_messages(build: Build, tmp_path: Path) -> None:
+    run(build("building.cpp"), folder=tmp_path)
+
+
+def test_a_model_is_parsed_run_traced_saved_and_loaded(build: Build, model: Path, tmp_path: Path) -> None:
+    run(build("running.cpp"), model, folder=tmp_path)
+
+
+def test_operators_of_the_programs_own(build: Build, tmp_path: Path) -> None:
+    run(build("custom_operator.cpp"), folder=tmp_path)
+
+
+def test_bad_handles_become_status_codes(build: Build, tmp_path: Path) -> None:
+    run(build("status.c"), folder=tmp_path)
+
+
+def test_threads_share_a_program(build: Build, tmp_path: Path) -> None:
+    run(build("threads.cpp"), 4, 2, folder=tmp_path)
+
+
+def test_forks_and_dlopen(build: Build, tmp_path: Path) -> None:
+    run(build("forking.c"), root() / "lib" / "libmigraphx_c.so", folder=tmp_path)
+
+
+def test_inside_a_python_process() -> None:
+    library = ctypes.CDLL(str(root() / "lib" / "libmigraphx_c.so"))
+    library.mgx_last_error.restype = ctypes.c_char_p
+    target = ctypes.c_void_p()
+    assert library.migraphx_target_create(ctypes.byref(target), b"ref") == 0
+    assert library.migraphx_target_create(ctypes.byref(target), b"nowhere") == 3
+    assert b"nowhere" in library.mgx_last_error()
+    assert library.migraphx_target_destroy(ctypes.c_void_p(12345)) == 1
+
+
+def test_an_interpreter_without_the_package_is_an_error(build: Build, tmp_path: Path) -> None:
+    """The library, copied out of its environment, says what it looked for."""
+    lost = tmp_path / "somewhere" / "mgx_c" / "lib"
+    lost.mkdir(parents=True)
+    shutil.copy(root() / "lib" / "libmigraphx_c.so.3", lost)
+    environment = {"LD_LIBRARY_PATH": str(lost)}
+    program = build("status.c")
+    unset = subprocess.run(["patchelf", "--version"], capture_output=True) if shutil.which("patchelf") else None
+    if unset is None:
+        code = f"import ctypes; l = ctypes.CDLL({str(lost / 'libmigraphx_c.so.3')!r}); l.mgx_last_error.restype = ctypes.c_char_p\n"
+        code += "t = ctypes.c_void_p(); print(l.migraphx_target_create(ctypes.byref(t), b'ref'), l.mgx_last_error().decode())"
+        base = Path(sys.base_prefix) / "bin" / "python3"
+        done = subprocess.run([base, "-I", "-c", code], capture_output=True, text=True)
+        assert re.match(r"4 the Python package mgx_c cannot be imported .*MGX_PYTHON", done.stdout), (
+            done.stdout + done.stderr
+        )
+    else:
+        assert subprocess.run([program], env=os.environ | environment).returncode != 0
+
+
+INCEPTION = r"""
+#include <vector>
+#include <string>
+#include <algorithm>
+#include <ctime>
+#include <random>
+#include <migraphx/migraphx.hpp>
+
+int main(int argc, char** argv)
+{
+    migraphx::program prog;
+    migraphx::onnx_options onnx_opts;
+    // import and parse onnx file into migraphx::program
+    prog = parse_onnx("inceptioni1.onnx", onnx_opts);
+    // print imported model
+    prog.print();
+    migraphx::target targ = migraphx::target("gpu");
+    migraphx::compile_options comp_opts;
+    comp_opts.set_offload_copy();
+    // compile for the GPU
+    prog.compile(targ, comp_opts);
+    // print the compiled program
+    prog.print();
+    // randomly generate input image
+    // of shape (1, 3, 299, 299)
+    std::srand(unsigned(std::time(nullptr)));
+    std::vector<float> input_image(1*299*299*3);
+    std::generate(input_image.begin(), input_image.end(), std::rand);
+    // users need to provide data for the input
+    // parameters in order to run inference
+    // you can query into migraph program for the parameters
+    migraphx::program_parameters prog_params;
+    auto param_shapes = prog.get_parameter_shapes();
+    auto input        = param_shapes.names().front();
+    // create argument for the parameter
+    prog_params.add(input, migraphx::argument(param_shapes[input], input_image.data()));
+    // run inference
+    auto outputs = prog.eval(prog_params);
+    // read back the output
+    float* results = reinterpret_cast<float*>(outputs[0].data());
+    float* max     = std::max_element(results, results + 1000);
+    int answer = max - results;
+    std::cout << "answer: " << answer << std::endl;
+}
+"""
+
+CMAKE = """
+cmake_minimum_required(VERSION 3.5)
+project (CAI)
+
+set (CMAKE_CXX_STANDARD 14)
+set (EXAMPLE inception_inference)
+
+list (APPEND CMAKE_PREFIX_PATH /opt/rocm/hip /opt/rocm)
+find_package (migraphx)
+
+message("source file: " ${EXAMPLE}.cpp " ---> bin: " ${EXAMPLE})
+add_executable(${EXAMPLE} ${EXAMPLE}.cpp)
+
+target_link_libraries(${EXAMPLE} migraphx::c)
+"""
+
+
+def classifier(path: Path, answer: int) -> None:
+    """A network with Inception's input and output that answers `answer` for every image: pooled colours and a bias."""
+    random = np.random.default_rng(0)
+    weight = (random.standard_normal((3, 1000)) * 1e-15).astype(np.float32)
+    bias = np.zeros(1000, np.float32)
+    bias[answer] = 10
+    x = helper.make_tensor_value_info("x.1", TensorProto.FLOAT, [1, 3, 299, 299])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1000])
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["x.1"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("Gemm", ["f", "w", "b"], ["y"]),
+    ]
+    weights = [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(bias, "b")]
+    made = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y], weights), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    onnx.save(made, path)
+
+
+def test_the_documents_program_builds_with_its_cmake_file_and_runs(tmp_path: Path) -> None:
+    """The Inception program of MIGraphX's introduction, on the emulated GPU; mended: "#include" and "*" that the page lost."""
+    (tmp_path / "inception_inference.cpp").write_text(INCEPTION)
+    (tmp_path / "CMakeLists.txt").write_text(CMAKE)
+    folder = tmp_path / "build"
+    folder.mkdir()
+    classifier(folder / "inceptioni1.onnx", 417)
+    cmake = Path(sys.executable).parent / "cmake"
+    package = f"-Dmigraphx_DIR={root() / 'lib' / 'cmake' / 'migraphx'}"
+    for command in ([cmake, package, ".."], ["make"]):
+        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    said = run(folder / "inception_inference", folder=folder, MGX_GPU_DEVICE="host")
+    assert said.splitlines()[-1] == "answer: 417"
+    assert "x.1" in said and "@param" in said
+
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+MODEL = EXAMPLES / "digits" / "digits.onnx"
+
+
+@pytest.fixture(scope="session")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("examples")
+    cmake = Path(sys.executable).parent / "cmake"
+    package = f"-Dmigraphx_DIR={root() / 'lib' / 'cmake' / 'migraphx'}"
+    for command in ([cmake, "-S", EXAMPLES / "cpp", "-B", folder, package], [cmake, "--build", folder]):
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+def test_the_example_classifies_a_digit(examples: Path) -> None:
+    stored = np.load(EXAMPLES / "digits" / "digits.npz")
+    rows = "\n".join(" ".join(map(str, row)) for row in stored["images"][0].tolist())
+    done = subprocess.run([examples / "digits", MODEL], input=rows, text=True, capture_output=True, check=True)
+    assert int(done.stdout) == stored["answers"][0].argmax()
+
+
+def test_the_example_runs_several_batches(examples: Path, tmp_path: Path) -> None:
+    said = run(examples / "dynamic_batch", MODEL, folder=tmp_path).splitlines()
+    assert said == [f"{n} images, {n} x 10 scores" for n in (1, 3, 64, 2)]
+
+
+def test_the_example_saves_and_loads(examples: Path, tmp_path: Path) -> None:
+    assert "the same result" in run(examples / "parse_load_save", MODEL, "digits.mxr", folder=tmp_path)
+
+
+def test_the_example_traces(examples: Path, tmp_path: Path) -> None:
+    lines = [line.split() for line in run(examples / "trace", MODEL, folder=tmp_path).splitlines()]
+    assert lines[0][1] == "@param" and len(lines) > 3 and all(float(largest) >= 0 for _, _, largest in lines)
+
+
+def test_the_example_calls_a_library(examples: Path, tmp_path: Path) -> None:
+    assert run(examples / "custom_operator", folder=tmp_path).split() == ["-1", "-3", "-6", "-10", "-15"]

@@ -1,0 +1,108 @@
+"""`migraphx.argument` and the functions that make one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import mgx_core as mgx
+from mgx_core import Argument, Shape
+from mgx_core.errors import ParameterError
+
+from .random_values import random_values
+from .shapes import core_shape, of_shape, shape
+
+__all__ = [
+    "allocate_gpu",
+    "argument",
+    "argument_from_pointer",
+    "create_argument",
+    "fill_argument",
+    "from_gpu",
+    "generate_argument",
+    "gpu_sync",
+    "of_argument",
+    "to_gpu",
+]
+
+
+class argument(Argument):
+    """A tensor: data with a shape, in host or device memory.
+
+    buffer: a numpy array or anything else with the buffer protocol, an array interface or DLPack.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, buffer: Any) -> None:
+        super().__init__(*_as_vector(Argument(buffer)))
+
+    def get_shape(self) -> Any:
+        return of_shape(self.shape)
+
+    def __repr__(self) -> str:
+        return ", ".join(map(_number, self.tolist()))
+
+    @classmethod
+    def load(cls, filename: Any) -> argument:
+        return of_argument(Argument.load(filename))
+
+
+def _as_vector(given: Argument) -> tuple[Any, Shape | None]:
+    """The value and its shape; a tensor of rank 0 has one axis in MIGraphX, of stride 0."""
+    value = given.value
+    if isinstance(value, np.ndarray) and not value.ndim:
+        return value.reshape(1), Shape(value.dtype, [1], [0])
+    return value, None
+
+
+def of_argument(given: Argument) -> argument:
+    """A core argument as MIGraphX sees it, on the same memory."""
+    return argument.from_value(*_as_vector(given))
+
+
+def argument_from_pointer(shape: shape, address: int) -> argument:
+    """A tensor in memory of the host or of a GPU that the caller owns and keeps alive."""
+    return of_argument(mgx.argument_from_pointer(core_shape(shape), address))
+
+
+def create_argument(shape: shape, values: Any) -> argument:
+    return of_argument(mgx.create_argument(core_shape(shape), values))
+
+
+def fill_argument(s: shape, value: Any) -> argument:
+    return of_argument(mgx.fill_argument(core_shape(s), value))
+
+
+def generate_argument(s: shape, seed: int = 0) -> argument:
+    """A tensor with the values that MIGraphX's generator gives for this shape and seed."""
+    core = core_shape(s)
+    space = core.element_space()
+    flat = random_values(space, seed, core.dtype)
+    steps = [n * core.dtype.size for n in core.strides()]
+    return argument(np.lib.stride_tricks.as_strided(flat, core.lens(), steps))
+
+
+def to_gpu(arg: Any, host: bool = False) -> argument:
+    return of_argument(mgx.to_gpu(arg, host))
+
+
+def from_gpu(arg: Argument) -> argument:
+    return of_argument(mgx.from_gpu(arg) if arg.on_device else arg.copy())
+
+
+def allocate_gpu(s: shape, host: bool = False) -> argument:
+    return of_argument(mgx.allocate_gpu(core_shape(s), host))
+
+
+def gpu_sync() -> None:
+    mgx.gpu_sync()
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, (int, float)):
+        return f"{value:g}"
+    raise ParameterError(f"a number is required, got {value!r}")

@@ -1,0 +1,122 @@
+"""`migraphx.instruction_ref` and `migraphx.module`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from mgx_core import Instruction, Module, ParameterError
+from mgx_core import dtype as dt
+from mgx_core.ops.compare import LogicalAnd, LogicalOr, LogicalXor, Not, Predicate
+from mgx_core.ops.control import If
+from mgx_core.ops.convert import Convert
+from mgx_core.ops.pointwise import Where
+
+from .arguments import argument, of_argument
+from .operations import op
+from .program_text import module_text
+from .shapes import core_shape, of_shape, shape
+
+__all__ = ["instruction_ref", "module"]
+
+LOGIC: Final = (LogicalAnd, LogicalOr, LogicalXor, Not)  # of truth values; MIGraphX's take numbers
+CONDITIONAL: Final = (If, Where)  # whose first input is a truth value
+
+
+class instruction_ref:
+    """One instruction of a module."""
+
+    __slots__ = ("core",)
+
+    def __init__(self, core: Instruction) -> None:
+        self.core = core
+
+    def shape(self) -> shape:
+        return of_shape(self.core.result)
+
+    def op(self) -> Any:
+        made = op.__new__(op)
+        made.core = self.core.op
+        return made
+
+    def inputs(self) -> list[instruction_ref]:
+        return list(map(instruction_ref, self.core.inputs))
+
+    def outputs(self) -> list[instruction_ref]:
+        return list(map(instruction_ref, self.core.users))
+
+    def name(self) -> str:
+        return self.core.name
+
+    def get_literal(self) -> argument:
+        """Errors: ShapeError if this is not a literal."""
+        return of_argument(self.core.get_literal())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, instruction_ref) and self.core is other.core
+
+    def __hash__(self) -> int:
+        return hash(self.core)
+
+    def __repr__(self) -> str:
+        return repr(self.core)
+
+
+class module:
+    """Instructions in order, with parameters and a return."""
+
+    __slots__ = ("core",)
+
+    def __init__(self, core: Module) -> None:
+        self.core = core
+
+    def print(self) -> None:
+        print(self)
+
+    def add_instruction(
+        self, op: op, args: Sequence[instruction_ref] = (), mod_args: Sequence[module] = ()
+    ) -> instruction_ref:
+        """Appends an operation on the results of earlier instructions.
+
+        Comparisons and logic give numbers of their inputs' type, as in MIGraphX.  Errors: ShapeError if the inputs do not fit.
+        """
+        return instruction_ref(self._add(op, [_core(a) for a in args], [m.core for m in mod_args]))
+
+    def _add(self, op: op, args: list[Instruction], modules: list[Module]) -> Instruction:
+        add, made = self.core.add, op.core
+        if isinstance(made, Predicate) and args and args[0].shape.dtype is not dt.bool_:
+            kind = args[0].shape.dtype
+            if isinstance(made, LOGIC):
+                args = [add(Convert(target_type=dt.bool_), a) for a in args]
+            return add(Convert(target_type=kind), add(made, *args))
+        if isinstance(made, CONDITIONAL) and args and args[0].shape.dtype is not dt.bool_:
+            args = [add(Convert(target_type=dt.bool_), args[0]), *args[1:]]
+        return add(made, *args, modules=modules)
+
+    def add_literal(self, data: Any) -> instruction_ref:
+        """A constant from an argument or a buffer."""
+        return instruction_ref(self.core.add_literal(data if isinstance(data, argument) else argument(data)))
+
+    def add_parameter(self, name: str, shape: shape) -> instruction_ref:
+        return instruction_ref(self.core.add_parameter(name, core_shape(shape)))
+
+    def add_return(self, args: Sequence[instruction_ref]) -> instruction_ref:
+        return instruction_ref(self.core.add_return([_core(a) for a in args]))
+
+    def replace_return(self, args: Sequence[instruction_ref]) -> instruction_ref:
+        return instruction_ref(self.core.replace_return([_core(a) for a in args]))
+
+    def __iter__(self) -> Iterator[instruction_ref]:
+        return map(instruction_ref, self.core)
+
+    def __len__(self) -> int:
+        return len(self.core)
+
+    def __repr__(self) -> str:
+        return module_text(self.core)
+
+
+def _core(given: Any) -> Instruction:
+    if not isinstance(given, instruction_ref):
+        raise ParameterError(f"an instruction is required, got {given!r}")
+    return given.core

@@ -1,0 +1,147 @@
+"""`migraphx.op`: operations by MIGraphX's names, numbers and defaults."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, ClassVar, Final
+
+import mgx_core as mgx
+from mgx_core import DType, Operation
+
+from .shapes import core_dtype, core_shape, shape, type_t
+
+__all__ = ["DEFAULTS", "op", "pooling_mode", "rnn_direction"]
+
+
+class pooling_mode(enum.Enum):
+    """Kinds of pooling, numbered as in MIGraphX."""
+
+    average = 0
+    max = 1
+    lpnorm = 2
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    __index__ = __int__
+
+
+class rnn_direction(enum.Enum):
+    """Directions of recurrent layers, numbered as in MIGraphX."""
+
+    forward = 0
+    reverse = 1
+    bidirectional = 2
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    __index__ = __int__
+
+
+# attributes that have a default in MIGraphX and none, or another one, in the core
+DEFAULTS: Final[dict[str, dict[str, Any]]] = {
+    "bit_cast": {"target_type": "half"},
+    "concat": {"axis": 0},
+    "convert": {"target_type": "half"},
+    "fixed_pad": {"output_lens": ()},
+    "get_tuple_elem": {"index": 0},
+    "gru": {"hidden_size": 1},
+    "im2col": {"lengths": (1, 1), "padding": (0, 0), "stride": (1, 1), "dilation": (1, 1)},
+    "layout": {"permutation": ()},
+    "logsoftmax": {"axis": 1},
+    "loop": {"max_iterations": 10},
+    "lstm": {"hidden_size": 1},
+    "pooling": {"mode": "average", "padding": (0, 0), "stride": (1, 1), "lengths": (1, 1), "dilations": (1, 1)},
+    "reverse": {"axes": ()},
+    "rnn": {"hidden_size": 1},
+    "softmax": {"axis": 1},
+    "step": {"axes": (), "steps": ()},
+    "topk": {"axis": 0},
+}
+
+# attributes that say nothing about the result here: extents that are open are symbols, which the inputs carry
+IMPLIED: Final = frozenset(
+    {"out_dyn_dims", "output_dyn_shapes", "max_output", "num_heads", "kv_num_heads", "output_name"}
+)
+
+
+class op:
+    """An operation by name with attributes by keyword; enumerations also as numbers.
+
+    Errors: UnsupportedError for unknown names, ParameterError for bad attributes.
+    """
+
+    pooling_mode: ClassVar = pooling_mode
+    rnn_direction: ClassVar = rnn_direction
+
+    __slots__ = ("core",)
+
+    core: Operation
+
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        given = DEFAULTS.get(name, {}) | {k: v for k, v in kwargs.items() if k not in IMPLIED}
+        self.core = mgx.op(name, **{k: _core(v, k) for k, v in given.items()})
+
+    def name(self) -> str:
+        return self.core.name
+
+    def values(self) -> dict[str, Any]:
+        return {k: _plain(v, k) for k, v in self.core.values().items()}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, op) and self.core == other.core
+
+    def __hash__(self) -> int:
+        return hash(self.core)
+
+    def __repr__(self) -> str:
+        inside = ",".join(f"{k}={_text(v)}" for k, v in self.values().items())
+        return f"{self.name()}[{inside}]" if inside else self.name()
+
+
+CHOICES: Final[dict[str, Any]] = {
+    "mode": pooling_mode,
+    "direction": rnn_direction,
+}
+PADDING_MODES: Final = ("default", "same_lower", "same_upper")
+
+
+def _core(value: Any, key: str) -> Any:
+    """An attribute's value as the core takes it."""
+    if isinstance(value, (pooling_mode, rnn_direction)):
+        return value.name
+    if isinstance(value, op):
+        return value.core
+    if isinstance(value, shape):
+        return core_shape(value)
+    number = isinstance(value, int) and not isinstance(value, bool)
+    if isinstance(value, type_t) or (key == "target_type" and number):
+        return core_dtype(value)
+    if key == "target_type" and isinstance(value, str):
+        return core_dtype(value)
+    if key in CHOICES and number:
+        return CHOICES[key](value).name
+    if key == "padding_mode" and number:
+        return PADDING_MODES[value]
+    if key == "actv_func":
+        return tuple(v.name() if isinstance(v, op) else v for v in value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _plain(value: Any, key: str) -> Any:
+    """An attribute's value as MIGraphX's `values` gives it: lists, and numbers for enumerations."""
+    if isinstance(value, DType):
+        name = value.alias + "_type"
+        return int(type_t[name]) if name in type_t.__members__ else name
+    if key in CHOICES and value in CHOICES[key].__members__:
+        return CHOICES[key][value].value
+    if key == "padding_mode" and value in PADDING_MODES:
+        return PADDING_MODES.index(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return f"{{{', '.join(map(_text, value))}}}"
+    return str(int(value)) if isinstance(value, bool) else str(value)

@@ -1,0 +1,141 @@
+"""`migraphx.parse_onnx` and its like: the core's readers with MIGraphX's signatures and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import mgx_core as mgx
+from mgx_core import DynamicDimension, ParameterError
+
+from .programs import of_program, program
+
+__all__ = [
+    "get_onnx_operators",
+    "load",
+    "load_buffer",
+    "optimize",
+    "parse_onnx",
+    "parse_onnx_buffer",
+    "save",
+    "save_buffer",
+]
+
+ONE: Final = DynamicDimension(1, 1)  # what dimensions become that a model leaves open
+NONE: Final[Mapping[str, Any]] = {}
+
+
+def parse_onnx(
+    filename: Any,
+    default_dim_value: int = 0,
+    default_dyn_dim_value: Any = ONE,
+    dim_params: Mapping[str, Any] = NONE,
+    map_input_dims: Mapping[str, Sequence[int]] = NONE,
+    map_dyn_input_dims: Mapping[str, Sequence[Any]] = NONE,
+    skip_unknown_operators: bool = False,
+    print_program_on_error: bool = False,
+    max_loop_iterations: int = 10,
+    limit_max_iterations: int = 65535,
+    use_debug_symbols: bool = False,
+) -> program:
+    """A program from an ONNX file; dimensions that the model leaves open become 1 unless an option says otherwise.
+
+    Errors: ParseError for damaged files; UnsupportedError for operators that nothing converts.
+    """
+    return of_program(
+        mgx.parse_onnx(
+            filename,
+            **_extent(default_dim_value, default_dyn_dim_value),
+            dim_params=dim_params,
+            map_input_dims=map_input_dims,
+            map_dyn_input_dims=map_dyn_input_dims,
+            skip_unknown_operators=skip_unknown_operators,
+            print_program_on_error=print_program_on_error,
+            max_loop_iterations=max_loop_iterations,
+            limit_max_iterations=limit_max_iterations,
+            use_debug_symbols=use_debug_symbols,
+            use_dyn_output=False,
+        )
+    )
+
+
+def parse_onnx_buffer(
+    filename: bytes,
+    default_dim_value: int = 0,
+    default_dyn_dim_value: Any = ONE,
+    map_input_dims: Mapping[str, Sequence[int]] = NONE,
+    map_dyn_input_dims: Mapping[str, Sequence[Any]] = NONE,
+    skip_unknown_operators: bool = False,
+    print_program_on_error: bool = False,
+    external_data_path: Any = "",
+    use_debug_symbols: bool = False,
+) -> program:
+    """A program from the bytes of an ONNX file; see `parse_onnx`."""
+    return of_program(
+        mgx.parse_onnx_buffer(
+            filename,
+            **_extent(default_dim_value, default_dyn_dim_value),
+            map_input_dims=map_input_dims,
+            map_dyn_input_dims=map_dyn_input_dims,
+            skip_unknown_operators=skip_unknown_operators,
+            print_program_on_error=print_program_on_error,
+            external_data_path=external_data_path,
+            use_debug_symbols=use_debug_symbols,
+            use_dyn_output=False,
+        )
+    )
+
+
+def _extent(default_dim_value: int, default_dyn_dim_value: Any) -> dict[str, Any]:
+    """The one of the two options that the core is to follow."""
+    span = DynamicDimension.of(default_dyn_dim_value)
+    if default_dim_value and span != ONE:
+        raise ParameterError("default_dim_value and default_dyn_dim_value exclude each other")
+    if default_dim_value or span.is_fixed():
+        return {"default_dim_value": default_dim_value or span.min}
+    return {"default_dyn_dim_value": span}
+
+
+def parse_tf(
+    filename: Any,
+    is_nhwc: bool = True,
+    batch_size: int = 1,
+    map_input_dims: Mapping[str, Sequence[int]] = NONE,
+    output_names: Sequence[str] = (),
+) -> program:
+    """A program from a frozen TensorFlow graph.  Errors: UnsupportedError where no package reads that format."""
+    return of_program(
+        mgx.parse(
+            filename,
+            "tf",
+            is_nhwc=is_nhwc,
+            batch_size=batch_size,
+            map_input_dims=map_input_dims,
+            output_names=list(output_names),
+        )
+    )
+
+
+def get_onnx_operators() -> list[str]:
+    return mgx.get_onnx_operators()
+
+
+def optimize(model: program, options: Mapping[str, Any] | None = None) -> program:
+    """A copy of a program with the passes applied that need no target."""
+    return of_program(mgx.optimize(model.core, options))
+
+
+def load(filename: Any, format: str = "msgpack") -> program:
+    return of_program(mgx.load(filename, format))
+
+
+def save(p: program, filename: Any, format: str = "msgpack") -> None:
+    mgx.save(p.core, filename, format)
+
+
+def save_buffer(p: program, format: str = "msgpack") -> bytes:
+    return mgx.save_buffer(p.core, format)
+
+
+def load_buffer(b: bytes, format: str = "msgpack") -> program:
+    return of_program(mgx.load_buffer(b))

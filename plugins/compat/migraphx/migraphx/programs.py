@@ -1,0 +1,200 @@
+"""`migraphx.program` and `migraphx.target`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+import mgx_core as mgx
+from mgx_core import Argument, CompileOptions, Context, ParameterError, Program, Shape
+from mgx_core.ir.interpreter import evaluate_module
+
+from .arguments import argument, of_argument
+from .instructions import instruction_ref, module
+from .program_text import program_text
+from .rebatch import Rebatched
+from .shapes import of_shape, shape
+
+__all__ = ["parameter_shapes", "program", "target"]
+
+
+class target:
+    """A target, as `get_target` gives it."""
+
+    __slots__ = ("core",)
+
+    def __init__(self, core: Any) -> None:
+        self.core = core
+
+    def __repr__(self) -> str:
+        return repr(self.core)
+
+
+class parameter_shapes(dict[str, shape]):
+    """Shapes of parameters by name; positions (``[0]``) are answered, too."""
+
+    def __missing__(self, key: object) -> shape:
+        if isinstance(key, int):
+            return list(self.values())[key]
+        raise KeyError(key)
+
+
+class program:
+    """Modules, of which ``main`` is run, and once compiled what runs it."""
+
+    __slots__ = ("_names", "_rebatched", "_scalars", "core")
+
+    def __init__(self) -> None:
+        self._hold(Program())
+
+    def _hold(self, core: Program) -> None:
+        self.core = core
+        self._rebatched: Rebatched | None = None
+        self._scalars: tuple[str, ...] = ()  # parameters of rank 0
+        self._names: frozenset[str] = frozenset()
+        if core.executable is not None:
+            self._compiled()
+
+    def _compiled(self) -> None:
+        executable = self.core.executable
+        assert executable is not None
+        self._names = frozenset((*executable.parameters, *executable.output_places))
+        self._scalars = tuple(
+            n for n, s in executable.parameters.items() if isinstance(s, Shape) and s.ranked and not s.rank
+        )
+        self._rebatched = None
+
+    # what it takes and gives
+
+    def get_parameter_names(self) -> list[str]:
+        return self.core.get_parameter_names()
+
+    def get_parameter_shapes(self) -> dict[str, shape]:
+        return parameter_shapes((n, of_shape(s)) for n, s in self.core.get_parameter_shapes().items())
+
+    def get_output_shapes(self) -> list[shape]:
+        return list(map(of_shape, self.core.get_output_shapes()))
+
+    def get_main_module(self) -> module:
+        return module(self.core.get_main_module())
+
+    def create_module(self, name: str) -> module:
+        return module(self.core.create_module(name))
+
+    # compiling and running
+
+    def is_compiled(self) -> bool:
+        return self.core.is_compiled()
+
+    def compile(
+        self,
+        t: target | Context,
+        offload_copy: bool | Mapping[str, Any] = True,
+        fast_math: bool = True,
+        exhaustive_tune: bool = False,
+        **options: Any,
+    ) -> None:
+        """Makes the program runnable on a target, or on a context.
+
+        offload_copy: or a mapping of any options of `mgx_core.CompileOptions`, which keywords may name as well.
+        """
+        given = {"fast_math": fast_math, "exhaustive_tune": exhaustive_tune} | options
+        if isinstance(offload_copy, (Mapping, CompileOptions)):
+            record = CompileOptions.of(offload_copy, **options)
+        else:
+            record = CompileOptions.of(given, offload_copy=offload_copy)
+        self.core.compile(t.core if isinstance(t, target) else t, record)
+        self._compiled()
+
+    def run(self, params: Mapping[str, Any]) -> list[argument]:
+        """Results for a value of each parameter by name; other names are left aside.
+
+        A program that is not compiled is evaluated by the definition of its operations.
+        """
+        executable = self.core.executable
+        if executable is None:
+            return self._evaluated(params)
+        try:
+            results = executable.run(self._given(params))
+        except ParameterError as error:
+            results = self._in_another_batch(params, error)
+        return [of_argument(r) for r in results]
+
+    def run_async(self, args: Mapping[str, Any], queue: int, queue_type: str) -> list[argument]:
+        """Like `run`, enqueued on the caller's stream: its address and the name of its type (``ihipStream_t``)."""
+        return [of_argument(r) for r in self.core.run_async(self._given(args), queue, queue_type)]
+
+    def run_trace(self, params: Mapping[str, Any], callback: Callable[[Any, argument], Any]) -> list[argument]:
+        """Like `run`, after calling ``callback(instruction_ref, argument)`` with each instruction of the compiled program."""
+        results = self.core.run_trace(
+            self._given(params), lambda ins, value: callback(instruction_ref(ins), of_argument(value))
+        )
+        return [of_argument(r) for r in results]
+
+    def _given(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not params.keys() <= self._names:
+            params = {n: v for n, v in params.items() if n in self._names}
+        if self._scalars:
+            params = dict(params)
+            for name in self._scalars:
+                if name in params:
+                    params[name] = _without_axis(params[name])
+        return params
+
+    def _in_another_batch(self, params: Mapping[str, Any], error: ParameterError) -> list[Argument]:
+        """Results for parameters that differ from the declared ones in the first extent alone."""
+        if self._rebatched is None:
+            self._rebatched = Rebatched(self.core)
+        return self._rebatched.run(self._given(params), error)
+
+    def _evaluated(self, params: Mapping[str, Any]) -> list[argument]:
+        main = self.core.get_main_module()
+        missing = [n for n in main.parameters if n not in params]
+        if missing:
+            raise ParameterError(f"parameter {missing[0]!r} is missing")
+        values = []
+        for name, parameter in main.parameters.items():
+            given = params[name]
+            scalar = isinstance(parameter.result, Shape) and parameter.result.ranked and not parameter.result.rank
+            values.append(_without_axis(given) if scalar else given)
+        return [of_argument(r) for r in evaluate_module(main, values)]
+
+    # others
+
+    def sort(self) -> None:
+        self.core.sort()
+
+    def print(self) -> None:
+        print(self)
+
+    def save(self, path: Any, format: str = "msgpack") -> None:
+        self.core.save(path, format)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, program) and self.core == other.core
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return program_text(self.core.shown)
+
+
+def of_program(core: Program) -> program:
+    """A core program as MIGraphX sees it."""
+    made = program.__new__(program)
+    made._hold(core)
+    return made
+
+
+def get_target(name: str) -> target:
+    """Errors: UnsupportedError if no installed package brings it, saying what to install."""
+    return target(mgx.get_target(name))
+
+
+def _without_axis(given: Any) -> Any:
+    """A scalar as the core takes it: MIGraphX gives it one axis."""
+    value = given if isinstance(given, Argument) else Argument(given)
+    held = value.value
+    return held.reshape(()) if isinstance(held, np.ndarray) and held.size == 1 else given

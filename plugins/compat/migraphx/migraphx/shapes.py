@@ -1,0 +1,185 @@
+"""`migraphx.shape`: MIGraphX's view of a core shape."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from typing import Any, ClassVar, Final
+
+from mgx_core import DType, DynamicDimension, ParameterError, Shape, TupleShape, UnsupportedError
+from mgx_core import dtype as dt
+from mgx_core.types.shape import AnyShape
+
+__all__ = ["core_dtype", "core_shape", "of_shape", "shape", "type_t"]
+
+# as a C compiler's headers call them
+C_NAMES: Final = {f"{t.name}_t": t for t in dt.ALL if t.is_integer and t.bits >= 8}
+
+
+class type_t(enum.Enum):
+    """Element types, numbered as in MIGraphX; ``int(type_t.float_type)`` is 2."""
+
+    bool_type = 0
+    half_type = 1
+    float_type = 2
+    double_type = 3
+    uint8_type = 4
+    int8_type = 5
+    uint16_type = 6
+    int16_type = 7
+    int32_type = 8
+    int64_type = 9
+    uint32_type = 10
+    uint64_type = 11
+    fp8e4m3fnuz_type = 12
+    fp8e4m3fn_type = 13
+    fp8e5m2_type = 14
+    bf16_type = 15
+    fp8e5m2fnuz_type = 16
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    __index__ = __int__
+
+
+class shape:
+    """Element type, lens and strides of a tensor, or ranges of lens.
+
+    type: a name, a member of `type_t` or its number; strides, permutation: of static lens; dyn_dims: instead of lens.
+    A scalar has lens ``[1]`` and strides ``[0]``; to the core its rank is 0.  Iterates over its lens.
+    Errors: ShapeError for unknown types and bad extents.
+    """
+
+    type_t: ClassVar = type_t
+    dynamic_dimension: ClassVar = DynamicDimension
+
+    __slots__ = ("core",)
+
+    core: AnyShape
+
+    def __init__(
+        self, type: Any = "float", lens: Any = (1,), strides: Any = None, permutation: Any = None, dyn_dims: Any = None
+    ) -> None:
+        made = Shape(
+            core_dtype(type), None if dyn_dims else lens, strides, permutation=permutation, dyn_dims=dyn_dims or None
+        )
+        self.core = Shape.of(made.dtype, ()) if _is_scalar(made) else made
+
+    @property
+    def _tensor(self) -> Shape:
+        if not isinstance(self.core, Shape):
+            raise UnsupportedError(f"a tensor is required, got {self.core}")
+        return self.core
+
+    def type(self) -> Any:
+        """Errors: UnsupportedError for a type that MIGraphX does not have."""
+        return type_t[self.type_string()]
+
+    def type_string(self) -> str:
+        if isinstance(self.core, TupleShape):
+            return "tuple_type"
+        name = self._tensor.type_string()
+        if name not in type_t.__members__:
+            raise UnsupportedError(f"MIGraphX has no element type {self._tensor.dtype}; mgx_core has")
+        return name
+
+    def type_size(self) -> int:
+        return self._tensor.type_size()
+
+    def lens(self) -> list[int]:
+        """Errors: ShapeError for ranges; see `dyn_dims`."""
+        return self._tensor.lens() or [1]
+
+    def strides(self) -> list[int]:
+        return self._tensor.strides() or [0]
+
+    def ndim(self) -> int:
+        return self._tensor.rank or 1
+
+    def elements(self) -> int:
+        return self._tensor.elements()
+
+    def bytes(self) -> int:
+        return self._tensor.bytes()
+
+    def dyn_dims(self) -> list[DynamicDimension]:
+        return self._tensor.dyn_dims() if self.dynamic() else []
+
+    def packed(self) -> bool:
+        return self._tensor.packed()
+
+    def transposed(self) -> bool:
+        return self._tensor.transposed()
+
+    def broadcasted(self) -> bool:
+        return self._tensor.rank == 0 or self._tensor.broadcasted()
+
+    def standard(self) -> bool:
+        return self._tensor.rank > 0 and self._tensor.standard()
+
+    def scalar(self) -> bool:
+        return self._tensor.rank == 0 or (not self.dynamic() and not any(self._tensor.strides()))
+
+    def dynamic(self) -> bool:
+        return self.core.dynamic()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.lens())
+
+    def __len__(self) -> int:
+        return self.ndim()
+
+    def __getitem__(self, axis: int) -> int:
+        return self.lens()[axis]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, shape) and self.core == other.core
+
+    def __hash__(self) -> int:
+        return hash(self.core)
+
+    def __repr__(self) -> str:
+        if not isinstance(self.core, Shape):
+            return str(self.core)
+        kind = self.core.type_string()
+        if self.dynamic():
+            dims = ", ".join(map(str, self.dyn_dims())) if self.core.ranked else "*"
+            return f"dynamic, {kind}, {{{dims}}}"
+        return f"{kind}, {_braced(self.lens())}, {_braced(self.strides())}"
+
+
+def of_shape(core: AnyShape) -> shape:
+    """A core shape as MIGraphX sees it."""
+    made = shape.__new__(shape)
+    made.core = Shape.of(core.dtype, ()) if isinstance(core, Shape) and _is_scalar(core) else core
+    return made
+
+
+def core_shape(given: Any) -> Shape:
+    """Errors: ParameterError for anything but the shape of a tensor."""
+    if isinstance(given, shape):
+        given = given.core
+    if not isinstance(given, Shape):
+        raise ParameterError(f"a migraphx.shape is required, got {given!r}")
+    return given
+
+
+def core_dtype(given: Any) -> DType:
+    """The core's element type for a name, a member of `type_t`, its number or what the core takes."""
+    if isinstance(given, type_t):
+        given = given.name
+    elif isinstance(given, int) and not isinstance(given, bool):
+        try:
+            given = type_t(given).name
+        except ValueError:
+            raise ParameterError(f"an element type is a number from 0 to {len(type_t) - 1}, got {given}") from None
+    return C_NAMES.get(given) or dt.of(given) if isinstance(given, str) else dt.of(given)
+
+
+def _is_scalar(core: Shape) -> bool:
+    return core.ranked and not core.dynamic() and core.lens() == [1] and core.strides() == [0]
+
+
+def _braced(numbers: list[int]) -> str:
+    return f"{{{', '.join(map(str, numbers))}}}"

@@ -1,0 +1,135 @@
+"""`migraphx.parse_onnx` with MIGraphX's defaults."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import migraphx
+from mgx_core.errors import ParameterError, UnsupportedError
+
+
+def saved(tmp_path, nodes, inputs, outputs, name="model.onnx"):
+    values = lambda given: [helper.make_tensor_value_info(n, t, s) for n, t, s in given]  # noqa: E731
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", values(inputs), values(outputs)),
+        opset_imports=[helper.make_opsetid("", 13)],
+        ir_version=8,
+    )
+    path = tmp_path / name
+    onnx.save(model, path)
+    return str(path)
+
+
+def open_softmax(tmp_path) -> str:
+    node = helper.make_node("Softmax", ["x"], ["y"], axis=1)
+    return saved(tmp_path, [node], [("x", TensorProto.FLOAT, ["n", 4])], [("y", TensorProto.FLOAT, ["n", 4])])
+
+
+def test_open_dimensions_become_1_unless_something_is_said(tmp_path) -> None:
+    path = open_softmax(tmp_path)
+    given = migraphx.shape.dynamic_dimension(1, 8)
+    for options, wanted in (
+        ({}, [1, 4]),
+        ({"default_dim_value": 3}, [3, 4]),
+        ({"default_dyn_dim_value": migraphx.shape.dynamic_dimension(2, 2)}, [2, 4]),
+        ({"dim_params": {"n": 5}}, [5, 4]),
+        ({"map_input_dims": {"x": [6, 4]}}, [6, 4]),
+    ):
+        assert migraphx.parse_onnx(path, **options).get_parameter_shapes()["x"].lens() == wanted
+    assert migraphx.parse_onnx(path, 0, given).get_parameter_shapes()["x"].dyn_dims()[0].max == 8
+    ranged = migraphx.parse_onnx(
+        filename=path, map_dyn_input_dims={"x": [given, migraphx.shape.dynamic_dimension(4, 4)]}
+    )
+    assert ranged.get_parameter_shapes()["x"].dyn_dims()[0].max == 8
+    with pytest.raises(ParameterError, match="exclude each other"):
+        migraphx.parse_onnx(path, default_dim_value=2, default_dyn_dim_value=given)
+    with open(path, "rb") as file:
+        assert migraphx.parse_onnx_buffer(filename=file.read()).get_output_shapes()[0].lens() == [1, 4]
+
+
+def test_signatures() -> None:
+    """Names, order and defaults of MIGraphX's own functions."""
+    assert list(inspect.signature(migraphx.parse_onnx).parameters) == [
+        "filename", "default_dim_value", "default_dyn_dim_value", "dim_params", "map_input_dims", "map_dyn_input_dims",
+        "skip_unknown_operators", "print_program_on_error", "max_loop_iterations", "limit_max_iterations", "use_debug_symbols",
+    ]  # fmt: skip
+    assert list(inspect.signature(migraphx.parse_tf).parameters) == [
+        "filename", "is_nhwc", "batch_size", "map_input_dims", "output_names",
+    ]  # fmt: skip
+    assert list(inspect.signature(migraphx.program.compile).parameters)[1:5] == [
+        "t", "offload_copy", "fast_math", "exhaustive_tune",
+    ]  # fmt: skip
+
+
+def test_scalars_have_one_axis(tmp_path) -> None:
+    nodes = [helper.make_node("Add", ["x", "x"], ["y"])]
+    path = saved(tmp_path, nodes, [("x", TensorProto.FLOAT, [])], [("y", TensorProto.FLOAT, [])])
+    p = migraphx.parse_onnx(path)
+    assert p.get_parameter_shapes()["x"].lens() == p.get_output_shapes()[0].lens() == [1]
+    assert p.get_parameter_shapes()["x"].strides() == [0]
+    for compiled in (False, True):
+        if compiled:
+            p.compile(migraphx.get_target("ref"))
+        for given in (np.array([2], np.float32), np.array(2, np.float32), migraphx.argument(np.array([2], np.float32))):
+            (result,) = p.run({"x": given})
+            assert np.array(result).tolist() == [4]
+
+
+def test_rows_that_depend_on_data_are_filled_up(tmp_path) -> None:
+    nodes = [helper.make_node("NonZero", ["x"], ["y"])]
+    path = saved(tmp_path, nodes, [("x", TensorProto.FLOAT, [2, 2])], [("y", TensorProto.INT64, [2, None])])
+    p = migraphx.parse_onnx(path)
+    assert p.get_output_shapes()[0].lens() == [2, 4]
+    p.compile(migraphx.get_target("ref"))
+    x = np.array([[1, 0], [1, 1]], np.float32)
+    assert np.array(p.run({"x": x})[0]).tolist() == [[0, 1, 1, 0], [0, 0, 1, 0]]
+
+
+def counting_loop(tmp_path, trips) -> str:
+    """y = the numbers 0, 1, ... of as many trips as are given, or are stated by a constant."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["c"], ["c1"]),
+            helper.make_node("Identity", ["i"], ["row"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+        ],
+        [
+            helper.make_tensor_value_info("c1", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("row", TensorProto.INT64, []),
+        ],
+    )
+    nodes = [helper.make_node("Loop", ["m", ""], ["y"], body=body)]
+    inputs = [("m", TensorProto.INT64, [])]
+    if trips is not None:
+        value = helper.make_tensor("v", TensorProto.INT64, [], [trips])
+        nodes.insert(0, helper.make_node("Constant", [], ["m"], value=value))
+        inputs = []
+    return saved(tmp_path, nodes, inputs, [("y", TensorProto.INT64, [None])])
+
+
+def test_loops_have_a_static_number_of_rows(tmp_path) -> None:
+    p = migraphx.parse_onnx(counting_loop(tmp_path, None), max_loop_iterations=5)
+    assert p.get_output_shapes()[0].lens() == [5]
+    p.compile(migraphx.get_target("ref"))
+    assert p.run({"m": np.array([3])})[0].tolist() == [0, 1, 2, 0, 0]
+    assert p.run({"m": np.array([9])})[0].tolist() == [0, 1, 2, 3, 4]
+    q = migraphx.parse_onnx(counting_loop(tmp_path, 12))
+    assert q.get_output_shapes()[0].lens() == [12]
+
+
+def test_operators_and_what_nothing_reads(tmp_path) -> None:
+    assert {"Conv", "Gemm"} <= set(migraphx.get_onnx_operators())
+    node = helper.make_node("NoSuchThing", ["x"], ["y"])
+    path = saved(tmp_path, [node], [("x", TensorProto.FLOAT, [2])], [("y", TensorProto.FLOAT, [2])])
+    with pytest.raises(UnsupportedError, match="NoSuchThing"):
+        migraphx.parse_onnx(path)
+    assert migraphx.parse_onnx(path, skip_unknown_operators=True).get_parameter_names() == ["x"]

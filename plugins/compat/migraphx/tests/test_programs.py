@@ -1,0 +1,248 @@
+"""`migraphx.program`, `module`, `instruction_ref` and `op`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import migraphx
+from mgx_core.errors import ParameterError
+
+REF = migraphx.get_target("ref")
+
+
+def of(*lens, kind="float"):
+    return migraphx.shape(type=kind, lens=list(lens))
+
+
+def one_op(name, *inputs, **attributes):
+    """Results of one operation on arrays, on the reference."""
+    p = migraphx.program()
+    m = p.get_main_module()
+    made = m.add_instruction(migraphx.op(name, **attributes), [m.add_literal(np.asarray(x)) for x in inputs])
+    m.add_return([made])
+    p.compile(REF)
+    return np.array(p.run({})[0]), made
+
+
+def test_operations() -> None:
+    assert isinstance(migraphx.op("add"), migraphx.op)
+    assert migraphx.op("add").name() == "add"
+    assert migraphx.op("reduce_mean", axes=[1, 2]).values() == {"axes": [1, 2]} | {
+        k: v for k, v in migraphx.op("reduce_mean").values().items() if k != "axes"
+    }
+    by_number = migraphx.op("pooling", mode=1, lengths=[2, 2], padding_mode=0)
+    assert by_number == migraphx.op("pooling", mode=migraphx.op.pooling_mode.max, lengths=[2, 2])
+    assert by_number.values()["mode"] == int(migraphx.op.pooling_mode.max) == 1
+    assert migraphx.op("gru", direction=2).values()["direction"] == int(migraphx.op.rnn_direction.bidirectional) == 2
+    narrow = migraphx.op("convert", target_type=1)
+    assert narrow == migraphx.op("convert", target_type=migraphx.shape.type_t.half_type)
+    assert narrow.values()["target_type"] == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "concat",
+        "convert",
+        "pooling",
+        "lstm",
+        "gru",
+        "rnn",
+        "reverse",
+        "layout",
+        "step",
+        "get_tuple_elem",
+        "im2col",
+        "fixed_pad",
+        "bit_cast",
+        "softmax",
+        "topk",
+    ],
+)
+def test_operations_without_attributes(name) -> None:
+    assert migraphx.op(name).name() == name
+
+
+def test_attributes_that_the_inputs_imply() -> None:
+    assert migraphx.op("multibroadcast", out_lens=[2, 3], out_dyn_dims=[]).values()["out_lens"] == [2, 3]
+
+
+def test_softmax_and_topk_work_on_migraphxs_axes() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4) % 7
+    powers = np.exp(x - x.max(1, keepdims=True))
+    np.testing.assert_allclose(one_op("softmax", x)[0], powers / powers.sum(1, keepdims=True), rtol=1e-6)
+    assert migraphx.op("topk", k=1).values()["axis"] == 0
+
+
+def test_comparisons_and_logic_give_numbers_of_their_inputs_type() -> None:
+    a, b = np.array([1, 2, 3], np.float32), np.array([2, 2, 2], np.float32)
+    for name, wanted in (("equal", [0, 1, 0]), ("greater", [0, 0, 1]), ("less", [1, 0, 0]), ("logical_and", [1, 1, 1])):
+        got, made = one_op(name, a, b)
+        assert got.dtype == np.float32
+        assert got.tolist() == wanted
+        assert made.shape().type_string() == "float_type"
+    assert one_op("not", np.array([0, 2], np.int32))[0].tolist() == [1, 0]
+    assert one_op("equal", np.array([True]), np.array([True]))[0].dtype == np.bool_
+    assert one_op("where", np.array([0, 1, 2], np.int8), a, b)[0].tolist() == [2, 2, 3]
+
+
+def test_instructions() -> None:
+    p = migraphx.program()
+    m = p.get_main_module()
+    x = m.add_parameter("x", shape=of(4, 4, 64, kind="half"))
+    i = m.add_instruction(migraphx.op("reshape", dims=[16, 64]), [x])
+    assert isinstance(i, migraphx.instruction_ref)
+    assert isinstance(m, migraphx.module)
+    assert (i.shape().lens(), i.shape().type_string()) == ([16, 64], "half_type")
+    assert (i.name(), i.op().name(), i.op().values()["dims"]) == ("reshape", "reshape", [16, 64])
+    assert i.inputs() == [x]
+    assert x.outputs() == [i]
+    assert {i: 1}[x.outputs()[0]] == 1
+    assert list(m) == [x, i]
+    assert m.add_literal(np.array([1, 2], np.int32)).get_literal().tolist() == [1, 2]
+    m.replace_return([i])
+    assert p.get_output_shapes() == [of(16, 64, kind="half")]
+
+
+def test_conditions_with_modules_of_their_own() -> None:
+    p = migraphx.program()
+    m = p.get_main_module()
+    cond = m.add_parameter("cond", migraphx.shape(type="bool", lens=[1]))
+    x = m.add_literal(np.array([1, -2], np.float32))
+    yes, no = p.create_module("yes"), p.create_module("no")
+    yes.add_return([yes.add_instruction(migraphx.op("abs"), [x])])
+    no.add_return([no.add_instruction(migraphx.op("neg"), [x])])
+    chosen = m.add_instruction(migraphx.op("if"), [cond], [yes, no])
+    m.add_return([m.add_instruction(migraphx.op("get_tuple_elem", index=0), [chosen])])
+    p.compile(REF)
+    for given, wanted in ((True, [1, 2]), (False, [-1, 2])):
+        assert p.run({"cond": np.array([given])})[0].tolist() == wanted
+
+
+def relu() -> migraphx.program:
+    p = migraphx.program()
+    m = p.get_main_module()
+    m.add_return([m.add_instruction(migraphx.op("relu"), [m.add_parameter("x", of(2, 3))])])
+    return p
+
+
+def test_calls_of_compile_and_run() -> None:
+    x = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
+    for compile in (
+        lambda p: p.compile(REF),
+        lambda p: p.compile(t=REF, offload_copy=True, fast_math=False, exhaustive_tune=False),
+        lambda p: p.compile(REF, True, True),
+        lambda p: p.compile(REF, {"fast_math": False}),
+        lambda p: p.compile(REF, validate=True),
+    ):
+        p = relu()
+        compile(p)
+        assert p.is_compiled()
+        (result,) = p.run({"x": x, "unused": 3})
+        assert isinstance(result, migraphx.argument)
+        np.testing.assert_array_equal(np.array(result), np.maximum(x, 0))
+    with pytest.raises(ParameterError, match="'x'"):
+        p.run({})
+
+
+def test_a_program_that_is_not_compiled_is_evaluated() -> None:
+    assert relu().run({"x": np.array([[1, -2, 3], [-4, 5, -6]], np.float32)})[0].tolist() == [1, 0, 3, 0, 5, 0]
+    with pytest.raises(ParameterError, match="'x' is missing"):
+        relu().run({})
+
+
+def test_what_it_takes_by_name_and_by_position() -> None:
+    shapes = relu().get_parameter_shapes()
+    assert isinstance(shapes, dict)
+    assert list(shapes) == relu().get_parameter_names() == ["x"]
+    assert shapes["x"] == shapes[0] == of(2, 3)
+    with pytest.raises(KeyError):
+        shapes["y"]
+
+
+def test_text_in_migraphxs_form() -> None:
+    assert str(relu()) == (
+        'module: "main"\n'
+        "x = @param:x -> float_type, {2, 3}, {3, 1}, target_id=0\n"
+        "@1 = relu(x) -> float_type, {2, 3}, {3, 1}, target_id=0\n"
+        "@2 = @return(@1)\n"
+    )
+    assert relu() == relu()
+
+
+def test_another_batch_than_the_model_has() -> None:
+    p = migraphx.program()
+    m = p.get_main_module()
+    x = m.add_parameter("x", of(1, 4))
+    m.add_return([m.add_instruction(migraphx.op("softmax"), [x])])
+    p.compile(REF)
+    given = np.arange(12, dtype=np.float32).reshape(3, 4) % 5
+    whole = np.array(p.run({"x": given})[0])
+    np.testing.assert_array_equal(whole, np.concatenate([np.array(p.run({"x": row[None]})[0]) for row in given]))
+
+
+def test_a_program_that_mixes_its_batch_refuses_another() -> None:
+    p = migraphx.program()
+    m = p.get_main_module()
+    x = m.add_parameter("x", of(2, 4))
+    m.add_return([m.add_instruction(migraphx.op("reshape", dims=[1, -1]), [x])])
+    p.compile(REF)
+    with pytest.raises(
+        ParameterError, match=r"cannot take batches of 3 .* would become .* parse the model with an open batch"
+    ):
+        p.run({"x": np.ones((3, 4), np.float32)})
+    with pytest.raises(ParameterError, match="must be float32"):
+        p.run({"x": np.ones((2, 5), np.float32)})
+
+
+def test_traces() -> None:
+    p = relu()
+    p.compile(REF)
+    seen = []
+    p.run_trace({"x": np.ones((2, 3), np.float32)}, lambda ins, value: seen.append((ins.name(), value.tolist())))
+    assert seen[-1][1] == [1] * 6
+    assert seen[0][0] == "@param"
+
+
+def test_files(tmp_path) -> None:
+    p = relu()
+    for format in ("msgpack", "json"):
+        migraphx.save(p=p, filename=str(tmp_path / "p"), format=format)
+        assert migraphx.load(filename=str(tmp_path / "p"), format=format) == p
+        assert migraphx.load_buffer(b=migraphx.save_buffer(p)) == p
+    p.compile(REF)
+    p.save(tmp_path / "compiled")
+    again = migraphx.load(tmp_path / "compiled")
+    assert again.is_compiled()
+    assert again.run({"x": -np.ones((2, 3), np.float32), "y": 0})[0].tolist() == [0] * 6
+
+
+@pytest.mark.usefixtures("emulated")
+def test_memory_of_the_caller_on_a_device() -> None:
+    p = relu()
+    p.compile(migraphx.get_target("gpu"), offload_copy=False)
+    assert list(p.get_parameter_shapes()) == ["x", "main:#output_0"]
+    params = {n: migraphx.to_gpu(migraphx.generate_argument(s)) for n, s in p.get_parameter_shapes().items()}
+    result = p.run(params)[-1]
+    assert result.data_ptr() == params["main:#output_0"].data_ptr()
+    assert migraphx.from_gpu(result).tolist() == [max(v, 0) for v in params["x"].tolist()]
+
+
+def test_targets_and_contexts() -> None:
+    assert isinstance(REF, migraphx.target)
+    p = relu()
+    p.compile(REF.core.get_context())
+    assert p.is_compiled()
+
+
+def test_quantizing_changes_the_program_and_returns_it() -> None:
+    p = migraphx.program()
+    m = p.get_main_module()
+    m.add_return([m.add_instruction(migraphx.op("exp"), [m.add_parameter("x", of(3))])])
+    assert migraphx.quantize_fp16(p) is p
+    kinds = {i.name(): i.shape().type_string() for i in p.get_main_module() if i.name() == "exp"}
+    assert kinds == {"exp": "half_type"}
+    q = relu()
+    assert migraphx.quantize_bf16(prog=q, ins_names=["dot"]) is q
+    assert {i.shape().type_string() for i in q.get_main_module() if i.name() == "relu"} == {"float_type"}

@@ -1,0 +1,96 @@
+"""`migraphx.shape`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import migraphx
+from mgx_core.errors import ParameterError, ShapeError
+
+
+def test_types_are_numbered() -> None:
+    kinds = migraphx.shape.type_t
+    assert len(kinds) == 17
+    assert int(kinds.float_type) == kinds.float_type.value == 2
+    assert [int(kinds[n]) for n in ("bool_type", "half_type", "double_type", "int64_type", "bf16_type")] == [
+        0,
+        1,
+        3,
+        9,
+        15,
+    ]
+    assert "fp8e4m3fn_type" in kinds.__members__
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "size"),
+    [
+        ("float", "float_type", 4),
+        ("float_type", "float_type", 4),
+        ("int64_t", "int64_type", 8),
+        ("uint8", "uint8_type", 1),
+        ("half", "half_type", 2),
+        ("fp8e4m3fnuz_type", "fp8e4m3fnuz_type", 1),
+        (3, "double_type", 8),
+        (migraphx.shape.type_t.bf16_type, "bf16_type", 2),
+    ],
+)
+def test_types_by_name_member_and_number(said, name, size) -> None:
+    s = migraphx.shape(type=said, lens=[2])
+    assert (s.type_string(), s.type_size(), s.type()) == (name, size, migraphx.shape.type_t[name])
+
+
+def test_what_it_says_of_itself() -> None:
+    s = migraphx.shape(lens=[2, 3], type="half")
+    assert (s.lens(), s.strides(), s.ndim(), s.elements(), s.bytes()) == ([2, 3], [3, 1], 2, 6, 12)
+    assert s.standard()
+    assert s.packed()
+    assert not (s.transposed() or s.broadcasted() or s.scalar() or s.dynamic())
+    assert s.dyn_dims() == []
+    assert repr(s) == "half_type, {2, 3}, {3, 1}"
+    assert s == migraphx.shape(type="half", lens=[2, 3], strides=[3, 1])
+    assert s != migraphx.shape(lens=[2, 3])
+
+
+def test_layouts() -> None:
+    turned = migraphx.shape(lens=[2, 3, 4], permutation=[0, 2, 1])
+    assert turned.strides() == [12, 1, 3]
+    assert turned.transposed()
+    wide = migraphx.shape(lens=[1, 64, 3, 3], strides=[0, 1, 0, 0])
+    assert wide.broadcasted()
+
+
+def test_scalars_have_one_axis_of_stride_0() -> None:
+    s = migraphx.shape(type="float", lens=[1], strides=[0])
+    assert (s.lens(), s.strides(), s.ndim(), s.elements()) == ([1], [0], 1, 1)
+    assert s.scalar()
+    assert not s.standard()
+    assert migraphx.shape().strides() == [1]
+    assert migraphx.argument(np.array(2.5, np.float32)).get_shape() == s
+
+
+def test_ranges() -> None:
+    dims = [migraphx.shape.dynamic_dimension(1, 4, {2, 4}), migraphx.shape.dynamic_dimension(3, 3)]
+    s = migraphx.shape(type="float", dyn_dims=dims)
+    assert s.dynamic()
+    assert [(d.min, d.max, d.optimals, d.is_fixed()) for d in s.dyn_dims()] == [
+        (1, 4, {2, 4}, False),
+        (3, 3, set(), True),
+    ]
+    assert repr(s) == "dynamic, float_type, {[1, 4, {2, 4}], [3, 3, {}]}"
+    with pytest.raises(ShapeError, match="dyn_dims"):
+        s.lens()
+
+
+def test_it_stands_where_python_wants_extents() -> None:
+    s = migraphx.shape(lens=[2, 3])
+    assert list(s) == [2, 3]
+    assert np.random.random(s).shape == (2, 3)
+
+
+def test_what_is_no_shape() -> None:
+    with pytest.raises(ShapeError, match="not an element type"):
+        migraphx.shape(type="nonsense")
+    with pytest.raises(ParameterError, match="from 0 to 16, got 17"):
+        migraphx.shape(type=17)
