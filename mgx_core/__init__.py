@@ -33,6 +33,7 @@ _PUBLIC = {
     "Kernels": "targets.kernel:Kernels",
     "Launch": "targets.kernel:Launch",
     "Lazy": "plugins.manager:Lazy",
+    "Macro": "macros.macro:Macro",
     "MgxError": "errors:MgxError",
     "Module": "ir.module:Module",
     "No": "errors:No",

@@ -35,6 +35,7 @@ from .errors import (
 from .frontend import Frontend
 from .ir.instruction import Instruction
 from .ir.module import Module
+from .macros.macro import Macro
 from .ops import scalar
 from .ops.operation import Operation, OpSet, Pointwise
 from .ops.operation import op as define_op
@@ -82,6 +83,7 @@ __all__ = [
     "Kernels",
     "Launch",
     "Lazy",
+    "Macro",
     "MgxError",
     "Module",
     "No",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import MgxError, ParameterError, ShapeError
 from ..ops.builtin import Literal, Param, Return, Undefined
@@ -17,6 +17,16 @@ from .symbols import Substitution, learn_symbols, needed_for_extents
 from .text.writer import module_text
 
 __all__ = ["Module", "captures", "nested", "same_type"]
+
+
+class Expansion(Protocol):
+    """Several instructions under one name."""
+
+    def build(
+        self, module: Module, before: Instruction | None, args: Sequence[Instruction], modules: Sequence[Module] = ()
+    ) -> list[Instruction]:
+        """Adds them before an instruction of a module (None: at its end); returns the results."""
+        ...
 
 
 class Module:
@@ -130,6 +140,19 @@ class Module:
     ) -> Instruction:
         """An instruction placed before `ins`."""
         return self.add(op, *args, modules=mod_args, before=ins)
+
+    def add_macro(
+        self, macro: Expansion, args: Sequence[Instruction] = (), mod_args: Sequence[Module] = ()
+    ) -> list[Instruction]:
+        """Appends the instructions of a macro (`mgx_core.Macro`); returns its results."""
+        return macro.build(self, None, args, mod_args)
+
+    def insert_macro(
+        self, ins: Instruction, macro: Expansion, args: Sequence[Instruction] = (), mod_args: Sequence[Module] = ()
+    ) -> list[Instruction]:
+        """Puts the instructions of a macro before `ins`; returns its results."""
+        self._own(ins)
+        return macro.build(self, ins, args, mod_args)
 
     def add_parameter(self, name: str, shape: AnyShape) -> Instruction:
         """Declare an input.  Errors: ParameterError if the name is taken."""

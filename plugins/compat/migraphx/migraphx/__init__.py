@@ -20,7 +20,7 @@ from .arguments import (  # noqa: E402
     to_gpu,
 )
 from .instructions import instruction_ref, module  # noqa: E402
-from .operations import op  # noqa: E402
+from .operations import macro, op  # noqa: E402
 from .parsing import (  # noqa: E402
     get_onnx_operators,
     load,
@@ -52,6 +52,7 @@ __all__ = [
     "instruction_ref",
     "load",
     "load_buffer",
+    "macro",
     "module",
     "op",
     "optimize",

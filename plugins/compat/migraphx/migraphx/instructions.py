@@ -13,7 +13,7 @@ from mgx_core.ops.convert import Convert
 from mgx_core.ops.pointwise import Where
 
 from .arguments import argument, of_argument
-from .operations import op
+from .operations import macro, op
 from .program_text import module_text
 from .shapes import core_shape, of_shape, shape
 
@@ -92,6 +92,24 @@ class module:
         if isinstance(made, CONDITIONAL) and args and args[0].shape.dtype is not dt.bool_:
             args = [add(Convert(target_type=dt.bool_), args[0]), *args[1:]]
         return add(made, *args, modules=modules)
+
+    def add_macro(
+        self, macro: macro, args: Sequence[instruction_ref] = (), mod_args: Sequence[module] = ()
+    ) -> list[instruction_ref]:
+        """Appends the instructions of a macro; returns its results."""
+        made = self.core.add_macro(macro.core, [_core(a) for a in args], [m.core for m in mod_args])
+        return list(map(instruction_ref, made))
+
+    def insert_macro(
+        self,
+        ins: instruction_ref,
+        macro: macro,
+        args: Sequence[instruction_ref] = (),
+        mod_args: Sequence[module] = (),
+    ) -> list[instruction_ref]:
+        """Puts the instructions of a macro before `ins`; returns its results."""
+        made = self.core.insert_macro(_core(ins), macro.core, [_core(a) for a in args], [m.core for m in mod_args])
+        return list(map(instruction_ref, made))
 
     def add_literal(self, data: Any) -> instruction_ref:
         """A constant from an argument or a buffer."""

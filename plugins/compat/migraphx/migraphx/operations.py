@@ -10,7 +10,7 @@ from mgx_core import DType, Operation
 
 from .shapes import core_dtype, core_shape, shape, type_t
 
-__all__ = ["DEFAULTS", "op", "pooling_mode", "rnn_direction"]
+__all__ = ["DEFAULTS", "macro", "op", "pooling_mode", "rnn_direction"]
 
 
 class pooling_mode(enum.Enum):
@@ -98,6 +98,27 @@ class op:
     def __repr__(self) -> str:
         inside = ",".join(f"{k}={_text(v)}" for k, v in self.values().items())
         return f"{self.name()}[{inside}]" if inside else self.name()
+
+
+class macro:
+    """Several instructions under one name, with options by keyword.
+
+    Errors: UnsupportedError for unknown names, ParameterError for unknown options.
+    """
+
+    __slots__ = ("core",)
+
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        self.core = mgx.Macro(name, **{k: _core(v, k) for k, v in kwargs.items()})
+
+    def name(self) -> str:
+        return self.core.name()
+
+    def options(self) -> dict[str, Any]:
+        return self.core.options()
+
+    def __repr__(self) -> str:
+        return repr(self.core)
 
 
 CHOICES: Final[dict[str, Any]] = {

@@ -246,3 +246,16 @@ def test_quantizing_changes_the_program_and_returns_it() -> None:
     q = relu()
     assert migraphx.quantize_bf16(prog=q, ins_names=["dot"]) is q
     assert {i.shape().type_string() for i in q.get_main_module() if i.name() == "relu"} == {"float_type"}
+
+
+def test_macros() -> None:
+    p = migraphx.program()
+    m = p.get_main_module()
+    a, b = (m.add_literal(np.arange(6, dtype=np.float32).reshape(s)) for s in ((2, 3), (3, 2)))
+    gemm = migraphx.macro("gemm", alpha=2.0)
+    assert (gemm.name(), gemm.options(), migraphx.macro("gemm").options()) == ("gemm", {"alpha": 2.0}, {})
+    result = m.add_macro(gemm, [a, b])
+    before = m.insert_macro(result[0], migraphx.macro("einsum", equation="ij->ji"), [a])
+    m.add_return([result[-1], before[-1]])
+    p.compile(REF)
+    assert [r.tolist() for r in p.run({})] == [[20, 26, 56, 80], [0, 3, 1, 4, 2, 5]]
