@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -18,7 +17,6 @@ __all__ = ["native", "preload"]
 
 DISTRIBUTION: Final = "onednn-cpu-gomp"
 LIBRARY: Final = "libdnnl.so.3"
-SPIN: Final = "10000"  # 0.1 to 0.2 ms: covers the gaps between steps, and ends soon when a core is taken
 
 
 def candidates() -> Iterator[Path]:
@@ -49,28 +47,14 @@ def preload() -> Path:
     for path in candidates():
         tried.append(str(path))
         if path.is_file():
-            with _bounded_spin():
-                try:
-                    ctypes.CDLL(str(path.resolve()), mode=ctypes.RTLD_GLOBAL)
-                except OSError as error:
-                    raise DeviceError(f"oneDNN at {path} cannot be loaded: {error}") from None
+            try:
+                ctypes.CDLL(str(path.resolve()), mode=ctypes.RTLD_GLOBAL)
+            except OSError as error:
+                raise DeviceError(f"oneDNN at {path} cannot be loaded: {error}") from None
             return path
     raise DeviceError(
         f"{LIBRARY} was not found (tried {', '.join(tried)}); install {DISTRIBUTION} or name the file in MGX_DNNL_LIBRARY"
     )
-
-
-class _bounded_spin:  # noqa: N801
-    """While libgomp is loaded: let its idle threads spin only for a bounded time, unless the user chose otherwise."""
-
-    def __enter__(self) -> None:
-        self.set = "GOMP_SPINCOUNT" not in os.environ and "OMP_WAIT_POLICY" not in os.environ
-        if self.set:
-            os.environ["GOMP_SPINCOUNT"] = SPIN
-
-    def __exit__(self, *exception: object) -> None:
-        if self.set:
-            del os.environ["GOMP_SPINCOUNT"]
 
 
 @cache

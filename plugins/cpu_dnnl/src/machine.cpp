@@ -6,18 +6,19 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include <cpuid.h>
 #include <immintrin.h>
-#include <omp.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <pybind11/stl.h>
 
 #include "memory.h"
+#include "team.h"
 
 namespace py = pybind11;
 
@@ -209,11 +210,10 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 double best_rate(double (*work)(), int threads) {
     double best = 0;
     for (int repeat = 0; repeat < 7; ++repeat) {
-        double done = 0;
+        std::vector<double> done(static_cast<size_t>(threads));
         auto start = std::chrono::steady_clock::now();
-#pragma omp parallel num_threads(threads) reduction(+ : done)
-        done += work();
-        best = std::max(best, done / seconds_since(start) / 1e9);
+        in_parts(threads, [&](int me) { done[static_cast<size_t>(me)] = work(); });
+        best = std::max(best, std::accumulate(done.begin(), done.end(), 0.0) / seconds_since(start) / 1e9);
     }
     return best;
 }
@@ -241,9 +241,10 @@ double read_rate(size_t bytes, int threads) {
     double best = 0;
     for (int repeat = 0; repeat < 7; ++repeat) {
         auto start = std::chrono::steady_clock::now();
-#pragma omp parallel num_threads(threads)
-        for (int pass = 0; pass < passes; ++pass)
-            read_all(buffer.data() + part * static_cast<size_t>(omp_get_thread_num()), part);
+        in_parts(static_cast<int>(parts), [&](int me) {
+            for (int pass = 0; pass < passes; ++pass)
+                read_all(buffer.data() + part * static_cast<size_t>(me), part);
+        });
         best = std::max(best, static_cast<double>(passes) * static_cast<double>(buffer.size()) / seconds_since(start) / 1e9);
     }
     return best;

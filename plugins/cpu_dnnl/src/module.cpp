@@ -9,6 +9,7 @@
 #include "memory.h"
 #include "memory_desc.h"
 #include "named_loops.h"
+#include "openmp.h"
 #include "primitive.h"
 #include "program.h"
 #include "threads.h"
@@ -42,6 +43,7 @@ PYBIND11_MODULE(_native, module) {
     py::register_local_exception_translator(translate);
     mgx::init_arrays();
     mgx::handle_forks();
+    mgx::serve_onednn();
     mgx::bind_memory_desc(module);
     mgx::bind_primitive(module);
     mgx::bind_builders(module);

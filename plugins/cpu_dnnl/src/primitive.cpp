@@ -19,6 +19,20 @@ dnnl::stream &cpu_stream() {
     return stream;
 }
 
+namespace {
+
+// True if its parts may have barriers: the general product of oneDNN does, and what calls it.  Known of the version that the
+// package depends on; any primitive of another one may have them.
+bool may_wait_inside(const std::string &kind, const std::string &implementation) {
+    const dnnl_version_t *version = dnnl_version();
+    if (version->major != 3 || version->minor != 2) return true;
+    if (implementation.find("brg") != std::string::npos) return false;
+    const bool recurrent = kind == "lstm" || kind == "gru" || kind == "lbr_gru" || kind == "vanilla_rnn";
+    return recurrent || (implementation.find("gemm") != std::string::npos && kind != "convolution");
+}
+
+} // namespace
+
 Primitive::Primitive(std::string kind, std::vector<int> slots, std::vector<MemoryDesc> descs, Attributes attributes,
         Maker make, int threads)
     : kind_(std::move(kind))
@@ -46,6 +60,7 @@ void Primitive::describe() {
         dnnl_primitive_desc_t made = nullptr;
         check(make_(&made, descs_, attributes_.attr.get()), kind_);
         pd_.reset(made);
+        waits_inside_ = may_wait_inside(kind_, implementation());
         descs_.clear();
     });
 }

@@ -40,6 +40,7 @@ public:
     std::string implementation() const { return pd_.impl_info_str(); }
     const std::string &kind() const { return kind_; }
     int threads() const { return threads_; } // the team it was planned for
+    bool waits_inside() const { return waits_inside_; } // its parts wait for each other
     const std::vector<int> &slots() const { return slots_; }
     const std::vector<int> &post_op_args() const { return attributes_.post_op_args; }
 
@@ -65,6 +66,7 @@ private:
     Attributes attributes_;
     Maker make_;
     int threads_;
+    bool waits_inside_ = false;
     dnnl::primitive_desc_base pd_;
     dnnl::primitive primitive_;
     std::once_flag described_;

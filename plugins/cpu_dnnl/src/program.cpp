@@ -1,12 +1,13 @@
 #include "program.h"
 
 #include <algorithm>
-#include <chrono>
+#include <atomic>
 
 #include <pybind11/stl.h>
 
 #include "arena.h"
 #include "errors.h"
+#include "team.h"
 #include "threads.h"
 
 namespace py = pybind11;
@@ -164,17 +165,15 @@ void Program::ready() const {
 }
 
 void Program::run_steps(Frame &frame, Team team, std::vector<int64_t> *nanoseconds) const {
-    if (!nanoseconds) {
-        for (size_t i = 0; i < steps_.size(); ++i)
-            steps_[i]->run(frame, i, team);
-        return;
-    }
-    nanoseconds->resize(steps_.size());
-    auto before = std::chrono::steady_clock::now();
+    if (nanoseconds) nanoseconds->resize(steps_.size());
+    int64_t before = nanoseconds_now();
+    awaken_team(team.threads, before);
     for (size_t i = 0; i < steps_.size(); ++i) {
-        steps_[i]->run(frame, i, team);
-        auto now = std::chrono::steady_clock::now();
-        (*nanoseconds)[i] = std::chrono::duration_cast<std::chrono::nanoseconds>(now - before).count();
+        const Step &step = *steps_[i];
+        Stepping stepping(step.times, team.threads, before);
+        step.run(frame, i, team);
+        const int64_t now = stepping.finished();
+        if (nanoseconds) (*nanoseconds)[i] = now - before;
         before = now;
     }
 }

@@ -5,9 +5,9 @@
 #include <atomic>
 #include <cstring>
 
-#include <omp.h>
-
 #include "errors.h"
+#include "team.h"
+#include "threads.h"
 
 namespace py = pybind11;
 
@@ -44,14 +44,14 @@ struct alignas(64) Part {
 
 constexpr int most_parts = 64;
 
-// Splits [0, work) into contiguous slices of at least `grain` for the team.  Each thread has a range of its own, so that it
-// finds in its cache what it wrote a step before; idle threads steal from the others, since shared or mixed processors are not
-// equally fast.  The team is complete or not used: libgomp ends threads when a smaller team follows a larger one.
+// Splits [0, work) into contiguous slices of at least `grain` for the team.  Each part has a range of its own, so that a thread
+// finds in its cache what it wrote a step before; who is done takes from the others, since shared or mixed processors are not
+// equally fast.
 template <typename Body>
 void split(int64_t work, int64_t grain, int threads, const Body &body) {
     if (work <= 0) return;
     grain = std::max<int64_t>(grain, 1);
-    int64_t wanted = std::min<int64_t>(threads, work / grain);
+    const int64_t wanted = stepping_alone() ? 1 : std::min<int64_t>(threads, work / grain);
     if (wanted <= 1) {
         body(int64_t {0}, work, 0);
         return;
@@ -61,20 +61,17 @@ void split(int64_t work, int64_t grain, int threads, const Body &body) {
     if (shared)
         for (int64_t n = 0; n < wanted; ++n)
             parts[static_cast<size_t>(n)].set(work * n / wanted, work * (n + 1) / wanted);
-#pragma omp parallel num_threads(threads)
-    {
-        const int64_t present = omp_get_num_threads(), team = std::min(wanted, present), me = omp_get_thread_num();
-        int64_t begin = 0, end = 0;
-        if (me < team && !shared) {
-            begin = work / team * me + std::min(work % team, me);
-            end = begin + work / team + (me < work % team ? 1 : 0);
-            if (begin < end) body(begin, end, static_cast<int>(me));
-        } else if (me < team) {
-            for (int64_t n = 0; n < wanted; ++n)
-                while (parts[static_cast<size_t>((me + n) % wanted)].take(n == 0, grain, begin, end))
-                    body(begin, end, static_cast<int>(me));
+    in_parts(static_cast<int>(wanted), [&](int me) {
+        int64_t begin = work / wanted * me + std::min<int64_t>(work % wanted, me);
+        int64_t end = begin + work / wanted + (me < work % wanted ? 1 : 0);
+        if (!shared) {
+            body(begin, end, me);
+            return;
         }
-    }
+        for (int64_t n = 0; n < wanted; ++n)
+            while (parts[static_cast<size_t>((me + n) % wanted)].take(n == 0, grain, begin, end))
+                body(begin, end, me);
+    });
 }
 
 constexpr int64_t copy_grain = 1 << 15; // bytes below which a second thread does not pay
@@ -135,7 +132,14 @@ size_t PrimitiveStep::scratch_bytes(int) const {
 }
 
 void PrimitiveStep::run(Frame &frame, size_t index, Team team) const {
-    (team.single ? *single_ : *primitive_).execute(frame.args(index, team.single));
+    const auto &primitive = team.single ? *single_ : *primitive_;
+    if (!primitive.waits_inside() || primitive.threads() <= 1) {
+        primitive.execute(frame.args(index, team.single));
+        return;
+    }
+    Gathering gathering(primitive.threads());
+    TeamSize size(gathering.complete() ? primitive.threads() : 1);
+    primitive.execute(frame.args(index, team.single));
 }
 
 // loops and copies

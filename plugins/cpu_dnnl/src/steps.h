@@ -10,6 +10,7 @@
 #include "arrays.h"
 #include "run_state.h"
 #include "primitive.h"
+#include "team.h"
 
 namespace mgx {
 
@@ -34,6 +35,7 @@ public:
     virtual void owned(std::vector<pybind11::object *> &) {} // Python objects, for the garbage collector
 
     std::string name;
+    mutable StepTimes times;
 };
 
 struct PrimitiveArg {

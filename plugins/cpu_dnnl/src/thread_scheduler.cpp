@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <signal.h>
 
+#include "team.h"
 #include "threads.h"
 
 namespace mgx {
@@ -203,6 +204,7 @@ void with_share(bool movable, const std::function<void(int threads)> &work) {
 void handle_forks() {
     gate();
     pthread_atfork(nullptr, nullptr, [] {
+        forget_team();
         new (&gate()) Gate(); // threads that held shares or the lock exist only in the parent
         gate().resize(1);
         held = 0;

@@ -1,5 +1,7 @@
 #include "threads.h"
 
+#include "openmp.h"
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -12,7 +14,6 @@
 #include <thread>
 #include <vector>
 
-#include <omp.h>
 #include <sched.h>
 
 namespace mgx {
@@ -21,7 +22,7 @@ namespace {
 
 int affinity() {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return omp_get_num_procs();
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return static_cast<int>(std::thread::hardware_concurrency());
     return std::max(1, CPU_COUNT(&set));
 }
 
@@ -69,13 +70,9 @@ int available_threads() {
     return std::max(1, static_cast<int>(limit));
 }
 
-TeamSize::TeamSize(int threads) : before_(omp_get_max_threads()) {
-    if (threads != before_) omp_set_num_threads(threads);
-}
+TeamSize::TeamSize(int threads) : before_(asked_team_size()) { ask_team_size(threads); }
 
-TeamSize::~TeamSize() {
-    if (omp_get_max_threads() != before_) omp_set_num_threads(before_);
-}
+TeamSize::~TeamSize() { ask_team_size(before_); }
 
 void side_by_side(size_t count, const std::function<void(size_t)> &work) {
     std::atomic<size_t> next {0};

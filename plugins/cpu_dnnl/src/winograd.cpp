@@ -3,10 +3,10 @@
 
 #include <array>
 
-#include <omp.h>
 #include <pybind11/stl.h>
 
 #include "errors.h"
+#include "team.h"
 #include "threads.h"
 #include "winograd_job.h"
 
@@ -45,11 +45,9 @@ void pack(const Tile &tile, size_t from, const std::array<int64_t, 4> &strides, 
     auto *made = reinterpret_cast<float *>(to);
     py::gil_scoped_release released;
     with_share(false, [&](int threads) {
-#pragma omp parallel num_threads(threads)
-        {
-            const int64_t team = omp_get_num_threads(), me = omp_get_thread_num();
-            found.pack(weights, strides.data(), made, outputs, channels, panels * me / team, panels * (me + 1) / team);
-        }
+        in_parts(threads, [&](int me) {
+            found.pack(weights, strides.data(), made, outputs, channels, panels * me / threads, panels * (me + 1) / threads);
+        });
     });
 }
 

@@ -6,7 +6,7 @@
 #
 # PYTHON names the interpreter (default: python3) of an environment with mgx-core, mgx-ref, mgx-conformance, mgx-cpu-dnnl and
 # what its pyproject.toml requires for building; everything made lies below FOLDER (default: a temporary folder).  SAMPLE: run
-# every n-th case of the kit; LEVELS: which of its levels.  Loops that the JIT compiles, oneDNN and libgomp are not instrumented:
+# every n-th case of the kit; LEVELS: which of its levels.  Loops that the JIT compiles, and oneDNN are not instrumented:
 # accesses of theirs are seen where they go through instrumented code or through what the sanitizers intercept (memory, locks,
 # threads).
 set -euo pipefail
@@ -43,13 +43,12 @@ if [ "$kind" = address ]; then
     LD_PRELOAD="$preload" "$python" -m pytest -q -p no:cacheprovider --pyargs mgx_conformance.suite --mgx-target cpu \
         --mgx-level "${LEVELS:-ops}" --mgx-sample "${SAMPLE:-1}" --mgx-expect "$here/expected.toml"
 else
-    # `race:` takes any frame (what a team's thread does: libgomp's barriers are not seen), `race_top:` the access alone: every
-    # call comes from libpython
-    printf 'called_from_lib:%s\n' libgomp.so libdnnl.so > "$folder/suppressions"
-    printf '%s\n' race:libgomp.so race_top:libdnnl.so race_top:libpython >> "$folder/suppressions"
+    # `race_top:` takes the access alone: every call comes from libpython
+    printf 'called_from_lib:%s\n' libdnnl.so > "$folder/suppressions"
+    printf '%s\n' race_top:libdnnl.so race_top:libpython >> "$folder/suppressions"
     export TSAN_OPTIONS="suppressions=$folder/suppressions:ignore_noninstrumented_modules=1:halt_on_error=0:exitcode=66"
     # no forks: the sanitizer itself cannot follow threads of a forked child
-    run test_native_program.py test_native_shares.py -k "not forked"
+    run test_native_program.py test_native_thread_scheduler.py -k "not forked"
     LD_PRELOAD="$preload" "$python" "$here/tests/pool_under_load.py"
 fi
 echo "clean: $kind"

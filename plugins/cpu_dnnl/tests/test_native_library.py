@@ -16,7 +16,6 @@ from mgx_cpu_dnnl import native_library
 def test_the_library_of_the_wheel_is_found() -> None:
     path = native_library.preload()
     assert path.name == "libdnnl.so.3" and path.is_file()
-    assert "GOMP_SPINCOUNT" not in os.environ  # only libgomp was to see it
 
 
 def test_a_missing_library_is_a_device_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,89 @@
+// The team of the process: threads that take parts of the work of the runs.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace mgx {
+
+// The part that the calling thread is in: its number, and how many there are.
+struct Seat {
+    int index = 0;
+    int count = 1;
+    bool inside = false; // of several parts
+};
+
+Seat &own_seat(); // the calling thread's
+
+// Work in numbered parts.  Each part is done once, in any order, by the caller or by a thread of the team that is awake and has
+// nothing else to do.  The caller does what no thread took, so that it waits only for parts that have begun.  Parts do
+// not throw, and do not wait for each other unless they are gathered.
+struct Region {
+    void (*part)(void *data);
+    void *data;
+    int parts;
+    bool shared = false;
+    int64_t began = 0;
+    Seat outer {};
+};
+
+void open_region(Region &region); // the caller is in the first part from here on
+void close_region(Region &region); // it has done it: all parts are done
+
+// Calls body(0) to body(parts - 1).
+template <typename Body>
+void in_parts(int parts, const Body &body) {
+    Region region {[](void *data) { (*static_cast<const Body *>(data))(own_seat().index); }, const_cast<Body *>(&body), parts};
+    open_region(region);
+    body(0);
+    close_region(region);
+}
+
+// The least nanoseconds that a step took of late: on the calling thread alone, and with the team; 0: not tried yet.
+struct StepTimes {
+    std::atomic<int64_t> alone {0}, together {0};
+    std::atomic<uint32_t> runs {0};
+};
+
+// While in scope, what the calling thread does is one step of a run.  It stays on the calling thread if the team is known to gain
+// little, and, for a while after the team was seen to be late, if it is shorter than the time that a processor may be away.
+class Stepping {
+public:
+    Stepping(StepTimes &times, int threads, int64_t now);
+    ~Stepping();
+    Stepping(const Stepping &) = delete;
+    Stepping &operator=(const Stepping &) = delete;
+
+    int64_t finished(); // the step is done: the time
+
+private:
+    StepTimes &times_;
+    int64_t began_;
+    int64_t outer_cost_;
+    bool outer_alone_;
+};
+
+bool stepping_alone();
+void awaken_team(int threads, int64_t now); // work for so many is to come
+
+// While in scope, parts may wait for each other, for which one thread a part has to be there.
+class Gathering {
+public:
+    explicit Gathering(int threads);
+    ~Gathering();
+    Gathering(const Gathering &) = delete;
+    Gathering &operator=(const Gathering &) = delete;
+    bool complete() const { return complete_; } // false: the parts of a region would have to be one
+
+private:
+    void disband();
+
+    Region held_;
+    bool complete_ = false;
+};
+
+void wait_for_others(); // a barrier between gathered parts
+int64_t nanoseconds_now();
+void forget_team(); // in a forked child
+
+} // namespace mgx
