@@ -3,6 +3,7 @@ PYTHON ?= python3
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PLUGINS := plugins/ref plugins/frontends/onnx plugins/frontends/tf plugins/cpu_dnnl plugins/gpu_hip plugins/compat/migraphx
 KIT := conformance
+TORCH := plugins/frontends/torch
 DISTS := . $(PLUGINS) $(KIT)
 DEMO := . plugins/frontends/onnx plugins/cpu_dnnl
 METADATA := pyproject.toml $(addsuffix /pyproject.toml,$(PLUGINS) $(KIT))
@@ -30,12 +31,13 @@ define editable
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint types wheels core-alone slow strangers test-capi bench clean
+.PHONY: help demo test test-torch test-all lint types wheels core-alone slow strangers test-capi bench clean
 
 help:
 	@echo "make demo      classify handwritten digits with the example network"
 	@echo "make test      style, import layers, types, all tests that are not slow"
 	@echo "make test-all  the same, and wheels, the core alone, strangers' packages, slow tests"
+	@echo "make test-torch the tests that need PyTorch, in an environment with it"
 	@echo "make lint      style and import layers"
 	@echo "make types     mypy --strict"
 	@echo "make test-capi the C and C++ interface: programs that are compiled against it"
@@ -58,6 +60,14 @@ help:
 	@PATH="$(CURDIR)/.venv-test/bin:$$PATH" .venv-test/bin/python $(PIP) --no-build-isolation --no-deps -e plugins/cpu_dnnl
 	@touch $@
 
+# torch without CUDA, which is 3 GB less; where that index cannot be reached, whatever build the default one has
+.venv-torch/ready: $(METADATA) $(TORCH)/pyproject.toml
+	$(call venv,.venv-torch)
+	@.venv-torch/bin/python $(PIP) --index-url https://download.pytorch.org/whl/cpu 'torch>=2.13,<2.16' \
+		|| .venv-torch/bin/python $(PIP) 'torch>=2.13,<2.16'
+	$(call editable,.venv-torch,. plugins/ref plugins/cpu_dnnl $(TORCH),--group core-test expecttest)
+	@touch $@
+
 .venv-core/ready: pyproject.toml
 	$(call venv,.venv-core)
 	@.venv-core/bin/python $(PIP) -e . --group core-test
@@ -77,8 +87,11 @@ types: .venv-test/ready
 test: lint types .venv-test/native
 	$(PYTEST) -m "not slow and not gpu"
 
+test-torch: .venv-torch/ready
+	.venv-torch/bin/python -m pytest -q -n $(JOBS) --dist worksteal -W default -m "not slow and not gpu" $(TORCH)/tests
+
 # everything, long runs included; a test that looks at reports in a browser skips itself where there is none
-test-all: test wheels core-alone test-capi slow
+test-all: test test-torch wheels core-alone test-capi slow
 
 slow: .venv-test/native
 	$(PYTEST) -m "slow and not gpu"

@@ -1,0 +1,246 @@
+"""The backend of ``torch.compile``: found by its entry point, with nothing to import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
+
+from mgx_core import MgxError
+from mgx_core.converting.converters import Converters
+
+from .compiled import CompiledGraph
+from .decompositions import all_converters, kept_whole, traced_table
+from .graph import name_of
+from .node import place_of
+from .options import TorchOptions
+from .partition import eager_name, split, stages
+
+__all__ = ["Part", "Taken", "mgx"]
+
+
+@dataclass
+class Part:
+    """A part of a compiled graph: where it runs, the operators in it, and why it is not mgx's."""
+
+    target: str
+    operators: list[str]
+    reasons: list[str] = field(default_factory=list)
+
+
+def mgx(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """Compiles a graph of Dynamo's: forward for inference, or forward and backward.
+
+    Errors: ParameterError for options that there are not.
+    """
+    return compile_graph(gm, example_inputs, TorchOptions.of(options, mode), [])
+
+
+def compile_graph(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: TorchOptions, parts: list[Part]
+) -> Callable[..., Any]:
+    """The callable for a graph; `parts` receives what became of it when it is first called."""
+    converters = all_converters()
+
+    def taken(inner: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        return make_boxed_func(Taken(inner, converters, options, _static(), parts))
+
+    def bare(inner: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        return make_boxed_func(Taken(inner, converters, options, (), parts))
+
+    compiler = aot_autograd(
+        fw_compiler=taken,
+        bw_compiler=bare,
+        inference_compiler=taken,
+        decompositions=traced_table(converters),
+        keep_inference_input_mutations=True,
+    )
+    if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs):
+        return compiler(gm, example_inputs)
+    with kept_whole(converters):
+        return compiler(gm, example_inputs)
+
+
+def _static() -> tuple[int, ...]:
+    """The inputs of the graph being compiled that are parameters and buffers."""
+    context = torch._guards.TracingContext.try_get()
+    meta = None if context is None else context.fw_metadata
+    return () if meta is None else tuple(meta.static_input_indices)
+
+
+class Taken:
+    """An ATen graph, of which mgx takes all that it can.
+
+    It is split at its first call: what cannot be converted stays with torch, for the reason that `parts` keeps.
+    """
+
+    def __init__(
+        self,
+        gm: torch.fx.GraphModule,
+        converters: Converters,
+        options: TorchOptions,
+        static: Sequence[int],
+        parts: list[Part],
+    ) -> None:
+        self.gm = gm if isinstance(gm, torch.fx.GraphModule) else torch.fx.GraphModule(gm, gm.graph)
+        self.converters = converters
+        self.options = options
+        self.parts = parts
+        self.writes = _writes(self.gm)
+        changed = {i for i, _ in self.writes}
+        self.static = [i for i in static if i not in changed]
+        self.reasons: dict[torch.fx.Node, str] = {
+            n: why for n in self.gm.graph.nodes if (why := not_ours(n, converters))
+        }
+        self.ready: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any) -> list[Any]:
+        found = self._first(args) if self.ready is None else self.ready(*args)
+        if not self.writes:
+            return found
+        kept = len(found) - len(self.writes)
+        for (index, _), value in zip(self.writes, found[kept:], strict=True):
+            args[index].copy_(value)
+        return list(found[:kept])
+
+    def _first(self, args: Sequence[Any]) -> list[Any]:
+        """Compiles, leaving to torch each node that turns out not to convert, and runs."""
+        while True:
+            try:
+                return self._attempt(args)
+            except MgxError as error:
+                if self.options.strict:
+                    raise
+                node = self._culprit(error)
+                if node is None:
+                    self.ready = self.gm.forward
+                    self.parts.append(Part("torch", _operators(self.gm), [str(error)]))
+                    return list(self.gm.forward(*args))
+                self.reasons[node] = str(error)
+
+    def _culprit(self, error: MgxError) -> torch.fx.Node | None:
+        """The node of the whole graph that an error names."""
+        text = str(error)
+        for node in self.gm.graph.nodes:
+            if node.op not in ("placeholder", "output") and node not in self.reasons and f"node {node.name!r} " in text:
+                return node
+        return None
+
+    def _attempt(self, args: Sequence[Any]) -> list[Any]:
+        if not self.reasons:
+            whole = CompiledGraph(self.gm, self.converters, self.options, self.static)
+            found = whole(*args)
+            self.ready = whole
+            self.parts.append(Part(self.options.target or "mgx", _operators(self.gm)))
+            return found
+        pieces = split(self.gm, stages(self.gm.graph, lambda n: n in self.reasons))
+        made: list[Part] = []
+        places = {n.name: i for i, n in enumerate(n for n in self.gm.graph.nodes if n.op == "placeholder")}
+        static = {name for name, i in places.items() if i in self.static}
+        for name, piece in list(pieces.named_children()):
+            if not isinstance(piece, torch.fx.GraphModule):
+                continue
+            if eager_name(name):
+                names = {n.name for n in piece.graph.nodes}
+                made.append(
+                    Part(
+                        "torch",
+                        _operators(piece),
+                        [w for n, w in self.reasons.items() if n.name in names or describe(n) in w],
+                    )
+                )
+                continue
+            (call,) = (n for n in pieces.graph.nodes if n.op == "call_module" and n.target == name)
+            frozen = [i for i, a in enumerate(call.args) if isinstance(a, torch.fx.Node) and a.name in static]
+            setattr(pieces, name, Piece(CompiledGraph(piece, self.converters, self.options, frozen)))
+            made.append(Part(self.options.target or "mgx", _operators(piece)))
+        pieces.recompile()
+        found = list(pieces(*args))
+        self.ready = pieces
+        self.parts += made
+        return found
+
+
+class Piece(torch.nn.Module):
+    """A compiled part of a split graph, which gives one value bare as torch's parts do."""
+
+    def __init__(self, compiled: CompiledGraph) -> None:
+        super().__init__()
+        self.compiled = compiled
+        (output,) = (n for n in compiled.gm.graph.nodes if n.op == "output")
+        self.single = not isinstance(output.args[0], (list, tuple))
+
+    def forward(self, *args: Any) -> Any:
+        found = self.compiled(*args)
+        return found[0] if self.single else found
+
+
+def not_ours(node: torch.fx.Node, converters: Converters) -> str:
+    """The reason for which a node stays with torch; empty where it can be tried."""
+    if node.op in ("placeholder", "output", "get_attr") or node.op != "call_function":
+        return ""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        if torch.Tag.nondeterministic_seeded in target.tags and not _inert(node):
+            return f"{describe(node)} draws from torch's random numbers"
+        namespace, packet, overload = name_of(target)
+        value = node.meta.get("val")
+        if value is None or not isinstance(value, (torch.Tensor, list, tuple)):
+            return ""
+        known = any(
+            converters.find(s + namespace, p, 1) for s in ("", "complex ") for p in (f"{packet}.{overload}", packet)
+        )
+        if not known:
+            return f"no converter for {describe(node)}"
+    return ""
+
+
+def _inert(node: torch.fx.Node) -> bool:
+    """True for an op that could draw random numbers, but is asked not to."""
+    schema = node.target._schema
+    for place, argument in enumerate(schema.arguments):
+        if argument.name in ("dropout_p", "p", "dropout"):
+            given = (
+                node.args[place] if place < len(node.args) else node.kwargs.get(argument.name, argument.default_value)
+            )
+            if given == 0:
+                return True
+        if argument.name == "train":
+            return len(node.args) > place and not node.args[place]
+    return False
+
+
+def describe(node: torch.fx.Node) -> str:
+    return f"{node.target} ({node.name}){place_of(node)}"
+
+
+def _operators(gm: torch.fx.GraphModule) -> list[str]:
+    return [str(n.target) for n in gm.graph.nodes if n.op == "call_function" and "getitem" not in str(n.target)]
+
+
+def _writes(gm: torch.fx.GraphModule) -> list[tuple[int, torch.fx.Node]]:
+    """Takes ``copy_(input, value)`` out of a graph: the values become further results, which the caller's tensors receive."""
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    (output,) = (n for n in gm.graph.nodes if n.op == "output")
+    found = []
+    results = list(output.args[0])
+    for node in list(gm.graph.nodes):
+        if node.op == "call_function" and node.target is torch.ops.aten.copy_.default and node.args[0] in placeholders:
+            found.append((placeholders.index(node.args[0]), node.args[1]))
+            node.replace_all_uses_with(node.args[1])
+            gm.graph.erase_node(node)
+    if found:
+        results = list(output.args[0])
+        output.args = ((*results, *(v for _, v in found)),)
+        gm.recompile()
+    return found

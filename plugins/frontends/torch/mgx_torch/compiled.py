@@ -1,0 +1,234 @@
+"""Graphs of torch, compiled: called with tensors, they give fresh tensors."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+
+from mgx_core import Instruction, Module, Program, Shape, UnsupportedError, get_target
+from mgx_core import dtype as dt
+from mgx_core.ir.graph import Graph
+from mgx_core.types.dim import Sym
+
+from .converter import Converters
+from .extents import Extents
+from .graph import GraphConverter, shape_of
+from .node import Complex
+from .options import TorchOptions
+from .tensors import as_tensor, host_array
+from .weights import Seal
+
+__all__ = ["CompiledGraph"]
+
+VARIANTS: Final = 4  # sets of weights whose packed copies are kept at once
+CHANGES: Final = 3  # changes of weights after which they are taken as inputs
+
+
+class CompiledGraph:
+    """One functional graph on a target.  Safe to call from several threads.
+
+    static: numbers of inputs that hold weights; those of a call are packed at the first one that brings them, and again when
+    torch says that they were written to.
+    Errors: UnsupportedError, at construction, for a node that cannot be converted, which it holds as `node`.
+    """
+
+    def __init__(
+        self, gm: torch.fx.GraphModule, converters: Converters, options: TorchOptions, static: Sequence[int] = ()
+    ) -> None:
+        self.gm = gm
+        self.converters = converters
+        self.options = options
+        self.static = tuple(static) if options.freeze else ()
+        self.placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+        self.changes = 0
+        self._variants: OrderedDict[tuple[Any, ...], Variant] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def __call__(self, *args: Any) -> list[Any]:
+        if not self.static:
+            return self._variant((), args).run(args)
+        key = tuple([args[i].data_ptr() for i in self.static])
+        found = self._variants.get(key)
+        if found is None or not found.current(args):
+            found = self._variant(key, args)
+        return found.run(args)
+
+    def _variant(self, key: tuple[Any, ...], args: Sequence[Any]) -> Variant:
+        with self._lock:
+            found = self._variants.get(key)
+            if found is not None and found.current(args):
+                return found
+            if found is not None:
+                self.changes += 1
+            if self.changes >= CHANGES or any(args[i].is_inference() for i in self.static):
+                self._variants.clear()  # weights that are trained: packing them anew each time does not pay
+                self.static = key = ()
+            made = Variant(self, args)
+            self._variants[key] = made
+            while len(self._variants) > VARIANTS:
+                self._variants.popitem(last=False)
+            return made
+
+
+class Variant:
+    """A compiled graph for one set of weights."""
+
+    def __init__(self, graph: CompiledGraph, args: Sequence[Any]) -> None:
+        self.static = graph.static
+        weights = {i: args[i] for i in self.static}
+        self.seals = [Seal(w) for w in weights.values()]
+        self.program, self.given, self.results = _program(graph, args, weights)
+        target = graph.options.target or _target_of(args)
+        options = graph.options
+        if options.fp16 or options.bf16:
+            from mgx_core import quantize_bf16, quantize_fp16
+
+            self.program = (quantize_fp16 if options.fp16 else quantize_bf16)(self.program)
+        self.program.compile(get_target(target), options.compile_options())
+        assert self.program.executable is not None
+        self.executable = self.program.executable
+        self.names = list(self.executable.parameters)
+
+    def current(self, args: Sequence[Any]) -> bool:
+        """True if no weight was written to since it was packed."""
+        return all(seal.holds(args[i]) for seal, i in zip(self.seals, self.static, strict=True))
+
+    def run(self, args: Sequence[Any]) -> list[Any]:
+        values: dict[str, Any] = {}
+        for name, index, axis in self.given:
+            given = args[index]
+            if axis is None:
+                values[name] = host_array(given) if given.device.type == "cpu" else given
+            else:
+                values[name] = torch.empty((int(given), 0), dtype=torch.uint8).numpy()
+        found = iter(self.executable.run(values))
+        out: list[Any] = []
+        for kind, detail in self.results:
+            if kind == "input":
+                out.append(args[detail])
+            elif kind == "value":
+                out.append(detail)
+            elif kind == "complex":
+                out.append(torch.complex(as_tensor(next(found)), as_tensor(next(found))))
+            elif kind == "number":
+                out.append(as_tensor(next(found)).item())
+            else:
+                made = as_tensor(next(found))
+                out.append(made if detail is None else _arranged(made, detail))
+        return out
+
+
+def _program(
+    graph: CompiledGraph, args: Sequence[Any], weights: dict[int, Any]
+) -> tuple[Program, list[tuple[str, int, int | None]], list[tuple[str, Any]]]:
+    """The program of a graph; which argument each parameter takes, and how each result is made of the program's."""
+    main = Module("main")
+    values = [n.meta.get("val") for n in graph.placeholders]
+    extents = Extents(_ranges(values))
+    converter = GraphConverter(main, graph.converters, extents)
+    given: list[tuple[str, int, int | None]] = []
+    inputs: list[Any] = []
+    carried: set[str] = set()
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            carried |= {str(s) for s in value.shape if isinstance(s, torch.SymInt)}
+    for i, (fx, value) in enumerate(zip(graph.placeholders, values, strict=True)):
+        if i in weights:
+            inputs.append(converter.constant(weights[i], fx.name))
+        elif isinstance(value, torch.SymInt):
+            size = extents.of(value)
+            inputs.append(size)
+            if isinstance(size, Sym) and str(value) not in carried:  # no tensor has it as an extent
+                made = main.add_parameter(fx.name, Shape.of(dt.uint8, [size, 0]))
+                converter.meet(made)
+                given.append((fx.name, i, 0))
+        elif isinstance(value, torch.Tensor):
+            if value.is_complex():
+                raise UnsupportedError(f"the input {fx.name!r} is complex")
+            inputs.append(main.add_parameter(fx.name, shape_of(value, extents)))
+            given.append((fx.name, i, None))
+        else:
+            inputs.append(value)
+    found = converter.convert(graph.gm.graph, inputs)
+    (output,) = (n for n in graph.gm.graph.nodes if n.op == "output")
+    nodes = output.args[0] if isinstance(output.args[0], (list, tuple)) else [output.args[0]]
+    found = found if isinstance(found, (list, tuple)) else [found]
+    outputs: list[Instruction] = []
+    results: list[tuple[str, Any]] = []
+    for fx, value in zip(nodes, found, strict=True):
+        if isinstance(fx, torch.fx.Node) and fx.op == "placeholder":
+            results.append(("input", graph.placeholders.index(fx)))
+        elif isinstance(value, Complex):
+            outputs += [value.real, value.imag]
+            results.append(("complex", None))
+        elif isinstance(value, Instruction):
+            outputs.append(value)
+            number = not isinstance(fx.meta.get("val"), torch.Tensor)
+            results.append(("number", None) if number else ("tensor", _order(fx.meta.get("val"))))
+        elif isinstance(value, Sym):
+            outputs.append(converter.output(value))
+            results.append(("number", None))
+        else:
+            results.append(("value", value))
+    main.add_return(outputs)
+    main.sweep()
+    kept = set(main.parameters)
+    return Program(Graph(main)), [g for g in given if g[0] in kept], results
+
+
+def _ranges(values: Sequence[Any]) -> dict[Any, Any]:
+    """The ranges of all symbols, from the shape environment that they live in."""
+    for value in values:
+        sizes = (
+            [value] if isinstance(value, torch.SymInt) else list(value.shape) if isinstance(value, torch.Tensor) else []
+        )
+        for size in sizes:
+            if isinstance(size, torch.SymInt):
+                return dict(size.node.shape_env.var_to_range)
+    return {}
+
+
+def _order(value: torch.Tensor) -> tuple[int, ...] | None:
+    """The axes of a dense tensor in the order of memory; None where that is row-major, or memory is not dense."""
+    rank = value.dim()
+    if rank < 2:
+        return None
+    strides = [_hint(s) for s in value.stride()]
+    sizes = [_hint(s) for s in value.shape]
+    order = sorted(range(rank), key=lambda a: (-strides[a], sizes[a] != 1, a))
+    moved = [a for a in order if sizes[a] != 1]
+    if moved == sorted(moved):
+        return None
+    expected = 1
+    for a in reversed(order):
+        if sizes[a] != 1 and strides[a] != expected:
+            return None
+        expected *= sizes[a]
+    return tuple(order)
+
+
+def _hint(size: Any) -> int:
+    if isinstance(size, torch.SymInt):
+        hint = size.node.hint
+        return 2 if hint is None else int(hint)
+    return int(size)
+
+
+def _arranged(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    """The same values with the axes in another order of memory."""
+    back = [order.index(a) for a in range(len(order))]
+    return tensor.permute(order).contiguous().permute(back)
+
+
+def _target_of(args: Sequence[Any]) -> str:
+    """The target for the device on which the tensors lie."""
+    kinds = {a.device.type for a in args if isinstance(a, torch.Tensor)}
+    if kinds <= {"cpu"}:
+        return "cpu"
+    if "cuda" in kinds:
+        return "gpu"
+    raise UnsupportedError(f"mgx has no target for tensors on {', '.join(sorted(kinds))}")

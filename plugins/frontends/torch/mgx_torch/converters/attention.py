@@ -1,0 +1,78 @@
+"""Attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgx_core import Instruction
+
+from ..converter import converts
+from ..node import Node
+from .reduce import logsumexp_of
+
+__all__: list[str] = []
+
+
+def attended(
+    n: Node, q: Instruction, k: Instruction, v: Instruction, mask: Instruction | None, causal: bool, scale: float | None
+) -> Instruction:
+    """Attention over any number of batch axes; the op has one and one of heads."""
+    rank = q.shape.rank
+    front = q.shape.dims[:-2]
+    if mask is not None and mask.shape.dtype.is_float:
+        mask = n.convert(mask, q.shape.dtype)
+    if rank == 4:
+        if mask is not None and mask.shape.rank < 4:
+            mask = n.unsqueeze(mask, range(4 - mask.shape.rank))
+        return n.add("attention", q, k, v, mask, causal=causal, scale=scale)
+    count = n.size(q, range(rank - 2))
+
+    def folded(x: Instruction) -> Instruction:
+        x = n.broadcast_to(x, [*front, *x.shape.dims[-2:]])
+        return n.reshape(x, (1, count, *x.shape.dims[-2:]))
+
+    if mask is not None:
+        if mask.shape.rank <= 2:
+            mask = n.unsqueeze(mask, range(4 - mask.shape.rank))
+        else:
+            mask = folded(n.broadcast_to(mask, [*front, *mask.shape.dims[-2:]]))
+    out = n.add("attention", folded(q), folded(k), folded(v), mask, causal=causal, scale=scale)
+    return n.reshape(out, (*front, *out.shape.dims[-2:]))
+
+
+@converts("scaled_dot_product_attention")
+def scaled_dot_product_attention(
+    n: Node,
+    q: Instruction,
+    k: Instruction,
+    v: Instruction,
+    attn_mask: Instruction | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Instruction:
+    if dropout_p > 0:
+        n.unsupported("attention with dropout draws from torch's generator")
+    return attended(n, q, k, v, attn_mask, is_causal, scale)
+
+
+@converts("_scaled_dot_product_flash_attention_for_cpu")
+def flash_for_cpu(
+    n: Node,
+    q: Instruction,
+    k: Instruction,
+    v: Instruction,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    attn_mask: Instruction | None = None,
+    scale: float | None = None,
+) -> Any:
+    if dropout_p > 0:
+        n.unsupported("attention with dropout draws from torch's generator")
+    out = attended(n, q, k, v, attn_mask, is_causal, scale)
+    if not n.wants(1):
+        return out, None
+    given: dict[str, Any] = {"causal": is_causal, "scale": scale, "result_of": "masked"}
+    logits = n.add("attention", q, k, v, attn_mask, **given)
+    return out, n.squeeze(logsumexp_of(n, logits, (3,)), [3])

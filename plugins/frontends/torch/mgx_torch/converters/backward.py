@@ -1,0 +1,118 @@
+"""Gradients that torch computes with an operator of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgx_core import Instruction
+from mgx_core import dtype as dt
+
+from ..converter import converts
+from ..node import Node
+from .convolution import filled
+
+__all__: list[str] = []
+
+
+@converts("convolution_backward")
+def convolution_backward(
+    n: Node,
+    grad: Instruction,
+    x: Instruction,
+    w: Instruction,
+    bias_sizes: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    mask: Any,
+) -> tuple[Instruction | None, ...]:
+    rank = w.shape.rank - 2
+    stride, padding, dilation = (filled(v, rank) for v in (stride, padding, dilation))
+    found: list[Instruction | None] = [None, None, None]
+    given: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "group": groups}
+    if mask[0]:
+        found[0] = n.add("convolution", grad, w, **given) if transposed else _adjoint(n, grad, x, w, given)
+    if mask[1]:
+        image, moving = (grad, x) if transposed else (x, grad)
+        found[1] = _weight_gradient(n, image, moving, w, given)
+    if mask[2]:
+        axes = [a for a in range(grad.shape.rank) if a != 1]
+        found[2] = n.reduce("reduce_sum", grad, axes, False)
+    return tuple(found)
+
+
+def _adjoint(n: Node, grad: Instruction, x: Instruction, w: Instruction, given: dict[str, Any]) -> Instruction:
+    """The gradient of the image: what the strides left over at its end is zero."""
+    extra = []
+    for axis, d in enumerate(x.shape.dims[2:]):
+        o, k = grad.shape.dims[axis + 2], w.shape.dims[axis + 2]
+        span = given["stride"][axis] * (o - 1) + given["dilation"][axis] * (k - 1) + 1 - 2 * given["padding"][axis]
+        extra.append(n.static(d - span, "the rest of an image under strides"))
+    return n.add("convolution_backwards", grad, w, output_padding=tuple(extra) if any(extra) else (), **given)
+
+
+def _weight_gradient(n: Node, x: Instruction, grad: Instruction, w: Instruction, given: dict[str, Any]) -> Instruction:
+    """Each group's image correlated with its gradient: batches become channels, strides dilation."""
+    groups, rank = given["group"], w.shape.rank
+    pieces = []
+    for g in range(groups):
+        image, moved = (_group(n, v, g, groups) for v in (x, grad))
+        swapped = [1, 0, *range(2, rank)]
+        image, kernel = n.transpose(image, swapped), n.transpose(moved, swapped)
+        out = n.add(
+            "convolution", image, kernel, stride=given["dilation"], dilation=given["stride"], padding=given["padding"]
+        )
+        out = n.transpose(out, swapped)
+        axes = list(range(2, rank))
+        pieces.append(n.slice(out, axes, [0] * len(axes), list(w.shape.dims[2:])))
+    return n.add("concat", *pieces, axis=0) if groups > 1 else pieces[0]
+
+
+def _group(n: Node, x: Instruction, index: int, count: int) -> Instruction:
+    if count == 1:
+        return x
+    width = x.shape.dims[1] // count
+    return n.slice(x, [1], [index * width], [(index + 1) * width])
+
+
+@converts("max_pool2d_with_indices_backward")
+def max_pool_backward(n: Node, grad: Instruction, x: Instruction, *rest: Any) -> Instruction:
+    """Each maximum's gradient added at the place where it was found."""
+    indices: Instruction = rest[-1]
+    dims = x.shape.dims
+    rank = len(dims)
+    flat = (*dims[:-2], dims[-2] * dims[-1])
+    places = n.reshape(indices, (*indices.shape.dims[:-2], n.size(indices, (rank - 2, rank - 1))))
+    values = n.reshape(grad, places.shape.dims)
+    zeros = n.filled(flat, 0, grad.shape.dtype)
+    return n.reshape(n.add("scatter_add", zeros, n.convert(places, dt.int64), values, axis=rank - 2), dims)
+
+
+@converts("_scaled_dot_product_flash_attention_for_cpu_backward")
+def attention_backward(
+    n: Node,
+    grad: Instruction,
+    q: Instruction,
+    k: Instruction,
+    v: Instruction,
+    out: Instruction,
+    logsumexp: Instruction,
+    dropout_p: float,
+    is_causal: bool,
+    attn_mask: Instruction | None = None,
+    scale: float | None = None,
+) -> tuple[Instruction, ...]:
+    width = n.static(q.shape.dims[-1], "the width of attention's heads")
+    factor = 1 / width**0.5 if scale is None else scale
+    logits = n.add("attention", q, k, v, attn_mask, causal=is_causal, scale=scale, result_of="masked")
+    shares = n.add("exp", n.pointwise("sub", logits, n.unsqueeze(logsumexp, [3])))
+    swap = [0, 1, 3, 2]
+    grad_v = n.add("dot", n.transpose(shares, swap), grad)
+    back = n.add("dot", grad, n.transpose(v, swap))
+    row = n.reduce("reduce_sum", n.add("mul", grad, out), [3], True)
+    step = n.add("mul", shares, n.pointwise("sub", back, row))
+    step = n.add("mul", step, n.full_like(step, factor))
+    return n.add("dot", step, k), n.add("dot", n.transpose(step, swap), q), grad_v

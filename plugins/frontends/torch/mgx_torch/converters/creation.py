@@ -1,0 +1,90 @@
+"""Tensors from numbers: constants, ranges, diagonals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Instruction
+from mgx_core import dtype as dt
+
+from ..converter import Converter, converts
+from ..node import Node, Scalar
+
+__all__: list[str] = []
+
+
+def constant(value: int) -> Converter:
+    def convert(n: Node, *_: Any) -> Instruction:
+        return n.filled(n.result_dims(), value, n.dtype)
+
+    return convert
+
+
+for _kind, _value in (("zeros", 0), ("ones", 1), ("empty", 0)):
+    converts(_kind, f"{_kind}_like", f"new_{_kind}")(constant(_value))
+converts("empty_permuted", "empty_strided", "new_empty_strided")(constant(0))
+
+
+@converts("full", "full_like")
+def full(n: Node, size: Any, value: Scalar) -> Instruction:
+    return n.filled(n.result_dims(), value, n.dtype)
+
+
+@converts("new_full")
+def new_full(n: Node, x: Instruction, size: Any, value: Scalar) -> Instruction:
+    return n.filled(n.result_dims(), value, n.dtype)
+
+
+@converts("fill")
+def fill(n: Node, x: Instruction, value: Scalar) -> Instruction:
+    return n.filled(x.shape.dims, value, n.dtype)
+
+
+@converts("scalar_tensor")
+def scalar_tensor(n: Node, value: Scalar) -> Instruction:
+    return n.tensor(value, n.dtype)
+
+
+@converts("arange.default", "arange")
+def arange(n: Node, end: Scalar) -> Instruction:
+    return ranged(n, 0, end, 1)
+
+
+@converts("arange.start", "arange.start_step")
+def arange_from(n: Node, start: Scalar, end: Scalar, step: Scalar = 1) -> Instruction:
+    return ranged(n, start, end, step)
+
+
+def ranged(n: Node, start: Scalar, end: Scalar, step: Scalar) -> Instruction:
+    """start, start + step, ... in as many elements as torch says."""
+    (length,) = n.result_dims()
+    numbers = [x for x in (start, end, step) if isinstance(x, (int, float))]
+    if isinstance(length, int) and len(numbers) == 3:
+        count = np.arange(length)
+        if n.dtype.is_float:
+            return n.literal(numbers[0] + count * np.float64(numbers[2]), n.dtype)
+        return n.literal(int(numbers[0]) + count * int(numbers[2]), n.dtype)
+    whole = not any(isinstance(x, float) for x in numbers)
+    kind = dt.int64 if whole else dt.float64
+    limits = [n.tensor(x, kind) for x in (start, end, step)]
+    return n.convert(n.add("dynamic_range", *limits, length=length), n.dtype)
+
+
+@converts("linspace.default", "linspace")
+def linspace(n: Node, start: float, end: float, steps: int) -> Instruction:
+    if isinstance(start, Instruction) or isinstance(end, Instruction):
+        n.unsupported("linspace between limits that are tensors")
+    return n.literal(np.linspace(start, end, n.static(steps, "the number of steps")), n.dtype)
+
+
+@converts("eye")
+def eye(n: Node, *_: Any) -> Instruction:
+    rows, columns = (n.static(d, "the extent of a unit matrix") for d in n.result_dims())
+    return n.literal(np.eye(rows, columns), n.dtype)
+
+
+@converts("_local_scalar_dense", "item")
+def item(n: Node, x: Instruction) -> Instruction:
+    return n.reshape(x, ())

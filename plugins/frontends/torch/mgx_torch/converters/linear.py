@@ -1,0 +1,101 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mgx_core import Instruction
+from mgx_core.types.dim import Dim
+from mgx_core.types.dim import broadcast as broadcast_dims
+
+from ..converter import converts
+from ..node import Node
+
+__all__ = ["product"]
+
+
+def product(n: Node, a: Instruction, b: Instruction) -> Instruction:
+    """numpy's matmul."""
+    a, b = n.convert(a, n.dtype), n.convert(b, n.dtype)
+    dropped = []
+    if b.shape.rank == 1:
+        b, dropped = n.unsqueeze(b, [1]), [-1]
+    if a.shape.rank == 1:
+        a = n.unsqueeze(a, [0])
+        dropped.append(-2)
+    batch: list[Dim] = []
+    for x, y in zip(_front(a, b), _front(b, a), strict=True):
+        batch.append(broadcast_dims(x, y))
+    rank = len(batch) + 2
+    if b.shape.rank == 2 and a.shape.rank > 2:
+        flat = n.reshape(a, (n.size(a, range(a.shape.rank - 1)), a.shape.dims[-1]))
+        out = n.reshape(n.add("dot", flat, b), (*a.shape.dims[:-1], b.shape.dims[-1]))
+    else:
+        out = n.add(
+            "dot", n.broadcast_to(a, [*batch, *a.shape.dims[-2:]]), n.broadcast_to(b, [*batch, *b.shape.dims[-2:]])
+        )
+    return n.squeeze(out, sorted(rank + d for d in dropped)) if dropped else out
+
+
+def _front(a: Instruction, b: Instruction) -> tuple[Dim, ...]:
+    return (1,) * (b.shape.rank - a.shape.rank) + a.shape.dims[:-2]
+
+
+@converts("mm", "bmm", "matmul", "mv", "dot", "vdot")
+def matmul(n: Node, a: Instruction, b: Instruction) -> Instruction:
+    return product(n, a, b)
+
+
+@converts("outer", "ger")
+def outer(n: Node, a: Instruction, b: Instruction) -> Instruction:
+    return n.pointwise("mul", n.unsqueeze(n.convert(a, n.dtype), [1]), n.convert(b, n.dtype))
+
+
+def combined(n: Node, x: Instruction, y: Instruction, beta: Any, alpha: Any) -> Instruction:
+    """beta * x + alpha * y."""
+    if alpha != 1:
+        y = n.pointwise("mul", y, n.tensor(alpha, n.dtype))
+    if beta == 0:
+        return y
+    x = n.convert(x, n.dtype)
+    if beta != 1:
+        x = n.pointwise("mul", x, n.tensor(beta, n.dtype))
+    return n.pointwise("add", y, x)
+
+
+@converts("addmm", "baddbmm", "addmv")
+def addmm(n: Node, x: Instruction, a: Instruction, b: Instruction, beta: Any = 1, alpha: Any = 1) -> Instruction:
+    return combined(n, x, product(n, a, b), beta, alpha)
+
+
+@converts("addbmm")
+def addbmm(n: Node, x: Instruction, a: Instruction, b: Instruction, beta: Any = 1, alpha: Any = 1) -> Instruction:
+    return combined(n, x, n.squeeze(n.add("reduce_sum", product(n, a, b), axes=(0,)), [0]), beta, alpha)
+
+
+@converts("addr")
+def addr(n: Node, x: Instruction, a: Instruction, b: Instruction, beta: Any = 1, alpha: Any = 1) -> Instruction:
+    return combined(n, x, outer(n, a, b), beta, alpha)
+
+
+@converts("linear")
+def linear(n: Node, x: Instruction, weight: Instruction, bias: Instruction | None = None) -> Instruction:
+    if weight.shape.rank == 1:
+        out = product(n, x, weight)
+    else:
+        out = product(n, x, n.transpose(weight, [1, 0]))
+    return out if bias is None else n.pointwise("add", out, bias)
+
+
+@converts("bilinear", "_trilinear_bilinear")
+def bilinear(
+    n: Node, a: Instruction, b: Instruction, weight: Instruction, bias: Instruction | None = None
+) -> Instruction:
+    out = n.add("einsum", a, weight, b, equation="...i,oij,...j->...o")
+    return out if bias is None else n.pointwise("add", out, bias)
+
+
+@converts("einsum")
+def einsum(n: Node, equation: str, xs: Sequence[Instruction], **given: Any) -> Instruction:
+    return n.add("einsum", *(n.convert(x, n.dtype) for x in xs), equation=equation.replace(" ", ""))

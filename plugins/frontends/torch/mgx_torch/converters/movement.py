@@ -1,0 +1,444 @@
+"""Views, joins and parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Instruction
+from mgx_core import dim as dims_
+from mgx_core import dtype as dt
+from mgx_core.types.dim import Dim, Sym
+
+from ..converter import converts, converts_complex
+from ..node import Complex, Node
+
+__all__ = ["moves", "parts"]
+
+
+def moves(*names: str) -> Callable[[Any], Any]:
+    """Decorator: a converter whose first operand's elements only move; of complex numbers both parts do."""
+
+    def keep(function: Any) -> Any:
+        converts(*names)(function)
+
+        @wraps(function)
+        def both(n: Node, x: Complex, *args: Any, **given: Any) -> Any:
+            real, imag = function(n, x.real, *args, **given), function(n, x.imag, *args, **given)
+            if isinstance(real, (list, tuple)):
+                return [Complex(a, b) for a, b in zip(real, imag, strict=True)]
+            return Complex(real, imag)
+
+        converts_complex(*names)(both)
+        return function
+
+    return keep
+
+
+@moves(
+    "view.default", "view", "reshape", "_unsafe_view", "view_copy", "flatten", "unflatten", "squeeze", "squeeze_copy",
+    "reshape_as", "_reshape_alias", "_reshape_copy", "ravel",
+)  # fmt: skip
+def view(n: Node, x: Instruction, *_: Any) -> Instruction:
+    return n.reshape(x, n.result_dims())
+
+
+@converts("view.dtype")
+def view_dtype(n: Node, x: Instruction, dtype: Any) -> Instruction:
+    if n.dtype.bits != x.shape.dtype.bits:
+        n.unsupported(f"a view of {x.shape.dtype} as {n.dtype}, whose width differs")
+    return n.add("bit_cast", x, target_type=n.dtype)
+
+
+@moves("unsqueeze", "unsqueeze_copy")
+def unsqueeze(n: Node, x: Instruction, dim: int) -> Instruction:
+    return n.unsqueeze(x, [n.axis(dim, x.shape.rank + 1)])
+
+
+@moves("permute", "permute_copy")
+def permute(n: Node, x: Instruction, dims: Sequence[int]) -> Instruction:
+    return n.transpose(x, n.axes(dims, x.shape.rank))
+
+
+@moves("transpose.int", "transpose", "swapaxes", "swapdims", "transpose_copy")
+def transpose(n: Node, x: Instruction, first: int, second: int) -> Instruction:
+    if not x.shape.rank:
+        return x
+    order = list(range(x.shape.rank))
+    a, b = n.axis(first, len(order)), n.axis(second, len(order))
+    order[a], order[b] = order[b], order[a]
+    return n.transpose(x, order)
+
+
+@moves("t", "numpy_T", "mT", "adjoint", "t_copy")
+def flipped_axes(n: Node, x: Instruction) -> Instruction:
+    rank = x.shape.rank
+    return n.transpose(x, [*range(rank - 2), rank - 1, rank - 2]) if rank > 1 else x
+
+
+@moves("movedim.int", "movedim", "moveaxis")
+def movedim(n: Node, x: Instruction, source: Any, target: Any) -> Instruction:
+    rank = x.shape.rank
+    from_ = n.axes([source] if isinstance(source, int) else source, rank)
+    to = n.axes([target] if isinstance(target, int) else target, rank)
+    rest = iter([a for a in range(rank) if a not in from_])
+    return n.transpose(x, [from_[to.index(a)] if a in to else next(rest) for a in range(rank)])
+
+
+@moves("expand", "expand_as", "broadcast_to", "expand_copy")
+def expand(n: Node, x: Instruction, *_: Any) -> Instruction:
+    return n.broadcast_to(x, n.result_dims())
+
+
+def _bound(value: Any, length: Dim, absent: Dim) -> Dim:
+    """A limit of a slice as torch takes it: counted from the end if negative, clipped."""
+    if value is None:
+        return absent
+    if isinstance(value, int) and value < 0:
+        value = dims_.maximum(length + value, 0)
+    if isinstance(value, int) and value >= 1 << 62:
+        return length
+    return dims_.minimum(value, length)
+
+
+def sliced(n: Node, x: Instruction, dim: int, start: Any, end: Any, step: int) -> Instruction:
+    axis = n.axis(dim, x.shape.rank)
+    length = x.shape.dims[axis]
+    if isinstance(start, Instruction) or isinstance(end, Instruction):
+        n.unsupported("a slice whose limits depend on data")
+    low, high = _bound(start, length, 0), _bound(end, length, length)
+    if step == 1:
+        if low == 0 and high == length:
+            return x
+        wanted = n.result().shape[axis]
+        if isinstance(wanted, int) and not isinstance(low, Sym):
+            high = low + wanted
+        return n.slice(x, [axis], [low], [dims_.maximum(low, high)])
+    return n.add("slice", x, axes=(axis,), starts=(low,), ends=(high,), steps=(step,))
+
+
+@moves("slice.Tensor", "slice", "slice_copy")
+def slice_(n: Node, x: Instruction, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Instruction:
+    return sliced(n, x, dim, start, end, step)
+
+
+@moves("narrow")
+def narrow(n: Node, x: Instruction, dim: int, start: Any, length: Any) -> Instruction:
+    axis = n.axis(dim, x.shape.rank)
+    low = start + x.shape.dims[axis] if isinstance(start, int) and start < 0 else start
+    return n.slice(x, [axis], [low], [low + length])
+
+
+@moves("select.int", "select", "select_copy")
+def select(n: Node, x: Instruction, dim: int, index: Any) -> Instruction:
+    axis = n.axis(dim, x.shape.rank)
+    if isinstance(index, Instruction):
+        return n.add("gather", x, n.reshape(index, ()), axis=axis)
+    if isinstance(index, int) and index < 0:
+        index = x.shape.dims[axis] + index
+    return n.squeeze(n.slice(x, [axis], [index], [index + 1]), [axis])
+
+
+def parts(n: Node, x: Instruction, axis: int, sizes: Sequence[Dim]) -> list[Instruction]:
+    """Consecutive parts along an axis."""
+    out, start = [], 0
+    for size in sizes:
+        out.append(n.slice(x, [axis], [start], [start + size]))
+        start = start + size  # type: ignore[assignment]
+    return out
+
+
+@moves("split.Tensor", "split", "split_with_sizes", "chunk", "tensor_split", "split_copy", "split_with_sizes_copy")
+def split(n: Node, x: Instruction, sizes: Any, dim: int = 0) -> list[Instruction]:
+    axis = n.axis(dim, x.shape.rank)
+    return parts(n, x, axis, [n.result_dims(i)[axis] for i in range(len(n.value))])
+
+
+@moves("unbind.int", "unbind", "unbind_copy")
+def unbind(n: Node, x: Instruction, dim: int = 0) -> list[Instruction]:
+    axis = n.axis(dim, x.shape.rank)
+    return [n.squeeze(n.slice(x, [axis], [i], [i + 1]), [axis]) for i in range(len(n.value))]
+
+
+def joined(n: Node, xs: Sequence[Instruction], dim: int) -> Instruction:
+    rank = n.result().dim()
+    full = [n.convert(x, n.dtype) for x in xs if x.shape.dims != (0,) or rank == 1]  # torch ignores empty vectors
+    if not full:
+        return n.convert(xs[0], n.dtype)
+    return full[0] if len(full) == 1 else n.add("concat", *full, axis=n.axis(dim, rank))
+
+
+@converts("cat", "concat", "concatenate")
+def cat(n: Node, xs: Sequence[Instruction], dim: int = 0) -> Instruction:
+    return joined(n, xs, dim)
+
+
+@converts("stack")
+def stack(n: Node, xs: Sequence[Instruction], dim: int = 0) -> Instruction:
+    axis = n.axis(dim, n.result().dim())
+    return joined(n, [n.unsqueeze(x, [axis]) for x in xs], axis)
+
+
+@converts_complex("cat", "concat")
+def cat_complex(n: Node, xs: Sequence[Complex], dim: int = 0) -> Complex:
+    return Complex(joined(n, [x.real for x in xs], dim), joined(n, [x.imag for x in xs], dim))
+
+
+@converts_complex("stack")
+def stack_complex(n: Node, xs: Sequence[Complex], dim: int = 0) -> Complex:
+    return Complex(stack(n, [x.real for x in xs], dim), stack(n, [x.imag for x in xs], dim))
+
+
+@moves("repeat", "tile")
+def repeat(n: Node, x: Instruction, repeats: Sequence[Dim]) -> Instruction:
+    missing = len(repeats) - x.shape.rank
+    if missing > 0:
+        x = n.unsqueeze(x, range(missing))
+    times = (1,) * -missing + tuple(repeats)
+    if all(r == 1 for r in times):
+        return x
+    if all(r == 1 or d == 1 for r, d in zip(times, x.shape.dims, strict=True)):
+        return n.broadcast_to(x, [r * d for r, d in zip(times, x.shape.dims, strict=True)])
+    return n.add("tile", x, repeats=times)
+
+
+@moves("repeat_interleave.self_int")
+def repeat_interleave(n: Node, x: Instruction, repeats: Any, dim: int | None = None, **given: Any) -> Instruction:
+    if dim is None:
+        x, dim = n.reshape(x, (n.size(x, range(x.shape.rank)),)), 0
+    axis = n.axis(dim, x.shape.rank)
+    dims = list(x.shape.dims)
+    wide = n.broadcast_to(n.unsqueeze(x, [axis + 1]), [*dims[: axis + 1], repeats, *dims[axis + 1 :]])
+    return n.reshape(wide, [*dims[:axis], dims[axis] * repeats, *dims[axis + 1 :]])
+
+
+@moves("flip")
+def flip(n: Node, x: Instruction, dims: Sequence[int]) -> Instruction:
+    return n.add("reverse", x, axes=n.axes(dims, x.shape.rank)) if dims and x.shape.rank else x
+
+
+@moves("roll")
+def roll(n: Node, x: Instruction, shifts: Any, dims: Any = ()) -> Instruction:
+    shifts, axes = ([v] if not isinstance(v, (list, tuple)) else list(v) for v in (shifts, dims))
+    if not axes:
+        flat = n.reshape(x, (n.size(x, range(x.shape.rank)),))
+        return n.reshape(_rolled(n, flat, shifts[0], 0), x.shape.dims)
+    for shift, dim in zip(shifts, axes, strict=True):
+        x = _rolled(n, x, shift, n.axis(dim, x.shape.rank))
+    return x
+
+
+def _rolled(n: Node, x: Instruction, shift: Any, axis: int) -> Instruction:
+    length = x.shape.dims[axis]
+    if length == 0 or shift == 0:
+        return x
+    cut = (-shift) % length
+    if cut == 0:
+        return x
+    return n.add("concat", n.slice(x, [axis], [cut], [length]), n.slice(x, [axis], [0], [cut]), axis=axis)
+
+
+@moves("diagonal", "diagonal_copy")
+def diagonal(n: Node, x: Instruction, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Instruction:
+    rank = x.shape.rank
+    a, b = n.axis(dim1, rank), n.axis(dim2, rank)
+    rows, columns = x.shape.dims[a], x.shape.dims[b]
+    length = n.result_dims()[-1]
+    r, c = max(-offset, 0), max(offset, 0)
+    x = n.slice(x, [a, b], [r, c], [r + length, c + length]) if (rows, columns) != (length, length) else x
+    out = n.add("diagonal", x, axis1=a, axis2=b)
+    place = a - (1 if b < a else 0)
+    return n.transpose(out, [*(i for i in range(rank - 1) if i != place), place])
+
+
+def triangle(upper: bool) -> Any:
+    def convert(n: Node, x: Instruction, diagonal: int = 0) -> Instruction:
+        rows, columns = x.shape.dims[-2:]
+        if not (isinstance(rows, int) and isinstance(columns, int)) or x.shape.dtype is dt.bool_:
+            row = n.unsqueeze(_count(n, rows), [1])
+            off = n.pointwise("sub", _count(n, columns), row)
+            keep = n.pointwise("greater_or_equal" if upper else "less_or_equal", off, n.literal(diagonal, dt.int64))
+        else:
+            off_ = np.arange(columns)[None, :] - np.arange(rows)[:, None]
+            keep = n.literal(off_ >= diagonal if upper else off_ <= diagonal)
+        return n.add("where", n.broadcast_to(keep, x.shape.dims), x, n.full_like(x, 0))
+
+    return convert
+
+
+def _count(n: Node, length: Dim) -> Instruction:
+    if isinstance(length, int):
+        return n.literal(np.arange(length), dt.int64)
+    limits = (n.literal(0, dt.int64), n.graph.scalar(n, length), n.literal(1, dt.int64))
+    return n.add("dynamic_range", *limits, length=length)
+
+
+moves("tril")(triangle(False))
+moves("triu")(triangle(True))
+
+
+@converts("meshgrid")
+def meshgrid(n: Node, xs: Sequence[Instruction], **given: Any) -> list[Instruction]:
+    out = []
+    swapped = given.get("indexing") == "xy" and len(xs) > 1
+    places = [1, 0, *range(2, len(xs))] if swapped else list(range(len(xs)))
+    for i, x in enumerate(xs):
+        others = [a for a in range(len(xs)) if a != places[i]]
+        flat = n.reshape(x, (n.size(x, range(x.shape.rank)),))
+        out.append(n.broadcast_to(n.unsqueeze(flat, others) if others else flat, n.result_dims(i)))
+    return out
+
+
+@converts("meshgrid.indexing")
+def meshgrid_indexing(n: Node, xs: Sequence[Instruction], indexing: str = "ij") -> list[Instruction]:
+    return meshgrid(n, xs, indexing=indexing)
+
+
+def padded(n: Node, x: Instruction, pad: Sequence[Any], mode: str, value: Any) -> Instruction:
+    """Borders given by torch: pairs of (begin, end) from the last axis backwards."""
+    rank = x.shape.rank
+    begins, ends = [0] * rank, [0] * rank
+    for i in range(len(pad) // 2):
+        begins[rank - 1 - i], ends[rank - 1 - i] = pad[2 * i], pad[2 * i + 1]
+    pads = (*begins, *ends)
+    if all(p == 0 for p in pads):
+        return x
+    if mode != "constant":
+        return n.add("pad", x, pads=pads, mode=mode)
+    given = n.tensor(0 if value is None else value, x.shape.dtype)
+    return n.add("pad", x, None, given, pads=pads)
+
+
+@converts("constant_pad_nd")
+def constant_pad(n: Node, x: Instruction, pad: Sequence[Any], value: Any = 0) -> Instruction:
+    return padded(n, x, pad, "constant", value)
+
+
+MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+@converts("pad")
+def pad_(n: Node, x: Instruction, pad: Sequence[Any], mode: str = "constant", value: Any = None) -> Instruction:
+    return padded(n, x, pad, MODES[mode], value)
+
+
+for _rank in (1, 2, 3):
+    converts(f"reflection_pad{_rank}d")(lambda n, x, pad: padded(n, x, pad, "reflect", None))
+    converts(f"replication_pad{_rank}d")(lambda n, x, pad: padded(n, x, pad, "edge", None))
+
+
+@moves("pixel_shuffle")
+def pixel_shuffle(n: Node, x: Instruction, factor: int) -> Instruction:
+    *batch, c, h, w = x.shape.dims
+    k = len(batch)
+    x = n.reshape(x, [*batch, c // factor**2, factor, factor, h, w])
+    x = n.transpose(x, [*range(k), k, k + 3, k + 1, k + 4, k + 2])
+    return n.reshape(x, n.result_dims())
+
+
+@moves("pixel_unshuffle")
+def pixel_unshuffle(n: Node, x: Instruction, factor: int) -> Instruction:
+    *batch, c, h, w = x.shape.dims
+    k = len(batch)
+    x = n.reshape(x, [*batch, c, h // factor, factor, w // factor, factor])
+    x = n.transpose(x, [*range(k), k, k + 2, k + 4, k + 1, k + 3])
+    return n.reshape(x, n.result_dims())
+
+
+@moves("channel_shuffle", "native_channel_shuffle")
+def channel_shuffle(n: Node, x: Instruction, groups: int) -> Instruction:
+    b, c, *rest = x.shape.dims
+    x = n.reshape(x, [b, groups, c // groups, *rest])
+    return n.reshape(n.transpose(x, [0, 2, 1, *range(3, x.shape.rank)]), n.result_dims())
+
+
+@converts("copy")
+def copy(n: Node, x: Instruction, source: Instruction, *_: Any) -> Instruction:
+    from .pointwise import cast
+
+    return n.broadcast_to(cast(n, source, x.shape.dtype), x.shape.dims)
+
+
+@converts("slice_scatter")
+def slice_scatter(
+    n: Node, x: Instruction, source: Instruction, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Instruction:
+    axis = n.axis(dim, x.shape.rank)
+    length = x.shape.dims[axis]
+    low, high = _bound(start, length, 0), _bound(end, length, length)
+    if step == 1:
+        high = dims_.maximum(low, high)
+        dims = list(x.shape.dims)
+        dims[axis] = high - low
+        source = n.broadcast_to(n.convert(source, x.shape.dtype), dims)
+        pieces = [source]
+        if low != 0:
+            pieces.insert(0, n.slice(x, [axis], [0], [low]))
+        if high != length:
+            pieces.append(n.slice(x, [axis], [high], [length]))
+        return n.add("concat", *pieces, axis=axis) if len(pieces) > 1 else source
+    first, last = n.static(low, "the start of a stepped slice"), n.static(high, "the end of a stepped slice")
+    return placed(n, x, n.literal(np.arange(first, last, step), dt.int64), source, axis)
+
+
+def placed(n: Node, x: Instruction, positions: Instruction, source: Instruction, axis: int) -> Instruction:
+    """`x` with slices replaced along an axis."""
+    order = [axis, *(a for a in range(x.shape.rank) if a != axis)]
+    back = [order.index(a) for a in range(len(order))]
+    lead, put = n.transpose(x, order), n.transpose(n.convert(source, x.shape.dtype), order)
+    return n.transpose(n.add("scatternd_none", lead, n.unsqueeze(positions, [1]), put), back)
+
+
+@converts("select_scatter")
+def select_scatter(n: Node, x: Instruction, source: Instruction, dim: int, index: Any) -> Instruction:
+    axis = n.axis(dim, x.shape.rank)
+    source = n.unsqueeze(n.convert(source, x.shape.dtype), [axis])
+    if isinstance(index, Instruction):
+        return placed(n, x, n.reshape(index, (1,)), source, axis)
+    length = x.shape.dims[axis]
+    at = length + index if isinstance(index, int) and index < 0 else index
+    pieces = [source]
+    if at != 0:
+        pieces.insert(0, n.slice(x, [axis], [0], [at]))
+    if at + 1 != length:
+        pieces.append(n.slice(x, [axis], [at + 1], [length]))
+    return n.add("concat", *pieces, axis=axis) if len(pieces) > 1 else source
+
+
+@moves("unfold")
+def unfold(n: Node, x: Instruction, dim: int, size: int, step: int) -> Instruction:
+    if not x.shape.rank:
+        return n.reshape(x, n.result_dims())
+    axis = n.axis(dim, x.shape.rank)
+    windows = n.static(n.result_dims()[axis], "the number of windows")
+    places = np.arange(windows)[:, None] * step + np.arange(size)[None, :]
+    out = n.add("gather", x, n.literal(places, dt.int64), axis=axis)
+    return n.transpose(out, [*(a for a in range(out.shape.rank) if a != axis + 1), axis + 1])
+
+
+@moves("as_strided", "as_strided_copy")
+def as_strided(n: Node, x: Instruction, size: Any, stride: Any, offset: Any = None) -> Instruction:
+    """Elements picked from the operand's memory as torch lays it out, which must be dense."""
+    given = n.given(0)
+    steps, base = [int(s) for s in given.stride()], int(given.storage_offset())
+    order = sorted(range(given.dim()), key=lambda a: (-steps[a], a))
+    dims = [n.static(x.shape.dims[a], "an extent under as_strided") for a in order]
+    dense, expected = True, 1
+    for a, d in zip(reversed(order), reversed(dims), strict=True):
+        dense = dense and (d == 1 or steps[a] == expected)
+        expected *= d
+    if not dense:
+        n.unsupported("as_strided on a tensor whose memory is not dense")
+    first = base if offset is None else int(offset)
+    index = np.asarray(first - base)
+    for d, s in zip(size, stride, strict=True):
+        index = index[..., None] + np.arange(n.static(d, "an extent under as_strided")) * int(s)
+    flat = n.reshape(n.transpose(x, order), (expected,))
+    if index.size and (index.min() < 0 or index.max() >= expected):
+        n.unsupported("as_strided reads memory outside its operand")
+    if index.size == expected and np.array_equal(index.reshape(-1), np.arange(expected)):
+        return n.reshape(flat, n.result_dims())
+    return n.add("gather", flat, n.literal(index, dt.int64), axis=0)

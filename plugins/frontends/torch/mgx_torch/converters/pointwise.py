@@ -1,0 +1,404 @@
+"""Pointwise arithmetic, comparisons, logic and casts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgx_core import DType, Instruction
+from mgx_core import dtype as dt
+
+from ..converter import Converter, converts
+from ..node import Node, Scalar
+
+__all__ = ["cast", "floor_divided"]
+
+
+def cast(n: Node, x: Instruction, dtype: DType) -> Instruction:
+    """`x` in another element type as torch converts: everything but zero is true."""
+    if dtype is dt.bool_ and x.shape.dtype is not dt.bool_:
+        return n.add("not_equal", x, n.full_like(x, 0))
+    return n.convert(x, dtype)
+
+
+@converts("_to_copy", "to", "type_as")
+def to(n: Node, x: Instruction, *_: Any) -> Instruction:
+    return cast(n, x, n.dtype)
+
+
+@converts(
+    "alias", "alias_copy", "detach", "clone", "contiguous", "lift_fresh_copy", "lift_fresh", "lift", "positive",
+    "_unsafe_view_as", "resolve_conj", "resolve_neg", "detach_copy", "_assert_tensor_metadata", "real", "view_as",
+)  # fmt: skip
+def same(n: Node, x: Instruction, *_: Any) -> Instruction:
+    return n.reshape(x, n.result_dims()) if x.shape.rank != n.result().dim() else x
+
+
+@converts("dropout", "feature_dropout", "alpha_dropout")
+def dropout(n: Node, x: Instruction, p: float, train: bool) -> Instruction:
+    if train and p > 0:
+        n.unsupported("dropout in training mode draws from torch's generator")
+    return x
+
+
+def unary(name: str) -> Converter:
+    """An op on floats: other element types are converted as torch promotes them."""
+
+    def convert(n: Node, x: Instruction) -> Instruction:
+        return n.add(name, cast(n, x, n.dtype))
+
+    return convert
+
+
+for _name in (
+    "abs", "neg", "exp", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh",
+    "asin", "acos", "atan", "asinh", "acosh", "atanh", "erf", "sigmoid",
+):  # fmt: skip
+    converts(_name)(unary(_name))
+converts("reciprocal")(unary("recip"))
+
+
+@converts("sign", "sgn")
+def sign(n: Node, x: Instruction) -> Instruction:
+    return x if x.shape.dtype is dt.bool_ else n.add("sign", x)
+
+
+def rounding(name: str) -> Converter:
+    def convert(n: Node, x: Instruction) -> Instruction:
+        return n.add(name, x) if x.shape.dtype.is_float else x
+
+    return convert
+
+
+for _name in ("ceil", "floor", "trunc"):
+    converts(_name)(rounding(_name))
+converts("fix")(rounding("trunc"))
+
+
+@converts("round")
+def round_(n: Node, x: Instruction, decimals: int = 0) -> Instruction:
+    if not x.shape.dtype.is_float:
+        return x
+    if not decimals:
+        return n.add("nearbyint", x)
+    factor = n.full_like(x, 10.0 ** abs(decimals))
+    there, back = ("mul", "div") if decimals > 0 else ("div", "mul")
+    return n.add(back, n.add("nearbyint", n.add(there, x, factor)), factor)
+
+
+@converts("exp2")
+def exp2(n: Node, x: Instruction) -> Instruction:
+    x = n.convert(x, n.dtype)
+    return n.add("pow", n.full_like(x, 2), x)
+
+
+@converts("log10")
+def log10(n: Node, x: Instruction) -> Instruction:
+    x = n.convert(x, n.dtype)
+    wide = n.convert(x, dt.float64) if x.shape.dtype is dt.float64 else n.convert(x, dt.float32)
+    return n.convert(n.add("mul", n.add("log2", wide), n.full_like(wide, 0.30102999566398119521)), n.dtype)
+
+
+@converts("erfc", "special_erfc")
+def erfc(n: Node, x: Instruction) -> Instruction:
+    x = n.convert(x, n.dtype)
+    return n.add("sub", n.full_like(x, 1), n.add("erf", x))
+
+
+@converts("frac")
+def frac(n: Node, x: Instruction) -> Instruction:
+    return n.add("sub", x, n.add("trunc", x))
+
+
+@converts("square")
+def square(n: Node, x: Instruction) -> Instruction:
+    return n.add("mul", x, x)
+
+
+# two operands
+
+
+def scaled(n: Node, y: Scalar, alpha: Any, dtype: DType) -> Instruction:
+    """alpha * y."""
+    y = n.tensor(y, dtype)
+    return y if isinstance(alpha, (int, float)) and alpha == 1 else n.pointwise("mul", y, n.tensor(alpha, dtype))
+
+
+@converts("add")
+def add(n: Node, x: Scalar, y: Scalar, alpha: Any = 1) -> Instruction:
+    if n.dtype is dt.bool_:
+        return n.pointwise("logical_or", n.tensor(x, dt.bool_), n.tensor(y, dt.bool_))
+    return n.pointwise("add", n.tensor(x, n.dtype), scaled(n, y, alpha, n.dtype))
+
+
+@converts("sub", "subtract")
+def sub(n: Node, x: Scalar, y: Scalar, alpha: Any = 1) -> Instruction:
+    return n.pointwise("sub", n.tensor(x, n.dtype), scaled(n, y, alpha, n.dtype))
+
+
+@converts("rsub")
+def rsub(n: Node, x: Scalar, y: Scalar, alpha: Any = 1) -> Instruction:
+    return n.pointwise("sub", n.tensor(y, n.dtype), scaled(n, x, alpha, n.dtype))
+
+
+@converts("mul", "multiply")
+def mul(n: Node, x: Scalar, y: Scalar) -> Instruction:
+    return n.pointwise("logical_and" if n.dtype is dt.bool_ else "mul", *n.tensors((x, y), n.dtype))
+
+
+@converts("div", "true_divide", "divide")
+def div(n: Node, x: Scalar, y: Scalar, rounding_mode: str | None = None) -> Instruction:
+    a, b = n.tensors((x, y), n.dtype)
+    if rounding_mode == "floor":
+        return floor_divided(n, a, b)
+    out = n.add("div", a, b)
+    return n.add("trunc", out) if rounding_mode == "trunc" and n.dtype.is_float else out
+
+
+@converts("floor_divide")
+def floor_divide(n: Node, x: Scalar, y: Scalar) -> Instruction:
+    return floor_divided(n, *n.tensors((x, y), n.dtype))
+
+
+def floor_divided(n: Node, a: Instruction, b: Instruction) -> Instruction:
+    """The quotient rounded down, exact where the quotient itself is rounded."""
+    less = n.add("sub", a, n.add("mod", a, b))
+    out = n.add("div", less, b)
+    if not a.shape.dtype.is_float:
+        return out
+    zero = n.full_like(a, 0)
+    plain = n.add("logical_or", n.add("equal", b, zero), n.add("isinf", n.add("div", a, b)))
+    return n.add("where", plain, n.add("floor", n.add("div", a, b)), n.add("nearbyint", out))
+
+
+def binary(name: str) -> Converter:
+    def convert(n: Node, x: Scalar, y: Scalar) -> Instruction:
+        return n.add(name, *n.tensors((x, y), n.dtype))
+
+    return convert
+
+
+for _torch, _name in (("remainder", "mod"), ("fmod", "fmod"), ("maximum", "max"), ("minimum", "min"), ("max.other", "max"),
+                      ("min.other", "min")):  # fmt: skip
+    converts(_torch)(binary(_name))
+
+
+def ignoring_nan(name: str) -> Converter:
+    """The other operand where one is NaN."""
+
+    def convert(n: Node, x: Scalar, y: Scalar) -> Instruction:
+        a, b = n.tensors((x, y), n.dtype)
+        out = n.add(name, a, b)
+        if not n.dtype.is_float:
+            return out
+        return n.add("where", n.add("isnan", a), b, n.add("where", n.add("isnan", b), a, out))
+
+    return convert
+
+
+converts("fmax")(ignoring_nan("max"))
+converts("fmin")(ignoring_nan("min"))
+
+
+@converts("pow", "float_power")
+def power(n: Node, x: Scalar, y: Scalar) -> Instruction:
+    if isinstance(y, (int, float)) and isinstance(x, Instruction):
+        x = n.convert(x, n.dtype)
+        match y:
+            case 1:
+                return x
+            case 2:
+                return n.add("mul", x, x)
+            case 3:
+                return n.add("mul", n.add("mul", x, x), x)
+        if n.dtype.is_float:
+            match y:
+                case 0.5:
+                    return n.add("sqrt", x)
+                case -0.5:
+                    return n.add("rsqrt", x)
+                case -1:
+                    return n.add("recip", x)
+    return n.add("pow", *n.tensors((x, y), n.dtype))
+
+
+@converts("atan2", "arctan2")
+def atan2(n: Node, x: Scalar, y: Scalar) -> Instruction:
+    """The angle of (y, x) from atan of the smaller by the larger, moved to its octant."""
+    a, b = n.tensors((x, y), n.dtype)  # a: ordinate, b: abscissa
+    zero, pi = n.full_like(a, 0), n.full_like(a, 3.141592653589793)
+    half = n.full_like(a, 1.5707963267948966)
+    size_a, size_b = n.add("abs", a), n.add("abs", b)
+    steep = n.add("greater", size_a, size_b)
+    top, low = n.add("max", size_a, size_b), n.add("min", size_a, size_b)
+    ratio = n.add("where", n.add("equal", low, top), n.full_like(a, 1), n.add("div", low, top))
+    ratio = n.add("where", n.add("equal", top, zero), zero, ratio)
+    angle = n.add("atan", ratio)
+    angle = n.add("where", steep, n.add("sub", half, angle), angle)
+    left = n.add("less", n.add("where", n.add("equal", b, zero), n.add("recip", b), b), zero)
+    angle = n.add("where", left, n.add("sub", pi, angle), angle)
+    below = n.add("less", n.add("where", n.add("equal", a, zero), n.add("recip", a), a), zero)
+    angle = n.add("where", below, n.add("neg", angle), angle)
+    unordered = n.add("logical_or", n.add("isnan", a), n.add("isnan", b))
+    return n.add("where", unordered, n.add("add", a, b), angle)
+
+
+@converts("hypot")
+def hypot(n: Node, x: Instruction, y: Instruction) -> Instruction:
+    a, b = n.tensors((x, y), n.dtype)
+    return n.add("sqrt", n.add("add", n.add("mul", a, a), n.add("mul", b, b)))
+
+
+@converts("addcmul")
+def addcmul(n: Node, x: Instruction, a: Instruction, b: Instruction, value: Any = 1) -> Instruction:
+    product = n.pointwise("mul", n.tensor(a, n.dtype), n.tensor(b, n.dtype))
+    return n.pointwise("add", n.tensor(x, n.dtype), scaled(n, product, value, n.dtype))
+
+
+@converts("addcdiv")
+def addcdiv(n: Node, x: Instruction, a: Instruction, b: Instruction, value: Any = 1) -> Instruction:
+    quotient = n.pointwise("div", n.tensor(a, n.dtype), n.tensor(b, n.dtype))
+    return n.pointwise("add", n.tensor(x, n.dtype), scaled(n, quotient, value, n.dtype))
+
+
+@converts("lerp")
+def lerp(n: Node, x: Instruction, y: Instruction, weight: Scalar) -> Instruction:
+    a, b, w = n.tensors((x, y, weight), n.dtype)
+    near = n.add("add", a, n.add("mul", w, n.add("sub", b, a)))
+    far = n.add("sub", b, n.add("mul", n.add("sub", b, a), n.add("sub", n.full_like(w, 1), w)))
+    return n.add("where", n.add("less", n.add("abs", w), n.full_like(w, 0.5)), near, far)
+
+
+# comparisons and logic
+
+
+def comparison(name: str) -> Converter:
+    def convert(n: Node, x: Scalar, y: Scalar) -> Instruction:
+        return n.add(name, *n.tensors((x, y), n.common_dtype(0, 1)))
+
+    return convert
+
+
+for _torch, _name in (
+    ("eq", "equal"), ("ne", "not_equal"), ("lt", "less"), ("le", "less_or_equal"), ("gt", "greater"), ("ge", "greater_or_equal"),
+    ("not_equal", "not_equal"), ("less", "less"), ("less_equal", "less_or_equal"), ("greater", "greater"),
+    ("greater_equal", "greater_or_equal"),
+):  # fmt: skip
+    converts(_torch)(comparison(_name))
+
+
+def logical(name: str) -> Converter:
+    def convert(n: Node, *xs: Instruction) -> Instruction:
+        return n.pointwise(name, *(cast(n, n.tensor(x), dt.bool_) for x in xs))
+
+    return convert
+
+
+for _torch, _name in (("logical_and", "logical_and"), ("logical_or", "logical_or"), ("logical_xor", "logical_xor"),
+                      ("logical_not", "not")):  # fmt: skip
+    converts(_torch)(logical(_name))
+
+
+def bitwise(name: str, truths: str) -> Converter:
+    def convert(n: Node, *xs: Scalar) -> Instruction:
+        return n.add(truths if n.dtype is dt.bool_ else name, *n.tensors(xs, n.dtype))
+
+    return convert
+
+
+for _name in ("and", "or", "xor"):
+    converts(f"bitwise_{_name}", f"__{_name}__", f"__r{_name}__")(bitwise(f"bitwise_{_name}", f"logical_{_name}"))
+converts("bitwise_not")(bitwise("bitwise_not", "not"))
+
+
+def shift(name: str) -> Converter:
+    def convert(n: Node, x: Scalar, y: Scalar) -> Instruction:
+        return n.add(name, *n.tensors((x, y), n.dtype))
+
+    return convert
+
+
+converts("bitwise_left_shift", "__lshift__")(shift("bit_shift_left"))
+converts("bitwise_right_shift", "__rshift__")(shift("bit_shift_right"))
+
+
+def test(name: str) -> Converter:
+    def convert(n: Node, x: Instruction) -> Instruction:
+        if not x.shape.dtype.is_float:
+            return n.filled(x.shape.dims, False, dt.bool_)
+        return n.add(name, x)
+
+    return convert
+
+
+converts("isnan")(test("isnan"))
+converts("isinf")(test("isinf"))
+
+
+@converts("isfinite")
+def isfinite(n: Node, x: Instruction) -> Instruction:
+    if not x.shape.dtype.is_float:
+        return n.filled(x.shape.dims, True, dt.bool_)
+    return n.add("not", n.add("logical_or", n.add("isnan", x), n.add("isinf", x)))
+
+
+@converts("signbit")
+def signbit(n: Node, x: Instruction) -> Instruction:
+    return n.add("less", x, n.full_like(x, 0))
+
+
+@converts("nan_to_num")
+def nan_to_num(
+    n: Node, x: Instruction, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Instruction:
+    dtype = x.shape.dtype
+    if not dtype.is_float:
+        return x
+    high = float(dtype.highest) if posinf is None else posinf
+    low = float(dtype.lowest) if neginf is None else neginf
+    zero = n.full_like(x, 0)
+    infinite = n.add("isinf", x)
+    out = n.add("where", n.add("logical_and", infinite, n.add("greater", x, zero)), n.full_like(x, high), x)
+    out = n.add("where", n.add("logical_and", infinite, n.add("less", x, zero)), n.full_like(x, low), out)
+    return n.add("where", n.add("isnan", x), n.full_like(x, nan or 0.0), out)
+
+
+@converts("where")
+def where(n: Node, condition: Instruction, a: Scalar, b: Scalar) -> Instruction:
+    mask, *_ = n.broadcast(cast(n, condition, dt.bool_), n.tensor(a), n.tensor(b))
+    first, second = (n.broadcast_to(n.tensor(x, n.dtype), mask.shape.dims) for x in (a, b))
+    return n.add("where", mask, first, second)
+
+
+@converts("masked_fill")
+def masked_fill(n: Node, x: Instruction, mask: Instruction, value: Scalar) -> Instruction:
+    xs = n.broadcast(mask, n.tensor(value, n.dtype), x)
+    return n.add("where", *xs)
+
+
+@converts("clamp", "clip", "hardtanh")
+def clamp(n: Node, x: Instruction, low: Scalar | None = None, high: Scalar | None = None, **given: Any) -> Instruction:
+    return _between(n, x, low, high)
+
+
+def _between(n: Node, x: Instruction, low: Scalar | None, high: Scalar | None) -> Instruction:
+    out = n.convert(x, n.dtype)
+    if low is not None:
+        out = n.pointwise("max", out, n.tensor(low, n.dtype))
+    if high is not None:
+        out = n.pointwise("min", out, n.tensor(high, n.dtype))
+    return out
+
+
+@converts("clamp_min")
+def clamp_min(n: Node, x: Instruction, low: Scalar) -> Instruction:
+    return _between(n, x, low, None)
+
+
+@converts("clamp_max")
+def clamp_max(n: Node, x: Instruction, high: Scalar) -> Instruction:
+    return _between(n, x, None, high)
+
+
+@converts("relu6")
+def relu6(n: Node, x: Instruction) -> Instruction:
+    return _between(n, x, 0, 6)

@@ -1,0 +1,98 @@
+"""Quantise and dequantise: torch's PT2E ops and torchao's affine ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Instruction
+from mgx_core import dtype as dt
+from mgx_core.types.argument import Array
+
+from ..converter import converts
+from ..node import Node, Scalar
+
+__all__: list[str] = []
+
+
+def _narrow(
+    n: Node, x: Instruction, scale: Instruction, zero: Instruction | None, low: int, high: int, axis: int
+) -> Instruction:
+    kind = n.dtype
+    wide = x if x.shape.dtype is dt.float32 else n.convert(x, dt.float32)
+    given = None if zero is None else n.convert(zero, kind)
+    out = n.add("quantizelinear", wide, scale, given, axis=axis, out_type=kind)
+    if (low, high) == (int(kind.lowest), int(kind.highest)):
+        return out
+    return n.add("min", n.add("max", out, n.full_like(out, low)), n.full_like(out, high))
+
+
+def _points(n: Node, zero: Scalar | None, kind: Any) -> Instruction | None:
+    """Zero points in the narrow type; None for zeros."""
+    if zero is None or (isinstance(zero, int) and zero == 0):
+        return None
+    found: Array | None = n.constant(zero) if isinstance(zero, Instruction) else None
+    if found is not None and not np.any(found):
+        return None
+    return n.tensor(zero, kind)
+
+
+@converts("quantize_per_tensor", domain="quantized_decomposed")
+def quantize(
+    n: Node, x: Instruction, scale: Scalar, zero: Scalar, low: int, high: int, dtype: Any, **given: Any
+) -> Instruction:
+    return _narrow(n, x, _one(n, scale), _points(n, _scalar(n, zero), n.dtype), low, high, 1)
+
+
+@converts("dequantize_per_tensor", domain="quantized_decomposed")
+def dequantize(
+    n: Node, x: Instruction, scale: Scalar, zero: Scalar, low: int, high: int, dtype: Any, **given: Any
+) -> Instruction:
+    return n.convert(n.add("dequantizelinear", x, _one(n, scale), _points(n, _scalar(n, zero), x.shape.dtype)), n.dtype)
+
+
+@converts("quantize_per_channel", domain="quantized_decomposed")
+def quantize_channels(
+    n: Node, x: Instruction, scales: Instruction, zeros: Instruction, axis: int, low: int, high: int, dtype: Any
+) -> Instruction:
+    return _narrow(
+        n, x, n.convert(scales, dt.float32), _points(n, zeros, n.dtype), low, high, n.axis(axis, x.shape.rank)
+    )
+
+
+@converts("dequantize_per_channel", domain="quantized_decomposed")
+def dequantize_channels(
+    n: Node, x: Instruction, scales: Instruction, zeros: Any, axis: int, low: int, high: int, dtype: Any, **given: Any
+) -> Instruction:
+    points = _points(n, zeros, x.shape.dtype)
+    out = n.add("dequantizelinear", x, n.convert(scales, dt.float32), points, axis=n.axis(axis, x.shape.rank))
+    return n.convert(out, n.dtype)
+
+
+def _one(n: Node, scale: Scalar) -> Instruction:
+    found = n.tensor(scale, dt.float32)
+    return n.reshape(found, ())
+
+
+def _scalar(n: Node, zero: Scalar) -> Scalar:
+    return n.reshape(zero, ()) if isinstance(zero, Instruction) else zero
+
+
+@converts("choose_qparams", domain="quantized_decomposed")
+def choose_qparams(
+    n: Node, x: Instruction, low: int, high: int, eps: float, dtype: Any
+) -> tuple[Instruction, Instruction]:
+    """Scale and zero point of an asymmetric range that holds 0."""
+    axes = tuple(range(x.shape.rank))
+    wide = n.convert(x, dt.float32)
+    zero = n.literal(0, dt.float32)
+    least = n.add("min", n.reduce("reduce_min", wide, axes, False), zero)
+    most = n.add("max", n.reduce("reduce_max", wide, axes, False), zero)
+    scale = n.add("div", n.add("sub", most, least), n.literal(high - low, dt.float32))
+    scale = n.add("max", scale, n.literal(eps, dt.float32))
+    point = n.add("sub", n.literal(low, dt.float32), n.add("nearbyint", n.add("div", least, scale)))
+    point = n.add("clip", point, n.literal(low, dt.float32), n.literal(high, dt.float32))
+    dims = n.result_dims(0)
+    found = n.reshape(n.convert(scale, n.dtype), dims)
+    return found, n.reshape(n.convert(point, dt.int64), n.result_dims(1))

@@ -1,0 +1,165 @@
+"""Resampling of images, grids, and torchvision's regions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Instruction
+from mgx_core import dtype as dt
+
+from ..converter import Converter, converts
+from ..node import Node
+
+__all__: list[str] = []
+
+
+def resampled(n: Node, x: Instruction, scales: Sequence[float | None] | None, **how: Any) -> Instruction:
+    """`x` with the extents that torch says, by the factors that it computes with."""
+    rank = x.shape.rank
+    axes = tuple(range(2, rank))
+    wanted = n.result_dims()[2:]
+    factors = [float(f) for f in scales or () if f is not None]
+    if how.get("coordinate_transformation_mode") == "align_corners" or len(factors) != len(axes):
+        return n.add("resize", x, sizes=wanted, axes=axes, **how)
+    if all(isinstance(d, int) and d * f == w for d, f, w in zip(x.shape.dims[2:], factors, wanted, strict=True)):
+        return n.add("resize", x, sizes=wanted, axes=axes, **how)
+    return n.add("resize", x, scales=tuple(factors), axes=axes, **how)
+
+
+def nearest(exact: bool) -> Converter:
+    mode = "half_pixel" if exact else "asymmetric"
+
+    def convert(n: Node, x: Instruction, size: Any, *scales: Any) -> Instruction:
+        return resampled(n, x, _scales(scales), mode="nearest", coordinate_transformation_mode=mode,
+                         nearest_mode="round_prefer_ceil" if exact else "floor")  # fmt: skip
+
+    return convert
+
+
+def _scales(given: Sequence[Any]) -> Sequence[float | None] | None:
+    """The factors of a `.vec` overload (a list) or of a plain one (a number an axis)."""
+    if len(given) == 1 and (given[0] is None or isinstance(given[0], (list, tuple))):
+        found: Sequence[float | None] | None = given[0]
+        return found
+    return given
+
+
+def smooth(mode: str, antialias: bool = False) -> Converter:
+    def convert(n: Node, x: Instruction, size: Any, align_corners: bool, *scales: Any) -> Instruction:
+        where = "align_corners" if align_corners else "half_pixel"
+        how: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": where}
+        if mode == "cubic":
+            how["cubic_coeff_a"] = -0.5 if antialias else -0.75
+        if antialias:
+            how |= {"antialias": True, "exclude_outside": True}
+        if x.shape.dtype.is_integer:
+            return n.convert(
+                n.add("nearbyint", resampled(n, n.convert(x, dt.float32), _scales(scales), **how)), x.shape.dtype
+            )
+        return resampled(n, x, _scales(scales), **how)
+
+    return convert
+
+
+for _rank in (1, 2, 3):
+    converts(f"upsample_nearest{_rank}d")(nearest(False))
+    converts(f"_upsample_nearest_exact{_rank}d")(nearest(True))
+converts("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")(smooth("linear"))
+converts("upsample_bicubic2d")(smooth("cubic"))
+converts("_upsample_bilinear2d_aa")(smooth("linear", True))
+converts("_upsample_bicubic2d_aa")(smooth("cubic", True))
+
+
+@converts("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
+def grid_sampler(
+    n: Node, x: Instruction, grid: Instruction, mode: int, padding: int, align_corners: bool
+) -> Instruction:
+    return n.add(
+        "grid_sample",
+        x,
+        grid,
+        mode=("linear", "nearest", "cubic")[mode],
+        padding_mode=("zeros", "border", "reflection")[padding],
+        align_corners=align_corners,
+    )
+
+
+@converts("affine_grid_generator")
+def affine_grid(n: Node, theta: Instruction, size: Any, align_corners: bool) -> Instruction:
+    return n.add("affine_grid", theta, size=tuple(size), align_corners=align_corners)
+
+
+# torchvision
+
+
+@converts("nms", domain="torchvision")
+def nms(n: Node, boxes: Instruction, scores: Instruction, threshold: float) -> Instruction:
+    """Boxes as x1, y1, x2, y2; the op takes corners in any order of the axes."""
+    kind = dt.float32 if boxes.shape.dtype.bits < 32 else boxes.shape.dtype
+    count = n.graph.scalar(n, boxes.shape.dims[0])
+    found = n.add(
+        "nonmaxsuppression",
+        n.unsqueeze(n.convert(boxes, kind), [0]),
+        n.unsqueeze(n.convert(scores, kind), [0, 1]),
+        count,
+        n.literal(threshold, dt.float32),
+    )
+    return n.squeeze(n.slice(found, [1], [2], [3]), [1])
+
+
+@converts("roi_align", domain="torchvision")
+def roi_align(
+    n: Node, x: Instruction, rois: Instruction, scale: float, height: int, width: int, ratio: int, aligned: bool
+) -> Instruction:
+    batch = n.convert(n.squeeze(n.slice(rois, [1], [0], [1]), [1]), dt.int64)
+    boxes = n.convert(n.slice(rois, [1], [1], [5]), x.shape.dtype)
+    return n.add(
+        "roialign",
+        x,
+        boxes,
+        batch,
+        coordinate_transformation_mode="half_pixel" if aligned else "output_half_pixel",
+        output_height=height,
+        output_width=width,
+        sampling_ratio=max(int(ratio), 0),
+        spatial_scale=float(scale),
+    )
+
+
+@converts("deform_conv2d", domain="torchvision")
+def deform_conv2d(
+    n: Node,
+    x: Instruction,
+    w: Instruction,
+    offset: Instruction,
+    mask: Instruction,
+    bias: Instruction,
+    sh: int,
+    sw: int,
+    ph: int,
+    pw: int,
+    dh: int,
+    dw: int,
+    groups: int,
+    offset_groups: int,
+    use_mask: bool,
+) -> Instruction:
+    given: dict[str, Any] = {"padding": (ph, pw, ph, pw), "stride": (sh, sw), "dilation": (dh, dw)}
+    more = mask if use_mask else None
+    return n.add("deform_conv", x, w, offset, bias, more, group=groups, offset_group=offset_groups, **given)
+
+
+@converts("histc")
+def histc(n: Node, x: Instruction, bins: int = 100, low: float = 0, high: float = 0) -> Instruction:
+    if low == high:
+        n.unsupported("histc with limits taken from the data")
+    flat = n.convert(n.reshape(x, (n.size(x, range(x.shape.rank)), 1)), dt.float32)
+    place = n.add(
+        "floor", n.add("mul", n.add("sub", flat, n.full_like(flat, low)), n.full_like(flat, bins / (high - low)))
+    )
+    place = n.add("where", n.add("equal", flat, n.full_like(flat, high)), n.full_like(flat, bins - 1), place)
+    hit = n.pointwise("equal", place, n.literal(np.arange(bins, dtype=np.float32)[None, :]))
+    return n.convert(n.reduce("reduce_sum", n.convert(hit, dt.float32), [0], False), n.dtype)

@@ -1,0 +1,87 @@
+"""Which operators of torch stay whole, and which break down before conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from mgx_core.converting.converters import Converters
+
+from .converter import COMPLEX
+from .converters import STANDARD
+from .graph import name_of
+
+__all__ = ["all_converters", "kept_whole", "table", "traced_table"]
+
+
+def all_converters() -> Converters:
+    """Our converters and those of installed plugins."""
+    from mgx_core.plugins.manager import manager
+
+    out = STANDARD
+    for more in manager().converters("pt2", Converters):
+        out = out + more
+    return out
+
+
+def converts(converters: Converters, op: Any) -> bool:
+    """True if an overload has a converter of its own."""
+    namespace, packet, overload = name_of(op)
+    names = (f"{packet}.{overload}", packet)
+    return any(converters.find(space + namespace, name, 1) for space in ("", COMPLEX) for name in names)
+
+
+# whole only in part of their cases: the decomposition is taken where torch draws random numbers or mutates
+BREAK = ("native_dropout", "dropout", "_fused_moving_avg_obs_fq_helper")
+
+
+def table(converters: Converters) -> dict[Any, Callable[..., Any]]:
+    """Decompositions of all operators that nothing converts, for `ExportedProgram.run_decompositions`."""
+    from torch.export import default_decompositions
+
+    found = default_decompositions()
+    kept = [op for op in found if isinstance(op, torch._ops.OpOverload) and converts(converters, op)]
+    for op in kept:
+        if op._schema.name.partition("::")[2] not in BREAK:
+            found.pop(op)
+    return found
+
+
+def traced_table(converters: Converters) -> dict[Any, Callable[..., Any]]:
+    """The same for graphs that AOTAutograd traces, without operators that are made of others in any case."""
+    from torch._decomp import core_aten_decompositions
+
+    found = core_aten_decompositions()
+    return {
+        op: f for op, f in found.items() if not (isinstance(op, torch._ops.OpOverload) and converts(converters, op))
+    }
+
+
+@contextmanager
+def kept_whole(converters: Converters) -> Iterator[None]:
+    """While it lasts, operators that are made of others and have a converter are traced as they are."""
+    from torch._export.utils import _collect_all_valid_cia_ops, _special_op_to_preserve_cia
+    from torch.export.exported_program import _override_composite_implicit_decomp
+
+    ops = [
+        op
+        for op in _collect_all_valid_cia_ops()
+        if converts(converters, op) and op._schema.name.partition("::")[2] in WHOLE
+    ]
+    with _override_composite_implicit_decomp(dict.fromkeys(ops, _special_op_to_preserve_cia)):
+        yield
+
+
+# made of others in torch, and better whole here
+WHOLE = frozenset((
+    "linear", "matmul", "einsum", "scaled_dot_product_attention", "layer_norm", "rms_norm", "group_norm", "instance_norm",
+    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",
+    "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d",
+    "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "grid_sampler", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle",
+    "pad", "lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "conv1d", "conv2d", "conv3d", "max_pool2d",
+    "max_pool1d", "max_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "repeat_interleave",
+    "affine_grid_generator", "bilinear",
+))  # fmt: skip

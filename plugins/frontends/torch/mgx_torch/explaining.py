@@ -1,0 +1,65 @@
+"""What became of a model under ``torch.compile(backend="mgx")``: graphs, parts, and reasons for what torch keeps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .backend import Part, compile_graph
+from .options import TorchOptions
+
+__all__ = ["Explanation", "explain"]
+
+
+@dataclass
+class Explanation:
+    """The parts of a model in the order in which they first ran; printed as a table.
+
+    graphs: the number that Dynamo made (one, if nothing broke them); breaks: its reasons for more.
+    """
+
+    graphs: int
+    breaks: list[str]
+    parts: list[Part] = field(default_factory=list)
+
+    @property
+    def whole(self) -> bool:
+        """True if one graph holds the model and none of it stays with torch."""
+        return self.graphs <= 1 and all(p.target != "torch" for p in self.parts)
+
+    def __str__(self) -> str:
+        lines = [f"{self.graphs} graph{'s' if self.graphs != 1 else ''}, {len(self.parts)} parts"]
+        for number, part in enumerate(self.parts):
+            counts = ", ".join(f"{n} {op}" for op, n in Counter(part.operators).most_common(6))
+            lines.append(f"{number}: {part.target}: {len(part.operators)} operators ({counts})")
+            lines += [f"   {reason}" for reason in part.reasons]
+        lines += [f"graph break: {reason}" for reason in self.breaks]
+        return "\n".join(lines)
+
+
+def explain(model: Any, *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any) -> Explanation:
+    """Runs a model once under a backend of its own, and says what ran where.
+
+    Gradients are taken into account if they are enabled, as in the call that is explained.
+    """
+    parts: list[Part] = []
+    graphs = 0
+    chosen = TorchOptions.of(options)
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        nonlocal graphs
+        graphs += 1
+        return compile_graph(gm, example_inputs, chosen, parts)
+
+    torch._dynamo.reset()
+    before = Counter(torch._dynamo.utils.counters["graph_break"])
+    try:
+        torch.compile(model, backend=backend)(*args, **kwargs)
+        breaks = Counter(torch._dynamo.utils.counters["graph_break"]) - before
+    finally:
+        torch._dynamo.reset()
+    return Explanation(graphs, sorted(breaks), parts)

@@ -1,0 +1,100 @@
+"""Exported programs of torch become programs of mgx."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, SymIntArgument, TensorArgument
+
+from mgx_core import MgxError, Module, ParseError, Program, UnsupportedError
+from mgx_core.ir.graph import Graph
+
+from .decompositions import all_converters, table
+from .extents import Extents
+from .graph import GraphConverter, shape_of
+from .node import Complex
+
+__all__ = ["from_exported", "parse_exported"]
+
+STATE = {InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR}
+CHANGED = {OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION}
+
+
+def from_exported(exported: ExportedProgram) -> Program:
+    """The program of an exported model: weights are literals on torch's memory, user inputs are parameters.
+
+    A buffer that the model changes is a parameter under its own name, and its new value a result of that name after those of
+    the user; so is an input that it writes to.
+    Errors: UnsupportedError for an operator that nothing converts; ParseError for a malformed graph.
+    """
+    converters = all_converters()
+    try:
+        functional = exported.run_decompositions(table(converters))
+    except MgxError:
+        raise
+    except Exception as error:  # torch raises what its decompositions run into
+        raise ParseError(f"torch could not bring the exported program into functional form: {error}") from error
+    return parse_exported(functional, converters)
+
+
+def parse_exported(exported: ExportedProgram, converters: Any) -> Program:
+    """The program of an exported model in functional form."""
+    signature = exported.graph_signature
+    main = Module("main")
+    extents = Extents(exported.range_constraints)
+    graph = GraphConverter(main, converters, extents)
+    changed = {spec.target for spec in signature.output_specs if spec.kind in CHANGED}
+    placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"]
+    if len(placeholders) != len(signature.input_specs):
+        raise ParseError(f"the graph has {len(placeholders)} inputs, its signature {len(signature.input_specs)}")
+    inputs = [
+        _input(graph, exported, spec, fx, changed) for spec, fx in zip(signature.input_specs, placeholders, strict=True)
+    ]
+    found = graph.convert(exported.graph, inputs)
+    outputs, names = [], []
+    order = [s for s in signature.output_specs if s.kind not in CHANGED] + [
+        s for s in signature.output_specs if s.kind in CHANGED
+    ]
+    by_spec = {id(s): v for s, v in zip(signature.output_specs, found, strict=True)}
+    for spec in order:
+        value = by_spec[id(spec)]
+        if value is None or spec.kind is OutputKind.TOKEN:
+            continue
+        if isinstance(value, Complex):
+            raise UnsupportedError(f"the result {spec.arg.name!r} is complex; return torch.view_as_real of it")
+        outputs.append(graph.output(value))
+        names.append(spec.target if spec.kind in CHANGED else spec.arg.name)
+    main.add_return(outputs)
+    main.sweep()
+    return Program(Graph(main), names)
+
+
+def _input(graph: GraphConverter, exported: ExportedProgram, spec: Any, fx: Any, changed: set[Any]) -> Any:
+    """The value of a placeholder: a literal for weights, a parameter for what the user gives."""
+    if spec.kind in STATE:
+        tensors: Mapping[str, Any] = (
+            exported.constants if spec.kind is InputKind.CONSTANT_TENSOR else exported.state_dict
+        )
+        tensor = tensors.get(spec.target)
+        if tensor is None:  # buffers that are not kept in the state_dict
+            tensor = exported.constants.get(spec.target)
+        if tensor is None:
+            raise ParseError(f"the exported program holds no tensor {spec.target!r}")
+        if spec.target in changed:
+            return graph.module.add_parameter(spec.target, shape_of(tensor, graph.extents))
+        return graph.constant(tensor, str(spec.target))
+    if spec.kind is not InputKind.USER_INPUT:
+        raise UnsupportedError(f"the input {fx.name!r} is a {spec.kind.name.lower()}, which mgx does not take")
+    if isinstance(spec.arg, ConstantArgument):
+        return spec.arg.value
+    value = fx.meta["val"]
+    if isinstance(spec.arg, SymIntArgument):
+        return graph.extents.of(value)
+    if not isinstance(spec.arg, TensorArgument):
+        raise UnsupportedError(f"the input {fx.name!r} is a {type(spec.arg).__name__}, which mgx does not take")
+    shape = shape_of(value, graph.extents)
+    if value.is_complex():
+        return Complex(*(graph.module.add_parameter(f"{fx.name}.{part}", shape) for part in ("real", "imag")))
+    return graph.module.add_parameter(fx.name, shape)

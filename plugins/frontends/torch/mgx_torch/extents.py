@@ -1,0 +1,110 @@
+"""Symbolic sizes of torch as extents of mgx."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any
+
+import sympy
+import torch
+
+from mgx_core import UnsupportedError
+from mgx_core import dim as dims
+from mgx_core.types.dim import Dim, Sym
+
+__all__ = ["Extents"]
+
+UNBOUNDED = 1 << 40
+
+
+def _ceil_div(a: Dim, b: Dim) -> Dim:
+    return dims.ceil_div(a, b)
+
+
+# functions of torch's symbolic arithmetic by the name of their class
+FUNCTIONS: dict[str, Callable[..., Dim]] = {
+    "FloorDiv": lambda a, b: a // b,
+    "CleanDiv": lambda a, b: a // b,
+    "CeilDiv": _ceil_div,
+    "Mod": lambda a, b: a % b,
+    "PythonMod": lambda a, b: a % b,
+    "Max": lambda *xs: reduce(dims.maximum, xs),
+    "Min": lambda *xs: reduce(dims.minimum, xs),
+}
+# numbers that are whole however they are rounded: these give their operand
+ROUNDED = {"TruncToInt", "CeilToInt", "FloorToInt", "RoundToInt", "ToFloat", "Identity"}
+
+
+class Extents:
+    """The symbols of one graph: torch's names to extents, with the ranges that torch knows.
+
+    ranges: of symbols, by their expression.  A symbol that torch introduces for a size that depends on data stands for the
+    extent that mgx's op gave the result (`learn`).
+    """
+
+    def __init__(self, ranges: Mapping[Any, Any] | None = None) -> None:
+        self._ranges = {str(k): v for k, v in (ranges or {}).items()}
+        self._known: dict[str, Dim] = {}
+
+    def of(self, size: Any) -> Dim:
+        """The extent for an int or a SymInt.  Errors: UnsupportedError for expressions that extents cannot say."""
+        if isinstance(size, torch.SymInt):
+            found = self._translated(size.node.expr)
+            if isinstance(found, (int, Sym)):
+                return found
+            raise UnsupportedError(f"the size {size} is no whole number")
+        return int(size)
+
+    def learn(self, size: Any, found: Dim) -> None:
+        """Lets a lone symbol that was not met yet stand for an extent."""
+        if isinstance(size, torch.SymInt):
+            expr = size.node.expr
+            if isinstance(expr, sympy.Symbol):
+                self._known.setdefault(expr.name, found)
+
+    def knows(self, size: Any) -> bool:
+        """True if an extent, or all symbols in it, were met or come with the graph's inputs."""
+        return not isinstance(size, torch.SymInt) or all(s.name in self._known for s in size.node.expr.free_symbols)
+
+    def _symbol(self, name: str) -> Dim:
+        if name not in self._known:
+            low, high = 0, UNBOUNDED
+            found = self._ranges.get(name)
+            if found is not None:
+                low, high = _bound(found.lower, 0), _bound(found.upper, UNBOUNDED)
+            self._known[name] = dims.symbol(name, max(low, 0), max(high, low, 0))
+        return self._known[name]
+
+    def _translated(self, expr: Any) -> Any:
+        if isinstance(expr, sympy.Symbol):
+            return self._symbol(expr.name)
+        if expr.is_Integer:
+            return int(expr)
+        args = [self._translated(a) for a in expr.args]
+        if isinstance(expr, sympy.Add):
+            return reduce(lambda a, b: a + b, args)
+        if isinstance(expr, sympy.Mul):
+            return reduce(lambda a, b: a * b, args)
+        kind = type(expr).__name__
+        if kind in ("Pow", "PowByNatural") and isinstance(args[1], int) and args[1] >= 0:
+            return reduce(lambda a, b: a * b, [args[0]] * args[1], 1)
+        if kind in FUNCTIONS:
+            return FUNCTIONS[kind](*args)
+        if kind in ROUNDED:
+            inner = expr.args[0]
+            if kind == "CeilToInt" and type(inner).__name__ == "IntTrueDiv":
+                return dims.ceil_div(*map(self._translated, inner.args))
+            if kind in ("TruncToInt", "FloorToInt") and type(inner).__name__ == "IntTrueDiv":
+                a, b = map(self._translated, inner.args)
+                return a // b
+            return args[0]
+        raise UnsupportedError(f"the size {expr} cannot be said as an extent ({kind})")
+
+
+def _bound(value: Any, infinite: int) -> int:
+    try:
+        found = int(value)
+    except (TypeError, ValueError, OverflowError, AttributeError):
+        return infinite
+    return min(found, UNBOUNDED)

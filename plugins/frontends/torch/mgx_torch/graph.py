@@ -1,0 +1,338 @@
+"""Graphs of torch become modules: nodes through converters, sub-graphs nested."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Mapping, Sequence
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import torch
+
+from mgx_core import Instruction, MgxError, Module, PluginError, Shape, UnsupportedError
+from mgx_core import dtype as dt
+from mgx_core.converting.converters import Converters
+from mgx_core.converting.known import Known
+from mgx_core.types.dim import Dim, Sym, Symbol
+
+from .converter import COMPLEX
+from .element_types import dtype_of
+from .extents import Extents
+from .node import Complex, Node
+from .weights import lent
+
+__all__ = ["GraphConverter", "name_of", "shape_of"]
+
+# what the description of the result says too, and what values do not depend on
+LAYOUT = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "generator"}
+# what converters run into where a node is not as its schema says
+MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+
+
+class GraphConverter:
+    """Builds one module from one graph.
+
+    converters: by namespace and operator, with or without its overload.  The module's parameters are made by the caller and
+    given as `inputs` of `convert`.
+    """
+
+    def __init__(
+        self, module: Module, converters: Converters, extents: Extents, outer: GraphConverter | None = None
+    ) -> None:
+        self.module = module
+        self.converters = converters
+        self.extents = extents
+        self.outer = outer
+        self.known = Known()
+        self.values: dict[torch.fx.Node, Any] = {}
+        self._absent: Instruction | None = None
+        self._names = 0
+        self._carriers: dict[str, tuple[Instruction, int]] = {}
+        self._literals: dict[tuple[Any, ...], Instruction] = {}
+
+    def absent(self) -> Instruction:
+        """The stand-in for an operand that is not given."""
+        if self._absent is None:
+            self._absent = self.module.add_absent()
+        return self._absent
+
+    def convert(self, graph: torch.fx.Graph, inputs: Sequence[Any]) -> Any:
+        """The values of a graph's output for values of its placeholders.
+
+        Errors: UnsupportedError for an operator that nothing converts, ParseError for one that is not as its schema says.
+        """
+        given = iter(inputs)
+        for fx in graph.nodes:
+            if fx.op == "placeholder":
+                self.values[fx] = next(given)
+                self.meet(self.values[fx])
+            elif fx.op == "output":
+                return self.resolve(fx.args[0])
+            else:
+                self.values[fx] = self.value_of(fx)
+        raise UnsupportedError("the graph has no output")
+
+    def value_of(self, fx: torch.fx.Node) -> Any:
+        """The value of a node whose operands have theirs."""
+        if fx.op == "get_attr":
+            return self.attribute(fx)
+        if fx.op != "call_function":
+            raise UnsupportedError(f"node {fx.name!r} is a {fx.op}, where a call of an operator is required")
+        target = fx.target
+        if target is operator.getitem:
+            items, index = self.resolve(fx.args[0]), fx.args[1]
+            return items[index]
+        n = Node(self, fx)
+        if isinstance(n.value, (torch.SymInt, torch.SymFloat, torch.SymBool, bool, int, float)):
+            found = self.number(n)
+            if found is not NotImplemented:
+                return found
+        if n.value is None and not isinstance(target, torch._ops.HigherOrderOperator):
+            return None  # an assertion: torch has drawn its conclusions from it
+        try:
+            found = self.converted(n)
+        except MgxError as error:
+            if repr(n) not in str(error):
+                error.located(repr(n))
+            raise
+        except MALFORMED as error:
+            raise PluginError(f"its converter failed: {type(error).__name__}: {error}").located(repr(n)) from error
+        self.check(n, found, n.value)
+        self.meet(found)
+        return found
+
+    def number(self, n: Node) -> Any:
+        """The value of a node that gives a number: an extent, or whatever torch knows already."""
+        target = n.fx.target
+        if not isinstance(n.value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return n.value
+        if isinstance(n.value, torch.SymInt) and target is torch.ops.aten.sym_size.int:
+            x, axis = self.resolve(n.fx.args[0]), int(n.fx.args[1])
+            found = (x.real if isinstance(x, Complex) else x).shape.dims[axis]
+            self.extents.learn(n.value, found)
+            return found
+        if isinstance(n.value, torch.SymInt) and (
+            not isinstance(target, torch._ops.OpOverload) or self.extents.knows(n.value)
+        ):
+            return self.extents.of(n.value)
+        if isinstance(n.value, torch.SymBool):
+            return None if all(_asserts(u) for u in n.fx.users) else NotImplemented
+        return NotImplemented
+
+    def converted(self, n: Node) -> Any:
+        namespace, packet, overload = name_of(n.fx.target)
+        positional, keywords = self.arguments(n.fx)
+        if any(isinstance(a, Complex) for a in _flat((positional, list(keywords.values())))) or _is_complex(n.value):
+            namespace = COMPLEX + namespace
+        found = self.converters.find(namespace, f"{packet}.{overload}", 1) or self.converters.find(namespace, packet, 1)
+        if found is None:
+            raise UnsupportedError(
+                f"no converter for {namespace}::{packet}.{overload}; a package can bring one with the hook "
+                f"converters(frontend) for the frontend 'pt2'"
+            )
+        taken = _keywords_of(found)
+        for name in list(keywords):
+            if name not in taken:
+                if name not in LAYOUT and keywords[name] not in (None, False):
+                    raise UnsupportedError(f"{name}={keywords[name]!r} is not supported")
+                del keywords[name]
+        return found(n, *positional, **keywords)
+
+    def arguments(self, fx: torch.fx.Node) -> tuple[list[Any], dict[str, Any]]:
+        """Positional arguments and keyword-only ones, with the schema's defaults in the places of those that are not given."""
+        args, kwargs = [self.resolve(a) for a in fx.args], {k: self.resolve(v) for k, v in fx.kwargs.items()}
+        if not isinstance(fx.target, torch._ops.OpOverload):
+            return args, kwargs
+        keywords = {}
+        for place, argument in enumerate(fx.target._schema.arguments):
+            if argument.kwarg_only:
+                keywords[argument.name] = kwargs.get(argument.name, argument.default_value)
+            elif place >= len(args):
+                args.append(kwargs.get(argument.name, argument.default_value))
+        return args, keywords
+
+    def resolve(self, arg: Any) -> Any:
+        """An argument with nodes replaced by their values."""
+        if isinstance(arg, torch.fx.Node):
+            return self.values[arg]
+        if isinstance(arg, (list, tuple)):
+            return [self.resolve(a) for a in arg]
+        if isinstance(arg, slice):
+            return slice(*map(self.resolve, (arg.start, arg.stop, arg.step)))
+        if isinstance(arg, torch.SymInt):
+            return self.extents.of(arg)
+        return arg
+
+    def attribute(self, fx: torch.fx.Node) -> Any:
+        """A tensor or sub-graph that the graph's module holds."""
+        found: Any = fx.graph.owning_module
+        for part in str(fx.target).split("."):
+            found = found[int(part)] if isinstance(found, (list, tuple)) else getattr(found, part)
+        if isinstance(found, torch.Tensor):
+            return self.constant(found, str(fx.target))
+        return found
+
+    def constant(self, tensor: torch.Tensor, name: str) -> Any:
+        """A literal on a tensor's memory; one for all uses of the same memory."""
+        if tensor.is_complex():
+            parts = torch.view_as_real(tensor.detach().resolve_conj())
+            return Complex(self.constant(parts[..., 0], name), self.constant(parts[..., 1], name))
+        key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), str(tensor.device))
+        found = self._literals.get(key)
+        if found is None:
+            found = self._literals[key] = self.module.add_literal(lent(tensor, name))
+            found.sources = (name,)
+        return found
+
+    def scalar(self, n: Node, d: Dim) -> Instruction:
+        """An extent as an int64 scalar."""
+        if not isinstance(d, Sym):
+            return n.literal(d, dt.int64)
+        total: Instruction | None = None
+        for atoms, coefficient in d.terms:
+            term = n.literal(coefficient, dt.int64)
+            for atom in atoms:
+                term = n.add("mul", term, self._atom(n, atom))
+            total = term if total is None else n.add("add", total, term)
+        assert total is not None
+        return total
+
+    def _atom(self, n: Node, atom: Any) -> Instruction:
+        if isinstance(atom, Symbol):
+            found = self._carrier(atom.name)
+            if found is None:
+                n.unsupported(f"the size {atom.name} is needed as a number, and no tensor has it as an extent")
+            x, axis = found
+            return n.squeeze(n.add("dimensions_of", x, start=axis, end=axis + 1), [0])
+        first, second = (self.scalar(n, a) for a in atom.args)
+        match atom.function:
+            case "floordiv":
+                return n.add("div", first, second)
+            case "mod" | "max" | "min":
+                return n.add(atom.function, first, second)
+        one = n.literal(1, dt.int64)
+        return n.add("where", n.add("equal", first, one), second, first)
+
+    def _carrier(self, symbol: str) -> tuple[Instruction, int] | None:
+        found = self._carriers.get(symbol)
+        return found if found is not None or self.outer is None else self.outer._carrier(symbol)
+
+    def meet(self, value: Any) -> None:
+        """Remembers which tensors have which symbols as extents."""
+        for x in _flat(value):
+            if isinstance(x, Complex):
+                x = x.real
+            if isinstance(x, Instruction) and isinstance(x.result, Shape) and x.shape.dynamic():
+                for axis, d in enumerate(x.shape.dims):
+                    lone = d.symbol if isinstance(d, Sym) else None
+                    if lone is not None:
+                        self._carriers.setdefault(lone.name, (x, axis))
+
+    def check(self, n: Node, found: Any, value: Any) -> None:
+        """Compares a result with what torch says of it, and learns sizes that depend on data.
+
+        Errors: PluginError if they differ: a converter is wrong, and a wrong program must not be built.
+        """
+        if isinstance(value, (list, tuple)):
+            for one, other in zip(found, value, strict=False):
+                self.check(n, one, other)
+            return
+        if not isinstance(value, torch.Tensor) or found is None:
+            return
+        x = found.real if isinstance(found, Complex) else found
+        if not isinstance(x, Instruction) or value.is_complex() != isinstance(found, Complex):
+            raise PluginError(f"its converter gave {found!r}, where torch has a tensor of {value.dtype}").located(
+                repr(n)
+            )
+        if x.shape.dtype is not dtype_of(value.dtype) or x.shape.rank != value.dim():
+            raise PluginError(
+                f"its converter gave {x.shape}, where torch has {value.dtype}{list(value.shape)}"
+            ).located(repr(n))
+        for ours, theirs in zip(x.shape.dims, value.shape, strict=True):
+            self.extents.learn(theirs, ours)
+            if isinstance(ours, int) and isinstance(theirs, int) and ours != theirs:
+                raise PluginError(f"its converter gave {x.shape}, where torch has {list(value.shape)}").located(repr(n))
+
+    def subgraph(
+        self, n: Node, module: torch.fx.GraphModule, name: str, shapes: Sequence[Any], operands: Sequence[Any]
+    ) -> Any:
+        """A nested module for a sub-graph, and the values of its output.
+
+        shapes: of its own parameters, which come first among the sub-graph's inputs; operands: values of enclosing modules.
+        """
+        inner = Module(self.module_name(name))
+        child = self.child(inner)
+        made = [inner.add_parameter(f"{inner.name}_{i}", s) for i, s in enumerate(shapes)]
+        found = child.convert(module.graph, [*made, *operands])
+        return inner, [child.output(f) for f in found]
+
+    def child(self, inner: Module) -> GraphConverter:
+        """A converter that builds a module nested in this one."""
+        return GraphConverter(inner, self.converters, self.extents, self)
+
+    def output(self, value: Any) -> Any:
+        """A value that the module can return: numbers become scalars."""
+        if isinstance(value, (Sym, int, float, bool)):
+            return Numbers(self).tensor(value)
+        return value
+
+    def module_name(self, wanted: str) -> str:
+        """A module name that no other module of the program has."""
+        if self.outer is not None:
+            return self.outer.module_name(wanted)
+        self._names += 1
+        return f"{wanted}_{self._names}"
+
+
+class Numbers(Node):
+    """A builder for numbers that a module returns, on behalf of no node."""
+
+    def __init__(self, graph: GraphConverter) -> None:
+        super().__init__(graph, None)
+
+    def sources(self) -> tuple[str, ...]:
+        return ()
+
+    def __repr__(self) -> str:
+        return "the output"
+
+
+def shape_of(value: Any, extents: Extents) -> Shape:
+    """The shape of a tensor as torch describes it."""
+    return Shape.of(dtype_of(value.dtype), [extents.of(s) for s in value.shape])
+
+
+def name_of(target: Any) -> tuple[str, str, str]:
+    """Namespace, operator and overload of a call's target."""
+    if isinstance(target, torch._ops.OpOverload):
+        namespace, _, packet = target._schema.name.partition("::")
+        return namespace, packet, target._overloadname
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return "higher_order", target.name(), ""
+    return (
+        "python",
+        str(target.__name__) if isinstance(target, (FunctionType, BuiltinFunctionType)) else str(target),
+        "",
+    )
+
+
+def _asserts(fx: torch.fx.Node) -> bool:
+    return fx.target in (torch.ops.aten._assert_scalar.default, torch.ops.aten._assert_async.msg)
+
+
+def _is_complex(value: Any) -> bool:
+    return any(isinstance(v, torch.Tensor) and v.is_complex() for v in _flat(value))
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)) and not isinstance(value, Complex):
+        return [x for v in value for x in _flat(v)]
+    if isinstance(value, Mapping):
+        return [x for v in value.values() for x in _flat(v)]
+    return [value]
+
+
+def _keywords_of(converter: Any) -> frozenset[str]:
+    """The names of a converter's parameters after the node."""
+    return frozenset(list(inspect.signature(converter).parameters)[1:])

@@ -1,0 +1,172 @@
+"""Modules that run on mgx: exported once, called like any other module."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export.graph_signature import ConstantArgument
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from mgx_core import ParameterError, Program, get_target, load_buffer, save_buffer
+from mgx_core.types.shape import Shape
+
+from .element_types import torch_dtype
+from .exported import from_exported
+from .options import TorchOptions
+from .tensors import as_tensor, host_array
+
+__all__ = ["MgxModule", "lower_to_mgx"]
+
+
+class MgxModule(torch.nn.Module):
+    """A program of mgx as a module of torch.  Results are new tensors; safe to call from several threads.
+
+    program: not compiled; it is at the first call, for the target.  layout: the tree of the results (None: a tensor, or a tuple).
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        input_names: Sequence[str] | None = None,
+        output_names: Sequence[str] | None = None,
+        options: TorchOptions | None = None,
+        layout: Any = None,
+        template: Sequence[Any] = (),
+    ) -> None:
+        super().__init__()
+        self.program = program
+        self.input_names = list(program.get_parameter_names() if input_names is None else input_names)
+        self.output_names = list(program.get_output_names() if output_names is None else output_names)
+        self.options = options or TorchOptions()
+        self._layout = layout
+        self._template = tuple(template)
+        self._compiled: dict[str, Any] = {}
+        self._lock = threading.RLock()
+        self._shapes = dict(program.get_parameter_shapes().items())
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Errors: ParameterError for another number of inputs, or another element type, shape or device than was lowered for."""
+        given = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
+        if len(given) != len(self.input_names):
+            raise ParameterError(
+                f"the module takes {len(self.input_names)} tensors ({', '.join(self.input_names)}), got {len(given)}"
+            )
+        for name, tensor in zip(self.input_names, given, strict=True):
+            shape = self._shapes.get(name)
+            if isinstance(shape, Shape) and torch_dtype(shape.dtype) is not tensor.dtype:
+                raise ParameterError(
+                    f"input {name!r} must be a tensor of {torch_dtype(shape.dtype)}, got {tensor.dtype}"
+                )
+        kinds = {t.device.type for t in given}
+        executable = self._executable("gpu" if "cuda" in kinds else "cpu")
+        own = executable.target.own_memory and kinds == {"cuda"}
+        values = {n: t.detach() if own else host_array(t.cpu()) for n, t in zip(self.input_names, given, strict=True)}
+        with torch.no_grad():
+            found = [
+                as_tensor(r) for r in executable.run({n: v for n, v in values.items() if n in executable.parameters})
+            ]
+        if kinds == {"cuda"} and not own:
+            found = [f.cuda() for f in found]
+        if self._layout is None:
+            return found[0] if len(found) == 1 else tuple(found)
+        results = iter(found)
+        return tree_unflatten([next(results) if t is ... else t for t in self._template], self._layout)
+
+    def _executable(self, kind: str) -> Any:
+        target = self.options.target or kind
+        with self._lock:
+            found = self._compiled.get(target)
+            if found is None:
+                copy = self.program.clone()
+                if self.options.fp16 or self.options.bf16:
+                    from mgx_core import quantize_bf16, quantize_fp16
+
+                    copy = (quantize_fp16 if self.options.fp16 else quantize_bf16)(copy)
+                copy.compile(get_target(target), self.options.compile_options())
+                found = self._compiled[target] = copy.executable
+        return found
+
+    def save(self, path: Any) -> None:
+        """Writes the program as a ``.mxr`` file, which `mgx_core.load` reads without torch."""
+        self.program.save(path)
+
+    # the program travels as bytes: in a state_dict, and where the module is copied or sent to another process
+
+    def get_extra_state(self) -> Any:
+        return torch.frombuffer(bytearray(save_buffer(self.program)), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Any) -> None:
+        self._take(load_buffer(bytes(state.numpy().tobytes())))
+
+    def _take(self, program: Program) -> None:
+        with self._lock:
+            self.program = program
+            self._shapes = dict(program.get_parameter_shapes().items())
+            self._compiled = {}
+
+    def __getstate__(self) -> Any:
+        state = {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_compiled", "program")}
+        return {**state, "program": save_buffer(self.program)}
+
+    def __setstate__(self, state: Any) -> None:
+        data = state.pop("program")
+        super().__setstate__(state)
+        self._lock = threading.RLock()
+        self._compiled = {}
+        self.program = load_buffer(data)
+
+
+def lower_to_mgx(
+    module: torch.nn.Module,
+    inputs: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    release_weights: bool = False,
+    **options: Any,
+) -> MgxModule:
+    """Exports a module with example inputs and makes it a module that runs on mgx.
+
+    dynamic_shapes: as `torch.export.export` takes them; release_weights: afterwards the module's own parameters are empty, and
+    the program is their only owner; options: those of the backend.
+    Errors: UnsupportedError for an operator that nothing converts; ParameterError for unknown options; torch's own where it
+    cannot export the module.
+    """
+    chosen = TorchOptions.of(options)
+    was = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            exported = torch.export.export(module, tuple(inputs), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
+    finally:
+        module.train(was)
+    return _module_of(exported, chosen, module if release_weights else None)
+
+
+def _module_of(exported: Any, options: TorchOptions, release: torch.nn.Module | None) -> MgxModule:
+    program = from_exported(exported)
+    names = [s.arg.name for s in exported.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
+    names = [n for n in names if _is_tensor(exported, n)]
+    changed = [s.target for s in exported.graph_signature.output_specs if s.kind.name.endswith("MUTATION")]
+    extra = [n for n in program.get_parameter_names() if n not in names]
+    if changed or extra:
+        raise ParameterError(
+            f"the module changes {', '.join(extra or changed)} when it is called; run it with torch.compile(backend='mgx')"
+        )
+    outputs = [s for s in exported.graph_signature.output_specs if s.kind.name == "USER_OUTPUT"]
+    template = [s.arg.value if isinstance(s.arg, ConstantArgument) else ... for s in outputs]
+    layout = exported.call_spec.out_spec
+    if release is not None:
+        for parameter in release.parameters():
+            parameter.data = parameter.data.new_empty(0)
+    return MgxModule(program, names, None, options, layout, template)
+
+
+def _is_tensor(exported: Any, name: str) -> bool:
+    for node in exported.graph.nodes:
+        if node.op == "placeholder" and node.name == name:
+            return isinstance(node.meta.get("val"), torch.Tensor)
+    return False

@@ -1,0 +1,227 @@
+"""A node as converters see it: its arguments, its result's type, and a builder of instructions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
+
+import torch
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
+
+from mgx_core import DType, Instruction, Module, ParseError, UnsupportedError
+from mgx_core import dtype as dt
+from mgx_core.converting.builder import InstructionBuilder
+from mgx_core.converting.known import Known
+from mgx_core.types.dim import Dim, Sym
+
+from .element_types import dtype_of
+from .extents import Extents
+
+__all__ = ["Complex", "Node", "Scalar", "place_of"]
+
+Scalar: TypeAlias = "Instruction | Sym | int | float | bool"  # what a number in a graph may be
+
+
+class Complex(NamedTuple):
+    """A tensor of complex numbers as two of reals."""
+
+    real: Instruction
+    imag: Instruction
+
+
+class Surroundings(Protocol):
+    """The graph that a node belongs to, as converters use it."""
+
+    module: Module
+    known: Known
+    extents: Extents
+
+    def absent(self) -> Instruction: ...
+
+    def scalar(self, n: Node, d: Dim) -> Instruction:
+        """An extent as an int64 scalar."""
+
+    def convert(self, graph: torch.fx.Graph, inputs: Sequence[Any]) -> Any:
+        """The values of a graph's output for values of its placeholders."""
+
+    def child(self, inner: Module) -> Surroundings:
+        """A converter that builds a module nested in this one."""
+
+    def subgraph(self, n: Node, module: Any, name: str, shapes: Sequence[Any], operands: Sequence[Any]) -> Any:
+        """A nested module for a sub-graph, and the values of its output."""
+
+    def output(self, value: Any) -> Any:
+        """A value that the module can return: numbers become scalars."""
+
+    def module_name(self, wanted: str) -> str:
+        """A module name that no other module of the program has."""
+
+
+class Node(InstructionBuilder):
+    """One call of an operator on its way to instructions."""
+
+    def __init__(self, graph: Surroundings, fx: torch.fx.Node | None) -> None:
+        self.graph = graph
+        self.fx: Any = fx
+        self.value: Any = None if fx is None else fx.meta.get("val")
+        self._sources: tuple[str, ...] | None = None
+
+    @property
+    def module(self) -> Module:
+        return self.graph.module
+
+    @property
+    def known(self) -> Known:
+        return self.graph.known
+
+    def absent(self) -> Instruction:
+        return self.graph.absent()
+
+    def sources(self) -> tuple[str, ...]:
+        if self._sources is None:
+            path = module_path(self.fx)
+            self._sources = (f"{path}/{self.fx.name}" if path else self.fx.name,)
+        return self._sources
+
+    def __repr__(self) -> str:
+        return f"node {self.fx.name!r} ({self.fx.target}){place_of(self.fx)}"
+
+    def error(self, message: str) -> ParseError:
+        """An error that names this node, to be raised."""
+        error = ParseError(message)
+        error.located(repr(self))
+        return error
+
+    def fail(self, message: str) -> NoReturn:
+        raise self.error(message)
+
+    def unsupported(self, message: str) -> NoReturn:
+        raise UnsupportedError(message).located(repr(self))
+
+    # its result as torch sees it
+
+    @property
+    def dtype(self) -> DType:
+        """The element type of the (first) result."""
+        return dtype_of(self.result().dtype)
+
+    def result(self, index: int = 0) -> Any:
+        """A result as torch describes it: type, sizes, strides."""
+        value = self.value
+        if isinstance(value, (tuple, list)):
+            value = value[index]
+        if not isinstance(value, torch.Tensor):
+            self.unsupported(f"result {index} is no tensor but a {type(value).__name__}")
+        return value
+
+    def result_dims(self, index: int = 0) -> tuple[Dim, ...]:
+        """The extents of a result."""
+        return tuple(self.graph.extents.of(s) for s in self.result(index).shape)
+
+    def wants(self, index: int) -> bool:
+        """True if a result of several is read."""
+        return any(u.args[1] == index for u in self.fx.users if len(u.args) > 1)
+
+    def given(self, index: int) -> Any:
+        """An argument as torch describes it: a tensor without data, or the number itself."""
+        return described(self.fx.args[index]) if index < len(self.fx.args) else None
+
+    def common_dtype(self, *indices: int, floating: bool = False) -> DType:
+        """The type in which torch computes on some arguments, by its rules of promotion."""
+        kind = ELEMENTWISE_TYPE_PROMOTION_KIND
+        args = [self.given(i) for i in indices]
+        args = [a for a in args if isinstance(a, (torch.Tensor, int, float, bool, torch.SymInt, torch.SymFloat))]
+        _, found = elementwise_dtypes(*args, type_promotion_kind=kind.INT_TO_FLOAT if floating else kind.DEFAULT)
+        return dtype_of(found)
+
+    # building
+
+    def tensor(self, x: Scalar, dtype: DType | None = None) -> Instruction:
+        """A tensor, or a number as a scalar, in an element type."""
+        if isinstance(x, Instruction):
+            return x if dtype is None else self.convert(x, dtype)
+        if isinstance(x, Sym):
+            made = self.graph.scalar(self, x)
+            return made if dtype is None else self.convert(made, dtype)
+        if dtype is None:
+            dtype = dt.bool_ if isinstance(x, bool) else dt.int64 if isinstance(x, int) else dt.float32
+        if dtype.is_integer and isinstance(x, float):
+            x = int(x)
+        if dtype.is_integer and not isinstance(x, bool):
+            x = (int(x) - dtype.lowest) % (1 << dtype.bits) + dtype.lowest
+        return self.literal(x, dtype)
+
+    def filled(self, dims: Iterable[Dim], value: Scalar, dtype: DType) -> Instruction:
+        """A tensor of one value."""
+        return self.broadcast_to(self.tensor(value, dtype), dims)
+
+    def tensors(self, xs: Iterable[Scalar], dtype: DType) -> list[Instruction]:
+        """Tensors and numbers in one element type, brought to common extents."""
+        return self.broadcast(*(self.tensor(x, dtype) for x in xs))
+
+    def axis(self, axis: int, rank: int) -> int:
+        """An axis counted from the front; a scalar has the axes 0 and -1."""
+        return self.axes([axis], max(rank, 1))[0]
+
+    def reduced_axes(self, x: Instruction, axes: Sequence[int] | int | None) -> tuple[int, ...]:
+        """The axes that a reduction goes over: all where none are named."""
+        if axes is None or (not isinstance(axes, int) and not axes):
+            return tuple(range(x.shape.rank))
+        return self.axes([axes] if isinstance(axes, int) else axes, max(x.shape.rank, 1))
+
+    def reduce(self, op: str, x: Instruction, axes: Sequence[int], keep: bool) -> Instruction:
+        """A reduction over axes, which stay with extent 1 or go."""
+        if not x.shape.rank:
+            return self.squeeze(self.add(op, self.unsqueeze(x, [0]), axes=(0,)), [0])
+        if not axes:
+            return x
+        out = self.add(op, x, axes=tuple(axes))
+        return out if keep else self.squeeze(out, axes)
+
+    def size(self, x: Instruction, axes: Iterable[int]) -> Dim:
+        """The product of some extents."""
+        count: Dim = 1
+        for axis in axes:
+            count = count * x.shape.dims[axis]
+        return count
+
+    def static(self, d: Dim, what: str) -> int:
+        """An extent that must be a number.  Errors: UnsupportedError for a symbolic one."""
+        if isinstance(d, Sym):
+            self.unsupported(f"{what} must be a fixed number here, got {d}")
+        return d
+
+
+def described(arg: Any) -> Any:
+    """What torch knows of an argument of a node: for the result of another node its type."""
+    if isinstance(arg, torch.fx.Node):
+        return arg.meta.get("val")
+    if isinstance(arg, (list, tuple)):
+        return [described(a) for a in arg]
+    return arg
+
+
+def module_path(fx: torch.fx.Node) -> str:
+    """The path of the module that a node comes from, as in a state_dict; empty where torch does not say."""
+    stack = fx.meta.get("nn_module_stack")
+    if not stack:
+        return ""
+    path = str(list(stack.values())[-1][0])
+    path = re.sub(r"^L\['self'\]\.?|^self\.?", "", path)
+    path = re.sub(r"\['?([^'\]]*)'?\]", r".\1", path).replace("._modules.", ".").replace("._modules", "")
+    return path.strip(".")
+
+
+def place_of(fx: torch.fx.Node) -> str:
+    """Module and line of source of a node, for messages; empty where torch does not say."""
+    parts = []
+    path = module_path(fx)
+    if path:
+        parts.append(f" of module {path!r}")
+    trace = fx.meta.get("stack_trace") or fx.stack_trace
+    if trace:
+        lines = re.findall(r'File "([^"]+)", line (\d+)', str(trace))
+        if lines:
+            parts.append(f" at {lines[-1][0]}:{lines[-1][1]}")
+    return "".join(parts)

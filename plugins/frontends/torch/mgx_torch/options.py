@@ -1,0 +1,60 @@
+"""Options of ``torch.compile(model, backend="mgx", options={...})``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mgx_core import CompileOptions, ParameterError
+
+__all__ = ["TorchOptions"]
+
+MODES = {
+    "default": {},
+    "max-autotune": {"exhaustive_tune": True},
+    "reduce-overhead": {},
+    "max-autotune-no-cudagraphs": {"exhaustive_tune": True},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchOptions:
+    """What a user may say.
+
+    target: the name of a target, by default that of the device on which the inputs lie; fp16, bf16: compute in that type;
+    exhaustive_tune: time every kernel on the device; freeze: keep packed copies of the weights of a graph that is run without
+    gradients, made again when a weight changes; threads: of the target `cpu`; strict: raise where a part would go to eager.
+    """
+
+    target: str = ""
+    fp16: bool = False
+    bf16: bool = False
+    exhaustive_tune: bool = False
+    freeze: bool = True
+    threads: int = 0
+    strict: bool = False
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any] | None, mode: str | None = None) -> TorchOptions:
+        """Errors: ParameterError for an unknown option or mode, a value of another type, or fp16 and bf16 at once."""
+        if mode is not None and mode not in MODES:
+            raise ParameterError(f"there is no mode {mode!r}; known are {', '.join(MODES)}")
+        given = {**MODES.get(mode or "default", {}), **(options or {})}
+        known = {f.name: type(f.default) for f in dataclasses.fields(cls)}
+        for name, value in given.items():
+            if name not in known:
+                raise ParameterError(f"the backend mgx has no option {name!r}; known are {', '.join(known)}")
+            if type(value) is not known[name]:
+                raise ParameterError(f"option {name!r} must be a {known[name].__name__}, got {value!r}")
+        found = cls(**given)
+        if found.fp16 and found.bf16:
+            raise ParameterError("fp16 and bf16 exclude each other")
+        return found
+
+    def compile_options(self) -> CompileOptions:
+        given: dict[str, Any] = {"exhaustive_tune": self.exhaustive_tune}
+        if self.threads:
+            given["threads"] = self.threads
+        return CompileOptions.of(given)

@@ -1,0 +1,74 @@
+"""Tensors of torch and values of mgx on the same memory."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+
+from mgx_core import Argument, UnsupportedError
+from mgx_core.types.argument import Array
+
+from .element_types import dtype_of, torch_dtype
+
+__all__ = ["as_tensor", "borrowed", "host_array"]
+
+NUMPY: Final = frozenset(
+    (
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.int64,
+        torch.int32,
+        torch.int16,
+        torch.int8,
+        torch.uint8,
+        torch.bool,
+    )
+)
+SAME_WIDTH: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def host_array(tensor: torch.Tensor) -> Array:
+    """A tensor in host memory as an array on that memory.
+
+    Errors: UnsupportedError for a layout that is not strided.
+    """
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.dtype in NUMPY and not tensor.is_neg():
+        found: Array = tensor.numpy()
+        return found
+    if tensor.layout is not torch.strided:
+        raise UnsupportedError(f"a tensor with a strided layout is required, got {tensor.layout}")
+    tensor = tensor.resolve_neg()
+    if tensor.dtype in NUMPY:
+        return tensor.numpy()
+    bits: Array = tensor.view(SAME_WIDTH[tensor.element_size()]).numpy()
+    return bits.view(dtype_of(tensor.dtype).numpy)
+
+
+def borrowed(tensor: torch.Tensor, name: str) -> Any:
+    """A weight as a value on its own memory; from another device it is copied to the host.
+
+    Errors: UnsupportedError for tensors that hold no plain numbers.
+    """
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        raise UnsupportedError(f"{name!r} is a {type(tensor).__name__}, where a plain tensor is required")
+    if tensor.is_complex():
+        raise UnsupportedError(f"{name!r} is complex, where a tensor of reals is required")
+    return host_array(tensor.detach().cpu())
+
+
+def as_tensor(result: Argument) -> torch.Tensor:
+    """A result as a tensor on the same memory, which belongs to the result alone."""
+    value = result.value
+    if result.on_device:
+        found: torch.Tensor = torch.from_dlpack(result)
+        return found
+    kind = value.dtype
+    if kind.isbuiltin == 1:
+        return torch.from_numpy(value)
+    from mgx_core.types.dtype import of
+
+    return torch.from_numpy(value.view(f"i{kind.itemsize}")).view(torch_dtype(of(kind)))

@@ -1,0 +1,165 @@
+"""``torch.compile(backend="mgx")`` against eager torch."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from mgx_torch import explain
+
+
+def close(got: Any, want: Any, tolerance: float = 1e-5) -> None:
+    torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.LayerNorm(16), nn.Linear(16, 3)).eval()
+
+
+def test_backend_is_found_by_its_entry_point() -> None:
+    assert "mgx" in torch._dynamo.list_backends()
+
+
+def test_results_are_fresh_tensors() -> None:
+    compiled = torch.compile(torch.sin, backend="mgx")
+    x = torch.randn(4)
+    first = compiled(x)
+    kept = first.clone()
+    compiled(x + 1)
+    assert torch.equal(first, kept)
+
+
+def test_all_of_a_network_is_taken() -> None:
+    with torch.no_grad():
+        found = explain(mlp(), torch.randn(2, 8))
+    assert found.whole, str(found)
+
+
+def test_weights_follow_writes_of_all_kinds() -> None:
+    model = mlp()
+    compiled = torch.compile(model, backend="mgx")
+    x = torch.randn(5, 8)
+    with torch.no_grad():
+        close(compiled(x), model(x))
+        model[0].weight.mul_(2)
+        close(compiled(x), model(x))
+        model[0].weight.data.mul_(2)  # torch does not count this
+        close(compiled(x), model(x))
+        x = torch.randn(9, 8)  # another graph on the same weights
+        close(compiled(x), model(x))
+        other = mlp()
+        model.load_state_dict(other.state_dict())
+        close(compiled(x), other(x))
+
+
+def test_second_instance_of_a_class_has_its_own_weights() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x)
+
+    first, second = Net(), Net()
+    one, two = torch.compile(first, backend="mgx"), torch.compile(second, backend="mgx")
+    x = torch.randn(2, 4)
+    with torch.no_grad():
+        for _ in range(2):
+            close(one(x), first(x))
+            close(two(x), second(x))
+
+
+def test_one_compilation_for_all_sizes() -> None:
+    model = mlp()
+    counts = []
+    for backend in ("aot_eager", "mgx"):
+        torch._dynamo.reset()
+        counted = torch._dynamo.testing.CompileCounterWithBackend(backend)
+        compiled = torch.compile(model, backend=counted, dynamic=True)
+        with torch.no_grad():
+            for rows in (2, 3, 7, 30):
+                x = torch.randn(rows, 8)
+                close(compiled(x), model(x))
+        counts.append(counted.frame_count)
+    assert counts[1] <= counts[0] <= 2
+
+
+def test_training_step_is_eagers() -> None:
+    ours = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(288, 2)
+    )
+    theirs = copy.deepcopy(ours)
+    compiled = torch.compile(ours, backend="mgx")
+    mine = torch.optim.SGD(ours.parameters(), 0.01)
+    other = torch.optim.SGD(theirs.parameters(), 0.01)
+    x = torch.randn(2, 3, 8, 8)
+    for step in range(3):
+        for model, optimizer in ((compiled, mine), (theirs, other)):
+            torch.manual_seed(step)
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+    for a, b in zip(ours.state_dict().values(), theirs.state_dict().values(), strict=True):
+        close(a, b, 1e-4)
+
+
+def test_random_numbers_are_torchs() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x * torch.rand_like(x) + torch.sin(x)
+
+    compiled = torch.compile(model, backend="mgx")
+    x = torch.randn(5, 3)
+    torch.manual_seed(3)
+    got = compiled(x)
+    torch.manual_seed(3)
+    close(got, model(x))
+
+
+def test_cache_written_in_place() -> None:
+    def step(cache: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        cache[:, 2:3] = new
+        return cache.sum(1)
+
+    mine, theirs = torch.zeros(2, 5), torch.zeros(2, 5)
+    new = torch.randn(2, 1)
+    close(torch.compile(step, backend="mgx")(mine, new), step(theirs, new))
+    close(mine, theirs)
+
+
+def test_results_keep_torchs_strides() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return (x + 1).transpose(1, 2)
+
+    x = torch.randn(2, 3, 4)
+    assert torch.compile(model, backend="mgx")(x).stride() == model(x).stride()
+
+
+def test_unknown_operator_stays_with_torch_and_is_named() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.qr(torch.sin(x))[1] + 1
+
+    x = torch.randn(3, 3)
+    close(torch.compile(model, backend="mgx")(x), model(x))
+    found = explain(model, x)
+    assert not found.whole
+    assert any("linalg_qr" in why for part in found.parts for why in part.reasons)
+
+
+@pytest.mark.parametrize(("options", "words"), [({"fast": True}, "no option 'fast'"), ({"fp16": 3}, "must be a bool")])
+def test_options_are_checked(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(RuntimeError, match=words):
+        torch.compile(torch.sin, backend="mgx", options=options)(torch.randn(3))
+
+
+def test_fp16_computes_in_halves() -> None:
+    model, x = mlp(), torch.randn(2, 8)
+    with torch.no_grad():
+        want, got = model(x), torch.compile(model, backend="mgx", options={"fp16": True})(x)
+    assert got.dtype == torch.float32
+    close(got, want, 1e-2)
+    assert not torch.equal(got, want)

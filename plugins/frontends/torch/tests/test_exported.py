@@ -1,0 +1,153 @@
+"""Exported programs and lowered modules against torch."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import mgx_core
+from mgx_torch import MgxModule, from_exported, lower_to_mgx
+
+
+class Tagger(nn.Module):
+    """Layers that torch takes apart and mgx keeps whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(11, 8)
+        self.lstm = nn.LSTM(8, 6, 2, bidirectional=True, batch_first=True)
+        self.gru = nn.GRU(12, 5, batch_first=True)
+        self.norm = nn.LayerNorm(5)
+
+    def forward(self, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
+        y, (h, c) = self.lstm(self.embed(tokens))
+        z, _ = self.gru(y)
+        return {"states": self.norm(z), "h": h, "c": c}
+
+
+@pytest.fixture
+def tokens() -> torch.Tensor:
+    return torch.randint(0, 11, (3, 4))
+
+
+def test_recurrent_layers_stay_whole(tokens: torch.Tensor) -> None:
+    model = Tagger().eval()
+    program = from_exported(torch.export.export(model, (tokens,)))
+    text = program.text()
+    assert "lstm" in text
+    assert "gru" in text
+    program.compile(mgx_core.get_target("cpu"))
+    got = program.run({"tokens": tokens.numpy()})
+    for a, b in zip(got, model(tokens).values(), strict=True):
+        torch.testing.assert_close(torch.from_numpy(a.to_numpy()), b, rtol=1e-5, atol=1e-5)
+
+
+def test_weights_are_torchs_memory() -> None:
+    model = nn.Linear(4, 3).eval()
+    program = from_exported(torch.export.export(model, (torch.randn(2, 4),)))
+    there = {i.literal.value.__array_interface__["data"][0] for i in program.get_main_module() if i.literal is not None}
+    assert model.weight.data_ptr() in there
+
+
+def test_symbols_carry_torchs_ranges() -> None:
+    size = torch.export.Dim("n", min=1, max=64)
+    exported = torch.export.export(nn.Linear(4, 3), (torch.randn(2, 4),), dynamic_shapes=({0: size},))
+    program = from_exported(exported)
+    program.compile(mgx_core.get_target("ref"))
+    assert program.run({"input": torch.randn(9, 4).numpy()})[0].to_numpy().shape == (9, 3)
+    with pytest.raises(mgx_core.ParameterError, match="64"):
+        program.run({"input": torch.randn(65, 4).numpy()})
+
+
+def test_changed_buffer_is_input_and_result() -> None:
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count.add_(x)
+            return self.count * 2
+
+    program = from_exported(torch.export.export(Counter(), (torch.ones(2),)))
+    assert "count" in program.get_parameter_names()
+    assert program.get_output_names()[-1] == "count"
+
+
+def test_missing_converter_is_named_with_its_place() -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return torch.linalg.qr(x)[0]
+
+    with pytest.raises(mgx_core.UnsupportedError, match=r"linalg_qr.*test_exported.py:\d+"):
+        from_exported(torch.export.export(Model(), (torch.randn(3, 3),)))
+
+
+def test_lowered_module_gives_what_the_module_gave(tokens: torch.Tensor) -> None:
+    model = Tagger().eval()
+    lowered = lower_to_mgx(model, [tokens])
+    assert isinstance(lowered, MgxModule)
+    got, want = lowered(tokens), model(tokens)
+    assert list(got) == list(want)
+    for name, value in want.items():
+        torch.testing.assert_close(got[name], value, rtol=1e-5, atol=1e-5)
+
+
+def test_lowered_module_checks_its_call(tokens: torch.Tensor) -> None:
+    lowered = lower_to_mgx(nn.Linear(4, 3), [torch.randn(2, 4)])
+    with pytest.raises(mgx_core.ParameterError, match="takes 1 tensors"):
+        lowered(torch.randn(2, 4), torch.randn(2, 4))
+    with pytest.raises(mgx_core.ParameterError, match="float32"):
+        lowered(torch.randn(2, 4, dtype=torch.float64))
+    with pytest.raises(mgx_core.ParameterError, match="input"):
+        lowered(torch.randn(3, 4))
+
+
+def test_lowered_module_travels(tmp_path: Path) -> None:
+    x = torch.randn(2, 4)
+    lowered = lower_to_mgx(nn.Linear(4, 3), [x])
+    want = lowered(x)
+    assert torch.equal(pickle.loads(pickle.dumps(lowered))(x), want)
+    assert torch.equal(copy.deepcopy(lowered)(x), want)
+    other = lower_to_mgx(nn.Linear(4, 3), [x])
+    other.load_state_dict(lowered.state_dict())
+    assert torch.equal(other(x), want)
+    lowered.save(tmp_path / "linear.mxr")
+    program = mgx_core.load(tmp_path / "linear.mxr")
+    program.compile(mgx_core.get_target("cpu"))
+    assert torch.equal(torch.from_numpy(program.run({"input": x.numpy()})[0].to_numpy()), want)
+
+
+def test_lowered_module_from_many_threads() -> None:
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4)).eval()
+    lowered = lower_to_mgx(model, [torch.randn(2, 16)])
+    xs = [torch.randn(2, 16) for _ in range(8)]
+    found: dict[int, torch.Tensor] = {}
+
+    def work(i: int) -> None:
+        for _ in range(20):
+            found[i] = lowered(xs[i])
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(xs))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for i, x in enumerate(xs):
+        torch.testing.assert_close(found[i], model(x), rtol=1e-5, atol=1e-5)
+
+
+def test_released_weights_leave_one_owner() -> None:
+    model = nn.Linear(4, 3)
+    x = torch.randn(2, 4)
+    want = model(x)
+    lowered = lower_to_mgx(model, [x], release_weights=True)
+    assert model.weight.numel() == 0
+    torch.testing.assert_close(lowered(x), want, rtol=1e-5, atol=1e-5)
