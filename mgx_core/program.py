@@ -47,12 +47,21 @@ class Program:
     Built by a frontend (`parse_onnx`, ...) or by hand through `get_main_module`.  Editing is possible until `compile`, which
     works on a copy; a failed compile leaves the program as it was.
     graph: or a function that returns it, called on first access.
+    states: parameters that live from run to run, with the values that they begin with; the last results of ``main`` are their
+    next values, in order.  Callers see neither; `reset_state` sets them back.
     """
 
-    def __init__(self, graph: Graph | Callable[[], Graph] | None = None, output_names: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        graph: Graph | Callable[[], Graph] | None = None,
+        output_names: Sequence[str] = (),
+        states: Mapping[str, Any] | None = None,
+    ) -> None:
         self._graph = Graph() if graph is None else graph
         self.output_names = list(output_names)  # those that the model states; see `get_output_names`
         self.executable: Executable | None = None
+        self.states = dict(states or {})
+        self._held: dict[str, Any] = dict(self.states)
 
     @classmethod
     def loaded(cls, contents: Contents) -> Program:
@@ -86,7 +95,7 @@ class Program:
 
     def clone(self) -> Program:
         """A copy that can be edited on its own (not compiled)."""
-        return Program(self.graph.clone(), self.output_names)
+        return Program(self.graph.clone(), self.output_names, self.states)
 
     # what it takes and gives
 
@@ -100,13 +109,14 @@ class Program:
         Compiled with ``offload_copy=False`` for a target that has memory of its own, the places of the results follow as
         ``main:#output_0`` and so on; a run may leave them out.
         """
-        shapes = {n: i.result for n, i in self.graph.main.parameters.items()}
+        shapes = {n: i.result for n, i in self.graph.main.parameters.items() if n not in self.states}
         if self.executable is not None and self.executable.target.own_memory:
             shapes |= self.executable.output_places
         return ParameterShapes(shapes)
 
     def get_output_shapes(self) -> list[AnyShape]:
-        return self.graph.main.output_shapes()
+        shapes = self.graph.main.output_shapes()
+        return shapes[: len(shapes) - len(self.states)]
 
     def get_output_names(self) -> list[str]:
         """Names of the results in order; ``output_0`` and so on where the model states none."""
@@ -128,11 +138,13 @@ class Program:
 
         record = CompileOptions.of(options, **keywords)
         source = self
+        names = [*self.get_output_names(), *self.states]
+        self.reset_state()
         if record.use_fp16:
             from .quantize import quantize_fp16
 
             source = quantize_fp16(self.clone())
-        self.executable = compile_module(source.graph.main, target, record, self.get_output_names())
+        self.executable = compile_module(source.graph.main, target, record, names)
 
     def is_compiled(self) -> bool:
         return self.executable is not None
@@ -144,14 +156,29 @@ class Program:
         interface.
         Errors: ParameterError if the program is not compiled, or for wrong names, dtypes or shapes.
         """
-        return self._compiled().run(parameters)
+        if not self.states:
+            return self._compiled().run(parameters)
+        results = self._compiled().run({**self._held, **parameters})
+        return self._without_states(results)
 
     def run_async(self, parameters: Mapping[str, Any], stream: int = 0, stream_type: str = "") -> list[Argument]:
         """Like `run`, enqueued on the caller's stream (its address, and its type's name such as ``ihipStream_t``).
 
         Targets that run on the host finish before they return.
         """
-        return self._compiled().run_async(parameters, stream, stream_type)
+        if not self.states:
+            return self._compiled().run_async(parameters, stream, stream_type)
+        return self._without_states(self._compiled().run_async({**self._held, **parameters}, stream, stream_type))
+
+    def reset_state(self) -> None:
+        """Sets all states back to the values that they begin with."""
+        self._held = dict(self.states)
+
+    def _without_states(self, results: list[Argument]) -> list[Argument]:
+        """Keeps the last results as the states of the next run; returns the others."""
+        first = len(results) - len(self.states)
+        self._held = dict(zip(self.states, results[first:], strict=True))
+        return results[:first]
 
     def run_trace(
         self, parameters: Mapping[str, Any], callback: Callable[[Instruction, Argument], Any]

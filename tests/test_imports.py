@@ -14,6 +14,7 @@ DISTRIBUTIONS = {
     "mgx_ref": "plugins/ref/mgx_ref",
     "mgx_onnx": "plugins/frontends/onnx/mgx_onnx",
     "mgx_tf": "plugins/frontends/tf/mgx_tf",
+    "mgx_tflite": "plugins/frontends/tflite/mgx_tflite",
     "mgx_cpu_dnnl": "plugins/cpu_dnnl/mgx_cpu_dnnl",
     "mgx_gpu_hip": "plugins/gpu_hip/mgx_gpu_hip",
     "migraphx": "plugins/compat/migraphx/migraphx",

@@ -14,6 +14,7 @@ DISTRIBUTIONS = (
     "plugins/ref/mgx_ref",
     "plugins/frontends/onnx/mgx_onnx",
     "plugins/frontends/tf/mgx_tf",
+    "plugins/frontends/tflite/mgx_tflite",
     "plugins/cpu_dnnl/mgx_cpu_dnnl",
     "plugins/gpu_hip/mgx_gpu_hip",
     "plugins/compat/migraphx/migraphx",

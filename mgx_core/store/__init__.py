@@ -78,6 +78,10 @@ def _chunks(program: Storable, format: str) -> Any:
     from .compiled import plain_executable
     from .modules import ModuleEncoder
 
+    if program.states:
+        raise StoreError(
+            f"a program with states ({', '.join(program.states)}) cannot be saved; save the model that it was read from"
+        )
     encoder = ModuleEncoder()
     compiled = program.executable
     main = encoder.module(program.graph.main if compiled is None else compiled.module)

@@ -20,6 +20,7 @@ PACKAGES = {
     "mgx_onnx": "plugins/frontends/onnx/mgx_onnx",
     "migraphx": "plugins/compat/migraphx/migraphx",
     "mgx_tf": "plugins/frontends/tf/mgx_tf",
+    "mgx_tflite": "plugins/frontends/tflite/mgx_tflite",
     "mgx_conformance": "conformance/mgx_conformance",
 }
 PAGES = [

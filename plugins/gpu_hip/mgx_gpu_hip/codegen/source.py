@@ -18,7 +18,6 @@ from .snippets import needed
 __all__ = [
     "Arg",
     "Buffer",
-    "Chained",
     "DeviceTraits",
     "KernelLaunch",
     "KernelSource",
@@ -100,18 +99,7 @@ class Number(NamedTuple):
     value: int | float
 
 
-class Chained(NamedTuple):
-    """A kernel argument that is 1 where the launch behind is one of ours that may start early, else 0.
-
-    A library's kernel behind it must not be let start early: cuDNN 9 launches kernels so that they may, which then read what
-    this one has not written yet.
-    """
-
-    ctype: Literal["u32"] = "u32"
-    value: int = 0
-
-
-Arg: TypeAlias = "Buffer | Number | Chained"
+Arg: TypeAlias = "Buffer | Number"
 
 
 @dataclass(frozen=True)
@@ -202,7 +190,7 @@ def finish(
                 la.entry.replace(NAME, name),
                 (int(la.grid[0]), int(la.grid[1]), int(la.grid[2])),
                 (int(la.block[0]), int(la.block[1]), int(la.block[2])),
-                (*la.args, Chained(), *(Number(kind, value) for kind, value in added.get(la.entry, ()))),  # type: ignore[arg-type]
+                (*la.args, *(Number(kind, value) for kind, value in added.get(la.entry, ()))),  # type: ignore[arg-type]
                 la.shared_bytes,
             )
             for la in launches

@@ -1,0 +1,1 @@
+"""The TFLite frontend of mgx: .tflite files, float and quantised, become programs, without TensorFlow."""

@@ -1,0 +1,163 @@
+"""Control flow, variables, tables, and custom operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Instruction, Module, Shape
+from mgx_core import dtype as dt
+from mgx_core.converting.loops import carried
+from mgx_core.types.argument import Array
+from mgx_core.types.shape import AnyShape
+
+from ..converter import converts
+from ..flexbuffer import read_map
+from ..node import Node
+
+
+@converts("IF")
+def if_(n: Node, condition: Instruction, *xs: Instruction) -> Any:
+    places = n.option("ThenSubgraphIndex", -1), n.option("ElseSubgraphIndex", -1)
+    condition = n.reshape(condition, ())
+    decided = n.constant(condition)
+    if decided is not None:
+        return n.scope.call(places[0 if decided[()] else 1], xs)
+    modules = []
+    for name, place in zip(("then", "else"), places, strict=True):
+        module = n.scope.submodule(f"{n.name}:{name}")
+        module.add_return(n.scope.call(place, xs, module))
+        modules.append(module)
+    return n.items(n.add("if", condition, modules=modules))
+
+
+@converts("WHILE")
+def while_(n: Node, *xs: Instruction) -> Any:
+    test, body = n.option("CondSubgraphIndex", -1), n.option("BodySubgraphIndex", -1)
+    fixed = n.scope.unchanged(body) if xs else []
+    moving = [k for k in range(len(xs)) if k not in fixed]
+
+    def whole(values: list[Instruction]) -> list[Instruction]:
+        now = dict(zip(moving, values, strict=True))
+        return [now.get(k, x) for k, x in enumerate(xs)]
+
+    def going(module: Module, values: list[Instruction]) -> Instruction:
+        (found,) = n.scope.call(test, whole(values), module)
+        if not found.shape.rank:
+            return found
+        from mgx_core import op
+
+        return module.add(op("reshape", dims=()), found)
+
+    begins = going(n.module, [xs[k] for k in moving])
+
+    def build(shapes: list[AnyShape]) -> Module:
+        module = n.scope.submodule(f"{n.name}:body")
+        module.add_parameter("iteration", Shape(dt.int64, ()))
+        module.add_parameter("going", Shape(dt.bool_, ()))
+        given = [module.add_parameter(f"state_{k}", s) for k, s in enumerate(shapes)]
+        after = n.scope.call(body, whole(given), module)
+        after = [after[k] for k in moving]
+        module.add_return([going(module, after), *after])
+        return module
+
+    module = carried([xs[k].result for k in moving], build, 1)
+    most = n.scope.options.limit_max_iterations
+    made = n.add("loop", None, begins, *(xs[k] for k in moving), modules=[module], max_iterations=most)
+    return whole(list(n.items(made)))
+
+
+@converts("CALL")
+def call(n: Node, *xs: Instruction) -> Any:
+    return n.scope.call(n.option("Subgraph", -1), xs)
+
+
+@converts("CALL_ONCE")
+def call_once(n: Node) -> Any:
+    n.scope.initialize(n.option("InitSubgraphIndex", -1))
+    return ()
+
+
+# variables and tables
+
+
+@converts("VAR_HANDLE")
+def var_handle(n: Node) -> Any:
+    words = [(n.option(w, b"") or b"").decode() for w in ("Container", "SharedName")]
+    n.scope.keep(n.operator.outputs[0], "/".join(w for w in words if w) or n.name)
+    return (None,)
+
+
+@converts("READ_VARIABLE")
+def read_variable(n: Node, handle: Instruction | None = None) -> Instruction:
+    key = n.scope.handle(n.operator.inputs[0])
+    return n.scope.state(key, lambda: n.fail(f"variable {key!r} is read before it has a value"))
+
+
+@converts("ASSIGN_VARIABLE")
+def assign_variable(n: Node, handle: Instruction | None, value: Instruction) -> Any:
+    def begins() -> Array:
+        return np.zeros([d if isinstance(d, int) else 1 for d in value.shape.dims], value.shape.dtype.numpy)
+
+    if not n.scope.initializing():
+        n.scope.state(n.scope.handle(n.operator.inputs[0]), begins)
+    n.scope.set_state(n.scope.handle(n.operator.inputs[0]), value)
+    return ()
+
+
+@converts("HASHTABLE")
+def table(n: Node) -> Any:
+    n.scope.keep(n.operator.outputs[0], f"table {n.option('TableId', 0)}")
+    return (None,)
+
+
+@converts("HASHTABLE_IMPORT")
+def import_table(n: Node, handle: Instruction | None, keys: Instruction, values: Instruction) -> Any:
+    n.scope.tables()[n.scope.handle(n.operator.inputs[0])] = (n.require(keys, "keys"), n.require(values, "values"))
+    return ()
+
+
+def _table(n: Node) -> tuple[Array, Array]:
+    found: tuple[Array, Array] | None = n.scope.tables().get(n.scope.handle(n.operator.inputs[0]))
+    return n.unsupported("a table that is never filled") if found is None else found
+
+
+@converts("HASHTABLE_FIND")
+def find(n: Node, handle: Instruction | None, x: Instruction, default: Instruction) -> Instruction:
+    keys, values = _table(n)
+    return n.add(
+        "tflite_table_find", x, n.literal(keys, x.shape.dtype), n.literal(values, default.shape.dtype), default
+    )
+
+
+@converts("HASHTABLE_SIZE")
+def size(n: Node, handle: Instruction | None = None) -> Instruction:
+    return n.literal([len(_table(n)[0])], dt.int64)
+
+
+# custom operators
+
+
+@converts("CUSTOM:TFLite_Detection_PostProcess")
+def detection(n: Node, boxes: Instruction, scores: Instruction, anchors: Instruction) -> Any:
+    given = read_map(n.operator.custom)
+    xs = []
+    for place, x in enumerate((boxes, scores, anchors)):
+        said = n.input(place)
+        assert said is not None
+        xs.append(n.dequantized(x, said))
+    scales = tuple(float(given.get(f"{w}_scale", 1.0)) for w in "yxhw")
+    made = n.add(
+        "tflite_detection",
+        *xs,
+        most=int(given.get("max_detections", 10)),
+        classes_per_detection=int(given.get("max_classes_per_detection", 1)),
+        per_class=int(given.get("detections_per_class", 100)),
+        regular=bool(given.get("use_regular_nms", False)),
+        least=float(given.get("nms_score_threshold", 0.0)),
+        overlap=float(given.get("nms_iou_threshold", 0.5)),
+        classes=int(given.get("num_classes", 1)),
+        scales=scales,
+    )
+    return n.items(made)

@@ -1,0 +1,196 @@
+"""Operators that work element by element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from mgx_core import Instruction
+from mgx_core import dtype as dt
+from mgx_core.converting.arithmetic import clipped, divide_floor, modulo_floor
+
+from ..converter import converts
+from ..node import Node
+
+UNARY = {
+    "ABS": "abs", "NEG": "neg", "SIGN": "sign", "EXP": "exp", "LOG": "log", "SQRT": "sqrt", "RSQRT": "rsqrt", "SIN": "sin",
+    "COS": "cos", "TANH": "tanh", "CEIL": "ceil", "FLOOR": "floor", "RELU": "relu", "LOGISTIC": "sigmoid", "ELU": "elu",
+    "LOGICAL_NOT": "not",
+}  # fmt: skip
+BINARY = {
+    "ADD": "add", "SUB": "sub", "MUL": "mul", "DIV": "div", "MAXIMUM": "max", "MINIMUM": "min", "POW": "pow",
+    "SQUARED_DIFFERENCE": "sqdiff", "GREATER": "greater", "GREATER_EQUAL": "greater_or_equal", "LESS": "less",
+    "LESS_EQUAL": "less_or_equal", "LOGICAL_AND": "logical_and", "LOGICAL_OR": "logical_or", "BITWISE_XOR": "bitwise_xor",
+    "RIGHT_SHIFT": "bit_shift_right",
+}  # fmt: skip
+
+
+def _unary(op: str) -> Callable[..., Instruction]:
+    def convert(n: Node, x: Instruction) -> Instruction:
+        return n.pointwise(op, x)
+
+    return convert
+
+
+def _binary(op: str, activates: bool) -> Callable[..., Instruction]:
+    def convert(n: Node, x: Instruction, y: Instruction) -> Instruction:
+        made = n.pointwise(op, x, y)
+        return n.activated(made) if activates else made
+
+    return convert
+
+
+for _name, _op in UNARY.items():
+    converts(_name)(_unary(_op))
+for _name, _op in BINARY.items():
+    converts(_name)(_binary(_op, _name in ("ADD", "SUB", "MUL", "DIV")))
+
+
+@converts("EQUAL", "NOT_EQUAL")
+def equal(n: Node, x: Instruction, y: Instruction) -> Instruction:
+    if x.shape.dtype.kind == "s":
+        made = n.add("tflite_string_equal", *n.broadcast(x, y))
+        return made if n.op_type == "EQUAL" else n.pointwise("not", made)
+    return n.pointwise("equal" if n.op_type == "EQUAL" else "not_equal", x, y)
+
+
+@converts("ROUND")
+def round_(n: Node, x: Instruction) -> Instruction:
+    return n.pointwise("nearbyint", x)
+
+
+@converts("SQUARE")
+def square(n: Node, x: Instruction) -> Instruction:
+    return n.pointwise("mul", x, x)
+
+
+@converts("RELU6")
+def relu6(n: Node, x: Instruction) -> Instruction:
+    return clipped(n, x, 0, 6)
+
+
+@converts("RELU_N1_TO_1")
+def relu_n1_to_1(n: Node, x: Instruction) -> Instruction:
+    return clipped(n, x, -1, 1)
+
+
+@converts("RELU_0_TO_1")
+def relu_0_to_1(n: Node, x: Instruction) -> Instruction:
+    return clipped(n, x, 0, 1)
+
+
+@converts("LEAKY_RELU")
+def leaky_relu(n: Node, x: Instruction) -> Instruction:
+    return n.pointwise("leaky_relu", x, alpha=float(n.option("Alpha", 0.0)))
+
+
+@converts("PRELU")
+def prelu(n: Node, x: Instruction, slope: Instruction) -> Instruction:
+    return n.pointwise("prelu", x, slope)
+
+
+@converts("HARD_SWISH")
+def hard_swish(n: Node, x: Instruction) -> Instruction:
+    return n.pointwise("hard_swish", x)
+
+
+@converts("GELU")
+def gelu(n: Node, x: Instruction) -> Instruction:
+    return n.pointwise("gelu_tanh" if n.option("Approximate", False) else "gelu_erf", x)
+
+
+@converts("ADD_N")
+def add_n(n: Node, *xs: Instruction) -> Instruction:
+    total = xs[0]
+    for x in xs[1:]:
+        total = n.pointwise("add", total, x)
+    return total
+
+
+@converts("FLOOR_DIV")
+def floor_div(n: Node, x: Instruction, y: Instruction) -> Instruction:
+    return divide_floor(n, x, y)
+
+
+@converts("FLOOR_MOD")
+def floor_mod(n: Node, x: Instruction, y: Instruction) -> Instruction:
+    return modulo_floor(n, x, y)
+
+
+@converts("ATAN2")
+def atan2(n: Node, y: Instruction, x: Instruction) -> Instruction:
+    dtype = x.shape.dtype
+    zero, pi = n.literal(0, dtype), n.literal(math.pi, dtype)
+    none = n.pointwise("equal", x, zero)
+    slope = n.pointwise("atan", n.pointwise("div", y, n.pointwise("where", none, n.literal(1, dtype), x)))
+    below = n.pointwise("less", y, zero)
+    turned = n.pointwise("where", below, n.pointwise("sub", slope, pi), n.pointwise("add", slope, pi))
+    sloped = n.pointwise("where", n.pointwise("less", x, zero), turned, slope)
+    half = n.literal(math.pi / 2, dtype)
+    upright = n.pointwise("where", n.pointwise("equal", y, zero), zero, half)
+    upright = n.pointwise("where", below, n.pointwise("neg", half), upright)
+    return n.pointwise("where", none, upright, sloped)
+
+
+@converts("SELECT_V2")
+def select_v2(n: Node, condition: Instruction, x: Instruction, y: Instruction) -> Instruction:
+    return n.pointwise("where", condition, x, y)
+
+
+@converts("SELECT")
+def select(n: Node, condition: Instruction, x: Instruction, y: Instruction) -> Instruction:
+    if condition.shape.rank == 1 and x.shape.rank > 1:  # one truth value a row
+        condition = n.reshape(condition, (condition.shape.dims[0], *(1,) * (x.shape.rank - 1)))
+    return n.pointwise("where", condition, x, y)
+
+
+@converts("CAST")
+def cast(n: Node, x: Instruction) -> Instruction:
+    to = n.kind()
+    if to is dt.bool_ and x.shape.dtype is not dt.bool_:
+        return n.pointwise("not_equal", x, n.literal(0, x.shape.dtype))
+    return n.convert(x, to)
+
+
+@converts("BITCAST")
+def bitcast(n: Node, x: Instruction) -> Instruction:
+    return n.add("bit_cast", x, target_type=n.kind())
+
+
+@converts("QUANTIZE")
+def quantize(n: Node, x: Instruction) -> Instruction:
+    given = n.input(0)
+    assert given is not None
+    source, to = given.quantization, n.output()
+    same = source is not None and to.quantization is not None and np.array_equal(source.scale, to.quantization.scale)
+    if same and x.shape.dtype is to.dtype and source == to.quantization:
+        return x
+    return n.quantized(n.dequantized(x, given), to)
+
+
+@converts("DEQUANTIZE")
+def dequantize(n: Node, x: Instruction) -> Instruction:
+    given = n.input(0)
+    assert given is not None
+    return n.convert(n.dequantized(x, given), n.kind())
+
+
+@converts("FAKE_QUANT")
+def fake_quant(n: Node, x: Instruction) -> Instruction:
+    low, high = np.float32(n.option("Min", -6.0)), np.float32(n.option("Max", 6.0))
+    least = 1 if n.option("NarrowRange", False) else 0
+    most = (1 << n.option("NumBits", 8)) - 1
+    scale = np.float32((high - low) / np.float32(most - least))
+    zero = np.clip(np.floor(least - low / scale + 0.5), least, most)
+    nudged = np.float32((least - zero) * scale)
+    inside = clipped(n, x, float(nudged), float((most - zero) * scale))
+    steps = n.pointwise("div", n.pointwise("sub", inside, n.literal(nudged)), n.literal(scale))
+    rounded = n.pointwise("floor", n.pointwise("add", steps, n.literal(np.float32(0.5))))
+    return n.pointwise("add", n.pointwise("mul", rounded, n.literal(scale)), n.literal(nudged))
+
+
+@converts("DENSIFY")
+def densify(n: Node, x: Instruction) -> Instruction:
+    return x

@@ -1,0 +1,343 @@
+"""The same elements in another form: reshapes, slices, parts and wholes; elements picked and placed by position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Instruction
+from mgx_core import dtype as dt
+from mgx_core.converting.rearranged import (
+    batch_to_space,
+    depth_to_space,
+    gather_in_batches,
+    space_to_batch,
+    space_to_depth,
+)
+from mgx_core.converting.strided import Masks, strided_slice
+from mgx_core.ops.reshape import resolve
+from mgx_core.ops.slice import FAR
+from mgx_core.types.dim import Dim, product
+
+from ..converter import converts
+from ..node import Node
+
+
+def known(n: Node, x: Instruction, what: str) -> tuple[Dim, ...]:
+    """An integer operand as extents.  Errors: UnsupportedError if it is known only at run time."""
+    found = n.dims(x)
+    if found is None:
+        n.unsupported(f"{what} must be known while the model is read; it depends on the model's inputs")
+    return found
+
+
+@converts("RESHAPE")
+def reshape(n: Node, x: Instruction, shape: Instruction | None = None) -> Instruction:
+    wanted: Any = n.dims(shape) if shape is not None else tuple(n.options("NewShape"))
+    if wanted is None:
+        return n.add("reshape", x, n.convert(shape, dt.int64), allowzero=True)  # type: ignore[arg-type]
+    if shape is not None and shape.shape.rank == 2:
+        wanted = tuple(wanted)
+    return n.reshape(x, resolve(x.shape.dims, wanted, True))
+
+
+@converts("SQUEEZE")
+def squeeze(n: Node, x: Instruction) -> Instruction:
+    axes = n.options("SqueezeDims") or [i for i, d in enumerate(x.shape.dims) if isinstance(d, int) and d == 1]
+    chosen = n.axes(axes, x.shape.rank)
+    return n.squeeze(x, chosen) if chosen else x
+
+
+@converts("EXPAND_DIMS")
+def expand_dims(n: Node, x: Instruction, axis: Instruction) -> Instruction:
+    return n.unsqueeze(x, n.axes(n.whole(axis, "the new axis")[:1], x.shape.rank + 1))
+
+
+@converts("TRANSPOSE")
+def transpose(n: Node, x: Instruction, order: Instruction) -> Instruction:
+    return n.transpose(x, n.axes(n.whole(order, "the permutation"), x.shape.rank))
+
+
+@converts("CONCATENATION")
+def concatenation(n: Node, *xs: Instruction) -> Instruction:
+    return n.activated(n.concat(list(xs), n.option("Axis", 0)))
+
+
+@converts("PACK")
+def pack(n: Node, *xs: Instruction) -> Instruction:
+    (axis,) = n.axes([n.option("Axis", 0)], xs[0].shape.rank + 1)
+    return n.concat([n.unsqueeze(x, [axis]) for x in xs], axis)
+
+
+@converts("UNPACK")
+def unpack(n: Node, x: Instruction) -> Any:
+    (axis,) = n.axes([n.option("Axis", 0)], x.shape.rank)
+    return tuple(n.squeeze(n.slice(x, [axis], [k], [k + 1]), [axis]) for k in range(len(n.operator.outputs)))
+
+
+@converts("SPLIT")
+def split(n: Node, axis: Instruction, x: Instruction) -> Any:
+    count = len(n.operator.outputs)
+    (at,) = n.axes(n.whole(axis, "the axis")[:1], x.shape.rank)
+    length = x.shape.dims[at]
+    if isinstance(length, int) and length % count:
+        n.fail(f"axis {at} of extent {length} does not split into {count} equal parts")
+    chunk = length // count
+    return tuple(n.slice(x, [at], [chunk * k], [chunk * (k + 1)]) for k in range(count))
+
+
+@converts("SPLIT_V")
+def split_v(n: Node, x: Instruction, sizes: Instruction, axis: Instruction) -> Any:
+    (at,) = n.axes(n.whole(axis, "the axis")[:1], x.shape.rank)
+    listed = list(known(n, sizes, "the sizes"))
+    rest = [i for i, s in enumerate(listed) if isinstance(s, int) and s == -1]
+    if rest:
+        total: Dim = 0
+        for i, s in enumerate(listed):
+            total = total if i in rest else total + s
+        listed[rest[0]] = x.shape.dims[at] - total
+    parts, start = [], 0
+    for s in listed:
+        parts.append(n.slice(x, [at], [start], [start + s]))
+        start = start + s  # type: ignore[assignment]
+    return tuple(parts)
+
+
+@converts("SLICE")
+def slice_(n: Node, x: Instruction, begin: Instruction, size: Instruction) -> Instruction:
+    starts, sizes = n.dims(begin), n.dims(size)
+    rank = x.shape.rank
+    if starts is not None and sizes is not None:
+        if len(starts) != rank or len(sizes) != rank:
+            n.fail(f"one begin and one size an axis are needed, got {list(starts)} and {list(sizes)} for rank {rank}")
+        ends = [FAR if isinstance(c, int) and c == -1 else s + c for s, c in zip(starts, sizes, strict=True)]
+        return n.slice(x, range(rank), starts, ends)
+    first, count = n.convert(begin, dt.int64), n.convert(size, dt.int64)
+    whole = n.pointwise("equal", count, n.literal(-1, dt.int64))
+    last = n.pointwise("where", whole, n.literal(FAR, dt.int64), n.pointwise("add", first, count))
+    made = n.add("slice", x, first, last, axes=tuple(range(rank)))
+    if sizes is not None:
+        dims = [d if isinstance(s, int) and s == -1 else s for s, d in zip(sizes, x.shape.dims, strict=True)]
+        if all(isinstance(d, int) for d in dims):
+            return n.reshape(made, dims)
+    return made
+
+
+@converts("STRIDED_SLICE")
+def strided(n: Node, x: Instruction, begin: Instruction, end: Instruction, strides: Instruction) -> Instruction:
+    if n.option("Offset", False):
+        end = n.pointwise("add", begin, end)
+    words = ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask")
+    return strided_slice(n, x, begin, end, strides, Masks(*(n.option(w, 0) for w in words)))
+
+
+@converts("DYNAMIC_UPDATE_SLICE")
+def update_slice(n: Node, x: Instruction, update: Instruction, start: Instruction) -> Instruction:
+    dims = update.shape.dims
+    if not all(isinstance(d, int) for d in (*dims, *x.shape.dims)):
+        n.unsupported("extents that are known only at run time")
+    most = np.array([int(a) - int(b) for a, b in zip(x.shape.dims, dims, strict=True)], np.int64)
+    at = n.pointwise("clip", n.convert(start, dt.int64), n.literal(np.zeros_like(most)), n.literal(most))
+    places = np.stack(np.meshgrid(*(np.arange(int(d)) for d in dims), indexing="ij"), -1)
+    return n.add("scatternd_none", x, n.pointwise("add", n.literal(places), at), update)
+
+
+@converts("TILE")
+def tile(n: Node, x: Instruction, times: Instruction) -> Instruction:
+    found = n.dims(times)
+    return n.add("tile", x, n.convert(times, dt.int64)) if found is None else n.add("tile", x, repeats=tuple(found))
+
+
+def _pairs(n: Node, pads: Instruction, what: str) -> list[tuple[Dim, Dim]]:
+    found = known(n, pads, what)
+    return list(zip(found[::2], found[1::2], strict=True))
+
+
+@converts("PAD", "PADV2")
+def pad(n: Node, x: Instruction, pads: Instruction, value: Instruction | None = None) -> Instruction:
+    widths = _pairs(n, pads, "the borders")
+    if value is None:
+        return n.padded(x, widths)
+    constant = n.constant(value)
+    if constant is not None:
+        return n.padded(x, widths, float(constant.reshape(-1)[0]))
+    return n.add("pad", x, None, value, pads=(*(b for b, _ in widths), *(e for _, e in widths)))
+
+
+@converts("MIRROR_PAD")
+def mirror_pad(n: Node, x: Instruction, pads: Instruction) -> Instruction:
+    widths = _pairs(n, pads, "the borders")
+    if n.option("Mode", 0) == 0:
+        return n.padded(x, widths, mode="reflect")
+    for axis, (b, e) in enumerate(widths):
+        length, parts = x.shape.dims[axis], [x]
+        if not (isinstance(b, int) and isinstance(e, int)):
+            n.unsupported("borders that are known only at run time")
+        if b:
+            parts.insert(0, n.add("reverse", n.slice(x, [axis], [0], [b]), axes=(axis,)))
+        if e:
+            parts.append(n.add("reverse", n.slice(x, [axis], [length - e], [length]), axes=(axis,)))
+        x = n.concat(parts, axis)
+    return x
+
+
+@converts("REVERSE_V2")
+def reverse(n: Node, x: Instruction, axes: Instruction) -> Instruction:
+    return n.add("reverse", x, axes=n.axes(n.whole(axes, "the axes"), x.shape.rank))
+
+
+@converts("REVERSE_SEQUENCE")
+def reverse_sequence(n: Node, x: Instruction, lengths: Instruction) -> Instruction:
+    batch, time = n.option("BatchDim", 0), n.option("SeqDim", 0)
+    return n.add("reverse_sequence", x, n.convert(lengths, dt.int64), batch_axis=batch, time_axis=time)
+
+
+@converts("SPACE_TO_BATCH_ND")
+def to_batch(n: Node, x: Instruction, block: Instruction, pads: Instruction) -> Instruction:
+    return space_to_batch(n, x, n.whole(block, "the block"), _pairs(n, pads, "the borders"))
+
+
+@converts("BATCH_TO_SPACE_ND")
+def from_batch(n: Node, x: Instruction, block: Instruction, crops: Instruction) -> Instruction:
+    return batch_to_space(n, x, n.whole(block, "the block"), _pairs(n, crops, "the crops"))
+
+
+@converts("SPACE_TO_DEPTH")
+def to_depth(n: Node, x: Instruction) -> Instruction:
+    return space_to_depth(n, x, n.option("BlockSize", 1))
+
+
+@converts("DEPTH_TO_SPACE")
+def from_depth(n: Node, x: Instruction) -> Instruction:
+    return depth_to_space(n, x, n.option("BlockSize", 1))
+
+
+@converts("DILATE")
+def dilate(n: Node, x: Instruction, dilations: Instruction, value: Instruction) -> Instruction:
+    for axis, step in enumerate(n.whole(dilations, "the dilations")):
+        if step > 1:
+            dims = x.shape.dims
+            wide = n.unsqueeze(x, [axis + 1])
+            filler = n.broadcast_to(value, (*dims[: axis + 1], step - 1, *dims[axis + 1 :]))
+            made = n.reshape(n.concat([wide, filler], axis + 1), (*dims[:axis], dims[axis] * step, *dims[axis + 1 :]))
+            x = n.slice(made, [axis], [0], [dims[axis] * step - (step - 1)])
+    return x
+
+
+# positions
+
+
+def _whole(n: Node, x: Instruction) -> Instruction:
+    return x if x.shape.dtype in (dt.int32, dt.int64) else n.convert(x, dt.int64)
+
+
+@converts("GATHER")
+def gather(n: Node, x: Instruction, indices: Instruction) -> Instruction:
+    return gather_in_batches(n, x, _whole(n, indices), n.option("Axis", 0), n.option("BatchDims", 0))
+
+
+@converts("EMBEDDING_LOOKUP")
+def embedding_lookup(n: Node, indices: Instruction, x: Instruction) -> Instruction:
+    return n.add("gather", x, _whole(n, indices), axis=0)
+
+
+@converts("GATHER_ND")
+def gather_nd(n: Node, x: Instruction, indices: Instruction) -> Instruction:
+    return n.add("gathernd", x, _whole(n, indices))
+
+
+@converts("SCATTER_ND")
+def scatter_nd(n: Node, indices: Instruction, updates: Instruction, shape: Instruction) -> Instruction:
+    base = n.broadcast_to(n.literal(0, updates.shape.dtype), known(n, shape, "the extents"))
+    return n.add("scatternd_add", base, _whole(n, indices), updates)
+
+
+@converts("ONE_HOT")
+def one_hot(n: Node, indices: Instruction, depth: Instruction, on: Instruction, off: Instruction) -> Instruction:
+    count = n.whole(depth, "the depth")[0]
+    rank = indices.shape.rank
+    (at,) = n.axes([n.option("Axis", -1)], rank + 1)
+    own = np.arange(count).reshape([-1 if i == at else 1 for i in range(rank + 1)])
+    hits = n.pointwise("equal", n.unsqueeze(indices, [at]), n.literal(own, indices.shape.dtype))
+    return n.pointwise("where", hits, on, off)
+
+
+@converts("WHERE")
+def where(n: Node, x: Instruction) -> Instruction:
+    if x.shape.dtype is not dt.bool_:
+        x = n.pointwise("not_equal", x, n.literal(0, x.shape.dtype))
+    return n.transpose(n.add("nonzero", x), (1, 0))
+
+
+@converts("SPARSE_TO_DENSE")
+def sparse_to_dense(
+    n: Node, indices: Instruction, shape: Instruction, values: Instruction, default: Instruction
+) -> Instruction:
+    base = n.broadcast_to(default, known(n, shape, "the extents"))
+    if indices.shape.rank < 2:
+        indices = n.reshape(indices, (product(indices.shape.dims), 1))
+    return n.add("scatternd_none", base, _whole(n, indices), n.broadcast_to(values, indices.shape.dims[:1]))
+
+
+SEGMENTS = {
+    "UNSORTED_SEGMENT_SUM": ("add", 0), "UNSORTED_SEGMENT_PROD": ("mul", 1), "UNSORTED_SEGMENT_MAX": ("max", None),
+    "UNSORTED_SEGMENT_MIN": ("min", None),
+}  # fmt: skip
+
+
+@converts(*SEGMENTS)
+def unsorted_segment(n: Node, x: Instruction, segments: Instruction, count: Instruction) -> Instruction:
+    how, start = SEGMENTS[n.op_type]
+    dtype, total = x.shape.dtype, n.whole(count, "the number of segments")[0]
+    if start is None:
+        start = dtype.lowest if how == "max" else dtype.highest
+    rank = segments.shape.rank
+    rows = n.reshape(x, (product(x.shape.dims[:rank]), *x.shape.dims[rank:]))
+    flat = n.reshape(segments, (product(segments.shape.dims),))
+    base = n.broadcast_to(n.literal(start, dtype), (total + 1, *rows.shape.dims[1:]))
+    low = n.pointwise("less", flat, n.literal(0, flat.shape.dtype))
+    at = n.pointwise("where", low, n.literal(total, flat.shape.dtype), flat)
+    return n.slice(n.add(f"scatternd_{how}", base, n.unsqueeze(at, [1]), rows), [0], [0], [total])
+
+
+@converts("SEGMENT_SUM")
+def segment_sum(n: Node, x: Instruction, segments: Instruction) -> Instruction:
+    numbers = n.whole(segments, "the segments")
+    total = max(numbers, default=-1) + 1
+    base = n.broadcast_to(n.literal(0, x.shape.dtype), (total, *x.shape.dims[1:]))
+    return n.add("scatternd_add", base, n.unsqueeze(segments, [1]), x)
+
+
+@converts("UNIQUE")
+def unique(n: Node, x: Instruction) -> Any:
+    values, _, inverse, _ = n.items(n.add("unique", x, sorted=False))
+    return values, n.convert(inverse, n.kind(1))
+
+
+@converts("BUCKETIZE")
+def bucketize(n: Node, x: Instruction) -> Instruction:
+    edges = n.literal(np.asarray(n.option("BoundariesAsNumpy", ()), np.float32))
+    reached = n.pointwise("greater_or_equal", n.unsqueeze(n.convert(x, dt.float32), [x.shape.rank]), edges)
+    total = n.add("reduce_sum", n.convert(reached, dt.int32), axes=(x.shape.rank,))
+    return n.squeeze(total, [x.shape.rank])
+
+
+@converts("MATRIX_DIAG")
+def matrix_diag(n: Node, x: Instruction) -> Instruction:
+    count = x.shape.dims[-1]
+    if not isinstance(count, int):
+        n.unsupported("a diagonal of unknown length")
+    row = n.unsqueeze(x, [x.shape.rank - 1])
+    return n.pointwise("where", n.literal(np.eye(count, dtype=bool)), row, n.literal(0, x.shape.dtype))
+
+
+@converts("MATRIX_SET_DIAG")
+def set_diag(n: Node, x: Instruction, diagonal: Instruction) -> Instruction:
+    rows, columns = x.shape.dims[-2:]
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        n.unsupported("a matrix of unknown extents")
+    rank = x.shape.rank
+    if rows < columns:
+        diagonal = n.padded(diagonal, [*((0, 0),) * (rank - 2), (0, columns - rows)])
+    return n.pointwise("where", n.literal(np.eye(rows, columns, dtype=bool)), n.unsqueeze(diagonal, [rank - 2]), x)

@@ -1,0 +1,172 @@
+"""Reductions, running sums, positions, constants, shapes, random numbers, transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Instruction
+from mgx_core import dtype as dt
+from mgx_core.converting.arithmetic import reduced
+from mgx_core.ops.reduce import (
+    Reduce,
+    ReduceAll,
+    ReduceAny,
+    ReduceMax,
+    ReduceMean,
+    ReduceMin,
+    ReduceProd,
+    ReduceSum,
+)
+from mgx_core.types.dim import ceil_div, maximum
+
+from ..converter import converts
+from ..node import Node
+from .movement import known
+
+REDUCTIONS: dict[str, type[Reduce]] = {
+    "SUM": ReduceSum, "MEAN": ReduceMean, "REDUCE_PROD": ReduceProd, "REDUCE_MAX": ReduceMax, "REDUCE_MIN": ReduceMin,
+    "REDUCE_ALL": ReduceAll, "REDUCE_ANY": ReduceAny,
+}  # fmt: skip
+
+
+def _reduction(op: type[Reduce]) -> Callable[..., Instruction]:
+    def convert(n: Node, x: Instruction, axes: Instruction) -> Instruction:
+        return reduced(
+            n, op, x, sorted(set(n.axes(n.whole(axes, "the axes"), x.shape.rank))), n.option("KeepDims", False)
+        )
+
+    return convert
+
+
+for _name, _op in REDUCTIONS.items():
+    converts(_name)(_reduction(_op))
+
+
+@converts("CUMSUM")
+def cumsum(n: Node, x: Instruction, axis: Instruction) -> Instruction:
+    (at,) = n.axes(n.whole(axis, "the axis")[:1], x.shape.rank)
+    return n.add(
+        "prefix_scan_sum", x, axis=at, exclusive=n.option("Exclusive", False), reverse=n.option("Reverse", False)
+    )
+
+
+@converts("ARG_MAX", "ARG_MIN")
+def position(n: Node, x: Instruction, axis: Instruction) -> Instruction:
+    (at,) = n.axes(n.whole(axis, "the axis")[:1], x.shape.rank)
+    made = n.add("argmax" if n.op_type == "ARG_MAX" else "argmin", x, axis=at)
+    return n.convert(n.squeeze(made, [at]), n.kind())
+
+
+@converts("TOPK_V2")
+def top_k(n: Node, x: Instruction, k: Instruction) -> Any:
+    values, indices = n.items(n.add("topk", x, k=n.whole(k, "k")[0], axis=x.shape.rank - 1))
+    return values, n.convert(indices, n.kind(1))
+
+
+@converts("SHAPE")
+def shape(n: Node, x: Instruction) -> Instruction:
+    if not x.shape.dynamic():
+        return n.literal(np.array(x.shape.lens(), np.int64), n.kind())
+    return n.convert(n.add("dimensions_of", x), n.kind())
+
+
+@converts("RANK")
+def rank(n: Node, x: Instruction) -> Instruction:
+    return n.literal(x.shape.rank, dt.int32)
+
+
+@converts("FILL")
+def fill(n: Node, dims: Instruction, value: Instruction) -> Instruction:
+    found = n.dims(dims)
+    if found is None:
+        return n.add("broadcast_with_dims", value, n.convert(dims, dt.int64))
+    return n.broadcast_to(value, found)
+
+
+@converts("BROADCAST_TO")
+def broadcast_to(n: Node, x: Instruction, dims: Instruction) -> Instruction:
+    return fill(n, dims, x)
+
+
+@converts("BROADCAST_ARGS")
+def broadcast_args(n: Node, a: Instruction, b: Instruction) -> Instruction:
+    found = np.broadcast_shapes(n.whole(a, "extents"), n.whole(b, "extents"))
+    return n.literal(np.array(found, np.int64), a.shape.dtype)
+
+
+@converts("ZEROS_LIKE")
+def zeros_like(n: Node, x: Instruction) -> Instruction:
+    return n.full_like(x, 0)
+
+
+@converts("RANGE")
+def range_(n: Node, start: Instruction, limit: Instruction, delta: Instruction) -> Instruction:
+    args = [n.reshape(v, ()) for v in (start, limit, delta)]
+    values = [n.constant(v) for v in args]
+    if all(v is not None for v in values):
+        first, stop, step = (v[()] for v in values if v is not None)
+        if step == 0 or abs(float(stop - first) / float(step)) > 1 << 26:
+            n.fail(f"a range from {first} to {stop} by {step} is refused")
+        return n.literal(np.arange(first.item(), stop.item(), step.item()), start.shape.dtype)
+    if start.shape.dtype.is_integer:
+        found = [n.dims(v) for v in args]
+        if all(f is not None for f in found):
+            (first_,), (stop_,), (step_,) = (f for f in found if f is not None)
+            if isinstance(step_, int) and step_ > 0:
+                return n.add("dynamic_range", *args, length=maximum(ceil_div(stop_ - first_, step_), 0))
+    return n.add("dynamic_range", *args)
+
+
+@converts("RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL")
+def random(n: Node, dims: Instruction) -> Instruction:
+    like = n.broadcast_to(n.literal(0, n.kind()), known(n, dims, "the extents"))
+    seeds = n.option("Seed", 0), n.option("Seed2", 0)
+    seed = n.add("random_seed") if seeds == (0, 0) else n.literal([seeds[0] * 1_000_003 + seeds[1]], dt.int64)
+    return n.add("random_uniform" if n.op_type == "RANDOM_UNIFORM" else "random_normal", seed, like)
+
+
+@converts("MULTINOMIAL")
+def multinomial(n: Node, logits: Instruction, count: Instruction) -> Instruction:
+    number = n.whole(count, "the number of samples")[0]
+    log = n.add("logsoftmax", logits, axis=1)
+    total = n.add("prefix_scan_sum", n.pointwise("exp", log), axis=1)
+    seed = n.add("random_seed")
+    draw = n.add("random_uniform", seed, n.broadcast_to(n.literal(0.0, dt.float32), (logits.shape.dims[0], number)))
+    below = n.pointwise("less_or_equal", n.unsqueeze(total, [1]), n.unsqueeze(draw, [2]))
+    return n.convert(n.squeeze(n.add("reduce_sum", n.convert(below, dt.int64), axes=(2,)), [2]), n.kind())
+
+
+@converts("NON_MAX_SUPPRESSION_V4")
+def suppression_v4(
+    n: Node, boxes: Instruction, scores: Instruction, most: Instruction, overlap: Instruction, least: Instruction
+) -> Any:
+    zero = n.literal(np.zeros(1, np.float32))
+    made = n.items(
+        n.add("tflite_suppression", boxes, scores, *(_one(n, v) for v in (overlap, least)), zero, most=_most(n, most))
+    )
+    return made[0], made[2]
+
+
+@converts("NON_MAX_SUPPRESSION_V5")
+def suppression_v5(
+    n: Node,
+    boxes: Instruction,
+    scores: Instruction,
+    most: Instruction,
+    overlap: Instruction,
+    least: Instruction,
+    sigma: Instruction,
+) -> Any:
+    args = [_one(n, v) for v in (overlap, least, sigma)]
+    return n.items(n.add("tflite_suppression", boxes, scores, *args, most=_most(n, most)))
+
+
+def _one(n: Node, x: Instruction) -> Instruction:
+    return n.reshape(n.convert(x, dt.float32), (1,))
+
+
+def _most(n: Node, x: Instruction) -> int:
+    return n.whole(x, "the number of boxes")[0]

@@ -1,0 +1,47 @@
+"""The frontend as mgx sees it: files and bytes in, programs out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Frontend, ParseError, Program
+from mgx_core.converting.converters import Converters
+
+from .model import read_model
+from .options import TfliteOptions
+from .parser import all_converters, parse_model
+
+__all__ = ["TfliteFrontend"]
+
+
+class TfliteFrontend(Frontend):
+    """Parses TFLite models into programs."""
+
+    options = TfliteOptions
+    converter_type = Converters
+
+    def parse(self, path: str | os.PathLike[str], **options: Any) -> Program:
+        """A program from a file, which is mapped into memory: constants are borrowed from it.
+
+        Errors: ParseError for damaged files, UnsupportedError for operators that nothing converts, ParameterError for bad
+        options.
+        """
+        record = TfliteOptions.of(**options)
+        try:
+            data: Any = np.memmap(Path(path), np.uint8, "r") if Path(path).stat().st_size else b""
+        except OSError as error:
+            raise ParseError(f"{os.fspath(path)!r} cannot be read: {error.strerror}") from None
+        return parse_model(read_model(memoryview(data), record.limit_bytes), record)
+
+    def parse_buffer(self, data: bytes, **options: Any) -> Program:
+        """A program from the bytes of a file."""
+        record = TfliteOptions.of(**options)
+        return parse_model(read_model(bytes(data), record.limit_bytes), record)
+
+    def operators(self) -> list[str]:
+        """Names of all operators with a converter, sorted."""
+        return sorted(name for _, name in all_converters().names())

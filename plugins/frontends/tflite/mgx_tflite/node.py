@@ -1,0 +1,177 @@
+"""An operator as converters see it: attributes with their defaults, and a builder of instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from mgx_core import Instruction, Module, ParseError, UnsupportedError
+from mgx_core.converting.channels_last import ChannelsLastBuilder, Padding
+from mgx_core.converting.known import Known
+from mgx_core.types.argument import Array
+from mgx_core.types.dtype import DType
+
+from .model import Operator, Tensor
+from .options import TfliteOptions
+
+__all__ = ["Node", "Surroundings"]
+
+
+class Surroundings(Protocol):
+    """The scope that an operator stands in."""
+
+    module: Module
+    known: Known
+    options: TfliteOptions
+    prefix: str
+
+    def absent(self) -> Instruction: ...
+    def tensor(self, index: int) -> Tensor: ...
+    def handle(self, index: int) -> Any: ...
+    def keep(self, index: int, handle: Any) -> None: ...
+    def raw(self, index: int) -> Instruction: ...
+    def call(self, subgraph: int, given: Sequence[Instruction], module: Module | None = None) -> list[Instruction]: ...
+    def submodule(self, name: str) -> Module: ...
+    def variable(self, index: int) -> str: ...
+    def initialize(self, subgraph: int) -> None: ...
+    def initializing(self) -> bool: ...
+    def tables(self) -> dict[str, tuple[Array, Array]]: ...
+    def unchanged(self, subgraph: int) -> list[int]: ...
+    def state(self, key: str, like: Callable[[], Array]) -> Instruction: ...
+    def set_state(self, key: str, value: Instruction) -> None: ...
+
+
+class Node(ChannelsLastBuilder):
+    """One TFLite operator on its way to instructions."""
+
+    def __init__(self, scope: Surroundings, operator: Operator) -> None:
+        self.scope = scope
+        self.operator = operator
+        self.op_type = operator.name
+        self.name = scope.tensor(operator.outputs[0]).name if operator.outputs else f"operator_{operator.place}"
+
+    # where it builds
+
+    @property
+    def module(self) -> Module:
+        return self.scope.module
+
+    @property
+    def known(self) -> Known:
+        return self.scope.known
+
+    def absent(self) -> Instruction:
+        return self.scope.absent()
+
+    def sources(self) -> tuple[str, ...]:
+        return (self.scope.prefix + self.name,)
+
+    # what the operator says
+
+    def __repr__(self) -> str:
+        return f"operator {self.operator.place} {self.op_type} of {self.name!r}"
+
+    def error(self, message: str) -> ParseError:
+        """An error that names this operator, to be raised."""
+        error = ParseError(message)
+        error.located(repr(self))
+        return error
+
+    def fail(self, message: str) -> NoReturn:
+        raise self.error(message)
+
+    def unsupported(self, message: str) -> NoReturn:
+        raise UnsupportedError(message).located(repr(self))
+
+    def option(self, name: str, default: Any) -> Any:
+        """An attribute; `default` where the operator has no attributes at all."""
+        if self.operator.options is None:
+            return default
+        return getattr(self.operator.options, name)()
+
+    def options(self, name: str) -> list[int]:
+        """An attribute that is a list of numbers."""
+        if self.operator.options is None or not self.option(name + "Length", 0):
+            return []
+        return [int(v) for v in self.option(name + "AsNumpy", None)]
+
+    def input(self, place: int) -> Tensor | None:
+        """Returns what the file says of an input; None if it is absent."""
+        if place >= len(self.operator.inputs) or self.operator.inputs[place] < 0:
+            return None
+        return self.scope.tensor(self.operator.inputs[place])
+
+    def output(self, place: int = 0) -> Tensor:
+        """Returns what the file says of an output."""
+        if place >= len(self.operator.outputs):
+            self.fail(f"output {place} is required, there are {len(self.operator.outputs)}")
+        return self.scope.tensor(self.operator.outputs[place])
+
+    def kind(self, place: int = 0) -> DType:
+        """The element type of an output."""
+        found = self.output(place).dtype
+        if found is None:
+            self.fail(f"output {place} must be a tensor")
+        return found
+
+    def padding(self) -> Padding:
+        return "valid" if self.option("Padding", 0) else "same"
+
+    def activated(self, x: Instruction) -> Instruction:
+        """x after the activation that the operator ends with."""
+        match self.option("FusedActivationFunction", 0):
+            case 0:
+                return x
+            case 1:
+                return self.pointwise("relu", x)
+            case 2:
+                return self.pointwise("clip", x, self.literal(-1, x.shape.dtype), self.literal(1, x.shape.dtype))
+            case 3:
+                return self.pointwise("clip", x, self.literal(0, x.shape.dtype), self.literal(6, x.shape.dtype))
+            case 4:
+                return self.pointwise("tanh", x)
+            case other:
+                return self.unsupported(f"activation {other}")
+
+    # constants
+
+    def require(self, x: Instruction, what: str) -> Array:
+        """The value of an operand that must be known while the model is read.  Errors: UnsupportedError."""
+        found = self.constant(x)
+        if found is None:
+            self.unsupported(f"{what} must be known while the model is read; it depends on the model's inputs")
+        return found
+
+    def whole(self, x: Instruction, what: str) -> list[int]:
+        """Numbers of an integer operand that must be known."""
+        return [int(v) for v in self.require(x, what).reshape(-1)]
+
+    # quantised values
+
+    def dequantized(self, x: Instruction, place: Tensor) -> Instruction:
+        """The real values of a quantised tensor."""
+        given = place.quantization
+        if given is None:
+            return x
+        zero = given.zero_point
+        scale = self.literal(given.scale[0] if given.scale.size == 1 else given.scale)
+        if x.shape.dtype.bits > 32:
+            x = self.convert(x, np.float64)
+            wide = given.scale if given.scale.size > 1 else given.scale[0]
+            return self.convert(self.pointwise("mul", x, self.literal(np.asarray(wide, np.float64))), np.float32)
+        point = None if not zero.any() else self.literal(zero[0] if zero.size == 1 else zero, x.shape.dtype)
+        axis = given.axis if given.scale.size > 1 else 0
+        return self.add("dequantizelinear", x, scale, point, axis=axis)
+
+    def quantized(self, x: Instruction, place: Tensor) -> Instruction:
+        """Real values as the quantised ones of a tensor."""
+        given = place.quantization
+        if given is None or place.dtype is None:
+            return x
+        if given.scale.size > 1:
+            self.unsupported("an activation quantised along an axis")
+        scale = self.literal(given.scale[0])
+        point = self.literal(given.zero_point[0], place.dtype)
+        return self.add("quantizelinear", x, scale, point, out_type=place.dtype)

@@ -1,0 +1,130 @@
+"""Boxes: suppression of those that overlap better ones, and the step that ends detection networks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mgx_core import Shape, TupleShape
+from mgx_core import dtype as dt
+from mgx_core.errors import ShapeError
+from mgx_core.ops.operation import Operation, op
+from mgx_core.types.argument import Array
+
+__all__: list[str] = []
+
+
+def overlap(box: Array, others: Array) -> Array:
+    """The intersection over the union of a box and others, corners in any order."""
+    low, high = np.minimum(box[:2], box[2:]), np.maximum(box[:2], box[2:])
+    lows, highs = np.minimum(others[:, :2], others[:, 2:]), np.maximum(others[:, :2], others[:, 2:])
+    sides = np.maximum(np.minimum(high, highs) - np.maximum(low, lows), 0)
+    both = sides[:, 0] * sides[:, 1]
+    area, areas = np.prod(high - low), np.prod(highs - lows, axis=1)
+    total = area + areas - both
+    return np.asarray(np.where((area <= 0) | (areas <= 0), 0, both / np.where(total > 0, total, 1)), np.float32)
+
+
+@op("tflite_suppression")
+class Suppression(Operation):
+    """Boxes in order of falling score, scores lowered by their overlap with boxes taken before; filled up to `most`.
+
+    boxes: float32 [n, 4], scores: float32 [n]; limit (intersection over union), least score, sigma: one float32 each; a sigma
+    of 0 drops what overlaps by more than the limit -> int32 [most], float32 [most], int32 [] how many are valid.
+    Errors: ShapeError for other ranks.  Source: TFLite NON_MAX_SUPPRESSION_V5.
+    """
+
+    most: int
+
+    def infer(self, boxes: Shape, scores: Shape, limit: Shape, least: Shape, sigma: Shape) -> TupleShape:
+        if boxes.rank != 2 or scores.rank != 1 or self.most < 0:
+            raise ShapeError(f"boxes [n, 4] and scores [n] are needed, got {boxes} and {scores}")
+        return TupleShape(
+            [Shape.of(dt.int32, (self.most,)), Shape.of(dt.float32, (self.most,)), Shape.of(dt.int32, ())]
+        )
+
+    def compute(self, boxes: Array, scores: Array, limit: Array, least: Array, sigma: Array) -> tuple[Array, ...]:
+        edge, floor, spread = (float(v[0]) for v in (limit, least, sigma))
+        left, open_ = scores.astype(np.float32).copy(), scores > floor
+        indices, kept = np.zeros(self.most, np.int32), np.zeros(self.most, np.float32)
+        count = 0
+        while count < self.most and open_.any():
+            best = int(np.argmax(np.where(open_, left, -np.inf)))
+            indices[count], kept[count] = best, left[best]
+            count += 1
+            open_[best] = False
+            rest = np.flatnonzero(open_)
+            near = overlap(boxes[best], boxes[rest])
+            if spread > 0:
+                left[rest] *= np.exp(np.float32(-0.5 / spread) * near * near)
+                open_[rest] = left[rest] > floor
+            open_[rest[near > edge]] = False
+        return indices, kept, np.array(count, np.int32)
+
+
+@op("tflite_detection")
+class Detection(Operation):
+    """Boxes decoded from anchors, and the best of them after suppression.
+
+    boxes: float32 [1, n, 4] as y x h w relative to anchors, scores: float32 [1, n, classes or one more], anchors: float32 [n, 4]
+    as y x h w -> boxes [1, k, 4], classes [1, k], scores [1, k], number [1], all float32, k = most * classes_per_detection.
+    regular: suppression within each class; otherwise over the best class of each box.
+    Errors: ShapeError for other ranks.  Source: TFLite TFLite_Detection_PostProcess.
+    """
+
+    most: int
+    classes_per_detection: int
+    per_class: int
+    regular: bool
+    least: float
+    overlap: float
+    classes: int
+    scales: tuple[float, ...]
+
+    def infer(self, boxes: Shape, scores: Shape, anchors: Shape) -> TupleShape:
+        if boxes.rank != 3 or scores.rank != 3 or anchors.rank != 2 or self.classes < 1:
+            raise ShapeError(
+                f"boxes [1, n, 4], scores [1, n, c], anchors [n, 4] are needed, got {boxes}, {scores}, {anchors}"
+            )
+        k = self.most * self.classes_per_detection
+        each = Shape.of(dt.float32, (1, k))
+        return TupleShape([Shape.of(dt.float32, (1, k, 4)), each, each, Shape.of(dt.float32, (1,))])
+
+    def compute(self, boxes: Array, scores: Array, anchors: Array) -> tuple[Array, ...]:
+        y, x, h, w = (boxes[0, :, k] / np.float32(s) for k, s in enumerate(self.scales))
+        centre_y, centre_x = y * anchors[:, 2] + anchors[:, 0], x * anchors[:, 3] + anchors[:, 1]
+        half_h = np.float32(0.5) * np.exp(h) * anchors[:, 2]
+        half_w = np.float32(0.5) * np.exp(w) * anchors[:, 3]
+        corners = np.stack([centre_y - half_h, centre_x - half_w, centre_y + half_h, centre_x + half_w], 1)
+        offset = scores.shape[2] - self.classes
+        found = self._by_class(corners, scores[0], offset) if self.regular else self._best(corners, scores[0], offset)
+        k = self.most * self.classes_per_detection
+        places, kinds, values = np.zeros((1, k, 4)), np.zeros((1, k)), np.zeros((1, k))
+        for at, (box, kind, value) in enumerate(found[:k]):
+            places[0, at], kinds[0, at], values[0, at] = corners[box], kind, value
+        number = np.array([min(len(found), k)], np.float32)
+        return places.astype(np.float32), kinds.astype(np.float32), values.astype(np.float32), number
+
+    def _kept(self, corners: Array, scores: Array, most: int) -> list[int]:
+        taken: list[int] = []
+        for k in np.argsort(-scores, kind="stable"):
+            if len(taken) >= most or scores[k] < self.least:
+                break
+            if not taken or (overlap(corners[k], corners[taken]) <= self.overlap).all():
+                taken.append(int(k))
+        return taken
+
+    def _best(self, corners: Array, scores: Array, offset: int) -> list[tuple[int, int, float]]:
+        own = scores[:, offset:]
+        found: list[tuple[int, int, float]] = []
+        for box in self._kept(corners, own.max(1), self.most):
+            order = np.argsort(-own[box], kind="stable")[: self.classes_per_detection]
+            found += [(box, int(c), float(own[box, c])) for c in order]
+        return found
+
+    def _by_class(self, corners: Array, scores: Array, offset: int) -> list[tuple[int, int, float]]:
+        found: list[tuple[int, int, float]] = []
+        for c in range(self.classes):
+            own = scores[:, c + offset]
+            found += [(box, c, float(own[box])) for box in self._kept(corners, own, self.per_class)]
+            found = sorted(found, key=lambda f: -f[2])[: self.most]
+        return found

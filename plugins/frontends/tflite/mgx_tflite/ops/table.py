@@ -1,0 +1,48 @@
+"""Strings compared, and tables of keys and values."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mgx_core import Shape
+from mgx_core import dtype as dt
+from mgx_core.errors import ShapeError
+from mgx_core.ops.operation import Operation, op
+from mgx_core.types.argument import Array
+
+__all__: list[str] = []
+
+
+@op("tflite_string_equal", exact=True)
+class StringEqual(Operation):
+    """True where two strings are the same.  x, y: string [..] -> bool [..].  Source: TFLite EQUAL."""
+
+    def infer(self, x: Shape, y: Shape) -> Shape:
+        return x.with_dtype(dt.bool_)
+
+    def compute(self, x: Array, y: Array) -> Array:
+        return np.asarray(x == y, bool)
+
+
+@op("tflite_table_find", exact=True)
+class TableFind(Operation):
+    """The value of each key, a default for keys that a table lacks.
+
+    x: any [..], keys, values: [n], default: one element -> [..] of the type of values.
+    Errors: ShapeError if types differ.  Source: TFLite HASHTABLE_FIND.
+    """
+
+    def infer(self, x: Shape, keys: Shape, values: Shape, default: Shape) -> Shape:
+        if keys.dtype is not x.dtype or values.dtype is not default.dtype:
+            raise ShapeError(
+                f"keys and values must be of the types asked for, got {keys} for {x}, {values} for {default}"
+            )
+        return x.with_dtype(values.dtype)
+
+    def compute(self, x: Array, keys: Array, values: Array, default: Array) -> Array:
+        known = dict(zip(keys.reshape(-1).tolist(), values.reshape(-1).tolist(), strict=True))
+        other = default.reshape(-1)[0]
+        out = np.empty(x.size, values.dtype)
+        for k, key in enumerate(x.reshape(-1).tolist()):
+            out[k] = known.get(key, other)
+        return out.reshape(x.shape)

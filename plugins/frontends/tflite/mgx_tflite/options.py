@@ -1,0 +1,37 @@
+"""Options of the TFLite parser."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from mgx_core import ParameterError
+from mgx_core.errors import suggestion
+
+__all__ = ["TfliteOptions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TfliteOptions:
+    """The options of the TFLite frontend.
+
+    signature: the one to read (default: the first, or subgraph 0 where there is none); limit_max_iterations: trips after which a
+    loop is refused at run time; limit_nodes: operators after inlining subgraphs; limit_depth: nested subgraphs; limit_bytes: of
+    one constant.
+    """
+
+    signature: str = ""
+    limit_max_iterations: int = 65535
+    limit_nodes: int = 1_000_000
+    limit_depth: int = 64
+    limit_bytes: int = 1 << 34
+
+    @classmethod
+    def of(cls, **given: Any) -> TfliteOptions:
+        """From keywords.  Errors: ParameterError for an unknown option."""
+        known = [f.name for f in dataclasses.fields(cls)]
+        for name in given:
+            if name not in known:
+                raise ParameterError(f"there is no TFLite parse option {name!r}; {suggestion(name, known)}")
+        return cls(**given)

@@ -1,0 +1,283 @@
+"""Subgraphs become instructions: operators in order, quantised ones on real values between a dequantisation and a quantisation.
+
+In this form (values are dequantised, computed on, and quantised again) integer kernels can take them over, as for other formats.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mgx_core import DeviceError, Instruction, MgxError, Module, ParseError, UnsupportedError
+from mgx_core.converting.converters import Converters, fitting
+from mgx_core.converting.known import Known
+from mgx_core.types.argument import Array
+
+from .model import Model, Subgraph, Tensor
+from .node import Node
+from .options import TfliteOptions
+
+__all__ = ["Context", "Scope"]
+
+MALFORMED: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, struct.error)
+
+# operators whose results are elements of their operands: on quantised values as on others, where all scales are equal
+EXACT: Final = frozenset({
+    "RESHAPE", "TRANSPOSE", "CONCATENATION", "SLICE", "STRIDED_SLICE", "SPLIT", "SPLIT_V", "PACK", "UNPACK", "GATHER",
+    "GATHER_ND",
+    "MAX_POOL_2D", "RESIZE_NEAREST_NEIGHBOR", "REVERSE_V2", "REVERSE_SEQUENCE", "TILE", "EXPAND_DIMS", "SQUEEZE", "BROADCAST_TO",
+    "SELECT", "SELECT_V2", "REDUCE_MAX", "REDUCE_MIN", "MAXIMUM", "MINIMUM", "DEPTH_TO_SPACE", "SPACE_TO_DEPTH", "ARG_MAX",
+    "ARG_MIN", "SHAPE", "RANK", "EMBEDDING_LOOKUP", "TOPK_V2", "EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS",
+    "LESS_EQUAL", "BATCH_TO_SPACE_ND", "DYNAMIC_UPDATE_SLICE", "MIRROR_PAD", "CALL", "SCATTER_ND",
+})  # fmt: skip
+# operators that see to quantisation themselves
+OWN: Final = frozenset({"QUANTIZE", "DEQUANTIZE", "WHILE", "IF", "CALL_ONCE", "CUSTOM:TFLite_Detection_PostProcess"})
+
+
+@dataclass
+class Context:
+    """State shared by all subgraphs: the model, options, converters, variables and tables."""
+
+    main: Module
+    model: Model
+    options: TfliteOptions
+    converters: Converters
+    known: Known = field(default_factory=Known)
+    nodes: int = 0
+    names: dict[str, int] = field(default_factory=dict)
+    states: dict[str, tuple[Instruction, Array]] = field(default_factory=dict)  # parameter and initial value
+    current: dict[str, Instruction] = field(default_factory=dict)
+    initial: dict[str, Array] = field(default_factory=dict)  # what a CALL_ONCE assigns
+    tables: dict[str, tuple[Array, Array]] = field(default_factory=dict)
+    initializing: bool = False
+
+
+class Scope:
+    """Builds one subgraph into a module."""
+
+    def __init__(
+        self, context: Context, subgraph: int, module: Module, prefix: str = "", calling: tuple[int, ...] = ()
+    ) -> None:
+        if not 0 <= subgraph < len(context.model.subgraphs):
+            raise ParseError(f"subgraph {subgraph} is called, there are {len(context.model.subgraphs)}")
+        if subgraph in calling:
+            raise ParseError(f"subgraph {subgraph} calls itself")
+        if len(calling) >= context.options.limit_depth:
+            raise ParseError(f"subgraphs nest deeper than {context.options.limit_depth} (option limit_depth)")
+        self.context = context
+        self.place = subgraph
+        self.graph: Subgraph = context.model.subgraphs[subgraph]
+        self.module = module
+        self.known = context.known
+        self.options = context.options
+        self.prefix = prefix
+        self.calling = (*calling, subgraph)
+        self.values: dict[int, Instruction] = {}
+        self.handles: dict[int, Any] = {}
+        self._absent: Instruction | None = None
+
+    # what nodes ask for
+
+    def absent(self) -> Instruction:
+        """The stand-in for an input that is not given."""
+        if self._absent is None or self._absent.parent is not self.module:
+            self._absent = self.module.add_absent()
+        return self._absent
+
+    def tensor(self, index: int) -> Tensor:
+        return self.graph.tensors[index]
+
+    def handle(self, index: int) -> Any:
+        """The resource of a tensor.  Errors: ParseError if it is not one."""
+        if index not in self.handles:
+            raise ParseError(f"tensor {self.tensor(index).name!r} must be a resource")
+        return self.handles[index]
+
+    def keep(self, index: int, handle: Any) -> None:
+        self.handles[index] = handle
+
+    def raw(self, index: int) -> Instruction:
+        """A tensor's value in its own type."""
+        found = self.values.get(index)
+        if found is None:
+            tensor = self.tensor(index)
+            if tensor.variable:
+                return self._variable(index, tensor)
+            if tensor.value is None:
+                raise ParseError(f"tensor {tensor.name!r} is read before an operator makes it")
+            found = self.module.add_literal(tensor.value)
+            found.sources = (self.prefix + tensor.name,)
+            self.values[index] = found
+        return found
+
+    def _variable(self, index: int, tensor: Tensor) -> Instruction:
+        """The state of a variable tensor: zeros before the first run."""
+        import numpy as np
+
+        if tensor.dtype is None or any(d < 0 for d in tensor.dims):
+            raise ParseError(f"variable {tensor.name!r} must have known extents, got {tensor.dims}")
+        kind, dims = tensor.dtype.numpy, tensor.dims
+        zero = 0 if tensor.quantization is None else int(tensor.quantization.zero_point[0])
+        return self.state(self.variable(index), lambda: np.full(dims, zero, kind))
+
+    def variable(self, index: int) -> str:
+        """The key of a variable tensor's state."""
+        return f"variable_{self.place}_{index}"
+
+    def state(self, key: str, like: Callable[[], Array]) -> Instruction:
+        """The value of a state that lives from run to run: a parameter of the program."""
+        context = self.context
+        if key in context.current:
+            return context.current[key]
+        if key not in context.states:
+            from mgx_core import Shape
+            from mgx_core.types.dtype import of
+
+            value = context.initial[key] if key in context.initial else like()
+            word = re.sub(r"[^A-Za-z0-9_.]", "_", f"state.{key}")
+            made = context.main.add_parameter(word, Shape.of(of(value.dtype), value.shape))
+            context.states[key] = (made, value)
+        return context.states[key][0]
+
+    def set_state(self, key: str, value: Instruction) -> None:
+        context = self.context
+        if context.initializing:
+            found = context.known.constant(value)
+            if found is None:
+                raise UnsupportedError(f"state {key!r} begins with a value that is not constant")
+            context.initial[key] = found
+            return
+        if len(self.calling) > 1:
+            raise UnsupportedError(f"state {key!r} is set inside a loop or a branch")
+        context.current[key] = value
+
+    def initializing(self) -> bool:
+        """True inside the subgraph of a CALL_ONCE."""
+        return self.context.initializing
+
+    def tables(self) -> dict[str, tuple[Array, Array]]:
+        return self.context.tables
+
+    def initialize(self, subgraph: int) -> None:
+        """Runs a subgraph for what it assigns before the first run, in a module that is thrown away."""
+        context = self.context
+        context.initializing = True
+        try:
+            Scope(context, subgraph, Module("initial"), self.prefix, self.calling).build([])
+        finally:
+            context.initializing = False
+
+    def submodule(self, name: str) -> Module:
+        """A new module for a part of this subgraph."""
+        word = re.sub(r"[^A-Za-z0-9_.:]", "_", name)
+        count = self.context.names.get(word, 0)
+        self.context.names[word] = count + 1
+        return Module(word if not count else f"{word}_{count}")
+
+    def call(self, subgraph: int, given: Sequence[Instruction], module: Module | None = None) -> list[Instruction]:
+        """The results of another subgraph on some values, built into a module (by default this scope's own)."""
+        inner = Scope(self.context, subgraph, module or self.module, self.prefix, self.calling)
+        return inner.build(given)
+
+    def unchanged(self, subgraph: int) -> list[int]:
+        """Places of results of a subgraph that are its inputs."""
+        graph = self.context.model.subgraphs[subgraph]
+        return [k for k, (a, b) in enumerate(zip(graph.inputs, graph.outputs, strict=False)) if a == b]
+
+    # building
+
+    def build(self, given: Sequence[Instruction]) -> list[Instruction]:
+        """The values of the subgraph's outputs for those of its inputs."""
+        if len(given) != len(self.graph.inputs):
+            raise ParseError(f"subgraph {self.graph.name!r} takes {len(self.graph.inputs)} values, got {len(given)}")
+        self.values.update(zip(self.graph.inputs, given, strict=True))
+        self.run()
+        return [self.raw(i) for i in self.graph.outputs]
+
+    def run(self, wanted: Sequence[int] | None = None) -> None:
+        """Converts the operators, those left out that nothing wanted depends on."""
+        needed = None if wanted is None else self._needed(wanted)
+        for k, operator in enumerate(self.graph.operators):
+            if needed is None or k in needed:
+                self.convert(Node(self, operator))
+
+    def _needed(self, wanted: Sequence[int]) -> set[int]:
+        maker = {i: k for k, o in enumerate(self.graph.operators) for i in o.outputs}
+        effects = [
+            k for k, o in enumerate(self.graph.operators) if not o.outputs or o.name in ("ASSIGN_VARIABLE", "CALL_ONCE")
+        ]
+        stateful = [
+            k for k, o in enumerate(self.graph.operators) if any(i >= 0 and self.tensor(i).variable for i in o.inputs)
+        ]
+        stack = [maker[i] for i in wanted if i in maker] + effects + stateful
+        seen: set[int] = set()
+        while stack:
+            k = stack.pop()
+            if k not in seen:
+                seen.add(k)
+                stack += [maker[i] for i in self.graph.operators[k].inputs if i in maker]
+        return seen
+
+    def convert(self, n: Node) -> None:
+        """One operator.  Errors: those of its converter, with its place and name."""
+        context = self.context
+        context.nodes += 1
+        if context.nodes > context.options.limit_nodes:
+            raise ParseError(
+                f"the model has more than {context.options.limit_nodes} operators after inlining (option limit_nodes)"
+            )
+        try:
+            made = self._converted(n)
+        except MgxError as error:
+            raise error.located(repr(n)) from None
+        except MemoryError as error:
+            raise DeviceError(f"not enough memory while parsing: {error}").located(repr(n)) from None
+        except RecursionError:
+            raise ParseError("the model nests too deeply").located(repr(n)) from None
+        except MALFORMED as e:
+            raise ParseError(f"malformed operator: {type(e).__name__}: {e}").located(repr(n)) from e
+        results = list(made) if isinstance(made, (tuple, list)) else [made]
+        for index, value in zip(n.operator.outputs, results, strict=False):
+            if value is not None:
+                self.values[index] = value
+
+    def _converted(self, n: Node) -> Any:
+        operator = n.operator
+        converter = self.context.converters.find("", operator.name, 1)
+        if converter is None:
+            raise UnsupportedError(
+                f"no converter for operator {operator.name}; a package adds one through the plugin hook `converters`"
+            )
+        places = [None if i < 0 or self.tensor(i).dtype is None else i for i in operator.inputs]
+        if operator.name in OWN:
+            inputs = [None if i is None else self.raw(i) for i in places]
+            return converter(n, *fitting(converter, inputs))
+        quantized = [
+            i for i in (*places, *operator.outputs) if i is not None and self.tensor(i).quantization is not None
+        ]
+        if not quantized or (operator.name in EXACT and self._one_scale(operator)):
+            inputs = [None if i is None else self.raw(i) for i in places]
+            return converter(n, *fitting(converter, inputs))
+        inputs = [None if i is None else n.dequantized(self.raw(i), self.tensor(i)) for i in places]
+        made = converter(n, *fitting(converter, inputs))
+        results = list(made) if isinstance(made, (tuple, list)) else [made]
+        out = []
+        for index, value in zip(operator.outputs, results, strict=False):
+            tensor = self.tensor(index)
+            keeps = value is None or tensor.quantization is None or not value.shape.dtype.is_float
+            out.append(value if keeps else n.quantized(value, tensor))
+        return out
+
+    def _one_scale(self, operator: Any) -> bool:
+        """True if all quantised tensors of an operator share scale and zero point."""
+        tensors = [self.tensor(i) for i in (*operator.inputs, *operator.outputs) if i >= 0]
+        found = [
+            t.quantization for t in tensors if t.quantization is not None and t.dtype is not None and t.dtype.bits <= 16
+        ]
+        if operator.name in ("ARG_MAX", "ARG_MIN", "SHAPE", "RANK"):
+            return True
+        mixed = any(t.dtype is not None and t.dtype.is_float for t in tensors)
+        return not mixed and all(q == found[0] and q.scale.size == 1 for q in found)

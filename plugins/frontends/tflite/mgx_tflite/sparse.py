@@ -1,0 +1,98 @@
+"""Sparse constants made dense."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from mgx_core import ParseError, UnsupportedError
+from mgx_core.types.argument import Array
+from mgx_core.types.dtype import DType
+
+__all__ = ["dense"]
+
+
+def dense(raw: Array, dtype: DType, dims: list[int], sparsity: Any) -> Array:
+    """The dense array of a sparse constant: dimensions in traversal order, the inner blocks last.
+
+    Errors: ParseError for metadata that does not fit the extents or the data.
+    """
+    order = [int(v) for v in sparsity.TraversalOrderAsNumpy()]
+    blocks = [int(v) for v in sparsity.BlockMapAsNumpy()] if sparsity.BlockMapLength() else []
+    rank = len(dims)
+    if sorted(order) != list(range(rank + len(blocks))) or sparsity.DimMetadataLength() != len(order):
+        raise ParseError(f"traversal order {order} with blocks {blocks} does not fit rank {rank}")
+    if any(not 0 <= b < rank for b in blocks):
+        raise ParseError(f"blocks {blocks} do not fit rank {rank}")
+    levels = [sparsity.DimMetadata(k) for k in range(len(order))]
+    values = raw.view(dtype.numpy)
+    if dtype.bits < 8:
+        raise UnsupportedError(f"a sparse constant of type {dtype}")
+    sizes = list(dims)
+    inner: dict[int, int] = {}
+    for k, level in zip(order, levels, strict=True):
+        if k >= rank:
+            inner[k] = int(level.DenseSize())
+            if inner[k] < 1 or sizes[blocks[k - rank]] % inner[k]:
+                raise ParseError(f"a block of {inner[k]} does not divide extent {sizes[blocks[k - rank]]}")
+    for k, size in inner.items():
+        sizes[blocks[k - rank]] //= size
+    extents = [sizes[k] if k < rank else inner[k] for k in order]
+    # position of each stored element along each level, expanded level by level
+    places = np.zeros((1, 0), np.int64)
+    starts = np.zeros(1, np.int64)  # which entry of the level above each row stems from
+    for level, extent in zip(levels, extents, strict=True):
+        places, starts = _expanded(level, extent, places, starts, values.size)
+    if len(places) != values.size:
+        raise ParseError(f"the sparse constant has {values.size} values for {len(places)} places")
+    out = np.zeros([sizes[k] if k < rank else inner[k] for k in range(len(order))], dtype.numpy)
+    if math.prod(out.shape) != math.prod(dims):
+        raise ParseError(f"blocks do not cover extents {dims}")
+    back = np.argsort(order)
+    out[tuple(places[:, back[k]] for k in range(len(order)))] = values
+    axes: list[int] = []
+    for axis in range(rank):
+        axes.append(axis)
+        axes += [rank + j for j, b in enumerate(blocks) if b == axis]
+    return np.ascontiguousarray(out.transpose(axes)).reshape(dims)
+
+
+def _expanded(level: Any, extent: int, places: Array, rows: Array, most: int) -> tuple[Array, Array]:
+    count = len(places)
+    if level.Format() == 0:
+        if int(level.DenseSize()) != extent:
+            raise ParseError(f"a dense level has {level.DenseSize()} places, {extent} are required")
+        if count * extent > max(most, 1) * max(extent, 1) + (1 << 22):
+            raise ParseError("a sparse constant is absurdly large")
+        grown = np.repeat(places, extent, 0)
+        own = np.tile(np.arange(extent), count)
+        return np.column_stack([grown, own]), (rows[:, None] * extent + np.arange(extent)).reshape(-1)
+    segments, indices = _vector(level, "Segments"), _vector(level, "Indices")
+    if rows.size and (int(rows.max()) + 1 >= segments.size or (np.diff(segments) < 0).any()):
+        raise ParseError("the segments of a sparse constant do not fit its rows")
+    if segments.size and (int(segments[-1]) > indices.size or int(segments[0]) < 0):
+        raise ParseError("the segments of a sparse constant lie outside its indices")
+    if indices.size and int(indices.max()) >= extent:
+        raise ParseError(f"an index of a sparse constant lies outside extent {extent}")
+    lengths = segments[rows + 1] - segments[rows]
+    at = np.concatenate([np.arange(segments[r], segments[r + 1]) for r in rows]) if rows.size else np.zeros(0, np.int64)
+    return np.column_stack([np.repeat(places, lengths, 0), indices[at]]), at
+
+
+def _vector(level: Any, word: str) -> Array:
+    """Segments or indices, of one of three widths."""
+    from tflite.Int32Vector import Int32Vector
+    from tflite.Uint8Vector import Uint8Vector
+    from tflite.Uint16Vector import Uint16Vector
+
+    kinds: dict[int, Any] = {1: Int32Vector, 2: Uint16Vector, 3: Uint8Vector}
+    kind = kinds.get(getattr(level, f"Array{word}Type")())
+    union = getattr(level, f"Array{word}")()
+    if kind is None or union is None:
+        raise ParseError("a sparse level lacks its segments or indices")
+    vector = kind()
+    vector.Init(union.Bytes, union.Pos)
+    found = np.asarray(vector.ValuesAsNumpy()) if vector.ValuesLength() else np.zeros(0)
+    return found.astype(np.int64)
