@@ -31,7 +31,7 @@ define editable
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-torch test-all lint types wheels core-alone slow strangers test-capi bench clean
+.PHONY: gold-tf help demo test test-torch test-all lint types wheels core-alone slow strangers test-capi bench clean
 
 help:
 	@echo "make demo      classify handwritten digits with the example network"
@@ -42,6 +42,7 @@ help:
 	@echo "make types     mypy --strict"
 	@echo "make test-capi the C and C++ interface: programs that are compiled against it"
 	@echo "make bench     times (BENCH=... passes options to benchmarks/)"
+	@echo "make gold-tf   networks with TensorFlow's values (NETWORKS=... takes some), for slow tests"
 	@echo "make clean     remove environments, caches and build output"
 
 .venv-demo/ready: $(METADATA) $(NATIVE)
@@ -72,6 +73,12 @@ help:
 	$(call venv,.venv-core)
 	@.venv-core/bin/python $(PIP) -e . --group core-test
 	@touch $@
+
+# TensorFlow's values for networks of keras.applications, made once in an environment of its own; tests marked slow read them
+gold-tf:
+	$(call venv,.venv-gold-tf)
+	@.venv-gold-tf/bin/python $(PIP) tensorflow-cpu
+	@.venv-gold-tf/bin/python plugins/frontends/tf/tests/gold/make.py .gold-tf $(NETWORKS)
 
 demo: .venv-demo/ready
 	@.venv-demo/bin/python examples/digits/demo.py

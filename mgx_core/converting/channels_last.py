@@ -89,9 +89,9 @@ class ChannelsLastBuilder(InstructionBuilder):
             return xs[0]
         rank = xs[0].shape.rank
         (at,) = self.axes([axis], rank)
-        inner = [self.unmoved(x) for x in xs]
-        if any(x is None for x in inner) or any(x.shape.rank != rank for x in xs):
+        if any(x.shape.rank != rank for x in xs) or all(self.unmoved(x) is None for x in xs):
             return self.add("concat", *xs, axis=at)
+        inner = [self.channels_second(x) for x in xs]
         return self.channels_last(self.add("concat", *inner, axis=to_last(rank)[at]))
 
     def padded(
