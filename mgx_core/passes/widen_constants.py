@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..ir.module import Module, nested
+from ..rules.coded_weights import CODED_WEIGHTS
 from ..rules.engine import Rewriter, Rules
 from ..rules.stats import Tally
 from .fold_constants import FoldConstants
@@ -15,7 +16,9 @@ __all__ = ["WidenConstants"]
 
 @dataclass(frozen=True)
 class WidenConstants(Pass):
-    """Folds constants that `FoldConstants` left in their narrow type; then the rules run again on what that made constant.
+    """Folds constants that `FoldConstants` left in their narrow type, but for the weights of products, which become codes.
+
+    Then the rules run again on what that made constant.
 
     rules: those of the stage, which had their chance to use the narrow values.
     """
@@ -27,11 +30,16 @@ class WidenConstants(Pass):
     def apply(self, module: Module) -> bool:
         if not any(ins.op.widens and not ins.inputs[0].is_param for inner in nested(module) for ins in inner):
             return False
-        changed = FoldConstants(widened=True).apply(module)
+        changed = self._rewrite(module, CODED_WEIGHTS)
+        folded = FoldConstants(widened=True).apply(module)
         module.sweep()
-        if changed:
-            rewriter = Rewriter(self.rules)
-            rewriter.apply(module)
-            self.tally.fired.update(rewriter.tally.fired)
-            self.tally.refusals.extend(rewriter.tally.refusals)
+        if folded:
+            self._rewrite(module, self.rules)
+        return changed or folded
+
+    def _rewrite(self, module: Module, rules: Rules) -> bool:
+        rewriter = Rewriter(rules)
+        changed = rewriter.apply(module)
+        self.tally.fired.update(rewriter.tally.fired)
+        self.tally.refusals.extend(rewriter.tally.refusals)
         return changed

@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
+from .config import QuantizeConfig, QuantizeReport
+from .dynamic import quantize_dynamic
+from .static import autocast_fp8, quantize, quantize_fp8, quantize_int8
 from .truncate import quantize_bf16, quantize_fp16
+from .weights import quantize_int4_weights
 
-__all__ = ["quantize_bf16", "quantize_fp16"]
+__all__ = [
+    "QuantizeConfig",
+    "QuantizeReport",
+    "autocast_fp8",
+    "quantize",
+    "quantize_bf16",
+    "quantize_dynamic",
+    "quantize_fp8",
+    "quantize_fp16",
+    "quantize_int4_weights",
+    "quantize_int8",
+]

@@ -59,6 +59,24 @@ def dequantize(name: str) -> Iterable[Case]:
     yield Case(make(name), (data(dtype.int8, 3, 5, low=-9, high=9), given(0.0625, FLOATS[1])), "half")
 
 
+@family.cases("dequant_dot")
+def dequant_dot(name: str) -> Iterable[Case]:
+    u8 = dtype.uint8
+
+    def scale(*dims: int) -> object:
+        return data(F, *dims, low=0.01, high=0.1)
+
+    for rows in (1, 3, 20):
+        operands = (data(F, rows, 64), data(u8, 6, 32), scale(6, 2), data(u8, 6, 2, low=0, high=15))
+        yield Case(make(name, bits=4, block_size=32), operands, f"nibbles-{rows}")
+    yield Case(make(name, bits=4, block_size=32), (data(F, 2, 1, 40), data(u8, 5, 32), scale(5, 2)), "nibbles-padded")
+    yield Case(make(name, bits=4, block_size=16), (data(F, 2, 16), data(u8, 3, 8), scale(3, 1)), "nibbles-small")
+    yield Case(
+        make(name, bits=8, block_size=37), (data(F, 2, 37), data(u8, 5, 37), scale(5, 1), data(u8, 5, 1)), "bytes"
+    )
+    yield Case(make(name, bits=8, block_size=32), (data(F, 1, 64), data(u8, 4, 64), scale(4, 2)), "bytes-blocks")
+
+
 @family.cases("quant_dot")
 def quant_dot(name: str) -> Iterable[Case]:
     for a in (dtype.int8, dtype.uint8):

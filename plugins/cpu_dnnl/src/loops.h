@@ -25,5 +25,7 @@ void add_sequence_loops(NamedLoops &loops);
 void add_window_loops(NamedLoops &loops);
 void add_sampling_loops(NamedLoops &loops);
 void add_open_loops(NamedLoops &loops);
+void add_coded_loops_avx2(NamedLoops &loops);
+void add_coded_loops_avx512(NamedLoops &loops);
 
 } // namespace mgx

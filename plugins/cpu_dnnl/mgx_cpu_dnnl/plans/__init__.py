@@ -7,6 +7,7 @@ from mgx_core import Kernels
 from . import (
     attention,
     attention_op,
+    coded_products,
     convolution,
     deconvolution,
     gru,
@@ -37,6 +38,7 @@ PLANS: Kernels = (
     + deconvolution.PLANS
     + products.PLANS
     + integer_products.PLANS
+    + coded_products.PLANS
     + loop_products.PLANS
     + attention.PLANS
     + attention_op.PLANS

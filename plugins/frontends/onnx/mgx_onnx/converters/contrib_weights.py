@@ -62,15 +62,25 @@ def matmul_nbits(
     blocks, blob = ceil_div(k, size), size * bits // 8
     elements(n, b, rows * blocks * blob, f"B ({rows} rows of {blocks} blocks of {blob} bytes)")
     elements(n, scales, rows * blocks, f"scales ({rows} rows of {blocks} blocks)")
-    codes = unpacked(n, n.reshape(b, (rows, blocks * blob)), bits)
     scales = n.reshape(scales, (rows, blocks))
+    if coded(a, bits, zero_points, group_index):
+        operands = [
+            n.reshape(b, (rows, blocks * blob))
+            if bits == 4
+            else n.slice(n.reshape(b, (rows, blocks * blob)), [1], [0], [k])
+        ]
+        operands.append(scales)
+        if zero_points is not None:
+            operands.append(codes_of(n, zero_points, rows, blocks, bits))
+        left = a if a.shape.rank > 1 else n.unsqueeze(a, [0])
+        y = n.add("dequant_dot", left, *operands, bits=bits, block_size=size)
+        y = y if a.shape.rank > 1 else n.squeeze(y, [0])
+        return y if bias is None else n.pointwise("add", y, bias)
+    codes = unpacked(n, n.reshape(b, (rows, blocks * blob)), bits)
     if zero_points is None:
         points = n.broadcast_to(n.literal(1 << (bits - 1), dt.uint8), (rows, blocks))
     elif zero_points.shape.dtype is dt.uint8:
-        width = ceil_div(blocks * bits, 8)
-        elements(n, zero_points, rows * width, f"zero_points ({rows} rows of {width} bytes)")
-        points = unpacked(n, n.reshape(zero_points, (rows, width)), bits)
-        points = n.slice(points, [1], [0], [blocks])
+        points = codes_of(n, zero_points, rows, blocks, bits)
     else:
         points = n.reshape(zero_points, (rows, blocks))
         codes = n.convert(codes, points.shape.dtype)
@@ -83,6 +93,20 @@ def matmul_nbits(
         weights = n.slice(weights, [1], [0], [k])
     y = product(n, a, n.convert(n.transpose(weights, [1, 0]), a.shape.dtype))
     return y if bias is None else n.pointwise("add", y, bias)
+
+
+def coded(a: Instruction, bits: int, zero_points: Instruction | None, group_index: Instruction | None) -> bool:
+    """True if a product keeps its weights in codes: of 4 or 8 bits, with integer zero points, in the order of the columns."""
+    integers = zero_points is None or zero_points.shape.dtype is dt.uint8
+    return bits in (4, 8) and integers and group_index is None and a.shape.rank > 0
+
+
+def codes_of(n: Node, zero_points: Instruction, rows: int, blocks: Dim, bits: int) -> Instruction:
+    """Packed zero points as one byte each."""
+    width = ceil_div(blocks * bits, 8)
+    elements(n, zero_points, rows * width, f"zero_points ({rows} rows of {width} bytes)")
+    points = unpacked(n, n.reshape(zero_points, (rows, width)), bits)
+    return n.slice(points, [1], [0], [blocks])
 
 
 def product(n: Node, a: Instruction, b: Instruction) -> Instruction:

@@ -1,0 +1,119 @@
+"""Settings of quantization, and what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+from ..errors import ParameterError
+from ..ir.module import Module
+
+__all__ = ["Calibration", "Layer", "Metric", "Quantizable", "QuantizeConfig", "QuantizeReport", "Range"]
+
+Calibration: TypeAlias = Iterable[Mapping[str, Any]]
+Range: TypeAlias = Literal["max", "percentile", "entropy", "mse"]
+
+
+class Quantizable(Protocol):
+    """A program: modules that are changed, and what they were compiled to, which is dropped."""
+
+    executable: Any
+
+    def get_main_module(self) -> Module: ...
+
+    def clone(self) -> Any: ...
+
+    def get_parameter_shapes(self) -> Any: ...
+
+
+Metric: TypeAlias = Callable[[Any], float]  # of a compiled program: larger is better
+
+
+@dataclass(frozen=True)
+class QuantizeConfig:
+    """What is quantized, and how.
+
+    activations: type of what products read: ``uint8`` with a zero point, ``int8`` or ``float8_e4m3fn`` without; weights: their
+    type; per_channel: a scale for each row of results, else one for all weights of a product; ranges: how a tensor's range is
+    chosen from what calibration saw: everything (``max``), all but `percentile` percent at the ends, the least divergence
+    (``entropy``) or the least squared error (``mse``); ops: names of the ops that are quantized; skip: source names (or parts of
+    them) of those that are not; smooth: 0, or how much of an activation's spread over channels goes into the weights (0.5 is
+    usual).
+    """
+
+    activations: Literal["uint8", "int8", "float8_e4m3fn"] = "uint8"
+    weights: Literal["int8", "float8_e4m3fn"] = "int8"
+    per_channel: bool = True
+    ranges: Range = "max"
+    percentile: float = 99.99
+    ops: frozenset[str] = frozenset({"dot", "convolution"})
+    skip: frozenset[str] = frozenset()
+    smooth: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.ranges not in ("max", "percentile", "entropy", "mse"):
+            raise ParameterError(f"ranges must be max, percentile, entropy or mse, got {self.ranges!r}")
+        if not 50 < self.percentile <= 100:
+            raise ParameterError(f"percentile must lie between 50 and 100, got {self.percentile}")
+        unknown = set(self.ops) - {"dot", "convolution"}
+        if unknown or not self.ops:
+            raise ParameterError(f"ops must be of dot and convolution, got {', '.join(sorted(unknown)) or 'none'}")
+        if not 0 <= self.smooth <= 1:
+            raise ParameterError(f"smooth must lie between 0 and 1, got {self.smooth}")
+        if (self.activations == "float8_e4m3fn") != (self.weights == "float8_e4m3fn"):
+            raise ParameterError(f"activations of {self.activations} do not go with weights of {self.weights}")
+
+
+@dataclass
+class Layer:
+    """One product: where it came from, and what became of it.
+
+    low, high: range of its left operand; noise: ratio of signal to noise of its weights in decibel; kept: why it stays float.
+    """
+
+    name: str
+    op: str
+    low: float = 0.0
+    high: float = 0.0
+    noise: float = 0.0
+    kept: str = ""
+
+
+@dataclass
+class QuantizeReport:
+    """What a quantization did, layer by layer; filled by `quantize`.
+
+    accuracy: of the program before and after, where a metric was given; bytes: of its constants before and after.
+    """
+
+    layers: list[Layer] = field(default_factory=list)
+    accuracy: tuple[float, float] | None = None
+    bytes: tuple[int, int] = (0, 0)
+
+    def text(self) -> str:
+        """A table for the terminal."""
+        lines = [f"{'layer':40} {'op':12} {'low':>10} {'high':>10} {'SQNR dB':>8}  left in float because"]
+        lines += [
+            f"{x.name[:40]:40} {x.op:12} {x.low:10.4g} {x.high:10.4g} {x.noise:8.1f}  {x.kept}" for x in self.layers
+        ]
+        lines.append(f"constants: {self.bytes[0]} bytes before, {self.bytes[1]} after")
+        if self.accuracy is not None:
+            lines.append(f"accuracy: {self.accuracy[0]:.6g} before, {self.accuracy[1]:.6g} after")
+        return "\n".join(lines)
+
+    def html(self) -> str:
+        """The same as a page."""
+        from html import escape
+
+        cells = "".join(
+            f"<tr><td>{escape(x.name)}</td><td>{escape(x.op)}</td><td>{x.low:.4g}</td><td>{x.high:.4g}</td>"
+            f"<td>{x.noise:.1f}</td><td>{escape(x.kept)}</td></tr>"
+            for x in self.layers
+        )
+        head = "".join(f"<th>{t}</th>" for t in ("layer", "op", "low", "high", "SQNR (dB)", "left in float because"))
+        facts = "<br>".join(escape(line) for line in self.text().splitlines()[len(self.layers) + 1 :])
+        return (
+            '<!doctype html><html lang="en"><meta charset="utf-8"><title>Quantization</title>'
+            f"<h1>Quantization</h1><p>{facts}</p><table><tr>{head}</tr>{cells}</table></html>"
+        )

@@ -1,0 +1,84 @@
+"""Dynamic quantization: bytes over the range that a tensor has in each run, without calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+import numpy as np
+
+from ..ir.instruction import Instruction
+from ..ir.module import Module
+from ..ops.compare import Equal
+from ..ops.convert import Convert
+from ..ops.pointwise import Clip, Div, Max, Min, Nearbyint, Sub, Where
+from ..ops.quantized import Dequantizelinear, Quantizelinear
+from ..ops.reduce import ReduceMax, ReduceMin
+from ..ops.reshape import Reshape
+from ..rules.outline import through_views
+from ..types import dtype as dt
+from .config import Layer, Quantizable, QuantizeConfig, QuantizeReport
+from .products import candidates, constant_bytes, name_of, prepare, quantize_weights
+
+__all__ = ["quantize_dynamic"]
+
+P = TypeVar("P", bound=Quantizable)
+
+
+def quantize_dynamic(
+    program: P,
+    ins_names: Iterable[str] = ("dot",),
+    skip: Iterable[str] = (),
+    per_channel: bool = True,
+    report: QuantizeReport | None = None,
+) -> P:
+    """Let products with constant weights compute in bytes, over the range that the other operand has in each run.
+
+    The program is changed and returned.
+    """
+    config = QuantizeConfig(ops=frozenset(ins_names), skip=frozenset(skip), per_channel=per_channel)
+    kept = QuantizeReport() if report is None else report
+    main = program.get_main_module()
+    prepare(main)
+    before = constant_bytes(main)
+    wide: dict[Instruction, Instruction] = {}
+    for ins, reason in candidates(main, config):
+        why = reason
+        if not why and not through_views(ins.inputs[1]).is_literal:
+            why = "its weights are not constant"
+        layer = Layer(name_of(ins), ins.op.name, kept=why)
+        kept.layers.append(layer)
+        if why:
+            continue
+        layer.noise = quantize_weights(main, ins, dt.int8, per_channel)
+        x, *rest = ins.inputs
+        if x not in wide:
+            wide[x] = _over_own_range(main, x, ins)
+        main.rewire(ins, [wide[x], *rest])
+    main.sweep()
+    kept.bytes = before, constant_bytes(main)
+    program.executable = None
+    return program
+
+
+def _over_own_range(main: Module, x: Instruction, before: Instruction) -> Instruction:
+    """x rounded to uint8 over its own range, which always holds 0.  Source: ONNX DynamicQuantizeLinear-11."""
+
+    def add(op: object, *inputs: Instruction) -> Instruction:
+        return main.add(op, *inputs, before=before, sources=x.sources)  # type: ignore[arg-type]
+
+    def number(value: float) -> Instruction:
+        made = main.add_literal(np.array(value, np.float32))
+        main.move(made, before)
+        return made
+
+    given = x if x.shape.dtype is dt.float32 else add(Convert(target_type=dt.float32), x)
+    zero = number(0.0)
+    high = add(Max(), add(Reshape(dims=()), add(ReduceMax(), given)), zero)
+    low = add(Min(), add(Reshape(dims=()), add(ReduceMin(), given)), zero)
+    span = add(Div(), add(Sub(), high, low), number(255.0))
+    scale = add(Where(), add(Equal(), high, low), number(1.0), span)
+    point = add(Clip(), add(Nearbyint(), add(Sub(), zero, add(Div(), low, scale))), zero, number(255.0))
+    zero_point = add(Convert(target_type=dt.uint8), point)
+    narrow = add(Quantizelinear(out_type=dt.uint8), given, scale, zero_point)
+    return add(Dequantizelinear(out_type=x.shape.dtype), narrow, scale, zero_point)

@@ -1,0 +1,86 @@
+"""Constant weights in few bits, of products whose other operand is a float: they stay as small as they are."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ..errors import No
+from ..ir.instruction import Instruction
+from ..ops.coded_product import DequantDot
+from ..ops.linear import Dot
+from ..ops.scalar import widen
+from ..types.argument import Argument, Array
+from ..types.dim import product
+from ..types.dtype import float32, int4, int8, uint4, uint8
+from .constants import aligned
+from .engine import ROUNDING, Builder, Rules
+from .quantization import dequantized
+
+__all__ = ["CODED_WEIGHTS", "packed_codes"]
+
+CODED_WEIGHTS: Final = Rules("coded-weights")
+
+BITS: Final = {int4: 4, uint4: 4, int8: 8, uint8: 8}
+FEW: Final = 16  # rows up to which reading the weights is what takes the time
+
+
+@CODED_WEIGHTS.on(Dot, changes=ROUNDING)
+def weights_as_codes(i: Instruction, b: Builder) -> Instruction | No | None:
+    """dot(x, dequantizelinear(constant, s, z)) -> dequant_dot(x, codes, s, z) with a scale a column, or a block of a column."""
+    x, wide = i.inputs
+    given = dequantized(wide)
+    if given is None or not given.values.is_literal or x.is_literal:
+        return None
+    values, scale = given.values.literal, aligned(given.scale)
+    zero = None if given.zero_point is None else aligned(given.zero_point)
+    if values is None or scale is None or (given.zero_point is not None and zero is None):
+        return No("the weights' scale or zero point is not constant")
+    if i.shape.rank != 2 or wide.shape.dtype is not float32:
+        return No("the product is not one of float32 matrices")
+    bits = BITS.get(given.values.shape.dtype)
+    if bits is None:
+        return No(f"weights of {given.values.shape.dtype} are no codes of 4 or 8 bits")
+    rows = product(x.shape.dims[:-1])
+    if bits == 8 and isinstance(rows, int) and rows > FEW:
+        return No(f"with {rows} rows a product of floats is faster")
+    k, n = (int(d) for d in wide.shape.dims)
+    block, axis = given.op.block_size, given.op.axis % 2
+    if block and axis != 0:
+        return No("the blocks of the weights lie along the columns")
+    if not block and scale.size > 1 and (scale.ndim != 1 or axis != 1):
+        return No("the scale does not vary along the columns alone")
+    size = block or k
+    if bits == 4 and not block:
+        size = k + k % 2
+    scales = scale.T if block else np.broadcast_to(scale.reshape(-1, 1), (n, 1))
+    points = None if zero is None else (zero.T if block else np.broadcast_to(zero.reshape(-1, 1), (n, 1)))
+    codes, points = packed_codes(np.asarray(values.value).T, points, bits, size)
+    literals = [codes, scales.astype(np.float32)] + ([] if points is None else [points])
+    made = [b.literal(Argument.from_value(np.ascontiguousarray(v))) for v in literals]
+    return b.add(DequantDot(bits=4 if bits == 4 else 8, block_size=size), x, *made)
+
+
+def packed_codes(values: Array, points: Array | None, bits: int, block: int) -> tuple[Array, Array | None]:
+    """Numbers [n, k] of 4 or 8 bits as the bytes of unsigned codes, and their zero points as unsigned ones.
+
+    Signed numbers are moved up by half the range, to which absent zero points are set.
+    Rows of 4 bits are padded to whole blocks.
+    """
+    wide = widen(values).astype(np.int16)
+    signed = np.dtype(values.dtype).name in ("int4", "int8")
+    half = 1 << (bits - 1)
+    if signed:
+        wide = wide + half
+    zero: Array | None = None
+    if points is not None:
+        zero = (widen(points).astype(np.int16) + (half if signed else 0)).astype(np.uint8)
+    elif not signed:
+        zero = np.zeros((len(wide), -(-wide.shape[1] // block)), np.uint8)
+    codes: Array = wide.astype(np.uint8)
+    if bits == 4:
+        missing = -codes.shape[1] % block
+        codes = np.pad(codes, ((0, 0), (0, missing)))
+        codes = codes[:, 0::2] | codes[:, 1::2] << 4
+    return codes, zero

@@ -1,0 +1,70 @@
+"""Products with coded weights for few rows: codes become numbers in registers, and weights are read once in their own size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final
+
+from mgx_core import Kernels, Module, No, Shape
+from mgx_core import dtype as dt
+from mgx_core.errors import Refused
+from mgx_core.ops.coded_product import DequantDot
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
+
+from ..emitter import CpuEmitter
+from .native_loops import native_loop
+from .offer import offer
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("cpu")
+
+FEW: Final = (
+    16  # rows up to which making the numbers again for each four of them is faster than a product of whole matrices
+)
+
+
+def supported(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+    a, _, scale = inputs[:3]
+    if a.dtype is not dt.float32 or scale.dtype is not dt.float32:
+        return No(f"activations of {a.dtype} and scales of {scale.dtype}")
+    return None
+
+
+@offer(PLANS, DequantDot, when=supported, name="coded")
+def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    a, codes, scale, points = (*args, None)[:4]
+    assert a is not None and codes is not None and scale is not None
+    wide = e.engine.wide
+    lanes, isa = (16, "avx512") if wide else (8, "avx2")
+    *outer, k = a.lens
+    rows, n = prod(outer), codes.lens[0]
+    out = e.allocate(dt.float32, [*outer, n])
+    if not rows or not n or not k:
+        raise Refused("an extent is 0")
+    if rows > FEW:
+        raise Refused(f"{rows} rows: a product with the whole weights is faster")
+    codes, scale = e.row_major(codes), e.row_major(scale)
+    blocks, row_bytes = scale.lens[1], codes.lens[1]
+    padded = k
+    if op.bits == 4:
+        if op.block_size % (2 * lanes) or row_bytes * 2 < blocks * op.block_size:
+            raise Refused(f"blocks of {op.block_size} codes do not fill vectors of {lanes}")
+        padded = blocks * op.block_size
+    elif op.block_size % lanes and blocks > 1:
+        raise Refused(f"blocks of {op.block_size} codes do not fill vectors of {lanes}")
+    a = e.row_major(a)
+    if op.bits == 4:
+        ordered = e.allocate(dt.float32, [rows, padded])
+        native_loop(e, "order", f"coded_order_{isa}", [a, ordered], [ordered], [k, k, padded], rows, rows)
+        a = ordered
+    given = [] if points is None else [e.row_major(points)]
+    point = -1 if given else 1 << (op.bits - 1)
+    numbers = [rows, padded, blocks, op.block_size, min(row_bytes, k) if op.bits == 8 else row_bytes, n, op.bits, point]
+    if op.bits == 8 and row_bytes != k:
+        raise Refused("rows of codes are longer than those of the activations")
+    read = [a, codes, scale, *given]
+    native_loop(e, op.name, f"coded_product_{isa}", [*read, out], [out], numbers, n, max(2, 65536 // max(row_bytes, 1)))
+    return out.seen_as(0, Shape(dt.float32, out.lens))

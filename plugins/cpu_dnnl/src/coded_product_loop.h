@@ -1,0 +1,210 @@
+// Products with weights in codes of 4 or 8 bits and a scale a block, for few rows: codes become numbers in registers.
+// Included with MGX_LANES (16: AVX-512, 8: AVX2) and MGX_ISA, the suffix of the loops' names.
+#include <immintrin.h>
+
+#include <algorithm>
+#include <string>
+
+#include "loops.h"
+
+namespace mgx {
+
+namespace {
+
+#if MGX_LANES == 16
+using Floats = __m512;
+using Ints = __m512i;
+inline Floats zeros() { return _mm512_setzero_ps(); }
+inline Floats all(float x) { return _mm512_set1_ps(x); }
+inline Floats load(const float *p) { return _mm512_loadu_ps(p); }
+inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+inline float sum(Floats a) { return _mm512_reduce_add_ps(a); }
+inline Ints bytes(const uint8_t *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))); }
+inline Ints later(Ints c) { return _mm512_srli_epi32(c, 4); }
+inline Floats less(Ints c, Ints zero) { return _mm512_cvtepi32_ps(_mm512_sub_epi32(c, zero)); }
+inline Ints all_ints(int x) { return _mm512_set1_epi32(x); }
+// The 16 numbers that codes of 4 bits stand for; of a code only the low 4 bits count.
+struct Nibbles {
+    Floats table;
+    Nibbles() = default;
+    Nibbles(int zero, float scale)
+        : table(_mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3,
+                                                                          2, 1, 0),
+                                      _mm512_set1_epi32(zero))),
+                  _mm512_set1_ps(scale))) {}
+    Floats operator()(Ints codes) const { return _mm512_permutexvar_ps(codes, table); }
+};
+#else
+using Floats = __m256;
+using Ints = __m256i;
+inline Floats zeros() { return _mm256_setzero_ps(); }
+inline Floats all(float x) { return _mm256_set1_ps(x); }
+inline Floats load(const float *p) { return _mm256_loadu_ps(p); }
+inline Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+inline float sum(Floats a) {
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+}
+inline Ints bytes(const uint8_t *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(p))); }
+inline Ints later(Ints c) { return _mm256_srli_epi32(c, 4); }
+inline Floats less(Ints c, Ints zero) { return _mm256_cvtepi32_ps(_mm256_sub_epi32(c, zero)); }
+inline Ints all_ints(int x) { return _mm256_set1_epi32(x); }
+struct Nibbles {
+    Ints zero;
+    Floats scale;
+    Nibbles() = default;
+    Nibbles(int zero, float scale) : zero(_mm256_set1_epi32(zero)), scale(_mm256_set1_ps(scale)) {}
+    Floats operator()(Ints codes) const {
+        return _mm256_mul_ps(less(_mm256_and_si256(codes, _mm256_set1_epi32(15)), zero), scale);
+    }
+};
+#endif
+
+constexpr int64_t lanes = MGX_LANES;
+
+struct Job {
+    const float *a;
+    const uint8_t *codes;
+    const float *scales;
+    const uint8_t *points; // null: one point for all
+    float *out;
+    int64_t blocks, block, row_bytes, a_step, out_step;
+    int point;
+
+    int point_of(int64_t row, int64_t block_number) const {
+        return points ? points[row * blocks + block_number] : point;
+    }
+};
+
+// R rows of weights and M of activations.
+template <int M, int R>
+void nibbles(const Job &job, int64_t row, int64_t first) {
+    Floats sums[M][R][2];
+    for (int m = 0; m < M; ++m)
+        for (int r = 0; r < R; ++r)
+            sums[m][r][0] = sums[m][r][1] = zeros();
+    const float *a = job.a + first * job.a_step;
+    const uint8_t *codes = job.codes + row * job.row_bytes;
+    for (int64_t b = 0; b < job.blocks; ++b) {
+        Nibbles numbers[R];
+        for (int r = 0; r < R; ++r)
+            numbers[r] = Nibbles(job.point_of(row + r, b), job.scales[(row + r) * job.blocks + b]);
+        const int64_t end = (b + 1) * job.block;
+        for (int64_t k = b * job.block; k < end; k += 2 * lanes) {
+            Floats x[M][2];
+            for (int m = 0; m < M; ++m) {
+                x[m][0] = load(a + m * job.a_step + k);
+                x[m][1] = load(a + m * job.a_step + k + lanes);
+            }
+            for (int r = 0; r < R; ++r) {
+                const Ints pair = bytes(codes + r * job.row_bytes + k / 2);
+                const Floats even = numbers[r](pair), odd = numbers[r](later(pair));
+                for (int m = 0; m < M; ++m) {
+                    sums[m][r][0] = fma(even, x[m][0], sums[m][r][0]);
+                    sums[m][r][1] = fma(odd, x[m][1], sums[m][r][1]);
+                }
+            }
+        }
+    }
+    for (int m = 0; m < M; ++m)
+        for (int r = 0; r < R; ++r)
+            job.out[(first + m) * job.out_step + row + r] = sum(sums[m][r][0]) + sum(sums[m][r][1]);
+}
+
+template <int M, int R>
+void whole_bytes(const Job &job, int64_t row, int64_t first) {
+    Floats sums[M][R];
+    float rest[M][R];
+    for (int m = 0; m < M; ++m)
+        for (int r = 0; r < R; ++r) {
+            sums[m][r] = zeros();
+            rest[m][r] = 0;
+        }
+    const float *a = job.a + first * job.a_step;
+    for (int64_t b = 0; b < job.blocks; ++b) {
+        const int64_t begin = b * job.block, end = std::min(begin + job.block, job.row_bytes);
+        for (int r = 0; r < R; ++r) {
+            const int point = job.point_of(row + r, b);
+            const float scale = job.scales[(row + r) * job.blocks + b];
+            const Ints points = all_ints(point);
+            const uint8_t *codes = job.codes + (row + r) * job.row_bytes;
+            Floats part[M];
+            for (int m = 0; m < M; ++m)
+                part[m] = zeros();
+            int64_t k = begin;
+            for (; k + lanes <= end; k += lanes) {
+                const Floats w = less(bytes(codes + k), points);
+                for (int m = 0; m < M; ++m)
+                    part[m] = fma(w, load(a + m * job.a_step + k), part[m]);
+            }
+            for (int m = 0; m < M; ++m)
+                sums[m][r] = fma(part[m], all(scale), sums[m][r]);
+            for (; k < end; ++k)
+                for (int m = 0; m < M; ++m)
+                    rest[m][r] += static_cast<float>(codes[k] - point) * a[m * job.a_step + k] * scale;
+        }
+    }
+    for (int m = 0; m < M; ++m)
+        for (int r = 0; r < R; ++r)
+            job.out[(first + m) * job.out_step + row + r] = sum(sums[m][r]) + rest[m][r];
+}
+
+template <int M>
+void rows(const Job &job, bool half, int64_t begin, int64_t end, int64_t first) {
+    int64_t n = begin;
+    if (half && M < 4)
+        for (; n + 4 <= end; n += 4)
+            nibbles<M, 4>(job, n, first);
+    for (; n + 2 <= end; n += 2)
+        half ? nibbles<M, 2>(job, n, first) : whole_bytes<M, 2>(job, n, first);
+    for (; n < end; ++n)
+        half ? nibbles<M, 1>(job, n, first) : whole_bytes<M, 1>(job, n, first);
+}
+
+// Buffers: a (float, in the order that `coded_order` gives it for 4 bits), codes, scales, points (if there are any), out.
+// Numbers: rows of a, their step, blocks, block size, bytes a row of codes, step of out's rows, bits, the point where there are
+// none.  Work: rows of weights.
+void coded_product(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    const bool given = args[7] < 0;
+    Job job {static_cast<const float *>(buffers[0]), static_cast<const uint8_t *>(buffers[1]),
+            static_cast<const float *>(buffers[2]), given ? static_cast<const uint8_t *>(buffers[3]) : nullptr,
+            static_cast<float *>(buffers[given ? 4 : 3]), args[2], args[3], args[4], args[1], args[5],
+            static_cast<int>(args[7])};
+    const bool half = args[6] == 4;
+    constexpr int64_t tile = 8; // weights that stay in the nearest cache while all rows of a pass
+    for (int64_t n = begin; n < end; n += tile) {
+        const int64_t stop = std::min(n + tile, end);
+        int64_t m = 0;
+        for (; m + 4 <= args[0]; m += 4)
+            rows<4>(job, half, n, stop, m);
+        for (; m + 2 <= args[0]; m += 2)
+            rows<2>(job, half, n, stop, m);
+        for (; m < args[0]; ++m)
+            rows<1>(job, half, n, stop, m);
+    }
+}
+
+// The order in which codes of 4 bits leave their bytes: of each 2 * lanes numbers those at even places, then those at odd ones.
+// Buffers: x, out.  Numbers: elements a row of x, its step, elements a row of out.  Work: rows.
+void coded_order(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    const int64_t count = args[0], step = args[1], padded = args[2];
+    for (int64_t m = begin; m < end; ++m) {
+        const float *x = static_cast<const float *>(buffers[0]) + m * step;
+        float *out = static_cast<float *>(buffers[1]) + m * padded;
+        for (int64_t k = 0; k < padded; ++k) {
+            const int64_t group = k / (2 * lanes) * (2 * lanes), at = k % (2 * lanes);
+            const int64_t source = group + (at < lanes ? 2 * at : 2 * (at - lanes) + 1);
+            out[k] = source < count ? x[source] : 0.0f;
+        }
+    }
+}
+
+} // namespace
+
+void MGX_ADD_LOOPS(NamedLoops &loops) {
+    loops[std::string("coded_product_") + MGX_ISA] = &coded_product;
+    loops[std::string("coded_order_") + MGX_ISA] = &coded_order;
+}
+
+} // namespace mgx

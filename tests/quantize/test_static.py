@@ -1,0 +1,145 @@
+"""Static, dynamic and weight-only quantization of small programs, against the floats that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import Program, Shape, op
+from mgx_core.errors import ParameterError
+from mgx_core.quantize import QuantizeConfig, QuantizeReport, quantize
+from mgx_core.quantize.ranges import Observer
+from mgx_core.quantize.weights import by_groups, compensated
+
+RNG = np.random.default_rng(11)
+W1, W2 = (RNG.normal(size=s).astype(np.float32) / 8 for s in ((64, 96), (96, 64)))
+
+
+def network() -> Program:
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float32", [4, 64]))
+    hidden = m.add(op("relu"), m.add(op("dot"), x, m.add_literal(W1)))
+    m.add_return([m.add(op("dot"), hidden, m.add_literal(W2))])
+    return program
+
+
+def expected(x: Any) -> Any:
+    return np.maximum(x @ W1, 0) @ W2
+
+
+def batches(count: int = 3) -> Iterator[dict[str, Any]]:
+    for seed in range(count):
+        yield {"x": np.random.default_rng(seed).normal(size=(4, 64)).astype(np.float32)}
+
+
+def noise(program: Program, x: Any) -> float:
+    """Relative error of a program's result, run on ref."""
+    program.compile(mgx.get_target("ref"))
+    wanted = expected(x)
+    return float(np.linalg.norm(np.asarray(program.run({"x": x})[0]) - wanted) / np.linalg.norm(wanted))
+
+
+@pytest.mark.parametrize("settings", [{}, {"ranges": "percentile"}, {"ranges": "mse"}, {"ranges": "entropy"},
+                                      {"per_channel": False}, {"activations": "int8"}])  # fmt: skip
+def test_int8(settings: dict[str, Any]) -> None:
+    report = QuantizeReport()
+    program = mgx.quantize_int8(network(), mgx.get_target("ref"), batches(), report=report, **settings)
+    x = next(batches())["x"]
+    assert 0 < noise(program, x) < 0.03
+    names = [i.op.name for i in program.executable.module if i.op.name.startswith("quant")]
+    assert len(report.layers) == 2
+    assert "dot" not in names
+    assert report.bytes[1] < 0.3 * report.bytes[0]
+    assert "constants" in report.text()
+    assert "<table>" in report.html()
+
+
+def test_call_forms_agree() -> None:
+    one = mgx.quantize_int8(network(), list(batches()))
+    other = mgx.quantize_int8(network(), mgx.get_target("ref"), calibration=list(batches()), ins_names={"dot"})
+    assert one.text(full=True) == other.text(full=True)
+
+
+def test_fp8() -> None:
+    program = mgx.quantize_fp8(network(), mgx.get_target("ref"), batches())
+    assert 0 < noise(program, next(batches())["x"]) < 0.08
+
+
+def test_dynamic() -> None:
+    program = mgx.quantize_dynamic(network())
+    assert 0 < noise(program, next(batches())["x"]) < 0.03
+
+
+@pytest.mark.parametrize("method", ["max", "mse", "gptq"])
+def test_int4_weights(method: str) -> None:
+    data = list(batches(20))
+    program = mgx.quantize_int4_weights(network(), 32, method, data, mgx.get_target("ref"))
+    assert {i.op.name for i in program.get_main_module()} >= {"dequant_dot"}
+    assert 0.01 < noise(program, data[0]["x"]) < 0.2
+
+
+def test_compensated_rounding_loses_less_on_what_it_saw() -> None:
+    x = RNG.normal(size=(400, 64)) @ RNG.normal(size=(64, 64))
+    rows = RNG.normal(size=(16, 64)).astype(np.float32)
+
+    def error(found: tuple[Any, Any, Any]) -> float:
+        codes, scale, zero = found
+        wide = (codes - np.repeat(zero, 32, 1)) * np.repeat(scale, 32, 1)
+        return float(((x @ (wide - rows).T) ** 2).sum())
+
+    assert error(compensated(rows, x.T @ x, 32, False)) < 0.8 * error(by_groups(rows, 32, False, True))
+
+
+def test_skipped_and_searched() -> None:
+    data = list(batches())
+
+    def metric(program: Program) -> float:
+        x = data[0]["x"]
+        return -float(np.abs(np.asarray(program.run({"x": x})[0]) - expected(x)).max())
+
+    report = QuantizeReport()
+    ref = mgx.get_target("ref")
+    quantize(network(), QuantizeConfig(), data, ref, report, metric, budget=1e-6)
+    assert all(x.kept for x in report.layers)
+    report = QuantizeReport()
+    quantize(network(), QuantizeConfig(), data, ref, report, metric, budget=10.0)
+    assert not any(x.kept for x in report.layers)
+
+
+def test_bad_input() -> None:
+    ref = mgx.get_target("ref")
+    with pytest.raises(ParameterError, match="calibration data is required"):
+        mgx.quantize_int8(network(), ref)
+    with pytest.raises(ParameterError, match="calibration data is empty"):
+        mgx.quantize_int8(network(), ref, [])
+    with pytest.raises(ParameterError, match="not finite"):
+        mgx.quantize_int8(network(), ref, [{"x": np.full((4, 64), np.nan, np.float32)}])
+    with pytest.raises(ParameterError, match="must be mappings"):
+        mgx.quantize_int8(network(), ref, [np.zeros((4, 64), np.float32)])
+    with pytest.raises(ParameterError, match="power of two"):
+        mgx.quantize_int4_weights(network(), 48)
+    with pytest.raises(ParameterError, match="needs calibration"):
+        mgx.quantize_int4_weights(network(), 32, "gptq")
+    with pytest.raises(ParameterError, match="ops must be"):
+        QuantizeConfig(ops=frozenset({"add"}))
+
+
+def test_constant_zero_input_is_safe() -> None:
+    program = mgx.quantize_int8(network(), mgx.get_target("ref"), [{"x": np.zeros((4, 64), np.float32)}])
+    program.compile(mgx.get_target("ref"))
+    assert np.isfinite(np.asarray(program.run({"x": np.ones((4, 64), np.float32)})[0])).all()
+
+
+def test_percentile_clips_outliers() -> None:
+    observer = Observer("x")
+    values = np.random.default_rng(0).normal(size=100000).astype(np.float32)
+    values[0] = 1000.0
+    observer.see(values[:50000])
+    observer.see(values[50000:])
+    assert observer.range("percentile", 99.9, 127)[1] < 10
+    assert observer.range("max", 99.9, 127)[1] == 1000.0
