@@ -46,7 +46,15 @@ from .passes.rewrite import Rewrite
 from .plugins.manager import Lazy, hookimpl
 from .plugins.manager import manager as plugin_manager
 from .program import Program
-from .quantize import quantize_bf16, quantize_fp16
+from .quantize import (
+    autocast_fp8,
+    quantize_bf16,
+    quantize_dynamic,
+    quantize_fp8,
+    quantize_fp16,
+    quantize_int4_weights,
+    quantize_int8,
+)
 from .rules.engine import EXACT, RANGE, ROUNDING, Builder, Rules
 from .run.executable import Executable
 from .targets.kernel import HostKernel, Kernel, Kernels, Launch, Reference
@@ -115,6 +123,7 @@ __all__ = [
     "allocate_gpu",
     "argument",
     "argument_from_pointer",
+    "autocast_fp8",
     "best_target",
     "create_argument",
     "define_op",
@@ -144,7 +153,11 @@ __all__ = [
     "plugin_manager",
     "program",
     "quantize_bf16",
+    "quantize_dynamic",
     "quantize_fp16",
+    "quantize_fp8",
+    "quantize_int4_weights",
+    "quantize_int8",
     "save",
     "save_buffer",
     "scalar",

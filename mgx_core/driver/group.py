@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "compile": ("compile", "Compile a model and say how, or save the result."),
     "run": ("run", "Run a model once and print or save its results."),
     "perf": ("perf", "Time a model, in all and instruction by instruction."),
+    "quantize": ("quantize", "Quantize a model with calibration data, and save it."),
     "verify": ("verify", "Compare a target's results with the reference."),
     "ops": ("ops", "Print the operations that programs are made of."),
     "rules": ("rules", "Print the rewriting rules and passes, and what each does."),

@@ -58,7 +58,7 @@ def watch(
 ) -> int:
     """Calls `see` with the tensors of each batch, or with what `summaries` make of each; returns the number of batches.
 
-    Errors: ParameterError without data, or for a batch that is no mapping.
+    Errors: ParameterError without data, or for a batch that is not a mapping.
     """
     copies: dict[Instruction, Instruction] = {}
     copy = main.clone(outer=copies)

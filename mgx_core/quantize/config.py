@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from ..errors import ParameterError
 from ..ir.module import Module
+from ..ops.convolution import Convolution
+from ..ops.linear import Dot
+from ..ops.operation import Operation
 
-__all__ = ["Calibration", "Layer", "Metric", "Quantizable", "QuantizeConfig", "QuantizeReport", "Range"]
+__all__ = ["PRODUCTS", "Calibration", "Layer", "Metric", "Quantizable", "QuantizeConfig", "QuantizeReport", "Range"]
 
 Calibration: TypeAlias = Iterable[Mapping[str, Any]]
 Range: TypeAlias = Literal["max", "percentile", "entropy", "mse"]
@@ -27,12 +30,15 @@ class Quantizable(Protocol):
     def get_parameter_shapes(self) -> Any: ...
 
 
+BY_NAME: Final = {cls.name: cls for cls in (Dot, Convolution)}
+PRODUCTS: Final = frozenset(BY_NAME)
+
 Metric: TypeAlias = Callable[[Any], float]  # of a compiled program: larger is better
 
 
 @dataclass(frozen=True)
 class QuantizeConfig:
-    """What is quantized, and how.
+    """Settings: the types, how ranges are chosen, which products are quantized.
 
     activations: type of what products read: ``uint8`` with a zero point, ``int8`` or ``float8_e4m3fn`` without; weights: their
     type; per_channel: a scale for each row of results, else one for all weights of a product; ranges: how a tensor's range is
@@ -47,18 +53,24 @@ class QuantizeConfig:
     per_channel: bool = True
     ranges: Range = "max"
     percentile: float = 99.99
-    ops: frozenset[str] = frozenset({"dot", "convolution"})
+    ops: frozenset[str] = PRODUCTS
     skip: frozenset[str] = frozenset()
     smooth: float = 0.0
+
+    @property
+    def classes(self) -> tuple[type[Operation], ...]:
+        """The classes of `ops`."""
+        return tuple(BY_NAME[name] for name in sorted(self.ops))
 
     def __post_init__(self) -> None:
         if self.ranges not in ("max", "percentile", "entropy", "mse"):
             raise ParameterError(f"ranges must be max, percentile, entropy or mse, got {self.ranges!r}")
         if not 50 < self.percentile <= 100:
             raise ParameterError(f"percentile must lie between 50 and 100, got {self.percentile}")
-        unknown = set(self.ops) - {"dot", "convolution"}
+        unknown = set(self.ops) - PRODUCTS
         if unknown or not self.ops:
-            raise ParameterError(f"ops must be of dot and convolution, got {', '.join(sorted(unknown)) or 'none'}")
+            known, got = " and ".join(sorted(PRODUCTS)), ", ".join(sorted(unknown)) or "none"
+            raise ParameterError(f"ops must be of {known}, got {got}")
         if not 0 <= self.smooth <= 1:
             raise ParameterError(f"smooth must lie between 0 and 1, got {self.smooth}")
         if (self.activations == "float8_e4m3fn") != (self.weights == "float8_e4m3fn"):
@@ -82,7 +94,7 @@ class Layer:
 
 @dataclass
 class QuantizeReport:
-    """What a quantization did, layer by layer; filled by `quantize`.
+    """Record of a quantization, layer by layer; filled by `quantize`.
 
     accuracy: of the program before and after, where a metric was given; bytes: of its constants before and after.
     """

@@ -11,6 +11,7 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ops.compare import Equal
 from ..ops.convert import Convert
+from ..ops.linear import Dot
 from ..ops.pointwise import Clip, Div, Max, Min, Nearbyint, Sub, Where
 from ..ops.quantized import Dequantizelinear, Quantizelinear
 from ..ops.reduce import ReduceMax, ReduceMin
@@ -27,7 +28,7 @@ P = TypeVar("P", bound=Quantizable)
 
 def quantize_dynamic(
     program: P,
-    ins_names: Iterable[str] = ("dot",),
+    ins_names: Iterable[str] = (Dot.name,),
     skip: Iterable[str] = (),
     per_channel: bool = True,
     report: QuantizeReport | None = None,

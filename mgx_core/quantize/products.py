@@ -48,7 +48,7 @@ def candidates(main: Module, config: QuantizeConfig) -> list[tuple[Instruction, 
         if not isinstance(ins.op, (Dot, Convolution)):
             continue
         why = ""
-        if ins.op.name not in config.ops:
+        if not isinstance(ins.op, config.classes):
             why = f"{ins.op.name} is not among the chosen ops"
         elif any(part and any(part in s for s in ins.sources) for part in config.skip):
             why = "its name is to be skipped"

@@ -18,7 +18,7 @@ BINS = 2048
 
 @dataclass
 class Observer:
-    """What was seen of one tensor: its range, and a histogram of magnitudes where the method needs one.
+    """Statistics of one tensor: its range, and a histogram of magnitudes where the method needs one.
 
     name: of its source, for errors.
     """

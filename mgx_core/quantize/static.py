@@ -12,7 +12,7 @@ from ..plugins.manager import manager
 from ..rules.outline import through_views
 from ..types import dtype as dt
 from .calibrate import observe
-from .config import Calibration, Layer, Metric, Quantizable, QuantizeConfig, QuantizeReport
+from .config import PRODUCTS, Calibration, Layer, Metric, Quantizable, QuantizeConfig, QuantizeReport
 from .products import candidates, constant_bytes, name_of, prepare, quantize_tensor, quantize_weights
 
 __all__ = ["autocast_fp8", "quantize", "quantize_fp8", "quantize_int8"]
@@ -142,7 +142,7 @@ def quantize_int8(
     program: P,
     target: Any = None,
     calibration: Calibration | None = None,
-    ins_names: Iterable[str] = ("dot", "convolution"),
+    ins_names: Iterable[str] = PRODUCTS,
     **settings: Any,
 ) -> P:
     """Let products compute in bytes: ``quantize_int8(program, data)``, or in MIGraphX's form ``(program, target, calibration)``.
@@ -156,7 +156,7 @@ def quantize_fp8(
     program: P,
     target: Any = None,
     calibration: Calibration | None = None,
-    ins_names: Iterable[str] = ("dot", "convolution"),
+    ins_names: Iterable[str] = PRODUCTS,
     **settings: Any,
 ) -> P:
     """Let products compute in 8-bit floats (e4m3), in the call forms of `quantize_int8`.

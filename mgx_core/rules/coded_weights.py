@@ -41,7 +41,7 @@ def weights_as_codes(i: Instruction, b: Builder) -> Instruction | No | None:
         return No("the product is not one of float32 matrices")
     bits = BITS.get(given.values.shape.dtype)
     if bits is None:
-        return No(f"weights of {given.values.shape.dtype} are no codes of 4 or 8 bits")
+        return No(f"weights of {given.values.shape.dtype} are not codes of 4 or 8 bits")
     rows = product(x.shape.dims[:-1])
     if bits == 8 and isinstance(rows, int) and rows > FEW:
         return No(f"with {rows} rows a product of floats is faster")

@@ -1,0 +1,111 @@
+"""`mgx-driver quantize`: a model in narrower types, calibrated on data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import source
+from .group import DriverCommand
+from .report import Report, report_options
+from .source import Source, source_options
+
+__all__ = ["command"]
+
+KINDS = ("int8", "fp8", "dynamic", "int4-weights")
+
+
+@click.command("quantize", cls=DriverCommand, many=source.MANY)
+@source_options
+@click.option("--kind", type=click.Choice(KINDS), default="int8", show_default=True, help="Types to compute in.")
+@click.option(
+    "--data",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="DIR",
+    help="Calibration data: a folder of .npz files, one a batch, with an array for each parameter.",
+)
+@click.option("--target", metavar="NAME", help="What calibration runs on (default: the best installed).")
+@click.option(
+    "--ranges",
+    type=click.Choice(["max", "percentile", "entropy", "mse"]),
+    default="max",
+    show_default=True,
+    help="How ranges are chosen from what was seen.",
+)
+@click.option("--skip", multiple=True, metavar="NAME", help="Leave products with this in their name in float.")
+@click.option(
+    "--group-size", type=int, default=128, show_default=True, help="Weights that share a scale (int4-weights)."
+)
+@click.option(
+    "--method",
+    type=click.Choice(["max", "mse", "gptq"]),
+    default="mse",
+    show_default=True,
+    help="How weights are rounded (int4-weights).",
+)
+@click.option(
+    "--page", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the report as a page."
+)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write to FILE.",
+)
+@report_options
+def command(as_json: bool, page: Path | None, output: Path, **given: Any) -> None:
+    """Quantize a model with calibration data, and save it.
+
+    \b
+    Examples:
+      mgx-driver quantize model.onnx --data batches -o model.mxr
+      mgx-driver quantize model.onnx --kind int4-weights -o model.mxr
+    """
+    from .. import quantize as quantizers
+    from ..api import get_target, save
+
+    report = Report(as_json)
+    program = Source.of(given).program()
+    target = None if given["target"] is None else get_target(given["target"])
+    done = quantizers.QuantizeReport()
+    kind = given["kind"]
+    if (kind in ("int8", "fp8") or (kind == "int4-weights" and given["method"] == "gptq")) and given["data"] is None:
+        raise click.UsageError(f"--kind {kind} needs calibration data: --data DIR")
+    data = None if given["data"] is None else batches(given["data"])
+    if kind == "int4-weights":
+        quantizers.quantize_int4_weights(program, given["group_size"], given["method"], data, target, report=done)
+    elif kind == "dynamic":
+        quantizers.quantize_dynamic(program, skip=given["skip"], report=done)
+    else:
+        function = quantizers.quantize_int8 if kind == "int8" else quantizers.quantize_fp8
+        settings = {"ranges": given["ranges"], "skip": frozenset(given["skip"]), "report": done}
+        function(program, target, data, **settings)
+    save(program, output)
+    if page is not None:
+        page.write_text(done.html(), encoding="utf-8")
+    report.document({"layers": [vars(x) for x in done.layers], "bytes": list(done.bytes), "output": str(output)})
+    report.say(done.text())
+    report.say(f"written to {output}")
+
+
+def batches(folder: Path) -> Iterator[dict[str, Any]]:
+    """The arrays of each .npz file of a folder (or of one file), one file at a time, by name.
+
+    Errors: click.UsageError if there is none, or one that cannot be read.
+    """
+    import numpy as np
+
+    files = [folder] if folder.is_file() else sorted(folder.glob("*.npz"))
+    if not files:
+        raise click.UsageError(f"--data: there are no .npz files in {folder}")
+    for file in files:
+        try:
+            with np.load(file, allow_pickle=False) as held:
+                yield {name: held[name] for name in held.files}
+        except (OSError, ValueError) as error:
+            raise click.UsageError(f"--data: {file} cannot be read: {error}") from None
