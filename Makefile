@@ -1,7 +1,15 @@
 # Needs Python >= 3.11 with pip (and, for targets with native code, a C++ compiler); everything else is fetched into .venv-*.
 PYTHON ?= python3
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
-PLUGINS := plugins/ref plugins/frontends/onnx plugins/frontends/tf plugins/frontends/tflite plugins/cpu_dnnl plugins/gpu_hip plugins/compat/migraphx
+PLUGINS := \
+	plugins/ref \
+	plugins/frontends/onnx \
+	plugins/frontends/tf \
+	plugins/frontends/tflite \
+	plugins/cpu_dnnl \
+	plugins/gpu_hip \
+	plugins/compat/migraphx \
+	plugins/serve
 KIT := conformance
 TORCH := plugins/frontends/torch
 DISTS := . $(PLUGINS) $(KIT)

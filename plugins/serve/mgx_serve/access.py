@@ -1,0 +1,40 @@
+"""Who may do what: bearer tokens."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+
+from .errors import Forbidden, Unauthenticated
+
+__all__ = ["Access"]
+
+EVERYTHING = "*"
+
+
+class Access:
+    """Tokens and the models that each may use.  Without any token, everything is open.
+
+    tokens: token -> names of models, or "*" for all of them and for loading and unloading.
+    """
+
+    def __init__(self, tokens: Mapping[str, tuple[str, ...]]) -> None:
+        self._tokens = [(token.encode(), frozenset(models)) for token, models in tokens.items()]
+
+    def check(self, header: str | None, model: str = EVERYTHING) -> None:
+        """header: of the request, ``Bearer TOKEN``; model: "*" for what concerns the whole server.
+
+        Errors: Unauthenticated, Forbidden.
+        """
+        if not self._tokens:
+            return
+        scheme, _, given = (header or "").partition(" ")
+        offered = given.strip().encode()
+        allowed: frozenset[str] | None = None
+        for token, models in self._tokens:  # every token is compared, each in constant time
+            if hmac.compare_digest(token, offered) and scheme.lower() == "bearer":
+                allowed = models
+        if allowed is None:
+            raise Unauthenticated("a valid token is required: Authorization: Bearer TOKEN")
+        if EVERYTHING not in allowed and model not in allowed:
+            raise Forbidden("this token does not allow that")

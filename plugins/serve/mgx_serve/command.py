@@ -1,0 +1,77 @@
+"""``mgx-serve MODEL_OR_REPOSITORY``: the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+
+from mgx_core import MgxError
+
+from .server import Server
+from .settings import ModelSettings, Settings
+
+__all__ = ["main"]
+
+
+@click.command()
+@click.argument("models", type=click.Path(exists=True, path_type=Path))
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 for every network.")
+@click.option("--http-port", default=8000, show_default=True, help="0: any free port; -1: no HTTP.")
+@click.option("--grpc-port", default=8001, show_default=True, help="0: any free port; -1: no gRPC.")
+@click.option("--target", default="", help="Target to compile for [default: the best one here].")
+@click.option("--precision", type=click.Choice(["fp16", "bf16"]), default=None, help="Compute in a narrower type.")
+@click.option("--instances", default=1, show_default=True, help="Runs of a model at a time.")
+@click.option("--max-batch", default=32, show_default=True, help="Most rows of one run; 0 or 1: no batching.")
+@click.option("--queue-delay", default=0.0, show_default=True, help="Milliseconds that a request may wait for others.")
+@click.option("--queue-size", default=256, show_default=True, help="Requests that may wait for a model.")
+@click.option("--timeout", default=60.0, show_default=True, help="Seconds after which a request is given up.")
+@click.option("--max-bytes", default=256 << 20, show_default=True, help="Of one request.")
+@click.option(
+    "--tokens", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file: token = [models]."
+)
+@click.option("--certificate", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="For TLS.")
+@click.option("--key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The certificate's.")
+@click.option("--verbose", "-v", is_flag=True, help="Log what happens.")
+def main(
+    models: Path,
+    host: str,
+    http_port: int,
+    grpc_port: int,
+    target: str,
+    precision: str | None,
+    instances: int,
+    max_batch: int,
+    queue_delay: float,
+    queue_size: int,
+    timeout: float,
+    max_bytes: int,
+    tokens: Path | None,
+    certificate: Path | None,
+    key: Path | None,
+    verbose: bool,
+) -> None:
+    """Serve MODELS by the Open Inference Protocol: a model's file, or a folder of NAME/VERSION/model.* with an optional
+    NAME/config.toml.
+
+    \b
+    Examples:
+      mgx-serve resnet50.onnx
+      mgx-serve models/ --max-batch 64 --queue-delay 2
+      curl localhost:8000/v2/models/resnet50
+    """
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    try:
+        allowed = {} if tokens is None else {k: tuple(v) for k, v in tomllib.loads(tokens.read_text()).items()}
+        model = ModelSettings(target, precision or "", instances, max_batch, (), queue_delay / 1e3, queue_size, timeout)
+        settings = Settings(host, http_port, grpc_port, allowed, certificate, key, max_bytes, model=model)
+        asyncio.run(Server(models, settings).run())
+    except (MgxError, OSError, tomllib.TOMLDecodeError) as error:
+        click.echo(f"mgx-serve: {error}", err=True)
+        sys.exit(1)

@@ -1,0 +1,250 @@
+"""The protocol over HTTP, the status page and the metrics."""
+
+from __future__ import annotations
+
+import html
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from .access import EVERYTHING
+from .errors import BadRequest, NotFound, ServeError, TooLarge
+from .http_messages import HEADER_LENGTH, answer_body, read_call
+from .inference import EXTENSIONS, Service
+from .metrics import Record
+from .model import Model, Tensor
+from .openapi import document
+
+__all__ = ["app"]
+
+log = logging.getLogger("mgx_serve")
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def app(service: Service, max_bytes: int) -> Starlette:
+    """Returns the application; `max_bytes`: of one request's body."""
+    paths = _Paths(service, max_bytes)
+    model = "/v2/models/{name}"
+    get: list[tuple[str, Handler, bool]] = [
+        ("/", paths.page, True),
+        ("/openapi.json", paths.openapi, True),
+        ("/metrics", paths.metrics, True),
+        ("/v2", paths.server, True),
+        ("/v2/health/live", paths.live, False),
+        ("/v2/health/ready", paths.ready, False),
+        ("/v2/models/stats", paths.statistics, True),
+    ]
+    post: list[tuple[str, Handler, bool]] = [
+        ("/v2/repository/index", paths.index, True),
+        ("/v2/repository/models/{name}/load", paths.load, True),
+        ("/v2/repository/models/{name}/unload", paths.unload, True),
+    ]
+    for at in (model, model + "/versions/{version}"):
+        get += [
+            (at, paths.model, False),
+            (at + "/ready", paths.model_ready, False),
+            (at + "/stats", paths.statistics, False),
+        ]
+        post += [(at + "/infer", paths.infer, False)]
+    routes = [Route(path, _guarded(service, h, whole), methods=["GET"]) for path, h, whole in get]
+    routes += [Route(path, _guarded(service, h, whole), methods=["POST"]) for path, h, whole in post]
+    return Starlette(routes=routes, exception_handlers={404: _no_path, 405: _no_path})
+
+
+async def _no_path(request: Request, error: Exception) -> Response:
+    return _refusal(NotFound(f"there is no {request.method} {request.url.path}"))
+
+
+OPEN_TO_ALL = ("/v2/health/live", "/v2/health/ready")
+
+
+def _guarded(service: Service, handler: Handler, whole: bool) -> Handler:
+    """whole: the path concerns the server and not one model."""
+
+    async def handle(request: Request) -> Response:
+        try:
+            if request.url.path not in OPEN_TO_ALL:
+                name = EVERYTHING if whole else request.path_params.get("name", EVERYTHING)
+                service.access.check(request.headers.get("authorization"), name)
+            return await handler(request)
+        except ServeError as error:
+            return _refusal(error)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception:
+            log.exception("%s %s", request.method, request.url.path)
+            return _refusal(ServeError("the server failed; the reason is in its log"))
+
+    return handle
+
+
+def _refusal(error: ServeError) -> Response:
+    headers = {} if error.retry_after is None else {"Retry-After": str(max(1, round(error.retry_after)))}
+    if error.http == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse({"error": str(error)}, error.http, headers)
+
+
+class _Paths:
+    def __init__(self, service: Service, max_bytes: int) -> None:
+        self.service, self.max_bytes = service, max_bytes
+
+    # the server
+
+    async def live(self, request: Request) -> Response:
+        return Response()
+
+    async def ready(self, request: Request) -> Response:
+        return Response(status_code=200 if self.service.ready() else 503)
+
+    async def server(self, request: Request) -> Response:
+        return JSONResponse(
+            {"name": self.service.name, "version": self.service.version, "extensions": list(EXTENSIONS)}
+        )
+
+    async def openapi(self, request: Request) -> Response:
+        return JSONResponse(document(self.service.version))
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(self.service.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def page(self, request: Request) -> Response:
+        return HTMLResponse(_page(self.service))
+
+    # models
+
+    def _named(self, request: Request) -> tuple[str, str]:
+        return request.path_params.get("name", ""), request.path_params.get("version", "")
+
+    async def model(self, request: Request) -> Response:
+        model = self.service.model(*self._named(request))
+        made = {
+            "name": model.name,
+            "versions": self.service.versions(model.name),
+            "platform": f"mgx_{model.target}",
+            "inputs": list(map(_tensor, model.inputs)),
+            "outputs": list(map(_tensor, model.outputs)),
+        }
+        return JSONResponse(made)
+
+    async def model_ready(self, request: Request) -> Response:
+        self.service.model_ready(*self._named(request))
+        return Response()
+
+    async def statistics(self, request: Request) -> Response:
+        found = self.service.statistics(*self._named(request))
+        return JSONResponse({"model_stats": [_statistics(m, r) for m, r in found]})
+
+    async def infer(self, request: Request) -> Response:
+        body = await self._body(request)
+        call, binary = read_call(*self._named(request), body, request.headers.get(HEADER_LENGTH))
+        made, length = answer_body(await self.service.infer(call), binary)
+        if length is None:
+            return Response(made, media_type="application/json")
+        return Response(made, media_type="application/octet-stream", headers={HEADER_LENGTH: str(length)})
+
+    async def _body(self, request: Request) -> bytes:
+        """Errors: TooLarge as soon as it is; BadRequest for compressed bodies."""
+        if request.headers.get("content-encoding", "identity") != "identity":
+            raise BadRequest("a body that is not compressed is required")
+        parts, size = [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > self.max_bytes:
+                raise TooLarge(f"a request has at most {self.max_bytes} bytes")
+            parts.append(part)
+        return b"".join(parts)
+
+    # the repository
+
+    async def index(self, request: Request) -> Response:
+        body = await self._body(request)
+        try:
+            given = json.loads(body or b"{}")
+        except (ValueError, RecursionError) as error:
+            raise BadRequest(f"the request is no JSON: {error}") from None
+        return JSONResponse(self.service.index(isinstance(given, dict) and given.get("ready") is True))
+
+    async def load(self, request: Request) -> Response:
+        await self._body(request)
+        await self.service.repository.load(request.path_params["name"])
+        return Response()
+
+    async def unload(self, request: Request) -> Response:
+        await self._body(request)
+        await self.service.repository.unload(request.path_params["name"])
+        return Response()
+
+
+def _tensor(tensor: Tensor) -> dict[str, Any]:
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+
+
+def _statistics(model: Model, record: Record) -> dict[str, Any]:
+    def spent(count: int, ns: int) -> dict[str, int]:
+        return {"count": count, "ns": ns}
+
+    return {
+        "name": model.name,
+        "version": model.version,
+        "last_inference": record.last_ms,
+        "inference_count": record.requests,
+        "execution_count": record.runs,
+        "inference_stats": {
+            "success": spent(record.requests, record.queue_ns + record.compute_ns),
+            "fail": spent(record.failures, 0),
+            "queue": spent(record.requests, record.queue_ns),
+            "compute_infer": spent(record.requests, record.compute_ns),
+        },
+        "batch_stats": [
+            {"batch_size": size, "compute_infer": spent(runs, ns)}
+            for size, (runs, ns) in sorted(record.by_size.items())
+        ],
+    }
+
+
+PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="5">
+<title>mgx-serve</title><style>body{{font:16px system-ui;margin:2rem;color:#222}}table{{border-collapse:collapse}}
+th,td{{padding:.4rem .9rem;border-bottom:1px solid #ddd;text-align:right}}th:first-child,td:first-child{{text-align:left}}
+.READY{{color:#137333}}.UNAVAILABLE{{color:#a50e0e}}</style></head><body><h1>mgx-serve {version}</h1><table>
+<tr><th>model</th><th>version</th><th>state</th><th>target</th><th>requests</th><th>runs</th><th>rows a run</th>
+<th>queue, ms</th><th>run, ms</th><th>waiting</th><th>failed</th><th>refused</th></tr>{rows}</table></body></html>"""
+
+
+def _page(service: Service) -> str:
+    rows = []
+    for entry in service.repository.entries.values():
+        if not entry.loaded:
+            cells = [
+                html.escape(entry.name),
+                max(entry.paths, key=int),
+                f'<span class="{entry.state}">{html.escape(entry.reason)}</span>',
+            ]
+            rows.append([*map(str, cells), *[""] * 9])
+        for version, batcher in entry.loaded.items():
+            r = service.metrics.records[entry.name, version]
+            run_rows = sum(size * runs for size, (runs, _) in r.by_size.items())
+            rows.append(
+                [
+                    html.escape(entry.name),
+                    version,
+                    f'<span class="{entry.state}">{entry.state}</span>',
+                    html.escape(batcher.model.target),
+                    str(r.requests),
+                    str(r.runs),
+                    f"{run_rows / max(r.runs, 1):.1f}",
+                    f"{r.queue_ns / max(r.requests, 1) / 1e6:.2f}",
+                    f"{r.compute_ns / max(r.requests, 1) / 1e6:.2f}",
+                    str(r.waiting),
+                    str(r.failures),
+                    str(r.refusals),
+                ]
+            )
+    text = "".join("<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in rows)
+    return PAGE.format(version=html.escape(service.version), rows=text)

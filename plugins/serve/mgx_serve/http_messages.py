@@ -1,0 +1,110 @@
+"""Requests and answers in HTTP: JSON, with tensors in it or as bytes behind it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from .errors import BadRequest
+from .inference import Answer, Call, priority, seconds
+from .tensors import from_bytes, from_list, to_bytes, to_list
+
+__all__ = ["HEADER_LENGTH", "answer_body", "read_call"]
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
+
+
+def read_call(model: str, version: str, body: bytes, header_length: str | None) -> tuple[Call, set[str]]:
+    """Returns the request and the names of outputs that are wanted as bytes ("*" for all).
+
+    header_length: bytes of JSON before the binary tensors; None if all is JSON.
+    Errors: BadRequest.
+    """
+    size = len(body)
+    if header_length is not None:
+        if not header_length.isdecimal() or int(header_length) > len(body):
+            raise BadRequest(
+                f"{HEADER_LENGTH}: at most the body's {len(body)} bytes are required, got {header_length!r}"
+            )
+        size = int(header_length)
+    head = _object(body[:size])
+    rest = memoryview(body)[size:]
+    feeds: dict[str, Any] = {}
+    at = 0
+    for given in _list(head, "inputs"):
+        name, datatype, shape = _text(given, "name"), _text(given, "datatype"), given.get("shape")
+        if not isinstance(shape, list):
+            raise BadRequest(f"input {name!r}: shape must be a list, got {shape!r}")
+        if name in feeds:
+            raise BadRequest(f"input {name!r} is given twice")
+        length = _parameters(given).get("binary_data_size")
+        if length is None:
+            feeds[name] = from_list(name, datatype, shape, given.get("data"))
+            continue
+        if not isinstance(length, int) or isinstance(length, bool) or length < 0 or at + length > len(rest):
+            raise BadRequest(f"input {name!r}: binary_data_size {length!r} does not fit in {len(rest) - at} bytes")
+        feeds[name] = from_bytes(name, datatype, shape, rest[at : at + length])
+        at += length
+    if at != len(rest):
+        raise BadRequest(f"{len(rest) - at} bytes follow that no input claims")
+    wanted = [(_text(o, "name"), _parameters(o)) for o in _list(head, "outputs", required=False)]
+    parameters = _parameters(head)
+    binary = {n for n, p in wanted if p.get("binary_data") is True}
+    if parameters.get("binary_data_output") is True:
+        binary |= {n for n, p in wanted if p.get("binary_data") is not False} if wanted else {"*"}
+    identity = head.get("id", "")
+    if not isinstance(identity, str):
+        raise BadRequest(f"id must be a string, got {identity!r}")
+    call = Call(model, version, feeds, [n for n, _ in wanted], identity, priority(parameters), seconds(parameters))
+    return call, binary
+
+
+def answer_body(answer: Answer, binary: set[str]) -> tuple[bytes, int | None]:
+    """Returns the body and the length of its JSON; None if all of it is JSON."""
+    outputs, tail = [], []
+    for tensor, array in answer.outputs:
+        output: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(array.shape)}
+        if "*" in binary or tensor.name in binary:
+            raw = to_bytes(array)
+            output["parameters"] = {"binary_data_size": len(raw)}
+            tail.append(raw)
+        else:
+            output["data"] = to_list(array)
+        outputs.append(output)
+    head: dict[str, Any] = {"model_name": answer.model.name, "model_version": answer.model.version, "outputs": outputs}
+    if answer.id:
+        head["id"] = answer.id
+    written = json.dumps(head, separators=(",", ":")).encode()
+    return (written + b"".join(tail), len(written)) if tail else (written, None)
+
+
+def _object(body: bytes) -> Mapping[str, Any]:
+    try:
+        made = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the request is no JSON: {error}") from None
+    if not isinstance(made, dict):
+        raise BadRequest(f"the request must be an object, got {type(made).__name__}")
+    return made
+
+
+def _list(head: Mapping[str, Any], name: str, required: bool = True) -> list[Mapping[str, Any]]:
+    made = head.get(name, None if required else [])
+    if not isinstance(made, list) or any(not isinstance(i, dict) for i in made):
+        raise BadRequest(f"{name} must be a list of objects")
+    return made
+
+
+def _text(given: Mapping[str, Any], name: str) -> str:
+    made = given.get(name)
+    if not isinstance(made, str) or not made:
+        raise BadRequest(f"{name} of a tensor must be a string, got {made!r}")
+    return made
+
+
+def _parameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    made = given.get("parameters", {})
+    if not isinstance(made, dict):
+        raise BadRequest(f"parameters must be an object, got {made!r}")
+    return made

@@ -1,0 +1,146 @@
+"""Models on disk: a file, or a folder of ``NAME/VERSION/model.*``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mgx_core import MgxError, ParameterError
+
+from .batching import Batcher
+from .errors import NotFound, Unavailable
+from .metrics import Metrics
+from .model import Model
+from .settings import ModelSettings, model_settings
+
+__all__ = ["Entry", "Repository"]
+
+log = logging.getLogger("mgx_serve")
+
+
+@dataclass
+class Entry:
+    """One model of the repository: where its versions lie, those that are loaded, and why it is not ready."""
+
+    name: str
+    paths: Mapping[str, Path]
+    folder: Path | None = None
+    loaded: dict[str, Batcher] = field(default_factory=dict)
+    state: str = "UNAVAILABLE"
+    reason: str = "not loaded"
+
+
+class Repository:
+    """Finds, loads, replaces and unloads models.  Requests name models, never files: what lies outside the root is out of reach.
+
+    root: a model's file, or the folder.
+    Errors: ParameterError if it is neither.
+    """
+
+    def __init__(self, root: Path, settings: ModelSettings, metrics: Metrics) -> None:
+        self.root, self.settings, self.metrics = root.resolve(), settings, metrics
+        if not self.root.exists():
+            raise ParameterError(f"{root}: there is no such model or folder")
+        self.entries: dict[str, Entry] = {}
+        self._change = asyncio.Lock()
+        self.scan()
+
+    def scan(self) -> None:
+        """Looks for models that are new on disk, and forgets those that are gone and not loaded."""
+        if self.root.is_file():
+            self.entries.setdefault(self.root.stem, Entry(self.root.stem, {"1": self.root}))
+            return
+        found = {f.name: f for f in sorted(self.root.iterdir()) if f.is_dir() and not f.name.startswith(".")}
+        for name, folder in found.items():
+            versions = {p.name: _model_in(p, self.root) for p in folder.iterdir() if p.is_dir() and p.name.isdigit()}
+            paths = {v: p for v, p in versions.items() if p is not None}
+            if paths:
+                entry = self.entries.setdefault(name, Entry(name, {}, folder))
+                entry.paths = paths
+        for name in [n for n, e in self.entries.items() if n not in found and not e.loaded]:
+            del self.entries[name]
+
+    def find(self, name: str, version: str = "") -> Batcher:
+        """Returns the version of a model, its newest if none is named.  Errors: NotFound, Unavailable."""
+        entry = self.entries.get(name)
+        if entry is None or (version and version not in entry.paths and version not in entry.loaded):
+            what = f"version {version!r} of model {name!r}" if entry is not None else f"model {name!r}"
+            raise NotFound(f"there is no {what}")
+        if not entry.loaded:
+            raise Unavailable(f"model {name!r} is not ready: {entry.reason}")
+        if version:
+            if version not in entry.loaded:
+                raise Unavailable(f"version {version!r} of model {name!r} is not loaded")
+            return entry.loaded[version]
+        return entry.loaded[max(entry.loaded, key=int)]
+
+    def ready(self) -> bool:
+        return all(e.loaded for e in self.entries.values())
+
+    async def load_all(self) -> None:
+        """Loads every model; one that fails is told in the index and leaves the others alone."""
+        for name in list(self.entries):
+            try:
+                await self.load(name)
+            except (MgxError, Unavailable) as error:
+                log.error("model %s cannot be served: %s", name, error)
+
+    async def load(self, name: str) -> None:
+        """Loads the newest version from disk, or loads it anew; the old one answers until the new one is ready.
+
+        Errors: NotFound; Unavailable with the reason if it cannot be compiled.
+        """
+        async with self._change:
+            self.scan()
+            entry = self.entries.get(name)
+            if entry is None:
+                raise NotFound(f"there is no model {name!r} in the repository")
+            version = max(entry.paths, key=int)
+            start = time.monotonic()
+            try:
+                settings = self.settings if entry.folder is None else model_settings(entry.folder, self.settings)
+                model = await asyncio.to_thread(Model, name, version, entry.paths[version], settings)
+            except (MgxError, OSError) as error:
+                entry.reason = str(error)
+                if not entry.loaded:
+                    entry.state = "UNAVAILABLE"
+                raise Unavailable(f"model {name!r} cannot be loaded: {error}") from error
+            self.metrics.loaded(model, time.monotonic() - start)
+            former = list(entry.loaded.values())
+            entry.loaded = {version: Batcher(model, self.metrics)}
+            entry.state, entry.reason = "READY", ""
+        for batcher in former:
+            await batcher.close()
+
+    async def unload(self, name: str) -> None:
+        """Stops serving a model once what is queued has run.  Errors: NotFound."""
+        async with self._change:
+            entry = self.entries.get(name)
+            if entry is None:
+                raise NotFound(f"there is no model {name!r} in the repository")
+            former = list(entry.loaded.values())
+            entry.loaded, entry.state, entry.reason = {}, "UNAVAILABLE", "unloaded"
+        for batcher in former:
+            await batcher.close()
+
+    def hurry(self) -> None:
+        """Lets no request wait for others any more."""
+        for entry in self.entries.values():
+            for batcher in entry.loaded.values():
+                batcher.hurry()
+
+    async def close(self) -> None:
+        for name in list(self.entries):
+            await self.unload(name)
+
+
+def _model_in(folder: Path, root: Path) -> Path | None:
+    """Returns the version's model; a link that leads out of the repository is none."""
+    for path in sorted(folder.glob("model.*")):
+        if path.resolve().is_relative_to(root):
+            return path
+    return None

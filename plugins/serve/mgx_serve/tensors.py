@@ -1,0 +1,148 @@
+"""Tensors as the protocol writes them: element types by name, little-endian bytes, JSON lists."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from .errors import BadRequest
+
+__all__ = ["DATATYPES", "datatype_of", "from_bytes", "from_list", "to_bytes", "to_list"]
+
+Array = np.ndarray[Any, Any]
+
+DATATYPES: Final[Mapping[str, np.dtype[Any]]] = {
+    "BOOL": np.dtype(np.bool_),
+    "UINT8": np.dtype(np.uint8),
+    "UINT16": np.dtype(np.uint16),
+    "UINT32": np.dtype(np.uint32),
+    "UINT64": np.dtype(np.uint64),
+    "INT8": np.dtype(np.int8),
+    "INT16": np.dtype(np.int16),
+    "INT32": np.dtype(np.int32),
+    "INT64": np.dtype(np.int64),
+    "FP16": np.dtype(np.float16),
+    "FP32": np.dtype(np.float32),
+    "FP64": np.dtype(np.float64),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "BYTES": np.dtype(object),
+}
+_NAMES: Final = {dtype: name for name, dtype in DATATYPES.items()}
+
+
+def datatype_of(dtype: np.dtype[Any]) -> str:
+    """Returns the protocol's name of an element type.  Errors: BadRequest for types that it has none for."""
+    if dtype.kind in "OSUT":
+        return "BYTES"
+    if dtype not in _NAMES:
+        raise BadRequest(f"the protocol has no name for element type {dtype}")
+    return _NAMES[dtype]
+
+
+def _dtype(name: str, datatype: str) -> np.dtype[Any]:
+    if datatype not in DATATYPES:
+        raise BadRequest(f"input {name!r}: a datatype out of {', '.join(DATATYPES)} is required, got {datatype!r}")
+    return DATATYPES[datatype]
+
+
+def _count(name: str, shape: Sequence[int]) -> int:
+    if any(not isinstance(n, int) or isinstance(n, bool) or n < 0 for n in shape):
+        raise BadRequest(f"input {name!r}: extents from 0 on are required, got {list(shape)}")
+    count = math.prod(shape)
+    if count > 1 << 40:
+        raise BadRequest(f"input {name!r}: shape {list(shape)} has more elements than a request can hold")
+    return count
+
+
+def from_bytes(name: str, datatype: str, shape: Sequence[int], raw: bytes | memoryview) -> Array:
+    """Returns a tensor from little-endian elements; of BYTES each has its length before it, 4 bytes.
+
+    Errors: BadRequest that says how many bytes were required.
+    """
+    dtype, count = _dtype(name, datatype), _count(name, shape)
+    if dtype.hasobject:
+        items = list(_strings(name, bytes(raw)))
+        if len(items) != count:
+            raise BadRequest(f"input {name!r}: {count} elements are required for shape {list(shape)}, got {len(items)}")
+        made = np.empty(count, object)
+        made[:] = items
+        return made.reshape(shape)
+    if len(raw) != count * dtype.itemsize:
+        raise BadRequest(
+            f"input {name!r}: {count * dtype.itemsize} bytes are required for {datatype}{list(shape)}, got {len(raw)}"
+        )
+    return np.frombuffer(raw, dtype).reshape(shape)
+
+
+def _strings(name: str, raw: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(raw):
+        if at + 4 > len(raw):
+            raise BadRequest(f"input {name!r}: the length of an element is cut off at byte {at}")
+        (length,) = struct.unpack_from("<I", raw, at)
+        at += 4
+        if at + length > len(raw):
+            raise BadRequest(f"input {name!r}: an element of {length} bytes ends behind the data at byte {at}")
+        yield raw[at : at + length]
+        at += length
+
+
+def from_list(name: str, datatype: str, shape: Sequence[int], data: Any) -> Array:
+    """Returns a tensor from JSON, flat or nested.  Errors: BadRequest for the wrong number or kind of elements."""
+    dtype, count = _dtype(name, datatype), _count(name, shape)
+    flat = list(_flat(name, data))
+    if len(flat) != count:
+        raise BadRequest(f"input {name!r}: {count} elements are required for shape {list(shape)}, got {len(flat)}")
+    if dtype.hasobject:
+        if any(not isinstance(v, str) for v in flat):
+            raise BadRequest(f"input {name!r}: BYTES in JSON are strings")
+        made = np.empty(count, object)
+        made[:] = [v.encode() for v in flat]
+        return made.reshape(shape)
+    wanted: Any = bool if dtype.kind == "b" else int if dtype.kind in "iu" else (int, float)
+    for value in flat:
+        if not isinstance(value, wanted) or (isinstance(value, bool) and dtype.kind != "b"):
+            raise BadRequest(f"input {name!r}: elements of type {datatype} are required, got {value!r}")
+    try:
+        return np.array(flat, dtype).reshape(shape)
+    except (OverflowError, ValueError) as error:
+        raise BadRequest(f"input {name!r}: {error}") from None
+
+
+def _flat(name: str, data: Any) -> Iterator[Any]:
+    """Returns the leaves of nested lists without recursion: a request may nest as deep as its bytes allow."""
+    if not isinstance(data, list):
+        raise BadRequest(f"input {name!r}: data must be a list, got {type(data).__name__}")
+    open_lists = [iter(data)]
+    while open_lists:
+        for item in open_lists[-1]:
+            if isinstance(item, list):
+                open_lists.append(iter(item))
+                break
+            yield item
+        else:
+            open_lists.pop()
+
+
+def to_bytes(array: Array) -> bytes:
+    """Returns the elements as the binary form has them."""
+    if datatype_of(array.dtype) == "BYTES":
+        items = [v if isinstance(v, bytes) else str(v).encode() for v in array.ravel().tolist()]
+        return b"".join(struct.pack("<I", len(v)) + v for v in items)
+    return np.ascontiguousarray(array).tobytes()
+
+
+def to_list(array: Array) -> list[Any]:
+    """Returns the elements as JSON has them.  Errors: BadRequest for numbers that JSON cannot write."""
+    if datatype_of(array.dtype) == "BYTES":
+        return [v.decode() if isinstance(v, bytes) else str(v) for v in array.ravel().tolist()]
+    wide = array.astype(np.float32) if array.dtype == DATATYPES["BF16"] else array
+    if wide.dtype.kind == "f" and not np.isfinite(wide).all():
+        raise BadRequest("the result holds numbers that JSON cannot write (infinity or NaN): ask for binary data")
+    made: list[Any] = wide.ravel().tolist()
+    return made

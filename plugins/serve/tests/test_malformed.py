@@ -1,0 +1,136 @@
+"""Requests that no client of good will sends: each is refused by name, and the server goes on."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+REFUSED = (400, 404, 413, 501)
+INPUT = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(max_size=8)
+anything = st.recursive(
+    leaves, lambda c: st.lists(c, max_size=4) | st.dictionaries(st.text(max_size=8), c, max_size=4), max_leaves=12
+)
+fields = st.sampled_from(["name", "datatype", "shape", "data", "parameters"])
+changed_input = st.dictionaries(fields, anything, min_size=1, max_size=3).map(lambda change: INPUT | change)
+bodies = st.one_of(
+    anything.map(lambda v: json.dumps(v).encode()),
+    changed_input.map(lambda i: json.dumps({"inputs": [i]}).encode()),
+    st.dictionaries(st.sampled_from(["inputs", "outputs", "parameters", "id"]), anything).map(
+        lambda v: json.dumps({"inputs": [INPUT]} | v).encode()
+    ),
+    st.binary(max_size=200),
+    st.integers(1, 100_000).map(lambda n: b'{"inputs": ' + b"[" * n),
+)
+headers = st.one_of(st.none(), st.integers(-5, 500).map(str), st.text("0123456789abc -", max_size=6))
+patient = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def post(server: Any, path: str, body: bytes, given: dict[str, str]) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(server.http, timeout=30)
+    try:
+        connection.request("POST", path, body, given)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def works(server: Any) -> bool:
+    status, said = post(server, "/v2/models/double/infer", json.dumps({"inputs": [INPUT]}).encode(), {})
+    return status == 200 and json.loads(said)["outputs"][0]["data"] == [2, 4, 6, 8]
+
+
+@patient
+@given(body=bodies, length=headers)
+def test_http(server: Any, body: bytes, length: str | None) -> None:
+    given_headers = {} if length is None else {"Inference-Header-Content-Length": length}
+    status, said = post(server, "/v2/models/double/infer", body, given_headers)
+    assert status == 200 or (status in REFUSED and json.loads(said)["error"]), (status, said)
+    assert b"Traceback" not in said and b".py" not in said
+    assert works(server)
+
+
+@patient
+@given(body=st.binary(max_size=300))
+def test_grpc(server: Any, body: bytes) -> None:
+    with grpc.insecure_channel(server.grpc) as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        with pytest.raises(grpc.RpcError) as caught:
+            call(body, timeout=30)
+        refusal: Any = caught.value
+        assert refusal.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND)
+        assert "Traceback" not in refusal.details()
+    assert works(server)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": [1 << 62, 4]},
+        {"shape": [-1, 4]},
+        {"shape": [True, 4]},
+        {"shape": [1, 4], "data": [1, 2, 3]},
+        {"data": [1, 2, 3, "4"]},
+        {"datatype": "FP33"},
+        {"datatype": "INT64"},
+        {"datatype": "BYTES", "data": ["a", "b", "c", "d"]},
+        {"parameters": {"binary_data_size": 16}},
+        {"parameters": {"binary_data_size": -1}},
+    ],
+)
+def test_inputs_that_do_not_fit(server: Any, change: dict[str, Any]) -> None:
+    status, said = post(server, "/v2/models/double/infer", json.dumps({"inputs": [INPUT | change]}).encode(), {})
+    assert status == 400 and "x" in json.loads(said)["error"]
+
+
+def test_bodies_that_are_too_large(serve: Callable[..., Any], models: Path) -> None:
+    server = serve(models, "--max-bytes", 1000)
+    status, said = post(server, "/v2/models/double/infer", b" " * 2000, {})
+    assert status == 413 and "1000 bytes" in json.loads(said)["error"]
+    assert works(server)
+
+
+def test_slow_and_lost_clients_leave_others_alone(server: Any) -> None:
+    import socket
+
+    host, port = server.http.split(":")
+    half = [socket.create_connection((host, int(port))) for _ in range(50)]
+    for number, connection in enumerate(half):
+        connection.sendall(
+            b"POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"[: 30 + number]
+        )
+    assert works(server)
+    for connection in half:
+        connection.close()
+    assert works(server)
+
+
+def test_tls(serve: Callable[..., Any], models: Path, tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    server = serve(models, "--certificate", certificate, "--key", key)
+    trusted = ssl.create_default_context(cafile=str(certificate))
+    with closing(http.client.HTTPSConnection(server.http, context=trusted, timeout=30)) as connection:
+        connection.request("GET", "/v2/health/live")
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (200, b"")
+    stranger = http.client.HTTPSConnection(server.http, context=ssl.create_default_context(), timeout=30)
+    with closing(stranger), pytest.raises(ssl.SSLError):
+        stranger.request("GET", "/")
+    with grpc.secure_channel(server.grpc, grpc.ssl_channel_credentials(certificate.read_bytes())) as channel:
+        live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+        assert live(b"", timeout=30) == b"\x08\x01"

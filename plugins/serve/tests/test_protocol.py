@@ -1,0 +1,203 @@
+"""The protocol, spoken by another project's client over HTTP and gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.grpc.aio
+import tritonclient.http
+import tritonclient.http.aio
+from tritonclient.utils import InferenceServerException
+
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
+CLIENTS = [tritonclient.http, tritonclient.grpc]
+
+
+def client(module: Any, server: Any) -> Any:
+    return module.InferenceServerClient(server.http if module is tritonclient.http else server.grpc)
+
+
+def ask(
+    module: Any, connection: Any, x: np.ndarray = X, model: str = "double", binary: bool = True, **options: Any
+) -> Any:
+    given = module.InferInput("x", list(x.shape), "FP32")
+    if module is tritonclient.http:
+        given.set_data_from_numpy(x, binary_data=binary)
+        wanted = [module.InferRequestedOutput(n, binary_data=binary) for n in ("z", "y")]
+    else:
+        given.set_data_from_numpy(x)
+        wanted = [module.InferRequestedOutput(n) for n in ("z", "y")]
+    return connection.infer(model, [given], outputs=wanted, **options)
+
+
+@pytest.mark.parametrize("module", CLIENTS)
+def test_health_and_metadata(module: Any, server: Any) -> None:
+    with client(module, server) as c:
+        assert c.is_server_live() and not c.is_server_ready()  # one model is broken
+        assert c.is_model_ready("double") and not c.is_model_ready("broken")
+        options = {} if module is tritonclient.http else {"as_json": True}
+        assert c.get_server_metadata(**options)["name"] == "mgx-serve"
+        about = c.get_model_metadata("double", **options)
+        assert about["versions"] == ["2"] and [i["name"] for i in about["inputs"]] == ["x"]
+        assert [(o["name"], o["datatype"]) for o in about["outputs"]] == [("y", "FP32"), ("z", "FP32")]
+        assert [int(n) for n in about["inputs"][0]["shape"]] == [-1, 4]
+
+
+@pytest.mark.parametrize("module", CLIENTS)
+@pytest.mark.parametrize("binary", [True, False])
+def test_inference(module: Any, binary: bool, server: Any) -> None:
+    with client(module, server) as c:
+        result = ask(module, c, binary=binary, request_id="seven")
+        np.testing.assert_array_equal(result.as_numpy("y"), 2 * X)
+        np.testing.assert_array_equal(result.as_numpy("z"), X.sum(1, keepdims=True))
+        said = result.get_response()
+        assert (said["id"] if module is tritonclient.http else said.id) == "seven"
+
+
+def test_clients_of_asyncio(server: Any) -> None:
+    async def both() -> None:
+        for module, address in ((tritonclient.http.aio, server.http), (tritonclient.grpc.aio, server.grpc)):
+            async with module.InferenceServerClient(address) as c:
+                given = module.InferInput("x", [2, 4], "FP32")
+                given.set_data_from_numpy(X)
+                result = await c.infer("double", [given])
+                np.testing.assert_array_equal(result.as_numpy("y"), 2 * X)
+
+    asyncio.run(both())
+
+
+def test_a_stream_answers_in_order_and_goes_on_after_a_failure(server: Any) -> None:
+    answers: list[Any] = []
+    with client(tritonclient.grpc, server) as c:
+        c.start_stream(lambda result, error: answers.append((result, error)))
+        for n in range(4):
+            given = tritonclient.grpc.InferInput("x" if n != 2 else "nosuch", [1, 4], "FP32")
+            given.set_data_from_numpy(np.full((1, 4), n, np.float32))
+            c.async_stream_infer("double", [given], request_id=str(n))
+        c.stop_stream()
+    assert [r.get_response().id for r, e in answers if e is None] == ["0", "1", "3"]
+    assert "nosuch" in str(answers[2][1])
+
+
+@pytest.mark.parametrize("module", CLIENTS)
+def test_refusals_say_why(module: Any, server: Any) -> None:
+    with client(module, server) as c:
+        for model, x, said in (
+            ("nosuch", X, "there is no model 'nosuch'"),
+            ("broken", X, "not ready"),
+            ("double", X[:, :3].copy(), "FP32[-1, 4] is required, got FP32[2, 3]"),
+            ("fixed", X, "FP32[3, 4] is required, got FP32[2, 4]"),
+        ):
+            with pytest.raises(InferenceServerException) as caught:
+                ask(module, c, x, model)
+            assert said in str(caught.value)
+        with pytest.raises(InferenceServerException, match="version"):
+            ask(module, c, model_version="9")
+        with pytest.raises(InferenceServerException, match="timeout"):
+            ask(module, c, timeout=-5)
+
+
+def test_a_poisoned_request_fails_alone_and_others_are_joined(server: Any) -> None:
+    def one(n: int) -> Any:
+        with client(tritonclient.http, server) as c:
+            return ask(tritonclient.http, c, np.full((1 + n % 3, 4), n, np.float32)).as_numpy("y")
+
+    with ThreadPoolExecutor(16) as pool:
+        for n, y in enumerate(pool.map(one, range(48))):
+            np.testing.assert_array_equal(y, np.full((1 + n % 3, 4), 2 * n, np.float32))
+    with client(tritonclient.grpc, server) as c:
+        stats = c.get_inference_statistics("double", as_json=True)["model_stats"][0]
+        assert int(stats["execution_count"]) < int(stats["inference_count"])
+        assert all(int(b["batch_size"]) <= 8 for b in stats["batch_stats"])
+
+
+def test_models_are_replaced_unloaded_and_loaded(
+    serve: Callable[..., Any], small_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    small_model(tmp_path / "m" / "1" / "model.onnx", 5)
+    server = serve(tmp_path)
+    with client(tritonclient.http, server) as c, client(tritonclient.grpc, server) as g:
+        np.testing.assert_array_equal(ask(tritonclient.http, c, model="m").as_numpy("y"), 5 * X)
+        small_model(tmp_path / "m" / "2" / "model.onnx", 7)
+        c.load_model("m")
+        np.testing.assert_array_equal(ask(tritonclient.grpc, g, model="m").as_numpy("y"), 7 * X)
+        g.unload_model("m")
+        with pytest.raises(InferenceServerException, match="unloaded"):
+            ask(tritonclient.http, c, model="m")
+        assert [(m["name"], m["state"]) for m in c.get_model_repository_index()] == [("m", "UNAVAILABLE")]
+        c.load_model("m")
+        assert c.is_model_ready("m") and c.is_server_ready()
+        for name in ("nosuch", "../m", "m/1", "%2e%2e", "/etc"):
+            with pytest.raises(InferenceServerException, match="there is no"):
+                c.load_model(name)
+            with pytest.raises(InferenceServerException, match="there is no model"):
+                g.load_model(name)
+
+
+def get(server: Any, path: str, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
+    with contextlib.closing(http.client.HTTPConnection(server.http, timeout=30)) as connection:
+        connection.request("GET", path, headers=headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+def test_pages_for_people_and_tools(server: Any) -> None:
+    assert b"double" in get(server, "/")[1] and b"UNAVAILABLE" in get(server, "/")[1]
+    assert b"mgx_compute_seconds_bucket" in get(server, "/metrics")[1]
+    paths = json.loads(get(server, "/openapi.json")[1])["paths"]
+    for path in paths:
+        if "{" not in path and "get" in paths[path] and not path.endswith("ready"):
+            assert get(server, path)[0] == 200, path
+
+
+def test_without_a_token_nothing_but_health(serve: Callable[..., Any], models: Path, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text('all = ["*"]\nsome = ["fixed"]\n')
+    server = serve(models, "--tokens", tokens)
+    assert get(server, "/v2/health/live")[0] == 200
+    for path in ("/", "/v2", "/metrics", "/openapi.json", "/v2/models/double", "/v2/models/nosuch", "/v2/models/stats"):
+        assert get(server, path)[0] == 401
+        assert get(server, path, {"Authorization": "Bearer wrong"})[0] == 401
+        assert get(server, path, {"Authorization": "Basic all"})[0] == 401
+    assert get(server, "/v2/models/double", {"Authorization": "Bearer all"})[0] == 200
+    assert get(server, "/v2/models/double", {"Authorization": "Bearer some"})[0] == 403
+    assert get(server, "/v2/models/fixed", {"Authorization": "Bearer some"})[0] == 200
+    with client(tritonclient.grpc, server) as c:
+        assert c.is_server_live()
+        with pytest.raises(InferenceServerException, match="token is required"):
+            ask(tritonclient.grpc, c)
+        with pytest.raises(InferenceServerException, match="does not allow"):
+            c.load_model("fixed", headers={"authorization": "Bearer some"})
+        result = ask(tritonclient.grpc, c, headers={"authorization": "Bearer all"})
+        np.testing.assert_array_equal(result.as_numpy("y"), 2 * X)
+
+
+def test_sigterm_answers_what_is_queued(
+    serve: Callable[..., Any], small_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    small_model(tmp_path / "m" / "1" / "model.onnx")
+    (tmp_path / "m" / "config.toml").write_text("queue_delay = 30.0\nmax_batch = 64\n")
+    server = serve(tmp_path)
+
+    def one(n: int) -> Any:
+        with client(tritonclient.http, server) as c:
+            return ask(tritonclient.http, c, model="m").as_numpy("y")
+
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(one, n) for n in range(4)]
+        while b'mgx_waiting_requests{model="m",version="1"} 4.0' not in get(server, "/metrics")[1]:
+            assert not any(answer.done() for answer in waiting)
+        server.process.terminate()
+        for answer in waiting:
+            np.testing.assert_array_equal(answer.result(), 2 * X)
+    assert server.process.wait(30) == 0
