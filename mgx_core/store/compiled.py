@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from ..errors import MgxError, StoreError, UnsupportedError
+from ..errors import MgxError, No, StoreError, UnsupportedError
 from ..ir.graph import names_of_results
 from ..log import log
 from ..options import CompileOptions
@@ -31,10 +31,12 @@ __all__ = ["plain_executable", "restore"]
 
 def plain_executable(executable: Executable, values: Encoder, literals: LiteralWriter) -> dict[str, Any]:
     """An executable as plain data; what it compiled is packed into bytes of its own, which the user's seal goes with."""
-    instances = []
+    instances, unsaved = [], []
     for instance in executable.instances():
         code = instance.runner.saved(literals.array)
-        if code is not None:
+        if isinstance(code, No):
+            unsaved.append(f"kernels are not in the file and are compiled again: {code.why}")
+        elif code is not None:
             shapes = {name: values.shape(shape) for name, shape in instance.shapes.items()}
             placements = [list(dataclasses.astuple(p)) for p in instance.placements]
             instances.append({"shapes": shapes, "code": code, "placements": placements})
@@ -47,6 +49,7 @@ def plain_executable(executable: Executable, values: Encoder, literals: LiteralW
         "passes": [list(dataclasses.astuple(r)) for r in executable.records],
         "parameters": {name: values.shape(shape) for name, shape in executable.parameters.items()},
         "instances": packed,
+        "notes": list(dict.fromkeys(unsaved)),
         "seal": seal(packed) if packed else b"",
     }
 
@@ -84,8 +87,9 @@ def restore(contents: Contents, plain: Any, values: Decoder, literals: LiteralRe
             saved,
             parameters,
         )
-        if note:
-            contents.executable.note(note)
+        for text in (note, *plain.get("notes", ())):
+            if text:
+                contents.executable.note(str(text))
     except StoreError:
         raise
     except MgxError as error:

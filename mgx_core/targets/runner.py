@@ -66,6 +66,7 @@ class Runner:
         """Returns plain data (numbers, strings, bytes, lists, dicts) for a program file; `Target.restored` makes a runner of it.
 
         keep: puts an array into the part of the file that is memory-mapped and returns its number there.
+        A No says why it cannot be saved; the reason is a note when the file is loaded, and the kernels are made again.
         Default: None, nothing is saved.
         """
         return None

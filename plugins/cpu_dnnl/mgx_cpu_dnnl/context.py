@@ -52,10 +52,11 @@ class CpuContext(Context):
 
     def memory(self) -> dict[str, Held]:
         """Returns the memory that programs share: compiled loops, constants, weights in other layouts, packages' C kernels."""
-        from .jit.engine import default_engine
-        from .packing import held
+        from .shared import shared
 
-        found = {"compiled loops": default_engine().held(), **held()}
+        found = shared().held()
         if "c_libraries" in vars(self):
             found["C kernels of packages"] = self.c_libraries.held()
+        if "programs" in vars(self):
+            found["programs of single ops"] = Held(len(self.programs), 0)
         return found

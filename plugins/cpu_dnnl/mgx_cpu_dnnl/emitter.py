@@ -19,8 +19,8 @@ from mgx_core.types.argument import Array
 
 from .concat_sharing import Chain, chains_of
 from .kernel import runs_natively
-from .kernel_cache import cached_kernel
-from .packing import constant, contiguous, is_multiplied, packed
+from .packing import is_multiplied
+from .shared import Shared, shared
 
 if TYPE_CHECKING:
     from .jit.kernel import JitKernel
@@ -68,12 +68,15 @@ class CpuEmitter(Emitter):
         chosen = self.tuning if tuning else None
         return CpuEmitter(self.kernels, self.context, self.reuse, chosen, self.threads, self.fast_math)
 
+    @property
+    def shared(self) -> Shared:
+        """The caches of the process."""
+        return shared()
+
     @cached_property
     def engine(self) -> Any:
         """The process's loop compiler for this machine."""
-        from .jit.engine import default_engine
-
-        return default_engine()
+        return self.shared.engine
 
     def schedule(self, module: Any) -> Schedule:
         made = super().schedule(module)
@@ -116,9 +119,9 @@ class CpuEmitter(Emitter):
     def make_literal(self, array: Array, owner: Any) -> Value:
         """A constant, shared by all programs of the process that hold it."""
         if not array.flags.c_contiguous:
-            owner = contiguous(array)
+            owner = self.shared.weights.contiguous(array)
             array = owner.array
-        return Value(_plain_shape(array.dtype, array.shape), constant(array, owner))
+        return Value(_plain_shape(array.dtype, array.shape), self.shared.weights.constant(array, owner))
 
     def constant_value(self, ins: Instruction) -> Value:
         array = ins.get_literal().to_numpy()
@@ -157,7 +160,7 @@ class CpuEmitter(Emitter):
         offset = value.offset
 
         def pack(e: CpuEmitter, source: Buffer) -> Buffer:
-            made = packed(source, offset, plain, wanted, bfloat16)
+            made = e.shared.weights.packed(source, offset, plain, wanted, bfloat16)
             e.packs[id(made)] = made
             return made
 
@@ -243,7 +246,7 @@ class CpuEmitter(Emitter):
         from .jit.pointwise import compile_copy
 
         shapes = (source.shape, target.shape)
-        kernel = cached_kernel(self.engine, None, "copy", shapes, lambda: compile_copy(*shapes, self.engine))
+        kernel = self.shared.kernels.kernel(None, "copy", shapes, lambda: compile_copy(*shapes, self.engine))
         if isinstance(kernel, No):
             raise Refused(kernel)
         self.loop(kernel, [source], [target])

@@ -9,48 +9,56 @@ from threading import Lock
 from typing import Any, Final
 
 from mgx_core import Module, Shape
+from mgx_core.cache import Held
 from mgx_core.ir.equality import signature
 
-__all__ = ["cached_kernel"]
+__all__ = ["KernelCache"]
 
 KEPT: Final = 512
-_numbers: OrderedDict[Hashable, int] = OrderedDict()
-_next = count(1)
-_lock = Lock()
 
 
-def cached_kernel(
-    engine: Any, body: Module | None, about: Hashable, shapes: Sequence[Shape], make: Callable[[], Any]
-) -> Any:
-    """Returns the kernel that `make` gives, or the one made earlier for a structurally equal body and equal shapes."""
-    ident = 0 if body is None else body.derive("loop signature", _number)
-    if ident is None:
-        return make()
-    kernels, key = engine.kernels, (ident, about, *shapes)
-    with _lock:
-        found = kernels.get(key)
-        if found is not None:
-            kernels.move_to_end(key)
-    if found is None:
-        found = make()
-        with _lock:
-            kernels[key] = found
-            while len(kernels) > KEPT:
-                kernels.popitem(last=False)
-    return found
+class KernelCache:
+    """Kernels by signature of the body and shapes, and a number for each signature; the least recently used go first."""
 
+    def __init__(self) -> None:
+        self._kernels: OrderedDict[Hashable, Any] = OrderedDict()
+        self._numbers: OrderedDict[Hashable, int] = OrderedDict()
+        self._next = count(1)
+        self._lock = Lock()
 
-def _number(body: Module) -> int | None:
-    """A number that stands for the signature, so that it is compared once."""
-    parts = signature(body)
-    if parts is None:
-        return None
-    with _lock:
-        found = _numbers.get(parts)
+    def kernel(self, body: Module | None, about: Hashable, shapes: Sequence[Shape], make: Callable[[], Any]) -> Any:
+        """Returns the kernel that `make` gives, or the one made earlier for a structurally equal body and equal shapes."""
+        ident = 0 if body is None else body.derive("loop signature", self._number)
+        if ident is None:
+            return make()
+        key = (ident, about, *shapes)
+        with self._lock:
+            found = self._kernels.get(key)
+            if found is not None:
+                self._kernels.move_to_end(key)
         if found is None:
-            found = _numbers[parts] = next(_next)
-            while len(_numbers) > KEPT:
-                _numbers.popitem(last=False)
-        else:
-            _numbers.move_to_end(parts)
-    return found
+            found = make()
+            with self._lock:
+                self._kernels[key] = found
+                while len(self._kernels) > KEPT:
+                    self._kernels.popitem(last=False)
+        return found
+
+    def held(self) -> Held:
+        """Returns the number of kernels; their code is the engine's."""
+        return Held(len(self._kernels), 0)
+
+    def _number(self, body: Module) -> int | None:
+        """A number that stands for the signature, so that it is compared once."""
+        parts = signature(body)
+        if parts is None:
+            return None
+        with self._lock:
+            found = self._numbers.get(parts)
+            if found is None:
+                found = self._numbers[parts] = next(self._next)
+                while len(self._numbers) > KEPT:
+                    self._numbers.popitem(last=False)
+            else:
+                self._numbers.move_to_end(parts)
+        return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -19,70 +20,95 @@ from mgx_core.types.argument import Array
 
 from .native_library import native
 
-__all__ = [
-    "Contiguous",
-    "Packed",
-    "aligned",
-    "constant",
-    "contiguous",
-    "forget_pages",
-    "held",
-    "is_bfloat16",
-    "is_multiplied",
-    "packed",
-]
+__all__ = ["Derived", "Weights", "aligned", "forget_pages", "is_bfloat16", "is_multiplied"]
 
 
-class Packed:
-    """A constant in the layout that a primitive chose; keeps the constant alive, so that its address names it."""
+class Derived:
+    """Data made from constants; it keeps them alive, so that their addresses name it."""
 
-    __slots__ = ("array", "source")
+    __slots__ = ("__weakref__", "arrays", "sources")
 
-    def __init__(self, array: Array, source: Array) -> None:
-        self.array = array
-        self.source = source
+    def __init__(self, sources: Sequence[Array | None], *arrays: Array) -> None:
+        self.sources = sources
+        self.arrays = arrays
 
-
-# shared for as long as an emitter, and so the runner that has it, holds them; by the array's id, which its buffer keeps its own
-_constants: WeakValueDictionary[int, Buffer] = WeakValueDictionary()
-_packed: WeakValueDictionary[Any, Buffer] = WeakValueDictionary()
-
-
-def constant(array: Array, owner: Any = None) -> Buffer:
-    """The buffer of a row-major array; `owner` is kept alive with it."""
-    found = _constants.get(id(array))
-    if found is None:
-        found = Buffer("literal", array.nbytes, array=array, owner=owner, address=_address(array))
-        _constants[id(array)] = found
-    return found
+    @property
+    def array(self) -> Array:
+        """The one array of data that is one array."""
+        return self.arrays[0]
 
 
-def held() -> dict[str, Held]:
-    """Returns what constants and weights in primitives' layouts take, for all programs of the process."""
-    kept = {"constants": _constants, "packed weights": _packed}
-    return {name: Held(len(found), sum(b.bytes for b in list(found.values()))) for name, found in kept.items()}
+class Weights:
+    """Constants, and what is made of them, shared by all programs that hold them.
 
-
-def packed(source: Buffer, offset: int, plain: Any, wanted: Any, bfloat16: bool = False) -> Buffer:
-    """Packs the part of a constant from element `offset` on from layout `plain` to `wanted`.
-
-    bfloat16: the numbers are of that type, held as such or in float32, and are stored in it, though the layouts are of float32,
-    which oneDNN reorders many times faster than 16 bits.
+    They are held weakly: for as long as an emitter, and so the runner that has it, holds them.
     """
-    array = source.array
-    assert array is not None
-    address = source.address + offset * array.itemsize
-    key = (address, plain, wanted, bfloat16)
-    found = _packed.get(key)
-    if found is None:
-        if bfloat16:
-            wide = array.astype(np.float32, copy=False)
-            made = aligned(np.frombuffer(native().pack(_address(wide) + 4 * offset, plain, wanted), np.uint16)[1::2])
-        else:
-            made = np.frombuffer(native().pack(address, plain, wanted), np.uint8)  # keeps its base array alive
-        found = _packed[key] = Buffer("literal", made.nbytes, owner=Packed(made, array), address=_address(made))
-        forget_pages(array)
-    return found
+
+    def __init__(self) -> None:
+        self._constants: WeakValueDictionary[int, Buffer] = (
+            WeakValueDictionary()
+        )  # by the array's id, which its buffer keeps
+        self._packed: WeakValueDictionary[Any, Buffer] = WeakValueDictionary()
+        self._derived: WeakValueDictionary[Any, Derived] = WeakValueDictionary()
+
+    def constant(self, array: Array, owner: Any = None) -> Buffer:
+        """The buffer of a row-major array; `owner` is kept alive with it."""
+        found = self._constants.get(id(array))
+        if found is None:
+            found = Buffer("literal", array.nbytes, array=array, owner=owner, address=_address(array))
+            self._constants[id(array)] = found
+        return found
+
+    def packed(self, source: Buffer, offset: int, plain: Any, wanted: Any, bfloat16: bool = False) -> Buffer:
+        """Packs the part of a constant from element `offset` on from layout `plain` to `wanted`.
+
+        bfloat16: the numbers are of that type, held as such or in float32, and are stored in it, though the layouts are of
+        float32, which oneDNN reorders many times faster than 16 bits.
+        """
+        array = source.array
+        assert array is not None
+        address = source.address + offset * array.itemsize
+        key = (address, plain, wanted, bfloat16)
+        found = self._packed.get(key)
+        if found is None:
+            if bfloat16:
+                wide = array.astype(np.float32, copy=False)
+                made = aligned(
+                    np.frombuffer(native().pack(_address(wide) + 4 * offset, plain, wanted), np.uint16)[1::2]
+                )
+            else:
+                made = np.frombuffer(native().pack(address, plain, wanted), np.uint8)  # keeps its base array alive
+            owner = Derived([array], made)
+            found = self._packed[key] = Buffer("literal", made.nbytes, owner=owner, address=_address(made))
+            forget_pages(array)
+        return found
+
+    def derived(self, sources: Sequence[Array | None], key: Hashable, make: Callable[[], Derived]) -> Derived:
+        """The data that `make` gives of constants in a way named by `key`."""
+        whole = (key, *(None if a is None else (_address(a), str(a.dtype), a.shape, a.strides) for a in sources))
+        found = self._derived.get(whole)
+        if found is None:
+            found = self._derived[whole] = make()
+        return found
+
+    def contiguous(self, array: Array) -> Derived:
+        """A row-major copy of a constant of another layout."""
+
+        def copied() -> Derived:
+            made = Derived([array], array.copy(order="C"))
+            forget_pages(array)
+            return made
+
+        return self.derived([array], "contiguous", copied)
+
+    def held(self) -> dict[str, Held]:
+        """Returns the entries and bytes of each kind."""
+        buffers = {"constants": self._constants, "packed weights": self._packed}
+        made = list(self._derived.values())
+        return {
+            **{name: Held(len(kept), sum(b.bytes for b in list(kept.values()))) for name, kept in buffers.items()},
+            "derived weights": Held(len(made), sum(a.nbytes for one in made for a in one.arrays)),
+        }
 
 
 def _address(array: Array) -> int:
@@ -119,29 +145,6 @@ def forget_pages(array: Array) -> None:
     # written pages would be lost, so only read-only maps
     if length > 0 and not file.flags.writeable:
         base.madvise(mmap.MADV_DONTNEED, first, length)
-
-
-class Contiguous:
-    """A row-major copy of a constant of another layout; keeps the constant alive, so that its address names it."""
-
-    __slots__ = ("__weakref__", "array", "source")
-
-    def __init__(self, source: Array) -> None:
-        self.source = source
-        self.array = source.copy(order="C")
-        forget_pages(source)
-
-
-_copies: WeakValueDictionary[Any, Contiguous] = WeakValueDictionary()
-
-
-def contiguous(array: Array) -> Contiguous:
-    """The copy of a constant, shared by all programs that need it."""
-    key = (_address(array), str(array.dtype), array.shape, array.strides)
-    found = _copies.get(key)
-    if found is None:
-        found = _copies[key] = Contiguous(array)
-    return found
 
 
 def is_multiplied(ins: Instruction) -> bool:

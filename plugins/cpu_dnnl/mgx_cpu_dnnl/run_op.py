@@ -31,6 +31,9 @@ class OpPrograms:
         self._made: OrderedDict[Any, tuple[NativeRun, bool]] = OrderedDict()
         self._lock = Lock()
 
+    def __len__(self) -> int:
+        return len(self._made)
+
     def run(self, kernel: CpuKernel, args: Sequence[Any], e: CpuEmitter) -> Any:
         """The result of one kernel for these arrays; e: an emitter with the settings to use."""
         if any(not isinstance(a, np.ndarray) and a is not None for a in args):

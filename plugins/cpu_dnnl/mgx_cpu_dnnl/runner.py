@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mgx_core import Instruction, Module
+from mgx_core import Instruction, Module, No
 from mgx_core.ir.interpreter import bind_symbols
 from mgx_core.targets.runner import Runner, Timing
 from mgx_core.targets.saved import Keep
@@ -129,24 +129,25 @@ class CpuRunner(NativeRunner):
         ]
 
     def saved(self, keep: Keep) -> Any:
-        """The native program as plain data; None if there is none, or if it has steps that live in this process only."""
-        if self.program is None:
-            return None
-        from .jit.engine import default_engine
+        """The native program as plain data; No if it has steps that live in this process only."""
+        from .shared import shared
 
-        recorder = Recorder(self.schedule.peak, keep, default_engine().image)
-        try:
-            install(recorder, self.schedule)
-        except NotSaved as why:
-            self.notes.append(f"not saved: {why}")
-            return None
+        program = None
+        if self.program is not None:
+            recorder = Recorder(self.schedule.peak, keep, shared().engine.image)
+            try:
+                install(recorder, self.schedule)
+            except NotSaved as why:
+                self.notes.append(f"not saved: {why}")
+                return No(str(why))
+            program = recorder.plain()
         numbers = {ins: n for n, ins in enumerate(self.module)}
         plain = not self.rest and all(kind != "constant" for kind, _ in self._places)
         return {
             "format": FORMAT,
             "tuning": self.schedule.choices,
-            "program": recorder.plain(),
-            "taken": self.program.taken,
+            "program": program,
+            "taken": [] if self.program is None else self.program.taken,
             "owners": [numbers.get(i, -1) if i is not None else -1 for i in self.owners],
             "figures": [list(f) for f in self.figures],
             "outputs": [list(place) for place in self._places] if plain else None,

@@ -19,11 +19,16 @@ from .timing import step_timings
 __all__ = ["RestoredRunner", "RestoredSegments"]
 
 
-def restored_run(saved: SavedInstance) -> NativeRun:
-    """The native program of a saved instance.  Errors: StoreError if it is of another format or does not come out equal."""
+def restored_run(saved: SavedInstance) -> NativeRun | None:
+    """The native program of a saved instance; None if it computes nothing.
+
+    Errors: StoreError if it is of another format or does not come out equal.
+    """
     code = saved.code
     if code["format"] != FORMAT:
         raise StoreError(f"the kernels are of format {code['format']}, this is {FORMAT}")
+    if code["program"] is None:
+        return None
     return NativeRun(replayed(code["program"], saved.fetch), code["taken"])
 
 
@@ -41,7 +46,7 @@ class RestoredRunner(Runner):
         self._lowered = lowered
 
     def run(self, args: Sequence[Any], observe: Any = None) -> list[Any]:
-        results = self.program.run(args)
+        results = [] if self.program is None else self.program.run(args)
         if self.fresh:
             return results
         return [results[n] if kind == "result" else args[n] for kind, n in self.outputs]
@@ -50,6 +55,8 @@ class RestoredRunner(Runner):
         return _kept_again(self._saved, keep)
 
     def time(self, args: Sequence[Any], runs: int, warmup: int) -> list[Timing]:
+        if self.program is None:
+            return []
         owners = _owners_of(self._saved, self._lowered())
         return list(step_timings(self.program, owners, self._saved.code["figures"], args, runs, warmup).values())
 
@@ -79,4 +86,6 @@ def _owners_of(saved: SavedInstance, module: Module) -> list[Instruction | None]
 def _kept_again(saved: SavedInstance, keep: Keep) -> Any:
     """The code of a saved instance, for another file."""
     program = saved.code["program"]
+    if program is None:
+        return saved.code
     return {**saved.code, "program": {**program, "arrays": [keep(saved.fetch(n)) for n in program["arrays"]]}}

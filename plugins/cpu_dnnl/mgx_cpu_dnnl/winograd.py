@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Final
-from weakref import WeakValueDictionary
+from typing import Final
 
 import numpy as np
 
@@ -14,7 +12,7 @@ from mgx_core.types.argument import Array
 
 from .native_library import native
 
-__all__ = ["Cut", "Filters", "Problem", "Tile", "best_tile", "cut", "filters", "tiles_for"]
+__all__ = ["Cut", "Problem", "Tile", "best_tile", "cut", "filters", "tiles_for"]
 
 
 @dataclass(frozen=True)
@@ -161,32 +159,15 @@ def _step(floats: int) -> int:
     return 4 * (_up(floats, 16) + 16)
 
 
-class Filters:
-    """A convolution's weights at the points; keeps the originals alive, so that their address names them."""
-
-    __slots__ = ("__weakref__", "array", "source")
-
-    def __init__(self, source: Array, tile: Tile, lanes: int) -> None:
-        """source: float32 [outputs, channels, down, across], strided as it may be."""
-        self.source = source
-        outputs, channels = source.shape[:2]
-        panel = 2 * lanes
-        size = tile.points * _up(outputs, panel) * channels
-        room = np.empty(size + 16, np.float32)
-        skipped = -room.ctypes.data % 64 // 4  # a line of the cache is one row of a panel, or half of one
-        self.array: Array = room[skipped : skipped + size]
-        strides = [s // 4 for s in source.strides]
-        address = source.__array_interface__["data"][0]
-        native().winograd_pack(tile.numbers, address, strides, outputs, channels, self.array.ctypes.data)
-
-
-_shared: WeakValueDictionary[Any, Filters] = WeakValueDictionary()
-
-
-def filters(source: Array, tile: Tile, lanes: int) -> Filters:
-    """The packed weights, shared by all programs of the process."""
-    key: Sequence[Any] = (source.__array_interface__["data"][0], source.shape, source.strides, tile)
-    found = _shared.get(key)
-    if found is None:
-        found = _shared[key] = Filters(source, tile, lanes)
-    return found
+def filters(source: Array, tile: Tile, lanes: int) -> Array:
+    """A convolution's weights at the points; source: float32 [outputs, channels, down, across], strided as it may be."""
+    outputs, channels = source.shape[:2]
+    panel = 2 * lanes
+    size = tile.points * _up(outputs, panel) * channels
+    room = np.empty(size + 16, np.float32)
+    skipped = -room.ctypes.data % 64 // 4  # a line of the cache is one row of a panel, or half of one
+    made = room[skipped : skipped + size]
+    strides = [s // 4 for s in source.strides]
+    address = source.__array_interface__["data"][0]
+    native().winograd_pack(tile.numbers, address, strides, outputs, channels, made.ctypes.data)
+    return made

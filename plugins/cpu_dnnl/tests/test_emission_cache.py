@@ -13,8 +13,8 @@ from mgx_core.targets.emission_cache import Recording, operand_key
 from mgx_core.targets.schedule import Schedule
 from mgx_core.targets.values import Buffer, Value
 from mgx_cpu_dnnl.emitter import CpuEmitter
-from mgx_cpu_dnnl.jit.engine import default_engine
 from mgx_cpu_dnnl.plans import PLANS
+from mgx_cpu_dnnl.shared import shared
 from mgx_cpu_dnnl.target import CpuTarget
 
 LENS = [4, 64]
@@ -68,7 +68,7 @@ def test_layers_with_their_own_weights(rows: int, planned: list[str]) -> None:
         exact = np.tanh(exact @ w.astype(np.float64))
     np.testing.assert_allclose(got, exact, atol=2e-6)
     assert len(e.steps) == 8
-    if rows > 3 and not default_engine().wide:
+    if rows > 3 and not shared().engine.wide:
         assert len(planned) <= 2, planned  # the first layer reads a parameter, the others what the one before gives
 
 
@@ -115,7 +115,7 @@ def test_names_and_sources_are_each_their_own() -> None:
 
     got, e = ran(build, np.ones((16, 64), np.float32))
     assert [s.sources for s in e.steps] == [(f"layer{n}",) for n in range(6)]
-    if not default_engine().wide:  # else they are oneDNN's
+    if not shared().engine.wide:  # else they are oneDNN's
         assert [s.name for s in e.steps] == [f"gemm layer{n}" for n in range(6)]
     assert len({id(s.instruction) for s in e.steps}) == 6
     np.testing.assert_allclose(got[0], 720.0, rtol=1e-5)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_cpu_dnnl.jit.engine import default_engine
 from mgx_cpu_dnnl.native_library import native
+from mgx_cpu_dnnl.shared import shared
 from mgx_cpu_dnnl.target import CpuTarget
 
 
@@ -88,7 +88,7 @@ def test_a_loop_that_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
         program.compile(CpuTarget())
         return program
 
-    engine = default_engine()
+    engine = shared().engine
     monkeypatch.setattr(engine, "_cache", None)
     monkeypatch.setattr(type(engine), "_compile", fails)
     with pytest.raises(mgx.DeviceError, match="LLVM is out of sorts"):
@@ -112,7 +112,7 @@ def test_other_shapes_go_on_where_one_does_not_compile(monkeypatch: pytest.Monke
     def fails(self: Any, text: str) -> bytes:
         raise MemoryError
 
-    engine = default_engine()
+    engine = shared().engine
     monkeypatch.setattr(engine, "_cache", None)
     monkeypatch.setattr(type(engine), "_compile", fails)
     refused = 0

@@ -122,6 +122,6 @@ def test_instances_share_constants_made_ready() -> None:
         id(b.owner)
         for i in program.executable.instances()
         for b in i.plan.literals
-        if type(b.owner).__name__ == "Prepared"
+        if type(b.owner).__name__ == "Derived"
     }
     assert len(owners) == 1

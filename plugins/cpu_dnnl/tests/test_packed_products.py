@@ -9,8 +9,8 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
-from mgx_cpu_dnnl.jit.engine import default_engine
 from mgx_cpu_dnnl.native_library import native
+from mgx_cpu_dnnl.shared import shared
 from mgx_cpu_dnnl.target import CpuTarget
 
 BF16 = dt.bfloat16.numpy
@@ -53,7 +53,7 @@ def test_products_of_all_sizes(m: int, k: int, n: int, constant: bool, kind: Any
         return module.add(mgx.op("dot"), x, y)
 
     program, steps = compiled(build)
-    ours = m <= 3 or (not default_engine().wide and 2 * n >= 16)
+    ours = m <= 3 or (not shared().engine.wide and 2 * n >= 16)
     if constant and (ours or (kind is BF16 and "avx512_bf16" not in native().cpu_features())):
         assert any(s.startswith("gemm") for s in steps), steps
     (got,) = program.run({"x": a} if constant else {"x": a, "y": b})
@@ -79,7 +79,7 @@ def test_batches_of_products(batch: int, kind: Any) -> None:
         return module.add(mgx.op("dot"), module.add(mgx.op("dot"), x, wide), module.add_literal(c))
 
     program, steps = compiled(build)
-    if not default_engine().wide:
+    if not shared().engine.wide:
         assert steps[0 if kind is np.float32 else 1].startswith("gemm"), steps
     (got,) = program.run({"x": a})
     f64 = np.float64
@@ -124,7 +124,7 @@ def test_fused_bias_activation_and_residual(rows: int, reshaped: bool, word: str
     else:
         y = np.maximum(y, 0) if word == "relu" else np.tanh(y)
     np.testing.assert_allclose(got.to_numpy(), y + np.maximum(rest, 0), rtol=1e-5, atol=1e-5)
-    if rows <= 3 or not default_engine().wide:
+    if rows <= 3 or not shared().engine.wide:
         assert len(steps) == 1, steps
 
 
@@ -206,6 +206,6 @@ def test_weights_that_lie_transposed_are_packed_from_where_they_are(rows: int, g
     exact = a.astype(np.float64) @ weights.T.astype(np.float64)
     wanted = np.maximum(exact + bias, 0) if grouped else exact
     np.testing.assert_allclose(program.run({"x": a})[0].to_numpy(), wanted, rtol=1e-5, atol=1e-5)
-    held = [b.owner.source if b.array is None else b.array for b in program.executable.instances()[0].plan.literals]
+    held = [b.owner.sources[0] if b.array is None else b.array for b in program.executable.instances()[0].plan.literals]
     assert any(np.shares_memory(array, weights) for array in held)
     assert not any(array.shape == (40, 50) for array in held)

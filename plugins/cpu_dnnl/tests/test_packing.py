@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mgx_cpu_dnnl.packing import contiguous, forget_pages
+from mgx_cpu_dnnl.packing import Weights, forget_pages
 
 ROWS, COLUMNS = 512, 256  # 128 pages
 
@@ -82,7 +82,8 @@ def test_pages_that_could_be_written_to_stay(tmp_path: Path) -> None:
 
 def test_a_copy_lets_the_original_go(table: tuple[Path, Any]) -> None:
     path, array = table
-    copy = contiguous(array.T)
+    weights = Weights()
+    copy = weights.contiguous(array.T)
     assert resident(path) == 0
     np.testing.assert_array_equal(copy.array, array.T)
-    assert contiguous(array.T) is copy
+    assert weights.contiguous(array.T) is copy

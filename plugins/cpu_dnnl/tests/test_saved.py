@@ -214,6 +214,39 @@ def test_two_hundred_damaged_files_are_refused():
     assert refused_of(200) >= 100
 
 
+@pytest.mark.parametrize("result", ["parameter", "constant"])
+def test_programs_that_compute_nothing_are_restored(tmp_path, result):
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [3]))
+    m.add_return([x if result == "parameter" else literal(m, 3), x])
+    program.compile(CpuTarget())
+    x = np.arange(3, dtype=np.float32)
+    wanted = [np.asarray(r) for r in program.run({"x": x})]
+    program.save(tmp_path / "nothing.mxr")
+    loaded = mgx.load(tmp_path / "nothing.mxr")
+    for a, b in zip(loaded.run({"x": x}), wanted, strict=True):
+        np.testing.assert_array_equal(np.asarray(a), b)
+    assert loaded.executable.restored
+    assert loaded.executable.notes == []
+
+
+def test_what_a_file_lacks_is_noted_when_it_is_loaded(tmp_path):
+    """`inverse` has no kernel on cpu: a step on the host lives in its process only."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [3, 3]))
+    m.add_return([m.add(mgx.op("inverse"), m.add(mgx.op("tanh"), x))])
+    program.compile(CpuTarget())
+    program.save(tmp_path / "hosted.mxr")
+    loaded = mgx.load(tmp_path / "hosted.mxr")
+    assert not loaded.executable.restored
+    (note,) = loaded.executable.notes
+    assert note == "kernels are not in the file and are compiled again: a step of kind host is made for this process"
+    given = {"x": np.eye(3, dtype=np.float32) * 0.5}
+    np.testing.assert_array_equal(np.asarray(loaded.run(given)[0]), np.asarray(program.run(given)[0]))
+
+
 def test_recipes_make_equal_descriptors():
     _native = native()
     for layout in (None, "any", "nhwc", "nChw8c", "nChw16c"):

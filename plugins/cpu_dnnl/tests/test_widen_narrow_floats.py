@@ -15,9 +15,9 @@ from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
 from mgx_core.types.dtype import DType
-from mgx_cpu_dnnl.jit.engine import default_engine
 from mgx_cpu_dnnl.native_library import native
 from mgx_cpu_dnnl.packing import is_bfloat16
+from mgx_cpu_dnnl.shared import shared
 from mgx_cpu_dnnl.target import CpuTarget
 from mgx_cpu_dnnl.widen_narrow_floats import WidenNarrowFloats
 
@@ -278,7 +278,7 @@ def test_weights_that_are_bfloat16_are_read_as_such_by_products_of_few_rows(
     runner = program.executable.instances()[0].runner
     panels = [b.bytes for b in runner.schedule.literals if b.array is None]
     whole = columns // 16 * 16 if kept == 2 else columns
-    if kept == 2 and not default_engine().wide:
+    if kept == 2 and not shared().engine.wide:
         assert panels == [64 * whole * 2]
 
 

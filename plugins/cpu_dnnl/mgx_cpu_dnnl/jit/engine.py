@@ -8,8 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +19,7 @@ from mgx_core.cache import DiskCache, Held
 from ..native_library import native
 from .code import Code
 
-__all__ = ["Engine", "Function", "default_engine"]
+__all__ = ["Engine", "Function"]
 
 FORMAT: Final = 4
 
@@ -71,7 +70,6 @@ class Engine:
         self._failed: dict[str, tuple[Function, str, str]] = {}  # with the text and the reason
         self._waiting: list[tuple[Function, str, bytes | None]] = []
         self._lock = threading.RLock()
-        self.kernels: OrderedDict[Hashable, Any] = OrderedDict()  # for groups of equal structure, see `kernel_cache`
         self.compiled = 0  # functions made by LLVM rather than read from the cache
 
     @cached_property
@@ -202,12 +200,6 @@ class Engine:
     def image(self, address: int) -> tuple[str, bytes] | None:
         """The symbol and the object file of a function that was loaded, by its address."""
         return self._images.get(address)
-
-
-@cache
-def default_engine() -> Engine:
-    """The engine for this machine."""
-    return Engine()
 
 
 @cache

@@ -20,7 +20,6 @@ from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
-from ..kernel_cache import cached_kernel
 from .offer import FLOATS, offer
 from .products import product
 
@@ -87,7 +86,7 @@ def _one_loop(e: CpuEmitter, body: Module, env: dict[Instruction, Any]) -> Value
     def make() -> Any:
         return compile_attention(*four, e.engine, score=scores.module, extra=extra, guarded=guarded)
 
-    kernel = cached_kernel(e.engine, scores.module, ("attention", guarded), [*four, *extra], make)
+    kernel = e.shared.kernels.kernel(scores.module, ("attention", guarded), [*four, *extra], make)
     if isinstance(kernel, No):
         raise Refused(kernel.why)
     e.loop(kernel, [scores.q, turned, v, *scores.extra], [out], "attention")

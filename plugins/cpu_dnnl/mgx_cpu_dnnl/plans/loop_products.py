@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -21,11 +20,10 @@ from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
 from mgx_core.ops.window import explicit_padding, per_axis
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Buffer, Value, channels_last
-from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
 
 from ..emitter import CpuEmitter
-from ..kernel_cache import cached_kernel
+from ..packing import Derived
 from .offer import NUMBERS, offer, only
 
 __all__ = ["PLANS", "summed_in"]
@@ -245,8 +243,7 @@ def converted(e: CpuEmitter, x: Value, out: Value, zero: Value | None = None) ->
         point = body.add(Multibroadcast(out_lens=tuple(x.lens)), point)
     body.add_return([body.add(Sub(), given, point)])
     shapes = [x.shape, zero.shape, out.shape]
-    kernel = cached_kernel(
-        e.engine,
+    kernel = e.shared.kernels.kernel(
         body,
         None,
         shapes,
@@ -257,36 +254,19 @@ def converted(e: CpuEmitter, x: Value, out: Value, zero: Value | None = None) ->
     e.loop(kernel, [x, zero], [out])
 
 
-class Prepared:
-    """A constant operand made ready; keeps the constant alive, so that its address names it."""
-
-    __slots__ = ("__weakref__", "array", "sources")
-
-    def __init__(self, array: Array, sources: Sequence[Array | None]) -> None:
-        self.array = array
-        self.sources = sources
-
-
-_prepared: WeakValueDictionary[Any, Prepared] = WeakValueDictionary()
-
-
 def prepared(e: CpuEmitter, x: Value, dtype: DType, lens: Sequence[int], zero: Value | None) -> Value:
     """x, less its zero point, as another type with its last axis padded; made once if it is constant."""
     constant = e.constant(x)
     point = None if zero is None else e.constant(zero)
     if constant is not None and (zero is None or point is not None):
-        key = tuple(
-            None if a is None else (a.__array_interface__["data"][0], str(a.dtype), a.shape, a.strides)
-            for a in (constant, point)
-        )
-        held = _prepared.get((key, dtype, tuple(lens)))
-        if held is None:
+
+        def make() -> Derived:
             made = np.zeros(lens, dtype.numpy)
             value = constant.astype(dtype.numpy)
-            if point is not None:
-                value = value - point.astype(dtype.numpy)
-            made[..., : x.lens[-1]] = value
-            held = _prepared[key, dtype, tuple(lens)] = Prepared(made, (constant, point))
+            made[..., : x.lens[-1]] = value if point is None else value - point.astype(dtype.numpy)
+            return Derived([constant, point], made)
+
+        held = e.shared.weights.derived([constant, point], (dtype, tuple(lens)), make)
         return e.literal(held.array, held)
     if list(lens) == x.lens and x.shape.dtype is dtype and zero is None and x.shape.standard():
         return x

@@ -15,7 +15,6 @@ from mgx_core.targets.values import Value
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
-from ..kernel_cache import cached_kernel
 from ..layout import same_order
 from .offer import NUMBERS, offer, only
 
@@ -53,8 +52,7 @@ def emit_loop(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
     given = [a for a in args if a is not None]
     outputs = [output_like(e, o.shape.dtype, o.shape.lens(), given) for o in modules[0].outputs]
     inputs, results = [a.shape for a in given], [o.shape for o in outputs]
-    kernel = cached_kernel(
-        e.engine,
+    kernel = e.shared.kernels.kernel(
         modules[0],
         None,
         [*inputs, *results],
@@ -73,8 +71,7 @@ def emit_reduce(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     given = [a for a in args if a is not None]
     outputs = [output_like(e, o.shape.dtype, o.shape.lens(), given) for o in modules[0].outputs]
     inputs, results = [a.shape for a in given], [o.shape for o in outputs]
-    kernel = cached_kernel(
-        e.engine,
+    kernel = e.shared.kernels.kernel(
         modules[0],
         op.axes,
         [*inputs, *results],

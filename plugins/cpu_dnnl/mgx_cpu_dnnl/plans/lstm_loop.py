@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from mgx_core.types.argument import Array
 
 from ..emitter import CpuEmitter
 from ..native_library import native
-from ..packing import aligned, forget_pages
+from ..packing import Derived, aligned, forget_pages
 from .epilogues import Epilogue
 from .products import product
 
@@ -26,41 +25,27 @@ __all__ = ["FEW", "emit_lstm_loop"]
 FEW: Final = 4  # sequences up to which a product of vectors a step is as fast as one of matrices
 
 
-class Panels:
-    """The constants of a layer as the loop reads them; the originals are kept, so that their addresses name them."""
+def _panels(w: Array, r: Array, bias: Array | None, wide: int) -> Derived:
+    """The constants of a layer as the loop reads them: weights of the inputs, of the states, and sums of the biases."""
+    ways, _, inside = w.shape
+    hidden = r.shape[2]
+    padded = -(-hidden // wide) * wide
 
-    def __init__(self, w: Array, r: Array, bias: Array | None, wide: int) -> None:
-        self.sources = w, r, bias
-        ways, _, inside = w.shape
-        hidden = r.shape[2]
-        padded = -(-hidden // wide) * wide
+    def blocked(a: Array) -> Array:
+        """[ways, 4 hidden, ..] as [ways, blocks, 4, wide, ..], padded with zeros."""
+        gates = a.reshape(ways, 4, hidden, -1)
+        if padded != hidden:
+            gates = np.pad(gates, ((0, 0), (0, 0), (0, padded - hidden), (0, 0)))
+        return gates.reshape(ways, 4, padded // wide, wide, -1).swapaxes(1, 2)
 
-        def blocked(a: Array) -> Array:
-            """[ways, 4 hidden, ..] as [ways, blocks, 4, wide, ..], padded with zeros."""
-            gates = a.reshape(ways, 4, hidden, -1)
-            if padded != hidden:
-                gates = np.pad(gates, ((0, 0), (0, 0), (0, padded - hidden), (0, 0)))
-            return gates.reshape(ways, 4, padded // wide, wide, -1).swapaxes(1, 2)
-
-        self.layer = np.ascontiguousarray(np.moveaxis(blocked(w), -1, 0)).reshape(inside, -1)
-        forget_pages(w)
-        self.recurrent = aligned(np.moveaxis(blocked(r), -1, 2)).reshape(ways, padded // wide, hidden, 4 * wide)
-        forget_pages(r)
-        summed = np.zeros((ways, 4 * hidden), np.float32)
-        if bias is not None:
-            summed = bias[:, : 4 * hidden] + bias[:, 4 * hidden :]
-        self.bias = np.ascontiguousarray(blocked(summed).reshape(1, -1))
-
-
-_shared: WeakValueDictionary[Any, Panels] = WeakValueDictionary()
-
-
-def _panels(w: Array, r: Array, bias: Array | None, wide: int) -> Panels:
-    key = tuple(None if a is None else (a.__array_interface__["data"][0], a.shape, a.strides) for a in (w, r, bias))
-    found = _shared.get(key)
-    if found is None:
-        found = _shared[key] = Panels(w, r, bias, wide)
-    return found
+    layer = np.ascontiguousarray(np.moveaxis(blocked(w), -1, 0)).reshape(inside, -1)
+    forget_pages(w)
+    recurrent = aligned(np.moveaxis(blocked(r), -1, 2)).reshape(ways, padded // wide, hidden, 4 * wide)
+    forget_pages(r)
+    summed = np.zeros((ways, 4 * hidden), np.float32)
+    if bias is not None:
+        summed = bias[:, : 4 * hidden] + bias[:, 4 * hidden :]
+    return Derived([w, r, bias], layer, recurrent, np.ascontiguousarray(blocked(summed).reshape(1, -1)))
 
 
 def emit_lstm_loop(
@@ -70,14 +55,13 @@ def emit_lstm_loop(
     address, wide = native().lstm_loop()
     steps, batch, inside = x.lens
     ways, hidden = w.shape[0], op.hidden_size
-    panels = _panels(w, r, bias, wide)
-    width = panels.bias.shape[1]
-    given = Epilogue(
-        dt.float32, [steps * batch, width], [(Link("binary", "add"), e.literal(panels.bias, owner=panels))]
-    )
+    panels = e.shared.weights.derived([w, r, bias], ("lstm panels", wide), lambda: _panels(w, r, bias, wide))
+    layer, recurring, biases = panels.arrays
+    width = biases.shape[1]
+    given = Epilogue(dt.float32, [steps * batch, width], [(Link("binary", "add"), e.literal(biases, owner=panels))])
     rows = x.seen_as(0, Shape(dt.float32, [steps * batch, inside]))
-    gates = product(e, rows, e.literal(panels.layer, owner=panels), given)
-    recurrent = e.literal(panels.recurrent, owner=panels)
+    gates = product(e, rows, e.literal(layer, owner=panels), given)
+    recurrent = e.literal(recurring, owner=panels)
     zero = e.literal(np.zeros((ways, batch, hidden), np.float32))
     first, cell = first or zero, cell or zero
     out = e.allocate(dt.float32, [steps, batch, ways, hidden])

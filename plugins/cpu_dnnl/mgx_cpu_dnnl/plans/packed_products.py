@@ -17,7 +17,6 @@ from mgx_core.targets.values import Value
 from mgx_core.types.dtype import DType
 
 from ..emitter import CpuEmitter
-from ..kernel_cache import cached_kernel
 from ..native_library import native
 from ..packing import is_bfloat16
 from .offer import FLOATS
@@ -61,7 +60,7 @@ def packed_product(
         return compile_gemm(rows.shape, n, kept, out.shape, e.engine, body, at, others, threads)
 
     about = ("gemm", n, kept, at, threads)
-    kernel = cached_kernel(e.engine, body, about, [rows.shape, b.shape, out.shape, *others], make)
+    kernel = e.shared.kernels.kernel(body, about, [rows.shape, b.shape, out.shape, *others], make)
     if isinstance(kernel, No):
         raise Refused(kernel.why)
     e.loop(kernel, [rows, *panels, *extra], [out], "gemm")

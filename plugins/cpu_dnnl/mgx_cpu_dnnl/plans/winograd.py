@@ -20,7 +20,7 @@ from mgx_core.types.shape import AnyShape
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last
 from ..native_library import native
-from ..packing import forget_pages
+from ..packing import Derived, forget_pages
 from ..winograd import Problem, Tile, best_tile, cut, filters, tiles_for
 from .convolution import is_convolution_group
 from .epilogues import Epilogue, fused_epilogue
@@ -125,7 +125,10 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         out = e.allocate(dt.float32, lens, channels_last(lens))
     links = _links(epilogue, lens)
     source = weights if len(window) == 2 else weights[:, :, None]
-    _emit(e, tile, problem, x, filters(source, tile, lanes), out, links, _plane(begin, 0))
+    held = e.shared.weights.derived(
+        [source], ("winograd", tile), lambda: Derived([source], filters(source, tile, lanes))
+    )
+    _emit(e, tile, problem, x, held, out, links, _plane(begin, 0))
     forget_pages(weights)
     return out
 
