@@ -65,17 +65,6 @@ class Rnn(Recurrent):
     direction: Literal["forward", "reverse", "bidirectional"] = "forward"
     clip: float = 0.0
 
-    def infer(
-        self,
-        x: Shape,
-        w: Shape,
-        r: Shape,
-        bias: Shape | None = None,
-        sequence_lens: Shape | None = None,
-        initial_h: Shape | None = None,
-    ) -> Shape:
-        return self.layer(x, w, r, bias, sequence_lens, {"initial_h": initial_h})
-
     def compute(
         self,
         x: Array,
@@ -124,17 +113,6 @@ class Gru(Recurrent):
     direction: Literal["forward", "reverse", "bidirectional"] = "forward"
     clip: float = 0.0
     linear_before_reset: bool = False
-
-    def infer(
-        self,
-        x: Shape,
-        w: Shape,
-        r: Shape,
-        bias: Shape | None = None,
-        sequence_lens: Shape | None = None,
-        initial_h: Shape | None = None,
-    ) -> Shape:
-        return self.layer(x, w, r, bias, sequence_lens, {"initial_h": initial_h})
 
     def compute(
         self,

@@ -11,7 +11,7 @@ from ..errors import ParameterError, ShapeError
 from ..types.argument import Array, Value
 from ..types.dim import may_equal
 from ..types.dtype import int32, int64
-from ..types.shape import Shape
+from ..types.shape import AnyShape, Shape
 from .activation_table import ACTIVATIONS, activation
 from .operation import Operation, Run
 
@@ -66,6 +66,17 @@ class Recurrent(Operation):
         alpha = self.actv_alpha or (None,) * len(names)
         beta = self.actv_beta or (None,) * len(names)
         return [activation(names[i], alpha[i], beta[i]) for i in at]
+
+    def infer(
+        self,
+        x: Shape,
+        w: Shape,
+        r: Shape,
+        bias: Shape | None = None,
+        sequence_lens: Shape | None = None,
+        initial_h: Shape | None = None,
+    ) -> AnyShape:
+        return self.layer(x, w, r, bias, sequence_lens, {"initial_h": initial_h})
 
     def layer(
         self,

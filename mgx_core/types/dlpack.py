@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import DeviceError, ParameterError
 from . import dtype as dt
+from .dlpack_structures import NARROW_FLOATS, Managed, Tensor
 from .dtype import Array, DType
 
 __all__ = ["export", "import_array"]
@@ -25,12 +26,7 @@ INT, UINT = 0, 1  # type codes
 
 # the types that numpy does not know, as (type code, bits)
 _CODES: Final[dict[DType, tuple[int, int]]] = {
-    dt.bfloat16: (4, 16),
-    dt.float8_e4m3fn: (10, 8),
-    dt.float8_e4m3fnuz: (11, 8),
-    dt.float8_e5m2: (12, 8),
-    dt.float8_e5m2fnuz: (13, 8),
-    dt.float8_e8m0fnu: (14, 8),
+    **NARROW_FLOATS,
     dt.float4_e2m1fn: (17, 4),
     dt.int4: (INT, 4),
     dt.uint4: (UINT, 4),
@@ -40,25 +36,6 @@ _CODES: Final[dict[DType, tuple[int, int]]] = {
 _TYPES: Final = {code: dtype for dtype, code in _CODES.items()}
 
 
-class _Tensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-class _Managed(ctypes.Structure):
-    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
-
-
 class _Versioned(ctypes.Structure):
     _fields_ = (
         ("major", ctypes.c_uint32),
@@ -66,7 +43,7 @@ class _Versioned(ctypes.Structure):
         ("context", ctypes.c_void_p),
         ("deleter", ctypes.c_void_p),
         ("flags", ctypes.c_uint64),
-        ("tensor", _Tensor),
+        ("tensor", Tensor),
     )
 
 
@@ -84,13 +61,13 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
 
 
-def _opened(capsule: Any) -> tuple[_Tensor, _Versioned | None]:
+def _opened(capsule: Any) -> tuple[Tensor, _Versioned | None]:
     """The tensor inside an unused capsule, and the versioned structure around it if there is one."""
     if _is_valid(capsule, b"dltensor_versioned"):
         versioned = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))
         return versioned.tensor, versioned
     if _is_valid(capsule, b"dltensor"):
-        return _Managed.from_address(_pointer(capsule, b"dltensor")).tensor, None
+        return Managed.from_address(_pointer(capsule, b"dltensor")).tensor, None
     raise ParameterError("__dlpack__ must return an unused DLPack capsule")
 
 
@@ -214,7 +191,7 @@ class _Lent:
         return self.device
 
 
-def _unpacked(tensor: _Tensor, dtype: DType) -> Array:
+def _unpacked(tensor: Tensor, dtype: DType) -> Array:
     """A copy, a byte an element, of a packed row-major tensor."""
     lens = [tensor.shape[axis] for axis in range(tensor.ndim)]
     count = int(np.prod(lens, dtype=np.int64))

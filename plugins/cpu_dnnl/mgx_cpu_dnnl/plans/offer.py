@@ -10,7 +10,7 @@ from mgx_core import dtype as dt
 
 from ..kernel import CpuKernel, Emit
 
-__all__ = ["FLOATS", "NUMBERS", "offer", "only"]
+__all__ = ["FLOATS", "Check", "NUMBERS", "offer", "only"]
 
 FLOATS = frozenset({dt.float32, dt.bfloat16})
 INTEGERS = frozenset({dt.int8, dt.uint8, dt.int16, dt.uint16, dt.int32, dt.uint32, dt.int64, dt.uint64})

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core import DeviceError, Instruction, Kernels, Module, No, Operation, Shape, UnsupportedError
+from mgx_core import DeviceError, Instruction, Kernels, Module, Shape, UnsupportedError
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
-from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
 from ..layout import descriptor
+from .anchors import around
 from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, offer, only
 from .packed_products import packed_group, packed_product
@@ -26,15 +26,6 @@ __all__ = ["PLANS", "plain_product", "product"]
 PLANS = Kernels("cpu")
 
 
-def is_dot_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    anchor = next((i for i in modules[0] if isinstance(i.op, Dot)), None)
-    if op.tag != "dot" or anchor is None:
-        return No("the group is not a dot with an epilogue")
-    if anchor.shape.dtype not in FLOATS:
-        return No(f"a dot of {anchor.shape.dtype}")
-    return None
-
-
 @offer(PLANS, Dot, when=only(FLOATS), name="product")
 def emit_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     a, b = args
@@ -42,7 +33,7 @@ def emit_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[V
     return plain_product(e, a, b)
 
 
-@offer(PLANS, Group, when=is_dot_group, name="product")
+@offer(PLANS, Group, when=around(Dot), name="product")
 def emit_dot_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     given = [a for a in args if a is not None]
     with e.trial() as trial:

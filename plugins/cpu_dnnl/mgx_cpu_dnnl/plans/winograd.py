@@ -6,14 +6,12 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
+from mgx_core import Kernels, Module, No, Operation, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
-from mgx_core.ops.control import Group
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.window import explicit_padding
 from mgx_core.targets.epilogue import Link
-from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Buffer, Value, channels_last
 from mgx_core.types.shape import AnyShape
 
@@ -22,9 +20,8 @@ from ..layout import as_channels_last
 from ..native_library import native
 from ..packing import Derived, forget_pages
 from ..winograd import Problem, Tile, best_tile, cut, filters, tiles_for
-from .convolution import is_convolution_group
-from .epilogues import Epilogue, fused_epilogue
-from .offer import offer
+from .anchors import around, offer_anchor
+from .epilogues import Epilogue
 
 __all__ = ["PLANS"]
 
@@ -76,27 +73,11 @@ def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) 
 
 
 def fits_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    why = is_convolution_group(op, inputs, modules)
+    why = around(Convolution)(op, inputs, modules)
     if why is not None:
         return why
     anchor = next(i for i in modules[0] if isinstance(i.op, Convolution))
     return _possible(anchor.op, anchor.inputs[0].result, anchor.inputs[1].result)
-
-
-@offer(PLANS, Convolution, when=fits, name="winograd")
-def emit_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    x, w = args
-    assert x is not None and w is not None
-    return convolve(e, op, x, w, None)
-
-
-@offer(PLANS, Group, when=fits_group, name="winograd")
-def emit_convolution_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    return fused_epilogue(e, modules[0], [a for a in args if a is not None], build)
-
-
-def build(e: CpuEmitter, anchor: Instruction, operands: Sequence[Value], epilogue: Epilogue | None) -> Value:
-    return convolve(e, anchor.op, operands[0], operands[1], epilogue)
 
 
 def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
@@ -234,3 +215,6 @@ def _step(
 
     moved = sum(v.shape.elements() * 4 for v in bound)
     e.step(name, [v.buffer for v in reads], [written.buffer], install, flops, moved)
+
+
+offer_anchor(PLANS, Convolution, convolve, "winograd", fits, fits_group)

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError
+from mgx_core.types.dlpack_structures import NARROW_FLOATS, Managed
 
 __all__ = ["CPU", "CUDA", "ROCM", "Lease", "Opened", "make_capsule", "take_capsule"]
 
@@ -15,33 +16,9 @@ CPU, CUDA, ROCM = 1, 2, 10
 # element types as (type code, bits)
 _CODES: Final[dict[dt.DType, tuple[int, int]]] = {
     **{t: ({"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}[t.kind], t.bits) for t in dt.ALL if t.kind != "s" and t.bits >= 8},
-    dt.bfloat16: (4, 16),
-    dt.float8_e4m3fn: (10, 8),
-    dt.float8_e4m3fnuz: (11, 8),
-    dt.float8_e5m2: (12, 8),
-    dt.float8_e5m2fnuz: (13, 8),
-    dt.float8_e8m0fnu: (14, 8),
+    **NARROW_FLOATS,
 }
 _TYPES: Final = {code: dtype for dtype, code in _CODES.items()}
-
-
-class _Tensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-class _Managed(ctypes.Structure):
-    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 
 _NAME: Final = ctypes.c_char_p(b"dltensor")  # a capsule keeps the address of its name
@@ -81,7 +58,7 @@ def make_capsule(
         raise BufferError(f"DLPack has no whole-byte type for {dtype}")
     rank = len(dims)
     shape, steps = (ctypes.c_int64 * max(rank, 1))(*dims), (ctypes.c_int64 * max(rank, 1))(*strides)
-    managed = _Managed()
+    managed = Managed()
     tensor = managed.tensor
     tensor.data = address or None
     tensor.device_type, tensor.device_id = device
@@ -124,7 +101,7 @@ def take_capsule(capsule: Any) -> Opened:
     if not _valid(capsule, _NAME):
         raise ParameterError("__dlpack__ must return an unused DLPack capsule")
     where = _pointer(capsule, _NAME)
-    managed = _Managed.from_address(where)
+    managed = Managed.from_address(where)
     tensor = managed.tensor
     dtype = _TYPES.get((tensor.code, tensor.bits))
     if tensor.lanes != 1 or dtype is None:

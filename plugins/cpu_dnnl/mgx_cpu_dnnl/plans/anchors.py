@@ -1,0 +1,132 @@
+"""Plans around an anchor with two operands: for the op by itself, and for groups of it with pointwise work behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mgx_core import DeviceError, Instruction, Kernels, Module, No, Operation, Shape, UnsupportedError
+from mgx_core import dtype as dt
+from mgx_core.errors import Refused
+from mgx_core.ops.control import Group
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value, channels_last
+
+from ..emitter import CpuEmitter
+from ..layout import descriptor
+from .epilogues import Epilogue, fused_epilogue
+from .offer import FLOATS, Check, offer, only
+from .precision import narrowed, widened
+
+__all__ = ["Run", "around", "offer_anchor", "offer_widened", "windowed"]
+
+# from the op, its two operands and what comes after it (None: nothing) to the result
+Run = Callable[[CpuEmitter, Any, Value, Value, Epilogue | None], Value]
+
+
+def around(anchor: type[Operation]) -> Check:
+    """A check that an op is a group of this anchor, of a type that primitives take, with an epilogue."""
+
+    def check(op: Any, inputs: Sequence[Any], modules: Sequence[Any]) -> No | None:
+        found = next((i for i in modules[0] if isinstance(i.op, anchor)), None)
+        if op.tag != anchor.name or found is None:
+            return No(f"the group is not a {anchor.name} with an epilogue")
+        return None if found.shape.dtype in FLOATS else No(f"a {anchor.name} of {found.shape.dtype}")
+
+    return check
+
+
+def offer_anchor(plans: Kernels, anchor: type[Operation], run: Run, name: str, when: Check, group: Check) -> None:
+    """Offers `run` for an op by itself and for groups around it."""
+
+    @offer(plans, anchor, when=when, name=name)
+    def emit_anchor(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+        x, w = args
+        assert x is not None and w is not None
+        return run(e, op, x, w, None)
+
+    def build(e: CpuEmitter, ins: Instruction, operands: Sequence[Value], epilogue: Epilogue | None) -> Value:
+        return run(e, ins.op, operands[0], operands[1], epilogue)
+
+    @offer(plans, Group, when=group, name=name)
+    def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+        return fused_epilogue(e, modules[0], [a for a in args if a is not None], build)
+
+
+def offer_widened(plans: Kernels, anchor: type[Operation], run: Run, name: str) -> None:
+    """Offers `run` for narrow floats on processors that cannot multiply them: in float32, rounded once."""
+
+    @offer(plans, anchor, when=only(frozenset({dt.float16, dt.bfloat16})), name=name)
+    def emit_wide(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+        x, w = args
+        assert x is not None and w is not None
+        return narrowed(e, run(e, op, widened(e, x), widened(e, w), None), x.shape.dtype)
+
+
+def windowed(
+    e: CpuEmitter,
+    builder: str,
+    x: Value,
+    w: Value,
+    arranged: Callable[[Value], Value],
+    lens: list[int],
+    epilogue: Epilogue | None,
+    flops: int,
+    **numbers: Sequence[int],
+) -> Value:
+    """A primitive that moves windows over x [n, c, ..], which lies channels last as its result does.
+
+    builder: the native module's; arranged: the weights w with their axes as oneDNN has them; numbers: of the windows.
+    Errors: Refused.
+    """
+    from ..native_library import native
+
+    _native = native()
+    if w.shape.broadcasted():  # oneDNN's weights do not repeat
+        array = e.constant(w)
+        w = e.copy(w) if array is None else e.literal(array)
+    out = None if epilogue is None else epilogue.in_place([x, w], channels_last(lens))
+    if out is None:
+        out = e.allocate(x.shape.dtype if epilogue is None else epilogue.dtype, lens, channels_last(lens))
+    weights = arranged(w)
+    w_md = descriptor(weights)
+    bias = None if epilogue is None else _take_bias(epilogue, lens[1])
+    attributes = {} if epilogue is None else epilogue.attributes(e, out)
+    try:
+        made = e.made(
+            builder,
+            descriptor(x),
+            _native.MemoryDesc(list(w_md.dims), w_md.dtype, "any"),
+            None if bias is None else descriptor(bias),
+            descriptor(out),
+            **numbers,
+            **attributes,
+        )
+    except (UnsupportedError, DeviceError) as error:
+        raise Refused(f"oneDNN: {error}") from None
+    if made.is_reference:
+        raise Refused(f"oneDNN has only its reference {builder}")
+    constant = e.constant(w) is not None
+    packed = e.packed(weights, w_md, made.weights) if constant else e.reordered(weights, w_md, made.weights)
+    bound = {_native.ARG_SRC: x, _native.ARG_WEIGHTS: packed, _native.ARG_DST: out}
+    if bias is not None:
+        bound[_native.ARG_BIAS] = bias
+    if epilogue is not None:
+        bound |= epilogue.arguments(made)
+    e.primitive(f"{builder.removesuffix('olution')} {made.impl}", made, bound, flops=flops)
+    return out
+
+
+def _take_bias(epilogue: Epilogue, channels: int) -> Value | None:
+    """The first link as the convolution's own bias, if it adds one number a channel."""
+    for position, (link, operand) in enumerate(epilogue.links[:2]):
+        if link.kind != "binary" or link.algorithm != "add" or operand is None or operand is epilogue.residual:
+            if position == 0 and link.kind == "binary" and link.algorithm == "add":
+                continue
+            return None
+        varies = [a for a, (n, s) in enumerate(zip(operand.lens, operand.strides, strict=True)) if s and n != 1]
+        if varies != [1] or operand.strides[1] != 1 or operand.lens[1] != channels:
+            return None
+        del epilogue.links[position]
+        return Value(Shape(operand.shape.dtype, [channels]), operand.buffer, operand.offset)
+    return None
