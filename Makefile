@@ -11,7 +11,7 @@ PLUGINS := \
 	plugins/compat/migraphx \
 	plugins/serve
 KIT := conformance
-TORCH := plugins/frontends/torch
+TORCH := plugins/frontends/torch plugins/compat/torch_migraphx
 DISTS := . $(PLUGINS) $(KIT)
 DEMO := . plugins/frontends/onnx plugins/cpu_dnnl
 METADATA := pyproject.toml $(addsuffix /pyproject.toml,$(PLUGINS) $(KIT))
@@ -70,7 +70,7 @@ help:
 	@touch $@
 
 # torch without CUDA, which is 3 GB less; where that index cannot be reached, whatever build the default one has
-.venv-torch/ready: $(METADATA) $(TORCH)/pyproject.toml
+.venv-torch/ready: $(METADATA) $(addsuffix /pyproject.toml,$(TORCH))
 	$(call venv,.venv-torch)
 	@.venv-torch/bin/python $(PIP) --index-url https://download.pytorch.org/whl/cpu 'torch>=2.13,<2.16' \
 		|| .venv-torch/bin/python $(PIP) 'torch>=2.13,<2.16'
@@ -103,7 +103,7 @@ test: lint types .venv-test/native
 	$(PYTEST) -m "not slow and not gpu"
 
 test-torch: .venv-torch/ready
-	.venv-torch/bin/python -m pytest -q -n $(JOBS) --dist worksteal -W default -m "not slow and not gpu" $(TORCH)/tests
+	.venv-torch/bin/python -m pytest -q -n $(JOBS) --dist worksteal -W default -m "not slow and not gpu" $(addsuffix /tests,$(TORCH))
 
 # everything, long runs included; a test that looks at reports in a browser skips itself where there is none
 test-all: test test-torch wheels core-alone test-capi slow

@@ -46,6 +46,20 @@ def mgx(
     return compile_graph(gm, example_inputs, TorchOptions.of(options, mode), [])
 
 
+class WholeRecurrentLayers:
+    """While a compiled function runs, Dynamo takes LSTM, GRU and RNN layers into its graphs, where it would break them."""
+
+    def __enter__(self) -> None:
+        self.before = torch._dynamo.config.allow_rnn
+        torch._dynamo.config.allow_rnn = True
+
+    def __exit__(self, *_: object) -> None:
+        torch._dynamo.config.allow_rnn = self.before
+
+
+mgx.backend_ctx_ctor = WholeRecurrentLayers  # type: ignore[attr-defined]  # which torch.compile enters around each call
+
+
 def compile_graph(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: TorchOptions, parts: list[Part]
 ) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .backend import Part, compile_graph
+from .backend import Part, WholeRecurrentLayers, compile_graph
 from .options import TorchOptions
 
 __all__ = ["Explanation", "explain"]
@@ -58,7 +58,8 @@ def explain(model: Any, *args: Any, options: Mapping[str, Any] | None = None, **
     torch._dynamo.reset()
     before = Counter(torch._dynamo.utils.counters["graph_break"])
     try:
-        torch.compile(model, backend=backend)(*args, **kwargs)
+        with WholeRecurrentLayers():
+            torch.compile(model, backend=backend)(*args, **kwargs)
         breaks = Counter(torch._dynamo.utils.counters["graph_break"]) - before
     finally:
         torch._dynamo.reset()

@@ -41,8 +41,8 @@ class MgxModule(torch.nn.Module):
         self.input_names = list(program.get_parameter_names() if input_names is None else input_names)
         self.output_names = list(program.get_output_names() if output_names is None else output_names)
         self.options = options or TorchOptions()
-        self._layout = layout
-        self._template = tuple(template)
+        self.layout = layout
+        self.template = tuple(template)
         self._compiled: dict[str, Any] = {}
         self._lock = threading.RLock()
         self._shapes = dict(program.get_parameter_shapes().items())
@@ -70,10 +70,10 @@ class MgxModule(torch.nn.Module):
             ]
         if kinds == {"cuda"} and not own:
             found = [f.cuda() for f in found]
-        if self._layout is None:
+        if self.layout is None:
             return found[0] if len(found) == 1 else tuple(found)
         results = iter(found)
-        return tree_unflatten([next(results) if t is ... else t for t in self._template], self._layout)
+        return tree_unflatten([next(results) if t is ... else t for t in self.template], self.layout)
 
     def _executable(self, kind: str) -> Any:
         target = self.options.target or kind

@@ -163,3 +163,15 @@ def test_fp16_computes_in_halves() -> None:
     assert got.dtype == torch.float32
     close(got, want, 1e-2)
     assert not torch.equal(got, want)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_are_taken_whole(kind: Any) -> None:
+    layer, x = kind(8, 6, 2, bidirectional=True).eval(), torch.randn(5, 2, 8)
+    with torch.no_grad():
+        close(torch.compile(layer, backend="mgx")(x)[0], layer(x)[0])
+        found = explain(layer, x)
+    assert found.whole, str(found)
+    assert len(found.parts) == 1
+    assert any(kind.__name__.lower() in op for op in found.parts[0].operators)
+    assert not torch._dynamo.config.allow_rnn

@@ -1,0 +1,7 @@
+"""torch_migraphx's names on mgx: `fx.lower_to_mgx`, and backends of ``torch.compile`` that are found by their entry points."""
+
+from __future__ import annotations
+
+from . import fx
+
+__all__ = ["fx"]

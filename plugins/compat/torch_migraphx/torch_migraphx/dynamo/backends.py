@@ -1,0 +1,46 @@
+"""The backends `migraphx`, `migraphx_pretraced` and `migraphx_aot`, which are one here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from mgx_core import UnsupportedError
+from mgx_torch.backend import mgx
+
+__all__ = ["migraphx"]
+
+log = logging.getLogger("torch_migraphx")
+# options that name what is done here in any case, or another library's files
+INERT = ("use_aot", "deallocate")
+FILES = ("save_mxr", "save_compiled", "load_compiled")
+
+
+def migraphx(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """Compiles a graph of Dynamo's as the backend `mgx` does, with torch_migraphx's options.
+
+    Errors: UnsupportedError for options that write or read compiled graphs; ParameterError for unknown ones.
+    """
+    given = dict(options or {})
+    for name in FILES:
+        if given.pop(name, None):
+            raise UnsupportedError(
+                f"option {name!r} is not available; mgx_torch.lower_to_mgx(...).save(path) writes a program"
+            )
+    for name in INERT:
+        given.pop(name, None)
+    if given.pop("verbose", False):
+        log.info("%s", gm.graph)
+    return mgx(gm, example_inputs, options=given, mode=mode)
+
+
+migraphx.backend_ctx_ctor = mgx.backend_ctx_ctor  # type: ignore[attr-defined]

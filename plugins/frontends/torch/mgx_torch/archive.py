@@ -1,0 +1,197 @@
+"""Exported programs from ``.pt2`` files: read as JSON and raw bytes; nothing is unpickled and no code of a file is run."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import zipfile
+from typing import Any, Final
+
+import torch
+from torch.export import ExportedProgram
+
+from mgx_core import MgxError, ParseError
+
+__all__ = ["read"]
+
+LIMIT: Final = 1 << 30  # bytes of the graph's description
+TARGET: Final = re.compile(
+    r"torch\.ops\.(aten|prims|prim|torchvision|quantized_decomposed|torchao|higher_order)\.\w+(\.\w+)?"
+    r"|_?operator\.\w+|math\.\w+|torch\.sym_\w+|torch\._sym_\w+"
+)
+# functions that sizes are written with
+FUNCTIONS: Final = frozenset(
+    [
+        "FloorDiv",
+        "Mod",
+        "PythonMod",
+        "CleanDiv",
+        "CeilDiv",
+        "Max",
+        "Min",
+        "Abs",
+        "Pow",
+        "PowByNatural",
+        "TruncToInt",
+        "CeilToInt",
+        "FloorToInt",
+        "RoundToInt",
+        "ToFloat",
+        "IntTrueDiv",
+        "FloatTrueDiv",
+        "FloatPow",
+        "Identity",
+        "Eq",
+        "Ne",
+        "Lt",
+        "Le",
+        "Gt",
+        "Ge",
+        "And",
+        "Or",
+        "Not",
+        "ModularIndexing",
+        "Where",
+        "BitwiseFn_bitwise_and",
+        "BitwiseFn_bitwise_or",
+        "LShift",
+        "RShift",
+        "IsNonOverlappingAndDenseIndicator",
+        "Piecewise",
+        "floor",
+        "ceiling",
+        "Symbol",
+        "Integer",
+    ]
+)
+EXPRESSION: Final = (
+    ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Name, ast.Constant, ast.operator, ast.unaryop, ast.cmpop,
+    ast.Load, ast.keyword,
+)  # fmt: skip
+TREES: Final = (None, "builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict")
+
+
+def read(data: bytes) -> ExportedProgram:
+    """The exported program in the bytes of a file.
+
+    Errors: ParseError for a damaged file, and for one whose weights are pickled or that asks for code to be run.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return _program(archive)
+    except MgxError:
+        raise
+    except zipfile.BadZipFile as error:
+        raise ParseError(f"the file is not an archive of torch.export.save: {error}") from None
+    except Exception as error:  # torch's reader raises what it runs into
+        raise ParseError(f"the exported program is damaged: {type(error).__name__}: {str(error)[:500]}") from None
+
+
+def _program(archive: zipfile.ZipFile) -> ExportedProgram:
+    from torch._export.serde import schema
+    from torch._export.serde.serialize import ExportedProgramDeserializer, _dict_to_dataclass
+
+    names = {n.partition("/")[2]: n for n in archive.namelist()}
+    found = [n for n in names if n.startswith("models/") and n.endswith(".json")]
+    if len(found) != 1:
+        raise ParseError(f"the archive must hold one model, got {len(found)}")
+    model = json.loads(_entry(archive, names[found[0]], LIMIT))
+    _check(model)
+    model["guards_code"] = []
+    state = _tensors(archive, names, "data/weights/", "model_weights_config.json")
+    constants = _tensors(archive, names, "data/constants/", "model_constants_config.json")
+    parsed = _dict_to_dataclass(schema.ExportedProgram, model)
+    made: ExportedProgram = ExportedProgramDeserializer().deserialize(parsed, state, constants)
+    return made
+
+
+def _entry(archive: zipfile.ZipFile, name: str, limit: int | None = None) -> bytes:
+    info = archive.getinfo(name)
+    if limit is not None and info.file_size > limit:
+        raise ParseError(f"{name} takes {info.file_size} bytes, more than {limit}")
+    if info.compress_type != zipfile.ZIP_STORED and info.file_size > 200 * max(info.compress_size, 1):
+        raise ParseError(f"{name} grows from {info.compress_size} to {info.file_size} bytes")
+    return archive.read(name)
+
+
+def _check(value: Any) -> None:
+    """Errors: ParseError for what torch's reader would import or evaluate."""
+    if isinstance(value, list):
+        for item in value:
+            _check(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key == "expr_str":
+                _check_expression(item)
+            elif key == "target" and isinstance(item, str) and "inputs" in value and not TARGET.fullmatch(item):
+                raise ParseError(f"node {value.get('name')!r} calls {item!r}, which is no operator of torch")
+            elif key in ("in_spec", "out_spec") and isinstance(item, str):
+                _check_tree(json.loads(item)[1])
+            else:
+                _check(item)
+
+
+def _check_expression(text: Any) -> None:
+    try:
+        tree = ast.parse(str(text), mode="eval")
+    except SyntaxError:
+        raise ParseError(f"the size {text!r} is not an expression") from None
+    names = set()  # of symbols, the only strings that there may be
+    for node in ast.walk(tree):
+        known = isinstance(node, EXPRESSION)
+        if isinstance(node, ast.Call):
+            known = isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS
+            if known and node.func.id == "Symbol" and node.args:  # type: ignore[attr-defined]
+                names.add(node.args[0])
+        if isinstance(node, ast.Constant) and not isinstance(node.value, (int, float)):
+            known = (
+                node in names and isinstance(node.value, str) and re.fullmatch(r"[A-Za-z_]\w*", node.value) is not None
+            )
+        if not known:
+            raise ParseError(f"the size {text!r} is not made of numbers, symbols and known functions")
+
+
+def _check_tree(spec: Any) -> None:
+    if spec["type"] not in TREES:
+        raise ParseError(f"results of type {spec['type']!r} are not built from files; return tuples, lists or dicts")
+    for child in spec["children_spec"]:
+        _check_tree(child)
+
+
+def _tensors(archive: zipfile.ZipFile, names: dict[str, str], folder: str, listing: str) -> dict[str, Any]:
+    if folder + listing not in names:
+        return {}
+    config = json.loads(_entry(archive, names[folder + listing], LIMIT))["config"]
+    stored: dict[str, torch.Tensor] = {}
+    found: dict[str, Any] = {}
+    for name, entry in config.items():
+        path = folder + str(entry["path_name"])
+        if entry["use_pickle"] or not entry.get("tensor_meta"):
+            raise ParseError(
+                f"{name!r} is pickled in the file; mgx unpickles nothing. Save the program with plain tensors"
+            )
+        if path not in names:
+            raise ParseError(f"the bytes of {name!r} are missing")
+        if path not in stored:
+            stored[path] = torch.frombuffer(bytearray(_entry(archive, names[path])) or bytearray(1), dtype=torch.uint8)
+        found[name] = _tensor(name, entry, stored[path])
+    return found
+
+
+def _tensor(name: str, entry: dict[str, Any], data: torch.Tensor) -> Any:
+    from torch._export.serde import schema
+    from torch._export.serde.serialize import _SERIALIZE_TO_TORCH_DTYPE
+
+    meta = entry["tensor_meta"]
+    dtype = _SERIALIZE_TO_TORCH_DTYPE[schema.ScalarType(meta["dtype"])]
+    sizes, strides = ([int(d["as_int"]) for d in meta[key]] for key in ("sizes", "strides"))
+    offset = int(meta["storage_offset"]["as_int"])
+    last = offset + sum((d - 1) * s for d, s in zip(sizes, strides, strict=True))
+    width = dtype.itemsize
+    if min([*sizes, *strides, offset], default=0) < 0 or (0 not in sizes and (last + 1) * width > data.numel()):
+        raise ParseError(f"{name!r} of {sizes} needs {(last + 1) * width} bytes, the file has {data.numel()}")
+    flat = data[: data.numel() // width * width].view(dtype)
+    tensor = torch.as_strided(flat, sizes, strides, offset) if 0 not in sizes else torch.empty(sizes, dtype=dtype)
+    return torch.nn.Parameter(tensor, requires_grad=False) if entry.get("is_param") else tensor

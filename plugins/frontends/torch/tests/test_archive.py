@@ -1,0 +1,114 @@
+"""``.pt2`` files: read without running anything of theirs."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import mgx_core
+
+
+class Armed:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (open, (self.path, "w"))
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> tuple[nn.Module, Path]:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+    size = torch.export.Dim("n", min=1, max=64)
+    exported = torch.export.export(model, (torch.randn(2, 3, 8, 8),), dynamic_shapes=({0: size},))
+    torch.export.save(exported, tmp_path / "model.pt2")
+    return model, tmp_path / "model.pt2"
+
+
+def changed(path: Path, change: Callable[[str, bytes], bytes]) -> bytes:
+    """A copy of an archive with its entries changed."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(out, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, change(name, old.read(name)))
+    return out.getvalue()
+
+
+def test_file_is_parsed_by_its_ending(saved: tuple[nn.Module, Path]) -> None:
+    model, path = saved
+    program = mgx_core.parse(path)
+    program.compile(mgx_core.get_target("cpu"))
+    x = torch.randn(5, 3, 8, 8)
+    got = program.run({program.get_parameter_names()[0]: x.numpy()})[0].to_numpy()
+    torch.testing.assert_close(torch.from_numpy(got), model(x), rtol=1e-5, atol=1e-5)
+
+
+def test_pickled_sample_inputs_are_not_touched(saved: tuple[nn.Module, Path], tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+    data = changed(saved[1], lambda n, d: pickle.dumps(Armed(str(trap))) if n.endswith("model.pt") else d)
+    mgx_core.parse_buffer(data, "pt2")
+    assert not trap.exists()
+
+
+def test_pickled_weight_is_refused(saved: tuple[nn.Module, Path], tmp_path: Path) -> None:
+    def change(name: str, data: bytes) -> bytes:
+        return data.replace(b'"use_pickle": false', b'"use_pickle": true') if "weights_config" in name else data
+
+    with pytest.raises(mgx_core.ParseError, match="unpickles nothing"):
+        mgx_core.parse_buffer(changed(saved[1], change), "pt2")
+
+
+@pytest.mark.parametrize("target", ["os.system", "torch.ops.aten.add.Tensor.__class__", "builtins.eval", "torch.load"])
+def test_call_of_anything_but_an_operator_is_refused(saved: tuple[nn.Module, Path], target: str) -> None:
+    def change(name: str, data: bytes) -> bytes:
+        return data.replace(b"torch.ops.aten.relu.default", target.encode()) if name.endswith("model.json") else data
+
+    with pytest.raises(mgx_core.ParseError, match="no operator of torch"):
+        mgx_core.parse_buffer(changed(saved[1], change), "pt2")
+
+
+@pytest.mark.parametrize("text", ["__import__('os').getpid()", "s0.__class__", "[1]", "exec", "(lambda: 1)()"])
+def test_size_that_is_code_is_refused(saved: tuple[nn.Module, Path], text: str) -> None:
+    def change(name: str, data: bytes) -> bytes:
+        if not name.endswith("model.json"):
+            return data
+        model = json.loads(data)
+
+        def walk(value: Any) -> None:
+            if isinstance(value, dict):
+                for key in value:
+                    if key == "expr_str":
+                        value[key] = text
+                    walk(value[key])
+            elif isinstance(value, list):
+                for item in value:
+                    walk(item)
+
+        walk(model)
+        return json.dumps(model).encode()
+
+    with pytest.raises(mgx_core.ParseError):
+        mgx_core.parse_buffer(changed(saved[1], change), "pt2")
+
+
+@pytest.mark.parametrize("cut", [0, 10, 500, 5000])
+def test_damaged_file_is_refused(saved: tuple[nn.Module, Path], cut: int) -> None:
+    with pytest.raises(mgx_core.ParseError):
+        mgx_core.parse_buffer(saved[1].read_bytes()[:cut], "pt2")
+
+
+def test_short_weight_is_refused(saved: tuple[nn.Module, Path]) -> None:
+    data = changed(saved[1], lambda n, d: d[:8] if n.endswith("weight_0") else d)
+    with pytest.raises(mgx_core.ParseError, match="bytes"):
+        mgx_core.parse_buffer(data, "pt2")
