@@ -21,7 +21,7 @@ __all__ = [
     "suggestion",
 ]
 
-FEW: Final = 12  # names that a message lists in full
+FEW: Final = 16  # names that a message lists in full
 
 
 class No(NamedTuple):

@@ -80,6 +80,8 @@ def reader_of(path: str | os.PathLike[str]) -> str:
     last = name.rpartition(".")[2]
     if last in KNOWN:
         return last
+    if Path(path).is_file() and _holds(path, PROGRAM):
+        return PROGRAM
     have = ", ".join(f".{n}" for n in sorted({*offered, *STORED, *TEXT}))
     raise UnsupportedError(
         f"no reader is known for the extension of {os.fspath(path)!r} (known are {have}); say which frontend reads it"

@@ -93,6 +93,18 @@ class Program:
     def create_module(self, name: str) -> Module:
         return self.graph.create_module(name)
 
+    def get_module(self, name: str) -> Module:
+        """A module by name.  Errors: ParameterError if there is none."""
+        return self.graph.module(name)
+
+    def rename_module(self, old: str, new: str) -> None:
+        """Gives a module another name.  Errors: ParameterError for main, or if the new name is taken."""
+        self.graph.rename_module(old, new)
+
+    def remove_module(self, name: str) -> None:
+        """Drops a module that no instruction runs.  Errors: ParameterError if one does."""
+        self.graph.remove_module(name)
+
     def clone(self) -> Program:
         """A copy that can be edited on its own (not compiled)."""
         return Program(self.graph.clone(), self.output_names, self.states)
@@ -161,6 +173,13 @@ class Program:
         results = self._compiled().run({**self._held, **parameters})
         return self._without_states(results)
 
+    def dry_run(self, parameters: Mapping[str, Any]) -> list[AnyShape]:
+        """Checks the parameters, makes all that a run of these shapes needs, and runs nothing; the shapes of the results.
+
+        Extents of results that depend on data stay symbolic.  Errors: as `run`.
+        """
+        return self._compiled().dry_run(parameters)
+
     def run_async(self, parameters: Mapping[str, Any], stream: int = 0, stream_type: str = "") -> list[Argument]:
         """Like `run`, enqueued on the caller's stream (its address, and its type's name such as ``ihipStream_t``).
 
@@ -206,6 +225,16 @@ class Program:
         from .ir.text.writer import program_text
 
         return program_text(self.shown, full)
+
+    def to_py(self, package: str = "mgx_core") -> str:
+        """A Python script that builds the program, as it is before compilation, again.
+
+        package: the module that it imports, which has mgx's functions under the same names.
+        Errors: UnsupportedError for values that a script cannot write.
+        """
+        from .ir.text.script import script
+
+        return script(self.graph.main, package)
 
     def print(self) -> None:
         print(self)

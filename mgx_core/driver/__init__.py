@@ -26,10 +26,24 @@ Exit status: 0 done, 1 results differ, 2 wrong use or a refusal with its reason,
 """
 
 
+def _ort_sha(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        click.echo("none: no build of ONNX Runtime is needed")
+        ctx.exit()
+
+
 @click.group(
     cls=DriverGroup, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120}
 )
 @click.version_option(__version__, "-v", "--version", prog_name="mgx-driver")
+@click.option(
+    "--ort-sha",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_ort_sha,
+    help="Print the commit of ONNX Runtime that this build needs.",
+)
 @click.option("--traceback", is_flag=True, help="On an error print where in the code it was raised.")
 def main(traceback: bool) -> None:
     """Read, compile, run, time and check deep-learning models."""

@@ -58,7 +58,8 @@ def compile_options(function: F) -> F:
             "--target", metavar="NAME", help="Compile for any installed target (default: the best installed)."
         ),
         click.option(
-            "--enable-offload-copy", is_flag=True, help="Copy parameters and results for the caller (default)."
+            "--enable-offload-copy/--disable-offload-copy", default=True,
+            help="Parameters and results lie in host memory, or in the device's.",
         ),
         click.option(
             "--exhaustive-tune", is_flag=True, help="Time every kernel that could do the work; take the fastest."
@@ -120,7 +121,7 @@ def compiled(program: Program, given: Mapping[str, Any]) -> Executable:
 
         program.compile(
             get_target(target_name(given)),
-            offload_copy=True,
+            offload_copy=given["enable_offload_copy"],
             exhaustive_tune=given["exhaustive_tune"],
             **rewriting(given),
             validate=given["validate"],

@@ -5,16 +5,43 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ParameterError, suggestion
+from ..types.shape import Shape
 
 if TYPE_CHECKING:
     from ..ir.instruction import Instruction
     from ..ir.module import Module
     from ..program import Program
 
-__all__ = ["apply_passes", "prefix", "steps", "trimmed"]
+__all__ = ["PEERS", "apply_passes", "prefix", "steps", "trimmed", "without_literals"]
+
+
+# passes by MIGraphX's names that do the same; empty where the engine does it after every pass
+PEERS: Final = {
+    "dead_code_elimination": "",
+    "eliminate_common_subexpression": "merge-common",
+    "eliminate_convert": "simplify",
+    "eliminate_identity": "normalize",
+    "eliminate_pad": "simplify",
+    "fuse_attention": "fuse-attention",
+    "fuse_horizontal": "join-gathers",
+    "fuse_pointwise": "fuse-elementwise",
+    "fuse_pointwise_reduce": "fuse-elementwise",
+    "fuse_reduce": "fuse-elementwise",
+    "inline_module": "inline-branches",
+    "normalize_ops": "normalize",
+    "optimize_module": "simplify",
+    "propagate_constant": "fold-constants",
+    "rewrite_gelu": "simplify",
+    "rewrite_pooling": "simplify",
+    "rewrite_quantization": "simplify",
+    "simplify_algebra": "simplify",
+    "simplify_dyn_ops": "simplify",
+    "simplify_qdq": "simplify",
+    "simplify_reshapes": "simplify",
+}
 
 
 def steps(module: Module) -> list[Instruction]:
@@ -45,12 +72,34 @@ def _belongs(user: Instruction, inside: set[Instruction]) -> bool:
     return any(user.parent is m for ins in inside for inner in ins.modules for m in nested(inner))
 
 
-def trimmed(program: Program, drop: int) -> Program:
-    """A copy without its last `drop` instructions.  Errors: ParameterError if nothing would be left."""
+def trimmed(program: Program, drop: int, keep: int = 0) -> Program:
+    """A copy without its last `drop` instructions.
+
+    keep: of the rest the last so many only, what they read from others as parameters (0: all).
+    Errors: ParameterError if nothing would be left.
+    """
     count = len(steps(program.get_main_module()))
     if drop >= count:
         raise ParameterError(f"the program has {count} instructions, so at most {count - 1} can be trimmed; got {drop}")
-    return prefix(program, count - drop)[0]
+    shorter = prefix(program, count - drop)[0] if drop else program
+    if not keep:
+        return shorter
+    from ..ir.extract import extract
+    from ..ir.graph import Graph
+    from ..program import Program
+
+    main = shorter.get_main_module()
+    return Program(Graph(extract(steps(main)[-keep:], main.outputs, "main")[0]))
+
+
+def without_literals(program: Program) -> Program:
+    """A copy whose literals are parameters, so that a file of it is small; their names are ``literal_0`` and so on."""
+    copy = program.clone()
+    main = copy.get_main_module()
+    for n, ins in enumerate([i for i in main if i.is_literal and isinstance(i.result, Shape)]):
+        main.replace(ins, main.add_parameter(f"literal_{n}", ins.result))
+        main.remove(ins)
+    return copy
 
 
 def apply_passes(program: Program, names: Sequence[str]) -> Program:
@@ -65,6 +114,9 @@ def apply_passes(program: Program, names: Sequence[str]) -> Program:
     chosen = []
     for text in names:
         name, _, given = text.partition(":")
+        name = PEERS.get(name, name)
+        if not name:
+            continue
         if name not in known:
             near = suggestion(name, sorted(known), "mgx-driver rules --passes")
             raise ParameterError(f"there is no pass {name!r}; {near}")

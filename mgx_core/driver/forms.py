@@ -27,6 +27,9 @@ BY_EXTENSION: Final = {
     ".json": "json",
     ".dot": "graphviz",
     ".gv": "graphviz",
+    ".py": "python",
+    ".txt": "text",
+    ".text": "text",
 }
 
 
@@ -36,6 +39,8 @@ def form_options(function: F) -> F:
         click.option("--text", is_flag=True, help="As text, literals cut short (default; whole in a file)."),
         click.option("--binary", is_flag=True, help="As a binary program file (default for .mxr)."),
         click.option("--graphviz", "-g", is_flag=True, help="As a graph in the DOT language."),
+        click.option("--python", "--py", is_flag=True, help="As a Python script that builds the program."),
+        click.option("--strip-context", is_flag=True, help="Without what was compiled."),
         click.option("--brief", is_flag=True, help="Counts, parameters and results only."),
         click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE."),
     ]
@@ -45,19 +50,21 @@ def form_options(function: F) -> F:
 
 
 def chosen_form(given: Mapping[str, Any], as_json: bool) -> str:
-    """``text``, ``json``, ``binary`` or ``graphviz``, by the options, else by the file's extension."""
-    forms = [f for f in ("text", "binary", "graphviz") if given[f]] + (["json"] if as_json else [])
+    """``text``, ``json``, ``binary``, ``graphviz`` or ``python``, by the options, else by the file's extension."""
+    forms = [f for f in ("text", "binary", "graphviz", "python") if given[f]] + (["json"] if as_json else [])
     if len(forms) > 1:
         raise click.UsageError(f"one form, please: got {' and '.join('--' + f for f in forms)}")
     if forms:
         return forms[0]
     output = given["output"]
-    return "text" if output is None else BY_EXTENSION.get(output.suffix.lower(), "text")
+    return "text" if output is None else BY_EXTENSION.get(output.suffix.lower(), "binary")
 
 
 def write(program: Program, given: Mapping[str, Any], as_json: bool) -> None:
     """Print a program, or write it to the file of ``--output``."""
     form = chosen_form(given, as_json)
+    if given["strip_context"]:
+        program = program.clone()
     output: Path | None = given["output"]
     if form in ("binary", "json"):
         from ..store import save_buffer
@@ -73,11 +80,17 @@ def write(program: Program, given: Mapping[str, Any], as_json: bool) -> None:
                 raise click.UsageError("--binary does not print to a terminal; say -o FILE")
             stream.write(data)
         return
-    text = graphviz(program) if form == "graphviz" else program.text(full=output is not None)
+    text = _text(program, form, output is not None)
     if output is None:
         click.echo(text.rstrip("\n"))
     else:
         output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+
+
+def _text(program: Program, form: str, full: bool) -> str:
+    if form == "python":
+        return program.to_py()
+    return graphviz(program) if form == "graphviz" else program.text(full=full)
 
 
 def brief(program: Program, report: Report) -> None:

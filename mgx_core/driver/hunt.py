@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..ir.interpreter import Interpreter, bind_symbols
+from ..ir.module import nested
+from ..types import dtype as dt
+from ..types.argument import Argument
+from ..types.shape import AnyShape, Shape
 from .accuracy import Difference, Tolerance, compare
 from .edit import prefix, steps
 
@@ -17,10 +23,25 @@ if TYPE_CHECKING:
 __all__ = ["Hunt"]
 
 
+def _doubled(value: Any) -> Any:
+    """A float tensor in 64 bits; others as they are."""
+    if isinstance(value, np.ndarray) and value.dtype != object and dt.of(value.dtype).is_float:
+        return value.astype(np.float64)
+    return value
+
+
+def _rounded(value: Any, shape: AnyShape) -> Any:
+    """A tensor in the element type that it has in the program."""
+    if isinstance(value, np.ndarray) and isinstance(shape, Shape) and shape.dtype.is_float:
+        return value.astype(shape.dtype.numpy)
+    return value
+
+
 class Hunt:
     """One program on one set of inputs: the reference's value of every instruction, and the target's where asked.
 
-    compile: makes the executable of a program on the target under test.
+    compile: makes the executable of a program on the target under test; double: the reference computes narrower floats in
+    64 bits, and rounds what is compared.
     """
 
     def __init__(
@@ -29,6 +50,7 @@ class Hunt:
         values: Mapping[str, Any],
         tolerance: Tolerance,
         compile: Callable[[Program], Executable],
+        double: bool = False,
     ) -> None:
         from ..run.binding import as_parameter
 
@@ -47,12 +69,23 @@ class Hunt:
         for ins, value in self._gold.items():
             bind_symbols(ins.result, value, self._symbols)
 
-        def note(ins: Instruction, value: Any) -> None:
-            if ins in own:
-                self._gold[ins] = value
-                bind_symbols(ins.result, value, self._symbols)
+        reference = module.clone() if double else module
+        ours = dict(zip(reference, module, strict=True))
 
-        self._results = Interpreter(note).run(module, [self._gold[p] for p in module.parameters.values()])
+        def note(ins: Instruction, value: Any) -> None:
+            known = ours.get(ins)
+            if known is not None and known in own:
+                self._gold[known] = _rounded(value, known.result) if double else value
+                bind_symbols(known.result, value, self._symbols)
+
+        given = [self._gold[p] for p in module.parameters.values()]
+        if double:
+            given = list(map(_doubled, given))
+            for ins in (i for m in nested(reference) for i in m):
+                if ins.literal is not None:
+                    ins.literal = Argument.from_value(_doubled(ins.literal.value), ins.literal.shape)
+        found = Interpreter(note).run(reference, given)
+        self._results = [_rounded(v, o.result) for v, o in zip(found, module.outputs, strict=True)] if double else found
 
     def results(self) -> list[Any]:
         """Results of the whole program on the reference."""

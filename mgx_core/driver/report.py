@@ -3,27 +3,65 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
+from ..log import log
 from ..types.shape import AnyShape, Shape
 
 __all__ = ["Report", "report_options", "shape_document"]
 
+# by MIGraphX's names and numbers
+LEVELS: Final = {
+    **dict.fromkeys(("none", "0"), logging.CRITICAL + 1),
+    **dict.fromkeys(("error", "1"), logging.ERROR),
+    **dict.fromkeys(("warn", "2"), logging.WARNING),
+    **dict.fromkeys(("info", "3"), logging.INFO),
+    **dict.fromkeys(("debug", "4", "trace", "5"), logging.DEBUG),
+}
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
 def report_options(function: F) -> F:
-    """The options that every command has: ``--json`` and ``--traceback``."""
+    """The options that every command has: ``--json``, ``--traceback``, ``--log-level`` and ``--log-file``."""
 
     def note(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
         if value:
             ctx.find_root().meta["mgx.traceback"] = True
 
+    def log_level(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            log.setLevel(LEVELS[value])
+            if not log.hasHandlers():
+                log.addHandler(logging.StreamHandler())
+
+    def log_file(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]) -> None:
+        for name in value:
+            log.addHandler(logging.FileHandler(name))
+            if log.getEffectiveLevel() > logging.INFO:
+                log.setLevel(logging.INFO)
+
+    function = click.option(
+        "--log-file",
+        multiple=True,
+        metavar="FILE",
+        expose_value=False,
+        callback=log_file,
+        help="Append messages to FILE.",
+    )(function)
+    function = click.option(
+        "--log-level",
+        type=click.Choice(list(LEVELS)),
+        expose_value=False,
+        callback=log_level,
+        is_eager=True,
+        help="Print messages of this level and above.",
+    )(function)
     function = click.option(
         "--traceback", is_flag=True, expose_value=False, callback=note, help="On an error print where it was raised."
     )(function)

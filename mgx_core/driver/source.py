@@ -30,7 +30,7 @@ def source_options(function: F) -> F:
         click.option("--test", is_flag=True, help="Use the built-in example: a 4x5 by 5x3 matrix product."),
         click.option("--onnx", is_flag=True, help="The file is ONNX (default: by its extension)."),
         click.option("--tf", is_flag=True, help="The file is a TensorFlow graph or SavedModel (default: by its name)."),
-        click.option("--migraphx", "--mxr", "stored", is_flag=True, help="The file is a saved program."),
+        click.option("--migraphx", "--migraphx-json", "--mxr", "stored", is_flag=True, help="The file is a saved program."),
         click.option("--frontend", metavar="NAME", help="Read the file with the frontend NAME, of any package."),
         click.option("--batch", type=click.IntRange(1), help="Extent of dimensions that the model leaves open."),
         click.option("--input-dim", multiple=True, metavar="@NAME N...", help="Extents of an input: @x 1 3 224 224."),
@@ -45,7 +45,10 @@ def source_options(function: F) -> F:
         click.option("--nhwc/--nchw", "nhwc", default=None, help="The layout of images in a TensorFlow graph."),
         click.option("--output-names", multiple=True, metavar="NAME...", help="What a TensorFlow graph returns."),
         click.option("--signature", metavar="NAME", help="The signature of a SavedModel or a TFLite model to read."),
+        click.option("--debug-symbols", is_flag=True, expose_value=False, help="Keep nodes' names (always so)."),
         click.option("--trim", "-t", type=click.IntRange(0), default=0, metavar="N", help="Drop the last N instructions."),
+        click.option("--trim-size", "-s", type=click.IntRange(0), default=0, metavar="N", help="Then keep the last N only."),
+        click.option("--replace-literals", is_flag=True, help="Make parameters of the literals."),
         click.option("--optimize", "-O", is_flag=True, help="Apply the passes that need no target."),
         click.option(
             "--apply-pass", "-p", multiple=True, metavar="NAME...",
@@ -77,6 +80,8 @@ class Source:
     output_names: tuple[str, ...]
     signature: str | None
     trim: int
+    trim_size: int
+    replace_literals: bool
     optimize: bool
     apply_pass: tuple[str, ...]
     rewriting: Mapping[str, Any]  # options for --optimize
@@ -92,11 +97,13 @@ class Source:
 
     def program(self) -> Program:
         """The program, read and edited.  Errors: click.UsageError for options that do not fit together; MgxError."""
-        from .edit import apply_passes, trimmed
+        from .edit import apply_passes, trimmed, without_literals
 
         program = self._read()
-        if self.trim:
-            program = trimmed(program, self.trim)
+        if self.trim or self.trim_size:
+            program = trimmed(program, self.trim, self.trim_size)
+        if self.replace_literals:
+            program = without_literals(program)
         if self.optimize:
             from ..api import optimize
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +15,7 @@ from .report import Report, report_options
 from .source import Source, source_options
 
 if TYPE_CHECKING:
+    from ..run.executable import Executable
     from .accuracy import Difference
     from .hunt import Hunt
 
@@ -30,6 +32,14 @@ __all__ = ["command"]
 @click.option("--per-instruction", "-i", is_flag=True, help="Check each instruction alone, on the reference's inputs.")
 @click.option("--reduce", "-r", is_flag=True, help="Check ever shorter programs, dropping instructions from the end.")
 @click.option("--bisect", "-b", is_flag=True, help="Find the first instruction that differs, by halving.")
+@click.option("--ref-use-double", is_flag=True, help="Let the reference compute floats in 64 bits.")
+@click.option(
+    "--compiled-model",
+    "-c",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Compare this saved program's results instead of compiling.",
+)
 @report_options
 def command(as_json: bool, **given: Any) -> None:
     """Compare a target's results with the reference, on random inputs.
@@ -59,9 +69,15 @@ def command(as_json: bool, **given: Any) -> None:
         d if g is None else g
         for g, d in zip((given["rms_tol"], given["atol"], given["rtol"]), (default.rms, default.atol, default.rtol), strict=True)
     ))  # fmt: skip
-    hunt = Hunt(program, values, tolerance, lambda p: compiled(quantized(p, given, lambda: values), given))
-    executable = hunt.compile(program)
-    got = [a.value for a in executable.run(values)]
+    hunt = Hunt(
+        program,
+        values,
+        tolerance,
+        lambda p: compiled(quantized(p, given, lambda: values), given),
+        given["ref_use_double"],
+    )
+    executable = _saved(given["compiled_model"]) or hunt.compile(program)
+    got = [a.copy().value if a.on_device else a.value for a in executable.run(values)]
     found = [
         compare(name, a, b, tolerance)
         for name, a, b in zip(program.get_output_names(), got, hunt.results(), strict=True)
@@ -82,6 +98,18 @@ def command(as_json: bool, **given: Any) -> None:
     report.say(f"{'passed' if ok else 'FAILED'} on {executable.target.name} ({limits})")
     if not ok:
         click.get_current_context().exit(1)
+
+
+def _saved(file: Path | None) -> Executable | None:
+    """The executable in a program file.  Errors: click.UsageError for a program that is not compiled."""
+    if file is None:
+        return None
+    from ..api import load
+
+    found = load(file).executable
+    if found is None:
+        raise click.UsageError(f"--compiled-model takes a compiled program, {str(file)!r} holds one that is not")
+    return found
 
 
 def _row(d: Difference) -> tuple[str, str, str, str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..errors import ParameterError
+from ..errors import ParameterError, suggestion
 from .module import Module, nested
 
 __all__ = ["Graph", "names_of_results"]
@@ -36,6 +36,36 @@ class Graph:
             raise ParameterError(f"there is a module {name!r} already")
         module = self._loose[name] = Module(name)
         return module
+
+    def module(self, name: str) -> Module:
+        """A module by name.  Errors: ParameterError if there is none."""
+        found = self.modules().get(name)
+        if found is None:
+            raise ParameterError(f"there is no module {name!r}; {suggestion(name, self.modules())}")
+        return found
+
+    def rename_module(self, old: str, new: str) -> None:
+        """Gives a module another name.  Errors: ParameterError for main, or if the new name is taken."""
+        module = self.module(old)
+        if module is self.main:
+            raise ParameterError("the main module keeps its name")
+        if old == new:
+            return
+        if new in self.modules():
+            raise ParameterError(f"there is a module {new!r} already")
+        if self._loose.pop(old, None) is not None:
+            self._loose[new] = module
+        module.name = new
+
+    def remove_module(self, name: str) -> None:
+        """Drops a module that no instruction runs.  Errors: ParameterError if one does."""
+        module = self.module(name)
+        if module is self.main or module.runners:
+            raise ParameterError(
+                f"module {name!r} is run by {'the program' if module is self.main else 'an instruction'}"
+            )
+        module.clear()
+        self._loose.pop(name, None)
 
     def clone(self) -> Graph:
         return Graph(self.main.clone())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from random import Random
 from typing import Any, Protocol
 
 from ..errors import MgxError, ParameterError, ShapeError
@@ -367,6 +368,25 @@ class Module:
                     if module not in seen:
                         gone += module._sweep(seen)
         return gone
+
+    def shuffle(self, seed: int = 0) -> None:
+        """Bring the instructions into a random order in which each still follows its inputs; parameters stay in front."""
+        random = Random(seed)
+        steps = [i for i in self if not (i.is_param or i.is_return)]
+        readers: dict[Instruction, list[Instruction]] = {i: [] for i in steps}
+        waiting = dict.fromkeys(steps, 0)  # inputs that have no place yet
+        for i in steps:
+            for need in {*i.inputs, *(c for m in i.modules for c in captures(m))} & readers.keys():
+                readers[need].append(i)
+                waiting[i] += 1
+        ready = [i for i in steps if not waiting[i]]
+        while ready:
+            chosen = ready.pop(random.randrange(len(ready)))
+            self.move(chosen, None)
+            for reader in readers[chosen]:
+                waiting[reader] -= 1
+                if not waiting[reader]:
+                    ready.append(reader)
 
     def sort(self) -> None:
         """Order instructions so that every one follows its inputs.  Errors: ShapeError if they form a cycle."""

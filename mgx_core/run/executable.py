@@ -217,6 +217,15 @@ class Executable:
         except MemoryError as error:
             raise DeviceError(f"out of memory at run time: {error}; try smaller shapes or fewer runs at once") from None
 
+    def dry_run(self, parameters: Mapping[str, Any]) -> list[AnyShape]:
+        """Everything of a run but the run itself: the shapes of the results.  Errors: as `run`."""
+        values = self.bind(parameters)
+        self.instance(values)
+        known: dict[str, int] = {}
+        for shape, value in zip(self.parameters.values(), values, strict=True):
+            bind_symbols(shape, value, known)
+        return [s.substitute(known) for s in self.module.output_shapes()]
+
     def run_trace(self, parameters: Mapping[str, Any], callback: Tracer) -> list[Argument]:
         """Like `run`, after calling ``callback(instruction, value)`` with each instruction of the optimised module in order.
 

@@ -33,7 +33,7 @@ from .parsing import (  # noqa: E402
     save_buffer,
 )
 from .programs import get_target, program, target  # noqa: E402
-from .quantizing import quantize_bf16, quantize_fp16  # noqa: E402
+from .quantizing import autocast_fp8, quantize_bf16, quantize_fp8, quantize_fp16, quantize_int8  # noqa: E402
 from .shapes import shape  # noqa: E402
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "allocate_gpu",
     "argument",
     "argument_from_pointer",
+    "autocast_fp8",
     "create_argument",
     "fill_argument",
     "from_gpu",
@@ -62,6 +63,8 @@ __all__ = [
     "program",
     "quantize_bf16",
     "quantize_fp16",
+    "quantize_fp8",
+    "quantize_int8",
     "save",
     "save_buffer",
     "shape",

@@ -9,6 +9,7 @@ import mgx_core as mgx
 from mgx_core import DynamicDimension, ParameterError
 
 from .programs import of_program, program
+from .rule_names import with_core_rules
 
 __all__ = [
     "get_onnx_operators",
@@ -122,7 +123,7 @@ def get_onnx_operators() -> list[str]:
 
 def optimize(model: program, options: Mapping[str, Any] | None = None) -> program:
     """A copy of a program with the passes applied that need no target."""
-    return of_program(mgx.optimize(model.core, options))
+    return of_program(mgx.optimize(model.core, with_core_rules(options)))
 
 
 def load(filename: Any, format: str = "msgpack") -> program:

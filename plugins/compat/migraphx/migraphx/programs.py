@@ -15,6 +15,7 @@ from .arguments import argument, of_argument
 from .instructions import instruction_ref, module
 from .program_text import program_text
 from .rebatch import Rebatched
+from .rule_names import with_core_rules
 from .shapes import of_shape, shape
 
 __all__ = ["parameter_shapes", "program", "target"]
@@ -102,7 +103,9 @@ class program:
         """
         given = {"fast_math": fast_math, "exhaustive_tune": exhaustive_tune} | options
         if isinstance(offload_copy, (Mapping, CompileOptions)):
-            record = CompileOptions.of(offload_copy, **options)
+            record = CompileOptions.of(
+                offload_copy if isinstance(offload_copy, CompileOptions) else with_core_rules(offload_copy), **options
+            )
         else:
             record = CompileOptions.of(given, offload_copy=offload_copy)
         self.core.compile(t.core if isinstance(t, target) else t, record)
@@ -162,6 +165,10 @@ class program:
         return [of_argument(r) for r in evaluate_module(main, values)]
 
     # others
+
+    def to_py(self) -> str:
+        """A Python script that builds the program again."""
+        return self.core.to_py("migraphx")
 
     def sort(self) -> None:
         self.core.sort()

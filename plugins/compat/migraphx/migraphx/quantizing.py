@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import mgx_core as mgx
+from mgx_core import ParameterError
 from mgx_core.ir.module import nested
 
-from .programs import program
+from .arguments import generate_argument
+from .programs import program, target
 
-__all__ = ["quantize_bf16", "quantize_fp16"]
+__all__ = ["autocast_fp8", "quantize_bf16", "quantize_fp16", "quantize_fp8", "quantize_int8"]
 
 ALL = ("all",)
+PRODUCTS = ("dot", "convolution")
+BATCHES = 8  # of random inputs
 
 
 def quantize_fp16(prog: program, ins_names: Iterable[str] = ALL) -> program:
@@ -24,6 +29,51 @@ def quantize_bf16(prog: program, ins_names: Iterable[str] = ALL) -> program:
     """Lets the named operations, or all, compute in bfloat16; changes the program and returns it."""
     mgx.quantize_bf16(prog.core, _named(prog, ins_names))
     return prog
+
+
+def quantize_int8(
+    prog: program, t: Any = None, calibration: Iterable[Mapping[str, Any]] = (), ins_names: Iterable[str] = PRODUCTS
+) -> program:
+    """Lets matrix products and convolutions compute in 8-bit integers; changes the program and returns it.
+
+    t: the target that the calibration runs on, or calibration data instead; calibration: inputs by name, a mapping each
+    (default: random numbers).
+    Errors: ParameterError for names other than dot and convolution.
+    """
+    names = set(ins_names)
+    if not names <= set(PRODUCTS):
+        raise ParameterError(f"quantize_int8 takes the operations dot and convolution, got {sorted(names)}")
+    mgx.quantize_int8(prog.core, *_calibrated(prog, t, calibration), names)
+    return prog
+
+
+def quantize_fp8(prog: program, t: Any = None, calibration: Iterable[Mapping[str, Any]] = ()) -> program:
+    """Lets matrix products and convolutions compute in 8-bit floats; changes the program and returns it."""
+    mgx.quantize_fp8(prog.core, *_calibrated(prog, t, calibration))
+    return prog
+
+
+def autocast_fp8(prog: program) -> program:
+    """Gives parameters and results of 8-bit floats the type float32; changes the program and returns it."""
+    mgx.autocast_fp8(prog.core)
+    return prog
+
+
+def _calibrated(prog: program, t: Any, calibration: Iterable[Mapping[str, Any]]) -> tuple[Any, list[Mapping[str, Any]]]:
+    """The core's target, None for the best one, and the batches."""
+    if t is not None and not isinstance(t, target):
+        t, calibration = None, t
+    batches = list(calibration) or [_random(prog, seed) for seed in range(BATCHES)]
+    return None if t is None else t.core, batches
+
+
+def _random(prog: program, seed: int) -> dict[str, Any]:
+    """Inputs where none are given: random numbers, floats up to 2, which is what MIGraphX's factor without data holds."""
+    made = {}
+    for n, (name, s) in enumerate(prog.get_parameter_shapes().items()):
+        values = generate_argument(s, seed * 1000 + n).to_numpy()
+        made[name] = values * values.dtype.type(2) if values.dtype.kind not in "biu" else values
+    return made
 
 
 def _named(prog: program, names: Iterable[str]) -> set[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mgx_core import Argument, Executable, MgxError, ParameterError, Program, Shape
-from mgx_core.extents import with_extents
+from mgx_core import Argument, Executable, Instruction, MgxError, Module, ParameterError, Pointwise, Program, Shape
+from mgx_core.ir.graph import Graph
+from mgx_core.ops.broadcast import Broadcast, Multibroadcast
+from mgx_core.ops.reshape import Reshape
 from mgx_core.types.argument import as_argument
 
-__all__ = ["Rebatched"]
+__all__ = ["Rebatched", "Rebuilt"]
 
 KEPT = 16  # batch sizes whose compiled programs are kept
 
@@ -61,15 +63,80 @@ class Rebatched:
 
     def _compiled(self, batch: int) -> Executable:
         shapes = {n: s for n, s in self.program.get_parameter_shapes().items() if isinstance(s, Shape)}
-        changed = with_extents(self.program, map_input_dims={n: [batch, *s.dims[1:]] for n, s in shapes.items()})
         old = {s.dims[0] for s in shapes.values()}
+        if len(old) != 1:
+            raise ParameterError("its parameters differ in their first extent")
+        changed = Rebuilt(int(old.pop()), batch).program(self.program)
         for before, after in zip(self.program.get_output_shapes(), changed.get_output_shapes(), strict=True):
-            if not isinstance(before, Shape) or not isinstance(after, Shape) or before.rank == 0 or len(old) > 1:
+            if not isinstance(before, Shape) or not isinstance(after, Shape) or not before.rank:
                 raise ParameterError("its results have no batch axis")
-            if after.dims != (batch, *before.dims[1:]) or before.dims[0] not in old:
+            if after.dims != (batch, *before.dims[1:]):
                 raise ParameterError(f"its result {before} would become {after}")
         executable = self.program.executable
         assert executable is not None
         changed.compile(executable.context, executable.options)
         assert changed.executable is not None
         return changed.executable
+
+
+class Rebuilt:
+    """A program built again with another first extent of its parameters.
+
+    Extents that ops state as numbers follow where they stand for the batch: the first of a reshape whose operand's first
+    extent was the batch, too, and the first of a broadcast of what does not depend on the parameters.
+    """
+
+    def __init__(self, old: int, batch: int) -> None:
+        self.old = old
+        self.batch = batch
+        self.main = Module("main")
+
+    def program(self, program: Program) -> Program:
+        """Errors: ParameterError for control flow; ShapeError where the extents do not fit."""
+        main = program.get_main_module()
+        went = {}
+        for name, parameter in main.parameters.items():
+            shape = parameter.shape
+            went[parameter] = self.main.add_parameter(name, shape.with_dims((self.batch, *shape.dims[1:])))
+        self.main.add_return(self._body(main, went))
+        return Program(Graph(self.main), program.get_output_names())
+
+    def _body(self, module: Module, went: dict[Instruction, Instruction]) -> list[Instruction]:
+        for ins in module:
+            if ins in went or ins.is_return:
+                continue
+            if ins.literal is not None:
+                went[ins] = self.main.add_literal(ins.literal)
+            elif ins.is_absent:
+                went[ins] = self.main.add_absent()
+            elif ins.op.fused and len(ins.modules) == 1 and len(ins.modules[0].outputs) == 1:
+                inner = dict(zip(ins.modules[0].parameters.values(), (went[i] for i in ins.inputs), strict=True))
+                (went[ins],) = self._body(ins.modules[0], inner)
+            elif ins.modules:
+                raise ParameterError(f"{ins!r} has modules of its own")
+            else:
+                went[ins] = self._step(ins, [went[i] for i in ins.inputs])
+        return [went[o] for o in module.outputs]
+
+    def _step(self, ins: Instruction, inputs: list[Instruction]) -> Instruction:
+        op = ins.op
+        first = isinstance(ins.result, Shape) and ins.result.rank and ins.result.dims[0] == self.old
+        follows = bool(inputs) and isinstance(inputs[0].result, Shape) and inputs[0].result.dims[:1] == (self.batch,)
+        if isinstance(op, Reshape) and first and follows and op.dims[0] == self.old:
+            op = op.replace(dims=(self.batch, *op.dims[1:]))
+        elif isinstance(op, (Multibroadcast, Broadcast)) and first and follows and op.out_lens:
+            op = op.replace(out_lens=(self.batch, *op.out_lens[1:]))
+        elif isinstance(op, Pointwise) and first:
+            inputs = [self._spread(i) for i in inputs] if any(self._wide(i) for i in inputs) else inputs
+        return self.main.add(op, *inputs, sources=ins.sources)
+
+    def _wide(self, ins: Instruction) -> bool:
+        return ins.shape.dims[0] == self.batch
+
+    def _spread(self, ins: Instruction) -> Instruction:
+        """A constant operand of the old extents, broadcast once more."""
+        if self._wide(ins) or ins.shape.dims[0] != self.old:
+            return ins
+        if isinstance(ins.op, (Multibroadcast, Broadcast)):
+            return self.main.add(ins.op.replace(out_lens=(self.batch, *ins.shape.dims[1:])), *ins.inputs)
+        return self.main.add(Multibroadcast(out_lens=(self.batch, *ins.shape.dims[1:])), ins)

@@ -16,7 +16,13 @@ def emulated(monkeypatch):
     monkeypatch.setattr("mgx_core.plugins.manager._manager", [])  # a context of this test's own
 
 
-def small_network(lens, pool: int, name: str = "input") -> onnx.ModelProto:
+@pytest.fixture
+def small_network():
+    """Makes the model of `network`."""
+    return network
+
+
+def network(lens, pool: int, name: str = "input") -> onnx.ModelProto:
     """A convolution with bias and relu behind a pooling, and a matrix product: [n, 3, h, w] -> [n, 10]."""
     rng = np.random.default_rng(0)
     weights = {

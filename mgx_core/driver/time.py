@@ -1,0 +1,45 @@
+"""``mgx-driver time``: whole runs, without a look at instructions."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from . import data, source
+from .compiling import compile_options, compiled, quantized
+from .data import data_options, inputs
+from .group import DriverCommand
+from .report import Report, report_options
+from .source import Source, source_options
+
+__all__ = ["command"]
+
+
+@click.command("time", cls=DriverCommand, many=(*source.MANY, *data.MANY))
+@source_options
+@compile_options
+@data_options
+@click.option("--iterations", "-n", type=click.IntRange(1), default=100, show_default=True, help="Number of runs.")
+@report_options
+def command(as_json: bool, iterations: int, **given: Any) -> None:
+    """Print the time of a whole run, the mean of many; `perf` looks closer.
+
+    \b
+    Examples:
+      mgx-driver time model.onnx --cpu
+      mgx-driver time model.onnx --gpu -n 1000
+    """
+    report = Report(as_json)
+    program = Source.of(given).program()
+    program = quantized(program, given, lambda: inputs(program.get_parameter_shapes(), given))
+    executable = compiled(program, given)
+    values = inputs(executable.parameters, given)
+    executable.run(values)
+    start = time.perf_counter()
+    for _ in range(iterations):
+        executable.run(values)
+    seconds = (time.perf_counter() - start) / iterations
+    report.document({"target": executable.target.name, "iterations": iterations, "seconds": seconds})
+    report.say(f"Total time: {seconds * 1e3:.4f} ms")

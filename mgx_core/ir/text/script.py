@@ -1,0 +1,134 @@
+"""Programs as Python scripts that build them again, in the calls that MIGraphX's module has, too."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from ...errors import UnsupportedError
+from ...ops.compare import Predicate
+from ...ops.operation import Operation
+from ...types import dtype as dt
+from ...types.argument import Argument
+from ...types.dim import Sym, bounds
+from ...types.dtype import DType
+from ...types.shape import AnyShape, Shape
+from ..instruction import Instruction
+from ..module import Module
+
+__all__ = ["script"]
+
+FEW: Final = 16  # elements of a literal that are written as a list
+DECODE: Final = '''
+def array(dtype, lens, data):
+    """A literal's elements, compressed."""
+    return np.frombuffer(zlib.decompress(base64.b64decode(data)), dtype).reshape(lens)
+'''
+
+
+def script(main: Module, package: str = "mgx_core") -> str:
+    """A script that leaves the program built from `main` in ``p``.
+
+    package: what it imports; MIGraphX's module gives comparisons in their inputs' type, which the script makes truth values.
+    Errors: UnsupportedError for values that a script cannot write, strings and types other than tensors among them.
+    """
+    writer = _Writer(package)
+    lines = list(writer.module(main, "p.get_main_module()"))
+    heads = ["import base64", "import zlib", ""] if writer.coded else []
+    imports = [f"import {name}" for name in sorted({package, *writer.imports})]
+    decode = [DECODE.rstrip("\n"), "", ""] if writer.coded else []
+    return "\n".join([*heads, *imports, *decode, "", f"p = {package}.program()", *lines]) + "\n"
+
+
+class _Writer:
+    def __init__(self, package: str) -> None:
+        self.package = package
+        self.coded = False
+        self.imports: set[str] = set()
+        self.names: dict[Instruction, str] = {}
+        self.modules: dict[Module, str] = {}
+
+    def module(self, module: Module, made: str) -> Iterator[str]:
+        own = self.modules[module] = f"m{len(self.modules)}"
+        yield f"{own} = {made}"
+        for ins in module:
+            for inner in ins.modules:
+                if inner not in self.modules:
+                    yield from self.module(inner, f"p.create_module({inner.name!r})")
+            if ins.is_return:
+                yield f"{own}.add_return({self.listed(ins.inputs)})"
+                continue
+            name = self.names[ins] = f"x{len(self.names)}"
+            yield f"{name} = {own}.{self.call(ins)}"
+            if (
+                self.package != "mgx_core"
+                and isinstance(ins.op, Predicate)
+                and ins.inputs[0].shape.dtype is not dt.bool_
+            ):
+                yield f"{name} = {own}.add_instruction({self.package}.op('convert', target_type='bool_type'), [{name}])"
+
+    def call(self, ins: Instruction) -> str:
+        if ins.is_param:
+            label: str = ins.op.label  # type: ignore[attr-defined]
+            return f"add_parameter({label!r}, {self.shape(ins.result)})"
+        if ins.literal is not None:
+            return f"add_literal({self.literal(ins.literal)})"
+        modules = f", [{', '.join(self.modules[m] for m in ins.modules)}]" if ins.modules else ""
+        return f"add_instruction({self.op(ins.op)}, {self.listed(ins.inputs)}{modules})"
+
+    def listed(self, inputs: tuple[Instruction, ...]) -> str:
+        return f"[{', '.join(self.names[i] for i in inputs)}]"
+
+    def op(self, op: Operation) -> str:
+        given = "".join(f", {k}={self.value(v)}" for k, v in op.attributes().items() if v is not None)
+        return f"{self.package}.op({op.name!r}{given})"
+
+    def value(self, value: Any) -> str:
+        if isinstance(value, DType):
+            return repr(value.alias + "_type")
+        if isinstance(value, Sym):
+            return repr(str(value))
+        if isinstance(value, (tuple, list)):
+            return f"[{', '.join(map(self.value, value))}]"
+        if isinstance(value, (Shape, Operation)):
+            return self.shape(value) if isinstance(value, Shape) else self.op(value)
+        if isinstance(value, float) and not np.isfinite(value):
+            return f"float({str(value)!r})"
+        if isinstance(value, (bool, int, float, str, bytes)):
+            return repr(value)
+        raise UnsupportedError(f"a script cannot write the attribute {value!r}")
+
+    def shape(self, shape: AnyShape) -> str:
+        if not isinstance(shape, Shape) or not shape.ranked:
+            raise UnsupportedError(f"a script cannot write a parameter of type {shape}")
+        kind = f"{self.package}.shape(type={shape.type_string()!r}"
+        if not shape.rank and self.package != "mgx_core":
+            return f"{kind}, lens=[1], strides=[0])"
+        if not shape.dynamic():
+            return f"{kind}, lens={shape.lens()})"
+        return f"{kind}, dyn_dims=[{', '.join(map(self.extent, shape.dims))}])"
+
+    def extent(self, d: Any) -> str:
+        low, high = bounds(d)
+        return f"{self.package}.shape.dynamic_dimension({low}, {high})"
+
+    def literal(self, literal: Argument) -> str:
+        shape = literal.shape
+        if not isinstance(shape, Shape) or shape.dtype.kind in "sc":
+            raise UnsupportedError(f"a script cannot write a literal of type {shape}")
+        values = literal.to_numpy()
+        plain = shape.as_standard()
+        if values.size <= FEW and shape.dtype.bits >= 16 and np.isfinite(values.astype(np.float64)).all():
+            return f"{self.package}.create_argument({self.shape(plain)}, {values.reshape(-1).tolist()})"
+        self.coded = True
+        self.imports.add("numpy as np")
+        known = shape.dtype.numpy.isbuiltin == 1
+        if not known:
+            self.imports.add("ml_dtypes")
+        kind = repr(shape.dtype.numpy.name) if known else f"ml_dtypes.{shape.dtype.name}"
+        data = base64.b64encode(zlib.compress(np.ascontiguousarray(values).tobytes())).decode()
+        return f"{self.package}.argument(array({kind}, {plain.lens()}, {data!r}))"

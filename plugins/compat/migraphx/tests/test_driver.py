@@ -1,0 +1,126 @@
+"""The commands `migraphx-driver` and `optimize_model`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import migraphx
+from migraphx.optimize_model import saved_at
+
+
+def driven(*words, folder=None, module="migraphx.driver"):
+    return subprocess.run(
+        [sys.executable, "-m", module, *map(str, words)], capture_output=True, text=True, cwd=folder, check=False
+    )
+
+
+@pytest.fixture
+def model(tmp_path, small_network) -> Path:
+    onnx.save(small_network([1, 3, 8, 8], 2), tmp_path / "model.onnx")
+    return tmp_path / "model.onnx"
+
+
+def test_times_whole_runs(model) -> None:
+    done = driven("time", model, "--ref", "-n", 3)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Total time: ")
+
+
+def test_an_unknown_extension_is_a_program_file(model, tmp_path) -> None:
+    assert driven("compile", model, "--ref", "-o", "out.bin", folder=tmp_path).returncode == 0
+    assert migraphx.load(tmp_path / "out.bin").is_compiled()
+    assert driven("run", "out.bin", folder=tmp_path).returncode == 0
+    assert driven("compile", model, "--ref", "--strip-context", "-o", "plain.mxr", folder=tmp_path).returncode == 0
+    assert not migraphx.load(tmp_path / "plain.mxr").is_compiled()
+
+
+def test_graph_edits(model) -> None:
+    whole = json.loads(driven("read", model, "--brief", "--json").stdout)
+    last = json.loads(driven("read", model, "--trim-size", 2, "--brief", "--json").stdout)
+    assert last["instructions"] < whole["instructions"]
+    free = json.loads(driven("read", model, "--replace-literals", "--brief", "--json").stdout)
+    assert len(free["parameters"]) > len(whole["parameters"]) == 1
+    assert (
+        driven("read", model, "-p", "dead_code_elimination", "propagate_constant", "simplify_algebra").returncode == 0
+    )
+
+
+def test_verify_against_doubles_and_saved_programs(model, tmp_path) -> None:
+    assert driven("verify", model, "--ref", "--ref-use-double", "--atol", "1e-5", "--rtol", "1e-5").returncode == 0
+    assert driven("compile", model, "--ref", "-o", "m.mxr", folder=tmp_path).returncode == 0
+    assert driven("verify", model, "--compiled-model", "m.mxr", folder=tmp_path).returncode == 0
+
+
+def test_logs(model, tmp_path) -> None:
+    said = driven("run", model, "--ref", "--log-level", "debug", "--log-file", "log.txt", folder=tmp_path)
+    assert "compiled for ref" in said.stderr
+    assert "compiled for ref" in (tmp_path / "log.txt").read_text()
+    assert "none" in driven("--ort-sha").stdout
+
+
+@pytest.mark.parametrize("package", ["mgx_core", "migraphx"])
+def test_a_script_builds_the_program_again(model, package) -> None:
+    p = migraphx.parse_onnx(str(model))
+    text = p.core.to_py(package)
+    scope: dict = {}
+    exec(compile(text, "script", "exec"), scope)
+    built = scope["p"]
+    x = np.random.default_rng(1).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    for one in (p, built):
+        one.compile(
+            migraphx.get_target("ref") if isinstance(one, migraphx.program) else migraphx.get_target("ref").core
+        )
+    np.testing.assert_array_equal(np.array(built.run({"input": x})[0]), np.array(p.run({"input": x})[0]))
+    assert "import migraphx" in p.to_py()
+
+
+HELP = """
+usage: optimize_model.py [-h] [--nchw] [-t {gpu,cpu,ref}] [-d] [-o] [-f] [-i] [-j] [-p OUTPUT_PATH] model
+Compile and serialize model offline for future deployment.
+positional arguments: model Path to ONNX or TF Protobuf file
+optional arguments: -h, --help show this help message and exit
+--nchw Treat Tensorflow format as nchw. (Default is nhwc)
+-t {gpu,cpu,ref}, --target {gpu,cpu,ref} Compilation target
+-d, --disable_fast_math Disable optimized math functions
+-o, --offload_copy_off Disable implicit offload copying
+-f, --fp16 Quantize model in FP16 precision
+-i, --int8 Quantize model in INT8 precision
+-j, --json Save program in JSON format. (Default is MsgPack format)
+-p OUTPUT_PATH, --output_path OUTPUT_PATH Specify file name and/or path for model to be saved.
+(Default is ./saved_models/<model_name>.<format>
+"""
+TOOL = Path(__file__).parents[4] / "tools/optimize_model.py"
+
+
+def test_help_of_the_optimizer() -> None:
+    done = subprocess.run([sys.executable, TOOL, "-h"], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == HELP.split()
+
+
+@pytest.mark.parametrize("flags", [[], ["-j"], ["-f", "-d"], ["-i"], ["-o"]], ids=" ".join)
+def test_the_optimizer_saves_compiled_models(flags, model, tmp_path) -> None:
+    done = driven("model.onnx", "-t", "ref", *flags, folder=tmp_path, module="migraphx.optimize_model")
+    assert done.returncode == 0, done.stderr
+    format = "json" if "-j" in flags else "msgpack"
+    loaded = migraphx.load(tmp_path / f"saved_models/model.{format}", format)
+    assert loaded.is_compiled()
+    x = np.random.default_rng(3).uniform(-2, 2, (1, 3, 8, 8)).astype(np.float32)
+    plain = migraphx.parse_onnx(str(model))
+    plain.compile(migraphx.get_target("ref"))
+    wanted = np.array(plain.run({"input": x})[0])
+    np.testing.assert_allclose(np.array(loaded.run({"input": x})[0]), wanted, rtol=0.05, atol=0.05 * abs(wanted).max())
+
+
+def test_where_the_optimizer_saves(tmp_path) -> None:
+    assert saved_at(None, "m", "json") == Path("saved_models/m.json")
+    assert saved_at("other.msgpack", "m", "msgpack") == Path("saved_models/other.msgpack")
+    assert saved_at("some/where/", "m", "msgpack") == Path("some/where/m.msgpack")
+    assert saved_at(str(tmp_path), "m", "msgpack") == tmp_path / "m.msgpack"
+    assert saved_at("some/where/x.msgpack", "m", "msgpack") == Path("some/where/x.msgpack")
