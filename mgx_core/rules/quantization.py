@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.activation import Relu
+from ..ops.broadcast import Multibroadcast
 from ..ops.concat import Concat
 from ..ops.movement import Transpose
 from ..ops.operation import Operation
@@ -175,6 +176,9 @@ def _place(i: Instruction, axis: int) -> int | None:
 
         found = [a for a in range(len(new)) if kept_axis(old, new, a) == axis]
         return found[0] if len(found) == 1 and old[axis] != 1 else None
+    if isinstance(i.op, Multibroadcast):
+        at = axis + len(new) - len(old)
+        return at if old[axis] == new[at] and old[axis] != 1 else None
     if i.op.view is not None and len(i.inputs) == 1 and not i.op.aligns:
         return axis if len(old) == len(new) and old[axis] == new[axis] else None
     return None

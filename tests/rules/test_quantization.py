@@ -6,6 +6,21 @@ import pytest
 
 TURNS = [
     (
+        "move-narrow-values",
+        """\
+  %q = @param["q"] -> int8[4, 3]
+  %s = @literal(0.1, 0.2, 0.3) -> float32[3]
+  %1 = dequantizelinear[axis=1](%q, %s)
+  %2 = multibroadcast[out_lens=[2, 4, 3]](%1)
+  @return(%2)""",
+        """\
+  %q = @param["q"] -> int8[4, 3]
+  %1 = @literal(0.1, 0.2, 0.3) -> float32[3]
+  %2 = multibroadcast[out_lens=[2, 4, 3]](%q) -> int8[2, 4, 3]
+  %3 = dequantizelinear[axis=2, block_size=0, out_type=none](%2, %1) -> float32[2, 4, 3]
+  @return(%3)""",
+    ),
+    (
         "drop-bounds-before-quantization",
         """\
   %x = @param["x"] -> float32[4, 5]
