@@ -10,12 +10,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+import mgx_cpu_dnnl
 from mgx_core.errors import DeviceError
 from mgx_core.settings import setting
 
 __all__ = ["native", "preload"]
 
-DISTRIBUTION: Final = "onednn-cpu-gomp"
 LIBRARY: Final = "libdnnl.so.3"
 
 
@@ -25,14 +25,8 @@ def candidates() -> Iterator[Path]:
     if named:
         yield Path(named)
         return
-    for folder in map(
-        Path, sys.path
-    ):  # the path in the wheel's record; importlib.metadata would take longer than all else
-        for record in folder.glob(f"{DISTRIBUTION.replace('-', '_')}-*.dist-info/RECORD"):
-            for line in record.read_text("utf-8").splitlines():
-                path = line.partition(",")[0]
-                if path.rpartition("/")[2] == LIBRARY:
-                    yield (folder / path).resolve()
+    for folder in map(Path, mgx_cpu_dnnl.__path__):
+        yield folder / LIBRARY
     for prefix in (sys.prefix, sys.base_prefix):
         yield Path(prefix) / "lib" / LIBRARY
 
@@ -53,7 +47,7 @@ def preload() -> Path:
                 raise DeviceError(f"oneDNN at {path} cannot be loaded: {error}") from None
             return path
     raise DeviceError(
-        f"{LIBRARY} was not found (tried {', '.join(tried)}); install {DISTRIBUTION} or name the file in MGX_DNNL_LIBRARY"
+        f"{LIBRARY} was not found (tried {', '.join(tried)}); install mgx-cpu-dnnl again or name the file in MGX_DNNL_LIBRARY"
     )
 
 
