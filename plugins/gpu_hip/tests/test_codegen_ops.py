@@ -11,7 +11,7 @@ import pytest
 from mgx_core import No, Operation
 from mgx_core import dtype as dt
 from mgx_core.ops.concat import Concat
-from mgx_core.ops.convolution import Convolution, ConvolutionBackwards
+from mgx_core.ops.convolution import Col2im, Convolution, ConvolutionBackwards
 from mgx_core.ops.fill import DynamicRange, EyeLike
 from mgx_core.ops.index import Gather, GatherElements, Gathernd, Onehot, Trilu
 from mgx_core.ops.kv_cache import ConcatPastPresent
@@ -138,6 +138,17 @@ def test_indices_out_of_range_do_not_leave_the_tensor() -> None:
     ins, outs = [tensor("float32", x.shape), tensor("int64", (3,))], [tensor("float32", (3, 8))]
     got = run(generate(Gather(axis=0), ins, outs, traits()), [x, at], ins, outs)
     assert np.isin(got[0], x).all()  # the emulated device would have refused an address outside
+
+
+@pytest.mark.parametrize("of", FLOATS)
+@waves
+def test_col2im(of: str, wave: int) -> None:
+    x = some(of, 2, 3 * 9, 25)
+    check(Col2im(image_shape=(9, 9), block_shape=(3, 3), padding=(1, 1, 1, 1), stride=(2, 2)), [x], wave)
+    dilated = Col2im(image_shape=(7, 8), block_shape=(2, 3), padding=(0, 1, 2, 0), dilation=(2, 1))
+    n = int(np.prod(dilated.counts((7, 8), (2, 3))))
+    check(dilated, [some(of, 1, 4 * 6, n)], wave)
+    check(Col2im(image_shape=(11,), block_shape=(4,), padding=(1, 2), stride=(3,)), [some(of, 2, 8, 4)], wave)
 
 
 @pytest.mark.parametrize("of", FLOATS)

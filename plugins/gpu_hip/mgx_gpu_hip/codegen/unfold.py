@@ -1,17 +1,21 @@
-"""Windows of an image laid out as the rows of a matrix, so that a convolution is a product."""
+"""Windows of an image laid out as the rows of a matrix, so that a convolution is a product; and summed back into it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from .elements import carried, pointers
+from mgx_core import No
+from mgx_core.ops.window import per_axis, sides
+
+from .elements import Coordinates, carried, each_element, offset_of, pointers
 from .geometry import ceil_div
 from .pointwise import kernel
-from .source import NAME, KernelLaunch, KernelSource, Tensor, finish, stored
+from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, computed, finish, read, stored, written
 
-__all__ = ["Windows", "unfold"]
+__all__ = ["Windows", "fold", "unfold"]
 
 THREADS = 256
 
@@ -71,3 +75,32 @@ def unfold(x: Tensor, y: Tensor, w: Windows) -> KernelSource:
 def _misaligned(x: Tensor, step: int) -> bool:
     others: Sequence[int] = (x.strides[0], x.strides[2], x.strides[3])
     return x.align % (step * x.dtype.size) != 0 or any(v % step for v in others)
+
+
+def fold(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
+    """col2im: each element of the image y [n, c, *image] sums those of the columns x [n, c * block, windows] that cover it."""
+    rank = len(y.lens) - 2
+    block = per_axis(op.block_shape, rank, "block_shape")
+    stride, dilation = per_axis(op.stride, rank, "stride"), per_axis(op.dilation, rank, "dilation")
+    before, _ = sides(op.padding, rank)
+    counts = op.counts(y.lens[2:], block)
+    kind, size = computed(x.dtype), math.prod(block)
+
+    def element(at: Coordinates) -> tuple[list[str], list[str]]:
+        lines = [f"{kind} sum = 0;"]
+        for a in range(rank):
+            lines += [
+                "  " * a + f"for (i32 j{a} = 0; j{a} < {block[a]}; ++j{a}) {{",
+                "  " * (a + 1) + f"const i32 t{a} = (i32){at[2 + a]} + {before[a]} - j{a} * {dilation[a]};",
+                "  " * (a + 1) + f"if (t{a} < 0 || t{a} % {stride[a]} || t{a} / {stride[a]} >= {counts[a]}) continue;",
+            ]
+        inside, window = "0", "0"
+        for a in range(rank):
+            inside = f"({inside} * {block[a]} + j{a})"
+            window = f"({window} * {counts[a]} + t{a} / {stride[a]})"
+        place = offset_of(x, [at[0], f"({at[1]} * {size}u + (u32){inside})", f"(u32){window}"])
+        lines.append("  " * rank + f"sum += {read(f'p0[{place}]', x.dtype)};")
+        lines += ["  " * a + "}" for a in reversed(range(rank))]
+        return lines, [written(f"({computed(y.dtype)})sum", y.dtype)]
+
+    return each_element("col2im", [x], [y], traits, element, unroll=1)

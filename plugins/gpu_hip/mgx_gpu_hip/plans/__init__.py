@@ -14,7 +14,7 @@ PLANS: Kernels = (
     + convolutions.PLANS
     + attention.PLANS
     + loops.PLANS
-    + generated.PLANS
     + depthwise.PLANS
+    + generated.PLANS
     + loops.DECOMPOSED
 )

@@ -31,9 +31,10 @@ from .epilogues import Steps, anchored, read_group
 from .offer import offer
 from .products import FLOATS, timed_product
 
-__all__ = ["PLANS"]
+__all__ = ["PLANS", "laid_channels_last"]
 
 PLANS = Kernels("gpu")
+OWN_LAUNCH, OWN_RATE = 3.0, 8e6  # microseconds and operations in one of them: our depthwise kernel on an H200
 MOST_UNFOLDED: Final = 512 << 20  # bytes of windows laid out as a matrix
 
 write_pad = static(1, pad)
@@ -90,9 +91,11 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
     route = _route(e, problem, x, w)
     if isinstance(route, No):
         raise Refused(route.why)
+    if problem.is_depthwise and route.us > OWN_LAUNCH + problem.flops / OWN_RATE:
+        raise Refused("the generated depthwise kernel is faster")
     operands = dict(epilogue.operands)
     if "residual" in operands:
-        operands["residual"] = _channels_last(e, operands["residual"])
+        operands["residual"] = laid_channels_last(e, operands["residual"])
     operands = {word: e.aligned(value) for word, value in operands.items()}
     out = e.allocate(dtype, lens, channels_last(lens))
     if route.windows is not None:
@@ -104,11 +107,11 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
         weights = _unfolded_weights(e, w, route.windows)
         e.library(route.timed.plan, "d", {"a": matrix, "b": weights, "d": out, **operands})
     elif route.product:
-        given, weights = _channels_last(e, x), e.packed(w, channels_last(w.lens))
+        given, weights = laid_channels_last(e, x), e.packed(w, channels_last(w.lens))
         e.library(route.timed.plan, "d", {"a": given, "b": weights, "d": out, **operands})
     else:
         wide = route.channels - x.lens[1]
-        given = _more_channels(e, x, wide) if wide else _channels_last(e, x)
+        given = _more_channels(e, x, wide) if wide else laid_channels_last(e, x)
         weights = _more_channels(e, w, wide) if wide else w
         weights = e.packed(weights, channels_last(weights.lens))
         e.library(route.timed.plan, "y", {"x": given, "w": weights, "y": out, **operands})
@@ -212,7 +215,8 @@ def _more_channels(e: GpuEmitter, x: Value, more: int) -> Value:
     return out
 
 
-def _channels_last(e: GpuEmitter, value: Value) -> Value:
+def laid_channels_last(e: GpuEmitter, value: Value) -> Value:
+    """An image with its channels innermost in memory: itself or a copy."""
     wanted = channels_last(value.lens)
     if all(n == 1 or s == t for n, s, t in zip(value.lens, value.strides, wanted, strict=True)):
         return e.aligned(Value(Shape(value.shape.dtype, value.lens, wanted), value.buffer, value.offset))

@@ -1,20 +1,26 @@
-"""Groups of a depthwise convolution with its epilogue, in one generated kernel."""
+"""Depthwise convolutions of images, alone or with their epilogue, in one generated kernel, channels last."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core import Kernels, Module, No, Operation
+from mgx_core import Kernels, Module, No, Operation, Shape
+from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
+from mgx_core.ops.convolution import Convolution
 from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value, channels_last, packed_strides
 from mgx_core.types.shape import AnyShape
 
+from ..codegen.bodies import flat
+from ..codegen.convolution import convolution
 from ..codegen.depthwise import depthwise_group
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
-from ..codegen.writing import Inputs
+from ..codegen.writing import Inputs, spread
 from ..emitter import GpuEmitter
+from .convolutions import laid_channels_last
 from .offer import emit_generated, offer
 
 __all__ = ["PLANS"]
@@ -22,9 +28,19 @@ __all__ = ["PLANS"]
 PLANS = Kernels("gpu")
 
 
-def _of_convolution(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+def _of_images(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    x, w = (i if isinstance(i, Shape) else None for i in inputs[:2])
+    if x is None or w is None or x.rank != 4 or op.group == 1 or w.dims[:2] != (op.group, 1):
+        return No("the convolution is not a depthwise convolution of images")
+    return None
+
+
+def _of_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     assert isinstance(op, Group)
-    return None if op.tag == "convolution" else No("the group is not a convolution")
+    anchor = next((i for i in flat(modules[0]) if isinstance(i.op, Convolution)), None)
+    if op.tag != "convolution" or anchor is None:
+        return No("the group is not a convolution")
+    return _of_images(anchor.op, [i.shape for i in anchor.inputs], ())
 
 
 def write_depthwise(
@@ -33,8 +49,35 @@ def write_depthwise(
     return depthwise_group(modules[0], [x for x in xs if x is not None], ys[0], traits)
 
 
-@offer(PLANS, Group, name="depthwise", when=_of_convolution, write=write_depthwise)
+write_single = spread(convolution)
+
+
+@offer(PLANS, Convolution, name="depthwise", when=_of_images, write=write_single)
+def emit_single(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    """One launch, channels last in and out."""
+    x, w = args
+    lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
+    out = e.allocate(x.shape.dtype, lens, channels_last(lens))
+    e.kernel(write_single, op, (), [laid_channels_last(e, x), _weights(e, w)], [out])
+    return out
+
+
+@offer(PLANS, Group, name="depthwise", when=_of_group, write=write_depthwise)
 def emit_depthwise(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    if not e.exhaustive:
+    """One launch with the epilogue, channels last in and out."""
+    if not e.exhaustive and args[0].shape.dtype is dt.float32:
         raise Refused("the convolution and its epilogue are one kernel where plans are timed (exhaustive_tune)")
-    return emit_generated(e, write_depthwise, op, modules, args)
+    body = flat(modules[0])
+    places = {p: n for n, p in enumerate(body.parameters.values())}
+    anchor = next(i for i in body if isinstance(i.op, Convolution))
+    given = list(args)
+    for ins, laid in zip(anchor.inputs, (laid_channels_last, _weights), strict=True):
+        if ins not in places:
+            raise Refused("an operand of the convolution is made in the group")
+        given[places[ins]] = laid(e, given[places[ins]])
+    return emit_generated(e, write_depthwise, op, modules, given)
+
+
+def _weights(e: GpuEmitter, w: Value) -> Value:
+    """Weights [c, 1, kh, kw] with their channels innermost in memory."""
+    return e.packed(w, packed_strides(w.lens, [2, 3, 1, 0]))

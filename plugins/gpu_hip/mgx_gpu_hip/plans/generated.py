@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgx_core import Kernels
 from mgx_core.ops.broadcast import Tile
 from mgx_core.ops.concat import Concat
-from mgx_core.ops.convolution import Convolution, ConvolutionBackwards
+from mgx_core.ops.convolution import Col2im, Convolution, ConvolutionBackwards
 from mgx_core.ops.fill import DynamicRange, EyeLike
 from mgx_core.ops.index import Gather, GatherElements, Gathernd, Onehot, Trilu
 from mgx_core.ops.kv_cache import ConcatPastPresent
@@ -38,7 +38,7 @@ from mgx_core.ops.select import Compress, Nonzero
 from mgx_core.ops.slice import ScanSlice
 from mgx_core.ops.topk import Topk
 
-from ..codegen import arithmetic, indexing, products, selection, sort
+from ..codegen import arithmetic, indexing, products, selection, sort, unfold
 from ..codegen import convolution as convolving
 from ..codegen import movement as moving
 from ..codegen import pooling as windows
@@ -84,6 +84,7 @@ generated(PLANS, static(3, scattering.concat_past_present), ConcatPastPresent)
 # windows
 generated(PLANS, computing(lambda op, xs, ys, traits: windows.pooling(op, xs[0], ys[0], traits)), Pooling)
 generated(PLANS, spread(windows.max_pool_indices), MaxPoolIndices)
+generated(PLANS, computing(static(1, unfold.fold)), Col2im)
 generated(PLANS, computing(lambda op, xs, ys, traits: arithmetic.lrn(op, xs[0], ys[0], traits)), Lrn)
 generated(PLANS, computing(static(1, resizing.resize)), Resize)
 
