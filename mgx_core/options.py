@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from .errors import ParameterError
 from .settings import threads
 
-__all__ = ["CompileOptions"]
+__all__ = ["FLOAT32_PRECISIONS", "CompileOptions"]
+
+FLOAT32_PRECISIONS: Final = ("highest", "high", "medium")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,8 @@ class CompileOptions:
     off by name, as ``mgx-driver rules`` lists them (``{"convolution": False}``); disable_passes: passes to
     leave out by name; validate: check every stage's invariant after each pass;
     threads: 0 for what ``$MGX_THREADS`` says, else all that the process may use; instances: how many shape instances an
-    executable keeps;
+    executable keeps; float32_precision: of products and convolutions of float32, ``highest`` (float32 throughout), ``high``
+    (operands may be rounded to 10 bits of mantissa) or ``medium`` (to 7 bits), where a target has faster units for that;
     limit_bytes: the most bytes that one value may take (0: half of what this machine has).
     """
 
@@ -49,6 +52,7 @@ class CompileOptions:
     threads: int = 0
     instances: int = 64
     limit_bytes: int = 0
+    float32_precision: str = "highest"
 
     @classmethod
     def of(cls, given: CompileOptions | Mapping[str, Any] | None = None, /, **keywords: Any) -> CompileOptions:
@@ -85,6 +89,8 @@ def _wanted(default: Any, name: str, value: Any) -> str:
         case tuple():
             good = isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(v, str) for v in value)
             return "" if good else "a list of names"
+    if name == "float32_precision":
+        return "" if value in FLOAT32_PRECISIONS else f"one of {', '.join(FLOAT32_PRECISIONS)}"
     if name == "fusion_rules":
         good = isinstance(value, Mapping) and all(isinstance(k, str) and isinstance(v, bool) for k, v in value.items())
         return "" if good else "a mapping from rule names to true or false"

@@ -40,6 +40,8 @@ def test_values_take_one_form():
         ({"fusion_rules": ["x"]}, "'fusion_rules' must be a mapping from rule names to true or false"),
         ({"fusion_rules": {"x": 1}}, "'fusion_rules' must be a mapping"),
         ({"target": 7}, "'target' must be a string, got 7"),
+        ({"float32_precision": "low"}, "'float32_precision' must be one of highest, high, medium, got 'low'"),
+        ({"float32_precision": ["high"]}, "'float32_precision' must be one of highest, high, medium"),
     ],
 )
 def test_what_is_refused(given, message):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from ..errors import UnsupportedError
+from ..options import FLOAT32_PRECISIONS
 
 if TYPE_CHECKING:
     from ..program import Program
@@ -63,6 +64,10 @@ def compile_options(function: F) -> F:
         ),
         click.option(
             "--exhaustive-tune", is_flag=True, help="Time every kernel that could do the work; take the fastest."
+        ),
+        click.option(
+            "--float32-precision", type=click.Choice(FLOAT32_PRECISIONS), default="highest", show_default=True,
+            help="Rounding that products and convolutions of float32 allow for speed.",
         ),
         *REWRITING,
         click.option("--validate", is_flag=True, help="Check the program after every pass."),
@@ -123,6 +128,7 @@ def compiled(program: Program, given: Mapping[str, Any]) -> Executable:
             get_target(target_name(given)),
             offload_copy=given["enable_offload_copy"],
             exhaustive_tune=given["exhaustive_tune"],
+            float32_precision=given["float32_precision"],
             **rewriting(given),
             validate=given["validate"],
         )

@@ -108,7 +108,7 @@ class GpuEmitter(Emitter):
     def of(
         cls, kernels: Kernels, context: GpuContext, options: CompileOptions, tuning: Tuning | None = None
     ) -> GpuEmitter:
-        tf32 = options.aggressiveness >= 2 and options.fast_math
+        tf32 = options.float32_precision != "highest" or (options.aggressiveness >= 2 and options.fast_math)
         return cls(kernels, context, options.memory_reuse, tuning, tf32, tuning is not None)
 
     def fresh(self, tuning: bool = True) -> GpuEmitter:
