@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from mgx_core.errors import DeviceError
 from mgx_core.targets.schedule import Step
 
 from .codegen.source import Buffer as KernelBuffer
+from .codegen.source import Chained
 from .emitter import LIBRARY_ALIGNMENT, HostStep, KernelStep, LibraryStep
-from .runtime import Device, Function
+from .runtime import Device, Function, Launch
 
 __all__ = ["BoundStep", "bound_steps", "codes", "naming", "required_alignment"]
 
@@ -23,6 +26,17 @@ class BoundStep(NamedTuple):
 
     step: Step
     calls: list[Callable[[int], None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _OurLaunch:
+    """A launch of a kernel of ours; chained: the places of its `Chained` arguments."""
+
+    launch: Launch
+    chained: tuple[int, ...]
+
+    def __call__(self, stream: int, /) -> None:
+        self.launch(stream)
 
 
 def bound_steps(
@@ -46,7 +60,19 @@ def bound_steps(
             follows = bool(made) and not isinstance(made[-1].step, HostStep)
             calls = _kernel_calls(step, addresses, functions.get(id(step), {}), device, overlap, follows)
         made.append(BoundStep(step, calls))
+    for before, after in pairwise(_in_order(made)):
+        if isinstance(before, _OurLaunch) and isinstance(after, _OurLaunch) and after.launch.early:
+            for index in before.chained:
+                before.launch.set(index, 1)
     return made
+
+
+def _in_order(steps: Iterable[BoundStep]) -> Iterator[Callable[[int], None] | Step]:
+    """All calls, and each step on the host in its place."""
+    for step, calls in steps:
+        if isinstance(step, HostStep):
+            yield step
+        yield from calls
 
 
 def _kernel_calls(
@@ -74,7 +100,8 @@ def _kernel_calls(
                     args.append(0 if value is None else addresses[id(value.buffer)] + value.byte_offset)
             else:
                 args.append(arg.value)
-        calls.append(functions[la.entry].bind(la.grid, la.block, la.shared_bytes, args, overlap=early))
+        launch = functions[la.entry].bind(la.grid, la.block, la.shared_bytes, args, overlap=early)
+        calls.append(_OurLaunch(launch, tuple(n for n, a in enumerate(la.args) if isinstance(a, Chained))))
         early = overlap
     return calls
 

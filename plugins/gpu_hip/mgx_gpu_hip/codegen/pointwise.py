@@ -167,10 +167,12 @@ def _product(dims: Sequence[int]) -> int:
 def kernel(name: str, parameters: Sequence[str], lines: Sequence[str], threads: int, blocks: int = 0) -> str:
     """A kernel of one function; `blocks`: the least number that a multiprocessor should hold.
 
-    It may be launched while the kernel before it is ending, and lets the next one start early.
+    It may be launched while the kernel before it is ending, and lets the next one start early if that is one of ours (`Chained`,
+    which `finish` puts behind the arguments of every launch).
     """
-    body = "".join(f"  {line}\n" for line in ("grid_wait();", "grid_done();", *lines))
-    return f"KERNEL({threads}{f', {blocks}' if blocks else ''}) {name}({', '.join(parameters)}) {{\n{body}}}\n"
+    body = "".join(f"  {line}\n" for line in ("grid_wait();", "if (chained) grid_done();", *lines))
+    head = ", ".join([*parameters, "u32 chained"])
+    return f"KERNEL({threads}{f', {blocks}' if blocks else ''}) {name}({head}) {{\n{body}}}\n"
 
 
 # shared tiles ------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from .snippets import needed
 __all__ = [
     "Arg",
     "Buffer",
+    "Chained",
     "DeviceTraits",
     "KernelLaunch",
     "KernelSource",
@@ -99,7 +100,18 @@ class Number(NamedTuple):
     value: int | float
 
 
-Arg: TypeAlias = "Buffer | Number"
+class Chained(NamedTuple):
+    """A kernel argument that is 1 where the launch behind is one of ours that may start early, else 0.
+
+    A library's kernel behind it must not be let start early: cuDNN 9 launches kernels so that they may, which then read what
+    this one has not written yet.
+    """
+
+    ctype: Literal["u32"] = "u32"
+    value: int = 0
+
+
+Arg: TypeAlias = "Buffer | Number | Chained"
 
 
 @dataclass(frozen=True)
@@ -190,7 +202,7 @@ def finish(
                 la.entry.replace(NAME, name),
                 (int(la.grid[0]), int(la.grid[1]), int(la.grid[2])),
                 (int(la.block[0]), int(la.block[1]), int(la.block[2])),
-                (*la.args, *(Number(kind, value) for kind, value in added.get(la.entry, ()))),  # type: ignore[arg-type]
+                (*la.args, Chained(), *(Number(kind, value) for kind, value in added.get(la.entry, ()))),  # type: ignore[arg-type]
                 la.shared_bytes,
             )
             for la in launches

@@ -129,6 +129,11 @@ class Launch:
         for index, value in enumerate(args):
             self.set(index, value)
 
+    @property
+    def early(self) -> bool:
+        """True if it may start while the kernel before it is ending."""
+        return self._config is not None
+
     def set(self, index: int, value: Any) -> None:
         """Change an argument for the launches to come."""
         code = self.function.codes[index]

@@ -114,7 +114,7 @@ DEV void wave_sync() {
 }
 
 // A launch that may overlap the kernel before it (runtime: Launch(overlap=True)) waits here before it touches what others
-// write or read; grid_done() lets the next one start early.
+// write or read; grid_done() lets the next one start early, which must be a kernel that waits so (see codegen: Chained).
 DEV void grid_wait() {
 #if GPU_CUDA && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
