@@ -212,3 +212,25 @@ def test_kernels_compile_for_an_amd_device(target: GpuTarget) -> None:
     steps = program.executable.instances()[0].runner.schedule.steps
     codes = builder.build([Named(s) for s in steps], "gfx90a")
     assert len(codes) == len(steps) and all(c.image for c in codes)
+
+
+def test_keys_of_grouped_heads_are_copied_as_they_lie(target: GpuTarget) -> None:
+    def build(m: mgx.Module) -> list[Any]:
+        q = m.add_parameter("q", mgx.Shape("float16", [1, 6, 1, 64]))
+        k, v = (m.add_parameter(n, mgx.Shape("float16", [1, 2, 70, 64])) for n in "kv")
+
+        def heads(x: Any) -> Any:
+            apart = m.add(mgx.op("unsqueeze", axes=[2]), x)
+            wide = m.add(mgx.op("multibroadcast", out_lens=[1, 2, 3, *apart.shape.lens()[3:]]), apart)
+            return m.add(mgx.op("reshape", dims=[1, 6, *apart.shape.lens()[3:]]), wide)
+
+        turned = m.add(mgx.op("transpose", permutation=[0, 1, 3, 2]), k)
+        weights = m.add(mgx.op("softmax", axis=3), m.add(mgx.op("dot"), q, heads(turned)))
+        return [m.add(mgx.op("dot"), weights, heads(v))]
+
+    program, given, wanted = compiled(build, target)
+    (got,) = program.run(given)
+    np.testing.assert_allclose(got.to_numpy(), wanted[0], rtol=1e-2, atol=1e-2)
+    (attention,) = [s for s in program.executable.instances()[0].plan.steps if s.name.startswith("attention")]
+    keys = attention.inputs[1]
+    assert keys.lens[-2:] == [64, 70] and keys.strides[-2:] == [1, 64]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 from typing import Any, Final
 
 import numpy as np
@@ -34,7 +34,6 @@ from .products import FLOATS, timed_product
 __all__ = ["PLANS", "laid_channels_last"]
 
 PLANS = Kernels("gpu")
-OWN_LAUNCH, OWN_RATE = 3.0, 8e6  # microseconds and operations in one of them: our depthwise kernel on an H200
 MOST_UNFOLDED: Final = 512 << 20  # bytes of windows laid out as a matrix
 
 write_pad = static(1, pad)
@@ -91,8 +90,8 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
     route = _route(e, problem, x, w)
     if isinstance(route, No):
         raise Refused(route.why)
-    if problem.is_depthwise and route.us > OWN_LAUNCH + problem.flops / OWN_RATE:
-        raise Refused("the generated depthwise kernel is faster")
+    if route.us > _generated_us(problem):
+        raise Refused("a generated kernel is faster")
     operands = dict(epilogue.operands)
     if "residual" in operands:
         operands["residual"] = laid_channels_last(e, operands["residual"])
@@ -116,6 +115,16 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
         weights = e.packed(weights, channels_last(weights.lens))
         e.library(route.timed.plan, "y", {"x": given, "w": weights, "y": out, **operands})
     return out
+
+
+def _generated_us(p: ConvProblem) -> float:
+    """Microseconds that our own kernels for a convolution take on an H200, its epilogue included."""
+    if p.dtype is dt.float32:
+        return inf
+    if p.is_depthwise:
+        return 3.0 + p.flops / 8e6
+    terms = p.dims[1] // p.groups * prod(p.kernel)  # one thread sums them one after the other
+    return 4.0 + 0.05 * terms + p.flops / 1e6 if terms <= 256 else inf
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from mgx_core import Kernels, Module
+from mgx_core import Kernels, Module, No, Shape
 from mgx_core.ops.broadcast import Broadcast, BroadcastForDot, Multibroadcast, Scalar
 from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.fill import Fill
@@ -15,8 +15,10 @@ from mgx_core.ops.recurrent_states import RnnLastCellOutput
 from mgx_core.ops.reshape import Flatten, Reshape, ReshapeLazy, Squeeze, Unsqueeze
 from mgx_core.ops.slice import Slice, Step
 from mgx_core.targets.kernel_emission import Results, emit_view
+from mgx_core.targets.values import Value, packed_strides
 
 from ..codegen import movement
+from ..codegen.geometry import memory_order
 from ..codegen.writing import static
 from ..emitter import GpuEmitter
 from .offer import generated, offer
@@ -31,7 +33,28 @@ VIEWS: Final = (
     Squeeze, Unsqueeze, Step,
 )  # fmt: skip
 
-offer(PLANS, *VIEWS, Slice, name="view")(emit_view)
+RESHAPES: Final = (Reshape, ReshapeLazy, Flatten)
+
+
+@offer(PLANS, *RESHAPES, name="view")
+def emit_reshape(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results | No:
+    """A view, after a copy that keeps the order of the axes in memory where that makes one, else after one to row-major order.
+
+    What is repeated along an axis (keys of grouped heads) is copied as it lies: its kernel reads and writes neighbours, and what
+    reads the result finds rows where there were rows.
+    """
+    x = args[0]
+    if isinstance(x, Value) and len(args) == 1 and e.view_of(op, x) is None:
+        order = memory_order(x.strides, x.lens)
+        strides = packed_strides(x.lens, order)
+        if order != sorted(order) and op.view(Shape(x.shape.dtype, x.lens, strides)) is not None:
+            seen = e.view_of(op, e.copy(x, strides))
+            if seen is not None:
+                return seen
+    return emit_view(e, op, modules, args)
+
+
+offer(PLANS, *(op for op in VIEWS if op not in RESHAPES), Slice, name="view")(emit_view)
 generated(PLANS, movement.window, *VIEWS)
 generated(PLANS, static(1, movement.slices), Slice)
 generated(PLANS, movement.window, Layout, Fill)
