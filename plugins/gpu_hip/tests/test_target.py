@@ -234,3 +234,16 @@ def test_keys_of_grouped_heads_are_copied_as_they_lie(target: GpuTarget) -> None
     (attention,) = [s for s in program.executable.instances()[0].plan.steps if s.name.startswith("attention")]
     keys = attention.inputs[1]
     assert keys.lens[-2:] == [64, 70] and keys.strides[-2:] == [1, 64]
+
+
+def test_a_depthwise_convolution_whose_sum_is_read_twice(target: GpuTarget) -> None:
+    def build(m: mgx.Module) -> list[Any]:
+        x, y = (m.add_parameter(n, mgx.Shape("float16", [1, 16, 8, 8])) for n in "xy")
+        w = m.add_literal(np.random.default_rng(1).standard_normal((16, 1, 3, 3)).astype(np.float16))
+        sums = m.add(mgx.op("convolution", group=16, padding=[1, 1]), x, w)
+        total = m.add(mgx.op("add"), sums, y)
+        return [total, m.add(mgx.op("relu"), total)]
+
+    program, given, wanted = compiled(build, target)
+    for got, value in zip(program.run(given), wanted, strict=True):
+        np.testing.assert_allclose(got.to_numpy(), value, rtol=2e-2, atol=5e-2)

@@ -46,6 +46,8 @@ def _of_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequenc
 def write_depthwise(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module]
 ) -> KernelSource | No:
+    if len(ys) != 1:
+        return No("the group gives several results")
     return depthwise_group(modules[0], [x for x in xs if x is not None], ys[0], traits)
 
 
