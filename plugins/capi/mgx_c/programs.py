@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+import mgx_core
 import migraphx
-from mgx_core import UnsupportedError
 from migraphx import argument, instruction_ref, module, op, program, shape
+from migraphx.programs import of_program
 
 from .attributes import read
 from .calls import SUCCESS, Calls
@@ -167,7 +168,7 @@ class Programs:
         return migraphx.parse_tf(name, **options)
 
     def parse_tf_buffer(self, data: bytes, options: dict[str, Any]) -> program:
-        raise UnsupportedError(f"TensorFlow graphs are read from files, got a buffer of {len(data)} bytes")
+        return of_program(mgx_core.parse_tf_buffer(data, **options))
 
     def get_onnx_operators_size(self) -> int:
         return len(migraphx.get_onnx_operators())
@@ -190,11 +191,8 @@ class Programs:
         migraphx.quantize_bf16(given, names or ["all"])
 
     def quantize_int8(self, given: program, target: Any, options: dict[str, Any]) -> None:
-        raise UnsupportedError(
-            "quantize_int8 is not offered yet; models that are quantized already are read as they are"
-        )
+        chosen = {"ins_names": options["ins_names"]} if options["ins_names"] else {}
+        mgx_core.quantize_int8(given.core, target.core, options["calibration"], **chosen)
 
     def quantize_fp8(self, given: program, target: Any, options: dict[str, Any]) -> None:
-        raise UnsupportedError(
-            "quantize_fp8 is not offered yet; models that are quantized already are read as they are"
-        )
+        mgx_core.quantize_fp8(given.core, target.core, options["calibration"])

@@ -1,6 +1,7 @@
 /* A model from a file: parsed, compiled, run, traced, saved, loaded, in lower precision.  argv[1]: a model of add and relu. */
 #include <migraphx/migraphx.hpp>
 
+#include <cmath>
 #include <fstream>
 #include <sstream>
 
@@ -82,6 +83,31 @@ int main(int, char** argv)
                built.run_trace({{"x", migraphx::argument(s, one.data())}},
                                [](migraphx::trace_info) { throw std::runtime_error("enough"); });
            }).empty());
+
+    migraphx::program product;
+    auto pm = product.get_main_module();
+    migraphx::shape square{migraphx_shape_float_type, {16, 16}};
+    std::vector<float> ramp(256), weights(256);
+    for (size_t i = 0; i < 256; ++i) ramp[i] = i / 256.f, weights[i] = (i % 7) - 3.f;
+    auto w = pm.add_literal(square, weights.data());
+    pm.add_return({pm.add_instruction(migraphx::operation("dot"), {pm.add_parameter("x", square), w})});
+    migraphx::program_parameters images{{"x", migraphx::argument(square, ramp.data())}};
+    migraphx::quantize_int8_options bytes8;
+    bytes8.add_op_name("dot");
+    bytes8.add_calibration_data(images);
+    migraphx::quantize_int8(product, migraphx::target("cpu"), bytes8);
+    product.compile(migraphx::target("cpu"));
+    auto quantized = product.eval(images)[0].as_vector<float>();
+    float worst = 0, largest = 0;
+    for (size_t r = 0; r < 16; ++r)
+        for (size_t c = 0; c < 16; ++c) {
+            float sum = 0;
+            for (size_t k = 0; k < 16; ++k) sum += ramp[r * 16 + k] * weights[k * 16 + c];
+            worst = std::max(worst, std::abs(sum - quantized[r * 16 + c]));
+            largest = std::max(largest, std::abs(sum));
+        }
+    CHECK(worst < 0.02f * largest && worst > 0);
+
     built.experimental_get_context().finish();
     CHECK(built.experimental_get_context().get_queue<void*>() == nullptr);
     CHECK(migraphx::get_onnx_operators().size() > 150);
