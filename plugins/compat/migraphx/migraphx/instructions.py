@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from mgx_core import Instruction, Module, ParameterError
 from mgx_core import dtype as dt
-from mgx_core.ops.compare import LogicalAnd, LogicalOr, LogicalXor, Not, Predicate
-from mgx_core.ops.control import If
-from mgx_core.ops.convert import Convert
-from mgx_core.ops.pointwise import Where
 
 from .arguments import argument, of_argument
 from .operations import macro, op
-from .program_text import module_text
 from .shapes import core_shape, of_shape, shape
 
 __all__ = ["instruction_ref", "module"]
-
-LOGIC: Final = (LogicalAnd, LogicalOr, LogicalXor, Not)  # of truth values; MIGraphX's take numbers
-CONDITIONAL: Final = (If, Where)  # whose first input is a truth value
 
 
 class instruction_ref:
@@ -83,13 +75,18 @@ class module:
         return instruction_ref(self._add(op, [_core(a) for a in args], [m.core for m in mod_args]))
 
     def _add(self, op: op, args: list[Instruction], modules: list[Module]) -> Instruction:
+        from mgx_core.ops.compare import LogicalAnd, LogicalOr, LogicalXor, Not, Predicate
+        from mgx_core.ops.control import If
+        from mgx_core.ops.convert import Convert
+        from mgx_core.ops.pointwise import Where
+
         add, made = self.core.add, op.core
         if isinstance(made, Predicate) and args and args[0].shape.dtype is not dt.bool_:
             kind = args[0].shape.dtype
-            if isinstance(made, LOGIC):
+            if isinstance(made, (LogicalAnd, LogicalOr, LogicalXor, Not)):
                 args = [add(Convert(target_type=dt.bool_), a) for a in args]
             return add(Convert(target_type=kind), add(made, *args))
-        if isinstance(made, CONDITIONAL) and args and args[0].shape.dtype is not dt.bool_:
+        if isinstance(made, (If, Where)) and args and args[0].shape.dtype is not dt.bool_:
             args = [add(Convert(target_type=dt.bool_), args[0]), *args[1:]]
         return add(made, *args, modules=modules)
 
@@ -131,6 +128,8 @@ class module:
         return len(self.core)
 
     def __repr__(self) -> str:
+        from .program_text import module_text
+
         return module_text(self.core)
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import mgx_core as mgx
-from mgx_core import Argument, CompileOptions, Context, ParameterError, Program, Shape
-from mgx_core.ir.interpreter import evaluate_module
+from mgx_core import Argument, CompileOptions, ParameterError, Program, Shape
 
 from .arguments import argument, of_argument
 from .instructions import instruction_ref, module
-from .program_text import program_text
-from .rebatch import Rebatched
 from .rule_names import with_core_rules
 from .shapes import of_shape, shape
+
+if TYPE_CHECKING:
+    from mgx_core import Context
+
+    from .rebatch import Rebatched
 
 __all__ = ["parameter_shapes", "program", "target"]
 
@@ -148,11 +150,15 @@ class program:
 
     def _in_another_batch(self, params: Mapping[str, Any], error: ParameterError) -> list[Argument]:
         """Results for parameters that differ from the declared ones in the first extent alone."""
+        from .rebatch import Rebatched  # brings the ops along, which most programs need only when they are compiled
+
         if self._rebatched is None:
             self._rebatched = Rebatched(self.core)
         return self._rebatched.run(self._given(params), error)
 
     def _evaluated(self, params: Mapping[str, Any]) -> list[argument]:
+        from mgx_core.ir.interpreter import evaluate_module
+
         main = self.core.get_main_module()
         missing = [n for n in main.parameters if n not in params]
         if missing:
@@ -185,6 +191,8 @@ class program:
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
+        from .program_text import program_text
+
         return program_text(self.core.shown)
 
 

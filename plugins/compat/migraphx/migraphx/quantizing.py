@@ -7,7 +7,6 @@ from typing import Any
 
 import mgx_core as mgx
 from mgx_core import ParameterError
-from mgx_core.ir.module import nested
 
 from .arguments import generate_argument
 from .programs import program, target
@@ -78,6 +77,8 @@ def _random(prog: program, seed: int) -> dict[str, Any]:
 
 def _named(prog: program, names: Iterable[str]) -> set[str]:
     """The names, each one of the program's for ``all``: the core's own "all" leaves out operations that need the range."""
+    from mgx_core.ir.module import nested
+
     chosen = set(names)
     if "all" in chosen:
         return {ins.name for m in nested(prog.core.get_main_module()) for ins in m}
