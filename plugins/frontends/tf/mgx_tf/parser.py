@@ -60,7 +60,10 @@ def parse_model(model: Model, options: TfOptions) -> Program:
             if options.signature:
                 raise ParameterError(f"a frozen graph has no signature, got signature={options.signature!r}")
             names, ports = _declare_graph(scope, model.graph, options)
-        scope.require([n for n in effects_of(model.graph, model.functions) if n in _before(model.graph, ports)])
+        effects = effects_of(model.graph, model.functions)
+        if effects:
+            before = _before(model.graph, ports)
+            scope.require([n for n in effects if n in before])
         values = scope.all_values(ports)
     except RecursionError:
         raise ParseError("the model nests too deeply") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import numpy as np
 
@@ -18,6 +19,7 @@ __all__ = ["Resources", "Table"]
 
 WAYS = ("Identity", "Cast", "ReadVariableOp")
 ASSIGN = ("Assign", "AssignVariableOp")
+Lists: TypeAlias = dict[str, tuple[list[str], list[str]]]  # keys and parts by the node that restores them
 
 
 class Table:
@@ -114,6 +116,7 @@ def restored(model: Model) -> Iterator[tuple[str, tuple[str, str]]]:
     start = model.graph.nodes.get(model.restore)
     if start is None:
         return
+    lists: Lists = {}
     called = start.attributes["f"].func.name if "f" in start.attributes else start.op
     function = model.functions.get(called)
     if function is not None:
@@ -121,13 +124,13 @@ def restored(model: Model) -> Iterator[tuple[str, tuple[str, str]]]:
         for node in function.nodes.values():
             if node.op in ASSIGN and len(node.inputs) > 1:
                 variable = by_argument.get(node.inputs[0].node)
-                yield from _assigned(function, variable, node.inputs[1])
+                yield from _assigned(function, variable, node.inputs[1], lists)
         return
     seen, stack = {start.name}, [start]
     while stack:
         node = stack.pop()
         if node.op in ASSIGN and len(node.inputs) > 1:
-            yield from _assigned(model.graph, node.inputs[0].node, node.inputs[1])
+            yield from _assigned(model.graph, node.inputs[0].node, node.inputs[1], lists)
         for name in node.controls:
             other = model.graph.nodes.get(name)
             if other is not None and name not in seen:
@@ -135,7 +138,7 @@ def restored(model: Model) -> Iterator[tuple[str, tuple[str, str]]]:
                 stack.append(other)
 
 
-def _assigned(graph: Graph, variable: str | None, source: Port) -> Iterator[tuple[str, tuple[str, str]]]:
+def _assigned(graph: Graph, variable: str | None, source: Port, lists: Lists) -> Iterator[tuple[str, tuple[str, str]]]:
     if variable is None:
         return
     for _ in range(16):
@@ -143,7 +146,9 @@ def _assigned(graph: Graph, variable: str | None, source: Port) -> Iterator[tupl
         if node is None:
             return
         if node.op == "RestoreV2":
-            names, parts = (_strings(graph, node, place) for place in (1, 2))
+            if node.name not in lists:
+                lists[node.name] = _strings(graph, node, 1), _strings(graph, node, 2)
+            names, parts = lists[node.name]
             if source.place < len(names):
                 yield variable, (names[source.place], parts[source.place] if source.place < len(parts) else "")
             return
