@@ -16,7 +16,7 @@ from mgx_core.converting.converters import Converters
 from .compiled import CompiledGraph
 from .decompositions import all_converters, kept_whole, traced_table
 from .graph import name_of
-from .node import place_of
+from .node import NAME, place_of
 from .options import TorchOptions
 from .partition import eager_name, split, stages
 
@@ -110,6 +110,8 @@ class Taken:
         self.converters = converters
         self.options = options
         self.parts = parts
+        for node in self.gm.graph.nodes:
+            node.meta[NAME] = node.name
         self.writes = _writes(self.gm)
         changed = {i for i, _ in self.writes}
         self.static = [i for i in static if i not in changed]
@@ -165,12 +167,12 @@ class Taken:
             if not isinstance(piece, torch.fx.GraphModule):
                 continue
             if eager_name(name):
-                names = {n.name for n in piece.graph.nodes}
+                names = {n.meta.get(NAME) for n in piece.graph.nodes}
                 made.append(
                     Part(
                         "torch",
                         _operators(piece),
-                        [w for n, w in self.reasons.items() if n.name in names or describe(n) in w],
+                        [w for n, w in self.reasons.items() if n.name in names],
                     )
                 )
                 continue

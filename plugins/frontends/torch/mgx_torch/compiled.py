@@ -88,7 +88,8 @@ class Variant:
             from mgx_core import quantize_bf16, quantize_fp16
 
             self.program = (quantize_fp16 if options.fp16 else quantize_bf16)(self.program)
-        self.program.compile(get_target(target), options.compile_options())
+        self.device = _device(args)
+        self.program.compile(get_target(target), options.compile_options(offload_copy=self.device is None))
         assert self.program.executable is not None
         self.executable = self.program.executable
         self.names = list(self.executable.parameters)
@@ -102,10 +103,14 @@ class Variant:
         for name, index, axis in self.given:
             given = args[index]
             if axis is None:
-                values[name] = host_array(given) if given.device.type == "cpu" else given
+                values[name] = host_array(given) if self.device is None else given.detach()
             else:
                 values[name] = torch.empty((int(given), 0), dtype=torch.uint8).numpy()
-        found = iter(self.executable.run(values))
+        if self.device is None:
+            found = iter(self.executable.run(values))
+        else:
+            stream = torch.cuda.current_stream(self.device).cuda_stream
+            found = iter(self.executable.run_async(values, stream, ""))
         out: list[Any] = []
         for kind, detail in self.results:
             if kind == "input":
@@ -222,6 +227,11 @@ def _arranged(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
     """The same values with the axes in another order of memory."""
     back = [order.index(a) for a in range(len(order))]
     return tensor.permute(order).contiguous().permute(back)
+
+
+def _device(args: Sequence[Any]) -> Any:
+    """The accelerator on which the tensors lie; None for the host."""
+    return next((a.device for a in args if isinstance(a, torch.Tensor) and a.device.type != "cpu"), None)
 
 
 def _target_of(args: Sequence[Any]) -> str:

@@ -18,7 +18,9 @@ from mgx_core.types.dim import Dim, Sym
 from .element_types import dtype_of
 from .extents import Extents
 
-__all__ = ["Complex", "Node", "Scalar", "place_of"]
+NAME = "mgx name"  # where a node's description keeps its name in the whole graph, of which a part may rename it
+
+__all__ = ["NAME", "Complex", "Node", "Scalar", "place_of"]
 
 Scalar: TypeAlias = "Instruction | Sym | int | float | bool"  # what a number in a graph may be
 
@@ -85,7 +87,7 @@ class Node(InstructionBuilder):
         return self._sources
 
     def __repr__(self) -> str:
-        return f"node {self.fx.name!r} ({self.fx.target}){place_of(self.fx)}"
+        return f"node {self.fx.meta.get(NAME, self.fx.name)!r} ({self.fx.target}){place_of(self.fx)}"
 
     def error(self, message: str) -> ParseError:
         """An error that names this node, to be raised."""

@@ -53,8 +53,8 @@ class TorchOptions:
             raise ParameterError("fp16 and bf16 exclude each other")
         return found
 
-    def compile_options(self) -> CompileOptions:
-        given: dict[str, Any] = {"exhaustive_tune": self.exhaustive_tune}
+    def compile_options(self, offload_copy: bool = True) -> CompileOptions:
+        given: dict[str, Any] = {"exhaustive_tune": self.exhaustive_tune, "offload_copy": offload_copy}
         if self.threads:
             given["threads"] = self.threads
         return CompileOptions.of(given)

@@ -150,6 +150,18 @@ def test_unknown_operator_stays_with_torch_and_is_named() -> None:
     assert any("linalg_qr" in why for part in found.parts for why in part.reasons)
 
 
+def test_each_refusal_keeps_one_operator_with_torch() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):  # refused only when it is converted: its limits are taken from the data
+            x = torch.sin(x) + torch.histc(x, 4)
+        return x
+
+    x = torch.randn(4)
+    close(torch.compile(model, backend="mgx")(x), model(x))
+    found = explain(model, x)
+    assert [op for p in found.parts if p.target == "torch" for op in p.operators] == ["aten.histc.default"] * 2
+
+
 @pytest.mark.parametrize(("options", "words"), [({"fast": True}, "no option 'fast'"), ({"fp16": 3}, "must be a bool")])
 def test_options_are_checked(options: dict[str, Any], words: str) -> None:
     with pytest.raises(RuntimeError, match=words):

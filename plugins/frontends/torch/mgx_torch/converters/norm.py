@@ -45,6 +45,11 @@ def scaled(
     return n.pointwise("add", y, per_channel(n, shift, rank))
 
 
+def _unused(n: Node, x: Instruction) -> list[Instruction]:
+    """The saved statistics of fixed ones, which mean nothing; their extents differ from device to device."""
+    return [n.filled(n.result_dims(i), 0, wide(n, x).shape.dtype) for i in (1, 2)]
+
+
 def batch_statistics(n: Node, x: Instruction) -> tuple[Instruction, Instruction]:
     axes = tuple(a for a in range(x.shape.rank) if a != 1)
     var, mean = variance(n, wide(n, x), axes, 0, False)
@@ -62,8 +67,7 @@ def batch_norm_fixed(
     momentum: float,
     eps: float,
 ) -> Any:
-    empty = n.filled((0,), 0, wide(n, x).shape.dtype)
-    return scaled(n, x, mean, var, weight, bias, eps), empty, empty
+    return scaled(n, x, mean, var, weight, bias, eps), *_unused(n, x)
 
 
 @converts("batch_norm")
@@ -109,9 +113,8 @@ def batch_norm_functional(
 ) -> Any:
     """Result, saved mean and inverse deviation, and where the op gives them the new running statistics."""
     if not training and running_mean is not None and running_var is not None:
-        empty = n.filled((0,), 0, wide(n, x).shape.dtype)
         out = scaled(n, x, running_mean, running_var, weight, bias, eps)
-        return out, empty, empty, running_mean, running_var
+        return out, *_unused(n, x), running_mean, running_var
     mean, var = batch_statistics(n, x)
     inverse = n.add("rsqrt", n.add("add", var, n.full_like(var, eps)))
     out = scaled(n, x, mean, var, weight, bias, eps)

@@ -1,0 +1,91 @@
+"""``torch.compile(backend="mgx")`` over public architectures with random weights: errors, graphs, recompilations, times.
+
+    python -m benchmarks.torch_compile [--times] [--device cpu] [NAME ...]
+
+A line an architecture: the greatest difference from eager, relative to the largest value, at three batch sizes; graphs, graphs
+of the third size, and operators that stay with torch; with --times also milliseconds a call beside inductor's, taken in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from benchmarks.zoo.architectures import ARCHITECTURES, make
+from mgx_torch.backend import Part, WholeRecurrentLayers, compile_graph
+from mgx_torch.options import TorchOptions
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--times", action="store_true")
+    parser.add_argument("--device", default="cpu")
+    given = parser.parse_args()
+    for name in given.names or ARCHITECTURES:
+        torch._dynamo.reset()
+        try:
+            print(
+                f"{name:40} {checked(name, given.device)}", timed(name, given.device) if given.times else "", flush=True
+            )
+        except Exception as error:  # the table goes on
+            print(f"{name:40} FAILED {type(error).__name__}: {str(error).splitlines()[0][:200]}", flush=True)
+
+
+def checked(name: str, device: str) -> str:
+    """Errors at three batch sizes, numbers of graphs, and what stays with torch."""
+    parts: list[Part] = []
+    graphs = [0]
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        graphs[0] += 1
+        return compile_graph(gm, example_inputs, TorchOptions(), parts)
+
+    module, _ = make(ARCHITECTURES[name], 2)
+    module = module.to(device)
+    compiled, errors, before = torch.compile(module, backend=backend), [], 0
+    with torch.no_grad(), WholeRecurrentLayers():
+        for batch in (2, 3, 5):
+            values = [v.to(device) for v in make(ARCHITECTURES[name], batch)[1].values()]
+            before = graphs[0]
+            errors.append(difference(compiled(*values), module(*values)))
+    kept = sorted({why for part in parts for why in part.reasons})
+    return f"{max(errors):.1e} graphs {graphs[0]} at third size {graphs[0] - before} with torch {len(kept)} {kept[:2]}"
+
+
+def difference(got: Any, want: Any) -> float:
+    pairs = zip(tree_leaves(got), tree_leaves(want), strict=True)
+    floats = [(a, b) for a, b in pairs if isinstance(b, torch.Tensor) and b.is_floating_point()]
+    return max(float((a - b).abs().max() / b.abs().max().clamp(min=1e-9)) for a, b in floats)
+
+
+def timed(name: str, device: str, rounds: int = 7) -> str:
+    """Milliseconds a call of mgx and of inductor, and the median of their ratios; calls take turns."""
+    module, inputs = make(ARCHITECTURES[name], 1)
+    module, values = module.to(device), [v.to(device) for v in inputs.values()]
+    with torch.no_grad():
+        ours = torch.compile(module, backend="mgx", dynamic=False)
+        ours(*values)
+        theirs = torch.compile(module, dynamic=False)
+        theirs(*values)
+        pairs = [(once(ours, values), once(theirs, values)) for _ in range(rounds)]
+    mine, other = (statistics.median(p[i] for p in pairs) for i in (0, 1))
+    return f"mgx {mine:.2f} ms inductor {other:.2f} ms ratio {statistics.median(a / b for a, b in pairs):.2f}"
+
+
+def once(call: Callable[..., Any], values: Sequence[Any]) -> float:
+    start = time.perf_counter()
+    call(*values)
+    if values[0].is_cuda:
+        torch.cuda.synchronize()
+    return (time.perf_counter() - start) * 1e3
+
+
+if __name__ == "__main__":
+    main()
