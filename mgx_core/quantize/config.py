@@ -44,8 +44,7 @@ class QuantizeConfig:
     type; per_channel: a scale for each row of results, else one for all weights of a product; ranges: how a tensor's range is
     chosen from what calibration saw: everything (``max``), all but `percentile` percent at the ends, the least divergence
     (``entropy``) or the least squared error (``mse``); ops: names of the ops that are quantized; skip: source names (or parts of
-    them) of those that are not; smooth: 0, or how much of an activation's spread over channels goes into the weights (0.5 is
-    usual).
+    them) of those that are not.
     """
 
     activations: Literal["uint8", "int8", "float8_e4m3fn"] = "uint8"
@@ -55,7 +54,6 @@ class QuantizeConfig:
     percentile: float = 99.99
     ops: frozenset[str] = PRODUCTS
     skip: frozenset[str] = frozenset()
-    smooth: float = 0.0
 
     @property
     def classes(self) -> tuple[type[Operation], ...]:
@@ -71,8 +69,6 @@ class QuantizeConfig:
         if unknown or not self.ops:
             known, got = " and ".join(sorted(PRODUCTS)), ", ".join(sorted(unknown)) or "none"
             raise ParameterError(f"ops must be of {known}, got {got}")
-        if not 0 <= self.smooth <= 1:
-            raise ParameterError(f"smooth must lie between 0 and 1, got {self.smooth}")
         if (self.activations == "float8_e4m3fn") != (self.weights == "float8_e4m3fn"):
             raise ParameterError(f"activations of {self.activations} do not go with weights of {self.weights}")
 
