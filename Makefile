@@ -72,8 +72,8 @@ help:
 # torch without CUDA, which is 3 GB less; where that index cannot be reached, whatever build the default one has
 .venv-torch/ready: $(METADATA) $(addsuffix /pyproject.toml,$(TORCH))
 	$(call venv,.venv-torch)
-	@.venv-torch/bin/python $(PIP) --index-url https://download.pytorch.org/whl/cpu 'torch>=2.13,<2.16' \
-		|| .venv-torch/bin/python $(PIP) 'torch>=2.13,<2.16'
+	@.venv-torch/bin/python $(PIP) --index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0' \
+		|| .venv-torch/bin/python $(PIP) 'torch==2.13.0'
 	$(call editable,.venv-torch,. plugins/ref plugins/cpu_dnnl $(TORCH),--group core-test expecttest)
 	@touch $@
 
