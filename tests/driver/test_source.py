@@ -106,7 +106,9 @@ def test_passes_by_name(drive, chain):
     path = chain("identity tanh")
     assert "identity" in drive("read", path, "--graphviz")
     assert "identity" not in drive("read", path, "--graphviz", "-p", "normalize")
-    assert "fold-constants" in drive("read", path, "-p", "nonsense", code=2)
+    assert "did you mean 'fold-constants'" in drive("read", path, "-p", "fold-constant", code=2)
+    assert "there is no pass 'nonsense'; " in drive("read", path, "-p", "nonsense", code=2)
+    assert "fold-constants" in drive("rules", "--passes")
     assert "limit" in drive("read", path, "-p", "fold-constants:size=3", code=2)
     assert "tanh" in drive("read", path, "--graphviz", "-p", "fold-constants:limit=3", "normalize")
 
