@@ -10,12 +10,14 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mgx_core as mgx
 from mgx_conformance.expected import ExpectedFailures
 from mgx_conformance.graphs import THEMES
+from mgx_conformance.onnx_nodes import judge, node_tests, out_of_reach
 from mgx_conformance.suite.test_graphs import try_graphs
 from mgx_conformance.trial import NotApplicable, attempt, selected
 from mgx_core import Operation
@@ -30,7 +32,6 @@ SAMPLES = [
     ("ref", "contract", 1, {"contract": 25}),
     ("cpu", "hygiene,models", 1, {"hygiene": 5, "models": 4}),
     ("cpu", "contract", 1, {"contract": 25}),
-    ("cpu", "onnx", 8, {"onnx": 150}),
     ("gpu", "contract", 1, {"contract": 25}),
     ("gpu", "ops", 120, {"ops": 20}),
 ]
@@ -108,6 +109,23 @@ def test_sample_of_ops_on_cpu(part: int) -> None:
         if not failing.find(f"ops/{case.id}/{layout}"):
             with contextlib.suppress(NotApplicable):
                 attempt(case, layout, target)
+
+
+@pytest.fixture(scope="module")
+def standard() -> dict[str, Any]:
+    """The standard's node tests; loading them computes their results, which takes seconds."""
+    return {name: test for name, test in sorted(node_tests().items()) if name not in out_of_reach()}
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_sample_of_the_standard_on_cpu(part: int, standard: dict[str, Any]) -> None:
+    """An eighth of the standard's node tests."""
+    names = [name for name in standard if zlib.crc32(name.encode()) % 8 == 0]
+    assert len(names) > 200
+    target, failing = mgx.get_target("cpu"), expected_failures("cpu")
+    for name in names[part::PARTS]:
+        if not failing.find(f"onnx/{name}"):
+            judge(standard[name], target)
 
 
 @pytest.mark.slow
