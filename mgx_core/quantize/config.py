@@ -12,7 +12,17 @@ from ..ops.convolution import Convolution
 from ..ops.linear import Dot
 from ..ops.operation import Operation
 
-__all__ = ["PRODUCTS", "Calibration", "Layer", "Metric", "Quantizable", "QuantizeConfig", "QuantizeReport", "Range"]
+__all__ = [
+    "PRODUCTS",
+    "Calibration",
+    "Layer",
+    "Metric",
+    "Quantizable",
+    "QuantizeConfig",
+    "QuantizeReport",
+    "Range",
+    "emptied",
+]
 
 Calibration: TypeAlias = Iterable[Mapping[str, Any]]
 Range: TypeAlias = Literal["max", "percentile", "entropy", "mse"]
@@ -32,6 +42,7 @@ class Quantizable(Protocol):
 
 BY_NAME: Final = {cls.name: cls for cls in (Dot, Convolution)}
 PRODUCTS: Final = frozenset(BY_NAME)
+TYPES: Final = {"activations": ("uint8", "int8", "float8_e4m3fn"), "weights": ("int8", "float8_e4m3fn")}
 
 Metric: TypeAlias = Callable[[Any], float]  # of a compiled program: larger is better
 
@@ -61,6 +72,9 @@ class QuantizeConfig:
         return tuple(BY_NAME[name] for name in sorted(self.ops))
 
     def __post_init__(self) -> None:
+        for use, name in (("activations", self.activations), ("weights", self.weights)):
+            if name not in TYPES[use]:
+                raise ParameterError(f"{use} must be {' or '.join(TYPES[use])}, got {name!r}")
         if self.ranges not in ("max", "percentile", "entropy", "mse"):
             raise ParameterError(f"ranges must be max, percentile, entropy or mse, got {self.ranges!r}")
         if not 50 < self.percentile <= 100:
@@ -125,3 +139,12 @@ class QuantizeReport:
             '<!doctype html><html lang="en"><meta charset="utf-8"><title>Quantization</title>'
             f"<h1>Quantization</h1><p>{facts}</p><table><tr>{head}</tr>{cells}</table></html>"
         )
+
+
+def emptied(report: QuantizeReport | None) -> QuantizeReport:
+    """A report to fill: the given one, without what an earlier quantization left there, or a new one."""
+    if report is None:
+        return QuantizeReport()
+    report.layers.clear()
+    report.accuracy, report.bytes = None, (0, 0)
+    return report

@@ -18,7 +18,7 @@ from ..ops.reduce import ReduceMax, ReduceMin
 from ..ops.reshape import Reshape
 from ..rules.outline import through_views
 from ..types import dtype as dt
-from .config import Layer, Quantizable, QuantizeConfig, QuantizeReport
+from .config import Layer, Quantizable, QuantizeConfig, QuantizeReport, emptied
 from .products import candidates, constant_bytes, name_of, prepare, quantize_weights
 
 __all__ = ["quantize_dynamic"]
@@ -38,7 +38,7 @@ def quantize_dynamic(
     The program is changed and returned.
     """
     config = QuantizeConfig(ops=frozenset(ins_names), skip=frozenset(skip), per_channel=per_channel)
-    kept = QuantizeReport() if report is None else report
+    kept = emptied(report)
     main = program.get_main_module()
     prepare(main)
     before = constant_bytes(main)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import inf, isnan
 from typing import Any, TypeVar
 
 from ..errors import ParameterError
@@ -12,7 +13,7 @@ from ..plugins.manager import manager
 from ..rules.outline import through_views
 from ..types import dtype as dt
 from .calibrate import observe
-from .config import PRODUCTS, Calibration, Layer, Metric, Quantizable, QuantizeConfig, QuantizeReport
+from .config import PRODUCTS, Calibration, Layer, Metric, Quantizable, QuantizeConfig, QuantizeReport, emptied
 from .products import candidates, constant_bytes, name_of, prepare, quantize_tensor, quantize_weights
 
 __all__ = ["autocast_fp8", "quantize", "quantize_fp8", "quantize_int8"]
@@ -38,7 +39,7 @@ def quantize(
     Errors: ParameterError without data, or for values that are not finite.
     """
     on = target_or_best(target)
-    kept = QuantizeReport() if report is None else report
+    kept = emptied(report)
     main = program.get_main_module()
     prepare(main)
     before = constant_bytes(main)
@@ -113,14 +114,15 @@ def _search(
         moved = {twins[place[t]]: r for t, r in ranges.items()}
         apply(copy, config, QuantizeReport(layers), moved, [(twins[place[i]], why) for i, why in products])
         copy.compile(target)
-        return float(accuracy(copy))
+        reached = float(accuracy(copy))
+        return -inf if isnan(reached) else reached
 
     original = program.clone()
     original.compile(target)
     base = float(accuracy(original))
     reached = tried([])
     left: list[int] = []
-    if base - reached > budget:
+    if not base - reached <= budget:
         alone = {n: tried(m for m in open_ones if m != n) for n in open_ones}
         order = sorted(open_ones, key=lambda n: alone[n])
         low, high = 1, len(order)

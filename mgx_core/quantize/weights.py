@@ -18,7 +18,7 @@ from ..rules.outline import through_views
 from ..types import dtype as dt
 from ..types.argument import Argument, Array
 from .calibrate import watch
-from .config import Calibration, Layer, Quantizable, QuantizeReport
+from .config import Calibration, Layer, Quantizable, QuantizeReport, emptied
 from .products import constant_bytes, name_of, prepare, signal_to_noise
 
 __all__ = ["quantize_int4_weights"]
@@ -49,7 +49,7 @@ def quantize_int4_weights(
         raise ParameterError(f"method must be max, mse or gptq, got {method!r}")
     if method == "gptq" and calibration is None:
         raise ParameterError("method gptq needs calibration data")
-    kept = QuantizeReport() if report is None else report
+    kept = emptied(report)
     main = program.get_main_module()
     prepare(main)
     before = constant_bytes(main)

@@ -51,6 +51,8 @@ def weights_as_codes(i: Instruction, b: Builder) -> Instruction | No | None:
         return No("the blocks of the weights lie along the columns")
     if not block and scale.size > 1 and (scale.ndim != 1 or axis != 1):
         return No("the scale does not vary along the columns alone")
+    if bits == 4 and block % 2:
+        return No(f"blocks of {block} codes of 4 bits do not begin at whole bytes")
     size = block or k
     if bits == 4 and not block:
         size = k + k % 2

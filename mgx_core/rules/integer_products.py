@@ -17,7 +17,7 @@ from ..ops.pointwise import Add, Mul
 from ..ops.quantized_product import QuantConvolution, QuantDot
 from ..ops.reshape import Reshape
 from ..types.argument import Argument
-from ..types.dim import Dim, product
+from ..types.dim import Dim, bounds, product
 from ..types.dtype import DType, float32, float64, int4, int8, int32, uint4, uint8
 from .constants import aligned, computed, is_constant
 from .engine import ROUNDING, Builder, Rules
@@ -44,7 +44,7 @@ def integer_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     wrong = (
         _unfit(left, rank - 2, i.inputs[0])
         or _unfit(right, rank - 1, i.inputs[1])
-        or _overflow(left, right, i.inputs[0].shape.dims[-1])
+        or _overflow(left, right, (i.inputs[0].shape.dims[-1], i.inputs[1].shape.dims[-2]))
     )
     if wrong:
         return wrong
@@ -62,7 +62,7 @@ def integer_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
     if not left.by_tensor:
         return No("the image has more than one scale")
     wrong = _unfit(left, 0, i.inputs[0]) or _unfit(right, 0, i.inputs[1])
-    wrong = wrong or _overflow(left, right, product(i.inputs[1].shape.dims[1:]))
+    wrong = wrong or _overflow(left, right, (product(i.inputs[1].shape.dims[1:]),))
     if wrong:
         return wrong
     op, rank = op_as(i, Convolution), i.shape.rank
@@ -92,14 +92,12 @@ def _unfit(x: Quantized, axis: int, wide: Instruction) -> No | None:
     return None
 
 
-def _overflow(left: Quantized, right: Quantized, count: Dim) -> No | None:
-    """A refusal if the sums of `count` products might leave int32."""
+def _overflow(left: Quantized, right: Quantized, counts: Sequence[Dim]) -> No | None:
+    """A refusal if sums of products might leave int32; counts: their number as each operand states it."""
     most = _magnitude(left) * _magnitude(right)
-    if not isinstance(count, int):
-        return None if not is_constant(right.values) else No("the number of summed products is not known")
-    if count * most <= LARGEST:
+    if min(bounds(c)[1] for c in counts) * most <= LARGEST:
         return None
-    return No(f"sums of {count} products of up to {most} may exceed int32")
+    return No(f"sums of {counts[0]} products of up to {most} may exceed int32")
 
 
 def _magnitude(x: Quantized) -> int:

@@ -111,6 +111,26 @@ def test_skipped_and_searched() -> None:
     assert not any(x.kept for x in report.layers)
 
 
+def test_metric_that_is_not_a_number() -> None:
+    report = QuantizeReport()
+    metrics = iter([1.0])
+    quantize(
+        network(), QuantizeConfig(), batches(), mgx.get_target("ref"), report, lambda _: next(metrics, float("nan"))
+    )
+    assert all(x.kept for x in report.layers)
+
+
+def test_report_used_twice() -> None:
+    report, ref = QuantizeReport(accuracy=(1.0, 0.5)), mgx.get_target("ref")
+    for _ in range(2):
+        mgx.quantize_int8(network(), ref, batches(), report=report)
+        assert (len(report.layers), report.accuracy) == (2, None)
+    mgx.quantize_dynamic(network(), report=report)
+    assert len(report.layers) == 2
+    mgx.quantize_int4_weights(network(), 32, report=report)
+    assert len(report.layers) == 2
+
+
 def test_bad_input() -> None:
     ref = mgx.get_target("ref")
     with pytest.raises(ParameterError, match="calibration data is required"):
@@ -125,6 +145,9 @@ def test_bad_input() -> None:
         mgx.quantize_int4_weights(network(), 48)
     with pytest.raises(ParameterError, match="needs calibration"):
         mgx.quantize_int4_weights(network(), 32, "gptq")
+    for settings in ({"weights": "int4"}, {"activations": "int16"}):
+        with pytest.raises(ParameterError, match=f"{next(iter(settings))} must be"):
+            mgx.quantize_int8(network(), ref, batches(), **settings)
     with pytest.raises(ParameterError, match="ops must be"):
         QuantizeConfig(ops=frozenset({"add"}))
 

@@ -1,0 +1,75 @@
+"""Where products of quantized tensors must stay as they are: sums that may leave int32, blocks that are not whole bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import dtype as dt
+from mgx_core.ir.text.parser import parse_module
+from mgx_core.ops import STANDARD
+from mgx_core.rules.coded_weights import CODED_WEIGHTS
+from mgx_core.rules.engine import Rewriter
+from mgx_core.rules.integer_products import INTEGER_PRODUCTS
+from mgx_core.types.dim import symbol
+
+PRODUCT = """symbol n in {bounds}
+module main
+  %p = @param["p"] -> uint8[1, {left}]
+  %q = @param["q"] -> uint8[{right}, 1]
+  %s = @literal(1.0) -> float32[]
+  %1 = dequantizelinear(%p, %s)
+  %2 = dequantizelinear(%q, %s)
+  %3 = dot(%1, %2)
+  @return(%3)"""
+
+
+@pytest.mark.parametrize(
+    ("bounds", "left", "right", "fits"),
+    [("0..1099511627776", "n", "n", False), ("1..33025", "n", "n", True), ("1..33026", "n", "n", False),
+     ("1..40", "1000*n", "1000*n", False), ("1..40", "800*n", "800*n", True)],
+)  # fmt: skip
+def test_sums_of_unknown_count(bounds: str, left: str, right: str, fits: bool) -> None:
+    module = parse_module(PRODUCT.format(bounds=bounds, left=left, right=right), STANDARD)
+    rewriter = Rewriter(INTEGER_PRODUCTS)
+    rewriter.apply(module)
+    assert ("quant_dot" in {i.op.name for i in module}) == fits
+    assert any("may exceed int32" in r.why for r in rewriter.tally.refusals) != fits
+
+
+@pytest.mark.parametrize("high", [None, 50000])
+def test_long_sums_are_right(high: int | None) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    n = symbol("n", 1, *(() if high is None else (high,)))
+    wide = [
+        m.add(mgx.op("dequantizelinear"), m.add_parameter(name, mgx.Shape("uint8", dims)), m.add_literal(np.float32(1)))
+        for name, dims in (("p", [1, n]), ("q", [n, 1]))
+    ]
+    m.add_return([m.add(mgx.op("dot"), *wide)])
+    program.compile(mgx.get_target("ref"))
+    given = {"p": np.full((1, 40000), 255, np.uint8), "q": np.full((40000, 1), 255, np.uint8)}
+    np.testing.assert_allclose(np.asarray(program.run(given)[0]), [[255.0 * 255.0 * 40000]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("block", [1, 3, 9])
+@pytest.mark.parametrize("kind", ["int4", "uint4"])
+def test_odd_blocks_of_four_bits(kind: str, block: int) -> None:
+    rng = np.random.default_rng(3)
+    least = 0 if kind == "uint4" else -8
+    codes = rng.integers(least, least + 16, (9, 4))
+    scale = rng.uniform(0.1, 1.0, (9 // block, 4)).astype(np.float32)
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [2, 9]))
+    weights = m.add_literal(codes.astype(dt.of(kind).numpy))
+    wide = m.add(mgx.op("dequantizelinear", axis=0, block_size=block), weights, m.add_literal(scale))
+    m.add_return([m.add(mgx.op("dot"), x, wide)])
+    rewriter = Rewriter(CODED_WEIGHTS)
+    rewriter.apply(m)
+    assert any("do not begin at whole bytes" in r.why for r in rewriter.tally.refusals)
+    value = rng.normal(size=(2, 9)).astype(np.float32)
+    program.compile(mgx.get_target("ref"))
+    wanted = value @ (codes * np.repeat(scale, block, 0))
+    np.testing.assert_allclose(np.asarray(program.run({"x": value})[0]), wanted, rtol=1e-4, atol=1e-4)
