@@ -69,6 +69,8 @@ class Batcher:
         if self._closing:
             raise Unavailable(f"model {self.model.name!r} is being unloaded")
         if len(self._waiting) >= self._settings.queue_size:
+            self._waiting = [r for r in self._waiting if not r.done.done()]  # whose clients have left
+        if len(self._waiting) >= self._settings.queue_size:
             self.metrics.refused(self.model)
             raise Busy(f"{len(self._waiting)} requests wait for model {self.model.name!r}; try again later", 1.0)
         rows, key = 1, None
@@ -188,11 +190,14 @@ class Batcher:
     async def _one_by_one(self, batch: Sequence[Request]) -> None:
         loop = asyncio.get_running_loop()
         for request in batch:
+            started = time.monotonic()
             try:
                 result = await loop.run_in_executor(self._threads, self.model.run, request.feeds)
             except Exception as error:
                 self._fail(request, error)
             else:
+                spent = time.monotonic() - started
+                self.metrics.ran(self.model, [started - request.arrived], spent, request.rows)
                 if not request.done.done():
                     request.done.set_result(result)
 

@@ -26,7 +26,11 @@ __all__ = ["main"]
 @click.option("--target", default="", help="Target to compile for [default: the best one here].")
 @click.option("--precision", type=click.Choice(["fp16", "bf16"]), default=None, help="Compute in a narrower type.")
 @click.option("--instances", default=1, show_default=True, help="Runs of a model at a time.")
-@click.option("--max-batch", default=32, show_default=True, help="Most rows of one run; 0 or 1: no batching.")
+@click.option(
+    "--max-batch",
+    default=0,
+    help="Join requests to runs of at most so many rows; for models whose rows do not depend on each other [default: no].",
+)
 @click.option("--queue-delay", default=0.0, show_default=True, help="Milliseconds that a request may wait for others.")
 @click.option("--queue-size", default=256, show_default=True, help="Requests that may wait for a model.")
 @click.option("--timeout", default=60.0, show_default=True, help="Seconds after which a request is given up.")

@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import grpc
-import numpy as np
 from google.protobuf.message import DecodeError
 
 from .access import EVERYTHING
 from .errors import BadRequest, ServeError, Unsupported
 from .inference import EXTENSIONS, Answer, Call, Service, priority, seconds
 from .messages import SERVICE, messages
-from .tensors import from_bytes, from_list, to_bytes
+from .tensors import from_bytes, from_list, of_items, to_bytes
 
 __all__ = ["handler"]
 
@@ -254,11 +253,7 @@ def _contents(given: Any, shape: list[int]) -> Any:
         raise BadRequest(f"input {given.name!r}: {given.datatype!r} is taken from raw_input_contents alone")
     items = list(getattr(given.contents, field))
     if given.datatype == "BYTES":
-        made = np.empty(len(items), object)
-        made[:] = items
-        if len(items) != int(np.prod(shape)):
-            raise BadRequest(f"input {given.name!r}: {int(np.prod(shape))} elements are required, got {len(items)}")
-        return made.reshape(shape)
+        return of_items(given.name, shape, items)
     return from_list(given.name, given.datatype, shape, items)
 
 

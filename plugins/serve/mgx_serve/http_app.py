@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import json
 import logging
@@ -23,6 +24,7 @@ from .openapi import document
 
 __all__ = ["app"]
 
+LARGE = 1 << 18  # bytes
 log = logging.getLogger("mgx_serve")
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -143,7 +145,9 @@ class _Paths:
 
     async def infer(self, request: Request) -> Response:
         body = await self._body(request)
-        call, binary = read_call(*self._named(request), body, request.headers.get(HEADER_LENGTH))
+        given = (*self._named(request), body, request.headers.get(HEADER_LENGTH))
+        large = len(body) > LARGE  # reading it would keep others waiting
+        call, binary = await asyncio.to_thread(read_call, *given) if large else read_call(*given)
         made, length = answer_body(await self.service.infer(call), binary)
         if length is None:
             return Response(made, media_type="application/json")

@@ -23,10 +23,9 @@ def read_call(model: str, version: str, body: bytes, header_length: str | None) 
     """
     size = len(body)
     if header_length is not None:
-        if not header_length.isdecimal() or int(header_length) > len(body):
-            raise BadRequest(
-                f"{HEADER_LENGTH}: at most the body's {len(body)} bytes are required, got {header_length!r}"
-            )
+        number = header_length.isascii() and header_length.isdecimal() and len(header_length) < 20
+        if not number or int(header_length) > len(body):
+            raise BadRequest(f"{HEADER_LENGTH}: at most {len(body)} bytes are required, got {header_length[:40]!r}")
         size = int(header_length)
     head = _object(body[:size])
     rest = memoryview(body)[size:]

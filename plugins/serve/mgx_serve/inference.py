@@ -110,8 +110,8 @@ class Service:
 def seconds(parameters: Mapping[str, Any]) -> float:
     """Returns the time limit that a request states: ``timeout`` in microseconds.  Errors: BadRequest."""
     given = parameters.get("timeout", 0)
-    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
-        raise BadRequest(f"parameter timeout: microseconds from 0 on are required, got {given!r}")
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 1 << 62:
+        raise BadRequest("parameter timeout: a number of microseconds from 0 on is required")
     return given / 1e6
 
 
@@ -119,5 +119,5 @@ def priority(parameters: Mapping[str, Any]) -> int:
     """Errors: BadRequest."""
     given = parameters.get("priority", 0)
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 1 << 31:
-        raise BadRequest(f"parameter priority: a number from 0 on is required, got {given!r}")
+        raise BadRequest("parameter priority: a number from 0 on is required")
     return given

@@ -12,7 +12,7 @@ from pathlib import Path
 from mgx_core import MgxError, ParameterError
 
 from .batching import Batcher
-from .errors import NotFound, Unavailable
+from .errors import BadRequest, NotFound, Unavailable
 from .metrics import Metrics
 from .model import Model
 from .settings import ModelSettings, model_settings
@@ -56,7 +56,7 @@ class Repository:
             return
         found = {f.name: f for f in sorted(self.root.iterdir()) if f.is_dir() and not f.name.startswith(".")}
         for name, folder in found.items():
-            versions = {p.name: _model_in(p, self.root) for p in folder.iterdir() if p.is_dir() and p.name.isdigit()}
+            versions = {p.name: _model_in(p, self.root) for p in folder.iterdir() if p.is_dir() and _is_version(p.name)}
             paths = {v: p for v, p in versions.items() if p is not None}
             if paths:
                 entry = self.entries.setdefault(name, Entry(name, {}, folder))
@@ -86,7 +86,7 @@ class Repository:
         for name in list(self.entries):
             try:
                 await self.load(name)
-            except (MgxError, Unavailable) as error:
+            except Unavailable as error:
                 log.error("model %s cannot be served: %s", name, error)
 
     async def load(self, name: str) -> None:
@@ -104,11 +104,13 @@ class Repository:
             try:
                 settings = self.settings if entry.folder is None else model_settings(entry.folder, self.settings)
                 model = await asyncio.to_thread(Model, name, version, entry.paths[version], settings)
-            except (MgxError, OSError) as error:
-                entry.reason = str(error)
+            except Exception as error:  # whatever a file makes of its reader, other models go on
+                if not isinstance(error, (MgxError, OSError, BadRequest)):
+                    log.exception("model %s cannot be loaded", name)
+                entry.reason = str(error) or type(error).__name__
                 if not entry.loaded:
                     entry.state = "UNAVAILABLE"
-                raise Unavailable(f"model {name!r} cannot be loaded: {error}") from error
+                raise Unavailable(f"model {name!r} cannot be loaded: {entry.reason}") from error
             self.metrics.loaded(model, time.monotonic() - start)
             former = list(entry.loaded.values())
             entry.loaded = {version: Batcher(model, self.metrics)}
@@ -136,6 +138,10 @@ class Repository:
     async def close(self) -> None:
         for name in list(self.entries):
             await self.unload(name)
+
+
+def _is_version(name: str) -> bool:
+    return name.isascii() and name.isdecimal()
 
 
 def _model_in(folder: Path, root: Path) -> Path | None:

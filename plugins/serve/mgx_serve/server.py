@@ -100,7 +100,8 @@ class Server:
             await self._grpc.stop(self.settings.drain)
         await asyncio.gather(*self._doors, return_exceptions=True)
         if self._service is not None:
-            await self._service.repository.close()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._service.repository.close(), self.settings.drain)
 
     async def run(self) -> None:
         """Serves until SIGTERM or SIGINT."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -19,7 +20,8 @@ __all__ = ["ModelSettings", "Settings", "model_settings"]
 class ModelSettings:
     """How one model is compiled and batched.
 
-    target: "" for the best one here; precision: "" or "fp16" or "bf16"; instances: runs at a time; max_batch: 0 for no batching;
+    target: "" for the best one here; precision: "" or "fp16" or "bf16"; instances: runs at a time; max_batch: rows of one run
+    at most, 0 to run each request by itself: to be set where rows of the model do not depend on each other;
     preferred: batch sizes that are run without waiting for more; queue_delay: seconds that a request may wait for others;
     queue_size: requests that may wait before others are refused; timeout: seconds after which a waiting request is given up.
     """
@@ -27,7 +29,7 @@ class ModelSettings:
     target: str = ""
     precision: str = ""
     instances: int = 1
-    max_batch: int = 32
+    max_batch: int = 0
     preferred: tuple[int, ...] = ()
     queue_delay: float = 0.0
     queue_size: int = 256
@@ -39,9 +41,9 @@ class ModelSettings:
         for name in ("instances", "queue_size"):
             if getattr(self, name) < 1:
                 raise ParameterError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.max_batch < 0 or self.queue_delay < 0 or self.timeout <= 0:
+        if self.max_batch < 0 or not 0 <= self.queue_delay < math.inf or not 0 < self.timeout < math.inf:
             raise ParameterError(f"max_batch and queue_delay start at 0 and timeout above it, got {self}")
-        if any(not 0 < n <= max(self.max_batch, 1) for n in self.preferred):
+        if any(not isinstance(n, int) or not 0 < n <= max(self.max_batch, 1) for n in self.preferred):
             raise ParameterError(f"preferred batch sizes lie between 1 and max_batch, got {self.preferred}")
 
 
@@ -82,7 +84,10 @@ def model_settings(folder: Path, default: ModelSettings) -> ModelSettings:
             raise ParameterError(f"{toml}: {error}") from None
         return _changed(toml, default, given)
     if pbtxt.is_file():
-        return _changed(pbtxt, default, _of_pbtxt(pbtxt.read_text()))
+        try:
+            return _changed(pbtxt, default, _of_pbtxt(pbtxt.read_text()))
+        except UnicodeDecodeError as error:
+            raise ParameterError(f"{pbtxt}: {error}") from None
     return default
 
 

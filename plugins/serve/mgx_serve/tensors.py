@@ -12,7 +12,7 @@ import numpy as np
 
 from .errors import BadRequest
 
-__all__ = ["DATATYPES", "datatype_of", "from_bytes", "from_list", "to_bytes", "to_list"]
+__all__ = ["DATATYPES", "datatype_of", "from_bytes", "from_list", "of_items", "to_bytes", "to_list"]
 
 Array = np.ndarray[Any, Any]
 
@@ -66,17 +66,22 @@ def from_bytes(name: str, datatype: str, shape: Sequence[int], raw: bytes | memo
     """
     dtype, count = _dtype(name, datatype), _count(name, shape)
     if dtype.hasobject:
-        items = list(_strings(name, bytes(raw)))
-        if len(items) != count:
-            raise BadRequest(f"input {name!r}: {count} elements are required for shape {list(shape)}, got {len(items)}")
-        made = np.empty(count, object)
-        made[:] = items
-        return made.reshape(shape)
+        return of_items(name, shape, list(_strings(name, bytes(raw))))
     if len(raw) != count * dtype.itemsize:
         raise BadRequest(
             f"input {name!r}: {count * dtype.itemsize} bytes are required for {datatype}{list(shape)}, got {len(raw)}"
         )
     return np.frombuffer(raw, dtype).reshape(shape)
+
+
+def of_items(name: str, shape: Sequence[int], items: Sequence[bytes]) -> Array:
+    """Returns a tensor of BYTES.  Errors: BadRequest for the wrong number of elements."""
+    count = _count(name, shape)
+    if len(items) != count:
+        raise BadRequest(f"input {name!r}: {count} elements are required for shape {list(shape)}, got {len(items)}")
+    made = np.empty(count, object)
+    made[:] = items
+    return made.reshape(shape)
 
 
 def _strings(name: str, raw: bytes) -> Iterator[bytes]:
@@ -101,9 +106,10 @@ def from_list(name: str, datatype: str, shape: Sequence[int], data: Any) -> Arra
     if dtype.hasobject:
         if any(not isinstance(v, str) for v in flat):
             raise BadRequest(f"input {name!r}: BYTES in JSON are strings")
-        made = np.empty(count, object)
-        made[:] = [v.encode() for v in flat]
-        return made.reshape(shape)
+        try:
+            return of_items(name, shape, [v.encode() for v in flat])
+        except UnicodeEncodeError as error:
+            raise BadRequest(f"input {name!r}: {error}") from None
     wanted: Any = bool if dtype.kind == "b" else int if dtype.kind in "iu" else (int, float)
     for value in flat:
         if not isinstance(value, wanted) or (isinstance(value, bool) and dtype.kind != "b"):
@@ -140,7 +146,10 @@ def to_bytes(array: Array) -> bytes:
 def to_list(array: Array) -> list[Any]:
     """Returns the elements as JSON has them.  Errors: BadRequest for numbers that JSON cannot write."""
     if datatype_of(array.dtype) == "BYTES":
-        return [v.decode() if isinstance(v, bytes) else str(v) for v in array.ravel().tolist()]
+        try:
+            return [v.decode() if isinstance(v, bytes) else str(v) for v in array.ravel().tolist()]
+        except UnicodeDecodeError:
+            raise BadRequest("the result holds bytes that are no text: ask for binary data") from None
     wide = array.astype(np.float32) if array.dtype == DATATYPES["BF16"] else array
     if wide.dtype.kind == "f" and not np.isfinite(wide).all():
         raise BadRequest("the result holds numbers that JSON cannot write (infinity or NaN): ask for binary data")

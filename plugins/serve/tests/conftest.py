@@ -40,6 +40,15 @@ def write_model(path: Path, factor: float = 2.0, batch: object = "batch") -> Pat
     return path
 
 
+def softmax(path: Path) -> None:
+    """y = softmax of x over the batch: rows depend on each other."""
+    path.parent.mkdir(parents=True)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])
+    graph = helper.make_graph([helper.make_node("Softmax", ["x"], ["y"], axis=0)], "g", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+
+
 @pytest.fixture(scope="session")
 def small_model() -> Callable[..., Path]:
     return write_model
@@ -52,6 +61,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_model(root / "double" / "1" / "model.onnx", 3)
     write_model(root / "double" / "2" / "model.onnx")
     (root / "double" / "config.toml").write_text("max_batch = 8\nqueue_delay = 0.002\n")
+    softmax(root / "softmax" / "1" / "model.onnx")
     write_model(root / "fixed" / "1" / "model.onnx", batch=3)
     (root / "broken" / "1").mkdir(parents=True)
     (root / "broken" / "1" / "model.onnx").write_bytes(b"no model")

@@ -88,6 +88,7 @@ def test_grpc(server: Any, body: bytes) -> None:
         {"datatype": "BYTES", "data": ["a", "b", "c", "d"]},
         {"parameters": {"binary_data_size": 16}},
         {"parameters": {"binary_data_size": -1}},
+        {"datatype": "BYTES", "data": ["\ud800", "b", "c", "d"]},
     ],
 )
 def test_inputs_that_do_not_fit(server: Any, change: dict[str, Any]) -> None:
@@ -134,3 +135,22 @@ def test_tls(serve: Callable[..., Any], models: Path, tmp_path: Path) -> None:
     with grpc.secure_channel(server.grpc, grpc.ssl_channel_credentials(certificate.read_bytes())) as channel:
         live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
         assert live(b"", timeout=30) == b"\x08\x01"
+
+
+def test_one_bad_model_leaves_the_others_alone(
+    serve: Callable[..., Any], small_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    small_model(tmp_path / "double" / "1" / "model.onnx")
+    for name, file, content in (
+        ("a", "config.pbtxt", b"\xff"),
+        ("b", "config.toml", b'preferred = ["a"]'),
+        ("c", "config.toml", b"timeout = nan"),
+    ):
+        small_model(tmp_path / name / "1" / "model.onnx")
+        (tmp_path / name / file).write_bytes(content)
+    small_model(tmp_path / "d" / "²" / "model.onnx")
+    server = serve(tmp_path)
+    assert works(server)
+    status, said = post(server, "/v2/repository/index", b"", {})
+    states = {m["name"]: m["state"] for m in json.loads(said)}
+    assert status == 200 and states == {"double": "READY", "a": "UNAVAILABLE", "b": "UNAVAILABLE", "c": "UNAVAILABLE"}

@@ -121,6 +121,18 @@ def test_a_poisoned_request_fails_alone_and_others_are_joined(server: Any) -> No
         assert all(int(b["batch_size"]) <= 8 for b in stats["batch_stats"])
 
 
+def test_requests_are_joined_only_where_the_model_says_so(server: Any) -> None:
+    def one(n: int) -> Any:
+        with client(tritonclient.http, server) as c:
+            given = tritonclient.http.InferInput("x", [1, 4], "FP32")
+            given.set_data_from_numpy(np.full((1, 4), n, np.float32))
+            return c.infer("softmax", [given]).as_numpy("y")
+
+    with ThreadPoolExecutor(12) as pool:
+        for y in pool.map(one, range(24)):
+            np.testing.assert_array_equal(y, np.ones((1, 4), np.float32))
+
+
 def test_models_are_replaced_unloaded_and_loaded(
     serve: Callable[..., Any], small_model: Callable[..., Path], tmp_path: Path
 ) -> None:
