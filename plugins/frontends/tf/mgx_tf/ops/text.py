@@ -23,6 +23,7 @@ from mgx_core.types.memory_limit import require_room
 __all__: list[str] = []
 
 LONGEST = 1 << 16  # characters of a pattern
+SAFE_REPEATS = 4  # times that a part may be repeated whose own length varies
 
 
 def strings(*xs: Shape) -> None:
@@ -86,16 +87,50 @@ def pattern_of(text: str) -> re.Pattern[bytes]:
     """A pattern of RE2 as Python's.  Errors: ParameterError for one that is malformed or may take exponential time."""
     if len(text) > LONGEST:
         raise ParameterError(f"a pattern of {len(text)} characters is longer than {LONGEST}")
-    if re.search(r"[+*}]\)[+*{]", text):
-        raise ParameterError(f"pattern {text!r} repeats what repeats, which may take exponential time")
     spelled = text.replace("\\pP", r"[!-#%-*,-/:;?@\[-\]_{}]").replace("\\pL", "[A-Za-z]").replace("\\pN", "[0-9]")
     spelled = spelled.replace("\\C", ".").replace("\\z", "\\Z").replace("(?P<", "(?P<")
     for name, members in CLASSES.items():
         spelled = spelled.replace(f"[:{name}:]", members)
     try:
+        if _explodes(spelled):
+            raise ParameterError(f"pattern {text!r} repeats what repeats or branches, which may take exponential time")
         return re.compile(encoded(spelled))
     except re.error as error:
         raise ParameterError(f"pattern {text!r} is malformed: {error}") from None
+
+
+_CLASS = r"\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*\]"
+_TOKEN = re.compile(rf"\\.|{_CLASS}|\((?:\?[^:=!)]*[:=!])?|\)|\||([*+?]|\{{\d*,?\d*\}})[?+]?|.", re.DOTALL)
+
+
+def _explodes(text: str) -> bool:
+    """True if a group that may be repeated often can match the same text in several ways: it repeats or branches itself."""
+    varies = [False]  # of each open group: it has a branch or a part whose number of repetitions is open
+    closed = False  # the group that has just been closed does
+    for token in _TOKEN.finditer(text):
+        what, repeat = token[0], token[1]
+        if repeat:
+            if closed and _often(repeat):
+                return True
+            varies[-1] = varies[-1] or not re.fullmatch(r"\{\d+\}", repeat)
+            continue
+        closed = False
+        if what.startswith("("):
+            varies.append(False)
+        elif what == ")" and len(varies) > 1:
+            closed = varies.pop()
+            varies[-1] = varies[-1] or closed
+        elif what == "|":
+            varies[-1] = True
+    return False
+
+
+def _often(repeat: str) -> bool:
+    numbers = re.fullmatch(r"\{(\d*)(,?)(\d*)\}", repeat)
+    if numbers is None:
+        return repeat != "?"
+    most = numbers[3] if numbers[2] else numbers[1]
+    return not most or int(most) > SAFE_REPEATS
 
 
 CLASSES = {

@@ -114,17 +114,19 @@ class Bundle:
         if -1 in dims or math.prod(dims) * dtype.bits // 8 > 1 << 36:
             raise ParseError(f"entry {key!r} has absurd extents {dims}")
         out: Array | None = None
-        covered = 0
+        covered = np.zeros(dims, np.bool_)
         for part in entry.slices:
             ranges = _ranges(key, part, dims)
             piece = self._piece(key, self._entry(_slice_key(key, part), f"{key} {ranges}"))
             if piece.shape != tuple(stop - start for start, stop in ranges):
                 raise ParseError(f"a part of {key!r} at {ranges} has extents {list(piece.shape)}")
             out = np.empty(dims, dtype.numpy) if out is None else out
-            out[tuple(slice(*r) for r in ranges)] = piece
-            covered += piece.size
-        if out is None or covered != out.size:
-            raise ParseError(f"the parts of {key!r} cover {covered} of {math.prod(dims)} elements")
+            place = tuple(slice(*r) for r in ranges)
+            if covered[place].any():
+                raise ParseError(f"parts of {key!r} overlap at {ranges}")
+            out[place], covered[place] = piece, True
+        if out is None or not covered.all():
+            raise ParseError(f"the parts of {key!r} cover {np.count_nonzero(covered)} of {math.prod(dims)} elements")
         return out
 
     def check(self, key: str) -> bool:
