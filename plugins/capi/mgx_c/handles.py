@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +38,7 @@ class Handles:
     def __init__(self) -> None:
         self._handles: dict[int, Handle] = {}
         self._numbers = itertools.count(16, 16)
+        self._lending = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._handles)
@@ -48,10 +50,12 @@ class Handles:
         return handle
 
     def lend(self, owner: Handle, key: Any, kind: str, value: Any) -> Handle:
-        """Returns a handle that lasts as long as `owner`; the same one for the same key."""
-        handle = owner.children.get(key)
-        if handle is None:
-            handle = owner.children[key] = self.new(kind, value)
+        """Returns a handle that lasts as long as `owner`; the same one for the same key, which then stands for `value`."""
+        with self._lending:
+            handle = owner.children.get(key)
+            if handle is None:
+                handle = owner.children[key] = self.new(kind, value)
+        handle.value = value
         return handle
 
     def assign(self, handle: Handle, value: Any) -> None:
