@@ -185,7 +185,8 @@ class Executable:
             if name.startswith(OUTPUT):
                 number = int(name[len(OUTPUT) :])
                 value = self._value(name, given, outputs[number].result)
-                if isinstance(value, np.ndarray) and not np.may_share_memory(value, as_value(given)):
+                shared = not isinstance(value, np.ndarray) or np.may_share_memory(value, as_value(given))
+                if not shared or (isinstance(value, np.ndarray) and not value.flags.writeable):
                     raise ParameterError(
                         f"parameter {name!r} must be memory that a result can be written to, got {given!r}"
                     )

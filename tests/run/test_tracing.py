@@ -63,6 +63,9 @@ def test_places_of_results_on_the_host() -> None:
         np.testing.assert_allclose(place.sum(1), 1, rtol=1e-6)
     with pytest.raises(ParameterError, match="memory that a result can be written to"):
         program.run({"x": x, "main:#output_0": [[0, 0], [0, 0]]})
+    place.flags.writeable = False
+    with pytest.raises(ParameterError, match="memory that a result can be written to"):
+        program.run({"x": x, "main:#output_0": place})
     with pytest.raises(ParameterError, match="must be float32"):
         program.run({"x": x, "main:#output_0": np.zeros((2, 3), np.float32)})
     assert program.get_parameter_names() == ["x"]  # a target without memory of its own does not ask for them
