@@ -17,9 +17,13 @@ from mgx_core import MgxError, ParseError
 __all__ = ["read"]
 
 LIMIT: Final = 1 << 30  # bytes of the graph's description
+LENGTH: Final = 1 << 14  # characters of a size
+LARGEST: Final = 1 << 63  # number in a size
+# operators, and the functions of numbers that torch.export writes; no powers and shifts, whose results have no bound
 TARGET: Final = re.compile(
     r"torch\.ops\.(aten|prims|prim|torchvision|quantized_decomposed|torchao|higher_order)\.\w+(\.\w+)?"
-    r"|_?operator\.\w+|math\.\w+|torch\.sym_\w+|torch\._sym_\w+"
+    r"|_?operator\.(eq|ne|le|ge|lt|gt|neg|pos|abs|mul|add|sub|floordiv|truediv|mod|and_|or_|not_|getitem|rshift)"
+    r"|math\.(trunc|ceil|floor|sqrt)|torch\.sym_(not|int|float|ite|max|min|sum|sqrt|constrain_range_for_size)|torch\._sym_sqrt"
 )
 # functions that sizes are written with
 FUNCTIONS: Final = frozenset(
@@ -32,8 +36,6 @@ FUNCTIONS: Final = frozenset(
         "Max",
         "Min",
         "Abs",
-        "Pow",
-        "PowByNatural",
         "TruncToInt",
         "CeilToInt",
         "FloorToInt",
@@ -41,7 +43,6 @@ FUNCTIONS: Final = frozenset(
         "ToFloat",
         "IntTrueDiv",
         "FloatTrueDiv",
-        "FloatPow",
         "Identity",
         "Eq",
         "Ne",
@@ -56,7 +57,6 @@ FUNCTIONS: Final = frozenset(
         "Where",
         "BitwiseFn_bitwise_and",
         "BitwiseFn_bitwise_or",
-        "LShift",
         "RShift",
         "IsNonOverlappingAndDenseIndicator",
         "Piecewise",
@@ -64,11 +64,13 @@ FUNCTIONS: Final = frozenset(
         "ceiling",
         "Symbol",
         "Integer",
+        "Add",
+        "Mul",
     ]
 )
 EXPRESSION: Final = (
-    ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Name, ast.Constant, ast.operator, ast.unaryop, ast.cmpop,
-    ast.Load, ast.keyword,
+    ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Name, ast.Constant, ast.unaryop, ast.cmpop, ast.Load,
+    ast.keyword, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod,
 )  # fmt: skip
 TREES: Final = (None, "builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict")
 
@@ -134,6 +136,8 @@ def _check(value: Any) -> None:
 
 
 def _check_expression(text: Any) -> None:
+    if len(str(text)) > LENGTH:
+        raise ParseError(f"a size of {len(str(text))} characters is longer than {LENGTH}")
     try:
         tree = ast.parse(str(text), mode="eval")
     except SyntaxError:
@@ -145,7 +149,9 @@ def _check_expression(text: Any) -> None:
             known = isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS
             if known and node.func.id == "Symbol" and node.args:  # type: ignore[attr-defined]
                 names.add(node.args[0])
-        if isinstance(node, ast.Constant) and not isinstance(node.value, (int, float)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
+            known = abs(node.value) <= LARGEST
+        elif isinstance(node, ast.Constant):
             known = (
                 node in names and isinstance(node.value, str) and re.fullmatch(r"[A-Za-z_]\w*", node.value) is not None
             )

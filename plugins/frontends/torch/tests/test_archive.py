@@ -16,6 +16,11 @@ from torch import nn
 
 import mgx_core
 
+UNBOUNDED = (
+    "9**9**9**9", "1<<(1<<40)", "Pow(Integer(9), Integer(9999999999))", "LShift(Integer(1), Integer(1099511627776))",
+    f"Integer({1 << 64})", "+".join(["1"] * 20000),
+)  # fmt: skip
+
 
 class Armed:
     """Writes a file when it is unpickled."""
@@ -69,7 +74,20 @@ def test_pickled_weight_is_refused(saved: tuple[nn.Module, Path], tmp_path: Path
         mgx_core.parse_buffer(changed(saved[1], change), "pt2")
 
 
-@pytest.mark.parametrize("target", ["os.system", "torch.ops.aten.add.Tensor.__class__", "builtins.eval", "torch.load"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "os.system",
+        "torch.ops.aten.add.Tensor.__class__",
+        "builtins.eval",
+        "torch.load",
+        "_operator.call",
+        "_operator.attrgetter",
+        "_operator.methodcaller",
+        "math.factorial",
+        "_operator.lshift",
+    ],
+)
 def test_call_of_anything_but_an_operator_is_refused(saved: tuple[nn.Module, Path], target: str) -> None:
     def change(name: str, data: bytes) -> bytes:
         return data.replace(b"torch.ops.aten.relu.default", target.encode()) if name.endswith("model.json") else data
@@ -78,7 +96,9 @@ def test_call_of_anything_but_an_operator_is_refused(saved: tuple[nn.Module, Pat
         mgx_core.parse_buffer(changed(saved[1], change), "pt2")
 
 
-@pytest.mark.parametrize("text", ["__import__('os').getpid()", "s0.__class__", "[1]", "exec", "(lambda: 1)()"])
+@pytest.mark.parametrize(
+    "text", ["__import__('os').getpid()", "s0.__class__", "[1]", "exec", "(lambda: 1)()", *UNBOUNDED]
+)
 def test_size_that_is_code_is_refused(saved: tuple[nn.Module, Path], text: str) -> None:
     def change(name: str, data: bytes) -> bytes:
         if not name.endswith("model.json"):
@@ -100,6 +120,22 @@ def test_size_that_is_code_is_refused(saved: tuple[nn.Module, Path], text: str) 
 
     with pytest.raises(mgx_core.ParseError):
         mgx_core.parse_buffer(changed(saved[1], change), "pt2")
+
+
+def test_sizes_that_are_computed_from_others_are_read(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cat([x[:, :, 1:], x], 2) + x.shape[2] // 2
+
+    exported = torch.export.export(
+        Net(), (torch.randn(2, 4, 16),), dynamic_shapes=({2: torch.export.Dim("n", min=8, max=64)},)
+    )
+    torch.export.save(exported, tmp_path / "model.pt2")
+    program = mgx_core.parse(tmp_path / "model.pt2")
+    program.compile(mgx_core.get_target("ref"))
+    x = torch.randn(2, 4, 21)
+    got = program.run({program.get_parameter_names()[0]: x.numpy()})[0].to_numpy()
+    torch.testing.assert_close(torch.from_numpy(got), Net()(x))
 
 
 @pytest.mark.parametrize("cut", [0, 10, 500, 5000])
