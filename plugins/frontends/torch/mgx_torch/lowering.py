@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.export.graph_signature import ConstantArgument
+from torch.export.graph_signature import ConstantArgument, TensorArgument
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from mgx_core import ParameterError, Program, get_target, load_buffer, save_buffer
+from mgx_core import ParameterError, Program, UnsupportedError, get_target, load_buffer, save_buffer
 from mgx_core.types.shape import Shape
 
 from .element_types import torch_dtype
@@ -25,6 +25,8 @@ class MgxModule(torch.nn.Module):
     """A program of mgx as a module of torch.  Results are new tensors; safe to call from several threads.
 
     program: not compiled; it is at the first call, for the target.  layout: the tree of the results (None: a tensor, or a tuple).
+    call: the tree of (positional arguments, named arguments), and for each leaf of it the constant that was exported, or ... for
+    a tensor; None: all tensors in order.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class MgxModule(torch.nn.Module):
         options: TorchOptions | None = None,
         layout: Any = None,
         template: Sequence[Any] = (),
+        call: tuple[Any, Sequence[Any]] | None = None,
     ) -> None:
         super().__init__()
         self.program = program
@@ -43,13 +46,14 @@ class MgxModule(torch.nn.Module):
         self.options = options or TorchOptions()
         self.layout = layout
         self.template = tuple(template)
+        self.call = call
         self._compiled: dict[str, Any] = {}
         self._lock = threading.RLock()
         self._shapes = dict(program.get_parameter_shapes().items())
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Errors: ParameterError for another number of inputs, or another element type, shape or device than was lowered for."""
-        given = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
+        """Errors: ParameterError for other arguments, or another element type, shape or device than was lowered for."""
+        given = [x for x in self._leaves(args, kwargs) if isinstance(x, torch.Tensor)]
         if len(given) != len(self.input_names):
             raise ParameterError(
                 f"the module takes {len(self.input_names)} tensors ({', '.join(self.input_names)}), got {len(given)}"
@@ -74,6 +78,24 @@ class MgxModule(torch.nn.Module):
             return found[0] if len(found) == 1 else tuple(found)
         results = iter(found)
         return tree_unflatten([next(results) if t is ... else t for t in self.template], self.layout)
+
+    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The arguments in the order of the exported program.  Errors: ParameterError for another tree or another constant."""
+        if self.call is None:
+            return list(tree_flatten((args, kwargs))[0])
+        tree, wanted = self.call
+        try:
+            found = list(tree.flatten_up_to((args, kwargs)))
+        except ValueError as error:
+            raise ParameterError(f"the module was lowered for other arguments: {error}") from None
+        for i, (want, got) in enumerate(zip(wanted, found, strict=True)):
+            if want is ... and not isinstance(got, torch.Tensor):
+                raise ParameterError(f"argument {i} must be a tensor, got {type(got).__name__}")
+            if want is not ... and (type(got) is not type(want) or got != want):
+                raise ParameterError(
+                    f"argument {i} was lowered as the constant {want!r}, got {got!r}; lower the module again"
+                )
+        return found
 
     def _executable(self, kind: str) -> Any:
         target = self.options.target or kind
@@ -148,8 +170,13 @@ def lower_to_mgx(
 
 def _module_of(exported: Any, options: TorchOptions, release: torch.nn.Module | None) -> MgxModule:
     program = from_exported(exported)
-    names = [s.arg.name for s in exported.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
-    names = [n for n in names if _is_tensor(exported, n)]
+    given = [s.arg for s in exported.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
+    for arg in given:
+        if not isinstance(arg, (TensorArgument, ConstantArgument)):
+            raise UnsupportedError(
+                f"the argument {arg.name!r} is a number that changes from call to call; pass a tensor"
+            )
+    names = [a.name for a in given if isinstance(a, TensorArgument)]
     changed = [s.target for s in exported.graph_signature.output_specs if s.kind.name.endswith("MUTATION")]
     extra = [n for n in program.get_parameter_names() if n not in names]
     if changed or extra:
@@ -162,11 +189,5 @@ def _module_of(exported: Any, options: TorchOptions, release: torch.nn.Module | 
     if release is not None:
         for parameter in release.parameters():
             parameter.data = parameter.data.new_empty(0)
-    return MgxModule(program, names, None, options, layout, template)
-
-
-def _is_tensor(exported: Any, name: str) -> bool:
-    for node in exported.graph.nodes:
-        if node.op == "placeholder" and node.name == name:
-            return isinstance(node.meta.get("val"), torch.Tensor)
-    return False
+    call = (exported.call_spec.in_spec, [a.value if isinstance(a, ConstantArgument) else ... for a in given])
+    return MgxModule(program, names, None, options, layout, template, call)

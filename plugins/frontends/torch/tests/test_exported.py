@@ -151,3 +151,29 @@ def test_released_weights_leave_one_owner() -> None:
     lowered = lower_to_mgx(model, [x], release_weights=True)
     assert model.weight.numel() == 0
     torch.testing.assert_close(lowered(x), want, rtol=1e-5, atol=1e-5)
+
+
+class Chooses(nn.Module):
+    def forward(self, x: torch.Tensor, doubled: bool, *, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return x * (2 if doubled else 1) + a - b
+
+
+def test_lowered_module_binds_arguments_by_name() -> None:
+    x, a, b = torch.randn(3), torch.randn(3), torch.randn(3)
+    lowered = lower_to_mgx(Chooses(), (x, True), {"a": a, "b": b}, target="ref")
+    for module in (lowered, pickle.loads(pickle.dumps(lowered))):
+        torch.testing.assert_close(module(x, True, a=a, b=b), x * 2 + a - b)
+        torch.testing.assert_close(module(x, True, b=b, a=a), x * 2 + a - b)
+
+
+def test_lowered_module_refuses_other_arguments() -> None:
+    x = torch.randn(3)
+    lowered = lower_to_mgx(Chooses(), (x, True), {"a": x, "b": x}, target="ref")
+    with pytest.raises(mgx_core.ParameterError, match="constant True, got False"):
+        lowered(x, False, a=x, b=x)
+    with pytest.raises(mgx_core.ParameterError, match="other arguments"):
+        lowered(x, True, a=x, c=x)
+    with pytest.raises(mgx_core.ParameterError, match="other arguments"):
+        lowered(x, a=x, b=x)
+    with pytest.raises(mgx_core.ParameterError, match="must be a tensor"):
+        lowered(x, True, a=x, b=1.0)
