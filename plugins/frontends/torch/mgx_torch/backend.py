@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 
-from mgx_core import MgxError
+from mgx_core import DeviceError, MgxError, PluginError, UnsupportedError
 from mgx_core.converting.converters import Converters
 
 from .compiled import CompiledGraph
@@ -130,15 +131,23 @@ class Taken:
         return list(found[:kept])
 
     def _first(self, args: Sequence[Any]) -> list[Any]:
-        """Compiles, leaving to torch each node that turns out not to convert, and runs."""
+        """Compiles, leaving to torch each node that turns out not to convert, and runs.
+
+        Errors: DeviceError and PluginError, and any other that neither is a refusal nor names a node.
+        """
         while True:
             try:
                 return self._attempt(args)
+            except (DeviceError, PluginError):
+                raise
             except MgxError as error:
                 if self.options.strict:
                     raise
                 node = self._culprit(error)
                 if node is None:
+                    if not isinstance(error, UnsupportedError):
+                        raise
+                    logging.getLogger("mgx").warning("a whole graph is left to torch: %s", error)
                     self.ready = self.gm.forward
                     self.parts.append(Part("torch", _operators(self.gm), [str(error)]))
                     return list(self.gm.forward(*args))

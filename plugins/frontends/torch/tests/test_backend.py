@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo.testing
 from torch import nn
 
+from mgx_core import DeviceError, PassError, PluginError, UnsupportedError
 from mgx_torch import explain
 
 
@@ -187,3 +189,27 @@ def test_recurrent_layers_are_taken_whole(kind: Any) -> None:
     assert len(found.parts) == 1
     assert any(kind.__name__.lower() in op for op in found.parts[0].operators)
     assert not torch._dynamo.config.allow_rnn
+
+
+def failing(error: Exception) -> Any:
+    def attempt(self: Any, args: Any) -> Any:
+        raise error
+
+    return attempt
+
+
+@pytest.mark.parametrize("error", [DeviceError("lost"), PluginError("no target"), PassError("broken")])
+def test_errors_that_are_no_refusals_are_raised(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    monkeypatch.setattr("mgx_torch.backend.Taken._attempt", failing(error))
+    with pytest.raises(type(error)), torch.no_grad():
+        torch.compile(mlp(), backend="mgx")(torch.randn(2, 8))
+
+
+def test_graph_that_is_left_to_torch_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("mgx_torch.backend.Taken._attempt", failing(UnsupportedError("a quantum tensor")))
+    model, x = mlp(), torch.randn(2, 8)
+    with torch.no_grad(), caplog.at_level("WARNING", "mgx"):
+        close(torch.compile(model, backend="mgx")(x), model(x))
+    assert "left to torch: a quantum tensor" in caplog.text
