@@ -9,6 +9,7 @@ from mgx_core import Instruction
 from mgx_core import dtype as dt
 
 from ..converter import converts
+from ..element_types import dtype_of
 from ..node import Node
 from .reduce import variance
 
@@ -162,7 +163,8 @@ def native_layer_norm(
     if not (n.wants(1) or n.wants(2)):
         return out, None, None
     var, mean = variance(n, wide(n, x), tuple(range(x.shape.rank - len(shape), x.shape.rank)), 0, True)
-    return out, mean, n.add("rsqrt", n.add("add", var, n.full_like(var, eps)))
+    scale = n.add("rsqrt", n.add("add", var, n.full_like(var, eps)))
+    return out, *(n.convert(v, dtype_of(n.result(i).dtype)) for i, v in enumerate((mean, scale), 1))
 
 
 @converts("rms_norm")
