@@ -19,7 +19,8 @@ __all__ = ["Seal", "lent"]
 class Seal:
     """A mark of a weight's contents: torch's count of writes, and a few elements.
 
-    The elements tell of writes that torch does not count: through `.data`, or through memory that is shared.
+    The elements tell of most writes that torch does not count: through `.data`, or through memory that is shared.  Such a write
+    that leaves all of them as they were is not seen; write with torch's own functions, or set the option `freeze` to False.
     """
 
     def __init__(self, weight: torch.Tensor) -> None:

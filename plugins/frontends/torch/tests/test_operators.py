@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
@@ -33,12 +34,9 @@ OPS = sorted({op.name: op for op in op_db if op.dtypes}.values(), key=lambda op:
 
 
 def known(func: Any) -> bool:
+    """True if a converter takes real tensors; samples with complex ones are skipped."""
     name = func._schema.name.partition("::")
-    return any(
-        overloads.CONVERTERS.find(s + name[0], p, 1)
-        for s in ("", "complex ")
-        for p in (f"{name[2]}.{func._overloadname}", name[2])
-    )
+    return any(overloads.CONVERTERS.find(name[0], p, 1) for p in (f"{name[2]}.{func._overloadname}", name[2]))
 
 
 def skipped(func: Any, args: Any, kwargs: Any) -> bool:
@@ -54,15 +52,35 @@ def skipped(func: Any, args: Any, kwargs: Any) -> bool:
     )
 
 
-@pytest.mark.parametrize("target", ["ref", "cpu"])
+# what differs from torch, and why, by overload: all else agrees, and an entry of which no sample of these operators differs is stale
+ROUNDING = "torch rounds to bfloat16 between its steps, mgx once or elsewhere"
+LIMITS = "linspace between limits that are tensors is not converted"
+DIFFERENT = {
+    ("addbmm", "aten.addbmm.default"): ROUNDING,
+    ("baddbmm", "aten.baddbmm.default"): ROUNDING,
+    ("grid_sampler_2d", "aten.grid_sampler_2d.default"): ROUNDING,
+    ("grid_sampler_3d", "aten.grid_sampler_3d.default"): ROUNDING,
+    ("linspace", "aten.linspace.Tensor_Scalar"): LIMITS,
+    ("linspace", "aten.linspace.Tensor_Tensor"): LIMITS,
+    ("nn.functional.adaptive_avg_pool3d", "aten._adaptive_avg_pool3d.default"): ROUNDING,
+    ("nn.functional.conv_transpose3d", "aten.convolution.default"): ROUNDING,
+    ("nn.functional.grid_sample", "aten.grid_sampler_2d.default"): ROUNDING,
+    ("nn.functional.logsigmoid", "aten.log_sigmoid_forward.default"): "its second result is a buffer of torch's own, which only its backward reads",
+    ("nn.functional.multilabel_soft_margin_loss", "aten.log_sigmoid_forward.default"): "its second result is a buffer of torch's own, which only its backward reads",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["ref", pytest.param("cpu", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("part", range(12))
 def test_samples_of_torchs_own_tests(part: int, target: str) -> None:
-    """Of all calls that the samples make, 99 of 100 agree; the rest is named."""
-    done, wrong = 0, []
+    """All calls that the samples make agree, but for those that are named; each name is still needed for `ref`."""
+    done, wrong, seen = 0, [], set()
     for op in OPS[part::12]:
         for dtype in TYPES:
             if dtype not in op.dtypes:
                 continue
+            torch.manual_seed(0)
+            numpy.random.seed(0)
             try:
                 samples = [s for s, _ in zip(op.sample_inputs("cpu", dtype), range(2), strict=False)]
             except Exception:  # torch's generators fail where a library is absent
@@ -70,9 +88,13 @@ def test_samples_of_torchs_own_tests(part: int, target: str) -> None:
             for sample in samples:
                 found, mistakes = tried(op, sample, target)
                 done += found
-                wrong += mistakes
+                seen |= {(op.name, m.partition(":")[0]) for m in mistakes}
+                wrong += [m for m in mistakes if (op.name, m.partition(":")[0]) not in DIFFERENT]
     assert done > 20
-    assert len(wrong) <= done / 100, wrong
+    assert not wrong, wrong
+    names = {op.name for op in OPS[part::12]}
+    stale = [key for key in DIFFERENT if key[0] in names and key not in seen]
+    assert target != "ref" or not stale, f"these agree now, take them out of DIFFERENT: {stale}"
 
 
 def tried(op: Any, sample: Any, target: str) -> tuple[int, list[str]]:
