@@ -58,9 +58,10 @@ help:
 	$(call editable,.venv-demo,$(DEMO))
 	@touch $@
 
-.venv-test/ready: $(METADATA)
+.venv-test/ready: $(METADATA) $(addsuffix /pyproject.toml,$(TORCH))
 	$(call venv,.venv-test)
 	$(call editable,.venv-test,$(DISTS),--group test --group lint --group type)
+	$(call editable,.venv-test,$(TORCH),--no-deps) # for import layers and types, which need no torch
 	@.venv-test/bin/python -m compileall -q mgx_core $(wildcard plugins/*/mgx_*) plugins/frontends/onnx/mgx_onnx # as pip does
 	@touch $@ .venv-test/native
 
