@@ -231,7 +231,7 @@ bool better_alone(StepTimes &times, int64_t now) {
     if (!together || together >= slice) return false;
     if (workers().lateness.recent(now)) return true;
     const int64_t by_itself = times.alone.load(std::memory_order_relaxed);
-    const bool better = by_itself && together * 10 > by_itself * 8;
+    const bool better = by_itself && together * 20 > by_itself * 19;
     const uint32_t run = times.runs.fetch_add(1, std::memory_order_relaxed) % retry;
     return run < tries ? !better : better; // what was not chosen is tried again now and then
 }
