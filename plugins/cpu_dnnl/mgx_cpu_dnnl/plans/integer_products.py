@@ -61,16 +61,12 @@ def emit_integer_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: 
 
 
 def build(e: CpuEmitter, anchor: Instruction, operands: Sequence[Value], epilogue: Epilogue | None) -> Value:
-    if isinstance(anchor.op, QuantDot):
-        if epilogue is None:
-            made = e.run_op(anchor.op, (), operands)
-            assert isinstance(made, Value)
-            return made
-        return product(e, operands, epilogue)
     if epilogue is None:
         made = e.run_op(anchor.op, (), operands)
         assert isinstance(made, Value)
         return made
+    if isinstance(anchor.op, QuantDot):
+        return product(e, operands, epilogue)
     return convolve(e, anchor.op, operands, epilogue)
 
 
