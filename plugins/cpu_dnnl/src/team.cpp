@@ -21,19 +21,17 @@ namespace mgx {
 namespace {
 
 constexpr int64_t microsecond = 1000;
-constexpr int64_t idle_spin = 150 * microsecond; // covers the gaps between steps
-constexpr int64_t wait_spin = 30 * microsecond;
-constexpr int64_t gather_spin = 100 * microsecond;
-constexpr int64_t worth_waking = 40 * microsecond; // a step this long gains by a thread that has to be woken
+constexpr int64_t idle_spin = 1000 * microsecond; // covers the gaps between steps, and between runs that follow each other
 constexpr int64_t late = 200 * microsecond; // later than any processor that is there
+constexpr int64_t wait_spin = late;
+constexpr int64_t gather_spin = 100 * microsecond;
 constexpr int64_t slice = 1000 * microsecond; // a share of this length is worth the risk of waiting
-constexpr uint32_t tries = 2, retry = 512; // runs of a step
-constexpr int64_t caution = 20; // times what was lost by waiting: how long short steps stay alone
+constexpr int64_t caution = 2; // times what was lost by waiting: how long short steps stay alone at first
+constexpr int64_t memory = 20; // times what was lost: for how long a second loss counts as the same trouble
 constexpr int64_t most_caution = 1000 * 1000 * microsecond;
 
 thread_local Seat seat;
 thread_local bool alone = false;
-thread_local int64_t step_cost = 0;
 
 void futex_wait(std::atomic<uint32_t> &word, uint32_t seen) {
     syscall(SYS_futex, reinterpret_cast<uint32_t *>(&word), FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
@@ -57,15 +55,15 @@ bool spin(int64_t nanoseconds, const Done &done) {
     }
 }
 
-// How late the team was of late.  What is lost by waiting for a thread that does not run is at most one part in `caution` of
-// the time: short steps stay alone for that long before the next try.
+// How late the team was of late.  After a thread did not run when it was waited for, short steps stay alone for a while: not long
+// the first time, since every processor is away now and then, and twice as long whenever the next try fails soon again.
 class Lateness {
 public:
     bool recent(int64_t now) const { return now < until_.load(std::memory_order_relaxed); }
 
     void add(int64_t waited, int64_t now) {
         const int64_t last = span_.load(std::memory_order_relaxed);
-        const bool again = now < until_.load(std::memory_order_relaxed) + last;
+        const bool again = now < until_.load(std::memory_order_relaxed) + std::max(last, memory * waited);
         const int64_t span = std::min(most_caution, std::max(caution * waited, again ? 2 * last : 0));
         span_.store(span, std::memory_order_relaxed);
         until_.store(now + span, std::memory_order_relaxed);
@@ -88,7 +86,7 @@ public:
         done_.store(0, std::memory_order_relaxed);
         const uint64_t generation = (state_.load(std::memory_order_relaxed) >> 32) + 1;
         state_.store(generation << 32 | static_cast<uint64_t>(region.parts) << 16 | 1, std::memory_order_seq_cst);
-        if (sleeping_.load(std::memory_order_seq_cst) > 0 && (step_cost == 0 || step_cost >= worth_waking)) wake(region.parts - 1);
+        if (sleeping_.load(std::memory_order_seq_cst) > 0) wake(region.parts - 1);
         return true;
     }
 
@@ -226,16 +224,6 @@ struct Assembly {
     }
 };
 
-bool better_alone(StepTimes &times, int64_t now) {
-    const int64_t together = times.together.load(std::memory_order_relaxed);
-    if (!together || together >= slice) return false;
-    if (workers().lateness.recent(now)) return true;
-    const int64_t by_itself = times.alone.load(std::memory_order_relaxed);
-    const bool better = by_itself && together * 20 > by_itself * 19;
-    const uint32_t run = times.runs.fetch_add(1, std::memory_order_relaxed) % retry;
-    return run < tries ? !better : better; // what was not chosen is tried again now and then
-}
-
 thread_local Assembly *assembly = nullptr; // the one that the calling thread has gathered, or is in
 
 } // namespace
@@ -277,22 +265,18 @@ void close_region(Region &region) {
     seat = region.outer;
 }
 
-Stepping::Stepping(StepTimes &times, int threads, int64_t now)
-    : times_(times), began_(now), outer_cost_(step_cost), outer_alone_(alone) {
-    step_cost = times.alone.load(std::memory_order_relaxed);
-    alone = threads <= 1 || better_alone(times, now);
+Stepping::Stepping(StepTimes &times, int threads, int64_t now) : times_(times), began_(now), outer_alone_(alone) {
+    const int64_t least = times.together.load(std::memory_order_relaxed);
+    alone = threads <= 1 || (least && least < slice && workers().lateness.recent(now));
 }
 
-Stepping::~Stepping() {
-    step_cost = outer_cost_;
-    alone = outer_alone_;
-}
+Stepping::~Stepping() { alone = outer_alone_; }
 
 int64_t Stepping::finished() {
     const int64_t now = nanoseconds_now(), taken = std::max<int64_t>(now - began_, 1);
-    auto &least = alone ? times_.alone : times_.together;
-    const int64_t known = least.load(std::memory_order_relaxed); // a processor that is away says nothing about the step
-    least.store(known ? std::min(taken, known + known / 64 + 1) : taken, std::memory_order_relaxed);
+    if (alone) return now;
+    const int64_t known = times_.together.load(std::memory_order_relaxed); // a processor that is away says nothing about the step
+    times_.together.store(known ? std::min(taken, known + known / 64 + 1) : taken, std::memory_order_relaxed);
     return now;
 }
 

@@ -39,14 +39,13 @@ void in_parts(int parts, const Body &body) {
     close_region(region);
 }
 
-// The least nanoseconds that a step took of late: on the calling thread alone, and with the team; 0: not tried yet.
+// The least nanoseconds that a step took with the team of late; 0: not tried yet.
 struct StepTimes {
-    std::atomic<int64_t> alone {0}, together {0};
-    std::atomic<uint32_t> runs {0};
+    std::atomic<int64_t> together {0};
 };
 
-// While in scope, what the calling thread does is one step of a run.  It stays on the calling thread if the team is known to gain
-// little, and, for a while after the team was seen to be late, if it is shorter than the time that a processor may be away.
+// While in scope, what the calling thread does is one step of a run.  For a while after the team was seen to be late, it stays on
+// the calling thread if it is shorter than the time that a processor may be away.
 class Stepping {
 public:
     Stepping(StepTimes &times, int threads, int64_t now);
@@ -59,7 +58,6 @@ public:
 private:
     StepTimes &times_;
     int64_t began_;
-    int64_t outer_cost_;
     bool outer_alone_;
 };
 
