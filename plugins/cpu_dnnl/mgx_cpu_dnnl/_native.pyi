@@ -277,7 +277,9 @@ def concat(sources: Sequence[MemoryDesc], axis: int, dst: MemoryDesc | None = No
 def lrn(
     src: MemoryDesc, dst: MemoryDesc, size: int, alpha: float, beta: float, k: float, across_channels: bool = True
 ) -> Primitive: ...
-def lstm_loop() -> tuple[int, int]: ...
+def recurrent_loop(kind: str) -> tuple[int, int]:
+    """The address of the loop of lstm, gru or rnn layers, and the units that it does together."""
+
 def winograd_loops(tile: tuple[int, int, int, int, int]) -> tuple[int, int, int]:
     """Addresses of the loops for a tile (outputs and taps down, then across; stride): transform, multiply, both in one."""
 

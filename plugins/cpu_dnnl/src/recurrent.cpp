@@ -9,8 +9,8 @@ namespace py = pybind11;
 
 namespace mgx {
 
-void lstm_loop_avx2(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch);
-void lstm_loop_avx512(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch);
+using RecurrentLoop = void(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch);
+RecurrentLoop lstm_loop_avx2, lstm_loop_avx512, gru_loop_avx2, gru_loop_avx512, rnn_loop_avx2, rnn_loop_avx512;
 
 namespace {
 
@@ -72,10 +72,13 @@ std::shared_ptr<Primitive> simple(const std::string &kind, const MemoryDesc &src
 
 void bind_recurrent(py::module_ &module) {
     auto none = py::none();
-    // the address of the LSTM loop for this processor, and the units that it does together
-    module.def("lstm_loop", [] {
+    // the address of a loop for this processor, and the units that it does together
+    module.def("recurrent_loop", [](const std::string &kind) {
         const bool wide = __builtin_cpu_supports("avx512f");
-        return std::make_pair(reinterpret_cast<size_t>(wide ? &lstm_loop_avx512 : &lstm_loop_avx2), wide ? 32 : 16);
+        RecurrentLoop *loop = kind == "lstm" ? (wide ? lstm_loop_avx512 : lstm_loop_avx2)
+                : kind == "gru"              ? (wide ? gru_loop_avx512 : gru_loop_avx2)
+                                             : (wide ? rnn_loop_avx512 : rnn_loop_avx2);
+        return std::make_pair(reinterpret_cast<size_t>(loop), wide ? 32 : 16);
     });
     module.def("lstm", &lstm, py::arg("src"), py::arg("weights_layer"), py::arg("weights_iter"), py::arg("dst"),
             py::kw_only(), py::arg("bias") = none, py::arg("src_iter") = none, py::arg("src_iter_c") = none,

@@ -1,4 +1,4 @@
-"""GRU and simple recurrent layers through oneDNN, weights packed once."""
+"""GRU and simple recurrent layers: few sequences by loops of our own, others through oneDNN, weights packed once."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ..layout import descriptor
 from ..native_library import native
 from .offer import offer
 from .recurrent import packed_constant
+from .recurrent_loop import FEW, emit_gru_loop, emit_rnn_loop
 
 __all__ = ["PLANS"]
 
@@ -54,6 +55,9 @@ def emit_recurrent(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
     if weights[0] is None or weights[1] is None or (bias is not None and biases is None):
         raise Refused("weights that are not constants")
     x = e.row_major(x)
+    if x.lens[1] <= FEW:
+        given = weights[0], weights[1], biases, None if first is None else e.row_major(first)
+        return emit_gru_loop(e, op, x, *given) if isinstance(op, Gru) else emit_rnn_loop(e, op, x, *given)
     (steps, batch, inside), ways, hidden = x.lens, w.lens[0], op.hidden_size
     layer, recurrent = (_by_gate(a, ways, op.gates, hidden) for a in weights if a is not None)
     summed = e.literal(_biases(op, biases, ways, hidden))

@@ -19,8 +19,8 @@ from mgx_core.types.shape import AnyShape
 from ..emitter import CpuEmitter
 from ..layout import descriptor
 from ..native_library import native
-from .lstm_loop import FEW, emit_lstm_loop
 from .offer import offer
+from .recurrent_loop import FEW, emit_lstm_loop
 
 __all__ = ["PLANS", "packed_constant"]
 
