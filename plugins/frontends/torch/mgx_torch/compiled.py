@@ -20,7 +20,7 @@ from .graph import GraphConverter, shape_of
 from .node import Complex
 from .options import TorchOptions
 from .tensors import as_tensor, host_array
-from .weights import Seal
+from .weights import Seal, held
 
 __all__ = ["CompiledGraph"]
 
@@ -31,8 +31,8 @@ CHANGES: Final = 3  # changes of weights after which they are taken as inputs
 class CompiledGraph:
     """One functional graph on a target.  Safe to call from several threads.
 
-    static: numbers of inputs that hold weights; those of a call are packed at the first one that brings them, and again when
-    torch says that they were written to.
+    static: numbers of inputs that hold weights; those that are kept (`held`) are packed at the first call that brings them, and
+    again when they were written to.
     Errors: UnsupportedError, at construction, for a node that cannot be converted, which it holds as `node`.
     """
 
@@ -42,15 +42,16 @@ class CompiledGraph:
         self.gm = gm
         self.converters = converters
         self.options = options
-        self.static = tuple(static) if options.freeze else ()
+        self.static = tuple(static)
         self.placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
         self.changes = 0
+        self._chosen = False
         self._variants: OrderedDict[tuple[Any, ...], Variant] = OrderedDict()
         self._lock = threading.RLock()
 
     def __call__(self, *args: Any) -> list[Any]:
-        if not self.static:
-            return self._variant((), args).run(args)
+        if not self._chosen:
+            self.static, self._chosen = held(self.gm, self.static, args, self.options), True
         key = tuple([args[i].data_ptr() for i in self.static])
         found = self._variants.get(key)
         if found is None or not found.current(args):
@@ -64,7 +65,7 @@ class CompiledGraph:
                 return found
             if found is not None:
                 self.changes += 1
-            if self.changes >= CHANGES or any(args[i].is_inference() for i in self.static):
+            if self.changes >= CHANGES:
                 self._variants.clear()  # weights that are trained: packing them anew each time does not pay
                 self.static = key = ()
             made = Variant(self, args)
@@ -80,7 +81,7 @@ class Variant:
     def __init__(self, graph: CompiledGraph, args: Sequence[Any]) -> None:
         self.static = graph.static
         weights = {i: args[i] for i in self.static}
-        self.seals = [Seal(w) for w in weights.values()]
+        self.seals = [Seal(w, not graph.options.freeze) for w in weights.values()]
         self.program, self.given, self.results = _program(graph, args, weights)
         target = graph.options.target or _target_of(args)
         options = graph.options

@@ -24,15 +24,16 @@ class TorchOptions:
     """What a user may say.
 
     target: the name of a target, by default that of the device on which the inputs lie; fp16, bf16: compute in that type;
-    exhaustive_tune: time every kernel on the device; freeze: keep packed copies of the weights of a graph that is run without
-    gradients, made again when a weight changes; threads: of the target `cpu`; strict: raise where a part would go to eager.
+    exhaustive_tune: time every kernel on the device; freeze: keep packed copies of all weights, made again after writes that torch
+    counts, where others (through `.data`, or from other processes) are not made; threads: of the target `cpu`; strict: raise
+    where a part would go to eager.
     """
 
     target: str = ""
     fp16: bool = False
     bf16: bool = False
     exhaustive_tune: bool = False
-    freeze: bool = True
+    freeze: bool = False
     threads: int = 0
     strict: bool = False
 

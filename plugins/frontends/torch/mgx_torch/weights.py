@@ -1,47 +1,111 @@
-"""Weights lent to programs: on torch's memory, or as a copy where that was written to since another program took it."""
+"""Weights that programs hold: which they are, whether they are still what they were, and arrays on torch's memory."""
 
 from __future__ import annotations
 
+import operator
 import threading
 import weakref
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import torch
 
 from mgx_core.types.argument import Array
 
+from .options import TorchOptions
 from .tensors import borrowed, host_array
 
-__all__ = ["Seal", "lent"]
+__all__ = ["Seal", "held", "lent"]
+
+# operators whose kernels read a weight as it lies in torch's memory, and those that only look at it in another way
+PRODUCTS: Final = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embedding", "einsum"))
+VIEWS: Final = frozenset(("t", "transpose", "permute", "view", "reshape", "detach", "alias", "unsqueeze", "expand", "_unsafe_view"))  # fmt: skip
+SMALL: Final = 1 << 14  # bytes up to which comparing a weight costs less than passing it
+# 64-bit words in a row of a digest: a prime, so that elements that change places nearly always change columns, too
+WIDTH: Final = 509
+
+
+def held(gm: torch.fx.GraphModule, static: Sequence[int], args: Sequence[Any], options: TorchOptions) -> tuple[int, ...]:
+    """Returns the numbers of the inputs, out of those that are weights, that a program of this graph keeps copies of.
+
+    All of them where `freeze` says that nothing writes to them unseen.  Otherwise large operands of products are passed at each
+    call, for which packing them earns little; the rest is compared at each call (`Seal`).  What lies on a device cannot be
+    compared without waiting for it: there only what is not floating is kept.
+    """
+    if options.freeze:
+        return tuple(static)
+    nodes = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    narrow = options.fp16 or options.bf16
+
+    def kept(i: int) -> bool:
+        weight = args[i]
+        if not weight.is_floating_point():
+            return True
+        if weight.device.type != "cpu":
+            return False
+        return narrow or weight.nbytes <= SMALL or not _only_in_products(nodes[i])
+
+    return tuple(i for i in static if kept(i))
+
+
+def _only_in_products(node: torch.fx.Node) -> bool:
+    """True if all that reads a value, or views of it, are products."""
+    for user in node.users:
+        target = user.target
+        if user.op == "output" or not isinstance(target, torch._ops.OpOverload):
+            if target is operator.getitem:
+                return False
+            continue
+        name = target._schema.name.partition("::")[2]
+        if name not in PRODUCTS and not (name in VIEWS and _only_in_products(user)):
+            return False
+    return True
 
 
 class Seal:
-    """A mark of a weight's contents: torch's count of writes, and a few elements.
+    """A mark of a weight's contents: torch's count of writes, and a digest of all bytes in host memory.
 
-    The elements tell of most writes that torch does not count: through `.data`, or through memory that is shared.  Such a write
-    that leaves all of them as they were is not seen; write with torch's own functions, or set the option `freeze` to False.
+    exact: without it the digest is left out, and writes that torch does not count (through `.data`, or by others who share the
+    memory) are not seen.
     """
 
-    def __init__(self, weight: torch.Tensor) -> None:
-        self.address = weight.data_ptr()
-        self.version = weight._version
-        self._view: Array | None = None
-        self._seen = b""
-        if weight.device.type == "cpu" and weight.numel():
-            flat = host_array(weight.detach())
-            if flat.flags.c_contiguous:
-                flat = flat.reshape(-1)
-                self._view = flat[:: max(1, flat.size // 8)][:8]
-            else:
-                self._view = flat[tuple(slice(0, 2) for _ in range(flat.ndim))]
-            self._seen = self._view.tobytes()
+    def __init__(self, weight: torch.Tensor, exact: bool = True) -> None:
+        self.version = _version(weight)
+        self._words = _words(weight) if exact and weight.device.type == "cpu" and weight.numel() else None
+        self._seen = b"" if self._words is None else _digest(self._words)
 
     def holds(self, weight: torch.Tensor) -> bool:
-        """True if the weight at this address is still what it was."""
-        if weight._version != self.version:
-            return False
-        return self._view is None or self._view.tobytes() == self._seen
+        """True if the weight, which lies at the same address, is still what it was."""
+        return _version(weight) == self.version and (self._words is None or _digest(self._words) == self._seen)
+
+
+def _version(weight: torch.Tensor) -> int:
+    """The number of writes that torch counted; it counts none in inference mode."""
+    return 0 if weight.is_inference() else int(weight._version)
+
+
+def _words(weight: torch.Tensor) -> Array | None:
+    """The bytes of a weight as rows of words on its own memory, or as they are where they are few."""
+    flat = weight.detach()
+    array = host_array(flat.permute(sorted(range(flat.dim()), key=lambda axis: -flat.stride(axis))))
+    if array.nbytes <= SMALL or not array.flags.c_contiguous:
+        return array
+    return array.reshape(-1).view(np.uint8)
+
+
+def _digest(array: Array) -> bytes:
+    """All bytes of a small array; of a large one sums of words that lie `WIDTH` apart, at the speed of memory.
+
+    A change of one element always changes its sum.
+    """
+    if array.nbytes <= SMALL or not array.flags.c_contiguous:
+        return array.tobytes()
+    rows = array.nbytes // (8 * WIDTH)
+    whole = rows * 8 * WIDTH
+    sums = array[:whole].view(np.uint64).reshape(rows, WIDTH).sum(0)
+    return sums.tobytes() + array[whole:].tobytes()
 
 
 class Lender:

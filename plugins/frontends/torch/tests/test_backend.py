@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch._dynamo.testing
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from mgx_core import DeviceError, PassError, PluginError, UnsupportedError
 from mgx_torch import explain
@@ -56,6 +57,38 @@ def test_weights_follow_writes_of_all_kinds() -> None:
         other = mlp()
         model.load_state_dict(other.state_dict())
         close(compiled(x), other(x))
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d(16, 128, 3), nn.Linear(128, 128), nn.BatchNorm2d(16), nn.LSTM(64, 64)])
+def test_one_element_written_unseen_by_torch_is_found(layer: nn.Module) -> None:
+    sizes = {nn.Conv2d: (2, 16, 9, 9), nn.Linear: (3, 128), nn.BatchNorm2d: (2, 16, 4, 4), nn.LSTM: (4, 3, 64)}
+    layer, x = copy.deepcopy(layer).eval(), torch.randn(sizes[type(layer)])
+    compiled = torch.compile(layer, backend="mgx")
+    weight = next(layer.parameters())
+    with torch.no_grad():
+        compiled(x)
+        for position in (weight.numel() // 3, -1):
+            weight.data.view(-1)[position] += 3.0
+            for got, want in zip(tree_leaves(compiled(x)), tree_leaves(layer(x)), strict=True):
+                close(got, want, 1e-4)
+
+
+def test_filters_that_change_places_are_found() -> None:
+    layer, x = nn.Conv2d(512, 64, 1).eval(), torch.randn(1, 512, 3, 3)
+    compiled = torch.compile(layer, backend="mgx")
+    with torch.no_grad():
+        compiled(x)
+        layer.weight.data.copy_(layer.weight.data.flip(0))
+        close(compiled(x), layer(x), 1e-4)
+
+
+def test_frozen_weights_follow_what_torch_counts() -> None:
+    model, x = mlp(), torch.randn(5, 8)
+    compiled = torch.compile(model, backend="mgx", options={"freeze": True})
+    with torch.no_grad():
+        close(compiled(x), model(x))
+        model[0].weight.mul_(2)
+        close(compiled(x), model(x))
 
 
 def test_second_instance_of_a_class_has_its_own_weights() -> None:
