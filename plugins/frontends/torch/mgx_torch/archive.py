@@ -19,6 +19,8 @@ __all__ = ["read"]
 LIMIT: Final = 1 << 30  # bytes of the graph's description
 LENGTH: Final = 1 << 14  # characters of a size
 LARGEST: Final = 1 << 63  # number in a size
+DEGREE: Final = 4096  # factors in a size
+MULTIPLIES: Final = re.compile(r"\b_?operator\.mul$|\.(repeat|tile)\b")
 # operators, and the functions of numbers that torch.export writes; no powers and shifts, whose results have no bound
 TARGET: Final = re.compile(
     r"torch\.ops\.(aten|prims|prim|torchvision|quantized_decomposed|torchao|higher_order)\.\w+(\.\w+)?"
@@ -26,48 +28,12 @@ TARGET: Final = re.compile(
     r"|math\.(trunc|ceil|floor|sqrt)|torch\.sym_(not|int|float|ite|max|min|sum|sqrt|constrain_range_for_size)|torch\._sym_sqrt"
 )
 # functions that sizes are written with
-FUNCTIONS: Final = frozenset(
-    [
-        "FloorDiv",
-        "Mod",
-        "PythonMod",
-        "CleanDiv",
-        "CeilDiv",
-        "Max",
-        "Min",
-        "Abs",
-        "TruncToInt",
-        "CeilToInt",
-        "FloorToInt",
-        "RoundToInt",
-        "ToFloat",
-        "IntTrueDiv",
-        "FloatTrueDiv",
-        "Identity",
-        "Eq",
-        "Ne",
-        "Lt",
-        "Le",
-        "Gt",
-        "Ge",
-        "And",
-        "Or",
-        "Not",
-        "ModularIndexing",
-        "Where",
-        "BitwiseFn_bitwise_and",
-        "BitwiseFn_bitwise_or",
-        "RShift",
-        "IsNonOverlappingAndDenseIndicator",
-        "Piecewise",
-        "floor",
-        "ceiling",
-        "Symbol",
-        "Integer",
-        "Add",
-        "Mul",
-    ]
-)
+FUNCTIONS: Final = frozenset((
+    "FloorDiv", "Mod", "PythonMod", "CleanDiv", "CeilDiv", "Max", "Min", "Abs", "TruncToInt", "CeilToInt",
+    "FloorToInt", "RoundToInt", "ToFloat", "IntTrueDiv", "FloatTrueDiv", "Identity", "Eq", "Ne", "Lt", "Le", "Gt",
+    "Ge", "And", "Or", "Not", "ModularIndexing", "Where", "BitwiseFn_bitwise_and", "BitwiseFn_bitwise_or", "RShift",
+    "IsNonOverlappingAndDenseIndicator", "Piecewise", "floor", "ceiling", "Symbol", "Integer", "Add", "Mul",
+))  # fmt: skip
 EXPRESSION: Final = (
     ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Name, ast.Constant, ast.unaryop, ast.cmpop, ast.Load,
     ast.keyword, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod,
@@ -124,6 +90,8 @@ def _check(value: Any) -> None:
         for item in value:
             _check(item)
     elif isinstance(value, dict):
+        if isinstance(value.get("nodes"), list):
+            _check_products(value["nodes"])
         for key, item in value.items():
             if key == "expr_str":
                 _check_expression(item)
@@ -133,6 +101,28 @@ def _check(value: Any) -> None:
                 _check_tree(json.loads(item)[1])
             else:
                 _check(item)
+
+
+def _check_products(nodes: list[Any]) -> None:
+    """Errors: ParseError for sizes that are multiplied by each other without bound: torch computes them as it reads the graph."""
+    degrees: dict[str, int] = {}  # of sizes and tensors, in sizes of inputs
+    for node in nodes:
+        given = [degrees.get(name, 1) for name in _names(node.get("inputs"))]
+        multiplies = MULTIPLIES.search(str(node.get("target"))) is not None
+        found = sum(given) if multiplies else max(given, default=1)
+        if found > DEGREE:
+            raise ParseError(f"node {node.get('name')!r} is a product of more than {DEGREE} sizes")
+        degrees |= dict.fromkeys(_names(node.get("outputs")), found)
+
+
+def _names(value: Any) -> list[str]:
+    """Names of values in arguments or results as files have them."""
+    if isinstance(value, list):
+        return [name for item in value for name in _names(item)]
+    if not isinstance(value, dict):
+        return []
+    found = [str(item) for key, item in value.items() if key in ("name", "as_name") and "arg" not in value]
+    return found + [name for item in value.values() for name in _names(item)]
 
 
 def _check_expression(text: Any) -> None:

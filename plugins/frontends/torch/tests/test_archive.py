@@ -122,6 +122,38 @@ def test_size_that_is_code_is_refused(saved: tuple[nn.Module, Path], text: str) 
         mgx_core.parse_buffer(changed(saved[1], change), "pt2")
 
 
+def test_chain_of_squared_sizes_is_refused(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + x.shape[0] * x.shape[1]
+
+    batch, width = torch.export.Dim("b", min=2, max=64), torch.export.Dim("w", min=2, max=64)
+    exported = torch.export.export(Net(), (torch.randn(3, 5),), dynamic_shapes=({0: batch, 1: width},))
+    torch.export.save(exported, tmp_path / "model.pt2")
+
+    def change(name: str, data: bytes) -> bytes:
+        if not name.endswith("model.json"):
+            return data
+        model = json.loads(data)
+        nodes = model["graph_module"]["graph"]["nodes"]
+        (at,) = (i for i, n in enumerate(nodes) if n["target"] == "_operator.mul")
+        last, more = nodes[at]["outputs"][0]["as_sym_int"]["as_name"], []
+        for count in range(40):
+            made = json.loads(json.dumps(nodes[at]))
+            made["name"] = f"square_{count}"
+            for given in made["inputs"]:
+                given["arg"] = {"as_sym_int": {"as_name": last}}
+            made["outputs"] = [{"as_sym_int": {"as_name": made["name"]}}]
+            last = made["name"]
+            more.append(made)
+        nodes[at + 1 : at + 1] = more
+        return json.dumps(model).encode()
+
+    mgx_core.parse(tmp_path / "model.pt2")
+    with pytest.raises(mgx_core.ParseError, match="product of more than"):
+        mgx_core.parse_buffer(changed(tmp_path / "model.pt2", change), "pt2")
+
+
 def test_sizes_that_are_computed_from_others_are_read(tmp_path: Path) -> None:
     class Net(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
