@@ -51,7 +51,10 @@ class CompiledGraph:
 
     def __call__(self, *args: Any) -> list[Any]:
         if not self._chosen:
-            self.static, self._chosen = held(self.gm, self.static, args, self.options), True
+            options = self.options
+            narrowed = options.fp16 or options.bf16
+            self.static = held(self.gm, self.static, args, trusted=options.freeze, narrowed=narrowed)
+            self._chosen = True
         key = tuple([args[i].data_ptr() for i in self.static])
         found = self._variants.get(key)
         if found is None or not found.current(args):

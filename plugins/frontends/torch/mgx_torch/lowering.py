@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -47,6 +48,7 @@ class MgxModule(torch.nn.Module):
         self.layout = layout
         self.template = tuple(template)
         self.call = call
+        self.device: torch.device | None = None
         self._compiled: dict[str, Any] = {}
         self._lock = threading.RLock()
         self._shapes = dict(program.get_parameter_shapes().items())
@@ -64,7 +66,11 @@ class MgxModule(torch.nn.Module):
                 raise ParameterError(
                     f"input {name!r} must be a tensor of {torch_dtype(shape.dtype)}, got {tensor.dtype}"
                 )
-        kinds = {t.device.type for t in given}
+            if self.device is not None and tensor.device.type != self.device.type:
+                raise ParameterError(
+                    f"input {name!r} must lie on {self.device}, to which the module was moved; it is on {tensor.device}"
+                )
+        kinds = {t.device.type for t in given} or {"cpu" if self.device is None else self.device.type}
         executable = self._executable("gpu" if "cuda" in kinds else "cpu")
         own = executable.target.own_memory and kinds == {"cuda"}
         values = {n: t.detach() if own else host_array(t.cpu()) for n, t in zip(self.input_names, given, strict=True)}
@@ -96,6 +102,25 @@ class MgxModule(torch.nn.Module):
                     f"argument {i} was lowered as the constant {want!r}, got {got!r}; lower the module again"
                 )
         return found
+
+    def _apply(self, fn: Any, recurse: bool = True) -> MgxModule:
+        """Moves the module, as `to`, `cuda` and `cpu` ask of each module: from then on it runs on the device's target.
+
+        A module that was never moved runs where its inputs lie.
+        Errors: ParameterError for another element type, or a device that no target computes on.
+        """
+        probe = fn(torch.empty(0))
+        if probe.dtype is not torch.float32:
+            raise ParameterError(
+                f"the element types of a lowered module are fixed, got {probe.dtype}; lower it with fp16=True or bf16=True"
+            )
+        if probe.device.type not in ("cpu", "cuda"):
+            raise ParameterError(f"mgx has no target for the device {probe.device}")
+        super()._apply(fn, recurse)
+        if self.device is not None and self.device.type != probe.device.type:
+            self.options = replace(self.options, target="")  # which was that of the other device
+        self.device = probe.device
+        return self
 
     def _executable(self, kind: str) -> Any:
         target = self.options.target or kind

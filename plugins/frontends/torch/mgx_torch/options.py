@@ -24,9 +24,9 @@ class TorchOptions:
     """What a user may say.
 
     target: the name of a target, by default that of the device on which the inputs lie; fp16, bf16: compute in that type;
-    exhaustive_tune: time every kernel on the device; freeze: keep packed copies of all weights, made again after writes that torch
-    counts, where others (through `.data`, or from other processes) are not made; threads: of the target `cpu`; strict: raise
-    where a part would go to eager.
+    exhaustive_tune: time every kernel on the device; freeze: keep packed copies of all weights, made again after writes that
+    torch counts, and let writes that it does not count (through `.data`, by other processes) go unseen; threads: of the target
+    `cpu`; strict: raise where a part would go to eager.
     """
 
     target: str = ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import threading
 import weakref
 from collections.abc import Sequence
@@ -14,30 +13,30 @@ import torch
 
 from mgx_core.types.argument import Array
 
-from .options import TorchOptions
 from .tensors import borrowed, host_array
 
 __all__ = ["Seal", "held", "lent"]
 
 # operators whose kernels read a weight as it lies in torch's memory, and those that only look at it in another way
 PRODUCTS: Final = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embedding", "einsum"))
-VIEWS: Final = frozenset(("t", "transpose", "permute", "view", "reshape", "detach", "alias", "unsqueeze", "expand", "_unsafe_view"))  # fmt: skip
+VIEWS: Final = frozenset(("t", "transpose", "permute", "view", "reshape", "detach", "alias", "unsqueeze", "expand"))
 SMALL: Final = 1 << 14  # bytes up to which comparing a weight costs less than passing it
 # 64-bit words in a row of a digest: a prime, so that elements that change places nearly always change columns, too
 WIDTH: Final = 509
 
 
-def held(gm: torch.fx.GraphModule, static: Sequence[int], args: Sequence[Any], options: TorchOptions) -> tuple[int, ...]:
+def held(
+    gm: torch.fx.GraphModule, static: Sequence[int], args: Sequence[Any], *, trusted: bool, narrowed: bool
+) -> tuple[int, ...]:
     """Returns the numbers of the inputs, out of those that are weights, that a program of this graph keeps copies of.
 
-    All of them where `freeze` says that nothing writes to them unseen.  Otherwise large operands of products are passed at each
-    call, for which packing them earns little; the rest is compared at each call (`Seal`).  What lies on a device cannot be
-    compared without waiting for it: there only what is not floating is kept.
+    trusted: nothing writes to them unseen, and all are kept; narrowed: the program computes in a narrower type.
+    Otherwise large operands of products are passed at each call, for which packing them earns little; the rest is compared at
+    each call (`Seal`).  What lies on a device cannot be compared without waiting for it: there only what is not floating is kept.
     """
-    if options.freeze:
+    if trusted:
         return tuple(static)
     nodes = [n for n in gm.graph.nodes if n.op == "placeholder"]
-    narrow = options.fp16 or options.bf16
 
     def kept(i: int) -> bool:
         weight = args[i]
@@ -45,7 +44,7 @@ def held(gm: torch.fx.GraphModule, static: Sequence[int], args: Sequence[Any], o
             return True
         if weight.device.type != "cpu":
             return False
-        return narrow or weight.nbytes <= SMALL or not _only_in_products(nodes[i])
+        return narrowed or weight.nbytes <= SMALL or not _only_in_products(nodes[i])
 
     return tuple(i for i in static if kept(i))
 
@@ -53,12 +52,9 @@ def held(gm: torch.fx.GraphModule, static: Sequence[int], args: Sequence[Any], o
 def _only_in_products(node: torch.fx.Node) -> bool:
     """True if all that reads a value, or views of it, are products."""
     for user in node.users:
-        target = user.target
-        if user.op == "output" or not isinstance(target, torch._ops.OpOverload):
-            if target is operator.getitem:
-                return False
+        if user.op == "output":
             continue
-        name = target._schema.name.partition("::")[2]
+        name = user.target._schema.name.partition("::")[2] if isinstance(user.target, torch._ops.OpOverload) else ""
         if name not in PRODUCTS and not (name in VIEWS and _only_in_products(user)):
             return False
     return True

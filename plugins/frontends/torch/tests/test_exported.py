@@ -110,6 +110,20 @@ def test_lowered_module_checks_its_call(tokens: torch.Tensor) -> None:
         lowered(torch.randn(3, 4))
 
 
+def test_lowered_module_moves_and_refuses_what_it_cannot_be(tokens: torch.Tensor) -> None:
+    layer, x = nn.Linear(4, 3), torch.randn(2, 4)
+    lowered = lower_to_mgx(layer, [x])
+    whole = nn.Sequential(lowered).to("cpu")
+    torch.testing.assert_close(whole(x), layer(x))
+    assert lowered.device == torch.device("cpu")
+    with pytest.raises(mgx_core.ParameterError, match="must lie on cpu"):
+        lowered(x.to("meta"))
+    with pytest.raises(mgx_core.ParameterError, match="fp16=True"):
+        lowered.half()
+    with pytest.raises(mgx_core.ParameterError, match="no target for the device meta"):
+        lowered.to("meta")
+
+
 def test_lowered_module_travels(tmp_path: Path) -> None:
     x = torch.randn(2, 4)
     lowered = lower_to_mgx(nn.Linear(4, 3), [x])
