@@ -62,7 +62,7 @@ help:
 	$(call venv,.venv-test)
 	$(call editable,.venv-test,$(DISTS),--group test --group lint --group type)
 	$(call editable,.venv-test,$(TORCH),--no-deps) # for import layers and types, which need no torch
-	@.venv-test/bin/python -m compileall -q mgx_core $(wildcard plugins/*/mgx_*) plugins/frontends/onnx/mgx_onnx # as pip does
+	@.venv-test/bin/python -m compileall -q mgx_core $(wildcard conformance/mgx_* plugins/*/mgx_* plugins/*/*/*migraphx plugins/*/*/mgx_*) # as pip does
 	@touch $@ .venv-test/native
 
 # the native module is built again whenever one of its sources has changed
