@@ -12,6 +12,7 @@ PLUGINS := \
 	plugins/serve
 KIT := conformance
 TORCH := plugins/frontends/torch plugins/compat/torch_migraphx
+RAY := . plugins/ref plugins/frontends/onnx plugins/serve
 DISTS := . $(PLUGINS) $(KIT)
 DEMO := . plugins/frontends/onnx plugins/cpu_dnnl
 METADATA := pyproject.toml $(addsuffix /pyproject.toml,$(PLUGINS) $(KIT))
@@ -39,13 +40,14 @@ define editable
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: gold-tf help demo test test-torch test-all lint types wheels core-alone slow strangers test-capi bench clean
+.PHONY: gold-tf help demo test test-torch test-ray test-all lint types wheels core-alone slow strangers test-capi bench clean
 
 help:
 	@echo "make demo      classify handwritten digits with the example network"
 	@echo "make test      style, import layers, types, all tests that are not slow"
 	@echo "make test-all  the same, and wheels, the core alone, strangers' packages, slow tests"
 	@echo "make test-torch the tests that need PyTorch, in an environment with it"
+	@echo "make test-ray  mgx-serve on Ray, and asked by KServe's client, in an environment with both"
 	@echo "make lint      style and import layers"
 	@echo "make types     mypy --strict"
 	@echo "make test-capi the C and C++ interface: programs that are compiled against it"
@@ -78,6 +80,11 @@ help:
 	$(call editable,.venv-torch,. plugins/ref plugins/cpu_dnnl $(TORCH),--group core-test expecttest)
 	@touch $@
 
+.venv-ray/ready: pyproject.toml $(addsuffix /pyproject.toml,$(RAY))
+	$(call venv,.venv-ray)
+	$(call editable,.venv-ray,$(RAY),--group ray-test)
+	@touch $@
+
 .venv-core/ready: pyproject.toml
 	$(call venv,.venv-core)
 	@.venv-core/bin/python $(PIP) -e . --group core-test
@@ -106,8 +113,13 @@ test: lint types .venv-test/native
 test-torch: .venv-torch/ready
 	.venv-torch/bin/python -m pytest -q -n $(JOBS) --dist worksteal -W default -m "not slow and not gpu" $(addsuffix /tests,$(TORCH))
 
+# one process at a time: each starts processes of its own; two clients that bring the same messages need a process each
+test-ray: .venv-ray/ready
+	.venv-ray/bin/python -m pytest -q -W default plugins/serve/tests/cluster
+	.venv-ray/bin/python -m pytest -q -W default plugins/serve/tests/kserve_client
+
 # everything, long runs included; a test that looks at reports in a browser skips itself where there is none
-test-all: test test-torch wheels core-alone test-capi slow
+test-all: test test-torch test-ray wheels core-alone test-capi slow
 
 slow: .venv-test/native
 	$(PYTEST) -m "slow and not gpu"

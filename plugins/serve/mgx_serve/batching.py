@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
+import functools
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .deployment import Backend, Deployment
 from .errors import Busy, DeadlinePassed, Internal, ServeError, Unavailable
-from .metrics import Metrics
-from .model import Model
+from .metrics import Recorder
+from .model import Model, Signature
+from .settings import ModelSettings
 from .tensors import Array
 
-__all__ = ["Batcher", "Request"]
+__all__ = ["Batcher", "OneProcess", "Request"]
 
 log = logging.getLogger("mgx_serve")
+SHORT = 100e-6  # seconds: a run that is shorter than the way to a thread and back is run at once
+FORGETS = 0.9  # a run longer than that is forgotten over some ten shorter ones
+SHORTEST_WAIT = 50e-6  # seconds that no clock of the event loop can tell from none
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Request:
     """One request in the queue.
 
@@ -35,177 +44,199 @@ class Request:
     priority: int
     deadline: float
     done: asyncio.Future[list[Array]]
-    arrived: float = field(default_factory=time.monotonic)
+    arrived: float
+    started: float = 0.0
 
 
-class Batcher:
+def _priority(request: Request) -> int:
+    return request.priority
+
+
+class Batcher(Deployment):
     """The queue of one model and what takes from it; lives in one event loop.
 
     A run starts as soon as an instance is free and either the largest or a preferred batch is there, or the oldest request has
     waited for the queue delay.  A batch that fails is run again request by request, so that a bad one fails alone.
+    Runs have threads of their own, but for models that are done sooner than another thread would be awake.
     """
 
-    def __init__(self, model: Model, metrics: Metrics) -> None:
-        self.model, self.metrics = model, metrics
+    def __init__(self, model: Model, metrics: Recorder) -> None:
+        self.model, self.metrics, self.signature = model, metrics, model.signature
         self._settings = model.settings
+        self._loop = asyncio.get_running_loop()
         self._waiting: list[Request] = []
-        self._arrival = asyncio.Event()
-        self._closing = self._hurrying = False
-        self._running: set[asyncio.Task[None]] = set()
-        self._free = asyncio.Semaphore(self._settings.instances)
-        self._threads = ThreadPoolExecutor(self._settings.instances, f"mgx-serve-{model.name}")
-        self._task = asyncio.create_task(self._serve())
+        self._free = self._settings.instances
+        self._closing = self._hurrying = self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle = asyncio.Event()
+        self._again: set[asyncio.Task[None]] = set()
+        self._threads = ThreadPoolExecutor(self._settings.instances, f"mgx-serve-{self.signature.name}")
+        self._longest = math.inf  # seconds of a run, lately
 
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
-    async def infer(self, feeds: Mapping[str, Array], priority: int = 0, timeout: float = 0.0) -> list[Array]:
-        """Returns the model's outputs for one request.
-
-        Errors: BadRequest if it does not fit, Busy if the queue is full, DeadlinePassed, Unavailable when the model is unloaded.
-        """
-        self.model.check(feeds)
+    async def infer(
+        self, feeds: Mapping[str, Array], priority: int = 0, timeout: float = 0.0
+    ) -> tuple[Signature, list[Array]]:
+        self.signature.check(feeds)
         if self._closing:
-            raise Unavailable(f"model {self.model.name!r} is being unloaded")
+            raise Unavailable(f"model {self.signature.name!r} is being unloaded")
         if len(self._waiting) >= self._settings.queue_size:
             self._waiting = [r for r in self._waiting if not r.done.done()]  # whose clients have left
         if len(self._waiting) >= self._settings.queue_size:
-            self.metrics.refused(self.model)
-            raise Busy(f"{len(self._waiting)} requests wait for model {self.model.name!r}; try again later", 1.0)
-        rows, key = 1, None
-        if self.model.batches:
-            rows = next(iter(feeds.values())).shape[0]
-            if any(v.shape[0] != rows for v in feeds.values()):
-                rows, key = 1, object()  # the program says what is wrong
-            else:
-                key = tuple((n, v.shape[1:]) for n, v in feeds.items())
-        deadline = time.monotonic() + (timeout or self._settings.timeout)
-        request = Request(feeds, rows, key, priority, deadline, asyncio.get_running_loop().create_future())
-        self._waiting.append(request)
-        self._waiting.sort(key=lambda r: r.priority)  # stable: first come, first served within a priority
-        self._arrival.set()
-        self.metrics.waiting(self.model, len(self._waiting))
-        return await request.done
+            self.metrics.refused(self.signature)
+            raise Busy(f"{len(self._waiting)} requests wait for model {self.signature.name!r}; try again later", 1.0)
+        rows, key = self._joinable(feeds)
+        now = time.monotonic()
+        deadline = now + (timeout or self._settings.timeout)
+        request = Request(feeds, rows, key, priority, deadline, self._loop.create_future(), now)
+        bisect.insort(self._waiting, request, key=_priority)  # first come, first served within a priority
+        if self._free and not self._scheduled:
+            self._schedule()
+        self.metrics.waiting(self.signature, len(self._waiting))
+        result = await request.done
+        self.metrics.answered(request.arrived, request.started, time.monotonic(), rows)
+        return self.signature, result
+
+    def _joinable(self, feeds: Mapping[str, Array]) -> tuple[int, Any]:
+        """Returns the rows of a request, and what it has in common with those that it can be joined to; None for nothing."""
+        if not self.model.batches:
+            return 1, None
+        rows = next(iter(feeds.values())).shape[0]
+        if any(v.shape[0] != rows for v in feeds.values()):
+            return 1, None  # the program says what is wrong
+        return rows, tuple((n, v.shape[1:]) for n, v in feeds.items())
 
     def hurry(self) -> None:
-        """Lets no request wait for others any more."""
         self._hurrying = True
-        self._arrival.set()
+        self._start()
 
     async def close(self) -> None:
-        """Lets what is queued be run, then ends.  New requests are refused from now on."""
         self._closing = True
         self.hurry()
-        await self._task
-        await asyncio.gather(*self._running, return_exceptions=True)
+        while self._waiting or self._free < self._settings.instances:
+            self._idle.clear()
+            await self._idle.wait()
         self._threads.shutdown()
 
-    async def _serve(self) -> None:
-        while True:
-            if not self._waiting:
-                if self._closing:
-                    return
-                self._arrival.clear()
-                await self._arrival.wait()
-                continue
-            await self._free.acquire()
-            await self._gather()
-            batch = self._take()
-            if not batch:
-                self._free.release()
-                continue
-            task = asyncio.create_task(self._run(batch))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+    def _schedule(self) -> None:
+        """Starts what can be started; where requests may be joined, after all that has arrived by now."""
+        if self._settings.max_batch > 1:
+            self._scheduled = True
+            self._loop.call_soon(self._start)
+        else:
+            self._start()
 
-    async def _gather(self) -> None:
-        """Waits until a batch is worth running."""
+    def _start(self) -> None:
+        self._scheduled = False
+        while self._free and self._waiting:
+            left = self._left()
+            if left > 0:
+                if self._timer is None:
+                    self._timer = self._loop.call_later(left, self._start)
+                return
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            batch = self._take()
+            if batch:
+                self._run(batch)
+        self._idle.set()
+
+    def _left(self) -> float:
+        """Returns the seconds for which the queue is worth waiting for more requests."""
         delay = self._settings.queue_delay
-        while self._waiting and delay and not self._hurrying:
-            oldest = min(r.arrived for r in self._waiting)
-            left = oldest + delay - time.monotonic()
-            rows = sum(r.rows for r in self._waiting)
-            if left <= 0 or rows >= self._settings.max_batch or rows in self._settings.preferred:
-                return
-            self._arrival.clear()
-            try:
-                await asyncio.wait_for(self._arrival.wait(), left)
-            except TimeoutError:
-                return
+        if not delay or self._hurrying:
+            return 0.0
+        rows = sum(r.rows for r in self._waiting)
+        if rows >= self._settings.max_batch or rows in self._settings.preferred:
+            return 0.0
+        left = min(r.arrived for r in self._waiting) + delay - time.monotonic()
+        return left if left > SHORTEST_WAIT else 0.0
 
     def _take(self) -> list[Request]:
         """Returns the requests of the next batch: the first in the queue and those that can join it."""
         now = time.monotonic()
-        alive = []
+        batch: list[Request] = []
+        others: list[Request] = []
+        rows = seen = 0
         for request in self._waiting:
+            seen += 1
             if request.done.done():
                 continue  # the client has left
             if request.deadline <= now:
-                request.done.set_exception(
-                    DeadlinePassed(
-                        f"the request waited for {now - request.arrived:.3f} s for model {self.model.name!r}"
-                    )
-                )
-            else:
-                alive.append(request)
-        batch: list[Request] = []
-        rows = 0
-        for request in alive:
-            fits = not batch or (
-                request.key == batch[0].key
-                and request.key is not None
-                and rows + request.rows <= self._settings.max_batch
-            )
-            if fits:
+                waited = now - request.arrived
+                text = f"the request waited for {waited:.3f} s for model {self.signature.name!r}"
+                request.done.set_exception(DeadlinePassed(text))
+            elif not batch or (request.key == batch[0].key and rows + request.rows <= self._settings.max_batch):
                 batch.append(request)
                 rows += request.rows
-        taken = set(map(id, batch))
-        self._waiting = [r for r in alive if id(r) not in taken]
-        self.metrics.waiting(self.model, len(self._waiting))
+                if request.key is None or rows >= self._settings.max_batch:
+                    break
+            else:
+                others.append(request)
+        self._waiting = others + self._waiting[seen:]
+        self.metrics.waiting(self.signature, len(self._waiting))
         return batch
 
-    async def _run(self, batch: Sequence[Request]) -> None:
-        loop = asyncio.get_running_loop()
+    def _run(self, batch: Sequence[Request]) -> None:
+        self._free -= 1
         started = time.monotonic()
-        try:
+        for request in batch:
+            request.started = started
+        if self._longest < SHORT:
             try:
-                results = await loop.run_in_executor(self._threads, self._joined, batch)
+                self._ran(batch, started, self._joined(batch))
             except Exception as error:
-                if len(batch) > 1:
-                    await self._one_by_one(batch)
-                else:
-                    self._fail(batch[0], error)
-                return
-            ended = time.monotonic()
-            self.metrics.ran(
-                self.model, [started - r.arrived for r in batch], ended - started, sum(r.rows for r in batch)
-            )
-            for request, result in zip(batch, results, strict=True):
-                if not request.done.done():
-                    request.done.set_result(result)
-        finally:
-            self._free.release()
+                self._failed(batch, error)
+        else:
+            running = self._loop.run_in_executor(self._threads, self._joined, batch)
+            running.add_done_callback(functools.partial(self._ended, batch, started))
+
+    def _ended(self, batch: Sequence[Request], started: float, running: asyncio.Future[list[list[Array]]]) -> None:
+        error = running.exception()
+        if error is None:
+            self._ran(batch, started, running.result())
+        else:
+            self._failed(batch, error)
+        self._start()
+
+    def _ran(self, batch: Sequence[Request], started: float, results: Sequence[list[Array]]) -> None:
+        self._free += 1
+        spent = time.monotonic() - started
+        self._longest = spent if math.isinf(self._longest) else max(spent, FORGETS * self._longest)
+        self.metrics.ran(self.signature, [started - r.arrived for r in batch], spent, sum(r.rows for r in batch))
+        for request, result in zip(batch, results, strict=True):
+            if not request.done.done():
+                request.done.set_result(result)
+
+    def _failed(self, batch: Sequence[Request], error: BaseException) -> None:
+        if len(batch) == 1:
+            self._free += 1
+            self._fail(batch[0], error)
+            return
+        task = self._loop.create_task(self._one_by_one(batch))
+        self._again.add(task)
+        task.add_done_callback(self._again.discard)
 
     async def _one_by_one(self, batch: Sequence[Request]) -> None:
-        loop = asyncio.get_running_loop()
         for request in batch:
             started = time.monotonic()
             try:
-                result = await loop.run_in_executor(self._threads, self.model.run, request.feeds)
+                result = await self._loop.run_in_executor(self._threads, self.model.run, request.feeds)
             except Exception as error:
                 self._fail(request, error)
             else:
                 spent = time.monotonic() - started
-                self.metrics.ran(self.model, [started - request.arrived], spent, request.rows)
+                self.metrics.ran(self.signature, [started - request.arrived], spent, request.rows)
                 if not request.done.done():
                     request.done.set_result(result)
+        self._free += 1
+        self._start()
 
-    def _fail(self, request: Request, error: Exception) -> None:
-        self.metrics.failed(self.model)
+    def _fail(self, request: Request, error: BaseException) -> None:
+        self.metrics.failed(self.signature)
         if not isinstance(error, ServeError):
-            log.exception("model %s failed", self.model.name, exc_info=error)
-            error = Internal(f"model {self.model.name!r} failed; the reason is in the server's log")
+            log.exception("model %s failed", self.signature.name, exc_info=error)
+            error = Internal(f"model {self.signature.name!r} failed; the reason is in the server's log")
         if not request.done.done():
             request.done.set_exception(error)
 
@@ -217,3 +248,17 @@ class Batcher:
         ends = np.cumsum([r.rows for r in batch])[:-1]
         parts = [np.split(r, ends) for r in results]
         return [list(rows) for rows in zip(*parts, strict=True)]
+
+
+class OneProcess(Backend):
+    """Models in this process."""
+
+    def __init__(self, metrics: Recorder) -> None:
+        self.metrics = metrics
+
+    async def deploy(self, name: str, version: str, path: Path, settings: ModelSettings) -> Deployment:
+        model = await asyncio.to_thread(Model.read, name, version, path, settings)
+        return Batcher(model, self.metrics)
+
+    async def close(self) -> None:
+        """Every model has its own threads, which end with it."""

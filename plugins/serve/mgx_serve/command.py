@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from mgx_core import MgxError
+from mgx_core import MgxError, ParameterError
 
 from .server import Server
 from .settings import ModelSettings, Settings
@@ -35,6 +35,14 @@ __all__ = ["main"]
 @click.option("--queue-size", default=256, show_default=True, help="Requests that may wait for a model.")
 @click.option("--timeout", default=60.0, show_default=True, help="Seconds after which a request is given up.")
 @click.option("--max-bytes", default=256 << 20, show_default=True, help="Of one request.")
+@click.option("--memory", default=2 << 30, show_default=True, help="Bytes that all requests in flight may take.")
+@click.option("--shared-memory", is_flag=True, help="Let clients hand over tensors in this host's shared memory.")
+@click.option("--traces", is_flag=True, help="Send traces to where OTEL_EXPORTER_OTLP_ENDPOINT says.")
+@click.option("--ray", is_flag=True, help="Run models in processes of Ray, on one machine or many.")
+@click.option("--ray-address", default="", help="Of a cluster that runs; auto for this machine's [default: start one].")
+@click.option("--replicas", default="1", show_default=True, help="On Ray: processes of a model, N or LEAST:MOST.")
+@click.option("--cpus", default=1.0, show_default=True, help="On Ray: processor cores of a replica.")
+@click.option("--gpus", default=0.0, show_default=True, help="On Ray: GPUs of a replica, or a part of one.")
 @click.option(
     "--tokens", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file: token = [models]."
 )
@@ -54,6 +62,14 @@ def main(
     queue_size: int,
     timeout: float,
     max_bytes: int,
+    memory: int,
+    shared_memory: bool,
+    traces: bool,
+    ray: bool,
+    ray_address: str,
+    replicas: str,
+    cpus: float,
+    gpus: float,
     tokens: Path | None,
     certificate: Path | None,
     key: Path | None,
@@ -66,6 +82,7 @@ def main(
     Examples:
       mgx-serve resnet50.onnx
       mgx-serve models/ --max-batch 64 --queue-delay 2
+      mgx-serve models/ --ray --replicas 1:8 --gpus 0.5
       curl localhost:8000/v2/models/resnet50
     """
     logging.basicConfig(
@@ -73,9 +90,44 @@ def main(
     )
     try:
         allowed = {} if tokens is None else {k: tuple(v) for k, v in tomllib.loads(tokens.read_text()).items()}
-        model = ModelSettings(target, precision or "", instances, max_batch, (), queue_delay / 1e3, queue_size, timeout)
-        settings = Settings(host, http_port, grpc_port, allowed, certificate, key, max_bytes, model=model)
+        least, most = _replicas(replicas)
+        model = ModelSettings(
+            target=target,
+            precision=precision or "",
+            instances=instances,
+            max_batch=max_batch,
+            queue_delay=queue_delay / 1e3,
+            queue_size=queue_size,
+            timeout=timeout,
+            replicas=least,
+            max_replicas=most,
+            cpus=cpus,
+            gpus=gpus,
+        )
+        place = ray_address if ray or ray_address else None
+        settings = Settings(
+            host=host,
+            http_port=http_port,
+            grpc_port=grpc_port,
+            tokens=allowed,
+            certificate=certificate,
+            key=key,
+            max_bytes=max_bytes,
+            memory=memory,
+            shared_memory=shared_memory,
+            traces=traces,
+            ray=place,
+            model=model,
+        )
         asyncio.run(Server(models, settings).run())
     except (MgxError, OSError, tomllib.TOMLDecodeError) as error:
         click.echo(f"mgx-serve: {error}", err=True)
         sys.exit(1)
+
+
+def _replicas(text: str) -> tuple[int, int]:
+    """Errors: ParameterError."""
+    least, _, most = text.partition(":")
+    if not least.isdecimal() or (most and not most.isdecimal()):
+        raise ParameterError(f"--replicas must be a number, or two with a colon between them, got {text!r}")
+    return int(least), int(most or 0)

@@ -13,6 +13,7 @@ __all__ = [
     "NotFound",
     "ServeError",
     "TooLarge",
+    "TooSlow",
     "Unauthenticated",
     "Unavailable",
     "Unsupported",
@@ -57,12 +58,18 @@ class TooLarge(ServeError):
     http, grpc = 413, StatusCode.RESOURCE_EXHAUSTED
 
 
+class TooSlow(ServeError):
+    """The request did not come within the time that the server waits for it."""
+
+    http, grpc = 408, StatusCode.DEADLINE_EXCEEDED
+
+
 class Busy(ServeError):
     """The model's queue is full; `retry_after` seconds later there may be room."""
 
     http, grpc = 429, StatusCode.RESOURCE_EXHAUSTED
 
-    def __init__(self, text: str, retry_after: float) -> None:
+    def __init__(self, text: str, retry_after: float = 1.0) -> None:
         super().__init__(text)
         self.retry_after = retry_after
 

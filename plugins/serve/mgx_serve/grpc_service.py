@@ -10,9 +10,11 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from .access import EVERYTHING
+from .budget import JSON_COST, TENSOR_COST, Share
 from .errors import BadRequest, ServeError, Unsupported
-from .inference import EXTENSIONS, Answer, Call, Service, priority, seconds
+from .inference import EXTENSIONS, Answer, Call, Service, place, priority, seconds
 from .messages import SERVICE, messages
+from .shared_memory import Region, Regions
 from .tensors import from_bytes, from_list, of_items, to_bytes
 
 __all__ = ["handler"]
@@ -54,6 +56,9 @@ def handler(service: Service) -> grpc.GenericRpcHandler:
         "RepositoryIndex",
         "RepositoryModelLoad",
         "RepositoryModelUnload",
+        "SystemSharedMemoryStatus",
+        "SystemSharedMemoryRegister",
+        "SystemSharedMemoryUnregister",
     ):
         made[name] = grpc.unary_unary_rpc_method_handler(
             calls.guarded(name, getattr(calls, name)),
@@ -75,9 +80,10 @@ class _Calls:
     def guarded(self, name: str, method: Method) -> Callable[[Any, Any], Awaitable[Any]]:
         async def call(request: bytes, context: Any) -> Any:
             try:
-                read = self._read(f"{name}Request", request)
-                self._allow(name, read, context)
-                return await method(read)
+                with Share(self.service.budget) as share:
+                    read = self._read(f"{name}Request", request, share)
+                    self._allow(name, read, context)
+                    return await (self.ModelInfer(read, context) if name == "ModelInfer" else method(read))
             except ServeError as error:
                 if error.retry_after is not None:
                     context.set_trailing_metadata((("retry-after", str(error.retry_after)),))
@@ -88,17 +94,21 @@ class _Calls:
 
         return call
 
-    def _read(self, name: str, given: bytes) -> Any:
-        """Errors: BadRequest for bytes that are no such message."""
+    def _read(self, name: str, given: bytes, share: Share) -> Any:
+        """Errors: BadRequest for bytes that are no such message; TooLarge, Busy for those that there is no memory for."""
+        share.take(len(given) * TENSOR_COST)
         try:
-            return self.messages[name].FromString(given)
+            read = self.messages[name].FromString(given)
         except DecodeError as error:
             raise BadRequest(f"the request is no {name}: {error}") from None
+        if name == "ModelInferRequest" and not read.raw_input_contents:
+            share.take(len(given) * JSON_COST)
+        return read
 
     def _allow(self, method: str, request: Any, context: Any) -> None:
         if method in HEALTH:
             return
-        header = dict(context.invocation_metadata() or ()).get("authorization")
+        header = _headers(context).get("authorization")
         name = ""
         if method in ANY_MODEL:
             name = request.model_name if method.endswith("Infer") else request.name
@@ -110,10 +120,12 @@ class _Calls:
         async for given in requests:
             identity = ""
             try:
-                request = self._read("ModelInferRequest", given)
-                identity = request.id
-                self._allow("ModelStreamInfer", request, context)
-                yield answer(infer_response=await self.ModelInfer(request))
+                with Share(self.service.budget) as share:
+                    request = self._read("ModelInferRequest", given, share)
+                    identity = request.id
+                    self._allow("ModelStreamInfer", request, context)
+                    made = answer(infer_response=await self.ModelInfer(request, context))
+                yield made
             except ServeError as error:
                 made = answer(error_message=str(error))
                 made.infer_response.id = identity
@@ -157,11 +169,17 @@ class _Calls:
             outputs=[tensor(name=t.name, datatype=t.datatype, shape=t.shape) for t in model.outputs],
         )
 
-    async def ModelInfer(self, request: Any) -> Any:
-        return self._answered(await self.service.infer(_call(request)))
+    async def ModelInfer(self, request: Any, context: Any) -> Any:
+        call = _call(request, self.service.regions)
+        call.headers = _headers(context)
+        if call.shared:
+            self.service.access.check(call.headers.get("authorization"), EVERYTHING)
+        return self._answered(await self.service.infer(call))
 
     def _answered(self, answer: Answer) -> Any:
         tensor = self.messages["InferOutputTensor"]
+        if answer.places:
+            return self._answered_in_places(answer)
         return self.messages["ModelInferResponse"](
             model_name=answer.model.name,
             model_version=answer.model.version,
@@ -169,6 +187,21 @@ class _Calls:
             outputs=[tensor(name=t.name, datatype=t.datatype, shape=a.shape) for t, a in answer.outputs],
             raw_output_contents=[to_bytes(a) for _, a in answer.outputs],
         )
+
+    def _answered_in_places(self, answer: Answer) -> Any:
+        """The answer where some outputs lie in shared memory; the protocol has an empty item of raw bytes for each of these."""
+        made = self.messages["ModelInferResponse"](
+            model_name=answer.model.name, model_version=answer.model.version, id=answer.id
+        )
+        for tensor, array in answer.outputs:
+            output = made.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=array.shape)
+            lies = answer.places.get(tensor.name)
+            made.raw_output_contents.append(to_bytes(array) if lies is None else b"")
+            if lies is not None:
+                output.parameters["shared_memory_region"].string_param = lies.region
+                output.parameters["shared_memory_byte_size"].int64_param = lies.size
+                output.parameters["shared_memory_offset"].int64_param = lies.offset
+        return made
 
     async def ModelStatistics(self, request: Any) -> Any:
         known = self.messages
@@ -198,6 +231,23 @@ class _Calls:
             )
         return known["ModelStatisticsResponse"](model_stats=found)
 
+    # shared memory
+
+    async def SystemSharedMemoryRegister(self, request: Any) -> Any:
+        self.service.regions.register(Region(request.name, request.key, request.offset, request.byte_size))
+        return self.messages["SystemSharedMemoryRegisterResponse"]()
+
+    async def SystemSharedMemoryUnregister(self, request: Any) -> Any:
+        self.service.regions.unregister(request.name)
+        return self.messages["SystemSharedMemoryUnregisterResponse"]()
+
+    async def SystemSharedMemoryStatus(self, request: Any) -> Any:
+        made = self.messages["SystemSharedMemoryStatusResponse"]()
+        for r in self.service.regions.status(request.name):
+            status = made.regions[r.name]
+            status.name, status.key, status.offset, status.byte_size = r.name, r.key, r.offset, r.size
+        return made
+
     # the repository
 
     async def RepositoryIndex(self, request: Any) -> Any:
@@ -217,25 +267,12 @@ class _Calls:
         return self.messages["RepositoryModelUnloadResponse"]()
 
 
-def _call(request: Any) -> Call:
+def _call(request: Any, regions: Regions) -> Call:
     """Errors: BadRequest."""
-    raw = request.raw_input_contents
-    if raw and len(raw) != len(request.inputs):
-        raise BadRequest(
-            f"raw_input_contents: one item for each of {len(request.inputs)} inputs is required, got {len(raw)}"
-        )
-    feeds: dict[str, Any] = {}
-    for index, given in enumerate(request.inputs):
-        shape = list(given.shape)
-        if given.name in feeds:
-            raise BadRequest(f"input {given.name!r} is given twice")
-        if raw:
-            if given.HasField("contents"):
-                raise BadRequest(f"input {given.name!r}: contents and raw_input_contents exclude each other")
-            feeds[given.name] = from_bytes(given.name, given.datatype, shape, raw[index])
-        else:
-            feeds[given.name] = _contents(given, shape)
+    feeds, shared = _feeds(request, regions)
     parameters = _plain(request.parameters)
+    stated = {o.name: place(_plain(o.parameters), o.name) for o in request.outputs}
+    places = {n: p for n, p in stated.items() if p is not None}
     return Call(
         request.model_name,
         request.model_version,
@@ -244,7 +281,37 @@ def _call(request: Any) -> Call:
         request.id,
         priority(parameters),
         seconds(parameters),
+        places,
+        shared or bool(places),
     )
+
+
+def _feeds(request: Any, regions: Regions) -> tuple[dict[str, Any], bool]:
+    """Returns the inputs, and if some were read from shared memory.  Errors: BadRequest."""
+    raw = list(request.raw_input_contents)
+    sources = [place(_plain(given.parameters), given.name) for given in request.inputs]
+    sent = sources.count(None)
+    if raw and len(raw) != sent:
+        raise BadRequest(f"raw_input_contents: one item for each of {sent} inputs is required, got {len(raw)}")
+    feeds: dict[str, Any] = {}
+    left = iter(raw)
+    for given, source in zip(request.inputs, sources, strict=True):
+        name, shape = given.name, list(given.shape)
+        if name in feeds:
+            raise BadRequest(f"input {name!r} is given twice")
+        if (raw or source is not None) and given.HasField("contents"):
+            raise BadRequest(f"input {name!r}: its elements are given twice, one of them in contents")
+        if source is not None:
+            feeds[name] = from_bytes(name, given.datatype, shape, regions.read(source))
+        elif raw:
+            feeds[name] = from_bytes(name, given.datatype, shape, next(left))
+        else:
+            feeds[name] = _contents(given, shape)
+    return feeds, sent < len(sources)
+
+
+def _headers(context: Any) -> Mapping[str, str]:
+    return {k: v for k, v in context.invocation_metadata() or () if isinstance(v, str)}
 
 
 def _contents(given: Any, shape: list[int]) -> Any:

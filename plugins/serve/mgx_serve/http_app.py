@@ -15,16 +15,20 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from .access import EVERYTHING
-from .errors import BadRequest, NotFound, ServeError, TooLarge
-from .http_messages import HEADER_LENGTH, answer_body, read_call
+from .budget import JSON_COST, TENSOR_COST, Share
+from .errors import BadRequest, NotFound, ServeError, TooLarge, TooSlow
+from .http_messages import HEADER_LENGTH, answer_body, json_length, read_call
 from .inference import EXTENSIONS, Service
 from .metrics import Record
-from .model import Model, Tensor
+from .model import Signature, Tensor
 from .openapi import document
+from .shared_memory import Region
 
 __all__ = ["app"]
 
-LARGE = 1 << 18  # bytes
+LARGE = 1 << 18  # bytes of JSON
+SMALL = 1 << 16  # bytes of a request that carries no tensors, at most
+BODY_SECONDS = 60.0
 log = logging.getLogger("mgx_serve")
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -41,21 +45,34 @@ def app(service: Service, max_bytes: int) -> Starlette:
         ("/v2/health/live", paths.live, False),
         ("/v2/health/ready", paths.ready, False),
         ("/v2/models/stats", paths.statistics, True),
+        ("/v2/systemsharedmemory/status", paths.regions, True),
+        ("/v2/systemsharedmemory/region/{name}/status", paths.regions, True),
     ]
     post: list[tuple[str, Handler, bool]] = [
         ("/v2/repository/index", paths.index, True),
         ("/v2/repository/models/{name}/load", paths.load, True),
         ("/v2/repository/models/{name}/unload", paths.unload, True),
+        ("/v2/systemsharedmemory/region/{name}/register", paths.register, True),
+        ("/v2/systemsharedmemory/region/{name}/unregister", paths.unregister, True),
+        ("/v2/systemsharedmemory/unregister", paths.unregister, True),
     ]
+    asked: list[tuple[str, Handler, bool]] = []
     for at in (model, model + "/versions/{version}"):
+        asked.append((at + "/infer", paths.infer, False))
         get += [
             (at, paths.model, False),
             (at + "/ready", paths.model_ready, False),
             (at + "/stats", paths.statistics, False),
         ]
-        post += [(at + "/infer", paths.infer, False)]
-    routes = [Route(path, _guarded(service, h, whole), methods=["GET"]) for path, h, whole in get]
-    routes += [Route(path, _guarded(service, h, whole), methods=["POST"]) for path, h, whole in post]
+    routes = [
+        Route(path, _guarded(service, h, whole), methods=[method])
+        for method, paths_of in (
+            ("POST", asked),
+            ("GET", get),
+            ("POST", post),
+        )  # in the order in which they are looked at
+        for path, h, whole in paths_of
+    ]
     return Starlette(routes=routes, exception_handlers={404: _no_path, 405: _no_path})
 
 
@@ -100,10 +117,11 @@ class _Paths:
     # the server
 
     async def live(self, request: Request) -> Response:
-        return Response()
+        return JSONResponse({"live": True})
 
     async def ready(self, request: Request) -> Response:
-        return Response(status_code=200 if self.service.ready() else 503)
+        ready = self.service.ready()
+        return JSONResponse({"ready": ready}, 200 if ready else 503)
 
     async def server(self, request: Request) -> Response:
         return JSONResponse(
@@ -136,44 +154,81 @@ class _Paths:
         return JSONResponse(made)
 
     async def model_ready(self, request: Request) -> Response:
-        self.service.model_ready(*self._named(request))
-        return Response()
+        name, version = self._named(request)
+        return JSONResponse({"name": name, "ready": self.service.model_ready(name, version)})
 
     async def statistics(self, request: Request) -> Response:
         found = self.service.statistics(*self._named(request))
         return JSONResponse({"model_stats": [_statistics(m, r) for m, r in found]})
 
     async def infer(self, request: Request) -> Response:
-        body = await self._body(request)
-        given = (*self._named(request), body, request.headers.get(HEADER_LENGTH))
-        large = len(body) > LARGE  # reading it would keep others waiting
-        call, binary = await asyncio.to_thread(read_call, *given) if large else read_call(*given)
-        made, length = answer_body(await self.service.infer(call), binary)
+        length_given, regions = request.headers.get(HEADER_LENGTH), self.service.regions
+        with Share(self.service.budget) as share:
+            body = await self._body(request, share)
+            text = json_length(body, length_given)
+            share.take(text * JSON_COST)
+            given = (*self._named(request), body, length_given, regions)
+            large = text > LARGE  # reading it would keep others waiting
+            call, binary = await asyncio.to_thread(read_call, *given) if large else read_call(*given)
+            if call.shared:
+                self.service.access.check(request.headers.get("authorization"), EVERYTHING)
+            call.headers = request.headers
+            made, length = answer_body(await self.service.infer(call), binary, share)
         if length is None:
             return Response(made, media_type="application/json")
         return Response(made, media_type="application/octet-stream", headers={HEADER_LENGTH: str(length)})
 
-    async def _body(self, request: Request) -> bytes:
-        """Errors: TooLarge as soon as it is; BadRequest for compressed bodies."""
+    async def _body(self, request: Request, share: Share | None = None) -> bytes:
+        """Errors: TooLarge as soon as it is; BadRequest for compressed bodies; TooSlow for those that do not come."""
+        limit = SMALL if share is None else self.max_bytes
         if request.headers.get("content-encoding", "identity") != "identity":
             raise BadRequest("a body that is not compressed is required")
         parts, size = [], 0
-        async for part in request.stream():
-            size += len(part)
-            if size > self.max_bytes:
-                raise TooLarge(f"a request has at most {self.max_bytes} bytes")
-            parts.append(part)
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                async for part in request.stream():
+                    size += len(part)
+                    if size > limit:
+                        raise TooLarge(f"a request has at most {limit} bytes")
+                    if share is not None:
+                        share.take(len(part) * TENSOR_COST)
+                    parts.append(part)
+        except TimeoutError:
+            raise TooSlow(f"the request's body did not come within {BODY_SECONDS} s") from None
         return b"".join(parts)
+
+    # shared memory
+
+    async def register(self, request: Request) -> Response:
+        given = await self._object(request)
+        key, size, offset = given.get("key"), given.get("byte_size"), given.get("offset", 0)
+        if not isinstance(key, str) or type(size) is not int or type(offset) is not int:
+            raise BadRequest("key (a string), byte_size and offset (numbers) are required")
+        self.service.regions.register(Region(request.path_params["name"], key, offset, size))
+        return Response()
+
+    async def unregister(self, request: Request) -> Response:
+        await self._body(request)
+        self.service.regions.unregister(request.path_params.get("name", ""))
+        return Response()
+
+    async def regions(self, request: Request) -> Response:
+        found = self.service.regions.status(request.path_params.get("name", ""))
+        return JSONResponse([{"name": r.name, "key": r.key, "offset": r.offset, "byte_size": r.size} for r in found])
 
     # the repository
 
     async def index(self, request: Request) -> Response:
+        given = await self._object(request)
+        return JSONResponse(self.service.index(given.get("ready") is True))
+
+    async def _object(self, request: Request) -> dict[str, Any]:
         body = await self._body(request)
         try:
             given = json.loads(body or b"{}")
         except (ValueError, RecursionError) as error:
             raise BadRequest(f"the request is no JSON: {error}") from None
-        return JSONResponse(self.service.index(isinstance(given, dict) and given.get("ready") is True))
+        return given if isinstance(given, dict) else {}
 
     async def load(self, request: Request) -> Response:
         await self._body(request)
@@ -190,7 +245,7 @@ def _tensor(tensor: Tensor) -> dict[str, Any]:
     return {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
 
 
-def _statistics(model: Model, record: Record) -> dict[str, Any]:
+def _statistics(model: Signature, record: Record) -> dict[str, Any]:
     def spent(count: int, ns: int) -> dict[str, int]:
         return {"count": count, "ns": ns}
 
@@ -231,7 +286,7 @@ def _page(service: Service) -> str:
                 f'<span class="{entry.state}">{html.escape(entry.reason)}</span>',
             ]
             rows.append([*map(str, cells), *[""] * 9])
-        for version, batcher in entry.loaded.items():
+        for version, deployment in entry.loaded.items():
             r = service.metrics.records[entry.name, version]
             run_rows = sum(size * runs for size, (runs, _) in r.by_size.items())
             rows.append(
@@ -239,7 +294,7 @@ def _page(service: Service) -> str:
                     html.escape(entry.name),
                     version,
                     f'<span class="{entry.state}">{entry.state}</span>',
-                    html.escape(batcher.model.target),
+                    html.escape(deployment.signature.target),
                     str(r.requests),
                     str(r.runs),
                     f"{run_rows / max(r.runs, 1):.1f}",

@@ -6,38 +6,42 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from .budget import NUMBER_COST, Share
 from .errors import BadRequest
-from .inference import Answer, Call, priority, seconds
+from .inference import Answer, Call, place, priority, seconds
+from .shared_memory import Regions
 from .tensors import from_bytes, from_list, to_bytes, to_list
 
-__all__ = ["HEADER_LENGTH", "answer_body", "read_call"]
+__all__ = ["HEADER_LENGTH", "answer_body", "json_length", "read_call"]
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
-def read_call(model: str, version: str, body: bytes, header_length: str | None) -> tuple[Call, set[str]]:
+def read_call(
+    model: str, version: str, body: bytes, header_length: str | None, regions: Regions
+) -> tuple[Call, set[str]]:
     """Returns the request and the names of outputs that are wanted as bytes ("*" for all).
 
     header_length: bytes of JSON before the binary tensors; None if all is JSON.
     Errors: BadRequest.
     """
-    size = len(body)
-    if header_length is not None:
-        number = header_length.isascii() and header_length.isdecimal() and len(header_length) < 20
-        if not number or int(header_length) > len(body):
-            raise BadRequest(f"{HEADER_LENGTH}: at most {len(body)} bytes are required, got {header_length[:40]!r}")
-        size = int(header_length)
+    size = json_length(body, header_length)
     head = _object(body[:size])
     rest = memoryview(body)[size:]
     feeds: dict[str, Any] = {}
-    at = 0
+    at, shared = 0, False
     for given in _list(head, "inputs"):
         name, datatype, shape = _text(given, "name"), _text(given, "datatype"), given.get("shape")
         if not isinstance(shape, list):
             raise BadRequest(f"input {name!r}: shape must be a list, got {shape!r}")
         if name in feeds:
             raise BadRequest(f"input {name!r} is given twice")
-        length = _parameters(given).get("binary_data_size")
+        parameters = _parameters(given)
+        source = place(parameters, name)
+        if source is not None:
+            feeds[name], shared = from_bytes(name, datatype, shape, regions.read(source)), True
+            continue
+        length = parameters.get("binary_data_size")
         if length is None:
             feeds[name] = from_list(name, datatype, shape, given.get("data"))
             continue
@@ -55,20 +59,44 @@ def read_call(model: str, version: str, body: bytes, header_length: str | None) 
     identity = head.get("id", "")
     if not isinstance(identity, str):
         raise BadRequest(f"id must be a string, got {identity!r}")
-    call = Call(model, version, feeds, [n for n, _ in wanted], identity, priority(parameters), seconds(parameters))
-    return call, binary
+    stated = {n: place(p, n) for n, p in wanted}
+    places = {n: p for n, p in stated.items() if p is not None}
+    names = [n for n, _ in wanted]
+    first, limit = priority(parameters), seconds(parameters)
+    return Call(model, version, feeds, names, identity, first, limit, places, shared or bool(places)), binary
 
 
-def answer_body(answer: Answer, binary: set[str]) -> tuple[bytes, int | None]:
-    """Returns the body and the length of its JSON; None if all of it is JSON."""
+def json_length(body: bytes, header_length: str | None) -> int:
+    """Returns the bytes of JSON that a body begins with.  Errors: BadRequest."""
+    if header_length is None:
+        return len(body)
+    number = header_length.isascii() and header_length.isdecimal() and len(header_length) < 20
+    if not number or int(header_length) > len(body):
+        raise BadRequest(f"{HEADER_LENGTH}: at most {len(body)} bytes are required, got {header_length[:40]!r}")
+    return int(header_length)
+
+
+def answer_body(answer: Answer, binary: set[str], share: Share) -> tuple[bytes, int | None]:
+    """Returns the body and the length of its JSON; None if all of it is JSON.
+
+    Errors: TooLarge, Busy for more JSON than the server has memory for.
+    """
     outputs, tail = [], []
     for tensor, array in answer.outputs:
         output: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(array.shape)}
-        if "*" in binary or tensor.name in binary:
+        lies = answer.places.get(tensor.name)
+        if lies is not None:
+            output["parameters"] = {
+                "shared_memory_region": lies.region,
+                "shared_memory_byte_size": lies.size,
+                "shared_memory_offset": lies.offset,
+            }
+        elif "*" in binary or tensor.name in binary:
             raw = to_bytes(array)
             output["parameters"] = {"binary_data_size": len(raw)}
             tail.append(raw)
         else:
+            share.take(array.size * NUMBER_COST)
             output["data"] = to_list(array)
         outputs.append(output)
     head: dict[str, Any] = {"model_name": answer.model.name, "model_version": answer.model.version, "outputs": outputs}

@@ -10,22 +10,26 @@ from typing import Any
 from mgx_core import __version__
 
 from .access import Access
+from .budget import Budget
 from .errors import BadRequest, DeadlinePassed
 from .metrics import Metrics, Record
-from .model import Model, Tensor
+from .model import Signature, Tensor
 from .repository import Repository
-from .tensors import Array
+from .shared_memory import Place, Regions
+from .tensors import Array, to_bytes
+from .tracing import NoTraces
 
 __all__ = ["EXTENSIONS", "Answer", "Call", "Service"]
 
-EXTENSIONS = ("binary_tensor_data", "model_repository", "statistics")
+EXTENSIONS = ("binary_tensor_data", "model_repository", "statistics", "system_shared_memory")
 
 
 @dataclass
 class Call:
     """One request for inference.
 
-    outputs: names that are wanted, all if empty; timeout: seconds, 0 for the model's own limit.
+    outputs: names that are wanted, all if empty; timeout: seconds, 0 for the model's own limit; places: in shared memory, of the
+    outputs that go there; shared: it reads or writes shared memory; headers: of the message, for traces.
     """
 
     model: str
@@ -35,22 +39,38 @@ class Call:
     id: str = ""
     priority: int = 0
     timeout: float = 0.0
+    places: Mapping[str, Place] = field(default_factory=dict)
+    shared: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class Answer:
-    """The outputs of a request with their descriptions."""
+    """The outputs of a request with their descriptions.
 
-    model: Model
+    places: of those outputs that lie in shared memory now, with their sizes.
+    """
+
+    model: Signature
     id: str
     outputs: list[tuple[Tensor, Array]] = field(default_factory=list)
+    places: Mapping[str, Place] = field(default_factory=dict)
 
 
 class Service:
     """One server's models, as every protocol offers them."""
 
-    def __init__(self, repository: Repository, metrics: Metrics, access: Access) -> None:
+    def __init__(
+        self,
+        repository: Repository,
+        metrics: Metrics,
+        access: Access,
+        regions: Regions,
+        budget: Budget,
+        traces: NoTraces,
+    ) -> None:
         self.repository, self.metrics, self.access = repository, metrics, access
+        self.regions, self.budget, self.traces = regions, budget, traces
         self.draining = False
 
     @property
@@ -68,27 +88,39 @@ class Service:
         self.repository.find(name, version)
         return True
 
-    def model(self, name: str, version: str) -> Model:
-        return self.repository.find(name, version).model
+    def model(self, name: str, version: str) -> Signature:
+        return self.repository.find(name, version).signature
 
     def versions(self, name: str) -> list[str]:
         return sorted(self.repository.entries[name].loaded, key=int)
 
     async def infer(self, call: Call) -> Answer:
         """Errors: any `ServeError`."""
-        batcher = self.repository.find(call.model, call.version)
-        model = batcher.model
-        known = {t.name: i for i, t in enumerate(model.outputs)}
-        for name in call.outputs:
-            if name not in known:
-                raise BadRequest(f"model {model.name!r} has no output {name!r}; it has {', '.join(known)}")
-        limit = call.timeout or model.settings.timeout
+        with self.traces.request(call.headers, call.model, call.id):
+            return await self._answered(call)
+
+    async def _answered(self, call: Call) -> Answer:
+        deployment = self.repository.find(call.model, call.version)
+        deployment.signature.chosen(call.outputs)
+        limit = call.timeout or deployment.signature.timeout
         try:
-            results = await asyncio.wait_for(batcher.infer(call.feeds, call.priority, call.timeout), limit)
+            async with asyncio.timeout(limit):
+                model, results = await deployment.infer(call.feeds, call.priority, call.timeout)
         except TimeoutError:
-            raise DeadlinePassed(f"model {model.name!r} did not answer within {limit:g} s") from None
-        chosen = [known[n] for n in call.outputs] or range(len(results))
-        return Answer(model, call.id, [(model.outputs[i], results[i]) for i in chosen])
+            raise DeadlinePassed(f"model {call.model!r} did not answer within {limit:g} s") from None
+        outputs = [(model.outputs[i], results[i]) for i in model.chosen(call.outputs)]
+        return Answer(model, call.id, outputs, self._placed(call, outputs) if call.places else {})
+
+    def _placed(self, call: Call, outputs: Sequence[tuple[Tensor, Array]]) -> Mapping[str, Place]:
+        """Writes outputs to shared memory where the request wants it so.  Errors: BadRequest."""
+        made = {}
+        for tensor, array in outputs:
+            place = call.places.get(tensor.name)
+            if place is not None:
+                data = to_bytes(array)
+                self.regions.write(place, data)
+                made[tensor.name] = Place(place.region, len(data), place.offset)
+        return made
 
     def index(self, ready: bool = False) -> list[dict[str, str]]:
         rows = []
@@ -98,13 +130,27 @@ class Service:
                 rows.append({"name": entry.name, "version": version, "state": entry.state, "reason": entry.reason})
         return rows
 
-    def statistics(self, name: str = "", version: str = "") -> list[tuple[Model, Record]]:
+    def statistics(self, name: str = "", version: str = "") -> list[tuple[Signature, Record]]:
         """Returns the figures of a model, or of all that are loaded."""
         if name:
-            found = [self.repository.find(name, version).model]
+            found = [self.repository.find(name, version).signature]
         else:
-            found = [b.model for e in self.repository.entries.values() for b in e.loaded.values()]
+            found = [d.signature for e in self.repository.entries.values() for d in e.loaded.values()]
         return [(m, self.metrics.records[m.name, m.version]) for m in found]
+
+
+def place(parameters: Mapping[str, Any], name: str) -> Place | None:
+    """Returns the place in shared memory that the parameters of a tensor state; None if they state none.  Errors: BadRequest."""
+    region = parameters.get("shared_memory_region")
+    if region is None:
+        return None
+    size, offset = parameters.get("shared_memory_byte_size"), parameters.get("shared_memory_offset", 0)
+    numbers = all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 1 << 62 for n in (size, offset))
+    if not isinstance(region, str) or not numbers:
+        raise BadRequest(
+            f"tensor {name!r}: shared_memory_region requires a name, and a size and offset in bytes from 0 on"
+        )
+    return Place(region, int(size or 0), int(offset))
 
 
 def seconds(parameters: Mapping[str, Any]) -> float:

@@ -55,6 +55,13 @@ InferBatchStatistics: 1 batch_size uint64, 2 compute_input StatisticDuration, 3 
  4 compute_output StatisticDuration
 ModelStatistics: 1 name string, 2 version string, 3 last_inference uint64, 4 inference_count uint64, 5 execution_count uint64,
  6 inference_stats InferStatistics, 7 batch_stats InferBatchStatistics*
+SystemSharedMemoryStatusRequest: 1 name string
+RegionStatus: 1 name string, 2 key string, 3 offset uint64, 4 byte_size uint64
+SystemSharedMemoryStatusResponse: 1 regions <RegionStatus>
+SystemSharedMemoryRegisterRequest: 1 name string, 2 key string, 3 offset uint64, 4 byte_size uint64
+SystemSharedMemoryRegisterResponse
+SystemSharedMemoryUnregisterRequest: 1 name string
+SystemSharedMemoryUnregisterResponse
 ModelStatisticsRequest: 1 name string, 2 version string
 ModelStatisticsResponse: 1 model_stats ModelStatistics*
 """

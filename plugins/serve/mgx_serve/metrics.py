@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,9 +11,10 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from .model import Model
+from .model import Signature
+from .tracing import NoTraces
 
-__all__ = ["Metrics", "Record"]
+__all__ = ["Metrics", "Record", "Recorder"]
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -35,10 +37,49 @@ class Record:
     )  # size -> runs, nanoseconds
 
 
-class Metrics:
+@dataclass(frozen=True)
+class _Series:
+    """One model version's record, and its series for Prometheus."""
+
+    record: Record
+    requests: Counter
+    failures: Counter
+    refusals: Counter
+    queue: Histogram
+    compute: Histogram
+    size: Histogram
+    waiting: Gauge
+
+
+class Recorder(ABC):
+    """A listener to what queues and runs report."""
+
+    @abstractmethod
+    def waiting(self, model: Signature, count: int) -> None:
+        """Requests that are in the queue now."""
+
+    @abstractmethod
+    def refused(self, model: Signature) -> None:
+        """A request found the queue full."""
+
+    @abstractmethod
+    def failed(self, model: Signature) -> None:
+        """A request's run failed."""
+
+    @abstractmethod
+    def ran(self, model: Signature, queued: Sequence[float], seconds: float, rows: int) -> None:
+        """One run: seconds in the queue of each request, seconds of the run, rows in all."""
+
+    def answered(self, arrived: float, started: float, ended: float, rows: int) -> None:
+        """The request of the current task; times by `time.monotonic`.  Default: not kept."""
+        return
+
+
+class Metrics(Recorder):
     """Collects from every model of one server."""
 
-    def __init__(self) -> None:
+    def __init__(self, traces: NoTraces) -> None:
+        self.traces = traces
         self.registry = CollectorRegistry()
         labels = ("model", "version")
         make: dict[str, Any] = {"registry": self.registry, "labelnames": labels}
@@ -51,29 +92,46 @@ class Metrics:
         self._waiting = Gauge("mgx_waiting_requests", "Requests in the queue.", **make)
         self._compile = Gauge("mgx_compile_seconds", "Time that loading and compiling took.", **make)
         self.records: dict[tuple[str, str], Record] = defaultdict(Record)
+        self._series: dict[tuple[str, str], _Series] = {}
 
-    def _record(self, model: Model) -> Record:
-        return self.records[model.name, model.version]
+    def _of(self, model: Signature) -> _Series:
+        """The figures of one model version, looked up once: a look-up of labels takes longer than to count."""
+        key = model.name, model.version
+        found = self._series.get(key)
+        if found is None:
+            found = self._series[key] = _Series(
+                self.records[key],
+                self._requests.labels(*key),
+                self._failures.labels(*key),
+                self._refusals.labels(*key),
+                self._queue.labels(*key),
+                self._compute.labels(*key),
+                self._size.labels(*key),
+                self._waiting.labels(*key),
+            )
+        return found
 
-    def loaded(self, model: Model, seconds: float) -> None:
+    def loaded(self, model: Signature, seconds: float) -> None:
         self._compile.labels(model.name, model.version).set(seconds)
 
-    def waiting(self, model: Model, count: int) -> None:
-        self._record(model).waiting = count
-        self._waiting.labels(model.name, model.version).set(count)
+    def waiting(self, model: Signature, count: int) -> None:
+        series = self._of(model)
+        series.record.waiting = count
+        series.waiting.set(count)
 
-    def refused(self, model: Model) -> None:
-        self._record(model).refusals += 1
-        self._refusals.labels(model.name, model.version).inc()
+    def refused(self, model: Signature) -> None:
+        series = self._of(model)
+        series.record.refusals += 1
+        series.refusals.inc()
 
-    def failed(self, model: Model) -> None:
-        self._record(model).failures += 1
-        self._failures.labels(model.name, model.version).inc()
+    def failed(self, model: Signature) -> None:
+        series = self._of(model)
+        series.record.failures += 1
+        series.failures.inc()
 
-    def ran(self, model: Model, queued: Sequence[float], seconds: float, rows: int) -> None:
-        """One run: seconds in the queue of each request, seconds of the run, rows in all."""
-        labels = (model.name, model.version)
-        record, spent = self._record(model), int(seconds * 1e9)
+    def ran(self, model: Signature, queued: Sequence[float], seconds: float, rows: int) -> None:
+        series = self._of(model)
+        record, spent = series.record, int(seconds * 1e9)
         record.requests += len(queued)
         record.runs += 1
         record.queue_ns += int(sum(queued) * 1e9)
@@ -82,11 +140,14 @@ class Metrics:
         size = record.by_size[rows]
         size[0] += 1
         size[1] += spent
-        self._requests.labels(*labels).inc(len(queued))
+        series.requests.inc(len(queued))
         for waited in queued:
-            self._queue.labels(*labels).observe(waited)
-        self._compute.labels(*labels).observe(seconds)
-        self._size.labels(*labels).observe(rows)
+            series.queue.observe(waited)
+        series.compute.observe(seconds)
+        series.size.observe(rows)
+
+    def answered(self, arrived: float, started: float, ended: float, rows: int) -> None:
+        self.traces.phases(arrived, started, ended, rows)
 
     def text(self) -> bytes:
         """Returns the figures in Prometheus' text form."""

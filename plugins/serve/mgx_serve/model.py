@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,9 @@ from mgx_core import MgxError, Program, Shape
 
 from .errors import BadRequest, Internal
 from .settings import ModelSettings
-from .tensors import Array, datatype_of
+from .tensors import DATATYPES, Array, datatype_of
 
-__all__ = ["Model", "Tensor"]
+__all__ = ["Model", "Signature", "Tensor", "compiled", "source"]
 
 OPEN = -1  # an extent that varies, in the protocol
 
@@ -30,70 +29,101 @@ class Tensor:
     datatype: str
     shape: tuple[int, ...]
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return DATATYPES[self.datatype]
+
+    def __str__(self) -> str:
+        return f"{self.datatype}{list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """All that a caller has to know of one version of a model.
+
+    timeout: seconds after which a request is given up that states no limit of its own.
+    """
+
+    name: str
+    version: str
+    target: str
+    timeout: float
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    def chosen(self, names: Sequence[str]) -> Sequence[int]:
+        """Returns the positions of outputs, all of them if none is named.  Errors: BadRequest for a name that is none."""
+        known = {t.name: i for i, t in enumerate(self.outputs)}
+        for name in names:
+            if name not in known:
+                raise BadRequest(f"model {self.name!r} has no output {name!r}; it has {', '.join(known)}")
+        return [known[n] for n in names] or range(len(known))
+
+    def check(self, feeds: Mapping[str, Array]) -> None:
+        """Errors: BadRequest if names, element types or extents do not fit."""
+        for tensor in self.inputs:
+            if tensor.name not in feeds:
+                self._refuse_strangers(feeds)
+                raise BadRequest(f"model {self.name!r} requires input {tensor.name!r} ({tensor})")
+            given = feeds[tensor.name]
+            shape, wanted = given.shape, tensor.shape
+            fits = len(shape) == len(wanted) and all(w in (OPEN, n) for w, n in zip(wanted, shape, strict=True))
+            if not fits or datatype_of(given.dtype) != tensor.datatype:
+                raise BadRequest(
+                    f"input {tensor.name!r} of model {self.name!r}: {tensor} is required, "
+                    f"got {datatype_of(given.dtype)}{list(shape)}"
+                )
+        if len(feeds) != len(self.inputs):
+            self._refuse_strangers(feeds)
+
+    def _refuse_strangers(self, feeds: Mapping[str, Array]) -> None:
+        known = [t.name for t in self.inputs]
+        for name in feeds:
+            if name not in known:
+                raise BadRequest(f"model {self.name!r} has no input {name!r}; it has {', '.join(known) or 'none'}")
+
 
 class Model:
     """A compiled program with the protocol's view of its inputs and outputs.  Several threads may run it.
 
-    Errors: MgxError if the file cannot be read or compiled.
+    batches: requests may be joined along the first axis.
     """
 
-    def __init__(self, name: str, version: str, path: Path, settings: ModelSettings) -> None:
-        self.name, self.version, self.path, self.settings = name, version, path, settings
-        self._program = program = _compiled(path, settings)
-        shapes = {n: _tensor_shape(n, s) for n, s in program.get_parameter_shapes().items()}
-        self.inputs = [Tensor(n, datatype_of(s.dtype.numpy), _extents(s)) for n, s in shapes.items()]
-        results = [
-            _tensor_shape(n, s) for n, s in zip(program.get_output_names(), program.get_output_shapes(), strict=True)
-        ]
-        names = program.get_output_names()
-        self.outputs = [Tensor(n, datatype_of(s.dtype.numpy), _extents(s)) for n, s in zip(names, results, strict=True)]
-        self.batches = settings.max_batch > 1 and _one_batch([*shapes.values()], results)
-        self._named = {t.name: t for t in self.inputs}
-        self._lock = threading.Lock()
-
-    @property
-    def target(self) -> str:
-        executable = self._program.executable
+    def __init__(self, name: str, version: str, program: Program, settings: ModelSettings) -> None:
+        self.settings, self.program = settings, program
+        executable = program.executable
         assert executable is not None
-        return executable.target.name
+        given = {n: _tensor_shape(n, s) for n, s in program.get_parameter_shapes().items()}
+        names = program.get_output_names()
+        results = {n: _tensor_shape(n, s) for n, s in zip(names, program.get_output_shapes(), strict=True)}
+        inputs, outputs = (tuple(_tensor(n, s) for n, s in shapes.items()) for shapes in (given, results))
+        self.signature = Signature(name, version, executable.target.name, settings.timeout, inputs, outputs)
+        self.batches = settings.max_batch > 1 and _one_batch([*given.values()], [*results.values()])
 
-    def check(self, feeds: Mapping[str, Array]) -> None:
-        """Errors: BadRequest if names, element types or extents do not fit."""
-        for name, value in feeds.items():
-            if name not in self._named:
-                raise BadRequest(
-                    f"model {self.name!r} has no input {name!r}; it has {', '.join(self._named) or 'none'}"
-                )
-            wanted = self._named[name]
-            fits = len(value.shape) == len(wanted.shape) and all(
-                w in (OPEN, n) for w, n in zip(wanted.shape, value.shape, strict=True)
-            )
-            if datatype_of(value.dtype) != wanted.datatype or not fits:
-                raise BadRequest(
-                    f"input {name!r} of model {self.name!r}: {wanted.datatype}{list(wanted.shape)} is required, "
-                    f"got {datatype_of(value.dtype)}{list(value.shape)}"
-                )
-        for name, tensor in self._named.items():
-            if name not in feeds:
-                raise BadRequest(f"model {self.name!r} requires input {name!r} ({tensor.datatype}{list(tensor.shape)})")
+    @classmethod
+    def read(cls, name: str, version: str, path: Path, settings: ModelSettings) -> Model:
+        """Errors: MgxError if the file cannot be read or compiled."""
+        return cls(name, version, compiled(source(path), settings), settings)
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Returns the outputs in order.  Errors: BadRequest where the values do not fit; Internal where the run fails."""
         try:
-            return [np.asarray(r) for r in self._program.run(dict(feeds))]
+            return [np.asarray(r) for r in self.program.run(dict(feeds))]
         except mgx.ParameterError as error:
             raise BadRequest(str(error)) from error
         except MgxError as error:
-            raise Internal(f"model {self.name!r} failed: {error}") from error
+            raise Internal(f"model {self.signature.name!r} failed: {error}") from error
 
 
-def _compiled(path: Path, settings: ModelSettings) -> Program:
-    if path.suffix == ".mxr":
-        program = mgx.load(path)
-        if program.is_compiled():
-            return program
-    else:
-        program = mgx.parse(path)
+def source(path: Path) -> Program:
+    """Returns the program of a file, compiled if the file holds it so.  Errors: MgxError."""
+    return mgx.load(path) if path.suffix == ".mxr" else mgx.parse(path)
+
+
+def compiled(program: Program, settings: ModelSettings) -> Program:
+    """Returns the program, compiled as the settings say unless it is compiled already.  Errors: MgxError."""
+    if program.is_compiled():
+        return program
     if settings.precision:
         {"fp16": mgx.quantize_fp16, "bf16": mgx.quantize_bf16}[settings.precision](program)
     program.compile(mgx.get_target(settings.target or mgx.best_target()))
@@ -106,8 +136,8 @@ def _tensor_shape(name: str, shape: Any) -> Shape:
     return shape
 
 
-def _extents(shape: Shape) -> tuple[int, ...]:
-    return tuple(d if isinstance(d, int) else OPEN for d in shape.dims)
+def _tensor(name: str, shape: Shape) -> Tensor:
+    return Tensor(name, datatype_of(shape.dtype.numpy), tuple(d if isinstance(d, int) else OPEN for d in shape.dims))
 
 
 def _one_batch(inputs: Sequence[Shape], outputs: Sequence[Shape]) -> bool:

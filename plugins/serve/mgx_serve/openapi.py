@@ -21,6 +21,11 @@ _PATHS = (
     ("/v2/repository/index", "post", "The models on disk and their states."),
     ("/v2/repository/models/{name}/load", "post", "Loads a model, or loads it anew."),
     ("/v2/repository/models/{name}/unload", "post", "Stops serving a model."),
+    ("/v2/systemsharedmemory/status", "get", "The regions of shared memory."),
+    ("/v2/systemsharedmemory/region/{name}/status", "get", "One region."),
+    ("/v2/systemsharedmemory/region/{name}/register", "post", "Names a region: key, byte_size, offset."),
+    ("/v2/systemsharedmemory/region/{name}/unregister", "post", "Forgets a region."),
+    ("/v2/systemsharedmemory/unregister", "post", "Forgets all regions."),
     ("/metrics", "get", "Figures in Prometheus' text form."),
 )
 _ERRORS = {

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from mgx_core import MgxError, ParameterError
 
-from .batching import Batcher
-from .errors import BadRequest, NotFound, Unavailable
+from .deployment import Backend, Deployment
+from .errors import NotFound, ServeError, Unavailable
 from .metrics import Metrics
-from .model import Model
 from .settings import ModelSettings, model_settings
 
 __all__ = ["Entry", "Repository"]
@@ -29,7 +28,7 @@ class Entry:
     name: str
     paths: Mapping[str, Path]
     folder: Path | None = None
-    loaded: dict[str, Batcher] = field(default_factory=dict)
+    loaded: dict[str, Deployment] = field(default_factory=dict)
     state: str = "UNAVAILABLE"
     reason: str = "not loaded"
 
@@ -41,8 +40,8 @@ class Repository:
     Errors: ParameterError if it is neither.
     """
 
-    def __init__(self, root: Path, settings: ModelSettings, metrics: Metrics) -> None:
-        self.root, self.settings, self.metrics = root.resolve(), settings, metrics
+    def __init__(self, root: Path, settings: ModelSettings, metrics: Metrics, backend: Backend) -> None:
+        self.root, self.settings, self.metrics, self.backend = root.resolve(), settings, metrics, backend
         if not self.root.exists():
             raise ParameterError(f"{root}: there is no such model or folder")
         self.entries: dict[str, Entry] = {}
@@ -64,7 +63,7 @@ class Repository:
         for name in [n for n, e in self.entries.items() if n not in found and not e.loaded]:
             del self.entries[name]
 
-    def find(self, name: str, version: str = "") -> Batcher:
+    def find(self, name: str, version: str = "") -> Deployment:
         """Returns the version of a model, its newest if none is named.  Errors: NotFound, Unavailable."""
         entry = self.entries.get(name)
         if entry is None or (version and version not in entry.paths and version not in entry.loaded):
@@ -103,20 +102,20 @@ class Repository:
             start = time.monotonic()
             try:
                 settings = self.settings if entry.folder is None else model_settings(entry.folder, self.settings)
-                model = await asyncio.to_thread(Model, name, version, entry.paths[version], settings)
+                deployed = await self.backend.deploy(name, version, entry.paths[version], settings)
             except Exception as error:  # whatever a file makes of its reader, other models go on
-                if not isinstance(error, (MgxError, OSError, BadRequest)):
+                if not isinstance(error, (MgxError, OSError, ServeError)):
                     log.exception("model %s cannot be loaded", name)
                 entry.reason = str(error) or type(error).__name__
                 if not entry.loaded:
                     entry.state = "UNAVAILABLE"
                 raise Unavailable(f"model {name!r} cannot be loaded: {entry.reason}") from error
-            self.metrics.loaded(model, time.monotonic() - start)
+            self.metrics.loaded(deployed.signature, time.monotonic() - start)
             former = list(entry.loaded.values())
-            entry.loaded = {version: Batcher(model, self.metrics)}
+            entry.loaded = {version: deployed}
             entry.state, entry.reason = "READY", ""
-        for batcher in former:
-            await batcher.close()
+        for deployment in former:
+            await deployment.close()
 
     async def unload(self, name: str) -> None:
         """Stops serving a model once what is queued has run.  Errors: NotFound."""
@@ -126,18 +125,19 @@ class Repository:
                 raise NotFound(f"there is no model {name!r} in the repository")
             former = list(entry.loaded.values())
             entry.loaded, entry.state, entry.reason = {}, "UNAVAILABLE", "unloaded"
-        for batcher in former:
-            await batcher.close()
+        for deployment in former:
+            await deployment.close()
 
     def hurry(self) -> None:
         """Lets no request wait for others any more."""
         for entry in self.entries.values():
-            for batcher in entry.loaded.values():
-                batcher.hurry()
+            for deployment in entry.loaded.values():
+                deployment.hurry()
 
     async def close(self) -> None:
         for name in list(self.entries):
             await self.unload(name)
+        await self.backend.close()
 
 
 def _is_version(name: str) -> bool:

@@ -12,17 +12,26 @@ from typing import Any
 
 import grpc
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from mgx_core import ParameterError
 
 from .access import Access
+from .batching import OneProcess
+from .budget import Budget
+from .deployment import Backend
 from .grpc_service import handler
 from .http_app import app
 from .inference import Service
 from .metrics import Metrics
 from .repository import Repository
 from .settings import Settings
+from .shared_memory import Regions
+from .tracing import opened
 
 __all__ = ["Server"]
 
+HEAD_SECONDS = 30.0
 log = logging.getLogger("mgx_serve")
 
 
@@ -46,9 +55,13 @@ class Server:
 
         Errors: ParameterError if there is nothing to serve; OSError if a port is taken.
         """
-        metrics = Metrics()
-        repository = Repository(self.models, self.settings.model, metrics)
-        self._service = Service(repository, metrics, Access(self.settings.tokens))
+        given = self.settings
+        traces = opened(given.traces)
+        metrics = Metrics(traces)
+        backend = await asyncio.to_thread(self._backend, metrics)
+        repository = Repository(self.models, self.settings.model, metrics, backend)
+        access, regions = Access(given.tokens), Regions(given.shared_memory)
+        self._service = Service(repository, metrics, access, regions, Budget(given.memory), traces)
         if self.settings.http_port >= 0:
             await self._open_http(self._service)
         if self.settings.grpc_port >= 0:
@@ -56,14 +69,28 @@ class Server:
         if load:
             await repository.load_all()
 
+    def _backend(self, metrics: Metrics) -> Backend:
+        if self.settings.ray is None:
+            return OneProcess(metrics)
+        try:
+            from .on_ray import OnRay
+        except ImportError as error:
+            raise ParameterError(f"Ray is required: pip install 'mgx-serve[ray]' ({error})") from error
+        return OnRay(metrics, self.settings.ray)
+
     async def _open_http(self, service: Service) -> None:
         given = self.settings
         listening = socket.create_server((given.host, given.http_port), reuse_port=False, backlog=2048)
+        # accepted sockets inherit it; asyncio sets it only on those made with the protocol's number, and without it a body
+        # that follows its head waits 40 ms for the head's acknowledgement
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.http_port = listening.getsockname()[1]
         config = uvicorn.Config(
             app(service, given.max_bytes),
+            http=_Impatient,
             log_config=None,
             access_log=False,
+            limit_concurrency=given.connections,
             lifespan="off",
             ws="none",
             timeout_keep_alive=75,
@@ -78,8 +105,12 @@ class Server:
 
     async def _open_grpc(self, service: Service) -> None:
         given = self.settings
-        limits = [("grpc.max_receive_message_length", given.max_bytes), ("grpc.max_send_message_length", -1)]
-        self._grpc = server = grpc.aio.server(options=limits)
+        limits = [
+            ("grpc.max_receive_message_length", given.max_bytes),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a small message must not become a large one
+        ]
+        self._grpc = server = grpc.aio.server(options=limits, maximum_concurrent_rpcs=given.connections)
         server.add_generic_rpc_handlers((handler(service),))
         address = f"{given.host}:{given.grpc_port}"
         if given.certificate is None or given.key is None:
@@ -102,18 +133,55 @@ class Server:
         if self._service is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._service.repository.close(), self.settings.drain)
+            self._service.regions.unregister()
+            await asyncio.to_thread(self._service.traces.close)
 
     async def run(self) -> None:
         """Serves until SIGTERM or SIGINT."""
         ended = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, ended.set)
+        _on_signals(ended)
         await self.start()
+        _on_signals(ended)  # a backend may have set handlers of its own
         log.info("HTTP on port %s, gRPC on port %s", self.http_port, self.grpc_port)
         print(f"mgx-serve: HTTP port {self.http_port}, gRPC port {self.grpc_port}", flush=True)
         await ended.wait()
         await self.stop()
+
+
+def _on_signals(ended: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+
+
+class _Impatient(HttpToolsProtocol):
+    """Closes connections whose next request does not begin, or whose head does not end, in time."""
+
+    _head: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._expect_head()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._expect_head()
+
+    def on_headers_complete(self) -> None:
+        self._head_came()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
+
+    def _expect_head(self) -> None:
+        self._head_came()
+        self._head = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _head_came(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
 
 
 class _Uvicorn(uvicorn.Server):

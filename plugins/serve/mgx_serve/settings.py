@@ -24,6 +24,10 @@ class ModelSettings:
     at most, 0 to run each request by itself: to be set where rows of the model do not depend on each other;
     preferred: batch sizes that are run without waiting for more; queue_delay: seconds that a request may wait for others;
     queue_size: requests that may wait before others are refused; timeout: seconds after which a waiting request is given up.
+
+    On Ray: replicas: processes that run the model, as many as are needed between it and max_replicas where this is larger;
+    load: requests of a replica, waiting and running, above which another is started; cpus, gpus: of a replica, parts of a GPU
+    too.
     """
 
     target: str = ""
@@ -34,15 +38,25 @@ class ModelSettings:
     queue_delay: float = 0.0
     queue_size: int = 256
     timeout: float = 60.0
+    replicas: int = 1
+    max_replicas: int = 0
+    load: float = 0.0
+    cpus: float = 1.0
+    gpus: float = 0.0
 
     def __post_init__(self) -> None:
         if self.precision not in ("", "fp16", "bf16"):
             raise ParameterError(f"precision must be fp16 or bf16, got {self.precision!r}")
-        for name in ("instances", "queue_size"):
+        for name in ("instances", "queue_size", "replicas"):
             if getattr(self, name) < 1:
                 raise ParameterError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.max_batch < 0 or not 0 <= self.queue_delay < math.inf or not 0 < self.timeout < math.inf:
             raise ParameterError(f"max_batch and queue_delay start at 0 and timeout above it, got {self}")
+        if (
+            not (0 <= self.load < math.inf and 0 <= self.cpus < math.inf and 0 <= self.gpus < math.inf)
+            or self.max_replicas < 0
+        ):
+            raise ParameterError(f"max_replicas, load, cpus and gpus start at 0, got {self}")
         if any(not isinstance(n, int) or not 0 < n <= max(self.max_batch, 1) for n in self.preferred):
             raise ParameterError(f"preferred batch sizes lie between 1 and max_batch, got {self.preferred}")
 
@@ -53,7 +67,9 @@ class Settings:
 
     http_port, grpc_port: 0 for any free one, -1 for none; tokens: token -> names of models it may use, ("*",) for all and for
     loading and unloading; certificate, key: files for TLS; max_bytes: of one request; drain: seconds for requests in flight
-    when the server ends.
+    when the server ends; memory: bytes that all requests in flight may take together; connections: to either port, at most;
+    shared_memory: clients may name regions of this host's shared memory; traces: for OpenTelemetry; ray: address of a Ray
+    cluster for the models to run in, "" for one that is started here, None for this process.
     """
 
     host: str = "127.0.0.1"
@@ -64,6 +80,11 @@ class Settings:
     key: Path | None = None
     max_bytes: int = 256 << 20
     drain: float = 30.0
+    memory: int = 2 << 30
+    connections: int = 4096
+    shared_memory: bool = False
+    traces: bool = False
+    ray: str | None = None
     model: ModelSettings = ModelSettings()
 
     def __post_init__(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import http.client
 import json
 import ssl
@@ -15,6 +17,8 @@ import grpc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from mgx_serve import ModelSettings, Server, Settings
 
 REFUSED = (400, 404, 413, 501)
 INPUT = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
@@ -103,6 +107,40 @@ def test_bodies_that_are_too_large(serve: Callable[..., Any], models: Path) -> N
     assert works(server)
 
 
+def test_memory_of_requests_is_bounded(serve: Callable[..., Any], models: Path) -> None:
+    server = serve(models, "--memory", 40_000)
+    numbers = json.dumps({"inputs": [INPUT | {"shape": [500, 4], "data": [0] * 2000}]}).encode()
+    status, said = post(server, "/v2/models/double/infer", numbers, {})
+    assert status == 413 and "take less as binary tensors" in json.loads(said)["error"]
+    given = INPUT | {"shape": [100, 4], "parameters": {"binary_data_size": 1600}}
+    del given["data"]
+    head = json.dumps({"inputs": [given], "parameters": {"binary_data_output": True}}).encode()
+    for _ in range(20):  # what a request took is given back, that of a refused one too
+        assert post(server, "/v2/models/double/infer", numbers, {})[0] == 413
+        length = {"Inference-Header-Content-Length": str(len(head))}
+        assert post(server, "/v2/models/double/infer", head + bytes(1600), length)[0] == 200
+    assert works(server)
+    with grpc.insecure_channel(server.grpc) as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        with pytest.raises(grpc.RpcError) as caught:
+            call(bytes(30_000), timeout=30)
+        refusal: Any = caught.value
+        assert refusal.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br"])
+def test_compressed_bodies_are_refused(server: Any, encoding: str) -> None:
+    bomb = gzip.compress(bytes(1 << 20))
+    status, said = post(server, "/v2/models/double/infer", bomb, {"Content-Encoding": encoding})
+    assert status == 400 and "not compressed" in json.loads(said)["error"]
+    with grpc.insecure_channel(server.grpc) as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        with pytest.raises(grpc.RpcError) as caught:
+            call(bytes(1 << 20), timeout=30, compression=grpc.Compression.Gzip)
+        refusal: Any = caught.value
+        assert refusal.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
 def test_slow_and_lost_clients_leave_others_alone(server: Any) -> None:
     import socket
 
@@ -118,6 +156,24 @@ def test_slow_and_lost_clients_leave_others_alone(server: Any) -> None:
     assert works(server)
 
 
+def test_connections_without_a_whole_head_are_closed(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mgx_serve.server.HEAD_SECONDS", 0.2)
+
+    async def talk() -> None:
+        server = Server(models, Settings(http_port=0, grpc_port=-1, model=ModelSettings(target="ref")))
+        await server.start(load=False)
+        live = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+        for sent in (b"", b"GET /v2", b"GET /v2 HTTP/1.1\r\nHost: ", live + b"GET /v2"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.http_port)
+            writer.write(sent)
+            said = await asyncio.wait_for(reader.read(), 30)  # ends where the connection does
+            assert said.count(b"200 OK") == sent.count(live)
+            writer.close()
+        await server.stop()
+
+    asyncio.run(talk())
+
+
 def test_tls(serve: Callable[..., Any], models: Path, tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
@@ -128,7 +184,7 @@ def test_tls(serve: Callable[..., Any], models: Path, tmp_path: Path) -> None:
     with closing(http.client.HTTPSConnection(server.http, context=trusted, timeout=30)) as connection:
         connection.request("GET", "/v2/health/live")
         answer = connection.getresponse()
-        assert (answer.status, answer.read()) == (200, b"")
+        assert (answer.status, json.loads(answer.read())) == (200, {"live": True})
     stranger = http.client.HTTPSConnection(server.http, context=ssl.create_default_context(), timeout=30)
     with closing(stranger), pytest.raises(ssl.SSLError):
         stranger.request("GET", "/")

@@ -1,0 +1,46 @@
+"""A bound on the memory of requests in flight."""
+
+from __future__ import annotations
+
+from .errors import Busy, TooLarge
+
+__all__ = ["JSON_COST", "NUMBER_COST", "TENSOR_COST", "Budget", "Share"]
+
+JSON_COST = 24  # bytes of Python objects for one byte of JSON: a number of two characters is an object and a reference
+NUMBER_COST = 64  # bytes of an object, its place in a list, and its text
+TENSOR_COST = 2  # the message and the batch that it is joined to
+
+
+class Budget:
+    """Bytes that requests in flight may take together; what goes beyond it is refused."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.taken = limit, 0
+
+
+class Share:
+    """The part of a budget that one request has; given back when it ends.
+
+    Errors: `take` raises TooLarge for what would not fit alone, Busy for what does not fit now.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget, self._taken = budget, 0
+
+    def __enter__(self) -> Share:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._budget.taken -= self._taken
+
+    def take(self, size: int) -> None:
+        budget = self._budget
+        if self._taken + size > budget.limit:
+            raise TooLarge(
+                f"the request would take {self._taken + size} bytes of memory, the server has {budget.limit} for all of them; "
+                "numbers take less as binary tensors"
+            )
+        if budget.taken + size > budget.limit:
+            raise Busy("the memory for requests is in use; try again later", 1.0)
+        budget.taken += size
+        self._taken += size

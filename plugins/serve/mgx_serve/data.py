@@ -1,0 +1,93 @@
+"""Models over data sets of Ray Data: files, parquet, images; in many processes, with Ray's progress, retries and backpressure.
+
+Needs ``mgx-serve[ray]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .errors import BadRequest
+from .model import Tensor
+from .on_ray.handover import Handed, hand_over
+from .settings import ModelSettings
+from .tensors import Array
+
+__all__ = ["Predictor", "map_batches"]
+
+
+def map_batches(
+    dataset: Any,
+    model: Path | str,
+    *,
+    inputs: Mapping[str, str] | None = None,
+    outputs: Mapping[str, str] | None = None,
+    batch_size: int = 32,
+    concurrency: int | tuple[int, int] = 1,
+    target: str = "",
+    precision: str = "",
+    cpus: float = 1.0,
+    gpus: float = 0.0,
+    **options: Any,
+) -> Any:
+    """Returns the data set with a column for each output of the model; evaluated when it is asked for, as Ray's data sets are.
+
+    The model is read here, compiled once for each kind of machine, and mapped once on each machine.
+    inputs: column by input, outputs: column by output, each by default of the same name; concurrency: processes, or the least
+    and the most of them; cpus, gpus: of one process; options: of Ray's `Dataset.map_batches`.
+    Errors: MgxError if the file cannot be read; when it is evaluated, BadRequest for columns that do not fit.
+    """
+    where = Path(model)
+    settings = ModelSettings(target=target, precision=precision, max_batch=batch_size, cpus=cpus, gpus=gpus)
+    handed = hand_over(where.stem, "1", where, settings)
+    return dataset.map_batches(
+        Predictor,
+        fn_constructor_args=(handed, dict(inputs or {}), dict(outputs or {})),
+        batch_size=batch_size,
+        batch_format="numpy",
+        concurrency=concurrency,
+        num_cpus=cpus,
+        num_gpus=gpus,
+        **options,
+    )
+
+
+class Predictor:
+    """The model in one process of Ray Data."""
+
+    def __init__(self, handed: Handed, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> None:
+        self._model = handed.open()
+        known = [t.name for t in (*self._model.signature.inputs, *self._model.signature.outputs)]
+        for name in (*inputs, *outputs):
+            if name not in known:
+                raise BadRequest(f"the model has no input or output {name!r}; it has {', '.join(known)}")
+        self._inputs, self._outputs = inputs, outputs
+
+    def __call__(self, batch: dict[str, Array]) -> dict[str, Array]:
+        signature = self._model.signature
+        feeds = {t.name: _column(batch, self._inputs.get(t.name, t.name), t) for t in signature.inputs}
+        signature.check(feeds)
+        results = self._model.run(feeds)
+        named = {self._outputs.get(t.name, t.name): r for t, r in zip(signature.outputs, results, strict=True)}
+        return batch | named
+
+
+def _column(batch: Mapping[str, Array], column: str, tensor: Tensor) -> Array:
+    """Errors: BadRequest for a column that is missing, or whose elements the input's type cannot hold."""
+    if column not in batch:
+        raise BadRequest(f"input {tensor.name!r} requires a column {column!r}; there are {', '.join(batch)}")
+    given = batch[column]
+    if given.dtype.hasobject and not tensor.dtype.hasobject:
+        try:
+            given = np.stack([np.asarray(row) for row in given])
+        except ValueError as error:
+            raise BadRequest(f"column {column!r}: rows of one shape are required: {error}") from None
+    if tensor.dtype.hasobject:
+        return given.astype(object)
+    if not np.can_cast(given.dtype, tensor.dtype, "same_kind"):
+        raise BadRequest(f"input {tensor.name!r} requires {tensor.datatype}, column {column!r} holds {given.dtype}")
+    return np.ascontiguousarray(given, tensor.dtype)

@@ -1,0 +1,52 @@
+"""A loaded model as the doors see it, wherever it runs: in this process, or in others."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+
+from .model import Signature
+from .settings import ModelSettings
+from .tensors import Array
+
+__all__ = ["Backend", "Deployment"]
+
+
+class Deployment(ABC):
+    """One model that answers."""
+
+    signature: Signature
+
+    @abstractmethod
+    async def infer(
+        self, feeds: Mapping[str, Array], priority: int = 0, timeout: float = 0.0
+    ) -> tuple[Signature, list[Array]]:
+        """Returns the outputs for one request, and the signature of the version that made them.
+
+        timeout: seconds, 0 for the model's own limit.
+        Errors: BadRequest if it does not fit, Busy if the queue is full, DeadlinePassed, Unavailable when the model is unloaded.
+        """
+
+    @abstractmethod
+    def hurry(self) -> None:
+        """Lets no request wait for others any more."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Lets what is queued be run, then ends.  New requests are refused from now on."""
+
+
+class Backend(ABC):
+    """A place where models run."""
+
+    @abstractmethod
+    async def deploy(self, name: str, version: str, path: Path, settings: ModelSettings) -> Deployment:
+        """Returns a model that answers, compiled.  One that was deployed under the same name answers until then.
+
+        Errors: MgxError, OSError or ServeError with the reason.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Gives back what the place holds."""

@@ -1,0 +1,159 @@
+"""Models on their way to the processes that run them.
+
+A model is read once, where it was named.  The first process on each kind of machine compiles it; every other one of that kind
+gets the compiled file, and all processes of a machine map one copy of it, weights included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+
+import mgx_core as mgx
+from mgx_core import MgxError, Program, __version__
+from mgx_core.cache import write_file
+from mgx_core.settings import cache_directory
+
+from ..model import OPEN, Model, compiled, source
+from ..settings import ModelSettings
+from .exchange import LEASE, as_array, exchange
+
+__all__ = ["Handed", "hand_over"]
+
+KEPT = 7 * 86400.0  # seconds after its last use for which a machine keeps a file
+
+
+@dataclass(frozen=True)
+class Handed:
+    """A model that any process of the cluster can open.
+
+    key: of its file in the exchange.
+    """
+
+    name: str
+    version: str
+    key: str
+    settings: ModelSettings
+
+    def open(self) -> Model:
+        """Returns the model, compiled for this machine.  Errors: MgxError if it cannot be compiled."""
+        name = self.settings.target or mgx.best_target()
+        target = mgx.get_target(name)
+        kind = f"{__version__} {name} {target.machine(target.get_context())} {self._compiling()}"
+        key = f"{self.key}-{hashlib.sha256(kind.encode()).hexdigest()[:32]}"
+        path = _fetched(key) or self._made(key)
+        return Model(self.name, self.version, compiled(mgx.load(path, trust=True), self.settings), self.settings)
+
+    def _compiling(self) -> str:
+        return f"{self.settings.precision} {self.settings.max_batch} {self.settings.preferred}"
+
+    def _made(self, key: str) -> Path:
+        """Returns the compiled file, compiled here or by the process that claimed it first."""
+        place, who = exchange(), uuid.uuid4().hex
+        while not ray.get(place.claim.remote(key, who)):
+            path = _fetched(key)
+            if path is not None:
+                return path
+            time.sleep(0.2)
+        with _renewed(place, key, who):
+            original = _fetched(self.key)
+            if original is None:
+                raise mgx.ParameterError(f"model {self.name!r} is no longer in the cluster; load it again")
+            program = compiled(mgx.load(original), self.settings)
+            _warm(Model(self.name, self.version, program, self.settings))
+            data = program_bytes(program)
+            ray.get(place.put.remote(key, as_array(data)))
+        return _written(key, [data])
+
+
+def hand_over(name: str, version: str, path: Path, settings: ModelSettings) -> Handed:
+    """Reads a model and brings it to where every process of the cluster finds it.  Errors: MgxError if it cannot be read."""
+    data = program_bytes(source(path))
+    key = hashlib.sha256(data).hexdigest()
+    ray.get(exchange().put.remote(key, as_array(data)))
+    _written(key, [data])
+    return Handed(name, version, key, settings)
+
+
+def program_bytes(program: Program) -> bytes:
+    return mgx.save_buffer(program)
+
+
+@contextlib.contextmanager
+def _renewed(place: Any, key: str, who: str) -> Iterator[None]:
+    """Keeps a claim while its file is made."""
+    ended = threading.Event()
+
+    def renew() -> None:
+        while not ended.wait(LEASE / 3):
+            place.claim.remote(key, who)
+
+    thread = threading.Thread(target=renew, name="mgx-claim", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        ray.get(place.release.remote(key, who))
+
+
+def _warm(model: Model) -> None:
+    """Runs the model once for each size that will be common, so that what is compiled for it goes into the file too."""
+    settings = model.settings
+    sizes = {1, *settings.preferred, settings.max_batch} - {0} if model.batches else {1}
+    for size in sorted(sizes):
+        shapes = {t.name: (size, *t.shape[1:]) if t.shape[:1] == (OPEN,) else t.shape for t in model.signature.inputs}
+        if any(OPEN in shape for shape in shapes.values()) or any(t.dtype.hasobject for t in model.signature.inputs):
+            return  # only requests know
+        with contextlib.suppress(MgxError):
+            model.program.run({t.name: np.zeros(shapes[t.name], t.dtype) for t in model.signature.inputs})
+
+
+def _folder() -> Path:
+    return cache_directory() / "serve"
+
+
+def _fetched(key: str) -> Path | None:
+    """Returns this machine's copy of a file; brought here by one process while others wait; None if it is not in the exchange."""
+    folder = _folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{key}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        path = folder / f"{key}.mxr"
+        if path.exists():
+            os.utime(path)
+            return path
+        found = ray.get(exchange().get.remote(key))
+        return _written(key, [memoryview(ray.get(found[0]))]) if found else None
+
+
+def _written(key: str, chunks: list[Any]) -> Path:
+    folder = _folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{key}.mxr"
+    if not path.exists():
+        write_file(path, chunks)
+        _prune(folder)
+    return path
+
+
+def _prune(folder: Path) -> None:
+    """Removes what has not been used for long; who has it mapped keeps it."""
+    oldest = time.time() - KEPT
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < oldest:
+                path.unlink()

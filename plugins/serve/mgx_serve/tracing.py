@@ -1,0 +1,74 @@
+"""Traces of requests for OpenTelemetry: one span for a request, in it one for its wait and one for its run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from mgx_core import ParameterError
+
+__all__ = ["NoTraces", "Traces", "opened"]
+
+
+class NoTraces:
+    """Keeps nothing."""
+
+    def request(self, headers: Mapping[str, str], model: str, identity: str) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def phases(self, arrived: float, started: float, ended: float, rows: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Traces(NoTraces):
+    """Gives spans to what the environment names (``OTEL_EXPORTER_OTLP_ENDPOINT`` and its like)."""
+
+    def __init__(self) -> None:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._provider = TracerProvider(resource=Resource.create({"service.name": "mgx-serve"}))
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        self._tracer = self._provider.get_tracer("mgx_serve")
+        self._propagator = TraceContextTextMapPropagator()
+
+    @contextmanager
+    def _span(self, headers: Mapping[str, str], model: str, identity: str) -> Iterator[Any]:
+        from opentelemetry.trace import SpanKind
+
+        given = {"mgx.model": model, "mgx.request": identity}
+        parent = self._propagator.extract(headers)
+        with self._tracer.start_as_current_span("infer", parent, SpanKind.SERVER, given) as span:
+            yield span
+
+    def request(self, headers: Mapping[str, str], model: str, identity: str) -> AbstractContextManager[Any]:
+        """Returns the span of a request; the caller's own span, if the headers name one, is its parent."""
+        return self._span(headers, model, identity)
+
+    def phases(self, arrived: float, started: float, ended: float, rows: int) -> None:
+        """Adds to the current request what the queue knows; times by `time.monotonic`."""
+        offset = time.time() - time.monotonic()
+        for name, begin, end in (("queue", arrived, started), ("run", started, ended)):
+            span = self._tracer.start_span(
+                name, start_time=round((begin + offset) * 1e9), attributes={"mgx.rows": rows}
+            )
+            span.end(round((end + offset) * 1e9))
+
+    def close(self) -> None:
+        self._provider.shutdown()
+
+
+def opened(wanted: bool) -> NoTraces:
+    """Errors: ParameterError if traces are wanted and OpenTelemetry is not installed."""
+    if not wanted:
+        return NoTraces()
+    try:
+        return Traces()
+    except ImportError as error:
+        raise ParameterError(f"OpenTelemetry is required: pip install 'mgx-serve[traces]' ({error})") from error

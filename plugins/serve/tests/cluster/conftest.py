@@ -1,0 +1,37 @@
+"""Servers and data sets on a Ray cluster of this machine, with worker processes of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The cache folder of every process, to see what is in it."""
+    folder = tmp_path_factory.mktemp("cache")
+    former = os.environ.get("MGX_CACHE_DIR")
+    os.environ["MGX_CACHE_DIR"] = str(folder)
+    yield folder
+    if former is None:
+        del os.environ["MGX_CACHE_DIR"]
+    else:
+        os.environ["MGX_CACHE_DIR"] = former
+
+
+@pytest.fixture(scope="session")
+def repository(tmp_path_factory: pytest.TempPathFactory, small_model: Callable[..., Path]) -> Path:
+    root = tmp_path_factory.mktemp("repository")
+    small_model(root / "double" / "1" / "model.onnx")
+    (root / "double" / "config.toml").write_text("replicas = 2\ncpus = 0.5\nmax_batch = 8\n")
+    return root
+
+
+@pytest.fixture(scope="session")
+def cluster(cache: Path, serve: Callable[..., Any], repository: Path) -> Any:
+    """``mgx-serve --ray`` with two replicas of `double`."""
+    return serve(repository, "--ray")

@@ -1,0 +1,68 @@
+"""Models over data sets, and as steps of graphs, in worker processes."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+from ray import serve
+
+from mgx_serve import ModelSettings
+from mgx_serve.data import Predictor, map_batches
+from mgx_serve.errors import BadRequest
+from mgx_serve.on_ray.handover import hand_over
+
+ENSEMBLE = Path(__file__).parents[4] / "examples" / "ensemble" / "ensemble.py"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def workers() -> Iterator[None]:
+    ray.init(num_cpus=4, log_to_driver=False, include_dashboard=False, namespace="mgx")
+    yield
+    serve.shutdown()
+    ray.shutdown()
+
+
+def test_data_sets(small_model: Callable[..., Path], tmp_path: Path) -> None:
+    model = small_model(tmp_path / "m.onnx", 3)
+    rows = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
+    ray.data.from_items([{"row": n, "x": x} for n, x in enumerate(rows)]).write_parquet(str(tmp_path / "rows"))
+    options: dict[str, Any] = {"batch_size": 8, "concurrency": 2, "target": "ref", "cpus": 0.5}
+    made = map_batches(ray.data.read_parquet(str(tmp_path / "rows")), model, outputs={"z": "sum"}, **options)
+    found = sorted(made.take_all(), key=lambda row: row["row"])
+    assert [row["row"] for row in found] == list(range(50))
+    np.testing.assert_allclose([row["y"] for row in found], 3 * rows, rtol=1e-6)
+    np.testing.assert_allclose([row["sum"] for row in found], rows.sum(1, keepdims=True), rtol=1e-5, atol=1e-6)
+
+
+def test_columns_that_do_not_fit(small_model: Callable[..., Path], tmp_path: Path) -> None:
+    handed = hand_over("m", "1", small_model(tmp_path / "m.onnx", 7), ModelSettings(target="ref"))
+    predict = Predictor(handed, {}, {})
+    assert predict({"x": np.ones((2, 4))})["y"].dtype == np.float32
+    with pytest.raises(BadRequest, match="no input or output 'nosuch'"):
+        Predictor(handed, {"nosuch": "x"}, {})
+    for batch, said in (
+        ({"a": np.ones((2, 4), np.float32)}, "requires a column 'x'; there are a"),
+        ({"x": np.ones((2, 4), np.complex64)}, "requires FP32, column 'x' holds complex64"),
+        ({"x": np.ones((2, 5), np.float32)}, r"FP32\[-1, 4\] is required, got FP32\[2, 5\]"),
+        ({"x": np.array([[1.0], [1.0, 2.0]], object)}, "rows of one shape are required"),
+    ):
+        with pytest.raises(BadRequest, match=said):
+            predict(batch)
+
+
+def test_a_graph_of_models(tmp_path: Path) -> None:
+    example = runpy.run_path(str(ENSEMBLE))
+    serve.start(http_options={"location": "NoServer"})
+    handle = serve.run(example["graph"](tmp_path, "ref"), name="classifier", route_prefix=None)
+    text = "a graph of three steps"
+    given = example["weights"]()
+    tokens = example["Tokenizer"]()(text)
+    scores = np.tanh(given["words"][tokens].mean(1) @ given["dense"]) @ given["classes"]
+    wanted = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
+    np.testing.assert_allclose(handle.remote(text).result(), wanted[0], rtol=1e-4, atol=1e-6)

@@ -1,0 +1,96 @@
+"""Tensors in shared memory, handed over by another project's client; and regions that lie."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+import tritonclient.utils.shared_memory as shm
+from tritonclient.utils import InferenceServerException
+
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
+MODULES = [tritonclient.http, tritonclient.grpc]
+
+
+@pytest.fixture(scope="module")
+def sharing(serve: Callable[..., Any], models: Path) -> Any:
+    return serve(models, "--shared-memory")
+
+
+@pytest.fixture
+def region() -> Iterator[Any]:
+    """256 bytes of shared memory that hold `X`."""
+    made = shm.create_shared_memory_region("mine", f"/mgx_test_{os.getpid()}", 256)
+    shm.set_shared_memory_region(made, [X])
+    yield made
+    shm.destroy_shared_memory_region(made)
+
+
+def client(module: Any, server: Any) -> Any:
+    return module.InferenceServerClient(server.http if module is tritonclient.http else server.grpc)
+
+
+def ask(c: Any, module: Any, size: int = 32, offset: int = 0, room: int = 32) -> Any:
+    given = module.InferInput("x", [2, 4], "FP32")
+    given.set_shared_memory("mine", size, offset)
+    wanted = module.InferRequestedOutput("y")
+    wanted.set_shared_memory("mine", room, 64)
+    return c.infer("double", [given], outputs=[wanted, module.InferRequestedOutput("z")])
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_inputs_and_outputs(module: Any, sharing: Any, region: Any) -> None:
+    with client(module, sharing) as c:
+        c.register_system_shared_memory("mine", f"mgx_test_{os.getpid()}", 256)
+        status = c.get_system_shared_memory_status(**({} if module is tritonclient.http else {"as_json": True}))
+        assert "mine" in str(status) and "256" in str(status)
+        result = ask(c, module)
+        np.testing.assert_array_equal(result.as_numpy("z"), X.sum(1, keepdims=True))
+        np.testing.assert_array_equal(shm.get_contents_as_numpy(region, np.float32, [2, 4], 64), 2 * X)
+        for options, said in (
+            ({"size": 31}, "32 bytes are required"),
+            ({"offset": 230}, "do not lie in it"),
+            ({"room": 31}, "32 bytes are required for an output"),
+        ):
+            with pytest.raises(InferenceServerException, match=said):
+                ask(c, module, **options)
+        os.truncate(f"/dev/shm/mgx_test_{os.getpid()}", 40)
+        with pytest.raises(InferenceServerException, match="cut off"):
+            ask(c, module)
+        with pytest.raises(InferenceServerException, match="cut off"):
+            ask(c, module, offset=16)
+        c.unregister_system_shared_memory()
+        with pytest.raises(InferenceServerException, match="no region 'mine'"):
+            ask(c, module)
+        assert c.is_server_live()
+        os.truncate(f"/dev/shm/mgx_test_{os.getpid()}", 256)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_regions_are_objects_of_shared_memory(module: Any, sharing: Any, region: Any, tmp_path: Path) -> None:
+    link = Path(f"/dev/shm/mgx_link_{os.getpid()}")
+    secret = tmp_path / "secret"
+    secret.write_bytes(bytes(256))
+    link.symlink_to(secret)
+    try:
+        with client(module, sharing) as c:
+            for key in ("../../etc/passwd", "/../etc/passwd", str(secret), link.name, ".", "", "mgx_nosuch"):
+                with pytest.raises(InferenceServerException, match=r"must name an object|cannot be opened"):
+                    c.register_system_shared_memory("other", key, 16)
+            for size, offset in ((257, 0), (256, 1)):
+                with pytest.raises(InferenceServerException, match="has 256"):
+                    c.register_system_shared_memory("other", f"mgx_test_{os.getpid()}", size, offset)
+    finally:
+        link.unlink()
+
+
+def test_a_server_that_does_not_offer_it_says_so(server: Any, region: Any) -> None:
+    for module in MODULES:
+        with client(module, server) as c, pytest.raises(InferenceServerException, match="--shared-memory"):
+            c.register_system_shared_memory("mine", f"mgx_test_{os.getpid()}", 256)
