@@ -1,0 +1,177 @@
+"""Cost of serving: latency that the server adds, and throughput of many clients, beside two peers.
+
+python benchmarks/serving [--mlserver PYTHON] [--ray PYTHON] [--model FILE.onnx] [--requests N] [--seconds S]
+
+PYTHON: interpreters of environments with mlserver, or ray[serve], and onnxruntime; peers that are not named are left out.
+Every server has two cores or what there is; clients and servers share them.  Calls of all systems are interleaved one by one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+import load  # noqa: E402
+
+
+@dataclass
+class System:
+    """A server's process and the ways to ask it; `local`: the same engine's run in this process."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    port: int
+    message: tuple[bytes, dict[str, str]]
+    local: Callable[[], Any]
+    calls: dict[str, Callable[[], Any]] = field(default_factory=dict)
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def wait(call: Callable[[], Any], seconds: float = 240.0) -> None:
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            call()
+            return
+        except Exception:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.5)
+
+
+def ours(model: Path, name: str, x: np.ndarray, *options: str) -> System:
+    import mgx_core as mgx
+
+    http, grpc = free_port(), free_port()
+    command = [sys.executable, "-c", "from mgx_serve.command import main; main()", str(model), "--http-port", str(http)]
+    process = subprocess.Popen([*command, "--grpc-port", str(grpc), *options], stdout=subprocess.DEVNULL)
+    program = mgx.parse(model)
+    program.compile(mgx.get_target(mgx.best_target()))
+    message = load.rest_message(name, x)
+    made = System("mgx-serve", process, http, message, lambda: [np.asarray(r) for r in program.run({name: x})])
+    wait(lambda: load.rest_caller(http, *message)())
+    made.calls = {"REST": load.rest_caller(http, *message), "gRPC": load.grpc_caller(grpc, load.grpc_message(name, x))}
+    return made
+
+
+def onnxruntime_run(model: Path, name: str, x: np.ndarray) -> Callable[[], Any]:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, {name: x})
+
+
+def mlserver(python: str, model: Path, name: str, x: np.ndarray) -> System:
+    http, grpc = free_port(), free_port()
+    command = [python, str(HERE / "mlserver_onnx.py"), str(model), str(http), str(grpc)]
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, cwd=tempfile.mkdtemp(), **quiet)
+    message = load.json_message(name, x)  # it has no binary extension
+    made = System("MLServer", process, http, message, onnxruntime_run(model, name, x))
+    wait(lambda: load.rest_caller(http, *message)())
+    made.calls = {"REST": load.rest_caller(http, *message), "gRPC": load.grpc_caller(grpc, load.grpc_message(name, x))}
+    return made
+
+
+def ray_serve(python: str, model: Path, name: str, x: np.ndarray) -> System:
+    http = free_port()
+    command = [python, str(HERE / "ray_onnx.py"), str(model), str(http)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    message = load.rest_message(name, x)
+    made = System("Ray Serve", process, http, message, onnxruntime_run(model, name, x))
+    wait(lambda: load.rest_caller(http, *message)())
+    made.calls = {"REST": load.rest_caller(http, *message)}
+    return made
+
+
+def latencies(systems: list[System], requests: int) -> None:
+    """Prints medians and 99th percentiles of what each door adds to the run in this process, in ms."""
+    calls = {(s.name, door): call for s in systems for door, call in ({"": s.local} | s.calls).items()}
+    taken: dict[tuple[str, str], list[float]] = {key: [] for key in calls}
+    for turn in range(requests + requests // 10):
+        for key, call in calls.items():
+            start = time.perf_counter()
+            call()
+            if turn >= requests // 10:
+                taken[key].append(1e3 * (time.perf_counter() - start))
+    for (name, door), times in taken.items():
+        local = taken[name, ""]
+        p99, local_p99 = np.percentile(times, 99), np.percentile(local, 99)
+        if not door:
+            print(f"{name:10} in process   median {statistics.median(times):8.3f} ms   p99 {p99:8.3f} ms")
+        else:
+            added = statistics.median(times) - statistics.median(local)
+            print(f"{name:10} {door:5} adds   median {added:8.3f} ms   p99 {p99 - local_p99:8.3f} ms")
+
+
+def trivial(path: Path) -> Path:
+    """y = 2 x, [batch, 4]."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 4]) for n in "xy")
+    two = numpy_helper.from_array(np.float32(2), "f")
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "f"], ["y"])], "g", [x], [y], [two])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--mlserver")
+    parser.add_argument("--ray")
+    parser.add_argument("--model", type=Path, help="[default: a trivial one]")
+    parser.add_argument("--requests", type=int, default=300)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--max-batch", type=int, default=0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / "model.onnx"
+        if given.model is None:
+            trivial(model)
+        else:
+            model.symlink_to(given.model.resolve())
+        import mgx_core as mgx
+
+        ((name, shape),) = mgx.parse(model).get_parameter_shapes().items()
+        x = np.ones([d if isinstance(d, int) else 1 for d in shape.dims], np.float32)
+        options = ["--max-batch", str(given.max_batch)] if given.max_batch else []
+        systems = [ours(model, name, x, *options)]
+        try:
+            if given.mlserver:
+                systems.append(mlserver(given.mlserver, model, name, x))
+            if given.ray:
+                systems.append(ray_serve(given.ray, model, name, x))
+            latencies(systems, given.requests)
+            for _ in range(given.rounds if given.seconds else 0):
+                for system in systems:
+                    rate, p99 = load.throughput(system.port, *system.message, clients=32, seconds=given.seconds)
+                    print(f"{system.name:10} 32 clients   {rate:8.0f} requests/s   p99 {1e3 * p99:8.1f} ms")
+        finally:
+            for system in systems:
+                system.process.terminate()
+            for system in systems:
+                system.process.wait(30)
+
+
+if __name__ == "__main__":
+    main()
