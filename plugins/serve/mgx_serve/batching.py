@@ -26,8 +26,7 @@ from .tensors import Array
 __all__ = ["Batcher", "OneProcess", "Request"]
 
 log = logging.getLogger("mgx_serve")
-SHORT = 100e-6  # seconds: a run that is shorter than the way to a thread and back is run at once
-FORGETS = 0.9  # a run longer than that is forgotten over some ten shorter ones
+SHORT = 250e-6  # seconds: a run that is shorter than the way to a busy thread and back is run at once
 SHORTEST_WAIT = 50e-6  # seconds that no clock of the event loop can tell from none
 
 
@@ -46,6 +45,9 @@ class Request:
     done: asyncio.Future[list[Array]]
     arrived: float
     started: float = 0.0
+
+
+Ran = tuple[list[list[Array]], float]  # outputs by request, seconds
 
 
 def _priority(request: Request) -> int:
@@ -71,7 +73,9 @@ class Batcher(Deployment):
         self._idle = asyncio.Event()
         self._again: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(self._settings.instances, f"mgx-serve-{self.signature.name}")
-        self._longest = math.inf  # seconds of a run, lately
+        self._usual = (
+            math.inf
+        )  # seconds of a run: a mean of the latest, in which one that was interrupted counts little
 
     async def infer(
         self, feeds: Mapping[str, Array], priority: int = 0, timeout: float = 0.0
@@ -182,27 +186,28 @@ class Batcher(Deployment):
         started = time.monotonic()
         for request in batch:
             request.started = started
-        if self._longest < SHORT:
+        if self._usual < SHORT:
             try:
-                self._ran(batch, started, self._joined(batch))
+                self._ran(batch, started, *self._joined(batch))
             except Exception as error:
                 self._failed(batch, error)
         else:
             running = self._loop.run_in_executor(self._threads, self._joined, batch)
             running.add_done_callback(functools.partial(self._ended, batch, started))
 
-    def _ended(self, batch: Sequence[Request], started: float, running: asyncio.Future[list[list[Array]]]) -> None:
+    def _ended(self, batch: Sequence[Request], started: float, running: asyncio.Future[Ran]) -> None:
         error = running.exception()
         if error is None:
-            self._ran(batch, started, running.result())
+            self._ran(batch, started, *running.result())
         else:
             self._failed(batch, error)
         self._start()
 
-    def _ran(self, batch: Sequence[Request], started: float, results: Sequence[list[Array]]) -> None:
+    def _ran(self, batch: Sequence[Request], started: float, results: Sequence[list[Array]], spent: float) -> None:
         self._free += 1
-        spent = time.monotonic() - started
-        self._longest = spent if math.isinf(self._longest) else max(spent, FORGETS * self._longest)
+        self._usual = (
+            spent if math.isinf(self._usual) else self._usual + (min(spent, 4 * self._usual) - self._usual) / 8
+        )
         self.metrics.ran(self.signature, [started - r.arrived for r in batch], spent, sum(r.rows for r in batch))
         for request, result in zip(batch, results, strict=True):
             if not request.done.done():
@@ -240,14 +245,16 @@ class Batcher(Deployment):
         if not request.done.done():
             request.done.set_exception(error)
 
-    def _joined(self, batch: Sequence[Request]) -> list[list[Array]]:
+    def _joined(self, batch: Sequence[Request]) -> Ran:
+        start = time.perf_counter()
         if len(batch) == 1:
-            return [self.model.run(batch[0].feeds)]
-        feeds = {n: np.concatenate([r.feeds[n] for r in batch]) for n in batch[0].feeds}
-        results = self.model.run(feeds)
-        ends = np.cumsum([r.rows for r in batch])[:-1]
-        parts = [np.split(r, ends) for r in results]
-        return [list(rows) for rows in zip(*parts, strict=True)]
+            results = [self.model.run(batch[0].feeds)]
+        else:
+            feeds = {n: np.concatenate([r.feeds[n] for r in batch]) for n in batch[0].feeds}
+            ends = np.cumsum([r.rows for r in batch])[:-1]
+            parts = [np.split(r, ends) for r in self.model.run(feeds)]
+            results = [list(rows) for rows in zip(*parts, strict=True)]
+        return results, time.perf_counter() - start
 
 
 class OneProcess(Backend):
