@@ -45,7 +45,7 @@ from ..rules.converts import CONVERTS
 from ..rules.convolutions import CONVOLUTIONS
 from ..rules.engine import Rules
 from ..rules.indices import INDICES
-from ..rules.integer_products import INTEGER_PRODUCTS
+from ..rules.integer_products import INTEGER_PRODUCTS, NARROW_FLOAT_PRODUCTS
 from ..rules.low_precision import LOW_PRECISION
 from ..rules.norms import NORMS
 from ..rules.pads import PADS
@@ -82,6 +82,7 @@ RULES: Final = (
     + CONVERTS
     + QUANTIZATION
     + INTEGER_PRODUCTS
+    + NARROW_FLOAT_PRODUCTS
     + ACTIVATIONS
     + NORMS
     + ROTARY
@@ -108,7 +109,7 @@ def stages(target: Target | None, context: Any, options: CompileOptions) -> list
     target: None for the passes that run for every target.
     Errors: ParameterError for a name in `fusion_rules` or `disable_passes` that no rule or pass has.
     """
-    extensions = Extensions(RULES, target, context, options)
+    extensions = Extensions(_rules_for(target), target, context, options)
     selection = extensions.selection
     rules = selection.rules(extensions.simplifying)
     passes = simplifying(selection, rules) if options.optimize else []
@@ -126,6 +127,13 @@ def stages(target: Target | None, context: Any, options: CompileOptions) -> list
     if others:
         _check_names(others, pass_names(target, context, options))
     return made
+
+
+def _rules_for(target: Target | None) -> Rules:
+    """The rules of the core that a target has kernels for."""
+    if target is None or target.narrow_floats:
+        return RULES
+    return RULES.without(r.name for r in NARROW_FLOAT_PRODUCTS.rules)
 
 
 def pass_names(target: Target | None, context: Any, options: CompileOptions) -> list[str]:

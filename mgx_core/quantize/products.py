@@ -18,6 +18,7 @@ from ..passes.merge_common import MergeCommon
 from ..passes.normalize import Normalize
 from ..passes.rewrite import Rewrite
 from ..rules.engine import ROUNDING
+from ..rules.integer_products import NARROW_FLOAT_PRODUCTS
 from ..rules.outline import through_views
 from ..rules.selection import OPTIONAL
 from ..types import dtype as dt
@@ -31,7 +32,7 @@ __all__ = ["candidates", "constant_bytes", "name_of", "prepare", "quantize_tenso
 def prepare(main: Module) -> None:
     """Brings a program into the form in which weights are final: constants folded, factors and norms in the weights."""
     main.sweep()
-    rules = RULES.within(ROUNDING).without(OPTIONAL)
+    rules = RULES.within(ROUNDING).without([*OPTIONAL, *(r.name for r in NARROW_FLOAT_PRODUCTS.rules)])
     for one in (Normalize(), FoldConstants(), MergeCommon(), Rewrite(rules), FoldConstants()):
         one.apply(main)
         main.sweep()

@@ -1,4 +1,4 @@
-"""Products and convolutions of quantized tensors, computed on the narrow numbers: sums in int32, one factor, no copy in float."""
+"""Products and convolutions of quantized tensors, computed on the narrow numbers: wide sums, one factor, no wide copy."""
 
 from __future__ import annotations
 
@@ -18,18 +18,33 @@ from ..ops.quantized_product import QuantConvolution, QuantDot
 from ..ops.reshape import Reshape
 from ..types.argument import Argument
 from ..types.dim import Dim, bounds, product
-from ..types.dtype import DType, float32, float64, int4, int8, int32, uint4, uint8
-from .constants import aligned, computed, is_constant
+from ..types.dtype import (
+    DType,
+    float8_e4m3fn,
+    float8_e4m3fnuz,
+    float8_e5m2,
+    float8_e5m2fnuz,
+    float32,
+    float64,
+    int4,
+    int8,
+    int32,
+    uint4,
+    uint8,
+)
+from .constants import aligned, computed, is_constant, uniform
 from .engine import ROUNDING, Builder, Rules
 from .matching import one_user, op_as
 from .outline import through_views
 from .quantization import Quantized, dequantized
 
-__all__ = ["INTEGER_PRODUCTS"]
+__all__ = ["INTEGER_PRODUCTS", "NARROW_FLOAT_PRODUCTS"]
 
 INTEGER_PRODUCTS: Final = Rules("integer-products")
+NARROW_FLOAT_PRODUCTS: Final = Rules("narrow-float-products")  # for targets that multiply 8-bit floats as such
 
 BYTES: Final = (int8, uint8)
+FLOATS: Final = (float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz)
 WIDER: Final = {int4: int8, uint4: uint8}
 LARGEST: Final = 2**31 - 1
 
@@ -50,6 +65,24 @@ def integer_dot(i: Instruction, b: Builder) -> Instruction | No | None:
         return wrong
     zeros = (_along(b, left.zero_point, rank, rank - 2), _along(b, right.zero_point, rank, rank - 1))
     sums = b.add(QuantDot(), _bytes(b, left), _bytes(b, right), *_operands(b, left, right, zeros))
+    return _scaled_dot(b, i, sums, left, right)
+
+
+@NARROW_FLOAT_PRODUCTS.on(Dot, changes=ROUNDING)
+def narrow_float_dot(i: Instruction, b: Builder) -> Instruction | No | None:
+    """dot(dequantizelinear(p, s), dequantizelinear(q, t)) -> quant_dot(p, q) * (s t) for 8-bit floats."""
+    left, right = (dequantized(x) for x in i.inputs)
+    if left is None or right is None:
+        return None
+    rank = i.shape.rank
+    wrong = _unfit(left, rank - 2, i.inputs[0], FLOATS) or _unfit(right, rank - 1, i.inputs[1], FLOATS)
+    if wrong:
+        return wrong
+    return _scaled_dot(b, i, b.add(QuantDot(), left.values, right.values), left, right)
+
+
+def _scaled_dot(b: Builder, i: Instruction, sums: Instruction, left: Quantized, right: Quantized) -> Instruction:
+    rank = i.shape.rank
     return _scaled(b, i, sums, _along(b, left.scale, rank, rank - 2), _along(b, right.scale, rank, rank - 1))
 
 
@@ -65,25 +98,46 @@ def integer_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
     wrong = wrong or _overflow(left, right, (product(i.inputs[1].shape.dims[1:]),))
     if wrong:
         return wrong
-    op, rank = op_as(i, Convolution), i.shape.rank
-    made = QuantConvolution(
+    zeros = (_along(b, left.zero_point, 0, 0), _along(b, right.zero_point, 1, 0))
+    sums = b.add(_narrow(i), _bytes(b, left), _bytes(b, right), *_operands(b, left, right, zeros))
+    return _scaled(b, i, sums, _along(b, left.scale, 0, 0), _along(b, right.scale, i.shape.rank, 1))
+
+
+@NARROW_FLOAT_PRODUCTS.on(Convolution, changes=ROUNDING)
+def narrow_float_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
+    """convolution(dequantizelinear(p, s), dequantizelinear(q, t)) -> quant_convolution(p, q) * (s t) for 8-bit floats."""
+    left, right = (dequantized(x) for x in i.inputs)
+    if left is None or right is None:
+        return None
+    if not left.by_tensor:
+        return No("the image has more than one scale")
+    wrong = _unfit(left, 0, i.inputs[0], FLOATS) or _unfit(right, 0, i.inputs[1], FLOATS)
+    if wrong:
+        return wrong
+    sums = b.add(_narrow(i), left.values, right.values)
+    return _scaled(b, i, sums, _along(b, left.scale, 0, 0), _along(b, right.scale, i.shape.rank, 1))
+
+
+def _narrow(i: Instruction) -> QuantConvolution:
+    """The convolution of narrow numbers with the attributes of one of wide ones."""
+    op = op_as(i, Convolution)
+    return QuantConvolution(
         padding=op.padding, stride=op.stride, dilation=op.dilation, group=op.group, padding_mode=op.padding_mode
     )
-    zeros = (_along(b, left.zero_point, 0, 0), _along(b, right.zero_point, 1, 0))
-    sums = b.add(made, _bytes(b, left), _bytes(b, right), *_operands(b, left, right, zeros))
-    return _scaled(b, i, sums, _along(b, left.scale, 0, 0), _along(b, right.scale, rank, 1))
 
 
-def _unfit(x: Quantized, axis: int, wide: Instruction) -> No | None:
-    """A refusal if a tensor's numbers are not bytes with scales along `axis` alone."""
+def _unfit(x: Quantized, axis: int, wide: Instruction, types: Sequence[DType] = (*BYTES, *WIDER)) -> No | None:
+    """A refusal if a tensor's numbers are not of these types with scales along `axis` alone."""
     dtype = x.values.shape.dtype
-    if dtype not in BYTES and dtype not in WIDER:
-        return No(f"numbers of type {dtype} are not multiplied as integers")
+    if dtype not in types:
+        return No(f"numbers of type {dtype} are not multiplied as {'floats' if types is FLOATS else 'integers'}")
     if wide.shape.dtype is float64:
         return No("float64 holds more digits than a factor in float32")
     if x.op.block_size:
         return No("each block along the summed axis has a scale of its own")
-    if x.zero_point is not None and not x.zero_point.shape.dtype.is_integer:
+    if x.zero_point is not None and dtype.is_float and uniform(x.zero_point) != 0:
+        return No("the zero point is not 0")
+    if x.zero_point is not None and not dtype.is_float and not x.zero_point.shape.dtype.is_integer:
         return No("the zero point is not an integer")
     if x.by_tensor:
         return None
@@ -142,7 +196,7 @@ def _operands(b: Builder, left: Quantized, right: Quantized, zeros: Sequence[Ins
 def _scaled(
     b: Builder, i: Instruction, sums: Instruction, left: Instruction | None, right: Instruction | None
 ) -> Instruction:
-    """int32 sums times the two scales, in the type of the product that they replace."""
+    """Sums times the two scales, in the type of the product that they replace."""
     assert left is not None and right is not None
     dims = i.shape.dims
     factors = [x if x.shape.dtype is float32 else b.add(Convert(target_type=float32), x) for x in (left, right)]
@@ -151,7 +205,8 @@ def _scaled(
     factor = b.add(Mul(), *wide)
     if factor.shape.dims != dims:
         factor = b.add(Multibroadcast(out_lens=dims), factor)
-    out = b.add(Mul(), b.add(Convert(target_type=float32), sums), factor)
+    single = sums if sums.shape.dtype is float32 else b.add(Convert(target_type=float32), sums)
+    out = b.add(Mul(), single, factor)
     return out if i.shape.dtype is float32 else b.add(Convert(target_type=i.shape.dtype), out)
 
 

@@ -109,6 +109,9 @@ class Target:
     The option `use_nhwc` requires it and is refused by other targets.
     """
 
+    narrow_floats: bool = False
+    """True if it multiplies 8-bit floats as they are; other targets convert them first."""
+
     def get_context(self) -> Any:
         """Returns a new context: a `Context` of this target.  Default: a `HostContext`."""
         return HostContext(self)

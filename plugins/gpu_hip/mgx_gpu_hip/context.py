@@ -73,6 +73,7 @@ class GpuContext(Context):
             sm_count=p.units,
             arch=p.arch,
             vendor=p.vendor,
+            shared_most=p.shared,
         )
 
     @cached_property

@@ -38,6 +38,7 @@ class GpuTarget(Target):
     name = "gpu"
     own_memory = True
     channels_last = True
+    narrow_floats = True
 
     def __init__(self, kind: str = "", device_id: int = 0) -> None:
         self.kind = kind

@@ -33,7 +33,10 @@ NAME: Final = "@NAME@"  # stands for the kernel's name until the text is complet
 
 
 class DeviceTraits(NamedTuple):
-    """Device properties for generators: wave width, limits of a block, number of multiprocessors, architecture, vendor."""
+    """Device properties for generators: wave width, limits of a block, number of multiprocessors, architecture, vendor.
+
+    shared_bytes: of shared memory that any kernel may declare; shared_most: that a launch may ask for.
+    """
 
     wave: int = 32
     max_threads: int = 1024
@@ -41,6 +44,7 @@ class DeviceTraits(NamedTuple):
     sm_count: int = 132
     arch: str = "sm_90"
     vendor: str = "cuda"
+    shared_most: int = 49152
 
 
 class Tensor(NamedTuple):
@@ -221,6 +225,7 @@ def finish(
 _STORED: Final = {
     "bool": "bool", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16",
     "uint32": "u32", "uint64": "u64", "float16": "half_t", "bfloat16": "bf16_t", "float32": "float", "float64": "double",
+    "float8_e4m3fn": "f8e4m3_t", "float8_e5m2": "f8e5m2_t", "float8_e4m3fnuz": "f8e4m3z_t", "float8_e5m2fnuz": "f8e5m2z_t",
 }  # fmt: skip
 
 
@@ -241,9 +246,13 @@ def supported(*of: DType) -> bool:
 
 def read(code: str, of: DType) -> str:
     """The stored element `code` as a value to compute with."""
-    return f"to_f({code})" if of in (dtype.float16, dtype.bfloat16) else code
+    return f"to_f({code})" if of.kind == "f" and of.bits < 32 else code
 
 
 def written(code: str, of: DType) -> str:
     """A computed value as an element to store."""
-    return f"to_h({code})" if of is dtype.float16 else f"to_b({code})" if of is dtype.bfloat16 else code
+    if of.kind != "f" or of.bits >= 32:
+        return code
+    if of.bits == 8:
+        return f"convert<{stored(of)}>({code})"
+    return f"to_h({code})" if of is dtype.float16 else f"to_b({code})"

@@ -13,6 +13,7 @@ PRELUDE: Final = Path(__file__).parent / "prelude"
 EMULATOR: Final = Path(__file__).parent / "emulator"
 PARTS: Final = ("platform.h", "types.h", "math.h", "wave.h", "memory.h")
 MATRIX: Final = "matrix.h"
+NARROW: Final = "narrow.h"
 
 _KERNEL = re.compile(r"\bKERNEL\s*\([^)]*\)\s*(\w+)\s*\(([^)]*)\)")
 _NAMED = re.compile(r"\bKERNEL\s*\([^)]*\)\s*(\w+)")
@@ -36,9 +37,9 @@ class Parameter(NamedTuple):
 
 
 @cache
-def prelude(*, matrix: bool = True, emulated: bool = False) -> str:
-    """Returns the prelude as one text with its includes resolved."""
-    parts = [*PARTS, MATRIX] if matrix else list(PARTS)
+def prelude(*, matrix: bool = True, narrow: bool = True, emulated: bool = False) -> str:
+    """Returns the prelude as one text with its includes resolved; narrow: matrix units on bytes, too."""
+    parts = [*PARTS, *([MATRIX] if matrix or narrow else []), *([NARROW] if narrow else [])]
 
     def include(found: re.Match[str]) -> str:
         name = found.group(1)
@@ -52,7 +53,8 @@ def prelude(*, matrix: bool = True, emulated: bool = False) -> str:
 
 def complete(text: str, *, emulated: bool = False) -> str:
     """Returns the text for a compiler; the matrix part of the prelude is left out where it is not used."""
-    head = prelude(matrix="frag_" in text or "unit::" in text or "FRAG" in text, emulated=emulated)
+    matrix = "frag_" in text or "unit::" in text or "FRAG" in text
+    head = prelude(matrix=matrix, narrow="nfrag" in text, emulated=emulated)
     out = f'{head}\n#line 1 "kernels.hip"\n{text}\n'
     if emulated:
         out += f"EMU_MODULE({', '.join(_entries(text))})\n"

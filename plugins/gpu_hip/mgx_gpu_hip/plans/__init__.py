@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mgx_core import Kernels
 
-from . import attention, convolutions, depthwise, generated, loops, products, views
+from . import attention, convolutions, depthwise, generated, loops, narrow_products, products, views
 
 __all__ = ["PLANS"]
 
@@ -12,6 +12,7 @@ PLANS: Kernels = (
     views.PLANS
     + products.PLANS
     + convolutions.PLANS
+    + narrow_products.PLANS
     + attention.PLANS
     + loops.PLANS
     + depthwise.PLANS

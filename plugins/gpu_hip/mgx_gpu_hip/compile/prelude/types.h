@@ -40,6 +40,15 @@ DEV bf16_t to_b(float f) {
 
 // fp8: infinities and NaNs as the OCP and FNUZ formats have them; values out of range become infinity, or NaN without one.
 template <int E, int M, bool Z> DEV float to_f(fp8_t<E, M, Z> v) {
+#if GPU_CUDA && __CUDA_ARCH__ >= 890
+  if constexpr (!Z) {
+    u32 both;
+    if constexpr (M == 3) asm("cvt.rn.f16x2.e4m3x2 %0,%1;" : "=r"(both) : "h"((u16)v.x));
+    else asm("cvt.rn.f16x2.e5m2x2 %0,%1;" : "=r"(both) : "h"((u16)v.x));
+    half_t low = {(u16)both};
+    return to_f(low);
+  }
+#endif
   constexpr int bias = (1 << (E - 1)) - 1 + Z;
   u32 sign = (u32)(v.x >> 7) << 31, e = (v.x >> M) & ((1 << E) - 1), m = v.x & ((1 << M) - 1);
   if (Z) {
@@ -57,6 +66,16 @@ template <int E, int M, bool Z> DEV fp8_t<E, M, Z> to_f8(float f) {
   constexpr u32 nan = Z ? 0x80 : (M == 2 ? 0x7e : 0x7f);
   u32 u = bits_as<u32>(f), sign = (u >> 24) & 0x80, a = u & 0x7fffffffu;
   fp8_t<E, M, Z> out;
+#if GPU_CUDA && __CUDA_ARCH__ >= 890
+  if constexpr (!Z)
+    if (bits_as<float>(a) < (M == 3 ? 464.f : 61440.f)) {  // beyond, the instruction saturates
+      u16 two;
+      if constexpr (M == 3) asm("cvt.rn.satfinite.e4m3x2.f32 %0,%1,%2;" : "=h"(two) : "f"(0.f), "f"(f));
+      else asm("cvt.rn.satfinite.e5m2x2.f32 %0,%1,%2;" : "=h"(two) : "f"(0.f), "f"(f));
+      out.x = (u8)two;
+      return out;
+    }
+#endif
   out.x = (u8)(Z ? nan : sign | nan);
   if (a > 0x7f800000u) return out;
   int e = (int)(a >> 23) - 127;

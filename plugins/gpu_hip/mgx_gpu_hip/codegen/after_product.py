@@ -1,0 +1,98 @@
+"""Work on the sums of a product that its kernel does, apart from the product itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mgx_core import Instruction, Module, Shape
+from mgx_core.errors import UnsupportedError
+from mgx_core.ops.operation import Pointwise
+
+from .bodies import VIEWS, Access, Body, Source
+from .evaluate import Evaluator
+from .expressions import Lines, Value
+from .geometry import Reader, offset_code
+from .reductions import element_value
+from .source import Tensor, computed
+
+__all__ = ["Finish", "after_product"]
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Pointwise work on sums: `body` reads them as its input 0 and the `given` tensors, which are the inputs `index`, behind."""
+
+    body: Body
+    given: tuple[Tensor, ...]
+    index: tuple[int, ...]
+
+    def reads(self) -> list[Access]:
+        """Elements of memory that it reads, the sums left out."""
+        return [a for a in self.body.accesses if a.index]
+
+    def reader(self, access: Access, strides: Sequence[int], width: int) -> Reader:
+        """Reads `width` neighbours; strides: along the axes of the loop at hand, the innermost last."""
+        return Reader(self.given[access.index], strides, access.offset, width)
+
+    def load(self, n: int, reader: Reader, places: Sequence[str], offsets: str) -> list[str]:
+        """Statements that read the n-th of `reads`; places: coordinates, the innermost in groups of the reader's width."""
+        access = self.reads()[n]
+        code = offset_code(places, reader.strides, access.offset, offsets, reader.width)
+        return reader.lines(f"e{n}", f"p{self.index[access.index]}", code)
+
+    def values(self, sums: str, readers: Sequence[Reader], lines: Lines) -> list[Value]:
+        """The results for element `k` of a group, from the code of its sum."""
+        accesses = self.reads()
+        kind = computed(self.given[0].dtype)
+
+        def leaf(source: Source) -> Value | None:
+            if not isinstance(source, Access):
+                return None
+            if source.index == 0:
+                return Value(lines.let(kind, sums), kind)
+            n = accesses.index(source)
+            return element_value(source, self.given, readers[n].element(f"e{n}"), lines)
+
+        evaluator = Evaluator(self.body, lines, leaf)
+        return [evaluator.value(o) for o in self.body.outputs]
+
+
+def after_product(
+    body: Module,
+    joint: Instruction,
+    skipped: Sequence[Instruction],
+    inputs: Sequence[Tensor | None],
+    dims: Sequence[int],
+    first: int = 0,
+) -> Finish:
+    """The members of a flat group behind `joint`, the product or a reshaped one, over the extents `dims`.
+
+    skipped: instructions up to `joint`, its operands too; inputs: the group's, of which the first is input `first` of the
+    kernel.  Errors: UnsupportedError for members that one loop does not run.
+    """
+    places = {p: n for n, p in enumerate(body.parameters.values())}
+    made = Module("finish")
+    went: dict[Instruction, Instruction] = {joint: made.add_parameter("sum", Shape.of(joint.shape.dtype, dims))}
+    given, index = [Tensor.of(Shape.of(joint.shape.dtype, dims))], [-1]
+    for ins in body:
+        if ins in went or ins.is_return or ins.is_absent or (ins in skipped and not _read_behind(ins, skipped)):
+            continue
+        tensor = inputs[places[ins]] if ins in places else None
+        if tensor is not None:
+            went[ins] = made.add_parameter(f"x{places[ins]}", Shape.of(tensor.dtype, tensor.lens))
+            given.append(tensor)
+            index.append(first + places[ins])
+        elif ins.is_literal and ins.literal is not None:
+            went[ins] = made.add_literal(ins.literal)
+        elif isinstance(ins.op, (Pointwise, *VIEWS)):
+            went[ins] = made.add(ins.op, *(went[i] for i in ins.inputs))
+        else:
+            raise UnsupportedError(f"{ins.op.name} after the product")
+    made.add_return([went[o] for o in body.outputs])
+    return Finish(Body.of(made, given), tuple(given), tuple(index))
+
+
+def _read_behind(ins: Instruction, skipped: Sequence[Instruction]) -> bool:
+    """True if something other than the product reads an operand of it."""
+    return ins.is_param and any(u not in skipped for u in ins.users)

@@ -1,0 +1,214 @@
+"""Operands of narrow products: rows of a matrix or windows of an image, 16 bytes at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from .geometry import ceil_div, decompose, merge, offset_code
+from .narrow_tiles import Tile
+from .source import Tensor, stored
+
+__all__ = ["CHUNK", "Loader", "Product", "Windows"]
+
+CHUNK: Final = 16  # bytes that are loaded at once
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of an image [n, c, *image] that are the rows of a matrix, k in the order of the window, then channels."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    begins: tuple[int, ...]
+    group: int = 1
+
+
+@dataclass
+class Product:
+    """A product over `batch`, of rows over `places` and `columns` sums each, of `depth` terms.
+
+    x: its strides along batch, places (those of a window's first element) and k; w [.., columns, depth] with k innermost.
+    """
+
+    x: Tensor
+    w: Tensor
+    batch: tuple[int, ...]
+    places: tuple[int, ...]
+    columns: int
+    depth: int
+    windows: Windows | None
+
+    @property
+    def rows(self) -> int:
+        return math.prod(self.places)
+
+    @property
+    def sum(self) -> str:
+        return "i32" if self.x.dtype.is_integer else "float"
+
+
+class Loader:
+    """Statements by which the threads of a block bring steps of x and w to shared memory.
+
+    zero: x has a zero point, which the places around an image hold.
+    """
+
+    def __init__(self, p: Product, tile: Tile, wave: int, zero: bool) -> None:
+        self.p, self.tile, self.zero = p, tile, zero
+        self.threads = tile.waves * wave
+
+    def lines(self) -> list[str]:
+        return [
+            *self.batch(),
+            *self.zeros(),
+            *self.operand("a", self.p.x, self.tile.rows),
+            *self.operand("b", self.p.w, self.tile.columns),
+        ]
+
+    def batch(self) -> list[str]:
+        """Addresses of this block's product."""
+        p = self.p
+        setup, names = decompose("blockIdx.z", p.batch, "z")
+        if p.windows is not None:
+            inner = p.x.lens[1] // p.windows.group
+            x_base, w_base = f"blockIdx.z * {inner}u", f"(u64)blockIdx.z * {p.columns}u * {p.w.strides[0]}u"
+            setup = []
+        elif p.batch:
+            x_base = offset_code(names, p.x.strides[: len(p.batch)], 0, "u64")
+            w_strides = [0 if n == 1 else s for n, s in zip(p.w.lens[:-2], p.w.strides[:-2], strict=True)]
+            w_base = offset_code(names, [0] * (len(p.batch) - len(w_strides)) + w_strides, 0, "u64")
+        else:
+            x_base = w_base = "0"
+        return [
+            *setup,
+            f"const u8* const x = (const u8*)p0 + ({x_base});",
+            f"const u8* const w = (const u8*)p1 + ({w_base});",
+        ]
+
+    def zeros(self) -> list[str]:
+        types = {"a": stored(self.p.x.dtype), "b": stored(self.p.w.dtype)}
+        lines = [f"const u32 pad_{n} = 0x01010101u * (u32)nfrag_bias<{t}>();" for n, t in types.items()]
+        if self.p.windows is not None:
+            zero = "(u8)p3[0]" if self.zero else "0u"
+            lines.append(f"const u32 outside = 0x01010101u * {zero};")
+        return lines
+
+    def operand(self, name: str, x: Tensor, rows: int) -> list[str]:
+        """Statements that find the rows which a thread loads, and a function that loads a step of them."""
+        per_row = self.tile.depth // CHUNK
+        count = ceil_div(rows * per_row, self.threads)
+        base, start, limit, rest = (
+            ("x", "m0", self.p.rows, 0) if name == "a" else ("w", "n0", self.p.columns, self.tile.rows)
+        )
+        ragged = rows * per_row % self.threads != 0
+        lines = [f"const u8* {name}_row[{count}];"]
+        windowed = name == "a" and self.p.windows is not None and not self.plain
+        axes = len(self.p.places) - 1
+        if windowed:
+            lines.append(f"i32 {name}_at[{count}][{axes}];")
+        lines += [
+            f"UNROLL for (u32 i = 0; i < {count}; ++i) {{",
+            f"  u32 r = (threadIdx.x + i * {self.threads}u) / {per_row}u + {start};",
+            f"  r = r < {limit}u ? r : {limit - 1}u;",
+            *(f"  {line}" for line in self.row(name, base, axes if windowed else 0)),
+            "}",
+            f"auto load_{name} = [&](u32 step, u32 slot) {{",
+            f"  UNROLL for (u32 i = 0; i < {count}; ++i) {{",
+            f"    const u32 e = threadIdx.x + i * {self.threads}u, q = e % {per_row}u;",
+            *([f"    if (e >= {rows * per_row}u) break;"] if ragged else []),
+            f"    const u32 k = step * {self.tile.depth}u + q * {CHUNK}u;",
+            f"    const u32 at = (e / {per_row}u + {rest}u) * {self.tile.pitch}u + q * {CHUNK}u;",
+            f"    u8* const to = room + slot * {self.tile.stage_bytes}u + at;",
+            *(f"    {line}" for line in (self.windowed() if windowed else self.straight(name, x))),
+            "  }",
+            "};",
+        ]
+        return lines
+
+    @property
+    def plain(self) -> bool:
+        """True if windows are single pixels inside the image: rows of a matrix."""
+        w, p = self.p.windows, self.p
+        assert w is not None
+        inside = all((n - 1) * s < high for n, s, high in zip(p.places[1:], w.stride, p.x.lens[2:], strict=True))
+        return all(k == 1 for k in w.kernel) and not any(w.begins) and inside
+
+    def row(self, name: str, base: str, axes: int) -> list[str]:
+        """Statements that find row `r`."""
+        p = self.p
+        if name == "b":
+            return [f"b_row[i] = {base} + (u64)r * {p.w.strides[-2]}u;"]
+        if p.windows is None:
+            loop = merge(p.places, [p.x.strides[len(p.batch) : -1]])
+            setup, names = decompose("r", loop.dims, "c")
+            return [*setup, f"a_row[i] = {base} + ({offset_code(names, loop.strides[0], 0, 'u64')});"]
+        setup, names = decompose("r", p.places, "c")
+        steps = [p.x.strides[0], *(s * t for s, t in zip(p.x.strides[2:], p.windows.stride, strict=True))]
+        if not axes:
+            return [*setup, f"a_row[i] = {base} + ({offset_code(names, steps, 0, 'u64')});"]
+        lines = [*setup, f"a_row[i] = {base} + (u64){names[0]} * {p.x.strides[0]}u;"]
+        for n, (step, begin) in enumerate(zip(p.windows.stride, p.windows.begins, strict=True)):
+            lines.append(f"a_at[i][{n}] = (i32){names[n + 1]} * {step} - {begin};")
+        return lines
+
+    def straight(self, name: str, x: Tensor) -> list[str]:
+        """Statements that load 16 bytes of a row of a matrix."""
+        depth, pad = self.p.depth, f"pad_{name}"
+        step = 1 if self.p.windows is not None or name == "b" else x.strides[-1]
+        rows = x.strides[:1] + x.strides[2:] if name == "a" and self.p.windows is not None else x.strides[:-1]
+        if self.p.windows is not None and name == "a":
+            whole = x.lens[1] // self.p.windows.group % CHUNK == 0
+        else:
+            whole = x.lens[-1] % CHUNK == 0  # weights are padded to whole chunks
+        if whole and step == 1 and x.align % CHUNK == 0 and all(s % CHUNK == 0 for s in rows):
+            limit = x.lens[-1] if name == "b" else depth
+            return [f"narrow_copy16(to, {name}_row[i] + k, k < {limit}u, {pad});"]
+        return [
+            "u32 word[4];",
+            f"UNROLL for (u32 j = 0; j < {CHUNK}; ++j) {{",
+            f"  const u32 b = k + j < {depth}u ? {name}_row[i][(u64)(k + j) * {step}u] : {pad} & 0xffu;",
+            "  word[j / 4] = j % 4 ? word[j / 4] | b << (8 * (j % 4)) : b;",
+            "}",
+            "words::w16 all = {word[0], word[1], word[2], word[3]};",
+            "*(words::w16*)to = all;",
+        ]
+
+    def windowed(self) -> list[str]:
+        """Statements that load 16 bytes of a window: of one pixel where channels come in such groups, else byte by byte."""
+        w, x = self.p.windows, self.p.x
+        assert w is not None
+        inner = x.lens[1] // w.group
+        steps = (x.strides[0], *x.strides[2:], inner)
+        whole = inner % CHUNK == 0 and x.align % CHUNK == 0 and all(s % CHUNK == 0 for s in steps)
+
+        def pixel(k: str) -> tuple[list[str], str, str]:
+            setup, taps = decompose(f"{k} / {inner}u", w.kernel, "t")
+            inside, terms = [], []
+            for n, (tap, d) in enumerate(zip(taps, w.dilation, strict=True)):
+                setup.append(f"const i32 s{n} = a_at[i][{n}] + (i32){tap} * {d};")
+                inside.append(f"(u32)s{n} < {x.lens[2 + n]}u")
+                terms.append(f"(i64)s{n} * {x.strides[2 + n]}")
+            return setup, " && ".join(inside), " + ".join([*terms, f"{k} % {inner}u"])
+
+        if whole:
+            setup, inside, place = pixel("k")
+            return [
+                *setup,
+                f"const bool inside = {inside}, past = k >= {self.p.depth}u;",
+                f"narrow_copy16(to, a_row[i] + ({place}), inside && !past, past ? pad_a : outside);",
+            ]
+        setup, inside, place = pixel("kk")
+        return [
+            "u32 word[4];",
+            f"UNROLL for (u32 j = 0; j < {CHUNK}; ++j) {{",
+            "  const u32 kk = k + j;",
+            *(f"  {line}" for line in setup),
+            f"  const u32 b = kk >= {self.p.depth}u ? pad_a & 0xffu : {inside} ? a_row[i][{place}] : outside & 0xffu;",
+            "  word[j / 4] = j % 4 ? word[j / 4] | b << (8 * (j % 4)) : b;",
+            "}",
+            "words::w16 all = {word[0], word[1], word[2], word[3]};",
+            "*(words::w16*)to = all;",
+        ]

@@ -1,0 +1,317 @@
+"""Matrix products and convolutions of bytes on matrix units, with everything that is computed from their sums in one kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from mgx_core import No
+from mgx_core import dtype as dt
+
+from .after_product import Finish
+from .elements import pointers
+from .expressions import Lines, store_value
+from .geometry import aligned, ceil_div, decompose, index_type, merge, offset_code, store_code
+from .narrow_operands import CHUNK, Loader, Product, Windows
+from .narrow_tiles import Tile, choose_tile
+from .pointwise import kernel
+from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, stored
+
+__all__ = ["NARROW", "Windows", "narrow_product"]
+
+NARROW: Final = (dt.int8, dt.uint8, dt.float8_e4m3fn, dt.float8_e5m2, dt.float8_e4m3fnuz, dt.float8_e5m2fnuz)
+
+
+def narrow_product(
+    xs: Sequence[Tensor | None],
+    ys: Sequence[Tensor],
+    after: Finish | None,
+    windows: Windows | None,
+    traits: DeviceTraits,
+    tile: Tile | None = None,
+) -> KernelSource | No:
+    """A kernel for x [.., m, k] times w [.., n, k]^T, or windows of x [n, c, ..] times w [o, k]^T.
+
+    xs: x, w, sums of w along k (int32 [.., n]), zero points of x and of w (in the extents of the sums, repeated), then the
+    operands of `after`; ys: results in the extents of the sums, or with the leading ones joined or split.
+    """
+    x, w, sums, x_zero, w_zero = xs[:5]
+    assert x is not None and w is not None
+    p = _product(x, w, ys[0], windows)
+    if isinstance(p, No):
+        return p
+    if math.prod(p.batch) > 65535:
+        return No("more than 65535 products in one batch")
+    if p.rows == 0 or p.columns == 0 or p.depth == 0 or 0 in p.batch:
+        return No("an extent is 0")
+    tile = tile or choose_tile(p.rows, p.columns, p.depth, math.prod(p.batch), traits)
+    text = _Text(p, tile, traits.wave, ys, after, sums, x_zero, w_zero).kernel(xs)
+    grid = (ceil_div(p.columns, tile.columns) * ceil_div(p.rows, tile.rows), 1, math.prod(p.batch))
+    _, buffers = pointers(xs, ys)
+    launch = KernelLaunch(NAME, grid, (tile.waves * traits.wave, 1, 1), tuple(buffers), tile.shared)
+    flops = 2 * p.rows * p.columns * p.depth * math.prod(p.batch)
+    word = f"narrow_{'convolution' if windows else 'product'}_{tile.rows}x{tile.columns}"
+    return finish(word, text, [launch], xs, ys, flops=flops)
+
+
+def _product(x: Tensor, w: Tensor, y: Tensor, windows: Windows | None) -> Product | No:
+    if x.dtype not in NARROW or w.dtype not in NARROW or x.dtype.is_integer is not w.dtype.is_integer:
+        return No(f"a product of {x.dtype} and {w.dtype}")
+    if windows is None:
+        if len(w.lens) > 2 and any(n != 1 for n in w.lens[:-2]):
+            return Product(x, w, tuple(x.lens[:-2]), (x.lens[-2],), w.lens[-2], x.lens[-1], None)
+        return Product(x, w, (), tuple(x.lens[:-1]), w.lens[-2], x.lens[-1], None)
+    inner = x.lens[1] // windows.group
+    if x.strides[1] != 1 and x.lens[1] != 1:
+        return No("the image is not channels-last")
+    columns, depth = w.lens[0] // windows.group, inner * math.prod(windows.kernel)
+    return Product(x, w, (windows.group,), (y.lens[0], *y.lens[2:]), columns, depth, windows)
+
+
+class _Text:
+    """The text of one kernel."""
+
+    def __init__(
+        self, p: Product, tile: Tile, wave: int, ys: Sequence[Tensor], after: Finish | None,
+        sums: Tensor | None, x_zero: Tensor | None, w_zero: Tensor | None,
+    ) -> None:  # fmt: skip
+        self.p, self.tile, self.wave, self.ys, self.after = p, tile, wave, ys, after
+        self.sums, self.x_zero, self.w_zero = sums, x_zero, w_zero
+        self.threads = tile.waves * wave
+        self.a, self.b = stored(p.x.dtype), stored(p.w.dtype)
+        self.down, self.across = tile.rows // tile.down // 16, tile.columns // tile.across // 16
+        whole = p.x.dtype.is_integer
+        # bytes that the units take less 128 need the other operand's sums, too: the text asks for them where it is compiled
+        self.of_columns = whole and (x_zero is not None or p.x.dtype is dt.uint8)
+        self.of_rows = whole and (w_zero is not None or p.w.dtype is dt.uint8)
+
+    def kernel(self, xs: Sequence[Tensor | None]) -> str:
+        parameters, _ = pointers(xs, self.ys)
+        t = self.tile
+        lines = [
+            f"const u32 m0 = blockIdx.x / {ceil_div(self.p.columns, t.columns)}u * {t.rows}u;",
+            f"const u32 n0 = blockIdx.x % {ceil_div(self.p.columns, t.columns)}u * {t.columns}u;",
+            "const u32 wave = threadIdx.x / WAVE;",
+            f"const u32 part = wave % {t.apart}u, wr = wave / {t.apart}u / {t.across}u * {16 * self.down}u, "
+            f"wc = wave / {t.apart}u % {t.across}u * {16 * self.across}u;",
+            "SHARED_DYNAMIC(u8, room);",
+            *Loader(self.p, t, self.wave, self.x_zero is not None).lines(),
+            *self.loop(),
+            *self.stage(),
+            *self.results(),
+        ]
+        return kernel(NAME, parameters, lines, self.threads)
+
+    # the sums
+
+    def loop(self) -> list[str]:
+        t, s = self.tile, self.p.sum
+        steps = ceil_div(self.p.depth, t.depth)
+        in_kernel = self.of_columns and self.sums is None
+        lines = [
+            f"nfrag_c<{s}> acc[{self.down}][{self.across}];",
+            f"UNROLL for (int i = 0; i < {self.down}; ++i)",
+            f"  UNROLL for (int j = 0; j < {self.across}; ++j) nfrag_zero(acc[i][j]);",
+        ]
+        extra: list[str] = []
+        if self.of_rows:
+            each = f"UNROLL for (int i = 0; i < {self.down}; ++i)"
+            lines += [f"nfrag_c<i32> row_sum[{self.down}];", f"{each} nfrag_zero(row_sum[i]);"]
+            lines += ["nfrag<i8> ones_b;", "nfrag_ones(ones_b);"]
+            extra.append(f"{each} nfrag_mma(row_sum[i], fa[i], ones_b);")
+        if in_kernel:
+            each = f"UNROLL for (int j = 0; j < {self.across}; ++j)"
+            lines += [f"nfrag_c<i32> col_sum[{self.across}];", f"{each} nfrag_zero(col_sum[j]);"]
+            lines += ["nfrag<i8> ones_a;", "nfrag_ones(ones_a);"]
+            extra.append(f"{each} nfrag_mma(col_sum[j], ones_a, fb[j]);")
+        first = "part * 32u" if t.apart > 1 else "0u"
+        return [
+            *lines,
+            f"UNROLL for (u32 s = 0; s < {t.stages - 1}; ++s) {{",
+            f"  if (s < {steps}u) {{ load_a(s, s); load_b(s, s); }}",
+            "  async_commit();",
+            "}",
+            "u32 slot = 0;",
+            f"for (u32 step = 0; step < {steps}u; ++step) {{",
+            f"  async_wait<{t.stages - 2}>();",
+            "  __syncthreads();",
+            f"  const u32 ahead = step + {t.stages - 1}u;",
+            f"  const u32 free = slot ? slot - 1 : {t.stages - 1}u;",
+            f"  if (ahead < {steps}u) {{ load_a(ahead, free); load_b(ahead, free); }}",
+            "  async_commit();",
+            f"  const u8* const as = room + slot * {t.stage_bytes}u + wr * {t.pitch}u;",
+            f"  const u8* const bs = room + slot * {t.stage_bytes}u + ({t.rows}u + wc) * {t.pitch}u;",
+            f"  UNROLL for (u32 d = {first}; d < {t.depth}u; d += {32 * t.apart}u) {{",
+            f"    nfrag<{self.a}> fa[{self.down}];",
+            f"    nfrag<{self.b}> fb[{self.across}];",
+            f"    UNROLL for (int i = 0; i < {self.down}; ++i)",
+            f"      nfrag_load_a<{self.a}>(fa[i], as + i * {16 * t.pitch} + d, {t.pitch});",
+            f"    UNROLL for (int j = 0; j < {self.across}; ++j)",
+            f"      nfrag_load_b<{self.b}>(fb[j], bs + j * {16 * t.pitch} + d, {t.pitch});",
+            f"    UNROLL for (int i = 0; i < {self.down}; ++i)",
+            f"      UNROLL for (int j = 0; j < {self.across}; ++j) nfrag_mma(acc[i][j], fa[i], fb[j]);",
+            *(f"    {line}" for line in extra),
+            "  }",
+            f"  slot = slot + 1 == {t.stages}u ? 0 : slot + 1;",
+            "}",
+            "async_wait<0>();",
+            "__syncthreads();",
+        ]
+
+    def stage(self) -> list[str]:
+        """Statements that leave the sums in shared memory."""
+        t, s = self.tile, self.p.sum
+        ld = t.columns + 4
+        value = ["acc[i][j].x[e]"]
+        setup = []
+        if self.of_rows:
+            setup += [*self.zero_of_w("n0 + col"), "const i32 zw = " + self.less("w", "zero_w") + ";"]
+            value.append("- (i32)((u32)zw * (u32)row_sum[i].x[e])")
+        if self.of_columns and self.sums is None:
+            setup += [*self.zero_of_x("m0 + row"), "const i32 zx = " + self.less("x", "zero_x") + ";"]
+            value.append("- (i32)((u32)zx * (u32)col_sum[j].x[e])")
+        return [
+            f"{s}* const sums = ({s}*)room;",
+            f"UNROLL for (int i = 0; i < {self.down}; ++i)",
+            f"  UNROLL for (int j = 0; j < {self.across}; ++j)",
+            "    UNROLL for (int e = 0; e < FRAG_C; ++e) {",
+            "      const u32 row = wr + i * 16 + frag_row(e), col = wc + j * 16 + frag_col(e);",
+            *(f"      {line}" for line in setup),
+            f"      sums[(part * {t.rows}u + row) * {ld}u + col] = {' '.join(value)};",
+            "    }",
+            "__syncthreads();",
+        ]
+
+    def less(self, which: str, zero: str) -> str:
+        return f"{zero} - nfrag_bias<{self.a if which == 'x' else self.b}>()"
+
+    def zero_of_x(self, row: str) -> list[str]:
+        z = self.x_zero
+        if z is None:
+            return ["const i32 zero_x = 0;"]
+        if not any(z.strides):
+            return ["const i32 zero_x = p3[0];"]
+        return [
+            f"u32 zr = {row};",
+            f"zr = zr < {self.p.rows}u ? zr : {self.p.rows - 1}u;",
+            *self.along_rows("zr", z, "y"),
+        ]
+
+    def along_rows(self, name: str, z: Tensor, prefix: str) -> list[str]:
+        """The zero point of a row, which depends on the batch, too."""
+        batch = len(self.p.batch)
+        setup, names = decompose(name, z.lens[batch:-1], prefix)
+        outer = [f"z{i}" for i in range(batch)]
+        return [*setup, f"const i32 zero_x = p3[{offset_code([*outer, *names], z.strides[:-1], 0, 'u64')}];"]
+
+    def zero_of_w(self, column: str) -> list[str]:
+        z = self.w_zero
+        if z is None:
+            return ["const i32 zero_w = 0;"]
+        if not any(z.strides):
+            return ["const i32 zero_w = p4[0];"]
+        group = f" + blockIdx.z * {self.p.columns}u" if self.p.windows is not None else ""
+        return [
+            f"u32 zc = {column};",
+            f"zc = (zc < {self.p.columns}u ? zc : {self.p.columns - 1}u){group};",
+            f"const i32 zero_w = p4[zc * {max(z.strides)}u];",
+        ]
+
+    # the results
+
+    def results(self) -> list[str]:
+        """Statements that finish the sums, `width` neighbours at once."""
+        p, t = self.p, self.tile
+        width = self.width()
+        ld = t.columns + 4
+        index = index_type(*self.ys, *(self.after.given[1:] if self.after else ()))
+        accesses = self.after.reads() if self.after else []
+        strides = [self.split(y.strides) for y in self.ys]
+        strides += [self.split(a.strides) for a in accesses]
+        rows = merge(self.row_dims, [s[1] for s in strides])
+        setup, places = decompose("r", rows.dims, "c")
+        names = [*self.outer, *places, "cv"]
+        flat = [[*s[0], *rows.strides[n], s[2]] for n, s in enumerate(strides)]
+        lines = [
+            f"for (u32 e = threadIdx.x; e < {t.rows * t.columns // width}u; e += {self.threads}u) {{",
+            f"  const u32 row = e / {t.columns // width}u, c = e % {t.columns // width}u * {width}u;",
+            "  const u32 r = m0 + row;",
+            f"  if (r >= {p.rows}u || n0 + c >= {p.columns}u) continue;",
+            f"  const u32 cv = (n0 + c{self.group}) / {width}u;",
+            *(f"  {line}" for line in setup),
+            f"  {p.sum} v[{width}];",
+            f"  UNROLL for (int k = 0; k < {width}; ++k) v[k] = sums[row * {ld}u + c + k];",
+        ]
+        if t.apart > 1:
+            lines += [
+                f"  UNROLL for (u32 g = 1; g < {t.apart}; ++g)",
+                f"    UNROLL for (int k = 0; k < {width}; ++k) v[k] += sums[(g * {t.rows}u + row) * {ld}u + c + k];",
+            ]
+        lines += [f"  {line}" for line in self.correction(width)]
+        inner = Lines("t")
+        if self.after is None:
+            stores = ["v[k]"] * len(self.ys)
+        else:
+            readers = [self.after.reader(a, flat[len(self.ys) + n], width) for n, a in enumerate(accesses)]
+            for n, reader in enumerate(readers):
+                lines += [f"  {line}" for line in self.after.load(n, reader, names, index)]
+            stores = [
+                store_value(v, y.dtype) for v, y in zip(self.after.values("v[k]", readers, inner), self.ys, strict=True)
+            ]
+        lines += [f"  vec<{stored(y.dtype)}, {width}> out{n};" for n, y in enumerate(self.ys)]
+        lines.append(f"  UNROLL for (int k = 0; k < {width}; ++k) {{")
+        lines += [f"    {line}" for line in inner.lines]
+        lines += [f"    out{n}.v[k] = {value};" for n, value in enumerate(stores)]
+        lines.append("  }")
+        for n, y in enumerate(self.ys):
+            target = offset_code(names, flat[n], 0, index, width)
+            lines.append(f"  {store_code(y, width)}(q{n} + ({target}), out{n});")
+        return [*lines, "}"]
+
+    def correction(self, width: int) -> list[str]:
+        """Statements that take zero points out of the sums: (x - p)(w - q) = x w - p 1 w - x 1 q + k p q."""
+        if not (self.of_columns or self.of_rows):
+            return []
+        lines = [*self.zero_of_x("r"), f"const i32 zx = {self.less('x', 'zero_x')};"]
+        inner = ["const u32 column = n0 + c + k;"]
+        inner += [*self.zero_of_w("column"), f"const i32 zw = {self.less('w', 'zero_w')};"]
+        if self.of_columns and self.sums is not None:
+            z = f"p2[column{self.group}] - nfrag_bias<{self.b}>() * (i32){self.p.depth}"
+            inner.append(f"v[k] -= (i32)((u32)zx * (u32)({z}));")
+        inner.append(f"v[k] += (i32)((u32)zx * (u32)zw * {self.p.depth}u);")
+        return [*lines, f"UNROLL for (int k = 0; k < {width}; ++k) {{", *(f"  {line}" for line in inner), "}"]
+
+    @property
+    def group(self) -> str:
+        return f" + blockIdx.z * {self.p.columns}u" if self.p.windows is not None else ""
+
+    @property
+    def outer(self) -> list[str]:
+        return [] if self.p.windows is not None else [f"z{i}" for i in range(len(self.p.batch))]
+
+    @property
+    def row_dims(self) -> tuple[int, ...]:
+        """The extents over which rows are counted in the results."""
+        lens = self.ys[0].lens
+        return (lens[0], *lens[2:]) if self.p.windows is not None else tuple(lens[len(self.p.batch) : -1])
+
+    def split(self, strides: Sequence[int]) -> tuple[list[int], list[int], int]:
+        """Strides along the batch, the rows and the columns."""
+        if self.p.windows is not None:
+            return [], [strides[0], *strides[2:]], strides[1]
+        batch = len(self.p.batch)
+        return list(strides[:batch]), list(strides[batch:-1]), strides[-1]
+
+    def width(self) -> int:
+        """Neighbouring columns that one thread finishes: 16 bytes of the narrowest result."""
+        width = max(CHUNK // min(y.dtype.size for y in self.ys), 1)
+        width = min(width, 16)
+
+        def fits(y: Tensor) -> bool:
+            batch, rows, column = self.split(y.strides)
+            return aligned(y, [*batch, *rows, column], 0, width)
+
+        while width > 1 and (self.p.columns % width or not all(map(fits, self.ys))):
+            width //= 2
+        return width

@@ -1,0 +1,85 @@
+"""Sizes of the tiles in which matrix units multiply bytes: the fastest by a model of the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from .geometry import ceil_div
+from .source import DeviceTraits
+
+__all__ = ["Tile", "choose_tile"]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """rows x columns of sums a block, `depth` bytes of k a step, of which `stages` are loaded ahead.
+
+    down, across: waves along rows and columns; apart: waves that share a piece and take different parts of k.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    down: int
+    across: int
+    apart: int = 1
+    stages: int = 4
+
+    @property
+    def waves(self) -> int:
+        return self.down * self.across * self.apart
+
+    @property
+    def pitch(self) -> int:
+        """Bytes from row to row in shared memory: eight rows lie in different banks."""
+        return self.depth + 16
+
+    @property
+    def stage_bytes(self) -> int:
+        return (self.rows + self.columns) * self.pitch
+
+    @property
+    def shared(self) -> int:
+        sums = self.apart * self.rows * (self.columns + 4) * 4
+        return max(self.stages * self.stage_bytes, sums)
+
+
+TILES: Final = (
+    Tile(128, 256, 64, 2, 4),
+    Tile(256, 128, 64, 4, 2),
+    Tile(128, 128, 64, 2, 4),
+    Tile(128, 128, 128, 2, 4, 1, 3),
+    Tile(128, 64, 64, 4, 2),
+    Tile(128, 64, 128, 4, 2),
+    Tile(64, 128, 128, 2, 4),
+    Tile(64, 64, 128, 2, 2),
+    Tile(64, 64, 128, 2, 2, 2),
+    Tile(64, 32, 128, 2, 1, 4),
+    Tile(32, 64, 128, 1, 2, 4),
+    Tile(32, 32, 128, 1, 1, 4),
+    Tile(16, 64, 128, 1, 2, 4),
+    Tile(16, 32, 256, 1, 1, 8),
+    Tile(64, 64, 64, 2, 2, 1, 2),
+    Tile(32, 32, 64, 1, 1, 2, 2),
+)
+
+
+def choose_tile(rows: int, columns: int, depth: int, count: int, traits: DeviceTraits) -> Tile:
+    """The tile for `count` products of [rows, depth] and [depth, columns], by estimated cycles."""
+    fitting = [t for t in TILES if t.shared <= traits.shared_most and t.waves * traits.wave <= traits.max_threads]
+    return min(fitting, key=lambda t: _cycles(t, rows, columns, depth, count, traits))
+
+
+def _cycles(t: Tile, rows: int, columns: int, depth: int, count: int, traits: DeviceTraits) -> float:
+    """Cycles on an H200: units do 2,700 products of bytes in one, the second cache gives 36 bytes of it to a multiprocessor."""
+    blocks = ceil_div(rows, t.rows) * ceil_div(columns, t.columns) * count
+    room = max(traits.shared_most, 65536)
+    resident = max(1, min(room // t.shared, 2048 // (t.waves * traits.wave), 4))
+    busy = min(resident, ceil_div(blocks, traits.sm_count))
+    steps = ceil_div(depth, t.depth)
+    units = busy * t.rows * t.columns * t.depth / 2700
+    loads = busy * (t.rows + t.columns) * t.depth / 36
+    alone = 120 + 45 * t.depth / 32 / t.apart  # what one step takes a block that has the multiprocessor to itself
+    end = 1500 + busy * t.rows * t.columns / 24 * (1 + t.apart / 4)
+    return ceil_div(blocks, traits.sm_count * busy) * (steps * max(units, loads, alone) + end)

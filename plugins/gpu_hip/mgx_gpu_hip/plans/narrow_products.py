@@ -1,0 +1,234 @@
+"""Products and convolutions of bytes and 8-bit floats on matrix units, with what is computed from their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
+from mgx_core import dtype as dt
+from mgx_core.errors import Refused
+from mgx_core.ops.control import Group, PointwiseGroup
+from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
+from mgx_core.ops.window import explicit_padding, per_axis
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value, channels_last
+from mgx_core.types.argument import Array
+from mgx_core.types.shape import AnyShape
+
+from ..codegen.after_product import after_product
+from ..codegen.bodies import flat
+from ..codegen.narrow_operands import CHUNK, Windows
+from ..codegen.narrow_products import NARROW, narrow_product
+from ..codegen.source import DeviceTraits, KernelSource, Tensor
+from ..codegen.writing import Inputs
+from ..emitter import GpuEmitter
+from .convolutions import laid_channels_last
+from .offer import offer
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("gpu")
+
+ANCHORS = (QuantDot, QuantConvolution)
+OPERANDS = 5  # of the kernel: x, w, sums of w, zero points of x and w
+
+
+@dataclass(frozen=True)
+class Form:
+    """A kernel's form: the windows of a convolution, and if a group's members follow the sums."""
+
+    windows: Windows | None
+    finished: bool = False
+
+
+def _narrow(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    types = [i.dtype for i in inputs[:2] if isinstance(i, Shape)]
+    wrong = next((t for t in types if t not in NARROW), None)
+    return None if wrong is None else No(f"matrix units do not multiply {wrong}")
+
+
+def _narrow_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    anchor = next((i for i in modules[0] if isinstance(i.op, ANCHORS)), None)
+    if anchor is None:
+        return No("the group is not a product of narrow numbers with work behind it")
+    return _narrow(anchor.op, [i.shape for i in anchor.inputs[:2]], ())
+
+
+def write(
+    op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
+) -> KernelSource | No:
+    if not op.finished:
+        return narrow_product(xs, ys, None, op.windows, traits)
+    given = xs[OPERANDS:]
+    body = modules[0]
+    shapes = {n: Shape.of(x.dtype, x.lens) for n, x in zip(body.parameters, given, strict=True) if x is not None}
+    fixed = flat(body.clone(parameters=shapes))
+    anchor, chain = _anchor(fixed)
+    skipped = [anchor, *anchor.inputs, *chain]
+    finish = after_product(fixed, chain[-1] if chain else anchor, skipped, given, ys[0].lens, OPERANDS)
+    return narrow_product(xs, ys, finish, op.windows, traits)
+
+
+def _anchor(body: Module) -> tuple[Instruction, list[Instruction]]:
+    """The product of a flat group, and the reshapes between it and what reads it."""
+    anchor = next(i for i in body if isinstance(i.op, ANCHORS))
+    chain: list[Instruction] = []
+    at = anchor
+    while len(at.users) == 1 and at.users[0].op.reshapes:
+        at = at.users[0]
+        chain.append(at)
+    return anchor, chain
+
+
+@offer(PLANS, *ANCHORS, name="matrix units", when=_narrow)
+def emit_alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    """One launch."""
+    return _emit(e, op, args, (), (), None)
+
+
+@offer(PLANS, Group, name="matrix units", when=_narrow_group)
+def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    """One launch, with the work behind the sums."""
+    body = flat(modules[0])
+    env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
+    anchor, chain = _anchor(body)
+    for ins in anchor.inputs:
+        if ins not in env and not ins.is_literal and not ins.is_absent:
+            raise Refused("an operand of the product is made in the group")
+    joint = chain[-1] if chain else anchor
+    if joint is not anchor and (
+        isinstance(anchor.op, QuantConvolution) or joint.shape.dims[-1] != anchor.shape.dims[-1]
+    ):
+        raise Refused("the sums are reshaped across their columns")
+    if not any(isinstance(i.op, PointwiseGroup) for i in modules[0]):
+        raise Refused("nothing follows the product")
+    operands = [e.value_of(i, env) for i in anchor.inputs]
+    skipped = {anchor, *chain}
+    behind = [
+        None if e.constant(v) is not None and all(u in skipped for u in p.users) else v
+        for p, v in zip(body.parameters.values(), args, strict=True)
+    ]
+    return _emit(e, anchor.op, operands, modules, behind, body)
+
+
+def _emit(
+    e: GpuEmitter,
+    op: Any,
+    args: Sequence[Value | None],
+    modules: Sequence[Module],
+    behind: Sequence[Value | None],
+    body: Module | None,
+) -> Results:
+    x, w, x_zero, w_zero = (*args, None, None)[:4]
+    assert x is not None and w is not None
+    given = [None if v is None else Shape(v.shape.dtype, v.lens) for v in (x, w)]
+    lens = op.infer(*given).lens()
+    if 0 in lens or 0 in x.lens or 0 in w.lens:
+        raise Refused("an extent is 0")
+    if x.shape.dtype.is_float and (x_zero is not None or w_zero is not None):
+        raise Refused("8-bit floats have no zero points")
+    results = [lens] if body is None else [o.shape.lens() for o in body.outputs]
+    types = [op.infer(*given).dtype] if body is None else [o.shape.dtype for o in body.outputs]
+    if any(r != results[0] for r in results):
+        raise Refused("the results have different extents")
+    convolution = isinstance(op, QuantConvolution)
+    if convolution:
+        form, operands = _windows(e, op, x, w, x_zero is not None)
+        zeros = [_single(x_zero), _along(w_zero, lens, 1)]
+        outs = [e.allocate(t, r, channels_last(r)) for t, r in zip(types, results, strict=True)]
+    else:
+        form, operands = _matrices(e, x, w, lens, x_zero is not None)
+        zeros = [_rows(x_zero, lens), _along(w_zero, lens, len(lens) - 1)]
+        if len(operands[1].lens) > 2 and results[0] != lens:
+            raise Refused("the sums of several products are reshaped")
+        outs = [e.allocate(t, r) for t, r in zip(types, results, strict=True)]
+    form = Form(form.windows, body is not None)
+    e.kernel(write, form, modules, [*operands, *zeros, *behind], outs)  # type: ignore[arg-type]
+    return outs[0] if len(outs) == 1 else tuple(outs)
+
+
+# operands --------------------------------------------------------------------------------------------------------------
+
+
+def _windows(e: GpuEmitter, op: Any, x: Value, w: Value, moved: bool) -> tuple[Form, list[Any]]:
+    """An image channels last, and weights [o, k] in the order of its windows."""
+    rank = len(x.lens) - 2
+    kernel = tuple(w.lens[2:])
+    strides = tuple(per_axis(op.stride, rank, "stride"))
+    dilations = tuple(per_axis(op.dilation, rank, "dilation"))
+    begins, _ = explicit_padding(x.lens[2:], kernel, strides, dilations, op.padding, op.padding_mode)
+    order = (0, *range(2, rank + 2), 1)
+    matrix = e.made_constant(w, ("windows", order), lambda a: _padded(a.transpose(order).reshape(a.shape[0], -1)))
+    sums = None
+    if matrix is None:
+        packed = e.copy(w, channels_last(w.lens))
+        matrix = packed.seen_as(0, Shape(w.shape.dtype, [w.lens[0], prod(w.lens[1:])]))
+    elif moved or x.shape.dtype is dt.uint8:
+        axes = tuple(range(1, rank + 2))
+        sums = e.made_constant(w, ("sums", axes), lambda a: a.astype(np.int32).sum(axes, dtype=np.int32))
+    if x.strides[1] != 1 and x.lens[1] != 1:
+        x = laid_channels_last(e, x)
+    windows = Windows(kernel, strides, dilations, tuple(begins), op.group)
+    return Form(windows), [x, matrix, sums]
+
+
+def _matrices(e: GpuEmitter, x: Value, w: Value, lens: Sequence[int], moved: bool) -> tuple[Form, list[Any]]:
+    """x with all batch axes, and w [.., n, k]; without batch axes where all products share it."""
+    shared = all(n == 1 or not s for n, s in zip(w.lens[:-2], w.strides[:-2], strict=True))
+    if shared and len(w.lens) > 2:
+        w = w.seen_as(0, Shape(w.shape.dtype, w.lens[-2:], w.strides[-2:]))
+    packed = e.made_constant(w, ("rows of columns",), lambda a: _padded(np.swapaxes(a, -1, -2)))
+    sums = None
+    if packed is None:
+        order = [*range(len(w.lens) - 2), len(w.lens) - 1, len(w.lens) - 2]
+        packed = w.seen_as(0, Shape(w.shape.dtype, [w.lens[a] for a in order], [w.strides[a] for a in order]))
+        if packed.strides[-1] != 1 and packed.lens[-1] != 1:
+            packed = e.copy(packed)
+    elif shared and (moved or x.shape.dtype is dt.uint8):
+        sums = e.made_constant(w, ("sums of columns",), lambda a: a.astype(np.int32).sum(-2, dtype=np.int32))
+    if x.strides[-1] != 1 and x.lens[-1] != 1:
+        x = e.copy(x)
+    wide = [*lens[:-1], x.lens[-1]]
+    if x.lens != wide:
+        missing = len(wide) - len(x.lens)
+        steps = [0] * missing + [0 if n == 1 else s for n, s in zip(x.lens, x.strides, strict=True)]
+        x = x.seen_as(0, Shape(x.shape.dtype, wide, steps))
+    return Form(None), [x, packed, sums]
+
+
+def _padded(rows: Array) -> Array:
+    """Rows of bytes with zeros up to the next multiple of 16."""
+    wide = np.zeros((*rows.shape[:-1], -(-rows.shape[-1] // CHUNK) * CHUNK), rows.dtype)
+    wide[..., : rows.shape[-1]] = rows
+    return wide
+
+
+def _single(zero: Value | None) -> Value | None:
+    """A zero point of a whole tensor as a scalar."""
+    return None if zero is None else zero.seen_as(0, Shape(zero.shape.dtype, []))
+
+
+def _along(zero: Value | None, lens: Sequence[int], axis: int) -> Value | None:
+    """A zero point, or one an index of one axis, repeated over the extents of the sums.  Errors: Refused."""
+    if zero is None or prod(zero.lens) == 1:
+        return _single(zero)
+    varies = [a for a, n in enumerate(zero.lens) if n != 1]
+    if len(varies) != 1 or zero.lens[varies[0]] != lens[axis]:
+        raise Refused("the right operand's zero points do not vary along its columns alone")
+    return zero.seen_as(0, Shape(zero.shape.dtype, [lens[axis]], [zero.strides[varies[0]]]))
+
+
+def _rows(zero: Value | None, lens: Sequence[int]) -> Value | None:
+    """A zero point, or one a row, repeated over the extents of the sums.  Errors: Refused."""
+    if zero is None or prod(zero.lens) == 1:
+        return _single(zero)
+    if zero.lens[-1] != 1:
+        raise Refused("the left operand has a zero point an element of its rows")
+    missing = len(lens) - len(zero.lens)
+    steps = [0] * missing + [0 if n == 1 else s for n, s in zip(zero.lens, zero.strides, strict=True)]
+    return zero.seen_as(0, Shape(zero.shape.dtype, lens, steps))

@@ -1,0 +1,170 @@
+"""Products and convolutions of bytes on matrix units against their definitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import dtype as dt
+from mgx_core.errors import DeviceError
+from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
+from mgx_gpu_hip.codegen.narrow_products import narrow_product
+from mgx_gpu_hip.codegen.narrow_tiles import TILES, choose_tile
+from mgx_gpu_hip.codegen.source import DeviceTraits
+from mgx_gpu_hip.compile.compilers import compiler_for
+from mgx_gpu_hip.compile.host import HostDevice
+from mgx_gpu_hip.target import GpuTarget
+from mgx_gpu_hip.trial import tensor
+
+UNITS = {"mma": (32, 1), "mfma": (64, 2), "wmma": (32, 3), "scalar32": (32, 0), "scalar64": (64, 0)}
+PAIRS = [
+    ("int8", "int8"), ("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8"),
+    ("float8_e4m3fn", "float8_e4m3fn"), ("float8_e5m2", "float8_e4m3fn"), ("float8_e4m3fnuz", "float8_e5m2fnuz"),
+]  # fmt: skip
+ARCHITECTURES = ["gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "sm_80", "sm_90"]
+Array = np.ndarray[Any, Any]
+
+
+def numbers(rng: np.random.Generator, of: str, lens: tuple[int, ...], small: bool = False) -> Array:
+    kind = dt.of(of)
+    if kind.is_float:
+        return rng.integers(-4, 5, lens).astype(np.float32).astype(kind.numpy)
+    low, high = (
+        (100, 156) if small and of == "uint8" else (-9, 10) if small else (int(kind.lowest), int(kind.highest) + 1)
+    )
+    return rng.integers(low, high, lens).astype(kind.numpy)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+@pytest.mark.parametrize("unit", UNITS)
+def test_each_unit_and_pair_of_types(unit: str, pair: tuple[str, str]) -> None:
+    wave, kind = UNITS[unit]
+    rng = np.random.default_rng(1)
+    a, b = numbers(rng, pair[0], (21, 80)), numbers(rng, pair[1], (24, 80))
+    ins = [tensor(pair[0], a.shape), tensor(pair[1], b.shape), None, None, None]
+    out = tensor("float32" if dt.of(pair[0]).is_float else "int32", (21, 24))
+    tile = next(t for t in TILES if (t.rows, t.columns, t.apart) == (32, 32, 4))
+    source = narrow_product(ins, [out], None, None, DeviceTraits(wave=wave), tile)
+    made = np.zeros((21, 24), out.dtype.numpy)
+    kernel = HostDevice(wave, flags=[f"-DFRAG={kind}"]).compile(source.text, source.name)
+    (launch,) = source.launches
+    kernel.launch(launch.grid, launch.block, launch.shared_bytes, [a, b, made, 0])
+    wide = np.float32 if dt.of(pair[0]).is_float else np.int64
+    np.testing.assert_array_equal(made, a.astype(np.float32).astype(wide) @ b.astype(np.float32).astype(wide).T)
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.rows}x{t.columns}x{t.depth}.{t.apart}.{t.stages}")
+def test_each_tile(tile: Any) -> None:
+    rng = np.random.default_rng(2)
+    m, n, k = 2 * tile.rows - 5, 2 * tile.columns - 16, 3 * tile.depth + 16
+    if m * n > 20000:
+        m, n = tile.rows // 2 + 3, tile.columns + 16
+    a, b = numbers(rng, "int8", (m, k)), numbers(rng, "int8", (n, k))
+    source = narrow_product(
+        [tensor("int8", a.shape), tensor("int8", b.shape), None, None, None], [tensor("int32", (m, n))], None, None,
+        DeviceTraits(), tile,
+    )  # fmt: skip
+    made = np.zeros((m, n), np.int32)
+    (launch,) = source.launches
+    HostDevice(32).compile(source.text, source.name).launch(
+        launch.grid, launch.block, launch.shared_bytes, [a, b, made, 0]
+    )
+    np.testing.assert_array_equal(made, a.astype(np.int32) @ b.astype(np.int32).T)
+
+
+def compiled(op: Any, arrays: list[Array | None], constant: set[int], device: int) -> tuple[Array, list[str]]:
+    """What a program of one op gives on the emulated device, and its steps."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    given, inputs = {}, []
+    for n, a in enumerate(arrays):
+        if a is None:
+            inputs.append(m.add_absent())
+        elif n in constant:
+            inputs.append(m.add_literal(a))
+        else:
+            given[f"x{n}"] = a
+            inputs.append(m.add_parameter(f"x{n}", mgx.Shape(dt.of(a.dtype), list(a.shape))))
+    m.add_return([m.add(op, *inputs)])
+    program.compile(GpuTarget("host", device))
+    out = program.run(given)[0].to_numpy()
+    (instance,) = program.executable.instances()
+    return out, [s.name for s in instance.runner.schedule.steps]
+
+
+DOTS = [
+    ((5, 19), (19, 7), None, None),
+    ((2, 3, 33, 64), (64, 48), (), (48,)),
+    ((2, 1, 20, 32), (3, 32, 16), (20, 1), ()),
+    ((40, 64), (64, 31), (40, 1), (1, 31)),
+]
+
+
+@pytest.mark.parametrize("device", [0, 1], ids=["wave32", "wave64"])
+@pytest.mark.parametrize("case", range(len(DOTS)))
+@pytest.mark.parametrize("pair", [("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8")], ids="-".join)
+@pytest.mark.parametrize("constant", [True, False], ids=["weights", "both"])
+def test_dots_with_zero_points(case: int, pair: tuple[str, str], constant: bool, device: int) -> None:
+    rng = np.random.default_rng(case)
+    left, right, za, zb = DOTS[case]
+    arrays: list[Array | None] = [numbers(rng, pair[0], left), numbers(rng, pair[1], right)]
+    arrays += [None if z is None else numbers(rng, of, z) for z, of in zip((za, zb), pair, strict=True)]
+    while arrays[-1] is None:
+        arrays.pop()
+    got, steps = compiled(QuantDot(), arrays, {1} if constant else set(), device)
+    np.testing.assert_array_equal(got, QuantDot().compute(*arrays))
+    assert any(s.startswith("narrow_product") for s in steps)
+
+
+CONVOLUTIONS = [
+    ((2, 16, 9, 11), (32, 16, 3, 3), dict(padding=(1, 1)), 1),
+    ((1, 3, 12, 10), (8, 3, 5, 3), dict(padding=(2, 0), stride=(2, 1)), 1),
+    ((2, 32, 7, 7), (16, 32, 1, 1), dict(stride=(2, 2)), 1),
+    ((1, 32, 8, 8), (48, 16, 3, 3), dict(padding=(2, 2), dilation=(2, 2)), 2),
+    ((2, 8, 9, 9), (8, 1, 3, 3), dict(padding=(1, 1)), 8),
+    ((1, 16, 21), (16, 16, 3), dict(padding_mode="same_upper", stride=(2,)), 1),
+    ((1, 4, 5, 6, 4), (4, 4, 2, 3, 2), dict(padding=(1, 1, 0)), 1),
+]
+
+
+@pytest.mark.parametrize("device", [0, 1], ids=["wave32", "wave64"])
+@pytest.mark.parametrize("case", range(len(CONVOLUTIONS)))
+@pytest.mark.parametrize("zeros", ["none", "left", "both"])
+def test_convolutions(case: int, zeros: str, device: int) -> None:
+    rng = np.random.default_rng(case)
+    x, w, attributes, group = CONVOLUTIONS[case]
+    arrays: list[Array | None] = [numbers(rng, "uint8", x), numbers(rng, "int8", w)]
+    if zeros != "none":
+        arrays.append(numbers(rng, "uint8", ()))
+    if zeros == "both":
+        arrays.append(numbers(rng, "int8", (w[0],)))
+    op = QuantConvolution(group=group, **attributes)
+    for constant in ({1}, {1, 2}, set()):
+        got, steps = compiled(op, arrays, constant, device)
+        np.testing.assert_array_equal(got, op.compute(*arrays))
+        assert not any("host" in s for s in steps)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("pair", [("uint8", "int8"), ("float8_e4m3fn", "float8_e5m2")], ids="-".join)
+def test_every_architecture_has_code(arch: str, pair: tuple[str, str]) -> None:
+    try:
+        compiler = compiler_for(arch)
+    except DeviceError as why:
+        pytest.skip(str(why))
+    wave = 64 if arch.startswith("gfx9") else 32
+    ins = [tensor(pair[0], (64, 256)), tensor(pair[1], (64, 256)), None, None, None]
+    out = tensor("float32" if pair[0][0] == "f" else "int32", (64, 64))
+    traits = DeviceTraits(wave=wave, arch=arch, shared_most=65536)
+    source = narrow_product(ins, [out], None, None, traits)
+    assert compiler.compile(source.text, [], arch)[:4] == b"\x7fELF"
+
+
+def test_tiles_fill_the_device() -> None:
+    traits = DeviceTraits(shared_most=232448)
+    assert choose_tile(4096, 3072, 768, 1, traits).rows >= 128
+    few = choose_tile(128, 768, 768, 1, traits)
+    assert -(-128 // few.rows) * -(-768 // few.columns) >= 48
