@@ -13,7 +13,7 @@ from ..ops.scalar import widen
 if TYPE_CHECKING:
     from ..ir.module import Module
 
-__all__ = ["Difference", "Tolerance", "compare", "default_tolerance"]
+__all__ = ["Difference", "Signal", "Tolerance", "compare", "default_tolerance"]
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,32 @@ def compare(name: str, got: Any, gold: Any, tolerance: Tolerance) -> Difference:
         count = int(np.count_nonzero(wrong))
         return Difference(name, f"{count} of {gold.size} elements differ, first at {_first(wrong)}" if count else "")
     return _floats(name, widen(got), wide, tolerance)
+
+
+@dataclass
+class Signal:
+    """Energy of a result over all batches, and that of its error."""
+
+    signal: float = 0.0
+    noise: float = 0.0
+
+    def add(self, gold: Any, got: Any) -> None:
+        """Takes one batch.  An error that is not finite counts as infinite."""
+        if not isinstance(gold, np.ndarray) or not isinstance(got, np.ndarray) or gold.shape != got.shape:
+            self.noise = np.inf
+            return
+        kind = np.complex128 if gold.dtype.kind == "c" else np.float64
+        a, b = widen(gold).astype(kind), widen(got).astype(kind)
+        error = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0, a - b)
+        self.signal += float((np.abs(np.where(np.isfinite(a), a, 0)) ** 2).sum())
+        self.noise += float(np.nan_to_num(np.abs(error) ** 2, nan=np.inf, posinf=np.inf).sum())
+
+    @property
+    def ratio(self) -> float:
+        """Decibel; 200 without noise."""
+        if not self.noise:
+            return 200.0
+        return 10 * float(np.log10(max(self.signal, 1e-300) / self.noise)) if np.isfinite(self.noise) else -200.0
 
 
 def _floats(name: str, got: Any, gold: Any, tolerance: Tolerance) -> Difference:

@@ -35,7 +35,11 @@ KINDS = ("int8", "fp8", "dynamic", "int4-weights")
     show_default=True,
     help="How ranges are chosen from what was seen.",
 )
+@click.option("--only", multiple=True, metavar="NAME", help="Quantize products with this in their name alone.")
 @click.option("--skip", multiple=True, metavar="NAME", help="Leave products with this in their name in float.")
+@click.option("--no-smooth", is_flag=True, help="Do not let weights take over the size of channels.")
+@click.option("--no-bias-correction", is_flag=True, help="Do not take the mean of the weights' error from results.")
+@click.option("--time", "timed", is_flag=True, help="Measure a run before and after, on the first batch of the data.")
 @click.option(
     "--group-size", type=int, default=128, show_default=True, help="Weights that share a scale (int4-weights)."
 )
@@ -58,7 +62,7 @@ KINDS = ("int8", "fp8", "dynamic", "int4-weights")
     help="Write to FILE.",
 )
 @report_options
-def command(as_json: bool, page: Path | None, output: Path, **given: Any) -> None:
+def command(as_json: bool, page: Path | None, output: Path, timed: bool, **given: Any) -> None:
     """Quantize a model with calibration data, and save it.
 
     \b
@@ -71,30 +75,40 @@ def command(as_json: bool, page: Path | None, output: Path, **given: Any) -> Non
 
     report = Report(as_json)
     program = Source.of(given).program()
+    original = program.clone() if timed else None
     target = None if given["target"] is None else get_target(given["target"])
     done = quantizers.QuantizeReport()
     kind = given["kind"]
     if (kind in ("int8", "fp8") or (kind == "int4-weights" and given["method"] == "gptq")) and given["data"] is None:
         raise click.UsageError(f"--kind {kind} needs calibration data: --data DIR")
-    data = None if given["data"] is None else batches(given["data"])
+    data = None if given["data"] is None else batches(given["data"], report)
+    names, skip = frozenset(given["only"]), frozenset(given["skip"])
     if kind == "int4-weights":
         quantizers.quantize_int4_weights(program, given["group_size"], given["method"], data, target, report=done)
     elif kind == "dynamic":
-        quantizers.quantize_dynamic(program, skip=given["skip"], report=done)
+        quantizers.quantize_dynamic(program, names=names, skip=skip, report=done)
     else:
         function = quantizers.quantize_int8 if kind == "int8" else quantizers.quantize_fp8
-        settings = {"ranges": given["ranges"], "skip": frozenset(given["skip"]), "report": done}
+        settings: dict[str, Any] = {"smooth": not given["no_smooth"], "correct_bias": not given["no_bias_correction"]}
+        settings |= {"ranges": given["ranges"], "names": names, "skip": skip, "report": done}
         function(program, target, data, **settings)
     save(program, output)
+    if original is not None:
+        from ..api import best_target
+
+        if given["data"] is None:
+            raise click.UsageError("--time takes its inputs from --data DIR")
+        done.time(original, program, target or get_target(best_target()), next(batches(given["data"])))
     if page is not None:
         page.write_text(done.html(), encoding="utf-8")
-    report.document({"layers": [vars(x) for x in done.layers], "bytes": list(done.bytes), "output": str(output)})
+    document = {"layers": [vars(x) for x in done.layers], "bytes": list(done.bytes), "output": str(output)}
+    report.document(document if done.seconds is None else {**document, "seconds": list(done.seconds)})
     report.say(done.text())
     report.say(f"written to {output}")
 
 
-def batches(folder: Path) -> Iterator[dict[str, Any]]:
-    """The arrays of each .npz file of a folder (or of one file), one file at a time, by name.
+def batches(folder: Path, report: Report | None = None) -> Iterator[dict[str, Any]]:
+    """The arrays of each .npz file of a folder (or of one file), one file at a time, by name; with a bar where there is a report.
 
     Errors: click.UsageError if there is none, or one that cannot be read.
     """
@@ -103,7 +117,7 @@ def batches(folder: Path) -> Iterator[dict[str, Any]]:
     files = [folder] if folder.is_file() else sorted(folder.glob("*.npz"))
     if not files:
         raise click.UsageError(f"--data: there are no .npz files in {folder}")
-    for file in files:
+    for file in files if report is None else report.progress(files, "calibrating"):
         try:
             with np.load(file, allow_pickle=False) as held:
                 yield {name: held[name] for name in held.files}

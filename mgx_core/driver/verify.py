@@ -15,6 +15,7 @@ from .report import Report, report_options
 from .source import Source, source_options
 
 if TYPE_CHECKING:
+    from ..program import Program
     from ..run.executable import Executable
     from .accuracy import Difference
     from .hunt import Hunt
@@ -40,6 +41,22 @@ __all__ = ["command"]
     metavar="FILE",
     help="Compare this saved program's results instead of compiling.",
 )
+@click.option(
+    "--quantized",
+    "narrow",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Compare this quantized program's results by their ratio of signal to noise.",
+)
+@click.option(
+    "--sqnr", type=float, default=20, show_default=True, help="Least ratio in decibel that --quantized takes."
+)
+@click.option(
+    "--data",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="DIR",
+    help="Inputs for --quantized: a folder of .npz files, one a batch (default: one batch of random numbers).",
+)
 @report_options
 def command(as_json: bool, **given: Any) -> None:
     """Compare a target's results with the reference, on random inputs.
@@ -48,12 +65,16 @@ def command(as_json: bool, **given: Any) -> None:
     --fp16 and such) the tolerances are 0.08 rms, 0.04 and 0.04; with 4-bit floats 0.8, 0.4 and 0.4.  Integers must be equal.
     Exit status 1 if results differ.
 
+    A file that `quantize` wrote is compared with the model that it was made from by --quantized: what passes is a ratio of signal
+    to noise, in decibel, over all batches.
+
     \b
     Examples:
       mgx-driver verify model.onnx --cpu
       mgx-driver verify model.onnx --cpu --atol 1e-5 --rtol 1e-4
       mgx-driver verify model.onnx --gpu --bisect          which instruction goes wrong first
       mgx-driver verify model.onnx --gpu -i --json         every instruction on its own
+      mgx-driver verify model.onnx --quantized model.mxr --data batches
     """
     from .accuracy import Tolerance, compare, default_tolerance
     from .hunt import Hunt
@@ -63,6 +84,11 @@ def command(as_json: bool, **given: Any) -> None:
         raise click.UsageError(f"one of {', '.join('--' + m.replace('_', '-') for m in modes)}, please")
     report = Report(as_json)
     program = Source.of(given).program()
+    if given["narrow"] is not None:
+        _ratios(program, given, report)
+        return
+    if given["data"] is not None:
+        raise click.UsageError("--data goes with --quantized FILE")
     values = inputs(program.get_parameter_shapes(), given)
     default = default_tolerance(program.get_main_module(), any(given[q] for q in QUANTIZE))
     tolerance = Tolerance(*(
@@ -110,6 +136,32 @@ def _saved(file: Path | None) -> Executable | None:
     if found is None:
         raise click.UsageError(f"--compiled-model takes a compiled program, {str(file)!r} holds one that is not")
     return found
+
+
+def _ratios(program: Program, given: dict[str, Any], report: Report) -> None:
+    """Compares a quantized program with the one that it was made from, both on the chosen target."""
+    from ..api import load
+    from .accuracy import Signal
+    from .quantize import batches
+
+    wide, narrow = compiled(program, given), compiled(load(given["narrow"]), given)
+    found: dict[str, Signal] = {}
+    shapes = program.get_parameter_shapes()
+    for values in [inputs(shapes, given)] if given["data"] is None else batches(given["data"]):
+        results = ([a.copy().value if a.on_device else a.value for a in x.run(values)] for x in (wide, narrow))
+        for name, gold, got in zip(program.get_output_names(), *results, strict=True):
+            found.setdefault(name, Signal()).add(gold, got)
+    rows = [{"name": n, "sqnr": s.ratio, "ok": s.ratio >= given["sqnr"]} for n, s in found.items()]
+    report.table(
+        ["", "result", "SQNR dB"],
+        [("ok" if r["ok"] else "DIFFERS", r["name"], f"{r['sqnr']:.1f}") for r in rows],
+        right=[2],
+    )
+    ok = all(r["ok"] for r in rows)
+    report.document({"target": wide.target.name, "sqnr": given["sqnr"], "outputs": rows, "ok": ok})
+    report.say(f"{'passed' if ok else 'FAILED'} on {wide.target.name} (at least {given['sqnr']:g} dB)")
+    if not ok:
+        click.get_current_context().exit(1)
 
 
 def _row(d: Difference) -> tuple[str, str, str, str, str]:

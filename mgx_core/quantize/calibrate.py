@@ -1,82 +1,102 @@
-"""Runs of a program on calibration data, with the tensors that are to be quantized as further results."""
+"""Runs of a program on calibration data, with what is to be known of its tensors as results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from math import prod
+from typing import Any, Final
 
 import numpy as np
 
 from ..errors import ParameterError
 from ..ir.instruction import Instruction
 from ..ir.module import Module
-from ..ops.operation import Operation
 from ..ops.reduce import ReduceMax, ReduceMin
+from ..ops.scalar import widen
+from ..ops.slice import Step
 from ..options import CompileOptions
 from ..run.compile_module import compile_module
 from ..types.argument import Array
-from .config import Calibration, Range
+from ..types.dim import Dim
+from .config import Calibration
 from .ranges import Observer
 
 __all__ = ["observe", "watch"]
 
+SAMPLE: Final = 1 << 14  # elements of a tensor that leave a run
 
-def observe(
-    main: Module, tensors: Sequence[Instruction], names: Sequence[str], data: Calibration, target: Any, method: Range
-) -> list[Observer]:
-    """The ranges of tensors of a module over all batches, which are taken one at a time.
 
-    With ``max`` the target gives each batch's extremes alone; other methods read the tensors.
+def observe(main: Module, tensors: Mapping[Instruction, int], data: Calibration, target: Any) -> list[Observer]:
+    """Statistics of tensors of a module over all batches, which are taken one at a time.
+
+    tensors: each with its axis of channels.  Extremes are found and samples taken within the run, so that no tensor outlives it.
     Errors: ParameterError without data, or for values that are not finite.
     """
-    observers = [Observer(name) for name in names]
-    if method == "max":
-        whole: list[Operation] = [ReduceMin(), ReduceMax()]
+    observers = [Observer(t.sources[0] if t.sources else t.op.name) for t in tensors]
 
-        def extremes(values: Sequence[Array]) -> None:
-            for n, observer in enumerate(observers):
-                observer.see_range(float(values[2 * n].min()), float(values[2 * n + 1].max()))
+    def summaries(copy: Module, tensor: Instruction, axis: int) -> list[Instruction]:
+        dims = tensor.shape.dims
+        others = tuple(a for a in range(len(dims)) if a != axis)
+        found = [tensor, tensor]
+        if others:
+            found = [copy.add(op(axes=others), tensor) for op in (ReduceMin, ReduceMax)]
+        steps = sample_steps(dims, axis)
+        picked = tuple(a for a, s in enumerate(steps) if s > 1)
+        step = Step(axes=picked, steps=tuple(steps[a] for a in picked))
+        return [*found, copy.add(step, tensor) if picked else tensor]
 
-        watch(main, tensors, whole, data, target, extremes)
-    else:
+    def add(copy: Module, wanted: Sequence[Instruction]) -> list[Instruction]:
+        return [s for t, axis in zip(wanted, tensors.values(), strict=True) for s in summaries(copy, t, axis)]
 
-        def all_values(values: Sequence[Array]) -> None:
-            for observer, value in zip(observers, values, strict=True):
-                observer.see(value)
+    def see(values: Sequence[Array]) -> None:
+        for n, (observer, axis) in enumerate(zip(observers, tensors.values(), strict=True)):
+            low, high, sample = (
+                np.moveaxis(widen(v).astype(np.float32, copy=False), axis, -1) for v in values[3 * n : 3 * n + 3]
+            )
+            rows = sample.reshape(-1, sample.shape[-1])
+            observer.see(low.reshape(-1), high.reshape(-1), rows[:: max(1, rows.size // SAMPLE)])
 
-        watch(main, tensors, [], data, target, all_values)
+    watch(main, list(tensors), add, data, target, see)
     return observers
+
+
+def sample_steps(dims: Sequence[Dim], axis: int) -> list[int]:
+    """Steps along axes other than that of channels, the longest most, that leave no more than `SAMPLE` elements."""
+    steps = [1] * len(dims)
+    known = [d if isinstance(d, int) else 1 for d in dims]
+    while True:
+        left = [-(-n // s) for n, s in zip(known, steps, strict=True)]
+        longest = max((a for a in range(len(dims)) if a != axis), key=lambda a: left[a], default=axis)
+        if prod(left) <= SAMPLE or left[longest] == 1:
+            return steps
+        steps[longest] += 1
 
 
 def watch(
     main: Module,
     tensors: Sequence[Instruction],
-    summaries: Sequence[Operation],
+    add: Callable[[Module, Sequence[Instruction]], Sequence[Instruction]],
     data: Calibration,
     target: Any,
     see: Callable[[Sequence[Array]], None],
-) -> int:
-    """Calls `see` with the tensors of each batch, or with what `summaries` make of each; returns the number of batches.
+) -> None:
+    """Calls `see` with what `add` makes of the tensors, for each batch.
 
+    add: takes a copy of the module and the tensors there, and returns the results that a run is to have.
     Errors: ParameterError without data, or for a batch that is not a mapping.
     """
-    copies: dict[Instruction, Instruction] = {}
-    copy = main.clone(outer=copies)
+    copy = main.clone()
     place = {ins: n for n, ins in enumerate(main)}
     found = list(copy)
-    wanted = [found[place[t]] for t in tensors]
-    if summaries:
-        wanted = [copy.add(op, t) for t in wanted for op in summaries]
-    copy.replace_return(wanted)
+    copy.replace_return(list(add(copy, [found[place[t]] for t in tensors])))
     copy.sweep()
     executable = compile_module(copy, target, CompileOptions())
-    count = 0
+    empty = True
     for batch in data:
         if not isinstance(batch, Mapping):
             raise ParameterError(f"calibration data must be mappings from parameter names to values, got {type(batch)}")
         results = executable.run({n: v for n, v in batch.items() if n in copy.parameters} if len(batch) else batch)
         see([np.asarray(r) for r in results])
-        count += 1
-    if not count:
+        empty = False
+    if empty:
         raise ParameterError("calibration data is empty: at least one batch of inputs is required")
-    return count

@@ -18,8 +18,10 @@ from ..ops.reduce import ReduceMax, ReduceMin
 from ..ops.reshape import Reshape
 from ..rules.outline import through_views
 from ..types import dtype as dt
-from .config import Layer, Quantizable, QuantizeConfig, QuantizeReport, emptied
+from .config import Quantizable, QuantizeConfig
+from .layer import Layer
 from .products import candidates, constant_bytes, name_of, prepare, quantize_weights
+from .record import QuantizeReport, emptied
 
 __all__ = ["quantize_dynamic"]
 
@@ -30,14 +32,18 @@ def quantize_dynamic(
     program: P,
     ins_names: Iterable[str] = (Dot.name,),
     skip: Iterable[str] = (),
+    names: Iterable[str] = (),
     per_channel: bool = True,
     report: QuantizeReport | None = None,
 ) -> P:
     """Let products with constant weights compute in bytes, over the range that the other operand has in each run.
 
-    The program is changed and returned.
+    skip, names: products (by parts of their source names) that are not, or alone are quantized.  The program is changed and
+    returned.
     """
-    config = QuantizeConfig(ops=frozenset(ins_names), skip=frozenset(skip), per_channel=per_channel)
+    config = QuantizeConfig(
+        ops=frozenset(ins_names), names=frozenset(names), skip=frozenset(skip), per_channel=per_channel
+    )
     kept = emptied(report)
     main = program.get_main_module()
     prepare(main)
@@ -51,7 +57,7 @@ def quantize_dynamic(
         kept.layers.append(layer)
         if why:
             continue
-        layer.noise = quantize_weights(main, ins, dt.int8, per_channel)
+        layer.noise, _ = quantize_weights(main, ins, dt.int8, per_channel)
         x, *rest = ins.inputs
         if x not in wide:
             wide[x] = _over_own_range(main, x, ins)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..compile.stages import RULES
 from ..ir.instruction import Instruction
 from ..ir.module import Module
+from ..ops.broadcast import Multibroadcast
 from ..ops.convolution import Convolution
 from ..ops.linear import Dot
+from ..ops.pointwise import Add, Mul
 from ..ops.quantized import Dequantizelinear, Quantizelinear
 from ..ops.scalar import widen
 from ..passes.fold_constants import FoldConstants
@@ -25,8 +25,20 @@ from ..types import dtype as dt
 from ..types.argument import Argument, Array
 from ..types.dtype import DType
 from .config import QuantizeConfig
+from .scales import rounded, scale_of, signal_to_noise
 
-__all__ = ["candidates", "constant_bytes", "name_of", "prepare", "quantize_tensor", "quantize_weights"]
+__all__ = [
+    "add_bias",
+    "candidates",
+    "constant_bytes",
+    "constant_weights",
+    "mean_shift",
+    "name_of",
+    "prepare",
+    "quantize_tensor",
+    "quantize_weights",
+    "scaled",
+]
 
 
 def prepare(main: Module) -> None:
@@ -53,6 +65,8 @@ def candidates(main: Module, config: QuantizeConfig) -> list[tuple[Instruction, 
             why = f"{ins.op.name} is not among the chosen ops"
         elif any(part and any(part in s for s in ins.sources) for part in config.skip):
             why = "its name is to be skipped"
+        elif config.names and not any(part in s for part in config.names for s in ins.sources):
+            why = "its name is not among the chosen ones"
         elif ins.shape.dtype not in (dt.float32, dt.float16, dt.bfloat16):
             why = f"it computes in {ins.shape.dtype}"
         elif through_views(ins.inputs[0]).is_literal:
@@ -67,17 +81,37 @@ def constant_bytes(main: Module) -> int:
     return sum(i.shape.elements() * i.shape.dtype.bits // 8 for i in main if i.is_literal)
 
 
+def constant_weights(product: Instruction) -> tuple[Array, list[Instruction]]:
+    """A product's constant right operand in float32, and the views that repeat it, from the innermost."""
+    at, views = product.inputs[1], list[Instruction]()
+    while not at.is_literal:
+        views.insert(0, at)
+        at = at.inputs[0]
+    assert at.literal is not None
+    value = np.asarray(at.literal.value)
+    while views and not isinstance(views[0].op, Multibroadcast):
+        compute = views.pop(0).op.compute
+        assert compute is not None
+        value = np.asarray(compute(value))
+    return widen(value).astype(np.float32), views
+
+
+def place_literals(main: Module, before: Instruction | None, *values: Array) -> list[Instruction]:
+    """Literals in front of an instruction."""
+    made = [main.add_literal(Argument.from_value(np.ascontiguousarray(v))) for v in values]
+    for one in made:
+        if before is not None:
+            main.move(one, before)
+    return made
+
+
 def quantize_tensor(main: Module, tensor: Instruction, low: float, high: float, to: DType) -> None:
     """Lets everything that reads a tensor read it as it is after rounding to `to` over its range."""
     scale, zero = scale_of(low, high, to)
-    after = tensor.next if not tensor.is_param else next((i for i in main if not i.is_param), None)
+    after = _after(main, tensor)
     readers = [(u, u.inputs) for u in tensor.users if u.parent is main and not u.is_return]
-    literals = [main.add_literal(Argument.from_value(np.array(scale, np.float32)))]
-    if zero is not None:
-        literals.append(main.add_literal(Argument.from_value(np.array(zero, to.numpy))))
-    for one in literals:
-        if after is not None:
-            main.move(one, after)
+    numbers = [np.array(scale, np.float32)] + ([] if zero is None else [np.array(zero, to.numpy)])
+    literals = place_literals(main, after, *numbers)
     narrow = main.add(Quantizelinear(out_type=to), tensor, *literals, before=after, sources=tensor.sources)
     form = Dequantizelinear(out_type=tensor.shape.dtype)
     wide = main.add(form, narrow, *literals, before=after, sources=tensor.sources)
@@ -85,59 +119,62 @@ def quantize_tensor(main: Module, tensor: Instruction, low: float, high: float, 
         main.rewire(user, [wide if i is tensor else i for i in inputs])
 
 
-def scale_of(low: float, high: float, to: DType) -> tuple[float, int | None]:
-    """Scale and zero point for a range that holds 0; a range of nothing but 0 has scale 1."""
-    if to.is_float or to.kind == "i":
-        most = max(-low, high)
-        scale = most / float(to.highest)
-        return (scale if scale > 1e-30 else 1.0), None
-    span = (high - low) / float(to.highest - to.lowest)
-    if span <= 1e-30:
-        return 1.0, int(to.lowest)
-    zero = round(float(to.lowest) - low / span)
-    return span, int(min(max(zero, int(to.lowest)), int(to.highest)))
+def _after(main: Module, tensor: Instruction) -> Instruction | None:
+    """The instruction before which something may read a tensor."""
+    return tensor.next if not tensor.is_param else next((i for i in main if not i.is_param), None)
 
 
-def quantize_weights(main: Module, product: Instruction, to: DType, per_channel: bool) -> float:
-    """Puts dequantized narrow weights in the place of a product's constant right operand; returns their SQNR in decibel."""
-    weights = product.inputs[1]
-    source = through_views(weights)
-    assert source.literal is not None
-    value = widen(np.asarray(source.literal.value)).astype(np.float32)
+def scaled(main: Module, tensor: Instruction, factors: Array) -> Instruction:
+    """A tensor times factors of its last axis."""
+    after = _after(main, tensor)
+    (row,) = place_literals(main, after, factors.astype(tensor.shape.dtype.numpy))
+    wide = main.add(Multibroadcast(out_lens=tensor.shape.dims), row, before=after, sources=tensor.sources)
+    return main.add(Mul(), tensor, wide, before=after, sources=tensor.sources)
+
+
+def quantize_weights(
+    main: Module, product: Instruction, to: DType, per_channel: bool, factors: Array | None = None
+) -> tuple[float, Array]:
+    """Puts dequantized narrow weights in the place of a product's constant right operand.
+
+    factors [k]: what the rows of the weights are multiplied by before.  Returns the weights' SQNR in decibel, and their error.
+    """
+    value, views = constant_weights(product)
+    if factors is not None:
+        value = value * factors[:, None]
+    kept_last = all(isinstance(v.op, Multibroadcast) for v in views)
     axis = 0 if isinstance(product.op, Convolution) else value.ndim - 1
-    narrow, scale = rounded(value, axis if per_channel else None, to)
-    values = main.add_literal(Argument.from_value(narrow))
-    factors = main.add_literal(Argument.from_value(scale))
-    before = product
-    views: list[Instruction] = []
-    at = weights
-    while at is not source:
-        views.append(at)
-        at = at.inputs[0]
-    for one in (values, factors):
-        main.move(one, before)
-    form = Dequantizelinear(axis=axis, out_type=weights.shape.dtype)
-    made = main.add(form, values, factors, before=before, sources=product.sources)
+    narrow, scale = rounded(value, axis if per_channel and kept_last else None, to)
+    values, numbers = place_literals(main, product, narrow, scale)
+    form = Dequantizelinear(axis=axis, out_type=product.inputs[1].shape.dtype)
+    made = main.add(form, values, numbers, before=product, sources=product.sources)
+    for view in views:
+        made = main.add(view.op, made, before=product, sources=view.sources)
+    main.rewire(product, [product.inputs[0], made])
     spread = scale.reshape([-1 if a == axis else 1 for a in range(value.ndim)]) if scale.ndim else scale
     wide = narrow.astype(np.float32) * spread
-    for view in reversed(views):
-        made = main.add(view.op, made, before=before, sources=view.sources)
-    main.rewire(product, [product.inputs[0], made])
-    return signal_to_noise(value, wide)
+    return signal_to_noise(value, wide), wide - value
 
 
-def rounded(value: Array, axis: int | None, to: DType) -> tuple[Array, Array]:
-    """An array in a narrow type with one scale, or one an index of an axis."""
-    others: Any = None if axis is None else tuple(a for a in range(value.ndim) if a != axis)
-    most = np.abs(value).max(axis=others, keepdims=axis is not None) if value.size else np.zeros(())
-    scale = np.where(most > 1e-30, most / float(to.highest), 1.0).astype(np.float32)
-    quotient = value / scale
-    if to.is_integer:
-        quotient = np.clip(np.rint(quotient), -float(to.highest), float(to.highest))
-    return quotient.astype(to.numpy), np.ascontiguousarray(scale.reshape(-1) if axis is not None else scale.reshape(()))
+def mean_shift(product: Instruction, error: Array, means: Array) -> Array:
+    """Returns the mean of a product of the error of its weights, by channel of the result.
+
+    means: of the left operand, by channel.  Padding of convolutions is taken for the mean.
+    """
+    if not isinstance(product.op, Convolution):
+        return np.asarray(means @ error)
+    by_kernel = error.sum(tuple(range(2, error.ndim)), dtype=np.float64)
+    groups = by_kernel.reshape(product.op.group, -1, by_kernel.shape[1])
+    shift = (groups * means.reshape(product.op.group, 1, -1)).sum(-1)
+    return np.asarray(shift.reshape(-1, *[1] * (product.shape.rank - 2)))
 
 
-def signal_to_noise(wide: Array, narrow: Array) -> float:
-    noise = float(((wide - narrow).astype(np.float64) ** 2).sum())
-    signal = float((wide.astype(np.float64) ** 2).sum())
-    return 10 * float(np.log10(signal / noise)) if noise and signal else 200.0
+def add_bias(main: Module, product: Instruction, bias: Array) -> None:
+    """Adds a bias, whose axes are the last ones of a product, before anything reads it."""
+    users = [(u, u.inputs) for u in product.users]
+    after = product.next
+    (row,) = place_literals(main, after, bias.astype(product.shape.dtype.numpy))
+    wide = main.add(Multibroadcast(out_lens=product.shape.dims), row, before=after, sources=product.sources)
+    new = main.add(Add(), product, wide, before=after, sources=product.sources)
+    for user, inputs in users:
+        main.rewire(user, [new if i is product else i for i in inputs])

@@ -1,4 +1,4 @@
-"""Ranges of tensors, from batches that are seen one at a time."""
+"""Statistics of tensors from batches that are seen one at a time, and the ranges chosen from them."""
 
 from __future__ import annotations
 
@@ -9,86 +9,137 @@ import numpy as np
 
 from ..errors import ParameterError
 from ..types.argument import Array
+from ..types.dtype import DType
 from .config import Range
+from .scales import after_rounding
 
 __all__ = ["Observer"]
 
-BINS = 2048
+BINS = 4096  # of a histogram, half of them below 0
+ROWS = 128  # of a sample that is kept: half of them are dropped when there are more
+
+
+def nothing() -> Array:
+    return np.zeros(0, np.float32)
 
 
 @dataclass
 class Observer:
-    """Statistics of one tensor: its range, and a histogram of magnitudes where the method needs one.
+    """Statistics of one tensor: extremes and means by channel, a histogram, and some of its rows.
 
-    name: of its source, for errors.
+    name: of its source, for errors; lows, highs [c]: extremes of all values; counts: values of a sample, in equal bins from -top
+    to top; sums [c], seen: of the sample, by channel; rows [n, c]: some of the sample.
     """
 
-    name: str
-    low: float = math.inf
-    high: float = -math.inf
+    name: str = ""
+    lows: Array = field(default_factory=nothing)
+    highs: Array = field(default_factory=nothing)
     counts: Array = field(default_factory=lambda: np.zeros(BINS))
     top: float = 0.0
+    sums: Array = field(default_factory=nothing)
+    seen: int = 0
+    rows: Array = field(default_factory=nothing)
 
-    def see_range(self, low: float, high: float) -> None:
-        """Takes the range of one batch.  Errors: ParameterError if it is not finite."""
+    def see(self, lows: Array, highs: Array, sample: Array) -> None:
+        """Takes one batch: its extremes by channel [c], and a sample of its rows [n, c].
+
+        Errors: ParameterError if one is not finite.
+        """
+        if not sample.size:
+            return
+        low, high = float(lows.min()), float(highs.max())
         if not (math.isfinite(low) and math.isfinite(high)):
             raise ParameterError(f"calibration: {self.name} holds values that are not finite ({low} to {high})")
-        self.low, self.high = min(self.low, low), max(self.high, high)
+        first = not self.seen
+        self.lows = lows if first else np.minimum(self.lows, lows)
+        self.highs = highs if first else np.maximum(self.highs, highs)
+        sums = sample.sum(0, dtype=np.float64)
+        self.sums = sums if first else self.sums + sums
+        self.seen += len(sample)
+        few = sample[:: -(-len(sample) // (ROWS // 8))]
+        self.rows = few.copy() if first else np.concatenate([self.rows, few])
+        if len(self.rows) > ROWS:
+            self.rows = self.rows[::2]
+        self._count(sample, max(-low, high))
 
-    def see(self, values: Array) -> None:
-        """Takes the values of one batch.  Errors: ParameterError if one is not finite."""
-        if not values.size:
-            return
-        self.see_range(float(values.min()), float(values.max()))
-        size = np.abs(values).astype(np.float32, copy=False)
-        most = float(size.max())
+    def _count(self, values: Array, most: float) -> None:
         while most > self.top:
             if not self.top:
                 self.top = most
-            else:  # twice the width: two bins become one
-                self.counts = np.concatenate([self.counts.reshape(-1, 2).sum(1), np.zeros(BINS // 2)])
+            else:  # twice the width: two bins become one, in the middle half
+                quarter = np.zeros(BINS // 4)
+                self.counts = np.concatenate([quarter, self.counts.reshape(-1, 2).sum(1), quarter])
                 self.top *= 2
         if self.top:
-            self.counts += np.histogram(size, BINS, (0.0, self.top))[0]
+            place = (values.reshape(-1) * np.float32(BINS / 2 / self.top)).astype(np.int32) + BINS // 2
+            place -= values.reshape(-1) < 0  # conversion to integers rounds towards 0
+            self.counts += np.bincount(np.clip(place, 0, BINS - 1), minlength=BINS)
 
-    def range(self, method: Range, percentile: float, levels: int) -> tuple[float, float]:
+    def divided(self, factors: Array) -> Observer:
+        """The statistics of the tensor divided by positive factors [c]."""
+        made = Observer(self.name)
+        made.see(self.lows / factors, self.highs / factors, self.rows / factors)
+        made.rows, made.sums, made.seen = self.rows / factors, self.sums / factors, self.seen
+        return made
+
+    @property
+    def means(self) -> Array:
+        """Of the sample, by channel [c]."""
+        return np.asarray(self.sums / max(self.seen, 1))
+
+    @property
+    def middles(self) -> Array:
+        """Middles of the histogram's bins."""
+        return np.asarray((np.arange(BINS) + 0.5 - BINS // 2) * (self.top / (BINS // 2)))
+
+    def histogram(self, bins: int = 48) -> tuple[int, ...]:
+        """Counts of the sample between its extremes."""
+        filled = np.flatnonzero(self.counts)
+        if not len(filled):
+            return ()
+        inside = self.counts[filled[0] : filled[-1] + 1]
+        groups = np.arange(len(inside)) * bins // len(inside)
+        return tuple(int(n) for n in np.bincount(groups, inside, bins))
+
+    def range(self, method: Range, percentile: float, to: DType) -> tuple[float, float]:
         """The range that is kept, which holds 0.  Errors: ParameterError if nothing was seen."""
-        if self.low > self.high:
+        if not self.seen:
             raise ParameterError(f"calibration: nothing was seen of {self.name}")
-        low, high = min(self.low, 0.0), max(self.high, 0.0)
+        low, high = min(float(self.lows.min()), 0.0), max(float(self.highs.max()), 0.0)
         if method == "max" or not self.top:
             return low, high
-        most = self.limit(method, percentile, levels)
-        return max(low, -most), min(high, most)
-
-    def limit(self, method: Range, percentile: float, levels: int) -> float:
-        """The magnitude at which values are clipped."""
-        width = self.top / BINS
         if method == "percentile":
-            share = np.cumsum(self.counts) / self.counts.sum()
-            return float((np.searchsorted(share, percentile / 100) + 1) * width)
-        middles = (np.arange(BINS) + 0.5) * width
-        best, found = math.inf, self.top
-        for kept in range(BINS // 16, BINS + 1, BINS // 64):
-            limit = kept * width
-            cost = self._error(middles, limit, levels) if method == "mse" else self._divergence(kept, levels)
-            if cost < best:
-                best, found = cost, limit
-        return found
+            sizes = self.counts[BINS // 2 :] + self.counts[: BINS // 2][::-1]
+            share = np.cumsum(sizes) / sizes.sum()
+            most = float((np.searchsorted(share, percentile / 100) + 1) * self.top / len(sizes))
+            return max(low, -most), min(high, most)
+        cost = self._error if method == "mse" else self._divergence
+        tried = [(max(low, -most), min(high, most)) for most in self.top * np.arange(64, 3, -1) / 64]
+        return min(tried, key=lambda limits: cost(limits[0], limits[1], to))
 
-    def _error(self, middles: Array, limit: float, levels: int) -> float:
-        step = limit / levels
-        rounded = np.minimum(np.rint(middles / step), levels) * step
-        return float((self.counts * (middles - rounded) ** 2).sum())
+    def noise(self, low: float, high: float, to: DType) -> float:
+        """Ratio of signal to noise in decibel of what is read after rounding over a range."""
+        energy = float((self.counts * self.middles**2).sum())
+        error = self._error(low, high, to)
+        return 10 * math.log10(energy / error) if energy and error else 200.0
 
-    def _divergence(self, kept: int, levels: int) -> float:
-        given = self.counts[:kept].copy()
-        given[-1] += self.counts[kept:].sum()
-        groups = np.minimum(np.arange(kept) * levels // kept, levels - 1)
-        filled = self.counts[:kept] > 0
-        sums = np.bincount(groups, self.counts[:kept], levels)
-        shares = np.bincount(groups, filled, levels)
-        guess = np.where(filled, (sums / np.maximum(shares, 1))[groups], 0.0)
+    def _error(self, low: float, high: float, to: DType) -> float:
+        middles = self.middles
+        return float((self.counts * (middles - after_rounding(middles, low, high, to)) ** 2).sum())
+
+    def _divergence(self, low: float, high: float, to: DType) -> float:
+        """Of what is read after rounding from what was there.  Source: Migacz, 8-bit inference with TensorRT, 2017."""
+        inside = (self.middles >= low) & (self.middles <= high)
+        if not inside.any():
+            return math.inf
+        given = self.counts[inside]
+        _, groups = np.unique(after_rounding(self.middles[inside], low, high, to), return_inverse=True)
+        filled = given > 0
+        guess = np.where(filled, (np.bincount(groups, given) / np.maximum(np.bincount(groups, filled), 1))[groups], 0.0)
+        given = given.copy()
+        at = np.flatnonzero(inside)
+        given[0] += self.counts[: at[0]].sum()
+        given[-1] += self.counts[at[-1] + 1 :].sum()
         p, q = given / max(given.sum(), 1e-30), guess / max(guess.sum(), 1e-30)
         both = (p > 0) & (q > 0)
         return float((p[both] * np.log(p[both] / q[both])).sum() + p[(p > 0) & (q <= 0)].sum() * 20)

@@ -9,12 +9,27 @@ from typing import Any, TypeVar
 
 from ..errors import ParameterError
 from ..ir.instruction import Instruction
+from ..ops.convolution import Convolution
 from ..plugins.manager import manager
 from ..rules.outline import through_views
 from ..types import dtype as dt
+from ..types.argument import Array
 from .calibrate import observe
-from .config import PRODUCTS, Calibration, Layer, Metric, Quantizable, QuantizeConfig, QuantizeReport, emptied
-from .products import candidates, constant_bytes, name_of, prepare, quantize_tensor, quantize_weights
+from .config import PRODUCTS, Calibration, Metric, Quantizable, QuantizeConfig
+from .layer import Layer
+from .products import (
+    add_bias,
+    candidates,
+    constant_bytes,
+    mean_shift,
+    name_of,
+    prepare,
+    quantize_tensor,
+    quantize_weights,
+)
+from .ranges import Observer
+from .record import QuantizeReport, emptied
+from .smoothing import smooth
 
 __all__ = ["autocast_fp8", "quantize", "quantize_fp8", "quantize_int8"]
 
@@ -44,18 +59,21 @@ def quantize(
     prepare(main)
     before = constant_bytes(main)
     products = candidates(main, config)
-    chosen = [ins for ins, why in products if not why]
-    tensors = list(dict.fromkeys(t for ins in chosen for t in operands(ins)))
-    levels = 255 if config.activations == "uint8" else 127
-    observers = observe(main, tensors, [name_of(t) for t in tensors], calibration, on, config.ranges) if tensors else []
-    ranges = {t: o.range(config.ranges, config.percentile, levels) for t, o in zip(tensors, observers, strict=True)}
+    axes: dict[Instruction, int] = {}
     for ins, why in products:
-        low, high = ranges.get(ins.inputs[0], (0.0, 0.0))
-        kept.layers.append(Layer(name_of(ins), ins.op.name, low, high, kept=why))
+        for tensor in [] if why else operands(ins):
+            axes.setdefault(tensor, 1 if isinstance(ins.op, Convolution) else tensor.shape.rank - 1)
+    seen = dict(zip(axes, observe(main, axes, calibration, on) if axes else [], strict=True))
+    for ins, why in products:
+        layer = Layer(name_of(ins), ins.op.name, kept=why)
+        if ins.inputs[0] in seen:
+            layer.low, layer.high = seen[ins.inputs[0]].range("max", 100, dt.float32)
+            layer.histogram = seen[ins.inputs[0]].histogram()
+        kept.layers.append(layer)
     if accuracy is not None:
-        _search(program, config, kept, accuracy, budget, on, ranges, products)
+        _search(program, config, kept, accuracy, budget, on, seen, products)
     else:
-        apply(program, config, kept, ranges, products)
+        apply(program, config, kept, seen, products)
     kept.bytes = before, constant_bytes(program.get_main_module())
     program.executable = None
     return program
@@ -75,19 +93,31 @@ def apply(
     program: Quantizable,
     config: QuantizeConfig,
     report: QuantizeReport,
-    ranges: Mapping[Instruction, tuple[float, float]],
+    seen: Mapping[Instruction, Observer],
     products: Iterable[tuple[Instruction, str]],
 ) -> None:
     """Quantizes every product whose layer in the report says nothing against it."""
     main = program.get_main_module()
-    activations, weights = TYPES[config.activations], TYPES[config.weights]
-    chosen = [(ins, layer) for (ins, _), layer in zip(products, report.layers, strict=True) if not layer.kept]
-    for ins, layer in chosen:
+    types = TYPES[config.activations], TYPES[config.weights]
+    chosen = {ins: layer for (ins, _), layer in zip(products, report.layers, strict=True) if not layer.kept}
+    known = dict(seen)
+    factors = smooth(main, list(chosen), config, types, known) if config.smooth else {}
+    tensors = dict.fromkeys(t for ins in chosen for t in operands(ins))
+    limits = {t: known[t].range(config.ranges, config.percentile, types[0]) for t in tensors}
+    shifts: dict[Instruction, Array] = {}
+    for ins, layer in chosen.items():
+        left = ins.inputs[0]
+        layer.low, layer.high = limits[left]
+        layer.input_noise = known[left].noise(*limits[left], types[0])
+        layer.histogram, layer.smoothed = known[left].histogram(), ins in factors
         if through_views(ins.inputs[1]).is_literal:
-            layer.noise = quantize_weights(main, ins, weights, config.per_channel)
-    for tensor in dict.fromkeys(t for ins, _ in chosen for t in operands(ins)):
-        if tensor in ranges:
-            quantize_tensor(main, tensor, *ranges[tensor], activations)
+            layer.noise, error = quantize_weights(main, ins, types[1], config.per_channel, factors.get(ins))
+            if config.correct_bias:
+                shifts[ins] = mean_shift(ins, error, known[left].means)
+    for tensor in tensors:
+        quantize_tensor(main, tensor, *limits[tensor], types[0])
+    for ins, shift in shifts.items():
+        add_bias(main, ins, -shift)
     main.sweep()
 
 
@@ -98,7 +128,7 @@ def _search(
     accuracy: Metric,
     budget: float,
     target: Any,
-    ranges: Mapping[Instruction, tuple[float, float]],
+    seen: Mapping[Instruction, Observer],
     products: list[tuple[Instruction, str]],
 ) -> None:
     """Leaves the products in float without which the accuracy suffers most, as few as halving finds."""
@@ -111,7 +141,7 @@ def _search(
         twins = list(copy.get_main_module())
         out = set(left)
         layers = [replace(x, kept=x.kept or ("left out" if n in out else "")) for n, x in enumerate(report.layers)]
-        moved = {twins[place[t]]: r for t, r in ranges.items()}
+        moved = {twins[place[t]]: o for t, o in seen.items()}
         apply(copy, config, QuantizeReport(layers), moved, [(twins[place[i]], why) for i, why in products])
         copy.compile(target)
         reached = float(accuracy(copy))
@@ -137,7 +167,7 @@ def _search(
     for n in left:
         report.layers[n].kept = f"accuracy falls by {base - alone[n]:.4g} with it alone"
     report.accuracy = base, reached
-    apply(program, config, report, ranges, products)
+    apply(program, config, report, seen, products)
 
 
 def quantize_int8(

@@ -12,14 +12,19 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.coded_product import DequantDot
 from ..ops.linear import Dot
+from ..ops.movement import Transpose
+from ..ops.reshape import Reshape
 from ..ops.scalar import widen
 from ..rules.coded_weights import packed_codes
 from ..rules.outline import through_views
 from ..types import dtype as dt
 from ..types.argument import Argument, Array
 from .calibrate import watch
-from .config import Calibration, Layer, Quantizable, QuantizeReport, emptied
-from .products import constant_bytes, name_of, prepare, signal_to_noise
+from .config import Calibration, Quantizable
+from .layer import Layer
+from .products import constant_bytes, name_of, prepare
+from .record import QuantizeReport, emptied
+from .scales import signal_to_noise
 
 __all__ = ["quantize_int4_weights"]
 
@@ -91,20 +96,21 @@ def _moments(main: Module, products: Sequence[Instruction], data: Calibration, t
     from .static import target_or_best
 
     inputs = list(dict.fromkeys(p.inputs[0] for p in products))
-    sums: list[Array | None] = [None] * len(inputs)
+    sums = [np.zeros((0, 0))] * len(inputs)
+
+    def add(copy: Module, tensors: Sequence[Instruction]) -> list[Instruction]:
+        rows = [copy.add(Reshape(dims=(-1, t.shape.dims[-1])), t) for t in tensors]
+        return [copy.add(Dot(), copy.add(Transpose(permutation=(1, 0)), r), r) for r in rows]
 
     def see(values: Sequence[Array]) -> None:
-        for n, value in enumerate(values):
-            rows = value.reshape(-1, value.shape[-1]).astype(np.float64)
-            if not np.isfinite(rows).all():
+        for n, part in enumerate(values):
+            if not np.isfinite(part).all():
                 raise ParameterError(f"calibration: {name_of(inputs[n])} holds values that are not finite")
-            part = rows.T @ rows
-            old = sums[n]
-            sums[n] = part if old is None else old + part
+            sums[n] = sums[n] + part if sums[n].size else part.astype(np.float64)
 
-    watch(main, inputs, [], data, target_or_best(target), see)
+    watch(main, inputs, add, data, target_or_best(target), see)
     by_input = dict(zip(inputs, sums, strict=True))
-    return {p: found for p in products if (found := by_input[p.inputs[0]]) is not None}
+    return {p: by_input[p.inputs[0]] for p in products}
 
 
 def _replace(

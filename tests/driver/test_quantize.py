@@ -38,3 +38,33 @@ def test_quantized_file_runs(drive_json, model: Path, tmp_path: Path, kind: str)
     (found,) = Interpreter().run(program.get_main_module(), [x])
     wanted = x @ W
     assert 0 < np.linalg.norm(found - wanted) / np.linalg.norm(wanted) < 0.15
+
+
+def test_verify_by_ratio_of_signal_to_noise(drive, drive_json, model: Path, tmp_path: Path) -> None:
+    data, out = tmp_path / "data", tmp_path / "out.mxr"
+    data.mkdir()
+    rng = np.random.default_rng(6)
+    for n in range(3):
+        np.savez(data / f"{n}.npz", x=rng.normal(size=(2, 64)).astype(np.float32))
+    told = drive_json("quantize", model, "--data", data, "--target", "host", "--time", "-o", out)
+    assert min(told["seconds"]) > 0
+    assert sum(told["layers"][0]["histogram"]) == 3 * 128
+    x = np.concatenate([np.load(data / f"{n}.npz")["x"] for n in range(3)]).astype(np.float64)
+    program = mgx.load(out)
+    got = np.concatenate(
+        [Interpreter().run(program.get_main_module(), [v.astype(np.float32)])[0] for v in np.split(x, 3)]
+    )
+    wanted = x @ W
+    ratio = 10 * np.log10((wanted**2).sum() / ((got - wanted) ** 2).sum())
+    found = drive_json("verify", model, "--quantized", out, "--data", data, "--target", "host")
+    assert found["ok"]
+    assert found["outputs"][0]["sqnr"] == pytest.approx(ratio, abs=0.1)
+    assert "FAILED" in drive("verify", model, "--quantized", out, "--sqnr", "90", "--target", "host", code=1)
+    assert "goes with --quantized" in drive("verify", model, "--data", data, code=2)
+
+
+def test_names_in_and_out(drive_json, model: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.ones((2, 64), np.float32))
+    for option in ("--only", "--skip"):
+        told = drive_json("quantize", model, "--data", tmp_path / "x.npz", option, "dense", "-o", tmp_path / "out.mxr")
+        assert bool(told["layers"][0]["kept"]) == (option == "--only")

@@ -10,6 +10,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import Program, Shape, op
+from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError
 from mgx_core.quantize import QuantizeConfig, QuantizeReport, quantize
 from mgx_core.quantize.ranges import Observer
@@ -57,6 +58,84 @@ def test_int8(settings: dict[str, Any]) -> None:
     assert report.bytes[1] < 0.3 * report.bytes[0]
     assert "constants" in report.text()
     assert "<table>" in report.html()
+
+
+def uneven(count: int = 4) -> Iterator[dict[str, Any]]:
+    """Batches whose every eighth channel is 60 times as large as the others."""
+    for batch in batches(count):
+        x = batch["x"].copy()
+        x[:, ::8] *= 60
+        yield {"x": x}
+
+
+def error(settings: dict[str, Any], data: list[dict[str, Any]]) -> Any:
+    """Error of the quantized network on each row of the data."""
+    program = mgx.quantize_int8(network(), mgx.get_target("ref"), data, **settings)
+    program.compile(mgx.get_target("ref"))
+    return np.concatenate([np.asarray(program.run(b)[0]) - expected(b["x"]) for b in data])
+
+
+def test_smoothing_of_uneven_channels() -> None:
+    data, report = list(uneven()), QuantizeReport()
+    rough, smooth = (np.square(error({"smooth": s}, data)).mean() for s in (False, True))
+    assert smooth < 0.5 * rough
+    mgx.quantize_int8(network(), mgx.get_target("ref"), data, report=report)
+    assert report.layers[0].smoothed
+    assert "yes" in report.text()
+
+
+def test_bias_correction() -> None:
+    data = [{"x": b["x"] + 3} for b in batches(8)]
+    plain, right = (
+        np.abs(error({"correct_bias": c, "per_channel": False, "smooth": False}, data).mean(0)).mean()
+        for c in (False, True)
+    )
+    assert right < 0.6 * plain
+
+
+def test_bias_correction_of_grouped_convolution() -> None:
+    rng = np.random.default_rng(3)
+    w = rng.normal(size=(6, 2, 3, 3)).astype(np.float32)
+    x = (rng.normal(size=(2, 4, 12, 12)) + np.arange(4)[:, None, None]).astype(np.float32)
+
+    def found(correct: bool | None) -> Any:
+        program = Program()
+        m = program.get_main_module()
+        given = m.add_parameter("x", Shape("float32", [2, 4, 12, 12]))
+        m.add_return([m.add(op("convolution", group=2), given, m.add_literal(w))])
+        if correct is not None:
+            settings = {"correct_bias": correct, "per_channel": False}
+            mgx.quantize_int8(program, mgx.get_target("ref"), [{"x": x}], **settings)
+        program.compile(mgx.get_target("ref"))
+        return np.asarray(program.run({"x": x})[0])
+
+    wanted, plain, right = (found(c).mean((0, 2, 3)) for c in (None, False, True))
+    assert np.abs(right - wanted).max() < 0.5 * np.abs(plain - wanted).max()
+
+
+def test_noise_of_narrow_types_and_outliers() -> None:
+    values = np.random.default_rng(0).normal(size=(100000, 1)).astype(np.float32)
+    values[0] = 100
+    observer = Observer("x")
+    observer.see(values.min(0), values.max(0), values)
+    assert observer.range("entropy", 99.9, dt.int8)[1] < 50
+    float8 = (values * 4.48).astype(dt.float8_e4m3fn.numpy).astype(np.float32) / 4.48
+    ratio = 10 * np.log10((values**2).sum() / ((float8 - values) ** 2).sum())
+    assert observer.noise(*observer.range("max", 100, dt.float8_e4m3fn), dt.float8_e4m3fn) == pytest.approx(
+        ratio, abs=1
+    )
+
+
+def test_histogram_over_growing_batches() -> None:
+    values = np.random.default_rng(0).normal(size=(40, 100)).astype(np.float32)
+    observer = Observer("x")
+    for n in range(40):
+        part = values[n, :, None] * (n + 1)
+        observer.see(part.min(0), part.max(0), part)
+    wide = (values * np.arange(1, 41)[:, None]).reshape(-1)
+    counts = np.histogram(wide, 64, (-observer.top, observer.top))[0]
+    assert sum(observer.histogram()) == wide.size
+    assert np.abs(observer.counts.reshape(64, -1).sum(1).cumsum() - counts.cumsum()).max() < 25
 
 
 def test_call_forms_agree() -> None:
@@ -162,7 +241,7 @@ def test_percentile_clips_outliers() -> None:
     observer = Observer("x")
     values = np.random.default_rng(0).normal(size=100000).astype(np.float32)
     values[0] = 1000.0
-    observer.see(values[:50000])
-    observer.see(values[50000:])
-    assert observer.range("percentile", 99.9, 127)[1] < 10
-    assert observer.range("max", 99.9, 127)[1] == 1000.0
+    for part in (values[:50000, None], values[50000:, None]):
+        observer.see(part.min(0), part.max(0), part)
+    assert observer.range("percentile", 99.9, dt.int8)[1] < 10
+    assert observer.range("max", 99.9, dt.int8)[1] == 1000.0

@@ -1,0 +1,93 @@
+"""Smoothing: channels of a tensor that are much larger than others give part of their size to the weights that they meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from ..ir.instruction import Instruction
+from ..ir.module import Module
+from ..ops.linear import Dot
+from ..rules.outline import through_views
+from ..types.argument import Array
+from ..types.dtype import DType
+from .config import QuantizeConfig
+from .products import constant_weights, scaled
+from .ranges import Observer
+from .scales import after_rounding, rounded
+
+__all__ = ["smooth"]
+
+SHARES: Final = (0.35, 0.5, 0.65, 0.8)  # of a channel's size that the weights take
+COLUMNS: Final = 256  # of weights that are tried
+GAIN: Final = 0.7  # of the error: a smaller gain does not pay for the division
+
+
+def smooth(
+    main: Module,
+    products: Sequence[Instruction],
+    config: QuantizeConfig,
+    types: tuple[DType, DType],
+    seen: dict[Instruction, Observer],
+) -> dict[Instruction, Array]:
+    """Divides what matrix products read where they lose less by it; adds what would have been seen of it to `seen`.
+
+    Returns what the rows of the weights of a product are to be multiplied by.
+    """
+    found: dict[Instruction, Array] = {}
+    readers: dict[Instruction, list[Instruction]] = {}
+    for product in products:
+        for tensor in product.inputs[:2]:
+            readers.setdefault(tensor, []).append(product)
+    for tensor, mine in readers.items():
+        if tensor not in seen or not all(isinstance(p.op, Dot) and through_views(p.inputs[1]).is_literal for p in mine):
+            continue
+        weights = [constant_weights(p)[0] for p in mine]
+        if any(w.ndim != 2 for w in weights):
+            continue
+        by = factors(seen[tensor], weights, config, types)
+        if by is None:
+            continue
+        narrow = scaled(main, tensor, 1 / by)
+        seen[narrow] = seen[tensor].divided(by)
+        for product in mine:
+            main.rewire(product, [narrow, product.inputs[1]])
+            found[product] = by
+    return found
+
+
+def factors(
+    observer: Observer, weights: Sequence[Array], config: QuantizeConfig, types: tuple[DType, DType]
+) -> Array | None:
+    """Divisors [k] of the tensor, which the rows of all weights [k, n] that it meets are multiplied by.
+
+    The share is the one with the least error of the products of rows that were seen.  None if they gain little by any.
+    Source: Xiao et al., SmoothQuant, 2022; the search is that of Lin et al., AWQ, 2023.
+    """
+    few = [w[:, :: max(1, w.shape[1] // COLUMNS)] for w in weights]
+    here = np.maximum(-observer.lows, observer.highs)
+    there = np.max([np.abs(w).max(1) for w in weights], axis=0)
+    least = _error(observer, few, None, config, types) * GAIN
+    best = None
+    for share in SHARES:
+        made = np.maximum(here, 1e-5) ** share / np.maximum(there, 1e-5) ** (1 - share)
+        made = np.clip(made / np.exp(np.log(made).mean()), 1e-3, 1e3).astype(np.float32)
+        error = _error(observer, few, made, config, types)
+        if error < least:
+            least, best = error, made
+    return best
+
+
+def _error(
+    observer: Observer, weights: Sequence[Array], by: Array | None, config: QuantizeConfig, types: tuple[DType, DType]
+) -> float:
+    """Squared error of the products of the rows that were kept."""
+    seen = observer if by is None else observer.divided(by)
+    rows = after_rounding(seen.rows, *seen.range(config.ranges, config.percentile, types[0]), types[0])
+    total = 0.0
+    for w in weights:
+        narrow, scale = rounded(w if by is None else w * by[:, None], 1 if config.per_channel else None, types[1])
+        total += float(((rows @ (narrow.astype(np.float32) * scale) - observer.rows @ w) ** 2).sum())
+    return total
