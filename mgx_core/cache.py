@@ -1,4 +1,4 @@
-"""Disk cache: bytes by key in the user's cache folder, and files that are written atomically."""
+"""Caches: bytes by key in the user's cache folder, files that are written atomically, and values kept in memory."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import contextlib
 import hashlib
 import os
 import threading
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from .settings import cache_directory
 
-__all__ = ["DiskCache", "Held", "write_file"]
+__all__ = ["DiskCache", "Held", "Recent", "write_file"]
+
+V = TypeVar("V")
 
 MAGIC: Final = b"mgxc"
 LIMIT: Final = 1 << 30  # bytes of one cache
@@ -23,6 +26,44 @@ class Held(NamedTuple):
 
     entries: int
     bytes: int
+
+
+class Recent(Generic[V]):
+    """Values in memory by key, the least recently used dropped first; several threads may use it.
+
+    limit: how many are kept; dropped: how many were not.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.dropped = 0
+        self._values: OrderedDict[Hashable, V] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: Hashable) -> V | None:
+        """Returns the value of a key, which is the most recently used one now; None if there is none."""
+        with self._lock:
+            found = self._values.get(key)
+            if found is not None:
+                self._values.move_to_end(key)
+            return found
+
+    def put(self, key: Hashable, value: V) -> V:
+        """Keeps a value and returns it."""
+        with self._lock:
+            self._values[key] = value
+            while len(self._values) > self.limit:
+                self._values.popitem(last=False)
+                self.dropped += 1
+        return value
+
+    def values(self) -> list[V]:
+        """Returns all values, the least recently used first."""
+        with self._lock:
+            return list(self._values.values())
 
 
 class DiskCache:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..errors import ShapeError
 from ..types import dtype as dt
 from ..types.argument import Array
 from ..types.dim import fresh, product
-from ..types.shape import Shape
+from ..types.shape import AnyShape, Shape
 from .extents import index_operand, merge, scalar_operand
 from .operation import Operation, op
 from .scalar import widen
@@ -51,6 +53,16 @@ class Nonmaxsuppression(Operation):
             if threshold is not None and not scalar_operand(threshold, "a threshold").dtype.is_float:
                 raise ShapeError(f"a threshold must be a float, got {threshold}")
         return Shape.of(dt.int64, (fresh("boxes", 0, product(scores.dims)), 3))
+
+    def bounded(self, inputs: Sequence[AnyShape | None], values: Sequence[Array | None]) -> Shape:
+        scores = inputs[1]
+        assert isinstance(scores, Shape)
+        batches, classes, boxes = scores.lens()
+        if len(inputs) < 3 or inputs[2] is None:
+            boxes = 0
+        elif (most := values[2]) is not None:
+            boxes = min(boxes, max(int(most.reshape(-1)[0]), 0))
+        return Shape.of(dt.int64, (batches * classes * boxes, 3))
 
     def compute(
         self,

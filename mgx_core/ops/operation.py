@@ -225,6 +225,14 @@ class Operation(Traits):
             found.__cause__ = error
         raise found.located(f"{self!r}({', '.join('-' if s is None else str(s) for s in inputs)})")
 
+    def bounded(self, inputs: Sequence[AnyShape | None], values: Sequence[Array | None]) -> AnyShape:
+        """The result's type, its extents that depend on data bounded by what is known.
+
+        inputs: operands with static extents; values: of those that are constants, None for the others.
+        Default: by the shape rule, which knows no values.
+        """
+        return self.result(inputs)
+
     def _rule(self) -> str:
         return f"the shape rule of {self.name} ({type(self).__module__})"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final, Self
 
 from ..errors import No
 from ..ir.instruction import Instruction
@@ -34,6 +34,18 @@ class Emitter(KernelEmitter):
     def __init__(self, kernels: Kernels, context: Any = None, reuse: bool = True, tuning: Tuning | None = None) -> None:
         super().__init__(kernels, context, reuse, tuning)
         self.inputs: list[Value | None] = []
+
+    @property
+    def settings(self) -> Hashable:
+        """What steps depend on besides the op and its operands: `OpPrograms` makes them once for each.  Default: nothing."""
+        return ()
+
+    def fresh(self, tuning: bool = True) -> Self:
+        """An empty emitter with the same settings; tuning: one that times kernels, too, if this one does.
+
+        Default: one made with the arguments of `Emitter`.
+        """
+        return type(self)(self.kernels, self.context, self.reuse, self.tuning if tuning else None)
 
     def decided_at_run_time(self, ins: Instruction) -> No | None:
         """Why an instruction of the schedule's `rest` runs on the host; None if the target has another way.

@@ -39,6 +39,12 @@ class Kernel:
 
     Returns the results' values, or No.  Default: None, the kernel is called from Python."""
 
+    open_axis: int | None = None
+    """The axis of the results whose extent depends on data.
+
+    `emit` then gives memory for the most that there can be (`Operation.bounded`), and last an int64 [1] with the extent that is
+    taken.  Default: None, all extents follow from those of the operands."""
+
     def run(self, args: Sequence[Value], modules: Sequence[Module] = (), run: Run | None = None) -> Value:
         """Returns the result for input values (None for an absent input), a tuple for several results.
 

@@ -9,7 +9,7 @@ from ..ir.interpreter import reads
 from ..ir.module import Module, captures
 from ..types.shape import Shape, TupleShape
 
-__all__ = ["Split", "fixed", "fixed_tensor", "given", "read_whole", "split"]
+__all__ = ["Split", "fixed", "fixed_tensor", "given", "given_fixed", "read_whole", "split"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def split(module: Module) -> Split:
     outside: dict[Module, list[Instruction]] = {}  # what bodies read; many instructions share one
     for ins in module:
         if given(ins):
-            if _given(ins):
+            if given_fixed(ins):
                 there.add(ins)
             continue
         at = id(ins.result)
@@ -48,7 +48,7 @@ def split(module: Module) -> Split:
             if body not in outside:
                 outside[body] = captures(body)
             needs += outside[body]
-        if there.issuperset(needs) or all(i in there or _given(i) for i in needs):
+        if there.issuperset(needs) or all(i in there or given_fixed(i) for i in needs):
             static[ins] = needs
             there.add(ins)
         else:
@@ -83,6 +83,6 @@ def fixed_tensor(ins: Instruction) -> bool:
     return isinstance(ins.result, Shape) and fixed(ins)
 
 
-def _given(ins: Instruction) -> bool:
+def given_fixed(ins: Instruction) -> bool:
     """True if a value is there before anything runs, with static extents, or is known to be absent."""
     return ins.is_absent or ((ins.literal is not None or ins.is_param) and fixed_tensor(ins))

@@ -9,8 +9,9 @@ from mgx_core import Context
 from mgx_core.cache import Held
 
 if TYPE_CHECKING:
+    from mgx_core.targets.op_programs import OpPrograms
+
     from .c_compiler import CLibraries
-    from .run_op import OpPrograms
     from .tuning import Tuning
 
 __all__ = ["CpuContext"]
@@ -29,9 +30,11 @@ class CpuContext(Context):
     @cached_property
     def programs(self) -> OpPrograms:
         """Programs of single ops whose extents are decided at run time."""
-        from .run_op import OpPrograms
+        from mgx_core.targets.op_programs import OpPrograms
 
-        return OpPrograms()
+        from .native_program import build
+
+        return OpPrograms(lambda schedule: build(schedule).run)
 
     @cached_property
     def tuning(self) -> Tuning:

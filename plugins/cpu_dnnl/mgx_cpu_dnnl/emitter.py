@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -11,6 +11,7 @@ import numpy as np
 
 from mgx_core import Instruction, Kernels, No, Operation, Shape
 from mgx_core.errors import Refused
+from mgx_core.targets.cut import emitted_at_run_time
 from mgx_core.targets.emission import Emitter
 from mgx_core.targets.kernel_emission import HostFunction, Tuning
 from mgx_core.targets.schedule import Schedule, Step
@@ -18,7 +19,6 @@ from mgx_core.targets.values import Buffer, Value, view_of
 from mgx_core.types.argument import Array
 
 from .concat_sharing import Chain, chains_of
-from .kernel import runs_natively
 from .packing import is_multiplied
 from .shared import Shared, shared
 
@@ -63,8 +63,11 @@ class CpuEmitter(Emitter):
         self._turned: dict[int, tuple[Array, Value]] = {}  # by the array's id
         self._views: dict[Any, tuple[int, Shape] | None] = {}
 
+    @property
+    def settings(self) -> Hashable:
+        return self.threads, self.fast_math
+
     def fresh(self, tuning: bool = True) -> CpuEmitter:
-        """An empty emitter with the same settings."""
         chosen = self.tuning if tuning else None
         return CpuEmitter(self.kernels, self.context, self.reuse, chosen, self.threads, self.fast_math)
 
@@ -103,7 +106,7 @@ class CpuEmitter(Emitter):
             self.packs.popitem()
 
     def decided_at_run_time(self, ins: Instruction) -> No | None:
-        return None if runs_natively(ins) else super().decided_at_run_time(ins)
+        return None if emitted_at_run_time(ins) else super().decided_at_run_time(ins)
 
     # values
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from mgx_core import Instruction, Module, No
-from mgx_core.ir.interpreter import bind_symbols
+from mgx_core.targets.cut import cut
 from mgx_core.targets.runner import Runner, Timing
 from mgx_core.targets.saved import Keep
 from mgx_core.targets.schedule import Schedule, SegmentSchedule
+from mgx_core.targets.segment_interpreter import SegmentInterpreter
 from mgx_core.targets.static_part import Split
 
 from .emitter import CpuEmitter
 from .native_program import NativeRun, build, install
 from .program_codec import FORMAT, NotSaved, Recorder
-from .segments import SegmentInterpreter, cut
 from .timing import following_timings, step_timings
 
 __all__ = ["CpuRunner", "NativeRunner", "run_of"]
@@ -50,7 +51,7 @@ class NativeRunner(Runner):
         self.parameters = list(module.parameters.values())
         self.fresh = not parts.rest and parts.wanted == list(module.outputs)
         self._places = [] if parts.rest else self._outputs()
-        self._segments = SegmentInterpreter(emitter, run_of)
+        self._segments = SegmentInterpreter(partial(run_of, emitter), emitter.context.programs, emitter)
         self._cut = cut(module, parts.static) if parts.rest else []
         self.prepared = self._segments.prepare(self._cut)
 
@@ -86,16 +87,8 @@ class NativeRunner(Runner):
             return [
                 results[n] if kind == "result" else args[n] if kind == "parameter" else n for kind, n in self._places
             ]
-        values: dict[Instruction, Any] = dict(zip(self.parameters, args, strict=True))
-        values |= dict(zip(self.wanted, results, strict=True))
-        known: dict[str, int] = {}
-        for p in self.parameters:
-            bind_symbols(p.result, values[p], known)
-        for ins in self.module:
-            if ins.literal is not None:
-                values[ins] = ins.literal.value
-        self._segments.follow(self._cut, values, known, watch)
-        return [None if o.is_absent else values[o] for o in self.module.outputs]
+        made = dict(zip(self.wanted, results, strict=True))
+        return self._segments.finish(self.module, self._cut, args, made, watch)
 
     def time(self, args: Sequence[Any], runs: int, warmup: int) -> list[Timing]:
         """Times of each native step by instruction, and of what is decided at run time as a whole."""

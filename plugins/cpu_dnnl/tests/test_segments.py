@@ -10,9 +10,9 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import Instruction, Module, Program, Shape
+from mgx_core.targets.segment import KEPT, Segment
 from mgx_core.types.dim import symbol
 from mgx_cpu_dnnl.runner import CpuRunner
-from mgx_cpu_dnnl.segments import KEPT, Segment
 
 rng = np.random.default_rng(5)
 
@@ -220,7 +220,7 @@ def test_programs_are_made_no_more_often_than_shapes_come_again():
         assert np.asarray(found).shape == (KEPT + 41, 3)
     (bodies,) = [p for p, _ in program.executable.instances()[0].runner._segments._bodies.values()]
     assert len(bodies._made) == KEPT
-    assert bodies._dropped <= 2 * KEPT // 8
+    assert bodies._made.dropped <= 2 * KEPT // 8
 
 
 @pytest.mark.parametrize("opened", [False, True])

@@ -112,7 +112,6 @@ class GpuEmitter(Emitter):
         return cls(kernels, context, options.memory_reuse, tuning, tf32, tuning is not None)
 
     def fresh(self, tuning: bool = True) -> GpuEmitter:
-        """An empty emitter with the same settings."""
         chosen = self.tuning if tuning else None
         return GpuEmitter(self.kernels, self.context, self.reuse, chosen, self.tf32, self.exhaustive)
 

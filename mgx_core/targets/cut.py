@@ -1,0 +1,184 @@
+"""Decides what a target does where extents depend on data: what is a segment, what is interpreted, what is read at a border.
+
+The static part of a lowered module (`static_part`) runs first.  There are two ways on from there, and a target takes the one that
+its memory asks for.  On memory that the host can read, what follows is cut into *segments*, which have a runner for each set of
+shapes, and ops between them that are decided at run time one by one (`cut`, run by `SegmentInterpreter`).  On memory that it
+cannot, the few numbers that decide extents are read at a *border*, and all that follows is lowered for them as one
+module (`border`, `Continuation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Final
+
+from ..ir.instruction import Instruction
+from ..ir.interpreter import reads
+from ..ir.module import Module
+from ..ir.symbols import mentioned
+from ..ops.control import GetTupleElem
+from ..rules.shapes import SHAPES
+from ..types.dim import bounds
+from ..types.shape import Shape, TupleShape, symbols_in
+from .kernel import Launch, op_of
+from .segment import Segment
+from .static_part import given, given_fixed, read_whole
+
+__all__ = ["Border", "Item", "border", "cut", "emitted_at_run_time", "settles"]
+
+LARGEST: Final = 1 << 32  # bytes of a result at its upper bound
+READ: Final = 64  # elements of an operand that is read at a border
+
+
+@dataclass
+class Item:
+    """One thing to run behind the static part.
+
+    what: a segment, or an op that is decided at run time; done: values without later readers.
+    """
+
+    what: Segment | Instruction
+    done: list[Instruction] = field(default_factory=list)
+
+    @property
+    def needs(self) -> list[Instruction]:
+        return self.what.needs if isinstance(self.what, Segment) else reads(self.what)
+
+
+def cut(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
+    """Returns what follows the static part of a module: segments, and between them the ops that are decided at run time.
+
+    Such ops are control flow, those whose extents depend on data, and those on anything but tensors of numbers.
+    """
+    known = symbols_in([p.result for p in module.parameters.values()])
+    stage: dict[Instruction, int] = {}
+    members: dict[int, list[Instruction]] = {}
+    between: dict[int, list[Instruction]] = {}
+    alone: set[Instruction] = set()  # decided at run time
+    born: dict[str, int] = {}  # when a symbol's value is known
+    for ins in module:
+        if ins in static or given(ins):
+            continue
+        needs = reads(ins)
+        at = max([*(stage.get(n, 0) for n in needs), *(born.get(s, 0) for s in mentioned([ins]))], default=0)
+        op = op_of(ins)
+        item = isinstance(op, GetTupleElem)
+        tensors = item or all(n.is_absent or isinstance(n.result, Shape) for n in needs)
+        if item and needs[0] in alone:
+            at = stage[ins] = stage[needs[0]]  # at once after the op that it takes an item of
+            between[at - 1].append(ins)
+        elif tensors and not op.control and not op.effect and _settled(ins, known) and not read_whole(ins):
+            stage[ins] = at
+            members.setdefault(at, []).append(ins)
+            continue
+        else:
+            stage[ins] = at + 1
+            alone.add(ins)
+            between.setdefault(at, []).append(ins)
+        fresh = symbols_in(ins.result) - known
+        known |= fresh
+        born |= dict.fromkeys(fresh, stage[ins])
+    found: list[Item] = []
+    for at in range(max([*members, *between], default=-1) + 1):
+        group = members.get(at, [])
+        if group:
+            inside = set(group)
+            results = [i for i in group if i in module.outputs or not inside.issuperset(i.users)]
+            found.append(Item(Segment(group, results, f"{module.name}:{at}")))
+        found += [Item(ins) for ins in between.get(at, [])]
+    last = {need: item for item in found for need in item.needs}
+    for need, reader in last.items():
+        if need not in module.outputs:
+            reader.done.append(need)
+    for one in found:
+        if isinstance(one.what, Instruction) and not one.what.users and one.what not in module.outputs:
+            one.done.append(one.what)  # it was run for its extents
+    return found
+
+
+def _settled(ins: Instruction, known: set[str]) -> bool:
+    """True if all results of an instruction are tensors of numbers whose extents follow from known symbols."""
+    items = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
+    ranked = all(isinstance(s, Shape) and s.ranked and s.dtype.kind not in "sc" for s in items)
+    return ranked and symbols_in(ins.result) <= known
+
+
+def emitted_at_run_time(ins: Instruction) -> bool:
+    """True if a launch whose extents depend on data can be emitted by its kernel once its operands are there (`OpPrograms`)."""
+    if not isinstance(ins.op, Launch) or ins.op.kernel.emit is None:
+        return False
+    if isinstance(ins.op.of, GetTupleElem):
+        return True  # nothing is computed
+    if not all(i.is_absent or isinstance(i.result, Shape) for i in ins.inputs):
+        return False
+    if ins.op.kernel.open_axis is not None:
+        return True
+    if not isinstance(ins.result, Shape):
+        return False
+    if any(not i.is_absent and not i.shape.ranked for i in ins.inputs):
+        return True
+    return ins.shape.ranked and symbols_in(ins.result) <= symbols_in([i.result for i in ins.inputs if not i.is_absent])
+
+
+@dataclass(frozen=True)
+class Border:
+    """Instructions at which a module is cut, and what is read there.
+
+    counted: instructions whose kernels count what they give: the axis, and the most along it; read: small values that decide
+    the extents of others.
+    """
+
+    counted: dict[Instruction, tuple[int, int]] = field(default_factory=dict)
+    read: list[Instruction] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.counted or self.read)
+
+
+def border(module: Module, static: Mapping[Instruction, Any]) -> Border:
+    """Returns the border behind the static part of a module: what decides the extents of that which follows."""
+    found = Border()
+    for ins in module:
+        if ins in static or given(ins) or ins.op.control:
+            continue
+        if not all(i in static or given_fixed(i) for i in reads(ins)):
+            continue
+        rows = _counted(ins)
+        if rows is not None:
+            found.counted[ins] = rows
+        elif ins.result.dynamic() and (settles(ins, _read) or all(map(_small, ins.inputs))):
+            found.read.extend(i for i in ins.inputs if i not in found.read and _read(i))
+    return found
+
+
+def _counted(ins: Instruction) -> tuple[int, int] | None:
+    """The axis along which a kernel counts, and the most along it; None for other kernels, and for more than memory may hold."""
+    if not isinstance(ins.op, Launch) or ins.op.kernel.open_axis is None or not isinstance(ins.result, Shape):
+        return None
+    operands = [None if i.is_absent else i.result for i in ins.inputs]
+    values = [None if i.literal is None else i.literal.to_numpy() for i in ins.inputs]
+    result = ins.op.of.bounded(operands, values)
+    assert isinstance(result, Shape)
+    axis = ins.op.kernel.open_axis % result.rank
+    lens = [int(min(bounds(d)[1], bounds(e)[1])) for d, e in zip(result.dims, ins.result.dims, strict=True)]
+    return None if prod(lens) * result.dtype.size > LARGEST else (axis, lens[axis])
+
+
+def settles(ins: Instruction, known: Callable[[Instruction], bool]) -> bool:
+    """True if a rule turns this into an op of static extents once its operands are known, and all can be known."""
+    roots = tuple(root for rule in SHAPES.rules for root in rule.roots)
+    return isinstance(op_of(ins), roots) and all(i.is_literal or i.is_absent or known(i) for i in ins.inputs[1:])
+
+
+def _small(ins: Instruction) -> bool:
+    return ins.is_literal or ins.is_absent or _read(ins)
+
+
+def _read(ins: Instruction) -> bool:
+    """True if this may be an operand that sets the extents of a result: a few integers computed at run time."""
+    shape = ins.result
+    if ins.is_literal or ins.is_absent or not isinstance(shape, Shape) or shape.dynamic():
+        return False
+    return shape.dtype.is_integer and shape.rank <= 1 and shape.elements() <= READ

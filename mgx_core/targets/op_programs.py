@@ -1,0 +1,121 @@
+"""Single ops on arrays, for what is decided at run time: steps of one kernel, kept for the shapes that they were emitted for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ..cache import Recent
+from ..errors import ShapeError
+from ..ir.interpreter import Interpreter
+from ..ir.module import Module
+from ..ops.operation import Operation
+from ..types.argument import Array
+from ..types.shape import AnyShape, Shape, TupleShape
+from .emission import Emitter
+from .kernel import Kernel
+from .schedule import Schedule
+from .values import Value
+
+__all__ = ["OpPrograms"]
+
+KEPT: Final = 512
+
+Run: TypeAlias = Callable[[Sequence[Any]], Sequence[Array]]
+
+
+class Call(NamedTuple):
+    """One op with its kernel and the values of its operands."""
+
+    kernel: Kernel
+    op: Operation
+    modules: Sequence[Module]
+    args: Sequence[Array | None]
+
+    def by_definition(self) -> Any:
+        return self.op.evaluate(self.args, self.modules, Interpreter().run)
+
+    def result(self) -> Sequence[AnyShape]:
+        """The types of the results; extents that depend on the values are symbols."""
+        shapes = [None if a is None else Shape(a.dtype, a.shape) for a in self.args]
+        result = self.op.result(shapes, self.modules)
+        return result.items if isinstance(result, TupleShape) else (result,)
+
+    def baked(self) -> list[bool]:
+        """Operands that are constants of the steps: scalars that bound a data-dependent result (max_output_boxes).
+
+        Their value is commonly the same in all runs; the steps are made for it, so that the result's memory is sized by it.
+        """
+        return [
+            self.kernel.open_axis is not None and n > 0 and a is not None and a.size == 1 and a.dtype.kind in "iu"
+            for n, a in enumerate(self.args)
+        ]
+
+
+class OpPrograms:
+    """Programs of one kernel each, the least recently used dropped first.
+
+    build: what runs a schedule.
+    """
+
+    def __init__(self, build: Callable[[Schedule], Run]) -> None:
+        self._build = build
+        self._made: Recent[tuple[Run, bool]] = Recent(KEPT)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def run(self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any], e: Emitter) -> Any:
+        """The result of one kernel for these arrays; e: an emitter with the settings to use."""
+        call = Call(kernel, op, modules, args)
+        if any(not isinstance(a, np.ndarray) and a is not None for a in args):
+            return call.by_definition()
+        result = call.result()
+        static = [r for r in result if isinstance(r, Shape) and not r.dynamic()]
+        if len(static) == len(result) and not any(r.elements() for r in static):
+            empty = tuple(np.empty(r.lens(), r.dtype.numpy) for r in static)
+            return empty if len(empty) > 1 else empty[0]
+        opened = len(static) < len(result) and kernel.open_axis is None
+        if opened or any(a is not None and (a.size == 0 or a.dtype == object) for a in args):
+            return call.by_definition()
+        baked = call.baked()
+        types = [
+            None if a is None else (a.dtype, a.shape, a.tobytes() if own else None)
+            for a, own in zip(args, baked, strict=True)
+        ]
+        key = (op, tuple(modules), kernel.name, kernel.emit, kernel.open_axis, e.settings, *types)
+        program, several = self._made.get(key) or self._made.put(key, self._program(call, baked, e.fresh(tuning=False)))
+        results = program([a for a, own in zip(args, baked, strict=True) if a is not None and not own])
+        if kernel.open_axis is not None:
+            return taken(op, kernel.open_axis, *results)
+        return tuple(results) if several else results[0]
+
+    def _program(self, call: Call, baked: Sequence[bool], e: Emitter) -> tuple[Run, bool]:
+        values: list[Value | None] = []
+        for a, own in zip(call.args, baked, strict=True):
+            if a is None or own:
+                values.append(None if a is None else e.literal(a.copy()))
+                continue
+            values.append(e.input(Shape(a.dtype, a.shape), len(e.inputs)))
+            e.inputs.append(values[-1])
+        result = e.run_kernel(call.kernel, call.op, call.modules, values)
+        results = result if isinstance(result, tuple) else (result,)
+        outputs = [e.output(v, n) for n, v in enumerate(results)]
+        return self._build(e.planned(Module(call.kernel.name), outputs)), isinstance(result, tuple)
+
+
+def taken(op: Operation, open_axis: int, *results: Array) -> Array | tuple[Array, ...]:
+    """The parts of data-dependent results that are taken, given the results and their count.
+
+    Errors: ShapeError if the count is more than there can be, as one that an operand states may be.
+    """
+    *wholes, count = results
+    n, parts = int(count[0]), []
+    for whole in wholes:
+        axis = open_axis % whole.ndim
+        if not 0 <= n <= whole.shape[axis]:
+            raise ShapeError(f"{op.name} can give 0 to {whole.shape[axis]} elements along axis {axis}, not {n}")
+        parts.append(np.ascontiguousarray(whole[(*[slice(None)] * axis, slice(n))]))
+    return parts[0] if len(parts) == 1 else tuple(parts)

@@ -1,0 +1,84 @@
+"""Segments: parts of a module whose extents follow from what is known once they begin, one runner for each set of shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from threading import Lock
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from ..cache import Recent
+from ..ir.equality import equal_bodies
+from ..ir.extract import extract
+from ..ir.instruction import Instruction
+from ..ir.module import Module
+from ..ir.symbols import mentioned
+from ..types.shape import Shape
+from .runner import Runner
+from .static_part import fixed_tensor
+
+__all__ = ["Make", "Segment"]
+
+KEPT: Final = 128  # runners of a segment, one for each set of shapes
+WORTH: Final = 8  # least average runs of dropped runners
+
+Make: TypeAlias = Callable[[Module], Runner]  # the runner of a lowered module with static extents
+
+
+class Segment:
+    """A part of a module as a module of its own, with a runner for each set of shapes.
+
+    results: what it gives, instructions of the module that it was taken from; needs: what it is given.
+    """
+
+    def __init__(self, members: Sequence[Instruction], results: Sequence[Instruction], name: str) -> None:
+        self.members = list(members)
+        self.results = list(results)
+        self.module, self.needs = extract(members, results, name)
+        self._labels = list(self.module.parameters)
+        self._open = sorted(mentioned(self.module))
+        self._made: Recent[Runner] = Recent(KEPT)
+        self._last: tuple[Any, Runner] | None = None
+        self._found = 0  # how often a kept runner served
+        self._lock = Lock()
+
+    def prepare(self, make: Make) -> Runner | None:
+        """Returns the runner, made ahead, if the shapes are known."""
+        if self._open or not all(map(fixed_tensor, self.needs)):
+            return None
+        return self._made_for([(n.shape.dtype.numpy, tuple(n.shape.lens())) for n in self.needs], {}, make)
+
+    def runner(self, args: Sequence[Any], known: Mapping[str, int], make: Make) -> Runner | None:
+        """Returns the runner for the values of `needs`, and of symbols; None if a value is not an array of numbers.
+
+        None as well where shapes do not come again often enough for runners to be worth making: a state that grows in every
+        trip of a long loop.
+        """
+        key: list[Any] = []
+        for a in args:
+            if not isinstance(a, np.ndarray) or (a.dtype.kind not in "biuf" and a.dtype.kind != "V"):
+                return None
+            key.append((a.dtype, a.shape))
+        if self._open:
+            key += [known.get(name) for name in self._open]
+        last = self._last
+        if last is not None and last[0] == key:
+            return last[1]
+        found = self._made_for(key, known, make)
+        if found is not None:
+            self._last = key, found
+        return found
+
+    def _made_for(self, wanted: list[Any], known: Mapping[str, int], make: Make) -> Runner | None:
+        key: tuple[Hashable, ...] = tuple(wanted)
+        with self._lock:
+            found = self._made.get(key)
+            if found is not None:
+                self._found += 1
+                return found
+            if len(self._made) >= KEPT and self._found < WORTH * (self._made.dropped + 1):
+                return None
+            shapes = {label: Shape(dtype, lens) for label, (dtype, lens) in zip(self._labels, wanted, strict=False)}
+            equal = self.module.derive("equal bodies", equal_bodies)
+            return self._made.put(key, make(self.module.clone(dict(known), None, None, shapes, equal)))

@@ -1,0 +1,151 @@
+"""Runs what a module was cut into: segments by runners of their own, ops between them one by one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+from ..ir.instruction import Instruction
+from ..ir.interpreter import Interpreter, bind_symbols
+from ..ir.module import Module
+from ..ops.operation import Operation
+from ..ops.operation import Run as RunModule
+from .cut import Item
+from .emission import Emitter
+from .kernel import Launch
+from .op_programs import OpPrograms
+from .runner import Runner
+from .segment import Make, Segment
+from .static_part import given
+
+__all__ = ["SegmentInterpreter", "Watch"]
+
+# called with each op, or each runner with its segment and arguments, and the seconds it took
+Watch: TypeAlias = Callable[["Instruction | Runner", "Segment | None", Sequence[Any], float], None]
+Body: TypeAlias = tuple[Segment, list[tuple["int | None", Instruction]]]
+
+
+class SegmentInterpreter(Interpreter):
+    """Runs segments and the bodies of control flow by runners for the shapes that come, and ops one by one by their kernels.
+
+    make: a runner for a lowered module with static extents; None: all is run op by op.
+    programs, emitter: run ops whose kernels emit steps, with the emitter's settings; None: they are called from Python.
+    """
+
+    def __init__(
+        self, make: Make | None = None, programs: OpPrograms | None = None, emitter: Emitter | None = None
+    ) -> None:
+        super().__init__()
+        self._make = make
+        self._run_op = None if programs is None or emitter is None else partial(programs.run, e=emitter)
+        self._bodies: dict[Module, Body | None] = {}
+
+    def evaluate(self, op: Operation, args: Sequence[Any], modules: Sequence[Module], run: RunModule) -> Any:
+        if self._run_op is not None and isinstance(op, Launch) and op.kernel.emit is not None:
+            return self._run_op(op.kernel, op.of, modules, args)
+        return super().evaluate(op, args, modules, run)
+
+    def prepare(self, items: Sequence[Item]) -> list[tuple[Sequence[Instruction], Runner]]:
+        """Runners that can be made before anything runs, with the instructions that they run."""
+        if self._make is None:
+            return []
+        segments: list[Segment] = []
+        for item in items:
+            if isinstance(item.what, Segment):
+                segments.append(item.what)
+            elif item.what.op.control:
+                bodies = [self._body(m) for m in item.what.modules]
+                segments += [body[0] for body in bodies if body is not None]
+        made = [(segment.members, segment.prepare(self._make)) for segment in segments]
+        return [(members, runner) for members, runner in made if runner is not None]
+
+    def finish(
+        self,
+        module: Module,
+        items: Sequence[Item],
+        args: Sequence[Any],
+        made: Mapping[Instruction, Any],
+        watch: Watch | None = None,
+    ) -> list[Any]:
+        """The results of a module for values of its parameters.
+
+        items: what it was cut into; made: the values that its static part gave, of those that are read behind it.
+        """
+        values: dict[Instruction, Any] = dict(made)
+        known: dict[str, int] = {}
+        for parameter, value in zip(module.parameters.values(), args, strict=True):
+            values[parameter] = value
+            bind_symbols(parameter.result, value, known)
+        for ins in module:
+            if ins.literal is not None:
+                values[ins] = ins.literal.value
+        self.follow(items, values, known, watch)
+        return [None if o.is_absent else values[o] for o in module.outputs]
+
+    def follow(
+        self,
+        items: Sequence[Item],
+        values: dict[Instruction, Any],
+        known: dict[str, int],
+        watch: Watch | None = None,
+    ) -> None:
+        """Run what a module was cut into; `values` and `known` are extended by its results."""
+        for item in items:
+            start = time.perf_counter()
+            if isinstance(item.what, Segment):
+                part = item.what
+                args = [values[n] for n in part.needs]
+                runner = None if self._make is None else part.runner(args, known, self._make)
+                if runner is not None:
+                    values.update(zip(part.results, runner.run(args), strict=True))
+                    if watch is not None:
+                        watch(runner, part, args, time.perf_counter() - start)
+                else:
+                    for ins in part.members:
+                        self._alone(ins, values, known)
+                        if watch is not None:
+                            now = time.perf_counter()
+                            watch(ins, None, (), now - start)
+                            start = now
+                    for ins in set(part.members).difference(part.results):
+                        del values[ins]
+            else:
+                self._alone(item.what, values, known)
+                if watch is not None:
+                    watch(item.what, None, (), time.perf_counter() - start)
+            for ins in item.done:
+                values.pop(ins, None)
+
+    def _alone(self, ins: Instruction, values: dict[Instruction, Any], known: dict[str, int]) -> None:
+        values[ins] = value = self.step(ins, values, known)
+        if ins.result.dynamic():
+            bind_symbols(ins.result, value, known)
+
+    def run(
+        self,
+        module: Module,
+        args: Sequence[Any],
+        outer: Mapping[Instruction, Any] | None = None,
+        symbols: Mapping[str, int] | None = None,
+    ) -> list[Any]:
+        body = None if outer is None or self._make is None else self._body(module)
+        if body is not None and outer is not None and self._make is not None:
+            part, places = body
+            given = [outer[at] if n is None else args[n] for n, at in places]
+            runner = part.runner(given, symbols or {}, self._make)
+            if runner is not None:
+                return runner.run(given)
+        return super().run(module, args, outer, symbols)
+
+    def _body(self, module: Module) -> Body | None:
+        """A module that control flow runs; of what it needs, which parameter that is (None: a value of modules around it)."""
+        if module not in self._bodies:
+            position = {p: n for n, p in enumerate(module.parameters.values())}
+            if any(o.is_absent for o in module.outputs):
+                self._bodies[module] = None
+            else:
+                part = Segment([i for i in module if not given(i)], module.outputs, module.name)
+                self._bodies[module] = part, [(position.get(n), n) for n in part.needs]
+        return self._bodies[module]
