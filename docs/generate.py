@@ -25,6 +25,9 @@ from mgx_core.ops import STANDARD
 from mgx_core.ops.operation import OpSet
 from mgx_core.ops.traits import Traits
 from mgx_core.options import CompileOptions
+from mgx_core.targets.continuation import Continuation
+from mgx_core.targets.emission import Emitter
+from mgx_core.targets.segment_interpreter import SegmentInterpreter
 from mgx_onnx.ops import OPS as ONNX_OPS
 
 DOCS = Path(__file__).parent
@@ -128,6 +131,9 @@ INTERFACES = [
     mgx_core.Context,
     mgx_core.Runner,
     mgx_core.Kernel,
+    Emitter,
+    SegmentInterpreter,
+    Continuation,
     mgx_core.Pass,
     mgx_core.Operation,
     mgx_core.Frontend,

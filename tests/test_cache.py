@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from mgx_core.cache import DiskCache, write_file
+from mgx_core.cache import DiskCache, Recent, write_file
 
 
 @pytest.fixture
@@ -94,3 +94,13 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
         write_file(path, chunks())
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_least_recently_used_values_are_dropped():
+    recent = Recent(2)
+    assert recent.put("a", 1) == 1
+    recent.put("b", 2)
+    assert recent.get("a") == 1  # now the most recently used
+    recent.put("c", 3)
+    assert (recent.get("a"), recent.get("b"), recent.get("c")) == (1, None, 3)
+    assert (len(recent), recent.dropped, recent.values()) == (2, 1, [1, 3])

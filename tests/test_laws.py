@@ -183,7 +183,6 @@ ATTRIBUTES = {  # attributes of some ops, which no interface has
     "plugins/cpu_dnnl/mgx_cpu_dnnl/plans/recurrent.py": {"actv_func", "clip", "input_forget"},
     "plugins/gpu_hip/mgx_gpu_hip/codegen/bodies.py": {"axes"},
     "plugins/gpu_hip/mgx_gpu_hip/codegen/pooling.py": {"dyn_global"},
-    "plugins/gpu_hip/mgx_gpu_hip/continuation/row_independence.py": {"axes", "axis"},
     "plugins/gpu_hip/mgx_gpu_hip/plans.py": {"index"},
 }
 

@@ -26,7 +26,7 @@ from .kernel import Launch, op_of
 from .segment import Segment
 from .static_part import given, given_fixed, read_whole
 
-__all__ = ["Border", "Item", "border", "cut", "emitted_at_run_time", "settles"]
+__all__ = ["Border", "Item", "border", "cut", "emitted_at_run_time", "can_be_static"]
 
 LARGEST: Final = 1 << 32  # bytes of a result at its upper bound
 READ: Final = 64  # elements of an operand that is read at a border
@@ -69,7 +69,7 @@ def cut(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
         if item and needs[0] in alone:
             at = stage[ins] = stage[needs[0]]  # at once after the op that it takes an item of
             between[at - 1].append(ins)
-        elif tensors and not op.control and not op.effect and _settled(ins, known) and not read_whole(ins):
+        elif tensors and not op.control and not op.effect and _static_by(ins, known) and not read_whole(ins):
             stage[ins] = at
             members.setdefault(at, []).append(ins)
             continue
@@ -98,7 +98,7 @@ def cut(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
     return found
 
 
-def _settled(ins: Instruction, known: set[str]) -> bool:
+def _static_by(ins: Instruction, known: set[str]) -> bool:
     """True if all results of an instruction are tensors of numbers whose extents follow from known symbols."""
     items = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
     ranked = all(isinstance(s, Shape) and s.ranked and s.dtype.kind not in "sc" for s in items)
@@ -148,7 +148,7 @@ def border(module: Module, static: Mapping[Instruction, Any]) -> Border:
         rows = _counted(ins)
         if rows is not None:
             found.counted[ins] = rows
-        elif ins.result.dynamic() and (settles(ins, _read) or all(map(_small, ins.inputs))):
+        elif ins.result.dynamic() and (can_be_static(ins, _read) or all(map(_small, ins.inputs))):
             found.read.extend(i for i in ins.inputs if i not in found.read and _read(i))
     return found
 
@@ -166,7 +166,7 @@ def _counted(ins: Instruction) -> tuple[int, int] | None:
     return None if prod(lens) * result.dtype.size > LARGEST else (axis, lens[axis])
 
 
-def settles(ins: Instruction, known: Callable[[Instruction], bool]) -> bool:
+def can_be_static(ins: Instruction, known: Callable[[Instruction], bool]) -> bool:
     """True if a rule turns this into an op of static extents once its operands are known, and all can be known."""
     roots = tuple(root for rule in SHAPES.rules for root in rule.roots)
     return isinstance(op_of(ins), roots) and all(i.is_literal or i.is_absent or known(i) for i in ins.inputs[1:])

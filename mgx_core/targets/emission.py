@@ -37,7 +37,7 @@ class Emitter(KernelEmitter):
 
     @property
     def settings(self) -> Hashable:
-        """What steps depend on besides the op and its operands: `OpPrograms` makes them once for each.  Default: nothing."""
+        """Everything that steps depend on besides the op and its operands.  Default: nothing."""
         return ()
 
     def fresh(self, tuning: bool = True) -> Self:

@@ -43,6 +43,7 @@ class SegmentInterpreter(Interpreter):
         self._bodies: dict[Module, Body | None] = {}
 
     def evaluate(self, op: Operation, args: Sequence[Any], modules: Sequence[Module], run: RunModule) -> Any:
+        """One op's value: of its kernel's steps, if there are programs for them, else as `Interpreter` gives it."""
         if self._run_op is not None and isinstance(op, Launch) and op.kernel.emit is not None:
             return self._run_op(op.kernel, op.of, modules, args)
         return super().evaluate(op, args, modules, run)
@@ -130,6 +131,7 @@ class SegmentInterpreter(Interpreter):
         outer: Mapping[Instruction, Any] | None = None,
         symbols: Mapping[str, int] | None = None,
     ) -> list[Any]:
+        """The results of a module that control flow runs; `outer` are values of enclosing modules."""
         body = None if outer is None or self._make is None else self._body(module)
         if body is not None and outer is not None and self._make is not None:
             part, places = body

@@ -9,14 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mgx_core import CompileOptions, Instruction, Kernels, Launch, Module, No, Operation, Shape
-from mgx_core import dtype as dt
+from mgx_core.compile.lower import Lower
 from mgx_core.errors import Refused
 from mgx_core.ir.interpreter import reads
 from mgx_core.ops.movement import Contiguous
+from mgx_core.targets.continuation import Continuation
+from mgx_core.targets.cut import border
 from mgx_core.targets.emission import Emitter
 from mgx_core.targets.kernel import op_of
 from mgx_core.targets.kernel_emission import HostFunction, Tuning
-from mgx_core.targets.schedule import Call, Schedule, Step
+from mgx_core.targets.schedule import Schedule, Step
 from mgx_core.targets.static_part import Split, fixed_tensor, split
 from mgx_core.targets.values import Buffer, Value, packed_strides
 from mgx_core.types.argument import Array
@@ -25,8 +27,6 @@ from .codegen.movement import window
 from .codegen.source import KernelSource, Tensor
 from .codegen.writing import Write, source_of
 from .context import GpuContext
-from .continuation.segments import Following, cut
-from .kernel import GpuKernel
 
 __all__ = [
     "DEVICE_ALIGNMENT",
@@ -100,9 +100,8 @@ class GpuEmitter(Emitter):
         self.tf32 = tf32
         self.exhaustive = exhaustive
         self.module: Module | None = None
-        self.opening: list[Instruction] = []  # what counts its rows
-        self.following: Following | None = None
-        self.unsettled: set[Instruction] = set()  # what of the rest stays on the host
+        self.continuation: Continuation[Any] | None = None
+        self.dynamic: set[Instruction] = set()  # what of the rest stays on the host
 
     @classmethod
     def of(
@@ -119,36 +118,39 @@ class GpuEmitter(Emitter):
         """The steps of the static part, of ops that count their rows, and what follows these at run time."""
         self.module = module
         parts = split(module)
-        static = set(parts.static)
-        found = cut(module, static)
-        env = self.emit_static(module, parts.static, parts.wanted)
-        opening: dict[Instruction, tuple[Value, Value]] = {}
-        for ins, (axis, most) in list(found.opening.items()):
-            try:
-                opening[ins] = self.counted(ins, env, axis, most)
-            except Refused as error:
-                self.note(f"{op_of(ins).name}: {error.no.why}")
-                del found.opening[ins]
-        rest = [i for i in parts.rest if i not in opening]
+        static, found = parts.static, border(module, parts.static)
+        env = self.emit_static(module, static, parts.wanted)
+        counted: dict[Instruction, tuple[Value, Value]] = {}
+        for ins, (axis, _) in list(found.counted.items()):
+            result = self.counted(ins, env, axis)
+            if isinstance(result, No):
+                self.note(f"{op_of(ins).name}: {result.why}")
+                del found.counted[ins]
+            else:
+                counted[ins] = result
+        rest = [i for i in parts.rest if i not in counted]
         wanted = [o for o in module.outputs if o in static] + [r for i in rest for r in reads(i) if r in static]
-        if not rest and not opening and all(o in static or _there_before(o) for o in module.outputs):
+        if not rest and not counted and all(o in static or _there_before(o) for o in module.outputs):
             wanted = list(module.outputs)  # a constant, an argument, a result once more: each in memory of its own
         else:
             wanted = list(dict.fromkeys(wanted))
         values = [(self._left(ins, env), ins) for ins in wanted]
-        values += [(v, ins) for ins, pair in opening.items() for v in pair]
+        values += [(v, ins) for ins, pair in counted.items() for v in pair]
         outputs = [self.output(value, n, ins if ins in static else None) for n, (value, ins) in enumerate(values)]
-        self.opening = list(opening)
         if found:
-            self.following = Following.of(module, static, found, self.kernels, self.context)
-            self.unsettled = self.following.unsettled()
-        made = self.planned(module, outputs, Split(parts.static, rest, wanted))
+            shape = self.context.target.instance_shape
+            self.continuation = Continuation(module, static, found, self._lower, shape)
+            self.dynamic = self.continuation.dynamic()
+        made = self.planned(module, outputs, Split(static, rest, wanted))
         self.finish()
         if self.context.tuner is not None:
             self.context.tuner.done()
         if self.tuning is not None:
             self.tuning.save()
         return made
+
+    def _lower(self, module: Module) -> None:
+        Lower(self.kernels, self.context).apply(module)
 
     def _left(self, ins: Instruction, env: dict[Instruction, Any]) -> Value:
         """The value that a run leaves for its caller or for the rest; arguments that no step reads are inputs now."""
@@ -159,7 +161,7 @@ class GpuEmitter(Emitter):
         return value
 
     def decided_at_run_time(self, ins: Instruction) -> No | None:
-        if self.following is not None and ins not in self.unsettled:
+        if self.continuation is not None and ins not in self.dynamic:
             return None
         inside = ins.parent is not self.module
         return No("control flow runs on the host" if inside else "its extents depend on data")
@@ -210,12 +212,12 @@ class GpuEmitter(Emitter):
         outputs: Sequence[Value],
     ) -> None:
         """A generated kernel.  Errors: Refused with the generator's reason."""
-        source = self._written(write, op, modules, inputs, outputs)
+        source = self.written(write, op, modules, inputs, outputs)
         if source.extents:
             raise Refused("its extents depend on data")
         self.launch(source, inputs, outputs)
 
-    def _written(
+    def written(
         self,
         write: Write,
         op: Operation,
@@ -223,6 +225,7 @@ class GpuEmitter(Emitter):
         inputs: Sequence[Value | None],
         outputs: Sequence[Value],
     ) -> KernelSource:
+        """The text of a generated kernel, written once for equal operands.  Errors: Refused with the generator's reason."""
         xs, ys = [None if v is None else tensor_of(v) for v in inputs], [tensor_of(v) for v in outputs]
         key = (write, op, tuple(xs), tuple(ys), tuple(modules))
         found = self.once(key, lambda: source_of(write, op, xs, ys, self.context.traits, modules))
@@ -273,29 +276,20 @@ class GpuEmitter(Emitter):
         reads, writes = [v.buffer for v in given], [v.buffer for v in outputs]
         self.add(HostStep(name, reads, writes, function=function, given=given, outputs=outputs))
 
-    def counted(self, ins: Instruction, env: dict[Instruction, Any], axis: int, most: int) -> tuple[Value, Value]:
-        """An op that decides at run time how many rows it gives: memory for `most`, rows outermost, and their number.
-
-        Errors: Refused.
-        """
-        op, kernel = op_of(ins), ins.op.kernel if isinstance(ins.op, Launch) else None
-        if not isinstance(kernel, GpuKernel) or kernel.write is None:
-            raise Refused("its kernel does not count the rows of its result")
+    def counted(self, ins: Instruction, env: dict[Instruction, Any], axis: int) -> tuple[Value, Value] | No:
+        """An op that decides at run time how many rows it gives: memory for the most, rows outermost, and their number."""
+        assert isinstance(ins.op, Launch)
         self._add_inputs(ins, env)
-        marks, args = self.marks(), [self.value_of(i, env) for i in ins.inputs]
-        lens = [most if a == axis else d for a, d in enumerate(ins.shape.dims)]
-        order = [axis, *(a for a in range(len(lens)) if a != axis)]
-        rows = self.allocate(ins.shape.dtype, lens, packed_strides(lens, order))
-        count = self.allocate(dt.int64, [1])
-        self.call = Call(op, kernel.name, ins.sources, (), "", ins)
-        try:
-            self.launch(self._written(kernel.write, op, ins.modules, args, [rows, count]), args, [rows, count])
-        except Refused:
-            self.take_back(marks)
-            raise
-        finally:
-            self.call = None
-        return Value(Shape(ins.shape.dtype, [lens[a] for a in order]), rows.buffer), count
+        self.current, self.sources = ins, ins.sources
+        result = self.attempt(ins.op.kernel, ins.op.of, ins.modules, [self.value_of(i, env) for i in ins.inputs])
+        self.current, self.sources = None, ()
+        if isinstance(result, No):
+            return result
+        assert isinstance(result, tuple)
+        rows, count = result
+        order = [axis, *(a for a in range(len(rows.lens)) if a != axis)]
+        turned = Shape(rows.dtype, [rows.lens[a] for a in order], [rows.strides[a] for a in order])
+        return self.row_major(rows.seen_as(0, turned)), count
 
     def _add_inputs(self, ins: Instruction, env: dict[Instruction, Any]) -> None:
         """Values for parameters that nothing before this instruction reads."""

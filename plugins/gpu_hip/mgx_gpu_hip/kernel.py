@@ -19,24 +19,31 @@ Emit: TypeAlias = Callable[[Any, Any, Sequence[Module], Sequence[Any]], Results 
 class GpuKernel(Kernel):
     """An op to be emitted as launches by `emit`; with other shapes it is emitted again.
 
-    write: the generator of its text, for kernels that have one (those that count the rows of their result need it).
+    write: the generator of its text, for kernels that have one.
     """
 
-    __slots__ = ("emit", "modules", "name", "op", "write")
+    __slots__ = ("emit", "modules", "name", "op", "open_axis", "write")
 
     emit: Emit
 
     def __init__(
-        self, name: str, op: Operation, modules: Sequence[Module], emit: Emit, write: Write | None = None
+        self,
+        name: str,
+        op: Operation,
+        modules: Sequence[Module],
+        emit: Emit,
+        write: Write | None = None,
+        open_axis: int | None = None,
     ) -> None:
         self.name = name
         self.op = op
         self.modules = tuple(modules)
         self.emit = emit
         self.write = write
+        self.open_axis = open_axis
 
     def with_op(self, op: Operation) -> GpuKernel:
-        return GpuKernel(self.name, op, self.modules, self.emit, self.write)
+        return GpuKernel(self.name, op, self.modules, self.emit, self.write, self.open_axis)
 
     def run(self, args: Sequence[Any], modules: Sequence[Any] = (), run: Any = None) -> Any:
         """The op by its definition on the host, for what is decided only at run time."""

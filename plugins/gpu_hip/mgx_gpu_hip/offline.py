@@ -31,7 +31,7 @@ class OfflineRunner(Runner):
         self.context = emitter.context
         self.named = [Named(s) for s in kernel_steps(schedule)]
         self.codes = build(self.named, self.context.device.arch, kept=kept)
-        after = None if emitter.following is None else emitter.following.largest()
+        after = None if emitter.continuation is None else emitter.continuation.largest()
         if after is not None:  # what follows extents that depend on data, for the largest ones
             inner = emitter.fresh()
             ahead = OfflineRunner(inner.schedule(after), inner, options, kept)

@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Argument, CompileOptions, Instruction, Module, Runner, Shape, UnsupportedError
+from mgx_core import Argument, CompileOptions, Module, Runner, Shape, UnsupportedError
 from mgx_core.errors import DeviceError
-from mgx_core.ir.interpreter import Interpreter, bind_symbols
 from mgx_core.run.executable import OUTPUT
+from mgx_core.targets.cut import cut
 from mgx_core.targets.schedule import Schedule, SegmentSchedule
+from mgx_core.targets.segment_interpreter import SegmentInterpreter
 from mgx_core.types.memory_limit import ALIGNMENT
 
 from .bound_steps import BoundStep, bound_steps, codes, naming, required_alignment
 from .compile.build import build
-from .continuation.handover import Handover
 from .emitter import LIBRARY_ALIGNMENT, GpuEmitter, HostStep
+from .handover import Handover
 from .named import Named, kernel_steps
 from .runtime import DeviceArray, DeviceBuffer, Stream
 from .saved_code import Kept, keep_code
@@ -48,13 +49,12 @@ class GpuRunner(Runner):
         self.lock = RLock()
         self.options = options
         self.wanted, self.outputs = schedule.split.wanted, schedule.outputs
-        self.opening, self.following = emitter.opening, emitter.following
-        self.rest = [] if self.following is not None else schedule.split.rest
+        self.continuation = emitter.continuation
+        self.rest = [] if self.continuation is not None else schedule.split.rest
+        self._items = cut(module, schedule.split.static) if self.rest else []
         self.inputs = [v for v in schedule.inputs if v is not None and v.buffer.first >= 0]
-        if self.following is not None:
-            self.following.make = self._next
-        self.handover = None if self.following is None else Handover(self, self.following)
-        self.whole = schedule.whole and self.following is None
+        self.handover = None if self.continuation is None else Handover(self, self.continuation)
+        self.whole = schedule.whole and self.continuation is None
         self.hosted = [s for s in schedule.steps if isinstance(s, HostStep)]
         self._allocate()
         self._load(kept)
@@ -67,20 +67,25 @@ class GpuRunner(Runner):
 
     # putting together
 
-    def _next(self, module: Module) -> GpuRunner:
+    def continued(self, module: Module) -> GpuRunner:
         """The runner of a module behind extents that depend on data."""
         emitter = self.emitter.fresh()
         return GpuRunner(emitter.schedule(module), emitter, self.options, self.kept)
 
+    def continued_whole(self, module: Module) -> GpuRunner | None:
+        """The same; None if it needs the host."""
+        runner = self.continued(module)
+        return runner if runner.whole and not runner.hosted else None
+
     def _prepare(self) -> None:
         """Compile what follows extents that depend on data before they are known: for the largest ones."""
-        if self.following is None:
+        if self.continuation is None:
             return
-        ahead = self.following.whole()
+        ahead = self.continuation.whole(self.continued_whole)
         if ahead is None:
             from .offline import OfflineRunner
 
-            after = self.following.largest()
+            after = self.continuation.largest()
             if after is None:
                 return
             emitter = self.emitter.fresh()
@@ -323,22 +328,9 @@ class GpuRunner(Runner):
                 stream.wait()
 
     def _run_mixed(self, args: Sequence[Any]) -> list[Any]:
-        values: dict[Instruction, Any] = {}
-        known: dict[str, int] = {}
-        for p, a in zip(self.parameters, args, strict=True):
-            values[p] = a.to_host() if hasattr(a, "to_host") else a
-            bind_symbols(p.result, values[p], known)
-        if self.outputs:
-            values |= dict(zip(self.wanted, self._run_device(args, True), strict=True))
-        for ins in self.module:
-            if ins.literal is not None:
-                values[ins] = ins.literal.value
-        interpreter = Interpreter()
-        for ins in self.rest:
-            values[ins] = interpreter.step(ins, values, known)
-            if ins.result.dynamic():
-                bind_symbols(ins.result, values[ins], known)
-        return [None if o.is_absent else values[o] for o in self.module.outputs]
+        on_host = [a.to_host() if isinstance(a, DeviceArray) else a for a in args]
+        made = dict(zip(self.wanted, self._run_device(args, True), strict=True)) if self.outputs else {}
+        return SegmentInterpreter().finish(self.module, self._items, on_host, made)
 
 
 def _key(given: Mapping[int, int], places: Mapping[int, int]) -> Any:

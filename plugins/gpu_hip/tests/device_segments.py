@@ -40,7 +40,8 @@ def detector(models: Path, half: bool) -> None:
         right = np.array_equal(selected, wanted) and np.array_equal(kept, boxes[0][selected[:, 2]])
         wrong += not right
         seen.append(len(selected))
-    whole = instance.runner.following is not None and instance.runner.following.whole() is not None
+    runner = instance.runner
+    whole = runner.continuation is not None and runner.continuation.whole(runner.continued_whole) is not None
     print(
         f"yolo_nms {'fp16' if half else 'fp32'}: on the host {host}, one program for all numbers of rows: {whole}, boxes {seen}, "
         f"wrong {wrong}, ms {[round(t, 1) for t in times]}",
@@ -71,7 +72,7 @@ def rows(name: str, build: Any, feeds: list[dict[str, Any]]) -> None:
     print(
         f"{name}: on the host {hosted}, largest error {worst:.1e}, first {times[0]:.1f} ms, new numbers of rows "
         f"{np.median(times[1:]):.2f} (largest {max(times[1:]):.1f}) ms, a known one {known:.2f} ms, "
-        f"{len(list(runner.following.runners()))} programs kept",
+        f"{len(list(runner.continuation.runners()))} programs kept",
         flush=True,
     )
 

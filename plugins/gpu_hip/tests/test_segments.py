@@ -52,13 +52,13 @@ def check(build: Build, target: GpuTarget, feeds: list[dict[str, Any]], whole: b
     instance = program.executable.instances()[0]
     assert [p for p in instance.placements if p.place == "host"] == []
     runner = instance.runner
-    assert not runner.rest and not runner.hosted and runner.following is not None
+    assert not runner.rest and not runner.hosted and runner.continuation is not None
     for feed in [*feeds, feeds[0]]:
         same(program.run(feed), Interpreter().run(plain, list(feed.values())))
-    for later in runner.following.runners():
+    for later in runner.continuation.runners():
         assert not later.rest and not later.hosted
     if whole is not None:
-        assert (runner.following.whole() is not None) == whole
+        assert (runner.continuation.whole(runner.continued_whole) is not None) == whole
     return program
 
 
@@ -127,7 +127,7 @@ def test_another_number_of_rows_compiles_nothing(target: GpuTarget) -> None:
     runner, texts = program.executable.instances()[0].runner, set[str]()
     for count in range(1, 41):
         program.run({"x": x, "keep": np.arange(40) < count})
-        texts |= {named.text for later in runner.following.runners() for named in later.named}
+        texts |= {named.text for later in runner.continuation.runners() for named in later.named}
     assert len(texts) <= 6
 
 
@@ -175,7 +175,8 @@ def test_extents_that_vary_before_the_cut(target: GpuTarget) -> None:
         same(program.run(feed), Interpreter().run(plain, list(feed.values())))
     for instance in program.executable.instances():
         assert [p for p in instance.placements if p.place == "host"] == []
-        assert not instance.runner.rest and instance.runner.following.whole() is not None
+        runner = instance.runner
+        assert not runner.rest and runner.continuation.whole(runner.continued_whole) is not None
 
 
 def test_extents_that_are_computed(target: GpuTarget) -> None:
@@ -216,7 +217,7 @@ def test_ranges_of_computed_length(target: GpuTarget) -> None:
     for n in (2, 5, 0, 2):
         feed = {"n": np.array([n]), "x": x}
         same(program.run(feed), Interpreter().run(plain, list(feed.values())))
-    for later in instance.runner.following.runners():
+    for later in instance.runner.continuation.runners():
         assert later.whole and not later.hosted
 
 

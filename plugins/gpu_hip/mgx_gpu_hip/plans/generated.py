@@ -48,7 +48,7 @@ from ..codegen import resize as resizing
 from ..codegen import scan as scanning
 from ..codegen import scatter as scattering
 from ..codegen.writing import carrying, computing, spread, static
-from .offer import generated
+from .offer import counting, generated
 
 __all__ = ["PLANS"]
 
@@ -102,9 +102,9 @@ generated(PLANS, computing(static(1, scanning.prefix_scan)), PrefixScanSum, Pref
 generated(PLANS, computing(static(1, arithmetic.logical)), ReduceAny, ReduceAll)
 
 # rows that are counted
-generated(PLANS, spread(selection.nonzero), Nonzero)
-generated(PLANS, static(2, selection.compress), Compress)
-generated(PLANS, computing(selection.nonmaxsuppression), Nonmaxsuppression)
+counting(PLANS, spread(selection.nonzero), Nonzero, lambda op: 1)
+counting(PLANS, static(2, selection.compress), Compress, lambda op: op.axis or 0)
+counting(PLANS, computing(selection.nonmaxsuppression), Nonmaxsuppression, lambda op: 0)
 
 # sources
 generated(PLANS, computing(drawing.random), RandomUniform, RandomNormal)

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from mgx_core import Kernel, Kernels, Module, No, Operation, Shape, TupleShape
+from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, packed_strides
+from mgx_core.types.dim import bounds
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import AnyShape
 
@@ -16,18 +18,24 @@ from ..codegen.writing import Write
 from ..emitter import GpuEmitter
 from ..kernel import Emit, GpuKernel
 
-__all__ = ["When", "emit_generated", "generated", "offer", "output_like"]
+__all__ = ["When", "counting", "emit_generated", "generated", "offer", "output_like"]
 
 When: TypeAlias = "Callable[[Operation, Sequence[AnyShape | None], Sequence[Module]], No | None]"
 
 
 def offer(
-    table: Kernels, *ops: type[Operation], name: str, when: When | None = None, write: Write | None = None
+    table: Kernels,
+    *ops: type[Operation],
+    name: str,
+    when: When | None = None,
+    write: Write | None = None,
+    open_axis: Callable[[Any], int] | None = None,
 ) -> Callable[[Emit], Emit]:
     """Decorator: offer a function ``(emitter, op, modules, values) -> values`` as a plan for ops (none named: for any).
 
     name: of the plan, and with the op's of its kernels.  when: refuses ops and types before anything is emitted; the function
-    itself may raise Refused.  Strings and complex numbers stay on the host.
+    itself may raise Refused.  open_axis: gives for an op the axis of its result whose extent depends on data; see `Kernel`.
+    Strings and complex numbers stay on the host.
     """
 
     def keep(emit: Emit) -> Emit:
@@ -37,7 +45,8 @@ def offer(
             if any(isinstance(s, Shape) and s.dtype.kind in "sc" for s in inputs):
                 return No("strings and complex numbers stay on the host")
             refused = None if when is None else when(op, inputs, modules)
-            return GpuKernel(f"{name} {op.name}", op, modules, emit, write) if refused is None else refused
+            opened = None if open_axis is None else open_axis(op)
+            return GpuKernel(f"{name} {op.name}", op, modules, emit, write, opened) if refused is None else refused
 
         plan.__name__ = name
         table.plan(*ops)(plan)
@@ -55,6 +64,23 @@ def generated(
         return emit_generated(e, write, op, modules, args)
 
     offer(table, *ops, name=name, when=when, write=write)(emit)
+
+
+def counting(table: Kernels, write: Write, op: type[Operation], open_axis: Callable[[Any], int]) -> None:
+    """Offer kernels whose text `write` makes, and which count their rows: the slices of the result along `open_axis`."""
+
+    def emit(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+        shapes = [None if a is None else Shape(a.shape.dtype, a.lens) for a in args]
+        result = op.bounded(shapes, [None if a is None else e.constant(a) for a in args])
+        axis = open_axis(op) % result.rank
+        lens = [int(bounds(d)[1]) if a == axis else d for a, d in enumerate(result.dims)]
+        rows_outermost = [axis, *(a for a in range(len(lens)) if a != axis)]
+        found = e.allocate(result.dtype, lens, packed_strides(lens, rows_outermost))
+        count = e.allocate(dt.int64, [1])
+        e.launch(e.written(write, op, modules, args, [found, count]), args, [found, count])
+        return found, count
+
+    offer(table, op, name="generated", write=write, open_axis=open_axis)(emit)
 
 
 def emit_generated(e: GpuEmitter, write: Write, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:

@@ -6,18 +6,20 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from mgx_core import Instruction, Module, Shape
-from mgx_core.ops.broadcast import Broadcast, Multibroadcast
-from mgx_core.ops.concat import Concat
-from mgx_core.ops.index import Gather, Gathernd
-from mgx_core.ops.linear import Dot
-from mgx_core.ops.movement import Contiguous, Transpose
-from mgx_core.ops.operation import Operation, Pointwise
-from mgx_core.ops.pointwise import Identity
-from mgx_core.ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
-from mgx_core.ops.slice import Slice
-from mgx_core.targets.kernel import op_of
-from mgx_core.types.dim import Sym, symbols_of
+from ..ir.instruction import Instruction
+from ..ir.module import Module
+from ..ops.broadcast import Broadcast, Multibroadcast
+from ..ops.concat import Concat
+from ..ops.index import Gather, Gathernd
+from ..ops.linear import Dot
+from ..ops.movement import Contiguous, Transpose
+from ..ops.operation import Operation, Pointwise
+from ..ops.pointwise import Identity
+from ..ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
+from ..ops.slice import Slice
+from ..types.dim import Sym, symbols_of
+from ..types.shape import Shape
+from .kernel import op_of
 
 __all__ = ["independent"]
 

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from mgx_core import Instruction, Module
+from mgx_core.targets.continuation import Continuation
 from mgx_core.targets.values import Value
 
-from ..runtime import DeviceArray
-from .segments import Following
+from .runtime import DeviceArray
 
 __all__ = ["Handover"]
 
@@ -23,11 +23,14 @@ class FirstPart(Protocol):
     lock: Any
     module: Module
     offload_copy: bool
-    opening: list[Instruction]
     outputs: list[Value]
     parameters: list[Instruction]
     staging: dict[Any, Any]
     wanted: list[Instruction]
+
+    def continued(self, module: Module) -> Any: ...
+
+    def continued_whole(self, module: Module) -> Any: ...
 
     def start(self, args: Sequence[Any]) -> list[Any]: ...
 
@@ -37,7 +40,7 @@ class FirstPart(Protocol):
 class Handover:
     """The first part of a program and what follows it; values stay on the device where they lie."""
 
-    def __init__(self, first: FirstPart, following: Following) -> None:
+    def __init__(self, first: FirstPart, following: Continuation[Any]) -> None:
         self.first = first
         self.following = following
 
@@ -46,12 +49,13 @@ class Handover:
         first, following, copied = self.first, self.following, self.first.offload_copy
         with first.lock:
             kept = first.start(args)
-            whole = following.whole()
+            whole = following.whole(first.continued_whole)
             if whole is not None:  # need not wait for the numbers
                 with whole.lock:
                     kept += whole.start(self._handed(args, following.most))
                     counts, _ = self._read_back(args)
                     number = dict(zip(following.symbols, counts, strict=True))
+                    assert following.rows is not None
                     made = [
                         whole.result(n, copied) if rows is None else whole.result(n, copied, rows[0], number[rows[1]])
                         for n, rows in enumerate(following.rows)
@@ -59,7 +63,7 @@ class Handover:
                     first.device.default_stream.wait()
             else:
                 counts, values = self._read_back(args)
-                made = following.runner(counts, values).run(self._handed(args, counts))
+                made = following.runner(counts, values, first.continued).run(self._handed(args, counts))
             later = dict(zip(following.outputs, made, strict=True))
             results = [self._output(out, args, later, counts) for out in first.module.outputs]
             first.device.default_stream.wait()
@@ -76,8 +80,8 @@ class Handover:
             return out.literal.value
         if out.is_param:
             return args[first.parameters.index(out)]
-        if out in first.opening:
-            return self._counted(first.opening.index(out), counts)
+        if out in self.following.counted:
+            return self._counted(self.following.counted.index(out), counts)
         return first.result(first.wanted.index(out), first.offload_copy)
 
     def _rows_at(self, at: int) -> int:
@@ -98,20 +102,20 @@ class Handover:
 
     def _read_back(self, args: Sequence[Any]) -> tuple[list[int], list[Any]]:
         """Numbers of rows and values that decide extents, once they are there."""
-        first, following = self.first, self.following
+        first = self.first
         stream = first.device.default_stream
-        counts = [np.zeros(1, np.int64) for _ in first.opening]
-        for at, (count, most) in enumerate(zip(counts, following.most, strict=True)):
+        counts = [np.zeros(1, np.int64) for _ in self.following.counted]
+        for at, (count, most) in enumerate(zip(counts, self.following.most, strict=True)):
             if most:  # else no kernel wrote it
                 stream.copy_out(count, first.staging["output", self._rows_at(at) + 1].address)
         values = []
-        for name in following.asked:
-            source = following.source(name)
+        for name in self.following.read:
+            source = self.following.source(name)
             given = args[first.parameters.index(source)] if source.is_param else None
             value = first.result(first.wanted.index(source), True) if given is None else given
             values.append(value.to_host() if hasattr(value, "to_host") else value)
         stream.wait()
-        return [min(int(c[0]), most) for c, most in zip(counts, following.most, strict=True)], values
+        return [min(int(c[0]), most) for c, most in zip(counts, self.following.most, strict=True)], values
 
     def _handed(self, args: Sequence[Any], counts: Sequence[int]) -> list[Any]:
         """The arguments of what follows."""
@@ -121,8 +125,8 @@ class Handover:
             if source.is_param:
                 found.append(args[first.parameters.index(source)])
                 continue
-            opens = source in first.opening
-            at = first.opening.index(source) if opens else first.wanted.index(source)
+            opens = source in self.following.counted
+            at = self.following.counted.index(source) if opens else first.wanted.index(source)
             n = self._rows_at(at) if opens else at
             out = first.outputs[n]
             lens = [counts[at], *out.lens[1:]] if opens else out.lens

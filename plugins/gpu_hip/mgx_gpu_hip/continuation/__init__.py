@@ -1,1 +1,0 @@
-"""Continuations: programs that run after data-dependent extents are known."""

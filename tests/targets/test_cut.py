@@ -1,0 +1,154 @@
+"""Cuts where extents depend on data: segments and what lies between them, borders, continuations, kernels that count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import Instruction, Kernel, Kernels, Module, Shape
+from mgx_core.compile.lower import Lower
+from mgx_core.ir.interpreter import Interpreter
+from mgx_core.ops.nms import Nonmaxsuppression
+from mgx_core.ops.select import Compress, Nonzero
+from mgx_core.targets.continuation import Continuation
+from mgx_core.targets.cut import border, cut, emitted_at_run_time
+from mgx_core.targets.runner import HostRunner
+from mgx_core.targets.segment import Segment
+from mgx_core.targets.segment_interpreter import SegmentInterpreter
+from mgx_core.targets.static_part import split
+
+COUNTED = {Nonzero: 1, Compress: 0, Nonmaxsuppression: 0}
+
+
+class Emits(Kernel):
+    def __init__(self, op: Any) -> None:
+        self.name = f"emits {op.name}"
+        self.open_axis = COUNTED.get(type(op))
+        self.op = op
+        self.emit = lambda e, op, modules, args: None
+
+    def run(self, args: Sequence[Any], modules: Sequence[Module] = (), run: Any = None) -> Any:
+        return self.op.evaluate(args, modules, run)
+
+
+KERNELS = Kernels("stub")
+
+
+@KERNELS.plan()
+def emits(op: Any, shapes: Any, context: Any, modules: Any = ()) -> Kernel:
+    return Emits(op)
+
+
+def lower(module: Module) -> None:
+    Lower(KERNELS, None).apply(module)
+
+
+def lowered(module: Module) -> Module:
+    lower(module)
+    return module
+
+
+def detector(limit: Any) -> tuple[Module, Instruction, Instruction]:
+    """Boxes that are picked, and a mean over them."""
+    m = Module("main")
+    boxes, scores = m.add_parameter("b", Shape("float32", [1, 9, 4])), m.add_parameter("s", Shape("float32", [1, 2, 9]))
+    most = m.add_parameter("most", Shape("int64", [1])) if limit is None else m.add_literal(np.array([limit]))
+    found = m.add(mgx.op("nonmaxsuppression"), boxes, scores, most)
+    after = m.add(mgx.op("neg"), found)
+    m.add_return([after])
+    return m, found, after
+
+
+@pytest.mark.parametrize(("limit", "rows"), [(4, 8), (0, 0), (-1, 0), (100, 18), (None, 18)])
+def test_rows_are_bounded_by_what_is_known(limit: Any, rows: int) -> None:
+    """A constant limit of 4 boxes for each of 2 classes; one that is computed leaves all."""
+    module, found, _ = detector(limit)
+    lower(module)
+    cutting = border(module, split(module).static)
+    assert cutting.counted == {found: (0, rows)} and cutting.read == []
+    assert emitted_at_run_time(found)
+
+
+def test_an_absent_limit_gives_no_boxes() -> None:
+    shapes = [Shape("float32", [1, 9, 4]), Shape("float32", [1, 2, 9])]
+    assert Nonmaxsuppression().bounded(shapes, [None, None]) == Shape("int64", [0, 3])
+
+
+def test_values_that_decide_extents_are_read() -> None:
+    m = Module("main")
+    x, n = m.add_parameter("x", Shape("float32", [12])), m.add_parameter("n", Shape("int64", [1]))
+    twice = m.add(mgx.op("add"), n, n)
+    table = m.add(mgx.op("reshape"), x, m.add(mgx.op("concat", axis=0), m.add_literal(np.array([-1])), twice))
+    total = m.add(mgx.op("reduce_sum", axes=[0]), table)
+    m.add_return([total])
+    static = split(lowered(m)).static
+    cutting = border(m, static)
+    assert cutting.counted == {} and [str(i.shape) for i in cutting.read] == ["int64[2]"]
+    after = Continuation(m, static, cutting, lower, lambda declared, given: given)
+    assert after.outputs == [total] and after.rows is None and after.dynamic() == set()
+    module = after.lowered([], [np.array([-1, 4])])
+    assert [str(o.shape) for o in module.outputs] == ["float32[1, 4]"]
+    assert after.largest() is None
+
+
+def rows_of(build: Any) -> tuple[Module, Continuation[HostRunner]]:
+    m = Module("main")
+    x = m.add_parameter("x", Shape("float32", [6, 3]))
+    found = m.add(mgx.op("compress", axis=0), x, m.add_parameter("keep", Shape("bool", [6])))
+    m.add_return([build(m, found), found])
+    static = split(lowered(m)).static
+    return m, Continuation(m, static, border(m, static), lower, lambda declared, given: given)
+
+
+def test_rows_that_do_not_look_at_each_other_run_on_all_that_there_may_be() -> None:
+    _, after = rows_of(lambda m, found: m.add(mgx.op("exp"), found))
+    ((axis, symbol),) = after.rows or []
+    assert (axis, [symbol], after.most) == (0, after.symbols, [6])
+    whole = after.whole(HostRunner)
+    assert whole is not None and after.whole(HostRunner) is whole
+    (result,) = whole.run([np.zeros((6, 3), np.float32)])
+    assert result.shape == (6, 3)
+
+
+def test_rows_that_look_at_each_other_wait_for_their_number() -> None:
+    _, after = rows_of(lambda m, found: m.add(mgx.op("reduce_mean", axes=[0]), found))
+    assert after.rows is None and after.whole(HostRunner) is None
+    runner = after.runner([2], [], HostRunner)
+    (result,) = runner.run([np.array([[1, 2, 3], [3, 4, 5]], np.float32)])
+    assert result.tolist() == [[2, 3, 4]]
+    assert after.runner([2], [], HostRunner) is runner and after.runners() == [runner]
+
+
+def test_a_whole_that_cannot_be_made_is_not_asked_for_again() -> None:
+    _, after = rows_of(lambda m, found: m.add(mgx.op("exp"), found))
+    asked: list[Module] = []
+    assert after.whole(asked.append) is None and after.whole(asked.append) is None  # type: ignore[arg-type,func-returns-value]
+    assert len(asked) == 1 and after.rows is None
+
+
+@pytest.mark.parametrize("make", [None, HostRunner])
+def test_segments_between_ops_that_are_decided_at_run_time(make: Any) -> None:
+    m = Module("main")
+    x = m.add_parameter("x", Shape("float32", [5]))
+    found = m.add(mgx.op("nonzero"), m.add(mgx.op("relu"), x))
+    wide = m.add(mgx.op("convert", target_type="float32"), found)
+    again = m.add(mgx.op("nonzero"), m.add(mgx.op("neg"), wide))
+    m.add_return([again, wide])
+    given = np.array([3, -1, 0, 2, 5], np.float32)
+    expected = Interpreter().run(m, [given])
+    parts = split(lowered(m))
+    items = cut(m, parts.static)
+    kinds = ["segment" if isinstance(i.what, Segment) else "op" for i in items]
+    assert kinds == ["op", "segment", "op"]
+    assert [i.what.results for i in items if isinstance(i.what, Segment)] == [[wide, m.outputs[0].inputs[0]]]
+    interpreter = SegmentInterpreter(make)
+    seen: list[Any] = []
+    made = {i: np.maximum(given, 0) for i in parts.wanted}
+    results = interpreter.finish(m, items, [given], made, lambda what, part, args, seconds: seen.append(part))
+    for got, right in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(got, right)
+    assert sum(s is not None for s in seen) == (make is not None)
