@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,13 +48,14 @@ class parameter_shapes(dict[str, shape]):
 class program:
     """Modules, of which ``main`` is run, and once compiled what runs it."""
 
-    __slots__ = ("_names", "_rebatched", "_scalars", "core")
+    __slots__ = ("_lock", "_names", "_rebatched", "_scalars", "core")
 
     def __init__(self) -> None:
         self._hold(Program())
 
     def _hold(self, core: Program) -> None:
         self.core = core
+        self._lock = Lock()
         self._rebatched: Rebatched | None = None
         self._scalars: tuple[str, ...] = ()  # parameters of rank 0
         self._names: frozenset[str] = frozenset()
@@ -152,9 +154,9 @@ class program:
         """Results for parameters that differ from the declared ones in the first extent alone."""
         from .rebatch import Rebatched  # brings the ops along, which most programs need only when they are compiled
 
-        if self._rebatched is None:
-            self._rebatched = Rebatched(self.core)
-        return self._rebatched.run(self._given(params), error)
+        with self._lock:
+            rebatched = self._rebatched = self._rebatched or Rebatched(self.core)
+        return rebatched.run(self._given(params), error)
 
     def _evaluated(self, params: Mapping[str, Any]) -> list[argument]:
         from mgx_core.ir.interpreter import evaluate_module

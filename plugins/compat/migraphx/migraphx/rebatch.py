@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from threading import Lock
 from typing import Any
 
 from mgx_core import Argument, Executable, Instruction, MgxError, Module, ParameterError, Pointwise, Program, Shape
+from mgx_core.cache import Recent
 from mgx_core.ir.graph import Graph
 from mgx_core.ops.broadcast import Broadcast, Multibroadcast
 from mgx_core.ops.reshape import Reshape
@@ -25,26 +27,29 @@ class Rebatched:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._made: dict[int, Executable] = {}
+        self._made: Recent[Executable] = Recent(KEPT)
+        self._compiling = Lock()
 
     def run(self, params: Mapping[str, Any], error: ParameterError) -> list[Argument]:
         """Errors: `error`, with what to do, where the parameters differ in more, or the program does not allow it."""
         batch = self._batch(params)
         if batch is None:
             raise error
-        executable = self._made.get(batch)
-        if executable is None:
+        return self._executable(batch, error).run(params)
+
+    def _executable(self, batch: int, error: ParameterError) -> Executable:
+        """The program for a batch size, compiled once: other threads that want it wait for that."""
+        found = self._made.get(batch)
+        if found is not None:
+            return found
+        with self._compiling:
             try:
-                executable = self._compiled(batch)
+                return self._made.get(batch) or self._made.put(batch, self._compiled(batch))
             except MgxError as reason:
                 raise ParameterError(
                     f"{error}; the program cannot take batches of {batch} ({reason}): parse the model with an open batch, "
                     "parse_onnx(..., default_dyn_dim_value=shape.dynamic_dimension(1, 64))"
                 ) from None
-            if len(self._made) >= KEPT:
-                self._made.pop(next(iter(self._made)))
-            self._made[batch] = executable
-        return executable.run(params)
 
     def _batch(self, params: Mapping[str, Any]) -> int | None:
         """The first extent of all parameters that are given, if that alone differs; None otherwise."""

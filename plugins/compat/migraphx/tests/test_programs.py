@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
 import migraphx
 from mgx_core.errors import ParameterError
+from migraphx.rebatch import Rebatched
 
 REF = migraphx.get_target("ref")
 
@@ -180,6 +183,24 @@ def test_another_batch_than_the_model_has() -> None:
     given = np.arange(12, dtype=np.float32).reshape(3, 4) % 5
     whole = np.array(p.run({"x": given})[0])
     np.testing.assert_array_equal(whole, np.concatenate([np.array(p.run({"x": row[None]})[0]) for row in given]))
+
+
+def test_batches_from_many_threads(monkeypatch) -> None:
+    """Each size is compiled once, however many threads bring it first."""
+    p = migraphx.program()
+    m = p.get_main_module()
+    m.add_return([m.add_instruction(migraphx.op("neg"), [m.add_parameter("x", of(1, 4))])])
+    p.compile(REF)
+    compiled, real = [], Rebatched._compiled
+    monkeypatch.setattr(Rebatched, "_compiled", lambda self, n: (compiled.append(n), real(self, n))[1])
+
+    def work(n):
+        given = np.full((n, 4), n, np.float32)
+        return [np.array_equal(np.array(p.run({"x": given})[0]), -given) for _ in range(5)]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(all(right) for right in pool.map(work, [2, 3] * 4))
+    assert sorted(compiled) == [2, 3]
 
 
 def test_a_program_that_mixes_its_batch_refuses_another() -> None:
