@@ -1,6 +1,7 @@
-"""Arguments in a GPU's memory, for callers that manage it themselves (compile option ``offload_copy=False``).
+"""Arguments in a device's memory, for callers that manage it themselves (compile option ``offload_copy=False``).
 
-The device is the one that ``get_target("gpu")`` uses; there is one context a process for it.
+The device is that of the installed target that has memory of its own, the one of the highest rank where there are several;
+there is one context a process for it.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ __all__ = ["allocate_gpu", "argument_from_pointer", "from_gpu", "get_gpu_context
 def get_gpu_context() -> Context:
     """The context to compile with, ``program.compile(get_gpu_context())``, made once.
 
-    Errors: UnsupportedError if no installed package brings the target; its device is opened when it is first needed.
+    Errors: UnsupportedError if no installed package brings such a target; its device is opened when it is first needed.
     """
     from .plugins.manager import manager
 
-    context: Context = manager().context("gpu")
+    plugins = manager()
+    context: Context = plugins.context(plugins.memory_target())
     return context
 
 
@@ -67,15 +69,18 @@ def gpu_sync() -> None:
 
 
 def argument_from_pointer(shape: Shape, address: int) -> Argument:
-    """A tensor in memory that the caller owns and keeps alive, the host's or a GPU's; `address` is the first element's.
+    """A tensor in memory that the caller owns and keeps alive, the host's or a device's; `address` is the first element's.
 
     Errors: ParameterError for addresses that cannot be one, and for strings.
     """
-    if address > 0:
+    from .plugins.manager import manager
+
+    plugins = manager()
+    for name in plugins.memory_targets() if address > 0 else ():
         try:
-            context = get_gpu_context()
+            context = plugins.context(name)
             if context.holds(address):
                 return Argument.from_value(context.borrow(shape, address))
-        except (DeviceError, PluginError, UnsupportedError):  # no device here: it can only be the host's
-            pass
+        except (DeviceError, PluginError, UnsupportedError):  # this one has no device here
+            continue
     return host_argument_from_pointer(shape, address)

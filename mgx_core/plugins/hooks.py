@@ -31,7 +31,8 @@ class Lazy:
     files: among frontends, more endings of the names of files that it reads, and whole names (``model.bin``) of files by which
     folders are known.
     rank: among targets, which one is the default where several are installed (higher wins); available: an optional
-    ``module:function`` that says cheaply whether it can work on this machine.
+    ``module:function`` that says cheaply whether it can work on this machine; own_memory: True for one whose devices have memory
+    that is not the host's (`Target.own_memory`), where callers may put arguments.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Lazy:
     rank: int = 0
     available: str = ""
     files: tuple[str, ...] = ()
+    own_memory: bool = False
 
     def load(self) -> Any:
         """The object itself.  Errors: PluginError with the original exception as its cause."""

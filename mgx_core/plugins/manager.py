@@ -210,6 +210,19 @@ class Plugins:
             self._loaded[key] = self.target(name).get_context()
         return self._loaded[key]
 
+    def memory_targets(self) -> list[str]:
+        """The names of the targets whose devices have memory of their own, the highest rank first."""
+        offered = (lazy for _, lazy in self._offers("targets")[0].values() if lazy.own_memory)
+        return [lazy.name for lazy in sorted(offered, key=lambda lazy: (-lazy.rank, lazy.name))]
+
+    def memory_target(self) -> str:
+        """The first of them.  Errors: UnsupportedError if there is none, saying what to install."""
+        for name in self.memory_targets():
+            return name
+        raise UnsupportedError(
+            f"memory of a device is required: {self._missing('target', 'gpu', self.names('targets'))}"
+        )
+
     def best_target(self) -> str:
         """The name of the default target: the highest rank among those that can work here.
 

@@ -66,7 +66,8 @@ class Context:
         np.copyto(place, source)
 
     def holds(self, address: int) -> bool:
-        """True if an address lies in the device's own memory.  Default: False."""
+        """True if an address lies in the device's own memory.  It is asked for any address and opens no device: where none is
+        open in this process, nothing can lie in its memory.  Default: False."""
         return False
 
     def borrow(self, shape: Shape, address: int) -> Value:
@@ -100,7 +101,8 @@ class Target:
     own_memory: bool = False
     """True if its contexts hold tensors in memory that is not the host's.
 
-    A program compiled with ``offload_copy=False`` then lists the places of its results among its parameters.
+    A program compiled with ``offload_copy=False`` then lists the places of its results among its parameters.  The plugin's record
+    says so, too (``Lazy(..., own_memory=True)``), so that callers find the target that their arguments may go to.
     """
 
     channels_last: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 
 import mgx_core as mgx
@@ -227,6 +228,52 @@ def test_the_best_target(monkeypatch, good):
     assert installed(monkeypatch, good=good).best_target() == "one"
     with pytest.raises(UnsupportedError, match="pip install mgx-ref"):
         installed(monkeypatch).best_target()
+
+
+class Borrowed(mgx.Context):
+    """A context whose device's memory begins at a known address."""
+
+    def __init__(self, target, begin):
+        self.target, self.begin = target, begin
+
+    def holds(self, address):
+        return self.begin <= address < self.begin + 64
+
+    def borrow(self, shape, address):
+        return np.full(shape.lens(), address - self.begin, shape.dtype.numpy)
+
+
+def on_a_device(begin):
+    class Device(mgx.Target):
+        name = f"device {begin}"
+
+        def get_context(self):
+            return Borrowed(self, begin)
+
+    return Device
+
+
+def test_memory_of_devices_is_that_of_the_target_that_has_it(monkeypatch):
+    """Pointers go to the device that holds them, whatever its target is called; to the host where none does."""
+    targets = [
+        Lazy("host", "boards:none", rank=9),
+        Lazy("small", "boards:Small", rank=1, own_memory=True),
+        Lazy("large", "boards:Large", rank=2, own_memory=True),
+        Lazy("broken", "boards:missing", rank=3, own_memory=True),
+    ]
+    plugin = module(monkeypatch, "boards", targets=lambda: targets)
+    plugin.Small, plugin.Large = on_a_device(1 << 60), on_a_device(1 << 61)
+    manager = installed(monkeypatch, boards=plugin)
+    monkeypatch.setattr("mgx_core.plugins.manager._manager", [manager])
+    assert manager.memory_targets() == ["broken", "large", "small"]
+    shape = mgx.Shape("int64", [1])
+    assert [mgx.argument_from_pointer(shape, (1 << n) + n).tolist() for n in (60, 61)] == [[60], [61]]
+    kept = np.array([5])
+    assert mgx.argument_from_pointer(shape, kept.ctypes.data).tolist() == [5]
+    targets.pop()
+    assert mgx.get_gpu_context().begin == 1 << 61
+    with pytest.raises(UnsupportedError, match=r"memory of a device is required: .* pip install"):
+        installed(monkeypatch).memory_target()
 
 
 def test_plugins_add_kernels_passes_and_converters(monkeypatch):

@@ -17,7 +17,7 @@ from mgx_core.types.argument import Array
 from .codegen.source import DeviceTraits
 from .constants import Constants
 from .library.vendor import Libraries
-from .runtime import Device, DeviceArray, DeviceBuffer, NullDevice, open_device, properties_of
+from .runtime import Device, DeviceArray, DeviceBuffer, NullDevice, in_use, open_device, properties_of
 from .tuning import Tuner
 
 __all__ = ["GpuContext"]
@@ -42,11 +42,14 @@ class GpuContext(Context):
 
         Errors: DeviceError if there is none.
         """
-        kind, index = self.kind, self.device_id
-        if not kind:
-            kind, _, number = setting("MGX_GPU_DEVICE").partition(":")
-            index = int(number) if number.isdigit() else index
-        return open_device(kind, index)
+        return open_device(*self._chosen())
+
+    def _chosen(self) -> tuple[str, int]:
+        """The kind and number of the device; an empty kind for the first real one."""
+        if self.kind:
+            return self.kind, self.device_id
+        kind, _, number = setting("MGX_GPU_DEVICE").partition(":")
+        return kind, int(number) if number.isdigit() else self.device_id
 
     def is_for(self, arch: str) -> bool:
         """True if there is a device and it has this architecture."""
@@ -121,6 +124,8 @@ class GpuContext(Context):
         stream.wait()
 
     def holds(self, address: int) -> bool:
+        if "device" not in self.__dict__ and not in_use(*self._chosen()):
+            return False
         return self.device.kind != "null" and self.device.holds(address)
 
     def borrow(self, shape: Shape, address: int) -> DeviceArray:

@@ -16,5 +16,6 @@ def targets() -> list[Lazy]:
             "AMD and NVIDIA GPUs: HIP C++ kernels and vendor libraries, replayed as one graph",
             rank=20,
             available="mgx_gpu_hip.runtime:available",
+            own_memory=True,
         )
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -91,6 +93,32 @@ def test_addresses_of_device_memory() -> None:
     np.testing.assert_array_equal(mgx.from_gpu(seen).to_numpy(), [[0, 1], [2, 3], [4, 5]])
     array = np.ones(3, np.float32)
     assert not mgx.argument_from_pointer(mgx.Shape("float", [3]), array.ctypes.data).on_device
+
+
+def test_addresses_of_host_memory_open_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mgx_gpu_hip import context
+
+    def opened(kind: str, index: int) -> None:
+        raise AssertionError(f"{kind}:{index} was opened")
+
+    monkeypatch.setattr(context, "open_device", opened)
+    monkeypatch.setattr(context, "in_use", lambda kind, index: False)
+    array = np.ones(3, np.float32)
+    seen = mgx.argument_from_pointer(mgx.Shape("float", [3]), array.ctypes.data)
+    assert not seen.on_device
+    assert "device" not in vars(mgx.get_gpu_context())
+
+
+@pytest.mark.parametrize("kind", ["", "cuda", "hip"])
+def test_a_driver_that_nothing_has_loaded_is_not_in_use(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mgx_gpu_hip.runtime import driver
+
+    def loaded(path: str, mode: int = 0) -> None:
+        assert mode & os.RTLD_NOLOAD, f"{path} is loaded"
+        raise OSError
+
+    monkeypatch.setattr(driver.ctypes, "CDLL", loaded)
+    assert not driver.in_use(kind, 0)
 
 
 def test_host_copies_of_the_same_functions() -> None:

@@ -1,7 +1,7 @@
 """Devices: one runtime over the HIP runtime, the CUDA driver and the emulated device."""
 
 from .device import Device, NullDevice, Properties, open_device, properties_of
-from .driver import DRIVERS, Driver, available, load_driver
+from .driver import DRIVERS, Driver, available, in_use, load_driver
 from .exchange import DeviceArray, import_array, is_device_array
 from .failures import CallError, OutOfMemoryError
 from .graph import Graph, GraphExec
@@ -29,6 +29,7 @@ __all__ = [
     "Stream",
     "available",
     "import_array",
+    "in_use",
     "is_device_array",
     "load_driver",
     "open_device",

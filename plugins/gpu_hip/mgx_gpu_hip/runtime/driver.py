@@ -14,7 +14,7 @@ from mgx_core.settings import setting
 from .failures import CallError
 from .symbols import C_TYPES, CALLS, OPTIONAL
 
-__all__ = ["DRIVERS", "Driver", "available", "load_driver"]
+__all__ = ["DRIVERS", "Driver", "available", "in_use", "load_driver"]
 
 DRIVERS: Final = ("hip", "cuda", "host")
 _NAMES: Final = {
@@ -142,3 +142,37 @@ def available() -> tuple[str, ...]:
         except DeviceError:
             continue
     return tuple(found)
+
+
+def in_use(kind: str, index: int) -> bool:
+    """True if this process may have memory on a device, by this library or another; asking opens no device.
+
+    kind: empty for any real one.
+    """
+    if kind == "host":
+        return load_driver.cache_info().currsize > 0
+    return any(_active(k, index) for k in ([kind] if kind else ["hip", "cuda"]))
+
+
+def _active(kind: str, index: int) -> bool:
+    """True if a device's primary context is active; it is not where nothing has loaded the driver."""
+    if not any(map(_loaded, candidates(kind))):
+        return False
+    flags, active = ctypes.c_uint(), ctypes.c_int(1)
+    try:
+        driver = load_driver(kind)
+        if driver.context_state is not None:
+            device = driver.out("device_get", index, type=ctypes.c_int)
+            driver.context_state(device, ctypes.byref(flags), ctypes.byref(active))
+    except DeviceError:
+        return False
+    return bool(active.value)
+
+
+def _loaded(path: str) -> bool:
+    """True if a library is loaded in this process already."""
+    try:
+        ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return False
+    return True

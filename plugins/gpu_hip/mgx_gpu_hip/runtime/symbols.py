@@ -49,6 +49,7 @@ device_name       hipDeviceGetName              cuDeviceGetName                 
 device_attribute  hipDeviceGetAttribute         cuDeviceGetAttribute            Pii
 device_memory     hipDeviceTotalMem             cuDeviceTotalMem_v2             Pi
 context_retain    hipDevicePrimaryCtxRetain     cuDevicePrimaryCtxRetain        Pi
+context_state     hipDevicePrimaryCtxGetState   cuDevicePrimaryCtxGetState      iPP
 context_set       hipSetDevice                  cuCtxSetCurrent                 i|p
 context_sync      hipDeviceSynchronize          cuCtxSynchronize                -
 memory_info       hipMemGetInfo                 cuMemGetInfo_v2                 PP
@@ -103,7 +104,9 @@ def _calls() -> tuple[Call, ...]:
 
 
 CALLS: Final = _calls()
-OPTIONAL: Final = frozenset({"launch_extended", "graph_upload", "function_set", "graph_nodes", "fill32"})
+OPTIONAL: Final = frozenset(
+    {"context_state", "launch_extended", "graph_upload", "function_set", "graph_nodes", "fill32"}
+)
 
 # numbers of device attributes: units, shared memory of a block (by default, at most), lanes, threads of a block, L2 bytes
 ATTRIBUTES: Final = {
