@@ -1,6 +1,7 @@
 """Cost of serving: latency that the server adds, and throughput of many clients, beside two peers.
 
 python benchmarks/serving [--mlserver PYTHON] [--ray PYTHON] [--model FILE.onnx] [--requests N] [--seconds S]
+python benchmarks/serving --model FILE.onnx --max-batch 16    # requests that are joined, beside runs in this process
 
 PYTHON: interpreters of environments with mlserver, or ray[serve], and onnxruntime; peers that are not named are left out.
 Every server has two cores or what there is; clients and servers share them.  Calls of all systems are interleaved one by one.
@@ -9,8 +10,8 @@ Every server has two cores or what there is; clients and servers share them.  Ca
 from __future__ import annotations
 
 import argparse
+import functools
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -30,82 +31,67 @@ import load  # noqa: E402
 
 @dataclass
 class System:
-    """A server's process and the ways to ask it; `local`: the same engine's run in this process."""
+    """A server's process and the ways to ask it; `run`: the same engine in this process."""
 
     name: str
     process: subprocess.Popen[bytes]
     port: int
     message: tuple[bytes, dict[str, str]]
-    local: Callable[[], Any]
+    run: Callable[[np.ndarray], Any]
+    x: np.ndarray
     calls: dict[str, Callable[[], Any]] = field(default_factory=dict)
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
-def wait(call: Callable[[], Any], seconds: float = 240.0) -> None:
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            call()
-            return
-        except Exception:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.5)
 
 
 def ours(model: Path, name: str, x: np.ndarray, *options: str) -> System:
     import mgx_core as mgx
 
-    http, grpc = free_port(), free_port()
+    http, grpc = load.free_port(), load.free_port()
     command = [sys.executable, "-c", "from mgx_serve.command import main; main()", str(model), "--http-port", str(http)]
     process = subprocess.Popen([*command, "--grpc-port", str(grpc), *options], stdout=subprocess.DEVNULL)
     program = mgx.parse(model)
     program.compile(mgx.get_target(mgx.best_target()))
     message = load.rest_message(name, x)
-    made = System("mgx-serve", process, http, message, lambda: [np.asarray(r) for r in program.run({name: x})])
-    wait(lambda: load.rest_caller(http, *message)())
+    made = System("mgx-serve", process, http, message, lambda x: [np.asarray(r) for r in program.run({name: x})], x)
+    load.wait(lambda: load.rest_caller(http, *message)())
     made.calls = {"REST": load.rest_caller(http, *message), "gRPC": load.grpc_caller(grpc, load.grpc_message(name, x))}
     return made
 
 
-def onnxruntime_run(model: Path, name: str, x: np.ndarray) -> Callable[[], Any]:
+def onnxruntime_run(model: Path, name: str) -> Callable[[np.ndarray], Any]:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
-    return lambda: session.run(None, {name: x})
+    return lambda x: session.run(None, {name: x})
 
 
 def mlserver(python: str, model: Path, name: str, x: np.ndarray) -> System:
-    http, grpc = free_port(), free_port()
+    http, grpc = load.free_port(), load.free_port()
     command = [python, str(HERE / "mlserver_onnx.py"), str(model), str(http), str(grpc)]
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, cwd=tempfile.mkdtemp(), **quiet)
     message = load.json_message(name, x)  # it has no binary extension
-    made = System("MLServer", process, http, message, onnxruntime_run(model, name, x))
-    wait(lambda: load.rest_caller(http, *message)())
+    made = System("MLServer", process, http, message, onnxruntime_run(model, name), x)
+    load.wait(lambda: load.rest_caller(http, *message)())
     made.calls = {"REST": load.rest_caller(http, *message), "gRPC": load.grpc_caller(grpc, load.grpc_message(name, x))}
     return made
 
 
 def ray_serve(python: str, model: Path, name: str, x: np.ndarray) -> System:
-    http = free_port()
+    http = load.free_port()
     command = [python, str(HERE / "ray_onnx.py"), str(model), str(http)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     message = load.rest_message(name, x)
-    made = System("Ray Serve", process, http, message, onnxruntime_run(model, name, x))
-    wait(lambda: load.rest_caller(http, *message)())
+    made = System("Ray Serve", process, http, message, onnxruntime_run(model, name), x)
+    load.wait(lambda: load.rest_caller(http, *message)())
     made.calls = {"REST": load.rest_caller(http, *message)}
     return made
 
 
 def latencies(systems: list[System], requests: int) -> None:
     """Prints medians and 99th percentiles of what each door adds to the run in this process, in ms."""
-    calls = {(s.name, door): call for s in systems for door, call in ({"": s.local} | s.calls).items()}
+    calls = {
+        (s.name, door): call for s in systems for door, call in ({"": functools.partial(s.run, s.x)} | s.calls).items()
+    }
     taken: dict[tuple[str, str], list[float]] = {key: [] for key in calls}
     for turn in range(requests + requests // 10):
         for key, call in calls.items():
@@ -149,6 +135,32 @@ def costs(systems: list[System], requests: int) -> None:
             print(f"{system.name:10} {door:5} takes  {1e3 * spent / requests:8.3f} ms of processor time a request")
 
 
+def batching(system: System, name: str, x: np.ndarray, most: int, rounds: int, seconds: float) -> None:
+    """Prints rows a second of runs in this process at its best batch, and of 32 clients that ask for one row each, in turns."""
+
+    def rows_a_second(size: int, limit: float) -> float:
+        given, rows, start = np.repeat(x, size, 0), 0, time.perf_counter()
+        while time.perf_counter() < start + limit:
+            system.run(given)
+            rows += size
+        return rows / (time.perf_counter() - start)
+
+    sizes = [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= most]
+    for size in sizes:
+        rows_a_second(size, 0.0)  # what is compiled for a size is compiled by now
+    best = max(sizes, key=lambda size: rows_a_second(size, seconds / 4))
+    load.throughput(system.port, *system.message, clients=32, seconds=seconds)
+    ratios = []
+    for _ in range(rounds):
+        local = rows_a_second(best, seconds)
+        rate, p99 = load.throughput(system.port, *system.message, clients=32, seconds=seconds)
+        ratios.append(rate / local)
+        print(
+            f"in process {local:8.1f} rows/s at batch {best}   32 clients {rate:8.1f} rows/s, p99 {1e3 * p99:8.1f} ms   {rate / local:.2f}"
+        )
+    print(f"median {statistics.median(ratios):.2f}")
+
+
 def trivial(path: Path) -> Path:
     """y = 2 x, [batch, 4]."""
     import onnx
@@ -188,6 +200,9 @@ def main() -> None:
                 systems.append(mlserver(given.mlserver, model, name, x))
             if given.ray:
                 systems.append(ray_serve(given.ray, model, name, x))
+            if given.max_batch:
+                batching(systems[0], name, x, given.max_batch, given.rounds, given.seconds)
+                return
             latencies(systems, given.requests)
             costs(systems, max(given.requests, 300))
             for _ in range(given.rounds if given.seconds else 0):

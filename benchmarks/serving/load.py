@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,24 @@ import numpy as np
 HEADER = "Inference-Header-Content-Length"
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 PATH = "/v2/models/model/infer"
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def wait(call: Callable[[], Any], seconds: float = 240.0) -> None:
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            call()
+            return
+        except Exception:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.5)
 
 
 def rest_message(name: str, x: np.ndarray) -> tuple[bytes, dict[str, str]]:
@@ -45,8 +64,6 @@ def rest_caller(port: int, body: bytes, headers: dict[str, str]) -> Callable[[],
     """Returns a function that asks once over one connection."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.connect()
-    import socket
-
     connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     lines = [f"POST {PATH} HTTP/1.1", "Host: 127.0.0.1", f"Content-Length: {len(body)}"]
     message = "\r\n".join([*lines, *(f"{k}: {v}" for k, v in headers.items()), "", ""]).encode() + body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -113,6 +114,16 @@ class Metrics(Recorder):
 
     def loaded(self, model: Signature, seconds: float) -> None:
         self._compile.labels(model.name, model.version).set(seconds)
+
+    def unloaded(self, model: Signature) -> None:
+        """Forgets a version that is served no more, so that figures do not grow with every version that ever was."""
+        key = model.name, model.version
+        if self._series.pop(key, None) is not None:
+            counters = (self._requests, self._failures, self._refusals, self._queue, self._compute, self._size)
+            for collector in (*counters, self._waiting, self._compile):
+                with contextlib.suppress(KeyError):
+                    collector.remove(*key)
+        self.records.pop(key, None)
 
     def waiting(self, model: Signature, count: int) -> None:
         series = self._of(model)

@@ -114,8 +114,7 @@ class Repository:
             former = list(entry.loaded.values())
             entry.loaded = {version: deployed}
             entry.state, entry.reason = "READY", ""
-        for deployment in former:
-            await deployment.close()
+        await self._end(former, entry)
 
     async def unload(self, name: str) -> None:
         """Stops serving a model once what is queued has run.  Errors: NotFound."""
@@ -125,8 +124,14 @@ class Repository:
                 raise NotFound(f"there is no model {name!r} in the repository")
             former = list(entry.loaded.values())
             entry.loaded, entry.state, entry.reason = {}, "UNAVAILABLE", "unloaded"
+        await self._end(former, entry)
+
+    async def _end(self, former: list[Deployment], entry: Entry) -> None:
+        """Lets what is queued run; of versions that are not loaded any more, figures are forgotten."""
         for deployment in former:
             await deployment.close()
+            if deployment.signature.version not in entry.loaded:
+                self.metrics.unloaded(deployment.signature)
 
     def hurry(self) -> None:
         """Lets no request wait for others any more."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -143,6 +144,9 @@ def test_models_are_replaced_unloaded_and_loaded(
         small_model(tmp_path / "m" / "2" / "model.onnx", 7)
         c.load_model("m")
         np.testing.assert_array_equal(ask(tritonclient.grpc, g, model="m").as_numpy("y"), 7 * X)
+        while b'model="m",version="1"' in (said := get(server, "/metrics")[1]):
+            time.sleep(0.01)  # until the last request of the former version has been answered
+        assert b'model="m",version="2"' in said
         g.unload_model("m")
         with pytest.raises(InferenceServerException, match="unloaded"):
             ask(tritonclient.http, c, model="m")
