@@ -155,9 +155,8 @@ def batching(system: System, name: str, x: np.ndarray, most: int, rounds: int, s
         local = rows_a_second(best, seconds)
         rate, p99 = load.throughput(system.port, *system.message, clients=32, seconds=seconds)
         ratios.append(rate / local)
-        print(
-            f"in process {local:8.1f} rows/s at batch {best}   32 clients {rate:8.1f} rows/s, p99 {1e3 * p99:8.1f} ms   {rate / local:.2f}"
-        )
+        served = f"32 clients {rate:8.1f} rows/s, p99 {1e3 * p99:8.1f} ms"
+        print(f"in process {local:8.1f} rows/s at batch {best}   {served}   {rate / local:.2f}")
     print(f"median {statistics.median(ratios):.2f}")
 
 

@@ -2,7 +2,7 @@
 
 python benchmarks/serving/endurance.py [--minutes 30] [--pause SECONDS]
 
-Clients ask two models over HTTP with JSON, HTTP with bytes and gRPC, and send requests that are no requests; every
+Clients ask two models over HTTP with JSON, HTTP with bytes and gRPC, and send malformed requests; every
 answer is compared with numpy's, by the version that it says it is from.  The exit status is 1 for a wrong result or for
 a request that failed and was not refused.
 """

@@ -42,6 +42,7 @@ class Repository:
 
     def __init__(self, root: Path, settings: ModelSettings, metrics: Metrics, backend: Backend) -> None:
         self.root, self.settings, self.metrics, self.backend = root.resolve(), settings, metrics, backend
+        self._stem = root.stem  # as it was named: a link has a name of its own
         if not self.root.exists():
             raise ParameterError(f"{root}: there is no such model or folder")
         self.entries: dict[str, Entry] = {}
@@ -51,7 +52,7 @@ class Repository:
     def scan(self) -> None:
         """Looks for models that are new on disk, and forgets those that are gone and not loaded."""
         if self.root.is_file():
-            self.entries.setdefault(self.root.stem, Entry(self.root.stem, {"1": self.root}))
+            self.entries.setdefault(self._stem, Entry(self._stem, {"1": self.root}))
             return
         found = {f.name: f for f in sorted(self.root.iterdir()) if f.is_dir() and not f.name.startswith(".")}
         for name, folder in found.items():
