@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
+import gc
+from pathlib import Path
 
+import numpy as np
+import pytest
+
+import mgx_core as mgx
 from mgx_gpu_hip.target import GpuTarget
 
 
@@ -19,3 +24,26 @@ def test_constants_are_counted_while_somebody_holds_them() -> None:
     assert held["free device memory"].bytes >= 0
     del derived, uploaded
     assert context.memory()["device constants"] == (0, 0)
+
+
+def loaded_kernels() -> set[str]:
+    """The emulated device's libraries that are mapped into this process."""
+    with open("/proc/self/maps", encoding="utf-8") as file:
+        return {line.split()[5] for line in file if "/kernels-" in line}
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not list mapped files")
+def test_code_is_unloaded_with_its_program() -> None:
+    """A process may map some 65,000 ranges, and a library takes five: what stayed would end a long session of tests."""
+    gc.collect()
+    before = loaded_kernels()
+    for op in ("softmax", "tanh"):
+        program = mgx.Program()
+        m = program.get_main_module()
+        m.add_return([m.add(mgx.op(op), m.add_parameter("x", mgx.Shape("float32", [3, 7])))])
+        program.compile(GpuTarget("host", 1))
+        program.run({"x": np.ones((3, 7), np.float32)})
+        assert loaded_kernels() - before
+        del program, m
+        gc.collect()
+        assert loaded_kernels() <= before

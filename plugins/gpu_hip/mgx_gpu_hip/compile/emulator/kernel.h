@@ -37,6 +37,7 @@ static inline void __syncthreads() { emulator->barrier(); }
 static inline void __threadfence() {}
 
 namespace emu {
+namespace {  // else g++ makes `sizes` unique in the process, and no library that has it is ever unloaded
 template <int... I> struct indices {};
 template <int N, int... I> struct count : count<N - 1, N - 1, I...> {};
 template <int... I> struct count<0, I...> { typedef indices<I...> type; };
@@ -49,6 +50,7 @@ template <class... A, void (*f)(A...)> struct entry<void (*)(A...), f> {
     return s;
   }
 };
+}  // namespace
 }  // namespace emu
 #define EMU_ENTRY(name, k) {name, &emu::entry<decltype(&k), &k>::call, emu::entry<decltype(&k), &k>::sizes()}
 // after the kernels: EMU_MODULE(EMU_ENTRY("a", a), EMU_ENTRY("b", b))
