@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import hypothesis
 import numpy as np
@@ -14,17 +15,20 @@ from mgx_conformance.graphs import THEMES, Sketch, sketches
 from mgx_conformance.guard import Guarded
 from mgx_conformance.noise import expected
 
+# all but explaining, which traces every line of a wrong graph's compilation
+PHASES: Final = tuple(p for p in hypothesis.Phase if p is not hypothesis.Phase.explain)
+
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_random(theme: str, mgx_target: Any, request: pytest.FixtureRequest) -> None:
     try_graphs(theme, mgx_target, request.config.getoption("mgx_examples"))
 
 
-def try_graphs(theme: str, target: Any, examples: int) -> None:
+def try_graphs(theme: str, target: Any, examples: int, phases: Sequence[hypothesis.Phase] = PHASES) -> None:
     """Errors: AssertionError for the first of some random graphs that a target gets wrong, made small."""
 
     @hypothesis.settings(
-        max_examples=examples, deadline=None, derandomize=True, database=None, print_blob=False,
+        max_examples=examples, deadline=None, derandomize=True, database=None, print_blob=False, phases=phases,
         suppress_health_check=list(hypothesis.HealthCheck), report_multiple_bugs=False,
     )  # fmt: skip
     @hypothesis.given(sketches(THEMES[theme]))
