@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from itertools import count
-from threading import Lock
 from typing import Any, Final
 
 from mgx_core import Module, Shape
-from mgx_core.cache import Held
+from mgx_core.cache import Held, Recent
 from mgx_core.ir.equality import signature
 
 __all__ = ["KernelCache"]
@@ -21,10 +19,9 @@ class KernelCache:
     """Kernels by signature of the body and shapes, and a number for each signature; the least recently used go first."""
 
     def __init__(self) -> None:
-        self._kernels: OrderedDict[Hashable, Any] = OrderedDict()
-        self._numbers: OrderedDict[Hashable, int] = OrderedDict()
+        self._kernels: Recent[Any] = Recent(KEPT)
+        self._numbers: Recent[int] = Recent(KEPT)
         self._next = count(1)
-        self._lock = Lock()
 
     def kernel(self, body: Module | None, about: Hashable, shapes: Sequence[Shape], make: Callable[[], Any]) -> Any:
         """Returns the kernel that `make` gives, or the one made earlier for a structurally equal body and equal shapes."""
@@ -32,17 +29,8 @@ class KernelCache:
         if ident is None:
             return make()
         key = (ident, about, *shapes)
-        with self._lock:
-            found = self._kernels.get(key)
-            if found is not None:
-                self._kernels.move_to_end(key)
-        if found is None:
-            found = make()
-            with self._lock:
-                self._kernels[key] = found
-                while len(self._kernels) > KEPT:
-                    self._kernels.popitem(last=False)
-        return found
+        found = self._kernels.get(key)
+        return self._kernels.put(key, make()) if found is None else found
 
     def held(self) -> Held:
         """Returns the number of kernels; their code is the engine's."""
@@ -53,12 +41,4 @@ class KernelCache:
         parts = signature(body)
         if parts is None:
             return None
-        with self._lock:
-            found = self._numbers.get(parts)
-            if found is None:
-                found = self._numbers[parts] = next(self._next)
-                while len(self._numbers) > KEPT:
-                    self._numbers.popitem(last=False)
-            else:
-                self._numbers.move_to_end(parts)
-        return found
+        return self._numbers.get(parts) or self._numbers.put(parts, next(self._next))
