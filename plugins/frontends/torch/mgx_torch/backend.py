@@ -14,9 +14,9 @@ from torch._functorch.aot_autograd import make_boxed_func
 from mgx_core import DeviceError, MgxError, PluginError, UnsupportedError
 from mgx_core.converting.converters import Converters
 
+from .calls import name_of
 from .compiled import CompiledGraph
 from .decompositions import all_converters, kept_whole, traced_table
-from .graph import name_of
 from .node import NAME, place_of
 from .options import TorchOptions
 from .partition import eager_name, split, stages

@@ -10,9 +10,9 @@ import torch
 
 from mgx_core.converting.converters import Converters
 
+from .calls import name_of
 from .converter import COMPLEX
 from .converters import STANDARD
-from .graph import name_of
 
 __all__ = ["all_converters", "kept_whole", "table", "traced_table"]
 

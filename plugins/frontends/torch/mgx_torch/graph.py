@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import operator
-from collections.abc import Mapping, Sequence
-from types import BuiltinFunctionType, FunctionType
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,13 +14,14 @@ from mgx_core.converting.converters import Converters
 from mgx_core.converting.known import Known
 from mgx_core.types.dim import Dim, Sym, Symbol
 
+from .calls import asserts, flat, is_complex, keywords_of, name_of
 from .converter import COMPLEX
 from .element_types import dtype_of
 from .extents import Extents
 from .node import Complex, Node
 from .weights import lent
 
-__all__ = ["GraphConverter", "name_of", "shape_of"]
+__all__ = ["GraphConverter", "shape_of"]
 
 # what the description of the result says too, and what values do not depend on
 LAYOUT = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "generator"}
@@ -117,13 +116,13 @@ class GraphConverter:
         ):
             return self.extents.of(n.value)
         if isinstance(n.value, torch.SymBool):
-            return None if all(_asserts(u) for u in n.fx.users) else NotImplemented
+            return None if all(asserts(u) for u in n.fx.users) else NotImplemented
         return NotImplemented
 
     def converted(self, n: Node) -> Any:
         namespace, packet, overload = name_of(n.fx.target)
         positional, keywords = self.arguments(n.fx)
-        if any(isinstance(a, Complex) for a in _flat((positional, list(keywords.values())))) or _is_complex(n.value):
+        if any(isinstance(a, Complex) for a in flat((positional, list(keywords.values())))) or is_complex(n.value):
             namespace = COMPLEX + namespace
         found = self.converters.find(namespace, f"{packet}.{overload}", 1) or self.converters.find(namespace, packet, 1)
         if found is None:
@@ -131,7 +130,7 @@ class GraphConverter:
                 f"no converter for {namespace}::{packet}.{overload}; a package can bring one with the hook "
                 f"converters(frontend) for the frontend 'pt2'"
             )
-        taken = _keywords_of(found)
+        taken = keywords_of(found)
         for name in list(keywords):
             if name not in taken:
                 if name not in LAYOUT and keywords[name] not in (None, False):
@@ -220,7 +219,7 @@ class GraphConverter:
 
     def meet(self, value: Any) -> None:
         """Remembers which tensors have which symbols as extents."""
-        for x in _flat(value):
+        for x in flat(value):
             if isinstance(x, Complex):
                 x = x.real
             if isinstance(x, Instruction) and isinstance(x.result, Shape) and x.shape.dynamic():
@@ -301,38 +300,3 @@ class Numbers(Node):
 def shape_of(value: Any, extents: Extents) -> Shape:
     """The shape of a tensor as torch describes it."""
     return Shape.of(dtype_of(value.dtype), [extents.of(s) for s in value.shape])
-
-
-def name_of(target: Any) -> tuple[str, str, str]:
-    """Namespace, operator and overload of a call's target."""
-    if isinstance(target, torch._ops.OpOverload):
-        namespace, _, packet = target._schema.name.partition("::")
-        return namespace, packet, target._overloadname
-    if isinstance(target, torch._ops.HigherOrderOperator):
-        return "higher_order", target.name(), ""
-    return (
-        "python",
-        str(target.__name__) if isinstance(target, (FunctionType, BuiltinFunctionType)) else str(target),
-        "",
-    )
-
-
-def _asserts(fx: torch.fx.Node) -> bool:
-    return fx.target in (torch.ops.aten._assert_scalar.default, torch.ops.aten._assert_async.msg)
-
-
-def _is_complex(value: Any) -> bool:
-    return any(isinstance(v, torch.Tensor) and v.is_complex() for v in _flat(value))
-
-
-def _flat(value: Any) -> list[Any]:
-    if isinstance(value, (list, tuple)) and not isinstance(value, Complex):
-        return [x for v in value for x in _flat(v)]
-    if isinstance(value, Mapping):
-        return [x for v in value.values() for x in _flat(v)]
-    return [value]
-
-
-def _keywords_of(converter: Any) -> frozenset[str]:
-    """The names of a converter's parameters after the node."""
-    return frozenset(list(inspect.signature(converter).parameters)[1:])

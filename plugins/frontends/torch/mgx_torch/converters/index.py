@@ -10,7 +10,8 @@ from mgx_core import dtype as dt
 
 from ..converter import converts
 from ..node import Node, Scalar
-from .movement import moves, placed
+from .movement import moves
+from .placing import placed
 from .pointwise import cast
 
 __all__: list[str] = []

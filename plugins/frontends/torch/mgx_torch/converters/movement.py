@@ -16,7 +16,7 @@ from mgx_core.types.dim import Dim, Sym
 from ..converter import converts, converts_complex
 from ..node import Complex, Node
 
-__all__ = ["moves", "parts"]
+__all__ = ["bounded", "moves", "sliced"]
 
 
 def moves(*names: str) -> Callable[[Any], Any]:
@@ -93,7 +93,7 @@ def expand(n: Node, x: Instruction, *_: Any) -> Instruction:
     return n.broadcast_to(x, n.result_dims())
 
 
-def _bound(value: Any, length: Dim, absent: Dim) -> Dim:
+def bounded(value: Any, length: Dim, absent: Dim) -> Dim:
     """A limit of a slice as torch takes it: counted from the end if negative, clipped."""
     if value is None:
         return absent
@@ -109,7 +109,7 @@ def sliced(n: Node, x: Instruction, dim: int, start: Any, end: Any, step: int) -
     length = x.shape.dims[axis]
     if isinstance(start, Instruction) or isinstance(end, Instruction):
         n.unsupported("a slice whose limits depend on data")
-    low, high = _bound(start, length, 0), _bound(end, length, length)
+    low, high = bounded(start, length, 0), bounded(end, length, length)
     if step == 1:
         if low == 0 and high == length:
             return x
@@ -140,79 +140,6 @@ def select(n: Node, x: Instruction, dim: int, index: Any) -> Instruction:
     if isinstance(index, int) and index < 0:
         index = x.shape.dims[axis] + index
     return n.squeeze(n.slice(x, [axis], [index], [index + 1]), [axis])
-
-
-def parts(n: Node, x: Instruction, axis: int, sizes: Sequence[Dim]) -> list[Instruction]:
-    """Consecutive parts along an axis."""
-    out, start = [], 0
-    for size in sizes:
-        out.append(n.slice(x, [axis], [start], [start + size]))
-        start = start + size  # type: ignore[assignment]
-    return out
-
-
-@moves("split.Tensor", "split", "split_with_sizes", "chunk", "tensor_split", "split_copy", "split_with_sizes_copy")
-def split(n: Node, x: Instruction, sizes: Any, dim: int = 0) -> list[Instruction]:
-    axis = n.axis(dim, x.shape.rank)
-    return parts(n, x, axis, [n.result_dims(i)[axis] for i in range(len(n.value))])
-
-
-@moves("unbind.int", "unbind", "unbind_copy")
-def unbind(n: Node, x: Instruction, dim: int = 0) -> list[Instruction]:
-    axis = n.axis(dim, x.shape.rank)
-    return [n.squeeze(n.slice(x, [axis], [i], [i + 1]), [axis]) for i in range(len(n.value))]
-
-
-def joined(n: Node, xs: Sequence[Instruction], dim: int) -> Instruction:
-    rank = n.result().dim()
-    full = [n.convert(x, n.dtype) for x in xs if x.shape.dims != (0,) or rank == 1]  # torch ignores empty vectors
-    if not full:
-        return n.convert(xs[0], n.dtype)
-    return full[0] if len(full) == 1 else n.add("concat", *full, axis=n.axis(dim, rank))
-
-
-@converts("cat", "concat", "concatenate")
-def cat(n: Node, xs: Sequence[Instruction], dim: int = 0) -> Instruction:
-    return joined(n, xs, dim)
-
-
-@converts("stack")
-def stack(n: Node, xs: Sequence[Instruction], dim: int = 0) -> Instruction:
-    axis = n.axis(dim, n.result().dim())
-    return joined(n, [n.unsqueeze(x, [axis]) for x in xs], axis)
-
-
-@converts_complex("cat", "concat")
-def cat_complex(n: Node, xs: Sequence[Complex], dim: int = 0) -> Complex:
-    return Complex(joined(n, [x.real for x in xs], dim), joined(n, [x.imag for x in xs], dim))
-
-
-@converts_complex("stack")
-def stack_complex(n: Node, xs: Sequence[Complex], dim: int = 0) -> Complex:
-    return Complex(stack(n, [x.real for x in xs], dim), stack(n, [x.imag for x in xs], dim))
-
-
-@moves("repeat", "tile")
-def repeat(n: Node, x: Instruction, repeats: Sequence[Dim]) -> Instruction:
-    missing = len(repeats) - x.shape.rank
-    if missing > 0:
-        x = n.unsqueeze(x, range(missing))
-    times = (1,) * -missing + tuple(repeats)
-    if all(r == 1 for r in times):
-        return x
-    if all(r == 1 or d == 1 for r, d in zip(times, x.shape.dims, strict=True)):
-        return n.broadcast_to(x, [r * d for r, d in zip(times, x.shape.dims, strict=True)])
-    return n.add("tile", x, repeats=times)
-
-
-@moves("repeat_interleave.self_int")
-def repeat_interleave(n: Node, x: Instruction, repeats: Any, dim: int | None = None, **given: Any) -> Instruction:
-    if dim is None:
-        x, dim = n.reshape(x, (n.size(x, range(x.shape.rank)),)), 0
-    axis = n.axis(dim, x.shape.rank)
-    dims = list(x.shape.dims)
-    wide = n.broadcast_to(n.unsqueeze(x, [axis + 1]), [*dims[: axis + 1], repeats, *dims[axis + 1 :]])
-    return n.reshape(wide, [*dims[:axis], dims[axis] * repeats, *dims[axis + 1 :]])
 
 
 @moves("flip")
@@ -280,56 +207,6 @@ moves("tril")(triangle(False))
 moves("triu")(triangle(True))
 
 
-@converts("meshgrid")
-def meshgrid(n: Node, xs: Sequence[Instruction], **given: Any) -> list[Instruction]:
-    out = []
-    swapped = given.get("indexing") == "xy" and len(xs) > 1
-    places = [1, 0, *range(2, len(xs))] if swapped else list(range(len(xs)))
-    for i, x in enumerate(xs):
-        others = [a for a in range(len(xs)) if a != places[i]]
-        flat = n.reshape(x, (n.size(x, range(x.shape.rank)),))
-        out.append(n.broadcast_to(n.unsqueeze(flat, others) if others else flat, n.result_dims(i)))
-    return out
-
-
-@converts("meshgrid.indexing")
-def meshgrid_indexing(n: Node, xs: Sequence[Instruction], indexing: str = "ij") -> list[Instruction]:
-    return meshgrid(n, xs, indexing=indexing)
-
-
-def padded(n: Node, x: Instruction, pad: Sequence[Any], mode: str, value: Any) -> Instruction:
-    """Borders given by torch: pairs of (begin, end) from the last axis backwards."""
-    rank = x.shape.rank
-    begins, ends = [0] * rank, [0] * rank
-    for i in range(len(pad) // 2):
-        begins[rank - 1 - i], ends[rank - 1 - i] = pad[2 * i], pad[2 * i + 1]
-    pads = (*begins, *ends)
-    if all(p == 0 for p in pads):
-        return x
-    if mode != "constant":
-        return n.add("pad", x, pads=pads, mode=mode)
-    given = n.tensor(0 if value is None else value, x.shape.dtype)
-    return n.add("pad", x, None, given, pads=pads)
-
-
-@converts("constant_pad_nd")
-def constant_pad(n: Node, x: Instruction, pad: Sequence[Any], value: Any = 0) -> Instruction:
-    return padded(n, x, pad, "constant", value)
-
-
-MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
-
-
-@converts("pad")
-def pad_(n: Node, x: Instruction, pad: Sequence[Any], mode: str = "constant", value: Any = None) -> Instruction:
-    return padded(n, x, pad, MODES[mode], value)
-
-
-for _rank in (1, 2, 3):
-    converts(f"reflection_pad{_rank}d")(lambda n, x, pad: padded(n, x, pad, "reflect", None))
-    converts(f"replication_pad{_rank}d")(lambda n, x, pad: padded(n, x, pad, "edge", None))
-
-
 @moves("pixel_shuffle")
 def pixel_shuffle(n: Node, x: Instruction, factor: int) -> Instruction:
     *batch, c, h, w = x.shape.dims
@@ -353,59 +230,6 @@ def channel_shuffle(n: Node, x: Instruction, groups: int) -> Instruction:
     b, c, *rest = x.shape.dims
     x = n.reshape(x, [b, groups, c // groups, *rest])
     return n.reshape(n.transpose(x, [0, 2, 1, *range(3, x.shape.rank)]), n.result_dims())
-
-
-@converts("copy")
-def copy(n: Node, x: Instruction, source: Instruction, *_: Any) -> Instruction:
-    from .pointwise import cast
-
-    return n.broadcast_to(cast(n, source, x.shape.dtype), x.shape.dims)
-
-
-@converts("slice_scatter")
-def slice_scatter(
-    n: Node, x: Instruction, source: Instruction, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
-) -> Instruction:
-    axis = n.axis(dim, x.shape.rank)
-    length = x.shape.dims[axis]
-    low, high = _bound(start, length, 0), _bound(end, length, length)
-    if step == 1:
-        high = dims_.maximum(low, high)
-        dims = list(x.shape.dims)
-        dims[axis] = high - low
-        source = n.broadcast_to(n.convert(source, x.shape.dtype), dims)
-        pieces = [source]
-        if low != 0:
-            pieces.insert(0, n.slice(x, [axis], [0], [low]))
-        if high != length:
-            pieces.append(n.slice(x, [axis], [high], [length]))
-        return n.add("concat", *pieces, axis=axis) if len(pieces) > 1 else source
-    first, last = n.static(low, "the start of a stepped slice"), n.static(high, "the end of a stepped slice")
-    return placed(n, x, n.literal(np.arange(first, last, step), dt.int64), source, axis)
-
-
-def placed(n: Node, x: Instruction, positions: Instruction, source: Instruction, axis: int) -> Instruction:
-    """`x` with slices replaced along an axis."""
-    order = [axis, *(a for a in range(x.shape.rank) if a != axis)]
-    back = [order.index(a) for a in range(len(order))]
-    lead, put = n.transpose(x, order), n.transpose(n.convert(source, x.shape.dtype), order)
-    return n.transpose(n.add("scatternd_none", lead, n.unsqueeze(positions, [1]), put), back)
-
-
-@converts("select_scatter")
-def select_scatter(n: Node, x: Instruction, source: Instruction, dim: int, index: Any) -> Instruction:
-    axis = n.axis(dim, x.shape.rank)
-    source = n.unsqueeze(n.convert(source, x.shape.dtype), [axis])
-    if isinstance(index, Instruction):
-        return placed(n, x, n.reshape(index, (1,)), source, axis)
-    length = x.shape.dims[axis]
-    at = length + index if isinstance(index, int) and index < 0 else index
-    pieces = [source]
-    if at != 0:
-        pieces.insert(0, n.slice(x, [axis], [0], [at]))
-    if at + 1 != length:
-        pieces.append(n.slice(x, [axis], [at + 1], [length]))
-    return n.add("concat", *pieces, axis=axis) if len(pieces) > 1 else source
 
 
 @moves("unfold")

@@ -1,0 +1,49 @@
+"""Calls of torch's operators: their names, and what is in their arguments and results."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import torch
+
+from .node import Complex
+
+__all__ = ["asserts", "flat", "is_complex", "keywords_of", "name_of"]
+
+
+def name_of(target: Any) -> tuple[str, str, str]:
+    """Namespace, operator and overload of a call's target."""
+    if isinstance(target, torch._ops.OpOverload):
+        namespace, _, packet = target._schema.name.partition("::")
+        return namespace, packet, target._overloadname
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return "higher_order", target.name(), ""
+    return (
+        "python",
+        str(target.__name__) if isinstance(target, (FunctionType, BuiltinFunctionType)) else str(target),
+        "",
+    )
+
+
+def asserts(fx: torch.fx.Node) -> bool:
+    return fx.target in (torch.ops.aten._assert_scalar.default, torch.ops.aten._assert_async.msg)
+
+
+def is_complex(value: Any) -> bool:
+    return any(isinstance(v, torch.Tensor) and v.is_complex() for v in flat(value))
+
+
+def flat(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)) and not isinstance(value, Complex):
+        return [x for v in value for x in flat(v)]
+    if isinstance(value, Mapping):
+        return [x for v in value.values() for x in flat(v)]
+    return [value]
+
+
+def keywords_of(converter: Any) -> frozenset[str]:
+    """The names of a converter's parameters after the node."""
+    return frozenset(list(inspect.signature(converter).parameters)[1:])

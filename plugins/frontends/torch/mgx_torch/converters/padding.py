@@ -1,0 +1,46 @@
+"""Padding: constants, mirrored or repeated edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mgx_core import Instruction
+
+from ..converter import converts
+from ..node import Node
+
+__all__: list[str] = []
+
+
+def padded(n: Node, x: Instruction, pad: Sequence[Any], mode: str, value: Any) -> Instruction:
+    """Borders given by torch: pairs of (begin, end) from the last axis backwards."""
+    rank = x.shape.rank
+    begins, ends = [0] * rank, [0] * rank
+    for i in range(len(pad) // 2):
+        begins[rank - 1 - i], ends[rank - 1 - i] = pad[2 * i], pad[2 * i + 1]
+    pads = (*begins, *ends)
+    if all(p == 0 for p in pads):
+        return x
+    if mode != "constant":
+        return n.add("pad", x, pads=pads, mode=mode)
+    given = n.tensor(0 if value is None else value, x.shape.dtype)
+    return n.add("pad", x, None, given, pads=pads)
+
+
+@converts("constant_pad_nd")
+def constant_pad(n: Node, x: Instruction, pad: Sequence[Any], value: Any = 0) -> Instruction:
+    return padded(n, x, pad, "constant", value)
+
+
+MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+@converts("pad")
+def pad_(n: Node, x: Instruction, pad: Sequence[Any], mode: str = "constant", value: Any = None) -> Instruction:
+    return padded(n, x, pad, MODES[mode], value)
+
+
+for _rank in (1, 2, 3):
+    converts(f"reflection_pad{_rank}d")(lambda n, x, pad: padded(n, x, pad, "reflect", None))
+    converts(f"replication_pad{_rank}d")(lambda n, x, pad: padded(n, x, pad, "edge", None))

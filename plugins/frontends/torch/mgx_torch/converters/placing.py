@@ -1,0 +1,69 @@
+"""Tensors written into parts of others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Instruction
+from mgx_core import dim as dims_
+from mgx_core import dtype as dt
+
+from ..converter import converts
+from ..node import Node
+from .movement import bounded
+from .pointwise import cast
+
+__all__ = ["placed"]
+
+
+@converts("copy")
+def copy(n: Node, x: Instruction, source: Instruction, *_: Any) -> Instruction:
+    return n.broadcast_to(cast(n, source, x.shape.dtype), x.shape.dims)
+
+
+@converts("slice_scatter")
+def slice_scatter(
+    n: Node, x: Instruction, source: Instruction, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Instruction:
+    axis = n.axis(dim, x.shape.rank)
+    length = x.shape.dims[axis]
+    low, high = bounded(start, length, 0), bounded(end, length, length)
+    if step == 1:
+        high = dims_.maximum(low, high)
+        dims = list(x.shape.dims)
+        dims[axis] = high - low
+        source = n.broadcast_to(n.convert(source, x.shape.dtype), dims)
+        pieces = [source]
+        if low != 0:
+            pieces.insert(0, n.slice(x, [axis], [0], [low]))
+        if high != length:
+            pieces.append(n.slice(x, [axis], [high], [length]))
+        return n.add("concat", *pieces, axis=axis) if len(pieces) > 1 else source
+    first, last = n.static(low, "the start of a stepped slice"), n.static(high, "the end of a stepped slice")
+    return placed(n, x, n.literal(np.arange(first, last, step), dt.int64), source, axis)
+
+
+def placed(n: Node, x: Instruction, positions: Instruction, source: Instruction, axis: int) -> Instruction:
+    """`x` with slices replaced along an axis."""
+    order = [axis, *(a for a in range(x.shape.rank) if a != axis)]
+    back = [order.index(a) for a in range(len(order))]
+    lead, put = n.transpose(x, order), n.transpose(n.convert(source, x.shape.dtype), order)
+    return n.transpose(n.add("scatternd_none", lead, n.unsqueeze(positions, [1]), put), back)
+
+
+@converts("select_scatter")
+def select_scatter(n: Node, x: Instruction, source: Instruction, dim: int, index: Any) -> Instruction:
+    axis = n.axis(dim, x.shape.rank)
+    source = n.unsqueeze(n.convert(source, x.shape.dtype), [axis])
+    if isinstance(index, Instruction):
+        return placed(n, x, n.reshape(index, (1,)), source, axis)
+    length = x.shape.dims[axis]
+    at = length + index if isinstance(index, int) and index < 0 else index
+    pieces = [source]
+    if at != 0:
+        pieces.insert(0, n.slice(x, [axis], [0], [at]))
+    if at + 1 != length:
+        pieces.append(n.slice(x, [axis], [at + 1], [length]))
+    return n.add("concat", *pieces, axis=axis) if len(pieces) > 1 else source
