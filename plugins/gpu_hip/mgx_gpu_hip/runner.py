@@ -175,11 +175,12 @@ class GpuRunner(Runner):
 
     def run_async(self, args: Sequence[Any], stream: int, places: Mapping[int, Any]) -> list[Any]:
         """Enqueue on the caller's stream; results lie in the caller's places, or in memory that the next run writes again."""
+        caller = self.device.stream(stream) if stream else self.device.default_stream
         if not self.whole or self.hosted:
+            caller.wait()  # it may still be writing the arguments
             return self.run(args)
         with self.lock:
             self.device.activate()
-            caller = self.device.stream(stream) if stream else self.device.default_stream
             given, kept = self._inputs(args, caller)
             self._kept = kept
             direct = {n: p.address for n, p in places.items() if self._fits(n, p)}
@@ -278,19 +279,14 @@ class GpuRunner(Runner):
             return
         for step, calls in steps:
             if isinstance(step, HostStep):
-                self._on_host(step, stream)
+                self._on_host(step, self._bound(given, places), stream)
             for call in calls:
                 call(stream.handle)
 
     def _record(
         self, given: Mapping[int, int], places: Mapping[int, int], after: Stream
     ) -> tuple[Any, list[BoundStep]]:
-        addresses = dict(self.addresses)
-        for b in (v.buffer for v in (*self.inputs, *self.outputs)):
-            places_of = given if b.kind == "input" else places
-            if b.index in places_of:
-                addresses[id(b)] = places_of[b.index]
-        steps = bound_steps(self.schedule.steps, addresses, self.functions, self.device, self.overlap)
+        steps = bound_steps(self.schedule.steps, self._bound(given, places), self.functions, self.device, self.overlap)
         if self.hosted or not steps:
             return None, steps
         own = self.device.stream()
@@ -301,6 +297,15 @@ class GpuRunner(Runner):
                 for call in calls:
                     call(own.handle)
         return captured.instantiate(), steps
+
+    def _bound(self, given: Mapping[int, int], places: Mapping[int, int]) -> dict[int, int]:
+        """Addresses of all buffers: the caller's of the arguments and results that steps use where they lie."""
+        addresses = dict(self.addresses)
+        for b in (v.buffer for v in (*self.inputs, *self.outputs)):
+            places_of = given if b.kind == "input" else places
+            if b.index in places_of:
+                addresses[id(b)] = places_of[b.index]
+        return addresses
 
     def _try_out(self, steps: Sequence[BoundStep], stream: Stream) -> None:
         """Run once without capture, for libraries set themselves up then; the first time step by step, to name a fault's."""
@@ -313,18 +318,18 @@ class GpuRunner(Runner):
         stream.wait()
         self._sound = True
 
-    def _on_host(self, step: HostStep, stream: Any) -> None:
+    def _on_host(self, step: HostStep, addresses: Mapping[int, int], stream: Any) -> None:
         stream.wait()
         arrays = []
         for v in step.given:
             array = np.empty(v.lens, v.shape.dtype.numpy)
             if array.size:
-                self.device.download(array, self.addresses[id(v.buffer)] + v.byte_offset)
+                self.device.download(array, addresses[id(v.buffer)] + v.byte_offset)
             arrays.append(array)
         for v, result in zip(step.outputs, step.function(arrays), strict=True):
             array = np.ascontiguousarray(result)
             if array.size:
-                stream.copy_in(self.addresses[id(v.buffer)] + v.byte_offset, array)
+                stream.copy_in(addresses[id(v.buffer)] + v.byte_offset, array)
                 stream.wait()
 
     def _run_mixed(self, args: Sequence[Any]) -> list[Any]:

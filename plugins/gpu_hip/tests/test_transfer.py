@@ -39,6 +39,24 @@ def test_a_program_on_memory_of_the_caller() -> None:
     np.testing.assert_array_equal(mgx.from_gpu(y).to_numpy(), [[0, 2, 0], [4, 0, 6]])
 
 
+@pytest.mark.parametrize("around", [False, True])
+def test_host_steps_read_the_callers_memory(around: bool) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    y = m.add_parameter("x", mgx.Shape("float", [1, 1, 4, 4]))
+    y = m.add(mgx.op("neg"), y) if around else y
+    y = m.add(mgx.op("im2col", lengths=[2, 2], stride=[2, 2], padding=[0, 0], dilation=[1, 1]), y)
+    m.add_return([m.add(mgx.op("neg"), y) if around else y])
+    program.compile(mgx.get_gpu_context(), offload_copy=False)
+    for shift in (0, 100):
+        x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4) + shift
+        want = [[[0, 2, 8, 10], [1, 3, 9, 11], [4, 6, 12, 14], [5, 7, 13, 15]]]
+        for run in (program.run, program.run_async):
+            (result,) = run({"x": mgx.to_gpu(x)})
+            mgx.gpu_sync()
+            np.testing.assert_array_equal(mgx.from_gpu(result).to_numpy(), np.float32(want) + shift)
+
+
 def test_what_is_no_tensor_or_not_on_the_device() -> None:
     with pytest.raises(ParameterError, match="in device memory is required"):
         mgx.from_gpu(mgx.Argument(np.ones(2)))
