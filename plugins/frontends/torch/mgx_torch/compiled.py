@@ -19,6 +19,7 @@ from .extents import Extents
 from .graph import GraphConverter, shape_of
 from .node import Complex
 from .options import TorchOptions
+from .stored import Stored
 from .tensors import as_tensor, host_array
 from .weights import Seal, held
 
@@ -93,7 +94,12 @@ class Variant:
 
             self.program = (quantize_fp16 if options.fp16 else quantize_bf16)(self.program)
         self.device = _device(args)
-        self.program.compile(get_target(target), options.compile_options(offload_copy=self.device is None))
+        self.unstored = Stored(self.program, target, options) if options.cache else None
+        found = None if self.unstored is None else self.unstored.load()
+        if found is None:
+            self.program.compile(get_target(target), options.compile_options(offload_copy=self.device is None))
+        else:
+            self.program, self.unstored = found, None
         assert self.program.executable is not None
         self.executable = self.program.executable
         self.names = list(self.executable.parameters)
@@ -115,6 +121,9 @@ class Variant:
         else:
             stream = torch.cuda.current_stream(self.device).cuda_stream
             found = iter(self.executable.run_async(values, stream, ""))
+        if self.unstored is not None:
+            stored, self.unstored = self.unstored, None
+            stored.keep(self.program)
         out: list[Any] = []
         for kind, detail in self.results:
             if kind == "input":

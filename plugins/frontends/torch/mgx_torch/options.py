@@ -26,7 +26,8 @@ class TorchOptions:
     target: the name of a target, by default that of the device on which the inputs lie; fp16, bf16: compute in that type;
     exhaustive_tune: time every kernel on the device; freeze: keep packed copies of all weights, made again after writes that
     torch counts, and let writes that it does not count (through `.data`, by other processes) go unseen; threads: of the target
-    `cpu`; strict: raise where a part would go to eager.
+    `cpu`; cache: take programs that an earlier process compiled from the user's cache, and leave this one's there; strict: raise
+    where a part would go to eager.
     """
 
     target: str = ""
@@ -35,6 +36,7 @@ class TorchOptions:
     exhaustive_tune: bool = False
     freeze: bool = False
     threads: int = 0
+    cache: bool = False
     strict: bool = False
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import torch._dynamo.testing
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from mgx_core import DeviceError, PassError, PluginError, UnsupportedError
+from mgx_core import DeviceError, PassError, PluginError, Program, UnsupportedError
 from mgx_torch import explain
 
 
@@ -246,3 +247,40 @@ def test_graph_that_is_left_to_torch_is_told_of(
     with torch.no_grad(), caplog.at_level("WARNING", "mgx"):
         close(torch.compile(model, backend="mgx")(x), model(x))
     assert "left to torch: a quantum tensor" in caplog.text
+
+
+class Deep(nn.Module):
+    """A convolution, whose filters are kept, and a product, whose matrix is passed at each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3), nn.Linear(8 * 36, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.second(torch.relu(self.first(x)).flatten(1)))
+
+
+def test_compiled_programs_are_taken_from_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path))
+    model, x, compiles = Deep().eval(), torch.randn(2, 3, 8, 8), []
+    real = Program.compile
+    monkeypatch.setattr(Program, "compile", lambda self, *args: compiles.append(1) or real(self, *args))
+
+    def run() -> None:
+        torch._dynamo.reset()
+        with torch.no_grad():
+            close(torch.compile(model, backend="mgx", options={"cache": True})(x), model(x), 1e-4)
+
+    run()
+    run()
+    assert len(compiles) == 1
+    model.first.weight.data[0, 0, 0, 0] += 1.0  # other filters are another program
+    run()
+    assert len(compiles) == 2
+    model.second.weight.data[0, 0] += 1.0  # which are no part of the program
+    run()
+    assert len(compiles) == 2
+    for entry in (tmp_path / "torch").iterdir():  # damage is found
+        entry.write_bytes(entry.read_bytes()[:-9])
+    run()
+    assert len(compiles) == 3
