@@ -40,13 +40,14 @@ define editable
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: gold-tf help demo test test-torch test-ray test-all lint types wheels core-alone slow strangers test-capi bench clean
+.PHONY: gold-tf help demo test test-torch slow-torch test-ray test-all lint types wheels core-alone slow strangers test-capi bench clean
 
 help:
 	@echo "make demo      classify handwritten digits with the example network"
 	@echo "make test      style, import layers, types, all tests that are not slow"
 	@echo "make test-all  the same, and wheels, the core alone, strangers' packages, slow tests"
 	@echo "make test-torch the tests that need PyTorch, in an environment with it"
+	@echo "make slow-torch the long ones among them: all samples of torch's own tests on cpu"
 	@echo "make test-ray  mgx-serve on Ray, and asked by KServe's client, in an environment with both"
 	@echo "make lint      style and import layers"
 	@echo "make types     mypy --strict"
@@ -113,13 +114,16 @@ test: lint types .venv-test/native
 test-torch: .venv-torch/ready
 	.venv-torch/bin/python -m pytest -q -n $(JOBS) --dist worksteal -W default -m "not slow and not gpu" $(addsuffix /tests,$(TORCH))
 
+slow-torch: .venv-torch/ready
+	.venv-torch/bin/python -m pytest -q -n $(JOBS) --dist worksteal -W default -m "slow and not gpu" $(addsuffix /tests,$(TORCH))
+
 # one process at a time: each starts processes of its own; two clients that bring the same messages need a process each
 test-ray: .venv-ray/ready
 	.venv-ray/bin/python -m pytest -q -W default plugins/serve/tests/cluster
 	.venv-ray/bin/python -m pytest -q -W default plugins/serve/tests/kserve_client
 
 # everything, long runs included; a test that looks at reports in a browser skips itself where there is none
-test-all: test test-torch test-ray wheels core-alone test-capi slow
+test-all: test test-torch test-ray wheels core-alone test-capi slow slow-torch
 
 slow: .venv-test/native
 	$(PYTEST) -m "slow and not gpu"

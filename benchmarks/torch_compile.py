@@ -3,7 +3,8 @@
     python -m benchmarks.torch_compile [--times] [--device cpu] [NAME ...]
 
 A line an architecture: the greatest difference from eager, relative to the largest value, at two batch sizes, of which the first
-axis is marked dynamic; graphs, further graphs at the second size, operators that mgx runs and that stay with torch; with --times also milliseconds a call beside inductor's, taken in turns.
+axis is marked dynamic; graphs, further graphs at the second size, operators that mgx runs and that stay with torch; with --times
+also milliseconds a call beside inductor's, taken in turns.
 """
 
 from __future__ import annotations
