@@ -229,13 +229,14 @@ class GraphConverter:
                         self._carriers.setdefault(lone.name, (x, axis))
 
     def check(self, n: Node, found: Any, value: Any) -> None:
-        """Compares a result with what torch says of it, and learns sizes that depend on data.
+        """Compares a result with what torch says of it where anything reads it, and learns sizes that depend on data.
 
         Errors: PluginError if they differ: a converter is wrong, and a wrong program must not be built.
         """
         if isinstance(value, (list, tuple)):
-            for one, other in zip(found, value, strict=False):
-                self.check(n, one, other)
+            for index, (one, other) in enumerate(zip(found, value, strict=False)):
+                if value is not n.value or n.wants(index):
+                    self.check(n, one, other)
             return
         if not isinstance(value, torch.Tensor) or found is None:
             return

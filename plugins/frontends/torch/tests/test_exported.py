@@ -14,6 +14,8 @@ from torch import nn
 
 import mgx_core
 from mgx_torch import MgxModule, from_exported, lower_to_mgx
+from mgx_torch.decompositions import all_converters, table
+from mgx_torch.exported import parse_exported
 
 
 class Tagger(nn.Module):
@@ -47,6 +49,26 @@ def test_recurrent_layers_stay_whole(tokens: torch.Tensor) -> None:
     got = program.run({"tokens": tokens.numpy()})
     for a, b in zip(got, model(tokens).values(), strict=True):
         torch.testing.assert_close(torch.from_numpy(a.to_numpy()), b, rtol=1e-5, atol=1e-5)
+
+
+def test_what_torch_says_of_results_that_nothing_reads_does_not_count() -> None:
+    class First(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.LSTM(4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x)[0]
+
+    converters = all_converters()
+    functional = torch.export.export(First().eval(), (torch.randn(5, 2, 4),)).run_decompositions(table(converters))
+    (node,) = (n for n in functional.graph.nodes if "lstm" in str(n.target))
+    y, h, c = node.meta["val"]
+    node.meta["val"] = (y, h.unsqueeze(0), c)  # as torch has it on some devices
+    assert "lstm" in str(parse_exported(functional, converters))
+    node.meta["val"] = (y.unsqueeze(0), h, c)
+    with pytest.raises(mgx_core.PluginError, match="where torch has"):
+        parse_exported(functional, converters)
 
 
 def test_weights_are_torchs_memory() -> None:
