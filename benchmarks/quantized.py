@@ -1,16 +1,17 @@
-"""Quantized files beside onnxruntime on the same file, and beside the float model: ratios of processor time, call by call.
+"""Quantized files beside onnxruntime and OpenVINO on the same file, the float model, and our own quantization of it.
 
     python benchmarks/quantized.py FLOAT.onnx QUANTIZED.onnx INPUTS.npz ...
 
-takes three files for each model.  Both engines run on one thread, one call of each in turn, so that other load on the machine
-meets both alike; what is printed are medians of ratios.
+takes three files for each model.  All engines run on one thread, one call of each in turn, so that other load on the machine
+meets all alike; what is printed are medians of ratios of processor time.  A peer that is not installed is left out.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -22,35 +23,64 @@ import mgx_core as mgx
 
 RUNS = 15
 
+Feeds = Mapping[str, Any]
+Call = Callable[[], Any]
 
-def compiled(path: Path) -> mgx.Program:
-    program = mgx.parse_onnx(path)
+
+def ours(program: mgx.Program, feeds: Feeds) -> Call:
     program.compile(mgx.get_target("cpu"), threads=1)
+    return lambda: program.run(feeds)
+
+
+def quantized(path: Path, feeds: Feeds) -> mgx.Program:
+    program = mgx.parse_onnx(path)
+    mgx.quantize_int8(program, mgx.get_target("cpu"), [feeds])
     return program
 
 
-def taken(call: Callable[[], Any]) -> float:
-    """Seconds of processor time of the second of two calls."""
-    call()
-    begin = time.thread_time()
-    call()
-    return time.thread_time() - begin
-
-
-def measured(plain: Path, narrow: Path, inputs: Path) -> tuple[float, float]:
-    """Median time of the quantized file over onnxruntime's, and over that of the float model."""
-    with np.load(inputs) as held:
-        feeds = {name: held[name] for name in held.files}
-    ours, floats = compiled(narrow), compiled(plain)
+def onnxruntime(path: Path, feeds: Feeds) -> Call:
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
-    peer = ort.InferenceSession(str(narrow), options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, feeds)
+
+
+def openvino(path: Path, feeds: Feeds) -> Call:
+    import openvino as ov
+
+    settings = {
+        "INFERENCE_NUM_THREADS": 1,
+        "NUM_STREAMS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
+    request = ov.Core().compile_model(str(path), "CPU", settings).create_infer_request()
+    return lambda: request.infer(feeds)
+
+
+def taken(call: Call) -> float:
+    """Seconds of processor time of the second of two calls."""
+    call()
+    begin = time.process_time()
+    call()
+    return time.process_time() - begin
+
+
+def measured(plain: Path, narrow: Path, inputs: Path) -> dict[str, float]:
+    """Median time of the quantized file over that of each other way to run the network."""
+    with np.load(inputs) as held:
+        feeds = {name: held[name] for name in held.files}
+    mine = ours(mgx.parse_onnx(narrow), feeds)
+    others = {"onnxruntime": onnxruntime(narrow, feeds)}
+    if importlib.util.find_spec("openvino") is not None:
+        others["openvino"] = openvino(narrow, feeds)
+    others["float32"] = ours(mgx.parse_onnx(plain), feeds)
+    others["own int8"] = ours(quantized(plain, feeds), feeds)
     rows = []
     for _ in range(RUNS):
-        own = taken(lambda: ours.run(feeds))
-        rows.append((own / taken(lambda: peer.run(None, feeds)), own / taken(lambda: floats.run(feeds))))
-    beside, before = np.median(np.array(rows), axis=0)
-    return float(beside), float(before)
+        own = taken(mine)
+        rows.append([own / taken(call) for call in others.values()])
+    return dict(zip(others, np.median(np.array(rows), axis=0).tolist(), strict=True))
 
 
 def main(arguments: list[str]) -> None:
@@ -59,10 +89,11 @@ def main(arguments: list[str]) -> None:
     found = []
     for at in range(0, len(arguments), 3):
         plain, narrow, inputs = map(Path, arguments[at : at + 3])
-        beside, before = measured(plain, narrow, inputs)
-        found.append(beside)
-        print(f"{narrow.name:32} onnxruntime x {beside:.2f}   float32 x {before:.2f}", flush=True)
-    print(f"{'geometric mean':32} onnxruntime x {geometric_mean(found):.2f}")
+        ratios = measured(plain, narrow, inputs)
+        found.append(max(v for n, v in ratios.items() if n in ("onnxruntime", "openvino")))
+        shown = "   ".join(f"{n} x {v:.2f}" for n, v in ratios.items())
+        print(f"{narrow.name:28} {shown}   better peer x {found[-1]:.2f}", flush=True)
+    print(f"{'geometric mean':28} better peer x {geometric_mean(found):.2f}, worst {max(found):.2f}")
 
 
 if __name__ == "__main__":

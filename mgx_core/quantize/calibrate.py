@@ -23,7 +23,7 @@ from .ranges import Observer
 
 __all__ = ["observe", "watch"]
 
-SAMPLE: Final = 1 << 14  # elements of a tensor that leave a run
+SAMPLE: Final = 1 << 13  # elements of a tensor that leave a run
 
 
 def observe(main: Module, tensors: Mapping[Instruction, int], data: Calibration, target: Any) -> list[Observer]:

@@ -71,9 +71,8 @@ class Observer:
                 self.counts = np.concatenate([quarter, self.counts.reshape(-1, 2).sum(1), quarter])
                 self.top *= 2
         if self.top:
-            place = (values.reshape(-1) * np.float32(BINS / 2 / self.top)).astype(np.int32) + BINS // 2
-            place -= values.reshape(-1) < 0  # conversion to integers rounds towards 0
-            self.counts += np.bincount(np.clip(place, 0, BINS - 1), minlength=BINS)
+            place = (values.reshape(-1) * np.float32(BINS / 2 / self.top) + np.float32(BINS / 2)).astype(np.intp)
+            self.counts += np.bincount(np.minimum(place, BINS - 1), minlength=BINS)
 
     def divided(self, factors: Array) -> Observer:
         """The statistics of the tensor divided by positive factors [c]."""

@@ -66,7 +66,7 @@ def factors(
     The share is the one with the least error of the products of rows that were seen.  None if they gain little by any.
     Source: Xiao et al., SmoothQuant, 2022; the search is that of Lin et al., AWQ, 2023.
     """
-    few = [w[:, :: max(1, w.shape[1] // COLUMNS)] for w in weights]
+    few = [np.ascontiguousarray(w[:, :: max(1, w.shape[1] // COLUMNS)]) for w in weights]
     here = np.maximum(-observer.lows, observer.highs)
     there = np.max([np.abs(w).max(1) for w in weights], axis=0)
     least = _error(observer, few, None, config, types) * GAIN
