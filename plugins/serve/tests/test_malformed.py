@@ -174,13 +174,41 @@ def test_connections_without_a_whole_head_are_closed(models: Path, monkeypatch: 
     asyncio.run(talk())
 
 
+def signed(folder: Path, name: str, extension: str, issuer: str = "") -> None:
+    """Makes NAME.key and NAME.pem with openssl, signed by the issuer or by itself."""
+    given = ["openssl", "req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{name}.key"]
+    (folder / f"{name}.ext").write_text(extension)
+    sign = [
+        "openssl",
+        "x509",
+        "-req",
+        "-days",
+        "2",
+        "-in",
+        f"{name}.csr",
+        "-out",
+        f"{name}.pem",
+        "-extfile",
+        f"{name}.ext",
+    ]
+    by = (
+        ["-CA", f"{issuer}.pem", "-CAkey", f"{issuer}.key", "-CAcreateserial"]
+        if issuer
+        else ["-signkey", f"{name}.key"]
+    )
+    for command in ([*given, "-out", f"{name}.csr"], [*sign, *by]):
+        subprocess.run(command, check=True, capture_output=True, cwd=folder)
+
+
 def test_tls(serve: Callable[..., Any], models: Path, tmp_path: Path) -> None:
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True)
-    server = serve(models, "--certificate", certificate, "--key", key)
-    trusted = ssl.create_default_context(cafile=str(certificate))
+    authority = "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign\nsubjectKeyIdentifier=hash\n"
+    signed(tmp_path, "root", authority)
+    signed(tmp_path, "between", authority, "root")
+    signed(tmp_path, "server", "subjectAltName=DNS:localhost,IP:127.0.0.1\n", "between")
+    key, chain, root = tmp_path / "server.key", tmp_path / "chain.pem", tmp_path / "root.pem"
+    chain.write_bytes((tmp_path / "server.pem").read_bytes() + (tmp_path / "between.pem").read_bytes())
+    server = serve(models, "--certificate", chain, "--key", key)
+    trusted = ssl.create_default_context(cafile=str(root))
     with closing(http.client.HTTPSConnection(server.http, context=trusted, timeout=30)) as connection:
         connection.request("GET", "/v2/health/live")
         answer = connection.getresponse()
@@ -188,7 +216,7 @@ def test_tls(serve: Callable[..., Any], models: Path, tmp_path: Path) -> None:
     stranger = http.client.HTTPSConnection(server.http, context=ssl.create_default_context(), timeout=30)
     with closing(stranger), pytest.raises(ssl.SSLError):
         stranger.request("GET", "/")
-    with grpc.secure_channel(server.grpc, grpc.ssl_channel_credentials(certificate.read_bytes())) as channel:
+    with grpc.secure_channel(server.grpc, grpc.ssl_channel_credentials(root.read_bytes())) as channel:
         live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
         assert live(b"", timeout=30) == b"\x08\x01"
 
