@@ -15,6 +15,7 @@ from .types.shape import AnyShape
 if TYPE_CHECKING:
     from .ir.instruction import Instruction
     from .run.executable import Executable
+    from .run.several_targets import Assignment
     from .store import Contents
 
 __all__ = ["ParameterShapes", "Program"]
@@ -137,11 +138,19 @@ class Program:
     # compiling and running
 
     def compile(
-        self, target: Any, options: CompileOptions | Mapping[str, Any] | None = None, /, **keywords: Any
+        self,
+        target: Any,
+        options: CompileOptions | Mapping[str, Any] | None = None,
+        /,
+        *,
+        assignment: Assignment | None = None,
+        **keywords: Any,
     ) -> None:
-        """Make the program runnable on a target (or on one of its contexts).
+        """Make the program runnable on a target (or on one of its contexts), or on several.
 
-        options: a `CompileOptions`, a mapping or keywords (``fast_math=False``).
+        target: or a list of them; options: a `CompileOptions`, a mapping or keywords (``fast_math=False``); assignment: for a
+        list, the place in it of an instruction's target, by a mapping of instructions of the main module (0 for those that it
+        does not have) or a function.  Values go from one target to another through host memory.
         Errors: ParameterError for unknown options; any error that a pass or the target raises.
         """
         from .run.compile_module import (
@@ -156,6 +165,14 @@ class Program:
             from .quantize import quantize_fp16
 
             source = quantize_fp16(self.clone())
+        if isinstance(target, (list, tuple)):
+            from .run.several_targets import compile_for_several
+
+            where = assignment if assignment is not None else {}
+            self.executable = compile_for_several(source.graph.main, target, where, record, names)
+            return
+        if assignment is not None:
+            raise ParameterError("an assignment is for a list of targets, got one target")
         self.executable = compile_module(source.graph.main, target, record, names)
 
     def is_compiled(self) -> bool:

@@ -1,4 +1,4 @@
-"""The op that chooses among modules."""
+"""Ops that choose among modules and place them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..types.shape import AnyShape, TupleShape, matches
 from .control import join
 from .operation import Operation, Run, op
 
-__all__ = ["SelectModule"]
+__all__ = ["RunOnTarget", "SelectModule"]
 
 
 @op("select_module", exact=True, control=True)
@@ -40,3 +40,25 @@ class SelectModule(Operation):
         raise ShapeError(
             f"none of {len(modules)} modules takes values of shapes {', '.join(str(shape_of(x)) for x in xs)}"
         )
+
+
+@op("run_on_target", exact=True)
+class RunOnTarget(Operation):
+    """A module that runs on another target than the modules around it.
+
+    xs: values of the module's parameters in order; target_id: the place of its target in the list that the program is
+    compiled for -> tuple of what the module returns.
+    Errors: ShapeError for more or less than one module, or one of other parameters.  Source: MIGraphX run_on_target.
+    """
+
+    target_id: int = 0
+
+    def infer(self, *xs: AnyShape, modules: Sequence[Any]) -> TupleShape:
+        if len(modules) != 1:
+            raise ShapeError(f"takes one module, got {len(modules)}")
+        if len(modules[0].parameters) != len(xs):
+            raise ShapeError(f"module {modules[0].name!r} takes {len(modules[0].parameters)} values, got {len(xs)}")
+        return TupleShape(modules[0].output_shapes())
+
+    def compute(self, *xs: Value, modules: Sequence[Any], run: Run) -> tuple[Value, ...]:
+        return tuple(run(modules[0], xs))

@@ -132,3 +132,14 @@ def select_module(name: str) -> Iterable[Case]:
         ]
 
     yield Case(make(name), (data(F, 2, 3),), "", modules=modules)
+
+
+@family.cases("run_on_target")
+def run_on_target(name: str) -> Iterable[Case]:
+    def modules(program: Any) -> Sequence[Any]:
+        def body(m: Any, a: Any) -> list[Any]:
+            return [m.add(make("neg"), a)]
+
+        return [module(program, "elsewhere", (("float32", (2, 3)),), body)]
+
+    yield Case(make(name), (data(F, 2, 3),), "", modules=modules)

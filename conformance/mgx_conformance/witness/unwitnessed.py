@@ -10,7 +10,7 @@ _GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "a group that fusion makes: it means what its module means, and the ops in that are witnessed": (
         "pointwise", "fused_reduce", "group",
     ),
-    "places or chooses modules; the standard knows no such operator": ("select_module",),
+    "places or chooses modules; the standard knows no such operator": ("run_on_target", "select_module"),
     "stands for memory or for a node that was not read, and computes nothing": ("allocate", "unknown"),
     "draws at random; judged by its distribution": ("random_normal", "random_uniform", "random_seed"),
     "the standard has no such operator; held to be the adjoint of col2im by a test of the core": ("im2col",),

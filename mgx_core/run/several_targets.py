@@ -1,0 +1,136 @@
+"""One program on several targets: parts of it run each on its own, and the values between them lie in host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from ..errors import ParameterError
+from ..ir.extract import extract
+from ..ir.instruction import Instruction
+from ..ir.module import Module, captures
+from ..ops.control import GetTupleElem
+from ..ops.modules import RunOnTarget
+from ..ops.operation import Operation, Run
+from ..options import CompileOptions
+from ..targets.kernel import Kernel, Kernels
+from ..targets.target import Target, target_and_context
+from ..types.argument import Value
+from .compile_module import compile_module
+from .executable import Executable
+
+__all__ = ["Assignment", "compile_for_several"]
+
+Assignment: TypeAlias = "Mapping[Instruction, int] | Callable[[Instruction], int]"
+
+
+def compile_for_several(
+    module: Module, targets: Sequence[Any], assignment: Assignment, options: CompileOptions, output_names: list[str]
+) -> Executable:
+    """An executable for a copy of `module` in which each instruction runs on the target that it is assigned to.
+
+    targets: targets or contexts; assignment: the place in `targets` of an instruction's, by a mapping (0 for those that it does
+    not have) or a function.  Instructions that are in a `run_on_target` already stay on the one that this names.
+    Errors: ParameterError for a place that is not in the list.
+    """
+    if not options.offload_copy:
+        raise ParameterError("several targets hand their values on in host memory: offload_copy=False takes one target")
+    copy = module.clone()
+    places = {ours: _place(theirs, assignment, len(targets)) for ours, theirs in zip(copy, module, strict=True)}
+    for n, part in enumerate(_parts(copy, places)):
+        if isinstance(part[0].op, RunOnTarget):
+            _move(copy, part)
+        else:
+            _outline(copy, part, f"part_{n}", places[part[0]])
+    copy.sweep()
+    return compile_module(copy, SeveralTargets(targets, options), CompileOptions(optimize=False), output_names)
+
+
+def _place(ins: Instruction, assignment: Assignment, count: int) -> int:
+    found = assignment.get(ins, 0) if isinstance(assignment, Mapping) else assignment(ins)
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < count:
+        raise ParameterError(f"{ins!r} is assigned to {found!r}; a target's place from 0 to {count - 1} is required")
+    return found
+
+
+def _parts(module: Module, places: Mapping[Instruction, int]) -> list[list[Instruction]]:
+    """The instructions of each part, in an order in which parts can run.
+
+    An instruction joins the newest part of its target unless it reads a newer one; elements of a tuple stay with it.
+    """
+    parts: list[list[Instruction]] = []
+    at: dict[Instruction, int] = {}
+    newest: dict[int, int] = {}
+    for ins in module:
+        if ins.is_param or ins.is_literal or ins.is_absent or ins.is_return:
+            continue
+        reads = [*ins.inputs, *(c for m in ins.modules for c in captures(m))]
+        after = max((at.get(r, -1) for r in reads), default=-1)
+        placed = isinstance(ins.op, RunOnTarget)
+        number = -1 if placed else newest.get(places[ins], -1)
+        if isinstance(ins.op, GetTupleElem):
+            number = at[ins.inputs[0]]
+        elif number < after or number < 0:
+            number = len(parts)
+            parts.append([])
+            if not placed:
+                newest[places[ins]] = number
+        parts[number].append(ins)
+        at[ins] = number
+    return parts
+
+
+def _move(module: Module, part: list[Instruction]) -> None:
+    """Put a `run_on_target` of the program's own, and the elements of its result, behind the parts before it."""
+    for ins in part:
+        module.replace(ins, module.add_like(ins, ins.inputs, ins.modules))
+
+
+def _outline(module: Module, part: list[Instruction], name: str, place: int) -> None:
+    """Put one `run_on_target` in the place of a part, behind the parts before it."""
+    inside = set(part)
+    returned = set(module.outputs)
+    results = [i for i in part if i in returned or any(u not in inside for u in i.users)]
+    body, taken = extract(part, results, name)
+    made = module.add(RunOnTarget(target_id=place), *taken, modules=[body])
+    for n, result in enumerate(results):
+        module.replace(result, module.add(GetTupleElem(index=n), made))
+
+
+class SeveralTargets(Target):
+    """Runs each `run_on_target` on the target that it names, and what lies between them on the host."""
+
+    name = "several"
+
+    def __init__(self, targets: Sequence[Any], options: CompileOptions) -> None:
+        self.targets = [target_and_context(t) for t in targets]
+        self.options = options
+
+    def kernels(self, context: Any) -> Kernels:
+        plans = Kernels(self.name)
+
+        @plans.plan(RunOnTarget)
+        def elsewhere(op: RunOnTarget, inputs: Sequence[Any], context: Any, modules: Sequence[Module]) -> Kernel:
+            if op.target_id >= len(self.targets):
+                raise ParameterError(
+                    f"target_id {op.target_id} is required to be below {len(self.targets)}, the number of targets"
+                )
+            target, its_context = self.targets[op.target_id]
+            return Elsewhere(op, target, compile_module(modules[0], its_context, self.options))
+
+        return plans
+
+
+class Elsewhere(Kernel):
+    """A module compiled for another target."""
+
+    def __init__(self, op: Operation, target: Target, executable: Executable) -> None:
+        self.name = f"part on target {target.name!r}"
+        self.op = op
+        self.executable = executable
+
+    def run(self, args: Sequence[Value], modules: Sequence[Module] = (), run: Run | None = None) -> Value:
+        return tuple(a.value for a in self.executable.run_bound(args))
+
+    def __repr__(self) -> str:
+        return self.name
