@@ -22,13 +22,24 @@ from .schedule import Call
 from .step_list import StepList
 from .values import Value
 
-__all__ = ["APART", "HostFunction", "KernelEmitter", "Results", "Tuning", "count_reads", "emit_view", "type_of"]
+__all__ = [
+    "APART",
+    "DeviceFunction",
+    "HostFunction",
+    "KernelEmitter",
+    "Results",
+    "Tuning",
+    "count_reads",
+    "emit_view",
+    "type_of",
+]
 
 APART: Final = "apart"  # a choice of tuning: a group's members one by one
 MISSING: Final = object()
 
 Results: TypeAlias = Value | tuple[Value, ...]
 HostFunction: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
+DeviceFunction: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], None]
 
 
 class Tuning(Protocol):
@@ -64,6 +75,16 @@ class KernelEmitter(StepList):
     @abstractmethod
     def host_step(self, name: str, function: HostFunction, given: Sequence[Value], outputs: Sequence[Value]) -> None:
         """Add a step that calls `function` with row-major arrays of `given` and puts what it returns into `outputs`."""
+
+    def device_step(
+        self, name: str, function: DeviceFunction, given: Sequence[Value], outputs: Sequence[Value]
+    ) -> None:
+        """Add a step that calls ``function(given, outputs)`` with tensors in the memory of the context's device.
+
+        What it does with them it enqueues on the context's `queue`, or has done when it returns; it may write into both.
+        Errors: Refused, here, for targets that compute in the host's memory.
+        """
+        raise Refused("the target computes in the host's memory")
 
     def alone(self, op: Operation) -> bool:
         """True if the instruction being emitted is this op itself, and no group or composite with it inside."""

@@ -54,6 +54,14 @@ class Context:
         require_room(shape.lens(), shape.dtype.size, "the argument")
         return np.empty(shape.lens(), shape.dtype.numpy)
 
+    def host_array(self, shape: Shape) -> Array:
+        """Returns host memory for a tensor, its elements unset, which the device reaches where its driver can let it.
+
+        Default: plain host memory.
+        """
+        require_room(shape.lens(), shape.dtype.size, "the argument")
+        return np.empty(shape.lens(), shape.dtype.numpy)
+
     def upload(self, array: Array) -> Value:
         """Returns a copy of a host array in the device's memory.  Default: a copy in host memory."""
         return array.copy()

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 import migraphx
-from mgx_core import Operation, Program, Shape, define_op
-from mgx_core.ir.module import nested
-from migraphx import argument, op, shape
+from mgx_core import Argument, Context, Operation, Shape, define_op
+from migraphx import argument, shape
+from migraphx.arguments import of_argument
+from migraphx.operations import of_operation
+from migraphx.shapes import of_shape
 
 from .calls import SUCCESS, Calls
 
-__all__ = ["CustomOperators"]
+__all__ = ["CustomOperator", "CustomOperators"]
 
 MESSAGE = 1024  # bytes of room for a callback's message
 
@@ -38,7 +40,6 @@ class CustomOperators:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self._registered: dict[str, Any] = {}
-        self._callbacks: dict[Operation, Callbacks] = {}
 
     def operation(self, name: str) -> Any:
         """Returns the registered operator of that name, as an operation of the `migraphx` module; None if there is none."""
@@ -69,26 +70,10 @@ class CustomOperators:
             raise ValueError(
                 f"operator {given.name!r} needs functions for compute and compute_shape before it is registered"
             )
-        operation = self._operation(given)
-        self._callbacks[operation] = given
-        self._registered[given.name] = _wrapped(operation)
+        self._registered[given.name] = of_operation(self._operation(given))
 
-    def check_places(self, compiled: Program) -> None:
-        """Errors: RuntimeError if an operator would compute in the memory of a device, which is not offered."""
-        executable = compiled.executable
-        if executable is None or not executable.context.queue:
-            return
-        for module in nested(compiled.get_main_module()):
-            for instruction in module:
-                given = self._callbacks.get(instruction.op)
-                if given is not None and self._computes_on_device(given):
-                    raise RuntimeError(
-                        f"operator {given.name!r} says that it runs on the target's device, and here operators of a program's "
-                        "own compute on the host: let runs_on_offload_target return false, or add a kernel in Python "
-                        "(mgx_gpu_hip.hip_kernels)"
-                    )
-
-    def _computes_on_device(self, given: Callbacks) -> bool:
+    def computes_on_device(self, given: Callbacks) -> bool:
+        """True if the operator takes and gives memory of the target's device."""
         if not given.runs_on_offload_target:
             return False
         place, room = self._calls.ffi.new("bool*"), self._calls.ffi.new("char[]", MESSAGE)
@@ -98,16 +83,8 @@ class CustomOperators:
 
     def _operation(self, given: Callbacks) -> Operation:
         """Returns an operation of a class of its own."""
-        custom = self
-
-        def infer(self: Operation, *inputs: Shape) -> Shape:
-            return custom._shape(given, inputs)
-
-        def compute(self: Operation, *inputs: Any) -> Any:
-            return custom._compute(given, inputs)
-
-        members = {"infer": infer, "compute": compute, "__doc__": f"{given.name}, an operator of the program's own."}
-        made: Any = define_op(given.name)(type("CustomOperator", (Operation,), members))
+        members = {"callbacks": given, "table": self, "__doc__": f"{given.name}, an operator of the program's own."}
+        made: Any = define_op(given.name)(type("RegisteredOperator", (CustomOperator,), members))
         operation: Operation = made()
         return operation
 
@@ -117,9 +94,10 @@ class CustomOperators:
         said = self._calls.text(message)
         return RuntimeError(f"{what} of operator {given.name!r} failed{': ' + said if said else ''}")
 
-    def _shape(self, given: Callbacks, inputs: Sequence[Shape]) -> Shape:
+    def shape(self, given: Callbacks, inputs: Sequence[Shape]) -> Shape:
+        """Returns the result's shape, with the strides that the operator gives it."""
         calls, ffi = self._calls, self._calls.ffi
-        shapes = calls.handles.new("shapes", [_seen(s) for s in inputs])
+        shapes = calls.handles.new("shapes", [of_shape(s) for s in inputs])
         made = calls.handles.new("shape", shape())
         try:
             room = ffi.new("char[]", MESSAGE)
@@ -134,18 +112,50 @@ class CustomOperators:
             calls.handles.destroy(shapes.address, "shapes")
             calls.handles.destroy(made.address, "shape")
 
-    def _compute(self, given: Callbacks, inputs: Sequence[Any]) -> Any:
-        calls, ffi = self._calls, self._calls.ffi
-        arrays = [np.array(a, order="C") for a in inputs]  # its own memory: an operator may write into its inputs
-        output = self._shape(given, [Shape(a.dtype, list(a.shape)) for a in arrays])
-        handles = calls.handles
+    def on_host(self, given: Callbacks, inputs: Sequence[Any], context: Any) -> Any:
+        """Returns the result for arrays."""
+        arrays = [context.host_array(Shape(a.dtype, list(a.shape))) for a in inputs]  # it may write into its inputs
+        for own, array in zip(arrays, inputs, strict=True):
+            np.copyto(own, array)
+        output = self.shape(given, [Shape(a.dtype, list(a.shape)) for a in arrays])
+
+        def taken(result: argument) -> Any:
+            array = np.array(result.to_numpy()).reshape(output.lens())
+            if array.dtype != output.dtype.numpy:
+                raise RuntimeError(f"operator {given.name!r} gave {array.dtype} where its shape says {output.dtype}")
+            return array
+
+        return self._called(given, [argument(a) for a in arrays], output, context, taken)
+
+    def on_device(self, given: Callbacks, inputs: Sequence[Any], place: Any, output: Shape, context: Any) -> None:
+        """Computes into `place`, the elements of the result in the order of their memory."""
+
+        def taken(result: argument) -> None:
+            if not result.on_device:
+                raise RuntimeError(f"operator {given.name!r} runs on the device and gave a result in host memory")
+            if result.data_ptr() != place.device_address:
+                context.copy(context.borrow(place.device_shape, result.data_ptr()), place)
+
+        values = [of_argument(Argument.from_value(v)) for v in inputs]
+        self._called(given, values, output, context, taken)
+
+    def _called(
+        self,
+        given: Callbacks,
+        values: list[argument],
+        output: Shape,
+        context: Any,
+        taken: Callable[[argument], Any],
+    ) -> Any:
+        """Returns what `taken` makes of the result while the handles of the call last."""
+        ffi, handles = self._calls.ffi, self._calls.handles
         held = [
-            handles.new("arguments", [argument(a) for a in arrays]),
-            handles.new("shape", _seen(output)),
-            handles.new("context", _Host()),
+            handles.new("arguments", values),
+            handles.new("shape", of_shape(output)),
+            handles.new("context", context),
             handles.new("argument", migraphx.fill_argument(shape(), 0)),
         ]
-        values, out_shape, context, result = held
+        inputs, out_shape, where, result = held
         try:
             room = ffi.new("char[]", MESSAGE)
             status = given.compute(
@@ -153,41 +163,33 @@ class CustomOperators:
                 given.owner,
                 room,
                 MESSAGE,
-                _as("context", ffi, context),
+                _as("context", ffi, where),
                 _as("shape", ffi, out_shape),
-                _as("arguments", ffi, values),
+                _as("arguments", ffi, inputs),
             )
             if status != SUCCESS:
                 raise self._failed(given, "compute", room)
-            array = np.array(result.value.to_numpy()).reshape(output.lens())
-            if array.dtype != output.dtype.numpy:
-                raise RuntimeError(f"operator {given.name!r} gave {array.dtype} where its shape says {output.dtype}")
-            return array
+            return taken(result.value)
         finally:
             for handle in held:
                 handles.destroy(handle.address, handle.kind)
 
 
-class _Host:
-    """The context of a computation on the host: nothing to wait for, no queue."""
+class CustomOperator(Operation):
+    """An operation that calls the functions of `callbacks`."""
 
-    queue = 0
+    callbacks: ClassVar[Callbacks]
+    table: ClassVar[CustomOperators]
 
-    def finish(self) -> None: ...
+    def infer(self, *inputs: Shape) -> Shape:
+        return self.table.shape(self.callbacks, inputs).as_standard()
+
+    def compute(self, *inputs: Any) -> Any:
+        return self.table.on_host(self.callbacks, inputs, HOST)
+
+
+HOST: Final = Context()  # of computations on the host: nothing to wait for, no queue
 
 
 def _as(kind: str, ffi: Any, handle: Any) -> Any:
     return ffi.cast(f"migraphx_{kind}_t", handle.address)
-
-
-def _seen(core: Shape) -> shape:
-    """A core shape as the `migraphx` module shows it."""
-    from migraphx.shapes import of_shape
-
-    return of_shape(core)
-
-
-def _wrapped(operation: Operation) -> op:
-    made = op.__new__(op)
-    made.core = operation
-    return made

@@ -86,7 +86,6 @@ class Programs:
 
     def program_compile(self, given: program, target: Any, options: dict[str, Any]) -> None:
         given.compile(target, **options)
-        self._operators.check_places(given.core)
 
     def program_get_parameter_shapes(self, given: program) -> dict[str, shape]:
         return given.get_parameter_shapes()
@@ -192,7 +191,7 @@ class Programs:
 
     def quantize_int8(self, given: program, target: Any, options: dict[str, Any]) -> None:
         chosen = {"ins_names": options["ins_names"]} if options["ins_names"] else {}
-        mgx_core.quantize_int8(given.core, target.core, options["calibration"], **chosen)
+        migraphx.quantize_int8(given, target, options["calibration"], **chosen)
 
     def quantize_fp8(self, given: program, target: Any, options: dict[str, Any]) -> None:
-        mgx_core.quantize_fp8(given.core, target.core, options["calibration"])
+        migraphx.quantize_fp8(given, target, options["calibration"])

@@ -110,6 +110,10 @@ def test_operators_of_the_programs_own(build: Build, tmp_path: Path) -> None:
     run(build("custom_operator.cpp"), folder=tmp_path)
 
 
+def test_operators_of_the_programs_own_on_a_device(build: Build, tmp_path: Path) -> None:
+    run(build("device_operator.cpp"), folder=tmp_path, MGX_GPU_DEVICE="host:1")
+
+
 def test_bad_handles_become_status_codes(build: Build, tmp_path: Path) -> None:
     run(build("status.c"), folder=tmp_path)
 

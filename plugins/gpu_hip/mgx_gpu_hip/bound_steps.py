@@ -13,7 +13,7 @@ from mgx_core.targets.schedule import Step
 
 from .codegen.source import Buffer as KernelBuffer
 from .codegen.source import Chained
-from .emitter import LIBRARY_ALIGNMENT, HostStep, KernelStep, LibraryStep
+from .emitter import LIBRARY_ALIGNMENT, CalledStep, KernelStep, LibraryStep
 from .runtime import Device, Function, Launch
 
 __all__ = ["BoundStep", "bound_steps", "codes", "naming", "required_alignment"]
@@ -22,7 +22,7 @@ CODES: Final = {"u32": "I", "i32": "i", "u64": "Q", "i64": "q", "float": "f", "d
 
 
 class BoundStep(NamedTuple):
-    """A step and what queues it on a stream; nothing for one that runs on the host."""
+    """A step and what queues it on a stream; nothing for one that calls a Python function."""
 
     step: Step
     calls: list[Callable[[int], None]]
@@ -57,7 +57,7 @@ def bound_steps(
         if isinstance(step, LibraryStep):
             calls = [_library_call(step, addresses)]
         elif isinstance(step, KernelStep):
-            follows = bool(made) and not isinstance(made[-1].step, HostStep)
+            follows = bool(made) and not isinstance(made[-1].step, CalledStep)
             calls = _kernel_calls(step, addresses, functions.get(id(step), {}), device, overlap, follows)
         made.append(BoundStep(step, calls))
     for before, after in pairwise(_in_order(made)):
@@ -68,9 +68,9 @@ def bound_steps(
 
 
 def _in_order(steps: Iterable[BoundStep]) -> Iterator[Callable[[int], None] | Step]:
-    """All calls, and each step on the host in its place."""
+    """All calls, and each called step in its place."""
     for step, calls in steps:
-        if isinstance(step, HostStep):
+        if isinstance(step, CalledStep):
             yield step
         yield from calls
 

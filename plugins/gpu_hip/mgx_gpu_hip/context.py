@@ -17,7 +17,7 @@ from mgx_core.types.argument import Array
 from .codegen.source import DeviceTraits
 from .constants import Constants
 from .library.vendor import Libraries
-from .runtime import Device, DeviceArray, DeviceBuffer, NullDevice, in_use, open_device, properties_of
+from .runtime import Device, DeviceArray, DeviceBuffer, NullDevice, Stream, in_use, open_device, properties_of
 from .tuning import Tuner
 
 __all__ = ["GpuContext"]
@@ -94,13 +94,21 @@ class GpuContext(Context):
         if self.device.kind != "null":
             self.device.wait()
 
+    @cached_property
+    def _queue(self) -> Stream:
+        return Stream(self.device, joined=True)
+
     @property
     def queue(self) -> int:
-        return self.device.default_stream.handle
+        """A stream that runs wait for, and that waits for them: theirs is the default stream, whose handle is null."""
+        return self._queue.handle
 
     def allocate(self, shape: Shape) -> DeviceArray:
         size = shape.elements() * shape.dtype.size
         return DeviceArray(self.device.allocate(max(size, 16)), shape.dtype, shape.lens())
+
+    def host_array(self, shape: Shape) -> Array:
+        return self.device.pinned(shape.bytes()).owned_array(shape.dtype.numpy, tuple(shape.lens()))
 
     def upload(self, array: Array) -> DeviceArray:
         shape = Shape(array.dtype, array.shape)

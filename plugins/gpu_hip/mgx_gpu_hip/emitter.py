@@ -17,7 +17,7 @@ from mgx_core.targets.continuation import Continuation
 from mgx_core.targets.cut import border
 from mgx_core.targets.emission import Emitter
 from mgx_core.targets.kernel import op_of
-from mgx_core.targets.kernel_emission import HostFunction, Tuning
+from mgx_core.targets.kernel_emission import DeviceFunction, HostFunction, Tuning
 from mgx_core.targets.schedule import Schedule, Step
 from mgx_core.targets.static_part import Split, fixed_tensor, split
 from mgx_core.targets.values import Buffer, Value, packed_strides
@@ -31,6 +31,8 @@ from .context import GpuContext
 __all__ = [
     "DEVICE_ALIGNMENT",
     "LIBRARY_ALIGNMENT",
+    "CalledStep",
+    "DeviceStep",
     "GpuEmitter",
     "HostStep",
     "KernelStep",
@@ -63,12 +65,25 @@ class LibraryStep(Step):
 
 
 @dataclass(eq=False, slots=True)
-class HostStep(Step):
-    """A function on the host: operands are copied there and results back; such programs are not captured."""
+class CalledStep(Step):
+    """A Python function that a run calls in its place among the steps; such programs are not captured."""
 
-    function: HostFunction = field(kw_only=True)
     given: Sequence[Value] = field(kw_only=True)
     outputs: Sequence[Value] = field(kw_only=True)
+
+
+@dataclass(eq=False, slots=True)
+class HostStep(CalledStep):
+    """A function on the host: operands are copied there and results back."""
+
+    function: HostFunction = field(kw_only=True)
+
+
+@dataclass(eq=False, slots=True)
+class DeviceStep(CalledStep):
+    """A function that works in the device's memory, on the context's queue."""
+
+    function: DeviceFunction = field(kw_only=True)
 
 
 def tensor_of(value: Value) -> Tensor:
@@ -275,6 +290,12 @@ class GpuEmitter(Emitter):
     def host_step(self, name: str, function: HostFunction, given: Sequence[Value], outputs: Sequence[Value]) -> None:
         reads, writes = [v.buffer for v in given], [v.buffer for v in outputs]
         self.add(HostStep(name, reads, writes, function=function, given=given, outputs=outputs))
+
+    def device_step(
+        self, name: str, function: DeviceFunction, given: Sequence[Value], outputs: Sequence[Value]
+    ) -> None:
+        reads, writes = [v.buffer for v in given], [v.buffer for v in (*given, *outputs)]
+        self.add(DeviceStep(name, reads, writes, function=function, given=given, outputs=outputs))
 
     def counted(self, ins: Instruction, env: dict[Instruction, Any], axis: int) -> tuple[Value, Value] | No:
         """An op that decides at run time how many rows it gives: memory for the most, rows outermost, and their number."""

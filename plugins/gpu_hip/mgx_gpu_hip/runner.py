@@ -15,11 +15,12 @@ from mgx_core.run.executable import OUTPUT
 from mgx_core.targets.cut import cut
 from mgx_core.targets.schedule import Schedule, SegmentSchedule
 from mgx_core.targets.segment_interpreter import SegmentInterpreter
+from mgx_core.targets.values import Value
 from mgx_core.types.memory_limit import ALIGNMENT
 
 from .bound_steps import BoundStep, bound_steps, codes, naming, required_alignment
 from .compile.build import build
-from .emitter import LIBRARY_ALIGNMENT, GpuEmitter, HostStep
+from .emitter import LIBRARY_ALIGNMENT, CalledStep, DeviceStep, GpuEmitter, HostStep
 from .handover import Handover
 from .named import Named, kernel_steps
 from .runtime import DeviceArray, DeviceBuffer, Stream
@@ -55,7 +56,7 @@ class GpuRunner(Runner):
         self.inputs = [v for v in schedule.inputs if v is not None and v.buffer.first >= 0]
         self.handover = None if self.continuation is None else Handover(self, self.continuation)
         self.whole = schedule.whole and self.continuation is None
-        self.hosted = [s for s in schedule.steps if isinstance(s, HostStep)]
+        self.hosted = [s for s in schedule.steps if isinstance(s, CalledStep)]
         self._allocate()
         self._load(kept)
         self._graphs: OrderedDict[Any, tuple[Any, list[BoundStep]]] = OrderedDict()
@@ -280,6 +281,8 @@ class GpuRunner(Runner):
         for step, calls in steps:
             if isinstance(step, HostStep):
                 self._on_host(step, self._bound(given, places), stream)
+            elif isinstance(step, DeviceStep):
+                self._on_device(step, self._bound(given, places))
             for call in calls:
                 call(stream.handle)
 
@@ -331,6 +334,15 @@ class GpuRunner(Runner):
             if array.size:
                 stream.copy_in(addresses[id(v.buffer)] + v.byte_offset, array)
                 stream.wait()
+
+    def _on_device(self, step: DeviceStep, addresses: Mapping[int, int]) -> None:
+        def array(value: Value) -> DeviceArray:
+            shape, address = value.shape, addresses[id(value.buffer)] + value.byte_offset
+            space = shape.element_space() * shape.dtype.size
+            return DeviceArray(DeviceBuffer(self.device, address, space), shape.dtype, value.lens, value.strides)
+
+        with naming(step):
+            step.function([array(v) for v in step.given], [array(v) for v in step.outputs])
 
     def _run_mixed(self, args: Sequence[Any]) -> list[Any]:
         on_host = [a.to_host() if isinstance(a, DeviceArray) else a for a in args]

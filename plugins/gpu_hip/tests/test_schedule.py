@@ -113,9 +113,9 @@ def test_the_placement_names_what_is_called(build: Build, monkeypatch: pytest.Mo
         called.append((step.kernel, "target"))
         return kernels(step, *args)
 
-    def hosted(self: Any, step: Any, stream: Any) -> None:
+    def hosted(self: Any, step: Any, *args: Any) -> None:
         called.append((step.kernel, "host"))
-        on_host(self, step, stream)
+        on_host(self, step, *args)
 
     monkeypatch.setattr(bound_steps, "_kernel_calls", bound)
     monkeypatch.setattr(running.GpuRunner, "_on_host", hosted)

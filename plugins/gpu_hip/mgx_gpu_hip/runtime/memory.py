@@ -201,6 +201,15 @@ class PinnedBuffer:
         array: npt.NDArray[Any] = np.ctypeslib.as_array(self._view)[offset : offset + size].view(dtype).reshape(lens)
         return array
 
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": (self.address, False)}
+
+    def owned_array(self, dtype: Any, lens: tuple[int, ...]) -> npt.NDArray[Any]:
+        """The whole buffer as an array that keeps it alive."""
+        array: npt.NDArray[Any] = np.asarray(self).view(dtype).reshape(lens)
+        return array
+
     def __del__(self) -> None:
         if getattr(self, "address", 0):
             self.device.dispose("host_free", self.address)

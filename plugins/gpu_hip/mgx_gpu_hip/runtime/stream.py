@@ -49,16 +49,19 @@ class Event:
 
 
 class Stream:
-    """A queue of work; an outside stream is wrapped by its handle and never destroyed here (0: the default stream)."""
+    """A queue of work; an outside stream is wrapped by its handle and never destroyed here (0: the default stream).
+
+    joined: a new one's work and the default stream's wait for each other.
+    """
 
     __slots__ = ("__weakref__", "device", "handle", "owned")
 
-    def __init__(self, device: DriverContext, handle: int | None = None) -> None:
+    def __init__(self, device: DriverContext, handle: int | None = None, joined: bool = False) -> None:
         self.device = device
         self.owned = handle is None
         if handle is None:
             device.activate()
-            handle = device.driver.out("stream_create", 1)
+            handle = device.driver.out("stream_create", 0 if joined else 1)
         self.handle: int = int(handle)
 
     def wait(self) -> None:

@@ -58,6 +58,7 @@ struct Function {
 
 Stream null_stream;
 std::map<Handle, Block> heap;
+std::map<Handle, size_t> pinned;  // host memory that the device reaches
 std::mutex heap_lock;
 size_t used;
 int order_of_threads;
@@ -79,6 +80,8 @@ int submit(Handle s, const char* kind, std::function<int()> f) {
 }
 bool inside(Handle p, size_t n) {
   std::lock_guard<std::mutex> hold(heap_lock);
+  auto host = pinned.upper_bound(p);
+  if (host != pinned.begin() && p + n <= std::prev(host)->first + std::prev(host)->second) return true;
   auto i = heap.upper_bound(p);
   if (i == heap.begin()) return !n;
   --i;
@@ -215,9 +218,14 @@ int API(MallocAsync)(Handle* p, size_t n, Handle) { return API(Malloc)(p, n); }
 int API(FreeAsync)(Handle p, Handle) { return API(Free)(p); }
 int API(HostMalloc)(Handle* p, size_t n, u32) {
   *p = (Handle)aligned_alloc(64, (n + 63) / 64 * 64);
-  return *p ? 0 : OUT_OF_MEMORY;
+  if (!*p) return OUT_OF_MEMORY;
+  std::lock_guard<std::mutex> hold(heap_lock);
+  return pinned[*p] = n, 0;
 }
-int API(HostFree)(Handle p) { return free((void*)p), 0; }
+int API(HostFree)(Handle p) {
+  std::lock_guard<std::mutex> hold(heap_lock);
+  return pinned.erase(p), free((void*)p), 0;
+}
 int API(MemcpyHtoDAsync)(Handle to, Handle from, size_t n, Handle s) {
   if (!inside(to, n)) return bad_range("copy", to, n);
   return submit(s, "copy", [=] { return memcpy((void*)to, (void*)from, n), 0; });
