@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mgx_core import Instruction, Module, ParameterError
+from mgx_core import Instruction, Module, ParameterError, ShapeError
 from mgx_core import dtype as dt
 
 from .arguments import argument, of_argument
-from .operations import macro, op
+from .implied import check_implied
+from .operations import macro, of_operation, op
 from .shapes import core_shape, of_shape, shape
 
 __all__ = ["instruction_ref", "module"]
@@ -27,9 +28,7 @@ class instruction_ref:
         return of_shape(self.core.result)
 
     def op(self) -> Any:
-        made = op.__new__(op)
-        made.core = self.core.op
-        return made
+        return of_operation(self.core.op)
 
     def inputs(self) -> list[instruction_ref]:
         return list(map(instruction_ref, self.core.inputs))
@@ -72,7 +71,14 @@ class module:
 
         Comparisons and logic give numbers of their inputs' type, as in MIGraphX.  Errors: ShapeError if the inputs do not fit.
         """
-        return instruction_ref(self._add(op, [_core(a) for a in args], [m.core for m in mod_args]))
+        made = self._add(op, [_core(a) for a in args], [m.core for m in mod_args])
+        if op.said:
+            try:
+                check_implied(op.name(), op.said, made.result)
+            except ShapeError:
+                self.core.remove(made)
+                raise
+        return instruction_ref(made)
 
     def _add(self, op: op, args: list[Instruction], modules: list[Module]) -> Instruction:
         from mgx_core.ops.compare import LogicalAnd, LogicalOr, LogicalXor, Not, Predicate

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 import mgx_core as mgx
-from mgx_core import DType, Operation
+from mgx_core import DType, Operation, ParameterError
 
+from .implied import IMPLIED, core_attributes
 from .shapes import core_dtype, core_shape, shape, type_t
 
-__all__ = ["DEFAULTS", "macro", "op", "pooling_mode", "rnn_direction"]
+__all__ = ["DEFAULTS", "macro", "of_operation", "op", "pooling_mode", "rnn_direction"]
 
 
 class pooling_mode(enum.Enum):
@@ -58,12 +60,8 @@ DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     "softmax": {"axis": 1},
     "step": {"axes": (), "steps": ()},
     "topk": {"axis": 0},
+    "unknown": {"op": ""},
 }
-
-# attributes that say nothing about the result here: extents that are open are symbols, which the inputs carry
-IMPLIED: Final = frozenset(
-    {"out_dyn_dims", "output_dyn_shapes", "max_output", "num_heads", "kv_num_heads", "output_name"}
-)
 
 
 class op:
@@ -75,13 +73,15 @@ class op:
     pooling_mode: ClassVar = pooling_mode
     rnn_direction: ClassVar = rnn_direction
 
-    __slots__ = ("core",)
+    __slots__ = ("core", "said")
 
     core: Operation
+    said: dict[str, Any]  # shapes of results, checked where the inputs are known
 
     def __init__(self, name: str, **kwargs: Any) -> None:
-        given = DEFAULTS.get(name, {}) | {k: v for k, v in kwargs.items() if k not in IMPLIED}
+        given = DEFAULTS.get(name, {}) | core_attributes(name, kwargs)
         self.core = mgx.op(name, **{k: _core(v, k) for k, v in given.items()})
+        self.said = {k: v for k, v in kwargs.items() if k in IMPLIED}
 
     def name(self) -> str:
         return self.core.name
@@ -98,6 +98,13 @@ class op:
     def __repr__(self) -> str:
         inside = ",".join(f"{k}={_text(v)}" for k, v in self.values().items())
         return f"{self.name()}[{inside}]" if inside else self.name()
+
+
+def of_operation(core: Operation) -> op:
+    """A core operation as MIGraphX sees it."""
+    made = op.__new__(op)
+    made.core, made.said = core, {}
+    return made
 
 
 class macro:
@@ -136,6 +143,8 @@ def _core(value: Any, key: str) -> Any:
         return value.core
     if isinstance(value, shape):
         return core_shape(value)
+    if key == "shape" and isinstance(value, Mapping):
+        return core_shape(_shape_of(value))
     number = isinstance(value, int) and not isinstance(value, bool)
     if isinstance(value, type_t) or (key == "target_type" and number):
         return core_dtype(value)
@@ -148,6 +157,14 @@ def _core(value: Any, key: str) -> Any:
     if key == "actv_func":
         return tuple(v.name() if isinstance(v, op) else v for v in value)
     return tuple(value) if isinstance(value, list) else value
+
+
+def _shape_of(fields: Mapping[str, Any]) -> shape:
+    """A shape from its fields, as files and attributes in JSON write it."""
+    unknown = fields.keys() - {"type", "lens", "strides"}
+    if unknown:
+        raise ParameterError(f"a shape has the fields type, lens and strides, got {sorted(unknown)[0]!r}")
+    return shape(fields.get("type", "float"), fields.get("lens", (1,)), fields.get("strides"))
 
 
 def _plain(value: Any, key: str) -> Any:

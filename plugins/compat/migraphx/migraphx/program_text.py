@@ -8,7 +8,7 @@ from mgx_core import Instruction, Module, Shape
 from mgx_core.ir.module import nested
 
 from .arguments import of_argument
-from .operations import op
+from .operations import of_operation
 from .shapes import of_shape
 
 __all__ = ["module_text", "program_text"]
@@ -46,8 +46,7 @@ def _said(ins: Instruction, names: dict[Instruction, str]) -> str:
         shape = ins.literal.shape
         few = isinstance(shape, Shape) and shape.dtype.is_number and shape.elements() <= FEW
         return f"@literal{{{of_argument(ins.literal) if few else ' ... '}}}"
-    made = op.__new__(op)
-    made.core = ins.op
+    made = of_operation(ins.op)
     modules = f", [{', '.join(m.name for m in ins.modules)}]" if ins.modules else ""
     return f"{made}({_inputs(ins, names)}){modules}"
 

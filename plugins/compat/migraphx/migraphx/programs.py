@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["parameter_shapes", "program", "target"]
 
+PLAIN: Final = frozenset({"ref"})  # targets for which MIGraphX rewrites no program
+
 
 class target:
     """A target, as `get_target` gives it."""
@@ -31,6 +34,11 @@ class target:
 
     def __init__(self, core: Any) -> None:
         self.core = core
+
+    @property
+    def plain(self) -> bool:
+        """True if programs run on it as they were written, instruction by instruction."""
+        return self.core.name in PLAIN
 
     def __repr__(self) -> str:
         return repr(self.core)
@@ -112,6 +120,8 @@ class program:
             )
         else:
             record = CompileOptions.of(given, offload_copy=offload_copy)
+        if isinstance(t, target) and t.plain and "optimize" not in options:
+            record = dataclasses.replace(record, optimize=False)
         self.core.compile(t.core if isinstance(t, target) else t, record)
         self._compiled()
 
@@ -188,7 +198,9 @@ class program:
         self.core.save(path, format)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, program) and self.core == other.core
+        from .equality import equal
+
+        return isinstance(other, program) and (self.core == other.core or equal(self.core, other.core))
 
     __hash__ = object.__hash__
 

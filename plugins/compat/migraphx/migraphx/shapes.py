@@ -134,10 +134,14 @@ class shape:
         return self.lens()[axis]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, shape) and self.core == other.core
+        if not isinstance(other, shape):
+            return False
+        if isinstance(self.core, Shape) and isinstance(other.core, Shape) and self.dynamic() and other.dynamic():
+            return self.core.dtype is other.core.dtype and self.core.dyn_dims() == other.core.dyn_dims()
+        return self.core == other.core
 
     def __hash__(self) -> int:
-        return hash(self.core)
+        return hash(str(self.core.dtype) if isinstance(self.core, Shape) and self.dynamic() else self.core)
 
     def __repr__(self) -> str:
         if not isinstance(self.core, Shape):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import migraphx
-from mgx_core.errors import ParameterError
+from mgx_core.errors import ParameterError, ShapeError
 from migraphx.rebatch import Rebatched
 
 REF = migraphx.get_target("ref")
@@ -69,6 +69,56 @@ def test_operations_without_attributes(name) -> None:
 
 def test_attributes_that_the_inputs_imply() -> None:
     assert migraphx.op("multibroadcast", out_lens=[2, 3], out_dyn_dims=[]).values()["out_lens"] == [2, 3]
+    dim = migraphx.shape.dynamic_dimension
+    mm = migraphx.program().get_main_module()
+    x = mm.add_parameter("x", migraphx.shape(lens=[1, 3]))
+    assert mm.add_instruction(
+        migraphx.op("multibroadcast", out_dyn_dims=[dim(4, 4), dim(3, 3)]), [x]
+    ).shape().lens() == [4, 3]
+    before = len(mm)
+    with pytest.raises(ShapeError, match=r"out_dyn_dims says \[\[1, 4"):
+        mm.add_instruction(migraphx.op("multibroadcast", out_lens=[4, 3], out_dyn_dims=[dim(1, 4), dim(3, 3)]), [x])
+    assert len(mm) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("gqa_rotary_embedding", {"num_heads": 2}),
+        ("gqa_rotary_embedding", {"kv_num_heads": 2}),
+        ("dynamic_range", {"max_output": 10}),
+        ("rnn_var_sl_shift_output", {"output_name": "nothing"}),
+    ],
+)
+def test_attributes_that_would_change_the_result_are_refused(name, attributes) -> None:
+    (attribute,) = attributes
+    with pytest.raises(ParameterError, match=attribute):
+        migraphx.op(name, **attributes)
+
+
+def test_programs_are_equal_in_any_order_of_their_instructions() -> None:
+    def made(names, op):
+        p = migraphx.program()
+        mm = p.get_main_module()
+        held = {n: mm.add_parameter(n, migraphx.shape(lens=[2])) for n in names}
+        negated = {n: mm.add_instruction(migraphx.op("neg"), [held[n]]) for n in names}
+        mm.add_return([mm.add_instruction(migraphx.op(op), [negated["x"], negated["y"]])])
+        return p
+
+    assert made("xy", "add") == made("yx", "add")
+    assert made("xy", "add") != made("yx", "sub")
+    assert made("xy", "add") != made("xyz", "add")
+
+
+def test_ref_runs_programs_as_they_are_written() -> None:
+    p = migraphx.program()
+    mm = p.get_main_module()
+    one = mm.add_literal(np.ones(3, np.float32))
+    mm.add_return([mm.add_instruction(migraphx.op("sub"), [mm.add_instruction(migraphx.op("add"), [one, one]), one])])
+    p.compile(migraphx.get_target("ref"))
+    seen = []
+    p.run_trace({}, lambda ins, value: seen.append((ins.name(), value.tolist())))
+    assert seen[-2:] == [("add", [2, 2, 2]), ("sub", [1, 1, 1])]
 
 
 def test_softmax_and_topk_work_on_migraphxs_axes() -> None:

@@ -23,9 +23,10 @@ class OnnxOptions:
     range of such dimensions; dim_params: an int or a range by symbol name; map_input_dims, map_dyn_input_dims: extents of whole
     inputs by name; skip_unknown_operators: keep them as `unknown` instructions instead of refusing; print_program_on_error: print
     what was built so far; use_dyn_output: results of NonZero, NonMaxSuppression and loops have their true extent, else
-    the greatest that they may have, filled up with zeros; max_loop_iterations: trips after which a loop then ends, where the
-    model states no number; limit_max_iterations: trips after which a loop is refused at run time; use_debug_symbols: kept for
-    compatibility, since node names are always kept; external_data_path: the folder of external data (default: the model's).
+    the greatest that they may have, filled up with zeros, and a loop's rows at least one axis; max_loop_iterations: trips
+    after which a loop then ends, where the model states no number; limit_max_iterations: trips after which a loop is refused at
+    run time; use_debug_symbols: kept for compatibility, since node names are always kept; external_data_path: the folder of
+    external data (default: the model's).
     Limits: limit_nodes nodes after inlining functions, limit_depth nested sub-graphs and functions, limit_bytes of one constant.
     """
 

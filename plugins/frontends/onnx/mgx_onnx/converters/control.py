@@ -51,7 +51,15 @@ def loop(n: Node, trips: Instruction | None = None, cond: Instruction | None = N
         sources=n.parser.sources(n),
     )
     items = n.items(made)
-    return (*items[: len(states)], *map(n.largest, items[len(states) :]))
+    return (*items[: len(states)], *(_filled(n, rows) for rows in items[len(states) :]))
+
+
+def _filled(n: Node, rows: Instruction) -> Instruction:
+    """A loop's rows; filled up where the option says so, and then a row that is one number has one axis."""
+    if n.parser.options.use_dyn_output or not rows.shape.ranked:
+        return rows
+    rows = n.largest(rows)
+    return n.unsqueeze(rows, [1]) if rows.shape.rank == 1 else rows
 
 
 def _scalar(n: Node, x: Instruction | None) -> Instruction | None:

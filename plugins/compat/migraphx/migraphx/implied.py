@@ -1,0 +1,64 @@
+"""Attributes of MIGraphX's operations that say what the inputs say here: checked once the inputs are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from mgx_core import DynamicDimension, ParameterError, Shape, ShapeError, TupleShape
+from mgx_core.types.shape import AnyShape
+
+from .shapes import core_shape, shape
+
+__all__ = ["IMPLIED", "check_implied", "core_attributes"]
+
+IMPLIED: Final = frozenset({"out_dyn_dims", "output_dyn_shapes"})  # shapes of results
+ANY: Final = (1 << 64) - 1  # what stands for "no limit"
+STATES: Final = ("hidden_states", "cell_outputs")
+
+
+def core_attributes(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that the core's operation has; those that only MIGraphX has are turned into these, or refused.
+
+    Errors: ParameterError for an attribute that would change the result and has no counterpart.
+    """
+    kept = {k: v for k, v in given.items() if k not in IMPLIED}
+    for refused in ("num_heads", "kv_num_heads"):
+        if name == "gqa_rotary_embedding" and refused in kept:
+            raise ParameterError(
+                f"gqa_rotary_embedding has no {refused} here: it turns every head of its input; slice off the heads that are "
+                "to stay as they are"
+            )
+    if name == "rnn_var_sl_shift_output" and kept.pop("output_name", STATES[0]) not in STATES:
+        raise ParameterError(
+            f"rnn_var_sl_shift_output: output_name must be one of {STATES}, got {given['output_name']!r}"
+        )
+    if name == "dynamic_range" and kept.pop("max_output", ANY) != ANY:
+        raise ParameterError(
+            "dynamic_range takes no max_output here: its result has as many elements as its inputs say"
+        )
+    dims = [DynamicDimension.of(d) for d in given.get("out_dyn_dims") or ()]
+    if dims and not kept.get("out_lens") and all(d.is_fixed() for d in dims):
+        kept["out_lens"] = [d.min for d in dims]
+    return kept
+
+
+def check_implied(name: str, said: Mapping[str, Any], result: AnyShape) -> None:
+    """Errors: ShapeError if the result's shape is not what the attributes say."""
+    results = result.items if isinstance(result, TupleShape) else (result,)
+    if said.get("out_dyn_dims"):
+        _check(name, "out_dyn_dims", [DynamicDimension.of(d) for d in said["out_dyn_dims"]], results[0])
+    if said.get("output_dyn_shapes"):
+        shapes: Sequence[shape] = said["output_dyn_shapes"]
+        if len(shapes) != len(results):
+            raise ShapeError(f"{name}: output_dyn_shapes names {len(shapes)} results, there are {len(results)}")
+        for wanted, found in zip(shapes, results, strict=True):
+            _check(name, "output_dyn_shapes", core_shape(wanted).dyn_dims(), found)
+
+
+def _check(name: str, attribute: str, wanted: list[DynamicDimension], result: AnyShape) -> None:
+    found = result.dyn_dims() if isinstance(result, Shape) and result.ranked else None
+    if found is None or [(d.min, d.max) for d in found] != [(d.min, d.max) for d in wanted]:
+        raise ShapeError(
+            f"{name}: {attribute} says {wanted}, and the inputs give {result}: extents that vary come from the inputs here"
+        )
