@@ -103,7 +103,7 @@ demo: .venv-demo/ready
 lint: .venv-test/ready
 	.venv-test/bin/ruff check .
 	.venv-test/bin/ruff format --check .
-	.venv-test/bin/lint-imports
+	PYTHONPATH=plugins/capi .venv-test/bin/lint-imports # the package with the C library is built later
 
 types: .venv-test/ready
 	.venv-test/bin/mypy
