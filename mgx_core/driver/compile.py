@@ -56,7 +56,7 @@ def command(as_json: bool, page: Path | None, trace: Path | None, **given: Any) 
     parsing = start - began
     executable = compiled(program, given)
     seconds = time.perf_counter() - start
-    written = given["output"] is not None or given["text"] or given["binary"] or given["graphviz"] or given["python"]
+    written = given["output"] is not None or any(given[f] for f in ("text", "binary", "graphviz", "python", "cpp"))
     if written:
         write(program, given, as_json)
         if given["output"] is not None and not as_json:

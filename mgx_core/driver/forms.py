@@ -28,6 +28,7 @@ BY_EXTENSION: Final = {
     ".dot": "graphviz",
     ".gv": "graphviz",
     ".py": "python",
+    ".cpp": "cpp",
     ".txt": "text",
     ".text": "text",
 }
@@ -40,6 +41,7 @@ def form_options(function: F) -> F:
         click.option("--binary", is_flag=True, help="As a binary program file (default for .mxr)."),
         click.option("--graphviz", "-g", is_flag=True, help="As a graph in the DOT language."),
         click.option("--python", "--py", is_flag=True, help="As a Python script that builds the program."),
+        click.option("--cpp", is_flag=True, help="As a C++ function that builds the program."),
         click.option("--strip-context", is_flag=True, help="Without what was compiled."),
         click.option("--brief", is_flag=True, help="Counts, parameters and results only."),
         click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE."),
@@ -50,8 +52,8 @@ def form_options(function: F) -> F:
 
 
 def chosen_form(given: Mapping[str, Any], as_json: bool) -> str:
-    """``text``, ``json``, ``binary``, ``graphviz`` or ``python``, by the options, else by the file's extension."""
-    forms = [f for f in ("text", "binary", "graphviz", "python") if given[f]] + (["json"] if as_json else [])
+    """``text``, ``json``, ``binary``, ``graphviz``, ``python`` or ``cpp``, by the options, else by the file's extension."""
+    forms = [f for f in ("text", "binary", "graphviz", "python", "cpp") if given[f]] + (["json"] if as_json else [])
     if len(forms) > 1:
         raise click.UsageError(f"one form, please: got {' and '.join('--' + f for f in forms)}")
     if forms:
@@ -90,6 +92,10 @@ def write(program: Program, given: Mapping[str, Any], as_json: bool) -> None:
 def _text(program: Program, form: str, full: bool) -> str:
     if form == "python":
         return program.to_py()
+    if form == "cpp":
+        from ..ir.text.cpp import cpp
+
+        return cpp(program.get_main_module())
     return graphviz(program) if form == "graphviz" else program.text(full=full)
 
 

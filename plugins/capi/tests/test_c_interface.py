@@ -292,3 +292,30 @@ def test_the_example_traces(examples: Path, tmp_path: Path) -> None:
 
 def test_the_example_calls_a_library(examples: Path, tmp_path: Path) -> None:
     assert run(examples / "custom_operator", folder=tmp_path).split() == ["-1", "-3", "-6", "-10", "-15"]
+
+
+def test_a_program_written_as_cpp_gives_the_same(build: Build, tmp_path: Path) -> None:
+    import migraphx
+    from mgx_core.ir.text.cpp import cpp
+
+    program = migraphx.parse_onnx(MODEL)
+    source = (
+        cpp(program.core.get_main_module())
+        + """
+int main()
+{
+    auto p = make_program();
+    p.compile(migraphx::target("ref"));
+    auto shapes = p.get_parameter_shapes();
+    const char* name = shapes.names().front();
+    auto result = p.eval({{name, migraphx::argument::generate(shapes[name])}}).front();
+    for (float value : result.as_vector<float>()) std::printf("%.6g ", value);
+}
+"""
+    )
+    (tmp_path / "made.cpp").write_text(source)
+    subprocess.run(["c++", "-std=c++14", tmp_path / "made.cpp", "-o", tmp_path / "made", *FLAGS], check=True)
+    program.compile(migraphx.get_target("ref"))
+    ((name, shape),) = program.get_parameter_shapes().items()
+    expected = np.array(program.run({name: migraphx.generate_argument(shape)})[0]).reshape(-1)
+    np.testing.assert_allclose([float(v) for v in run(tmp_path / "made", folder=tmp_path).split()], expected, rtol=1e-5)
