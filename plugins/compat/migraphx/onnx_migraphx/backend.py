@@ -1,0 +1,72 @@
+"""`onnx_migraphx.backend`: what `onnx.backend.test` and callers of ONNX's backend interface take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+from onnx.backend.base import Backend
+
+import migraphx
+
+from .backend_rep import MIGraphXBackendRep
+
+__all__ = ["MIGraphXBackend", "is_compatible", "prepare", "run", "supports_device"]
+
+DEVICES = ("CPU", "GPU")
+
+
+class MIGraphXBackend(Backend):  # type: ignore[misc,unused-ignore]
+    """Compiles models for the target that is named like the device: CPU or, unless `set_device` says otherwise, GPU."""
+
+    _device = "GPU"
+
+    @classmethod
+    def set_device(cls, device: str) -> None:
+        """Errors: ValueError for a device other than CPU and GPU."""
+        if device not in DEVICES:
+            raise ValueError(f"a device is one of {', '.join(DEVICES)}, got {device!r}")
+        cls._device = device
+
+    @classmethod
+    def is_compatible(cls, model: Any, device: str | None = None, **options: Any) -> bool:
+        return cls.supports_device(device or cls._device)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        return device in DEVICES
+
+    @classmethod
+    def prepare(cls, model: Any, device: str | None = None, **options: Any) -> MIGraphXBackendRep:
+        """A model that runs: from a `ModelProto`, its bytes, a compiled `migraphx.program` or a prepared model.
+
+        device: left aside, as in MIGraphX; `set_device` chooses.
+        """
+        if isinstance(model, MIGraphXBackendRep):
+            return model
+        if isinstance(model, migraphx.program):
+            return MIGraphXBackendRep(model)
+        if not isinstance(model, bytes):
+            onnx.checker.check_model(model)
+            model = model.SerializeToString()
+        made = migraphx.parse_onnx_buffer(model)
+        made.compile(migraphx.get_target(cls._device.lower()))
+        return MIGraphXBackendRep(made)
+
+    @classmethod
+    def get_program(cls, model: Any, **options: Any) -> migraphx.program:
+        return cls.prepare(model, **options).program
+
+    @classmethod
+    def run_model(cls, model: Any, inputs: Any, device: str | None = None, **options: Any) -> Any:
+        return cls.prepare(model, device, **options).run(inputs)
+
+    @classmethod
+    def run_node(cls, node: Any, inputs: Any, device: Any = None, outputs_info: Any = None, **options: Any) -> Any:
+        raise NotImplementedError("a whole model is required, got one node: put it into a model, and call run_model")
+
+
+is_compatible = MIGraphXBackend.is_compatible
+prepare = MIGraphXBackend.prepare
+run = MIGraphXBackend.run_model
+supports_device = MIGraphXBackend.supports_device

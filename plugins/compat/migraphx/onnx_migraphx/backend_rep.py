@@ -1,0 +1,30 @@
+"""A compiled model of ONNX's backend interface."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from onnx.backend.base import BackendRep
+
+import migraphx
+
+__all__ = ["MIGraphXBackendRep"]
+
+
+class MIGraphXBackendRep(BackendRep):  # type: ignore[misc,unused-ignore]
+    """Runs a compiled program on arrays by position or by name."""
+
+    def __init__(self, program: migraphx.program) -> None:
+        self.program = program
+
+    def run(self, inputs: Any, **options: Any) -> list[Any]:  # type: ignore[override,unused-ignore]
+        """Errors: ValueError for more or fewer inputs than the program has."""
+        names = self.program.get_parameter_names()
+        if not isinstance(inputs, Mapping):
+            given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+            if len(given) != len(names):
+                raise ValueError(f"the model takes {len(names)} inputs ({', '.join(names)}), got {len(given)}")
+            inputs = dict(zip(names, given, strict=True))
+        return [np.array(r) for r in self.program.run({n: migraphx.argument(np.asarray(v)) for n, v in inputs.items()})]
