@@ -9,11 +9,13 @@ from ..errors import MgxError
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.builtin import Literal, Param, Return, Undefined
+from ..ops.coded_product import DequantDot
 from ..ops.control import GetTupleElem
 from ..ops.convert import Convert
 from ..ops.nms import Nonmaxsuppression
 from ..ops.operation import Operation
 from ..ops.pointwise import Cosh, Exp, Expm1, Pow, Recip, Sinh, Sqdiff
+from ..ops.quantized import Dequantizelinear, Quantizelinear
 from ..ops.reduce import ReduceProd, ReduceSum
 from ..ops.scan import PrefixScanSum
 from ..ops.topk import Topk
@@ -87,11 +89,16 @@ def _run(module: Module, *passes: Pass) -> None:
 def _narrow(module: Module, ins: Instruction, to: DType) -> None:
     if ins.modules or not isinstance(ins.result, Shape) or not any(_wide(i) for i in ins.inputs):
         return
+    scaled = isinstance(ins.op, (Dequantizelinear, DequantDot, Quantizelinear))  # scales keep their type
     inputs = [
-        module.add(Convert(target_type=to), i, before=ins, sources=ins.sources) if _wide(i) else i for i in ins.inputs
+        module.add(Convert(target_type=to), i, before=ins, sources=ins.sources)
+        if _wide(i) and not (scaled and n)
+        else i
+        for n, i in enumerate(ins.inputs)
     ]
+    op = ins.op.replace(out_type=to) if isinstance(ins.op, Dequantizelinear) else ins.op
     try:
-        narrow = module.add(ins.op, *inputs, before=ins, sources=ins.sources)
+        narrow = module.add(op, *inputs, before=ins, sources=ins.sources)
     except MgxError:
         return  # its rule wants float32
     back = narrow

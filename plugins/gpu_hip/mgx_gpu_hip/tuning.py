@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from mgx_core.targets.tuning import TuningStore
 from .library.attention import AttentionProblem
 from .library.convolution import ConvProblem
 from .library.cudnn_graph import packed
+from .library.cudnn_narrow import NarrowProblem
 from .library.gemm import GemmProblem, Matrix
 from .library.vendor import Libraries
 from .runtime import CallError, Device
@@ -104,6 +105,11 @@ class Tuner(TuningStore):
             sizes,
             exhaustive,
         )
+
+    def narrow(self, p: NarrowProblem, exhaustive: bool = False) -> Timed | No:
+        """The fastest plan of a product of bytes or 8-bit floats with its pointwise work."""
+        many = partial(self.libraries.narrows, p, 12 if exhaustive else 4)
+        return self._best(p, lambda choice: self.libraries.narrow(p, choice), many, p.sizes, exhaustive)
 
     def attention(self, p: AttentionProblem, exhaustive: bool = False) -> Timed | No:
         """The library's own choice, timed; refused where there is no patience for that."""

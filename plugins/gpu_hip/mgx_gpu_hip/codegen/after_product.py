@@ -94,5 +94,5 @@ def after_product(
 
 
 def _read_behind(ins: Instruction, skipped: Sequence[Instruction]) -> bool:
-    """True if something other than the product reads an operand of it."""
-    return ins.is_param and any(u not in skipped for u in ins.users)
+    """True if something other than the product reads what it is computed from."""
+    return any(u not in skipped for u in ins.users)

@@ -45,7 +45,7 @@ def narrow_product(
         return No("more than 65535 products in one batch")
     if p.rows == 0 or p.columns == 0 or p.depth == 0 or 0 in p.batch:
         return No("an extent is 0")
-    tile = tile or choose_tile(p.rows, p.columns, p.depth, math.prod(p.batch), traits)
+    tile = tile or choose_tile(p.rows, p.columns, p.depth, math.prod(p.batch), traits, x.dtype.is_integer)
     text = _Text(p, tile, traits.wave, ys, after, sums, x_zero, w_zero).kernel(xs)
     grid = (ceil_div(p.columns, tile.columns) * ceil_div(p.rows, tile.rows), 1, math.prod(p.batch))
     _, buffers = pointers(xs, ys)

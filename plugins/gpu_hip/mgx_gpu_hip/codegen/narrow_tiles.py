@@ -8,7 +8,7 @@ from typing import Final
 from .geometry import ceil_div
 from .source import DeviceTraits
 
-__all__ = ["Tile", "choose_tile"]
+__all__ = ["TILES", "Tile", "choose_tile", "microseconds"]
 
 
 @dataclass(frozen=True)
@@ -65,21 +65,28 @@ TILES: Final = (
 )
 
 
-def choose_tile(rows: int, columns: int, depth: int, count: int, traits: DeviceTraits) -> Tile:
-    """The tile for `count` products of [rows, depth] and [depth, columns], by estimated cycles."""
+def choose_tile(rows: int, columns: int, depth: int, count: int, traits: DeviceTraits, whole: bool = True) -> Tile:
+    """The tile for `count` products of [rows, depth] and [depth, columns], by estimated time; whole: of integers."""
     fitting = [t for t in TILES if t.shared <= traits.shared_most and t.waves * traits.wave <= traits.max_threads]
-    return min(fitting, key=lambda t: _cycles(t, rows, columns, depth, count, traits))
+    return min(fitting, key=lambda t: microseconds(t, rows, columns, depth, count, traits, whole))
 
 
-def _cycles(t: Tile, rows: int, columns: int, depth: int, count: int, traits: DeviceTraits) -> float:
-    """Cycles on an H200: units do 2,700 products of bytes in one, the second cache gives 36 bytes of it to a multiprocessor."""
+def microseconds(
+    t: Tile, rows: int, columns: int, depth: int, count: int, traits: DeviceTraits, whole: bool = True
+) -> float:
+    """Estimate for an H200, as measured there.
+
+    In a cycle a multiprocessor multiplies 1,000 bytes, or half as many 8-bit floats, which ``mma.sync`` widens there, and gets 36
+    bytes from the second cache.
+    """
     blocks = ceil_div(rows, t.rows) * ceil_div(columns, t.columns) * count
     room = max(traits.shared_most, 65536)
     resident = max(1, min(room // t.shared, 2048 // (t.waves * traits.wave), 4))
     busy = min(resident, ceil_div(blocks, traits.sm_count))
     steps = ceil_div(depth, t.depth)
-    units = busy * t.rows * t.columns * t.depth / 2700
+    units = busy * t.rows * t.columns * t.depth / (1000 if whole else 500)
     loads = busy * (t.rows + t.columns) * t.depth / 36
     alone = 120 + 45 * t.depth / 32 / t.apart  # what one step takes a block that has the multiprocessor to itself
     end = 1500 + busy * t.rows * t.columns / 24 * (1 + t.apart / 4)
-    return ceil_div(blocks, traits.sm_count * busy) * (steps * max(units, loads, alone) + end)
+    cycles = ceil_div(blocks, traits.sm_count * busy) * (steps * max(units, loads, alone) + end)
+    return 1.5 + cycles / 1700

@@ -198,6 +198,8 @@ DATA_TYPES: Final[Mapping[str, int]] = MappingProxyType(
         "bfloat16": 9,
         "int64": 10,
         "bool": 11,
+        "float8_e4m3fn": 12,
+        "float8_e5m2": 13,
     }
 )
 

@@ -9,11 +9,12 @@ from typing import Any, Protocol, TypeVar
 
 from mgx_core.errors import DeviceError, No, UnsupportedError
 
-from . import attention, convolution, cudnn_gemm
+from . import attention, convolution, cudnn_gemm, cudnn_narrow
 from .attention import AttentionProblem
 from .blas_tables import CUBLASLT, HIPBLASLT, BlasTable
 from .convolution import ConvProblem
 from .cudnn import Cudnn
+from .cudnn_narrow import NarrowProblem
 from .gemm import Blas, GemmProblem
 from .miopen import MIOpen
 
@@ -100,6 +101,22 @@ class Libraries:
             return ours
         answer: list[LibraryPlan] | No = self._ask(
             "cudnn", lambda made: convolution.plans_conv(made, problem, count, compiled)
+        )
+        return answer
+
+    def narrow(self, problem: NarrowProblem, choice: Choice | None = None) -> LibraryPlan | No:
+        """The plan of a saved choice, or the first good one."""
+        if self.vendor == "hip":
+            return No("no AMD library finishes sums of bytes with work of any kind")
+        answer: LibraryPlan | No = self._ask("cudnn", lambda made: cudnn_narrow.plan_narrow(made, problem, choice))
+        return answer
+
+    def narrows(self, problem: NarrowProblem, count: int = 4) -> list[LibraryPlan] | No:
+        """Plans to time against each other."""
+        if self.vendor == "hip":
+            return No("no AMD library finishes sums of bytes with work of any kind")
+        answer: list[LibraryPlan] | No = self._ask(
+            "cudnn", lambda made: cudnn_narrow.plans_narrow(made, problem, count)
         )
         return answer
 

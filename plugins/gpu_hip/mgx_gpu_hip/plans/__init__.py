@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from mgx_core import Kernels
 
-from . import attention, convolutions, depthwise, generated, loops, narrow_products, products, views
+from . import (
+    attention,
+    coded_products,
+    convolutions,
+    depthwise,
+    generated,
+    loops,
+    narrow_library,
+    narrow_products,
+    products,
+    views,
+)
 
 __all__ = ["PLANS"]
 
@@ -12,6 +23,8 @@ PLANS: Kernels = (
     views.PLANS
     + products.PLANS
     + convolutions.PLANS
+    + narrow_library.PLANS
+    + coded_products.PLANS
     + narrow_products.PLANS
     + attention.PLANS
     + loops.PLANS

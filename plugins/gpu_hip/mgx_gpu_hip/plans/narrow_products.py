@@ -30,7 +30,7 @@ from ..emitter import GpuEmitter
 from .convolutions import laid_channels_last
 from .offer import offer
 
-__all__ = ["PLANS"]
+__all__ = ["PLANS", "anchor_of", "narrow", "narrow_group", "operands_of"]
 
 PLANS = Kernels("gpu")
 
@@ -46,17 +46,17 @@ class Form:
     finished: bool = False
 
 
-def _narrow(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+def narrow(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     types = [i.dtype for i in inputs[:2] if isinstance(i, Shape)]
     wrong = next((t for t in types if t not in NARROW), None)
     return None if wrong is None else No(f"matrix units do not multiply {wrong}")
 
 
-def _narrow_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+def narrow_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     anchor = next((i for i in modules[0] if isinstance(i.op, ANCHORS)), None)
     if anchor is None:
         return No("the group is not a product of narrow numbers with work behind it")
-    return _narrow(anchor.op, [i.shape for i in anchor.inputs[:2]], ())
+    return narrow(anchor.op, [i.shape for i in anchor.inputs[:2]], ())
 
 
 def write(
@@ -68,13 +68,13 @@ def write(
     body = modules[0]
     shapes = {n: Shape.of(x.dtype, x.lens) for n, x in zip(body.parameters, given, strict=True) if x is not None}
     fixed = flat(body.clone(parameters=shapes))
-    anchor, chain = _anchor(fixed)
-    skipped = [anchor, *anchor.inputs, *chain]
+    anchor, chain = anchor_of(fixed)
+    skipped = [anchor, *ancestors(anchor), *chain]
     finish = after_product(fixed, chain[-1] if chain else anchor, skipped, given, ys[0].lens, OPERANDS)
     return narrow_product(xs, ys, finish, op.windows, traits)
 
 
-def _anchor(body: Module) -> tuple[Instruction, list[Instruction]]:
+def anchor_of(body: Module) -> tuple[Instruction, list[Instruction]]:
     """The product of a flat group, and the reshapes between it and what reads it."""
     anchor = next(i for i in body if isinstance(i.op, ANCHORS))
     chain: list[Instruction] = []
@@ -85,21 +85,39 @@ def _anchor(body: Module) -> tuple[Instruction, list[Instruction]]:
     return anchor, chain
 
 
-@offer(PLANS, *ANCHORS, name="matrix units", when=_narrow)
+def ancestors(anchor: Instruction) -> list[Instruction]:
+    """Everything in its module that an instruction is computed from, in order."""
+    found = dict.fromkeys(anchor.inputs)
+    pending = list(found)
+    while pending:
+        for i in pending.pop().inputs:
+            if i not in found:
+                found[i] = None
+                pending.append(i)
+    assert anchor.parent is not None
+    return [i for i in anchor.parent if i in found]
+
+
+def operands_of(e: GpuEmitter, anchor: Instruction, env: dict[Instruction, Any]) -> list[Value | None]:
+    """The values of the product's operands; members of the group that they are made by are emitted."""
+    for ins in ancestors(anchor):
+        if ins not in env and not ins.is_literal and not ins.is_absent:
+            env[ins] = e.emit(ins, env)
+    return [e.value_of(i, env) for i in anchor.inputs]
+
+
+@offer(PLANS, *ANCHORS, name="matrix units", when=narrow)
 def emit_alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """One launch."""
     return _emit(e, op, args, (), (), None)
 
 
-@offer(PLANS, Group, name="matrix units", when=_narrow_group)
+@offer(PLANS, Group, name="matrix units", when=narrow_group)
 def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """One launch, with the work behind the sums."""
     body = flat(modules[0])
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
-    anchor, chain = _anchor(body)
-    for ins in anchor.inputs:
-        if ins not in env and not ins.is_literal and not ins.is_absent:
-            raise Refused("an operand of the product is made in the group")
+    anchor, chain = anchor_of(body)
     joint = chain[-1] if chain else anchor
     if joint is not anchor and (
         isinstance(anchor.op, QuantConvolution) or joint.shape.dims[-1] != anchor.shape.dims[-1]
@@ -107,8 +125,8 @@ def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
         raise Refused("the sums are reshaped across their columns")
     if not any(isinstance(i.op, PointwiseGroup) for i in modules[0]):
         raise Refused("nothing follows the product")
-    operands = [e.value_of(i, env) for i in anchor.inputs]
-    skipped = {anchor, *chain}
+    operands = operands_of(e, anchor, env)
+    skipped = {anchor, *ancestors(anchor), *chain}
     behind = [
         None if e.constant(v) is not None and all(u in skipped for u in p.users) else v
         for p, v in zip(body.parameters.values(), args, strict=True)

@@ -1,0 +1,182 @@
+"""Networks in int8 and fp8 against float16, and weights of 4 bits, on a GPU: python benchmarks/gpu_quantized.py NETS [--only a,b]
+
+NETS holds NAME.onnx with a free batch; of weights that a file leaves out, NAME.json lists names and extents, and they are drawn
+at random.  Prints the time of a run on device buffers (events over replays of the graph) and of float16's, by batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import mgx_core as mgx
+from mgx_core.quantize import quantize_fp8, quantize_fp16, quantize_int4_weights, quantize_int8
+from mgx_core.rules.outline import through_views
+from mgx_gpu_hip.target import GpuTarget
+
+WORDS = 128  # tokens of a sentence
+
+
+def restored(path: Path) -> Path:
+    """The file with the weights that it leaves out."""
+    listed = path.with_suffix(".json")
+    if not listed.exists():
+        return path
+    import onnx
+
+    model, rng = onnx.load(path), np.random.default_rng(0)
+    missing = dict(json.loads(listed.read_text()))
+    for tensor in model.graph.initializer:
+        if tensor.name in missing:
+            dims = missing[tensor.name]
+            fan = max(int(np.prod(dims[1:])) if len(dims) == 4 else dims[0], 1)
+            spread = (2.0 if len(dims) == 4 else 1.0) / fan
+            tensor.raw_data = (rng.standard_normal(dims, np.float32) * np.float32(spread**0.5)).tobytes()
+    out = Path("/tmp") / f"whole_{path.name}"
+    onnx.save(model, out)
+    return out
+
+
+def inputs(program: mgx.Program, batch: int) -> dict[str, Any]:
+    rng, made = np.random.default_rng(1), {}
+    for name, shape in program.get_parameter_shapes().items():
+        dims = [d if isinstance(d, int) else batch if n == 0 else WORDS for n, d in enumerate(shape.dims)]
+        if shape.dtype.is_float:
+            made[name] = rng.standard_normal(dims, np.float32)
+        else:
+            high = 2 if "type" in name else 1000
+            made[name] = np.ones(dims, np.int64) if "mask" in name else rng.integers(0, high, dims)
+    return made
+
+
+def milliseconds(program: mgx.Program, feed: dict[str, Any]) -> tuple[float, list[Any], Any]:
+    """Median time of a replay, results and the runner."""
+    results = [r.to_numpy() for r in program.run(feed)]
+    runner = program.executable.instances()[-1].runner
+    stream = runner.device.default_stream
+    (graph, _), *_ = runner._graphs.values()
+    if graph is None:
+        return float("nan"), results, runner
+    begin, end = runner.device.event(timing=True), runner.device.event(timing=True)
+    times = []
+    for _ in range(7):
+        begin.record(stream)
+        for _ in range(10):
+            graph.launch(stream.handle)
+        end.record(stream)
+        end.wait()
+        times.append(end.since(begin) / 10)
+    return float(np.median(times)), results, runner
+
+
+def attention(program: mgx.Program) -> frozenset[str]:
+    """Names of products of two computed tensors, which stay in the fused attention."""
+    dots = [i for i in program.get_main_module() if i.op.name == "dot" and not through_views(i.inputs[1]).is_literal]
+    return frozenset(i.sources[0] for i in dots if i.sources)
+
+
+def variant(path: Path, kind: str, batch: int) -> tuple[mgx.Program, dict[str, Any]]:
+    program = mgx.parse_onnx(path)
+    feed = inputs(program, batch)
+    program = mgx.parse_onnx(path, map_input_dims={name: list(a.shape) for name, a in feed.items()})
+    quantize_fp16(program)
+    if kind == "int8":
+        quantize_int8(program, GpuTarget(), [feed], activations="int8", skip=attention(program))
+    elif kind == "fp8":
+        quantize_fp8(program, GpuTarget(), [feed], skip=attention(program))
+    return program, feed
+
+
+def compare(path: Path, batches: list[int], kinds: list[str], show: bool) -> None:
+    for batch in batches:
+        base, wanted = 0.0, None
+        for kind in ("fp16", *kinds):
+            start = time.perf_counter()
+            try:
+                program, feed = variant(path, kind, batch)
+                program.compile(GpuTarget())
+                ms, results, runner = milliseconds(program, feed)
+            except Exception as error:
+                print(f"{path.stem} b{batch} {kind} FAILED {type(error).__name__}: {str(error)[:300]}", flush=True)
+                continue
+            if kind == "fp16":
+                base, wanted = ms, results
+            assert wanted is not None
+            x, y = results[0].astype(np.float64), wanted[0].astype(np.float64)
+            noise = float(np.linalg.norm(x - y) / (np.linalg.norm(y) + 1e-30))
+            hosted = [s.name for s in runner.hosted]
+            print(
+                f"{path.stem} b{batch} {kind}: {ms:.3f} ms, of fp16 {ms / base:.2f}, off by {noise:.1e}, "
+                f"{len(runner.schedule.steps)} steps, {time.perf_counter() - start:.0f} s to make, host {hosted}",
+                flush=True,
+            )
+            if show:
+                for step in runner.schedule.steps:
+                    print("   ", step.name, flush=True)
+
+
+def decoder(hidden: int, inner: int, layers: int, vocabulary: int, gated: bool) -> mgx.Program:
+    """The products of one decode step, with what is pointwise between them; keys and values are left out."""
+    rng = np.random.default_rng(0)
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float", [1, hidden]))
+
+    def linear(value: Any, to: int) -> Any:
+        k = value.shape.dims[-1]
+        w = rng.standard_normal((k, to), np.float32) * np.float32(k**-0.5)
+        return m.add(mgx.op("dot"), value, m.add_literal(w))
+
+    for _ in range(layers):
+        y = linear(x, hidden if gated else 3 * hidden)
+        y = y if gated else m.add(mgx.op("slice", axes=[1], starts=[0], ends=[hidden]), y)
+        x = m.add(mgx.op("add"), x, linear(y, hidden))
+        up = m.add(mgx.op("sigmoid"), linear(x, inner))
+        up = m.add(mgx.op("mul"), up, linear(x, inner)) if gated else up
+        x = m.add(mgx.op("tanh"), m.add(mgx.op("add"), x, linear(up, hidden)))
+    m.add_return([linear(x, vocabulary)])
+    return program
+
+
+def decode(name: str, *shape: Any) -> None:
+    whole = decoder(*shape)
+    feed = {"x": np.random.default_rng(2).standard_normal((1, shape[0]), np.float32)}
+    coded = whole.clone()
+    quantize_int4_weights(coded, 128, "max")
+    took = []
+    for program in (whole, coded):
+        quantize_fp16(program)
+        program.compile(GpuTarget())
+        took.append(milliseconds(program, feed))
+    x, y = (t[1][0].astype(np.float64) for t in reversed(took))
+    print(
+        f"{name} one step, batch 1: int4 {took[1][0]:.3f} ms, fp16 {took[0][0]:.3f} ms, ratio {took[1][0] / took[0][0]:.2f}, "
+        f"off by {np.linalg.norm(x - y) / np.linalg.norm(y):.1e}, {len(took[1][2].schedule.steps)} steps",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("nets", type=Path)
+    parser.add_argument("--only", default="resnet50,vit_base,bert_base,decode")
+    parser.add_argument("--batch", default="1,32")
+    parser.add_argument("--kinds", default="int8,fp8")
+    parser.add_argument("--show", action="store_true")
+    given = parser.parse_args()
+    for name in given.only.split(","):
+        if name == "decode":
+            decode("gpt2-medium's shape", 1024, 4096, 24, 50257, False)
+            decode("llama-1B's shape", 2048, 8192, 16, 32000, True)
+        else:
+            path = restored(given.nets / f"{name}.onnx")
+            compare(path, [int(b) for b in given.batch.split(",")], given.kinds.split(","), given.show)
+
+
+if __name__ == "__main__":
+    main()

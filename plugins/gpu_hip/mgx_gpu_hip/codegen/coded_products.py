@@ -1,0 +1,171 @@
+"""Products of few rows with weights in codes of 4 or 8 bits: codes become numbers in registers, and are read once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+from mgx_core import No
+
+from .elements import pointers
+from .geometry import ceil_div
+from .pointwise import kernel
+from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, read, stored, written
+
+__all__ = ["FEW", "coded_product"]
+
+FEW: Final = 16  # rows up to which reading the weights is what takes the time
+TOGETHER: Final = 8  # rows for which codes are made numbers once
+MAGIC: Final = 0x4B000000  # 2^23 as float32: what is put into its mantissa is added to it
+
+
+@dataclass(frozen=True)
+class _Split:
+    """A wave makes `columns` sums for each row; `apart` waves share them, each with another part of k."""
+
+    columns: int
+    apart: int
+    waves: int
+
+    @property
+    def block(self) -> int:
+        """Columns of a block."""
+        return self.columns * (self.waves // self.apart)
+
+
+def _split(n: int, groups: int, traits: DeviceTraits) -> _Split:
+    """The most columns a wave with which two blocks a multiprocessor are busy."""
+    waves = 256 // traits.wave
+    choices = [
+        _Split(columns, apart, waves)
+        for columns in (4, 2, 1)
+        for apart in (1, 2, 4, 8)
+        if apart <= waves and (apart == 1 or (apart - 1) * traits.wave < groups)
+    ]
+    return next((c for c in choices if ceil_div(n, c.block) >= 2 * traits.sm_count), choices[-1])
+
+
+def coded_product(op: Any, xs: Sequence[Tensor | None], y: Tensor, traits: DeviceTraits) -> KernelSource | No:
+    """a [.., k], codes [n, bytes], scale [n, blocks] and perhaps zero points like it, all row-major, to y [.., n]."""
+    a, codes, scale, zero = (*xs, None)[:4]
+    assert a is not None and codes is not None and scale is not None
+    rows, k, n, row = prod(a.lens[:-1]), a.lens[-1], codes.lens[0], codes.lens[1]
+    if rows > FEW:
+        return No(f"with {rows} rows a product with the whole weights is faster")
+    if not rows or not k or not n:
+        return No("an extent is 0")
+    per_byte = 8 // op.bits
+    size = 16
+    while size > 4 and (row % size or op.block_size % (size * per_byte) or codes.align % size):
+        size //= 2
+    if row % size or (op.block_size % (size * per_byte) and scale.lens[1] > 1) or codes.align % size:
+        return No(f"rows of {row} bytes in blocks of {op.block_size} codes are not whole words")
+    together = min(rows, TOGETHER)
+    groups = ceil_div(ceil_div(k, per_byte), size)
+    split = _split(n, groups, traits)
+    lines = _lines(op, (a, codes, scale, zero), y, split, together, size, groups)
+    parameters, buffers = pointers([a, codes, scale, zero], [y])
+    threads = split.waves * traits.wave
+    grid = (ceil_div(n, split.block), ceil_div(rows, together), 1)
+    launch = KernelLaunch(NAME, grid, (threads, 1, 1), tuple(buffers))
+    return finish(
+        "coded_product", kernel(NAME, parameters, lines, threads), [launch], [a, codes, scale, zero], [y],
+        flops=2 * rows * n * k,
+    )  # fmt: skip
+
+
+def _lines(
+    op: Any, xs: tuple[Tensor, Tensor, Tensor, Tensor | None], y: Tensor, split: _Split, together: int, size: int,
+    groups: int,
+) -> list[str]:  # fmt: skip
+    a, codes, scale, zero = xs
+    rows, k, n = prod(a.lens[:-1]), a.lens[-1], codes.lens[0]
+    columns, words, in_word = split.columns, size // 4, 32 // op.bits
+    in_group = words * in_word
+    blocks = scale.lens[1]
+    point = "(float)p3[at]" if zero is not None else f"{1 << (op.bits - 1)}.f"
+    sums = f"sums[(column * {together}u + m)"
+    return [
+        "const u32 wave = threadIdx.x / WAVE;",
+        f"const u32 part = wave % {split.apart}u;",
+        f"const u32 n0 = (blockIdx.x * {split.waves // split.apart}u + wave / {split.apart}u) * {columns}u;",
+        f"const u32 m0 = blockIdx.y * {together}u;",
+        f"float acc[{columns}][{together}] = {{}};",
+        f"for (u32 g = part * WAVE + lane_id(); g < {groups}u; g += {split.apart}u * WAVE) {{",
+        f"  vec<u32, {words}> w[{columns}];",
+        f"  float s[{columns}], z[{columns}], sum[{columns}][{together}] = {{}};",
+        f"  UNROLL for (u32 c = 0; c < {columns}; ++c) {{",
+        f"    const u32 column = n0 + c < {n}u ? n0 + c : {n - 1}u;",
+        f"    w[c] = ldv<u32, {words}>(p1 + (u64)column * {codes.lens[1]}u + g * {size}u);",
+        f"    const u32 at = column * {blocks}u + g * {in_group}u / {op.block_size}u;",
+        f"    s[c] = {read('p2[at]', scale.dtype)};",
+        f"    z[c] = {point};",
+        "  }",
+        f"  UNROLL for (u32 i = 0; i < {words}; ++i) {{",
+        f"    const u32 first = g * {in_group}u + i * {in_word}u;",
+        f"    float v[{columns}][{in_word}];",
+        f"    UNROLL for (u32 c = 0; c < {columns}; ++c) {{",
+        *(f"      {line}" for line in _numbers(op.bits)),
+        "    }",
+        f"    UNROLL for (u32 m = 0; m < {together}; ++m) {{",
+        *(f"      {line}" for line in _row(a, in_word, in_group, rows, k, together)),
+        f"      UNROLL for (u32 c = 0; c < {columns}; ++c)",
+        f"        UNROLL for (u32 j = 0; j < {in_word}; ++j) sum[c][m] += v[c][j] * x[j];",
+        "    }",
+        "  }",
+        f"  UNROLL for (u32 c = 0; c < {columns}; ++c)",
+        f"    UNROLL for (u32 m = 0; m < {together}; ++m) acc[c][m] += s[c] * sum[c][m];",
+        "}",
+        f"SHARED(float, sums, [{split.apart * split.block * together}]);",
+        f"UNROLL for (u32 c = 0; c < {columns}; ++c)",
+        f"  UNROLL for (u32 m = 0; m < {together}; ++m) {{",
+        "    const float whole = wave_reduce<Sum>(acc[c][m]);",
+        f"    const u32 column = wave / {split.apart}u * {columns}u + c;",
+        f"    if (lane_id() == 0) {sums} * {split.apart}u + part] = whole;",
+        "  }",
+        "__syncthreads();",
+        f"for (u32 e = threadIdx.x; e < {split.block * together}u; e += blockDim.x) {{",
+        f"  const u32 m = e / {split.block}u, column = e % {split.block}u, n = blockIdx.x * {split.block}u + column;",
+        f"  if (m0 + m >= {rows}u || n >= {n}u) continue;",
+        f"  float whole = {sums} * {split.apart}u];",
+        f"  UNROLL for (u32 i = 1; i < {split.apart}; ++i) whole += {sums} * {split.apart}u + i];",
+        f"  q0[(u64)(m0 + m) * {n}u + n] = {written('whole', y.dtype)};",
+        "}",
+    ]
+
+
+def _numbers(bits: int) -> list[str]:
+    """Statements that make a word of codes numbers: the code at bit b becomes (code - zero point) 2^b, exactly."""
+    lines = ["const u32 low = w[c].v[i], high = low >> 16;"]
+    count = 16 // bits
+    for j in range(2 * count):
+        shift = j % count * bits
+        mask = ((1 << bits) - 1) << shift
+        word = "high" if j >= count else "low"
+        lines.append(
+            f"v[c][{j}] = bits_as<float>({MAGIC}u | ({word} & {mask}u)) - (8388608.f + z[c] * {float(1 << shift)}f);"
+        )
+    return lines
+
+
+def _row(a: Tensor, count: int, group: int, rows: int, k: int, together: int) -> list[str]:
+    """Statements that read the elements of a row that a word's codes go with, less the power of two of their place."""
+    t = stored(a.dtype)
+    line = "m0 + m" if rows % together == 0 else f"(m0 + m < {rows}u ? m0 + m : {rows - 1}u)"
+    lines = [f"const {t}* const from = p0 + (u64)({line}) * {k}u + first;", f"float x[{count}];"]
+    whole = count * a.dtype.size
+    step = 16 // a.dtype.size
+    if k % group == 0 and a.align % min(whole, 16) == 0 and (k * a.dtype.size) % min(whole, 16) == 0:
+        width = min(count, step)
+        lines += [f"const vec<{t}, {width}> y{i} = ldv<{t}, {width}>(from + {i});" for i in range(0, count, width)]
+        lines += [f"x[{j}] = {read(f'y{j // width * width}.v[{j % width}]', a.dtype)};" for j in range(count)]
+    else:
+        lines.append(
+            f"UNROLL for (u32 j = 0; j < {count}; ++j) x[j] = first + j < {k}u ? {read('from[j]', a.dtype)} : 0.f;"
+        )
+    half = count // 2
+    bits = 32 // count
+    lines += [f"x[{j}] *= {1.0 / (1 << (j % half * bits))!r}f;" for j in range(count) if j % half]
+    return lines

@@ -1,0 +1,119 @@
+"""Products and convolutions of bytes and 8-bit floats by cuDNN's fusion engines, with pointwise work on their sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from mgx_core import dtype
+from mgx_core.errors import No
+from mgx_core.types.dtype import DType
+
+from .convolution import channels_last
+from .cudnn import Cudnn, CudnnPlan
+from .cudnn_graph import Convolve, Graph, MatMul, Tensor, packed
+from .epilogue import Activation
+
+__all__ = ["NarrowProblem", "Operand", "Step", "narrow_graph", "plan_narrow", "plans_narrow"]
+
+Step: TypeAlias = "tuple[str, Source, Source | None]"  # a mode of a pointwise node, or an activation's kind
+Source: TypeAlias = "int | float | str"  # an earlier step (-1: the sums), a number, an operand by name
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor that a step reads; it broadcasts to the sums."""
+
+    name: str
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class NarrowProblem:
+    """y = steps(sums of x and w); the last step writes y, rounded and held inside its range; without steps y are the sums.
+
+    x [1, m, k] and w [1, k, n] with k innermost; or, with a window, x [n, c, ..] and w [o, c, ..], channels last.
+    """
+
+    x: tuple[int, ...]
+    w: tuple[int, ...]
+    y: tuple[int, ...]
+    types: tuple[DType, DType, DType]  # of x, w, y
+    steps: tuple[Step, ...]
+    operands: tuple[Operand, ...] = ()
+    stride: tuple[int, ...] = ()
+    dilation: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+
+    @property
+    def is_window(self) -> bool:
+        return bool(self.stride)
+
+    @property
+    def flops(self) -> int:
+        return 2 * math.prod(self.y) * (math.prod(self.w[1:]) if self.is_window else self.x[-1])
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of every tensor in memory, by the word that launches use."""
+        given = zip("xwy", (self.x, self.w, self.y), self.types, strict=True)
+        own = {word: math.prod(dims) * of.size for word, dims, of in given}
+        return own | {o.name: math.prod(o.dims) * o.dtype.size for o in self.operands}
+
+    def __str__(self) -> str:
+        def joined(dims: tuple[int, ...]) -> str:
+            return "x".join(map(str, dims))
+
+        return f"{joined(self.x)} {joined(self.w)} {self.types[0].name}+{len(self.steps)}"
+
+
+def narrow_graph(p: NarrowProblem) -> Graph:
+    """The operation graph: the product and a pointwise node a step."""
+    graph = Graph()
+
+    def laid(dims: tuple[int, ...]) -> tuple[int, ...]:
+        return channels_last(dims, 0) if p.is_window else packed(dims)
+
+    x = graph.operand("x", p.x, laid(p.x), p.types[0])
+    w = graph.operand("w", p.w, laid(p.w) if p.is_window else (p.w[1] * p.w[2], 1, p.w[1]), p.types[1])
+    y = graph.operand("y", p.y, laid(p.y), p.types[2])
+    whole = p.types[0].is_integer
+    compute = dtype.int32 if whole else dtype.float32
+    sums = graph.tensor(p.y, laid(p.y), compute, virtual=True) if p.steps else y
+    if p.is_window:
+        graph.nodes.append(Convolve(x, w, sums, p.stride, p.dilation, p.pads, compute))
+    else:
+        graph.nodes.append(MatMul(x, w, sums, compute))
+    tensors = {o.name: graph.operand(o.name, o.dims, o.strides, o.dtype) for o in p.operands}
+    made: dict[int, Tensor] = {-1: sums}
+
+    def source(of: Source | None) -> Tensor | None:
+        if of is None:
+            return None
+        if isinstance(of, str):
+            return tensors[of]
+        return made[of] if isinstance(of, int) else graph.number(of, dtype.float32, len(p.y))
+
+    for n, (mode, left, right) in enumerate(p.steps):
+        out = y if n == len(p.steps) - 1 else graph.tensor(p.y, laid(p.y), dtype.float32, virtual=True)
+        first = source(left)
+        assert first is not None
+        if right is None and mode != "identity":
+            made[n] = graph.pointwise(mode, first, y=out, activation=Activation(mode))
+        else:
+            made[n] = graph.pointwise(mode, first, source(right), y=out)
+    return graph
+
+
+def plan_narrow(cudnn: Cudnn, p: NarrowProblem, choice: Mapping[str, Any] | None = None) -> CudnnPlan | No:
+    """The saved plan, or the first that cuDNN's heuristics find.  Launches take x, w, y and the operands."""
+    return cudnn.plan(f"cudnn narrow {p}", narrow_graph(p), frozenset(), choice)
+
+
+def plans_narrow(cudnn: Cudnn, p: NarrowProblem, count: int = 4) -> list[CudnnPlan] | No:
+    """Several plans to time against each other."""
+    return cudnn.plans(f"cudnn narrow {p}", narrow_graph(p), frozenset(), count)

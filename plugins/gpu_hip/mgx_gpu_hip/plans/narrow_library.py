@@ -1,0 +1,288 @@
+"""Groups around products of bytes and 8-bit floats through cuDNN, where it is faster than our kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
+from mgx_core import dtype as dt
+from mgx_core.errors import Refused
+from mgx_core.ops.activation import GeluErf, GeluTanh, Relu, Sigmoid
+from mgx_core.ops.control import Group
+from mgx_core.ops.convert import Convert
+from mgx_core.ops.pointwise import Add, Clip, Div, Max, Min, Mul, Nearbyint, Sub, Tanh
+from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
+from mgx_core.ops.window import explicit_padding, per_axis
+from mgx_core.rules.constants import scalar_of
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value, channels_last
+from mgx_core.types.dtype import DType
+
+from ..codegen.bodies import flat
+from ..codegen.narrow_tiles import choose_tile, microseconds
+from ..emitter import GpuEmitter
+from ..library.cudnn_narrow import NarrowProblem, Operand, Source, Step
+from .convolutions import laid_channels_last
+from .narrow_products import anchor_of, narrow, narrow_group, operands_of
+from .offer import offer
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("gpu")
+
+BINARY: Final[dict[type[Operation], str]] = {Add: "add", Mul: "mul", Sub: "sub", Div: "div", Max: "max", Min: "min"}
+UNARY: Final[dict[type[Operation], str]] = {
+    Relu: "relu", Tanh: "tanh", Sigmoid: "sigmoid", GeluErf: "gelu_erf", GeluTanh: "gelu_tanh"
+}  # fmt: skip
+TYPES: Final = (dt.int8, dt.float8_e4m3fn, dt.float8_e5m2)
+
+
+@offer(PLANS, QuantDot, QuantConvolution, name="library", when=narrow)
+def emit_alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    """One launch of cuDNN's that leaves the sums."""
+    x, w = _operands(e, args)
+    lens = op.infer(*(Shape(v.shape.dtype, v.lens) for v in (x, w))).lens()
+    to = dt.int32 if x.shape.dtype.is_integer else dt.float32
+    return _emit(e, op, x, w, lens, lens, to, None)
+
+
+@offer(PLANS, Group, name="library", when=narrow_group)
+def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    """One launch of cuDNN's for the product and the work behind it."""
+    _ready(e)
+    body = flat(modules[0])
+    env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
+    anchor, chain = anchor_of(body)
+    joint = chain[-1] if chain else anchor
+    lens, result = anchor.shape.lens(), joint.shape.lens()
+    if chain and (isinstance(anchor.op, QuantConvolution) or lens[-1] != result[-1]):
+        raise Refused("the sums are reshaped across their columns")
+    if len(body.outputs) != 1 or body.outputs[0].shape.lens() != result:
+        raise Refused("the group gives several results, or other extents")
+    x, w = _operands(e, operands_of(e, anchor, env))
+    to = body.outputs[0].shape.dtype
+    if to not in (*TYPES, dt.float16, dt.bfloat16, dt.float32):
+        raise Refused(f"cuDNN does not finish sums as {to}")
+    if isinstance(anchor.op, QuantConvolution):
+        form = _Form(4, 1, tuple(lens), channels_last(lens))
+    else:
+        form = _Form(3, 2, (1, prod(lens[:-1]), lens[-1]), [prod(lens), lens[-1], 1])
+    steps = _Steps(e, joint, env, form)
+    steps.read(body.outputs[0])
+    return _emit(e, anchor.op, x, w, lens, result, to, steps)
+
+
+def _ready(e: GpuEmitter) -> None:
+    if e.context.tuner is None:
+        raise Refused("the device has no library for products of bytes with work behind them")
+
+
+def _operands(e: GpuEmitter, args: Sequence[Value | None]) -> tuple[Value, Value]:
+    _ready(e)
+    x, w, *zeros = args
+    assert x is not None and w is not None
+    if any(z is not None for z in zeros):
+        raise Refused("cuDNN's products have no zero points")
+    if {x.shape.dtype, w.shape.dtype} - {*TYPES}:
+        raise Refused(f"cuDNN does not multiply {x.shape.dtype} and {w.shape.dtype}")
+    return x, w
+
+
+def _emit(
+    e: GpuEmitter, op: Any, x: Value, w: Value, lens: list[int], result: list[int], to: DType, steps: _Steps | None
+) -> Value:
+    if isinstance(op, QuantConvolution):
+        return _convolution(e, op, x, w, lens, to, steps)
+    if prod(w.lens) != prod(w.lens[-2:]) and any(
+        s and n != 1 for n, s in zip(w.lens[:-2], w.strides[:-2], strict=True)
+    ):
+        raise Refused("each product has weights of its own")
+    if x.lens[:-1] != lens[:-1]:
+        raise Refused("the left operand is repeated")
+    made = _product(e, x, w, lens, to, steps)
+    return Value(Shape(to, result), made.buffer, made.offset)
+
+
+def _product(e: GpuEmitter, x: Value, w: Value, lens: list[int], to: DType, steps: _Steps | None) -> Value:
+    k, n = w.lens[-2:]
+    rows = prod(lens[:-1])
+    if k % 16 or n % 16:
+        raise Refused("cuDNN's products of bytes need rows of whole 16 bytes")
+    problem = NarrowProblem((1, rows, k), (1, k, n), (1, rows, n), (x.shape.dtype, w.shape.dtype, to), *_of(steps))
+    plan = _faster(e, problem, rows, n, k)
+    w2 = w.seen_as(0, Shape(w.shape.dtype, w.lens[-2:], w.strides[-2:]))
+    weights = e.packed(w2, [1, k])
+    out = e.allocate(to, lens)
+    e.library(plan, "y", {"x": e.row_major(x), "w": weights, "y": out, **({} if steps is None else steps.values)})
+    return out
+
+
+def _convolution(
+    e: GpuEmitter, op: QuantConvolution, x: Value, w: Value, lens: list[int], to: dt.DType, steps: _Steps | None
+) -> Value:
+    if len(lens) != 4 or op.group != 1 or x.lens[1] % 16 or lens[1] % 16:
+        raise Refused("cuDNN convolves images of bytes whose channels come in whole 16 bytes, without groups")
+    stride, dilation = (tuple(per_axis(v, 2, "stride")) for v in (op.stride, op.dilation))
+    begins, ends = explicit_padding(x.lens[2:], w.lens[2:], stride, dilation, op.padding, op.padding_mode)
+    if tuple(begins) != tuple(ends):
+        raise Refused("cuDNN takes the same padding before and after")
+    problem = NarrowProblem(
+        tuple(x.lens),
+        tuple(w.lens),
+        tuple(lens),
+        (x.shape.dtype, w.shape.dtype, to),
+        *_of(steps),
+        stride,
+        dilation,
+        tuple(begins),
+    )
+    plan = _faster(e, problem, prod(lens) // lens[1], lens[1], prod(w.lens[1:]))
+    out = e.allocate(to, lens, channels_last(lens))
+    given = {"x": laid_channels_last(e, x), "w": e.packed(w, channels_last(w.lens)), "y": out}
+    e.library(plan, "y", given | ({} if steps is None else steps.values))
+    return out
+
+
+def _of(steps: _Steps | None) -> tuple[tuple[Step, ...], tuple[Operand, ...]]:
+    return ((), ()) if steps is None else (tuple(steps.steps), steps.operands)
+
+
+def _faster(e: GpuEmitter, problem: NarrowProblem, rows: int, columns: int, depth: int) -> Any:
+    """cuDNN's plan.  Errors: Refused if our kernel is thought to be faster."""
+    traits, tuner = e.context.traits, e.context.tuner
+    assert tuner is not None
+    whole = problem.types[0].is_integer
+    tile = choose_tile(rows, columns, depth, 1, traits, whole)
+    ours = microseconds(tile, rows, columns, depth, 1, traits, whole)
+    if not e.exhaustive and ours < 5.0:
+        raise Refused("our kernel is faster where there is little to multiply")
+    timed = tuner.narrow(problem, e.exhaustive)
+    if isinstance(timed, No):
+        raise Refused(timed)
+    if not e.exhaustive and timed.us > ours:
+        raise Refused("our kernel is faster")
+    return timed.plan
+
+
+class _Form:
+    """The axes in which the library sees the sums."""
+
+    def __init__(self, rank: int, column: int, dims: tuple[int, ...], strides: Sequence[int]) -> None:
+        self.rank, self.column, self.dims, self.strides = rank, column, dims, tuple(strides)
+
+
+class _Steps:
+    """A group's members as steps of the library."""
+
+    def __init__(self, e: GpuEmitter, joint: Instruction, env: dict[Instruction, Any], form: _Form) -> None:
+        self.e, self.joint, self.env, self.form = e, joint, env, form
+        self.steps: list[Step] = []
+        self.known: dict[Instruction, Source] = {joint: -1}
+        self.found: dict[str, Operand] = {}
+        self.values: dict[str, Value] = {}
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return tuple(self.found.values())
+
+    def read(self, result: Instruction) -> None:
+        """Errors: Refused for members that cuDNN has no node for."""
+        at = self._stored(result)
+        source = self.source(at)
+        if source != len(self.steps) - 1:
+            self.steps.append(("identity", source, None))
+
+    def _stored(self, result: Instruction) -> Instruction:
+        """The value that is stored: without the conversion, the bounds and the rounding that storing bytes does by itself."""
+        to = result.shape.dtype
+        at = result.inputs[0] if isinstance(result.op, Convert) else result
+        if not isinstance(result.op, Convert) or to not in TYPES:
+            return at
+        if isinstance(at.op, Clip):
+            low, high = (scalar_of(i) for i in at.inputs[1:3])
+            if low is None or high is None or low > to.lowest or high < to.highest:
+                raise Refused("the bounds are narrower than the narrow type")
+            at = at.inputs[0]
+        elif to.is_integer:
+            raise Refused("numbers wrap around where they are stored")
+        if to.is_integer and not isinstance(at.op, Nearbyint):
+            raise Refused("numbers are cut off where they are stored")
+        return at.inputs[0] if to.is_integer else at
+
+    def source(self, ins: Instruction) -> Source:
+        number = scalar_of(ins)
+        if number is not None:
+            return float(number)
+        if ins not in self.known:
+            self.known[ins] = self._made(ins)
+        return self.known[ins]
+
+    def _made(self, ins: Instruction) -> Source:
+        cls = type(ins.op)
+        if cls in BINARY and ins.shape.dtype.is_float:
+            left, right = (self.source(i) for i in ins.inputs)
+            if isinstance(left, float) and cls in (Add, Mul, Max, Min):
+                left, right = right, left
+            if isinstance(left, float):
+                raise Refused(f"{ins.op.name} of a number and a tensor")
+            return self._step(BINARY[cls], left, right)
+        if cls in UNARY and ins.shape.dtype.is_float:
+            return self._step(UNARY[cls], self.source(ins.inputs[0]), None)
+        if cls is Convert and ins.shape.dtype.is_float and ins.shape.dtype.bits >= 16:
+            return self.source(ins.inputs[0])
+        if cls is Clip:
+            low, high = (scalar_of(i) for i in ins.inputs[1:3])
+            if low is None or high is None:
+                raise Refused("bounds that are not constant")
+            return self._step("min", self._step("max", self.source(ins.inputs[0]), low), high)
+        if ins in self.env or ins.is_literal or ins.op.view is not None:
+            return self._operand(ins)
+        raise Refused(f"cuDNN has no {ins.op.name} of sums")
+
+    def _step(self, mode: str, left: Source, right: Source | None) -> int:
+        self.steps.append((mode, left, right))
+        return len(self.steps) - 1
+
+    def _operand(self, ins: Instruction) -> str:
+        value = self._seen(ins)
+        if value is None:
+            raise Refused("an operand is computed inside the group")
+        form, name = self.form, f"o{len(self.found)}"
+        lens, strides = value.lens, value.strides
+        column = 1 if form.rank == 4 else len(lens) - 1
+        varies = [a for a, (n, s) in enumerate(zip(lens, strides, strict=True)) if n != 1 and s]
+        if varies in ([], [column]):
+            n = lens[column] if varies else 1
+            value = value.seen_as(0, Shape(value.shape.dtype, [n], [strides[column] or 1]))
+            wide = self.e.made_constant(value, ("single precision",), lambda array: array.astype(np.float32))
+            value = self.e.aligned(self.e.row_major(value) if wide is None else wide)
+            dims = tuple(n if a == form.column else 1 for a in range(form.rank))
+            steps = channels_last(list(dims)) if form.rank == 4 else [n, n, 1]
+        elif lens == self.joint.shape.lens() and len(varies) == sum(n != 1 for n in lens):
+            value = laid_channels_last(self.e, value) if form.rank == 4 else self.e.row_major(value)
+            value = self.e.aligned(value)
+            dims, steps = form.dims, list(form.strides)
+        else:
+            raise Refused("an operand is repeated along some axes")
+        if value.shape.dtype not in (*TYPES, dt.float16, dt.bfloat16, dt.float32):
+            raise Refused(f"an operand of {value.shape.dtype}")
+        self.found[name] = Operand(name, dims, tuple(steps), value.shape.dtype)
+        self.values[name] = value
+        return name
+
+    def _seen(self, ins: Instruction) -> Value | None:
+        if ins in self.env:
+            found: Value = self.env[ins]
+            return found
+        if ins.literal is not None:
+            return self.e.literal(np.asarray(ins.literal.to_numpy()))
+        view = ins.op.view
+        if view is None or len(ins.inputs) != 1:
+            return None
+        source = self._seen(ins.inputs[0])
+        seen = None if source is None else view(source.shape)
+        return None if source is None or seen is None else source.seen_as(*seen)

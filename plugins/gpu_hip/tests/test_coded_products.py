@@ -1,0 +1,53 @@
+"""Products with weights in few bits against their definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import dtype as dt
+from mgx_core.ops.coded_product import DequantDot
+from mgx_gpu_hip.target import GpuTarget
+
+CASES = [  # rows, k, n, bits, block, zero points
+    ((1,), 256, 40, 4, 128, True),
+    ((3, 5), 300, 33, 4, 64, False),
+    ((2,), 2048, 24, 4, 128, False),
+    ((9,), 96, 17, 4, 32, True),
+    ((4,), 200, 19, 8, 200, True),
+    ((1,), 640, 130, 8, 128, False),
+    ((2,), 33, 9, 4, 16, True),
+    ((2,), 16, 8, 4, 32, False),
+]
+
+
+@pytest.mark.parametrize("device", [0, 1], ids=["wave32", "wave64"])
+@pytest.mark.parametrize("of", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_few_rows(case: int, of: str, device: int) -> None:
+    rng = np.random.default_rng(case)
+    rows, k, n, bits, block, zeros = CASES[case]
+    blocks = -(-k // block)
+    width = k if bits == 8 else blocks * block // 2
+    kind = dt.of(of)
+    arrays: list[Any] = [
+        rng.standard_normal((*rows, k)).astype(kind.numpy),
+        rng.integers(0, 256, (n, width)).astype(np.uint8),
+        rng.uniform(0.01, 0.1, (n, blocks)).astype(np.float32),
+    ]
+    if zeros:
+        arrays.append(rng.integers(0, 1 << bits, (n, blocks)).astype(np.uint8))
+    op = DequantDot(bits=bits, block_size=block)
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape(kind, [*rows, k]))
+    m.add_return([m.add(op, x, *(m.add_literal(a) for a in arrays[1:]))])
+    program.compile(GpuTarget("host", device))
+    got = program.run({"x": arrays[0]})[0].to_numpy().astype(np.float64)
+    wanted = op.compute(arrays[0].astype(np.float32), *arrays[1:]).astype(np.float64)
+    (instance,) = program.executable.instances()
+    assert [s.name.split("_")[0] for s in instance.runner.schedule.steps] == ["coded"]
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=np.abs(wanted).max() * max(2 * kind.epsilon, 2e-6))
