@@ -110,7 +110,12 @@ class StepList(ABC):
             size = array.dtype.itemsize
             flat = array.reshape(-1)[value.offset :]
             steps = [s * size for s in value.strides]
-            self._looked_at = value, np.lib.stride_tricks.as_strided(flat, value.lens, steps, writeable=False)
+            if array.dtype.kind == "f" and size == 1:  # float8_e5m2, which as_strided takes for a type of numpy's
+                seen = np.ndarray(value.lens, array.dtype, flat, 0, steps)
+                seen.flags.writeable = False
+            else:
+                seen = np.lib.stride_tricks.as_strided(flat, value.lens, steps, writeable=False)
+            self._looked_at = value, seen
         return self._looked_at[1]
 
     def may_overwrite(self, value: Value, dtype: DType) -> bool:

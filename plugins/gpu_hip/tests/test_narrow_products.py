@@ -148,6 +148,15 @@ def test_convolutions(case: int, zeros: str, device: int) -> None:
         assert not any("host" in s for s in steps)
 
 
+@pytest.mark.parametrize("of", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz"])
+def test_constant_weights_in_eight_bit_floats(of: str) -> None:
+    rng = np.random.default_rng(4)
+    arrays: list[Array | None] = [numbers(rng, of, (5, 32)), numbers(rng, of, (32, 16))]
+    got, steps = compiled(QuantDot(), arrays, {1}, 0)
+    np.testing.assert_array_equal(got, QuantDot().compute(*arrays))
+    assert any(s.startswith("narrow_product") for s in steps)
+
+
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("pair", [("uint8", "int8"), ("float8_e4m3fn", "float8_e5m2")], ids="-".join)
 def test_every_architecture_has_code(arch: str, pair: tuple[str, str]) -> None:
