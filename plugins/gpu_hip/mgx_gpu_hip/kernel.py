@@ -46,11 +46,11 @@ class GpuKernel(Kernel):
         return GpuKernel(self.name, op, self.modules, self.emit, self.write, self.open_axis)
 
     def run(self, args: Sequence[Any], modules: Sequence[Any] = (), run: Any = None) -> Any:
-        """The op by its definition on the host, for what is decided only at run time."""
+        """The op by its definition on the host, for what is decided only at run time; `run` knows extents found so far."""
         from mgx_core.ir.interpreter import Interpreter
 
         values = [a.to_host() if hasattr(a, "to_host") else a for a in args]
-        return self.op.evaluate(values, self.modules, Interpreter().run)
+        return self.op.evaluate(values, self.modules, run or Interpreter().run)
 
     def __repr__(self) -> str:
         return self.name
