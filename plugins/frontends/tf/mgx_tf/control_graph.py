@@ -71,6 +71,9 @@ def places_of(graph: Graph) -> Places:
     found: Places | None = graph.derived.get("places")
     if found is None:
         special = any(n.op in SWITCH or n.op in ENTER or n.op in MERGE for n in graph.nodes.values())
+        for node in graph.nodes.values():
+            if node.op in SWITCH and len(node.inputs) != 2:
+                raise ParseError(f"{node!r} needs a value and a condition, got {len(node.inputs)} inputs")
         found = graph.derived["places"] = _computed(graph) if special else Places()
     return found
 

@@ -6,7 +6,17 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core import DeviceError, Instruction, Module, ParameterError, ParseError, Program, Shape, UnsupportedError
+from mgx_core import (
+    DeviceError,
+    Instruction,
+    MgxError,
+    Module,
+    ParameterError,
+    ParseError,
+    Program,
+    Shape,
+    UnsupportedError,
+)
 from mgx_core.converting.converters import Converters
 from mgx_core.errors import suggestion
 from mgx_core.ir.graph import Graph as ProgramGraph
@@ -19,7 +29,7 @@ from .graph import Graph, GraphNode, Port, tensor_port
 from .model import Model, Signature
 from .options import TfOptions
 from .resources import Resources
-from .scope import Scope
+from .scope import MALFORMED, Scope
 from .values import Complex, Ragged, TensorList, Value
 from .wire.tensors import dims_of, dtype_of, has_dtype
 
@@ -44,32 +54,39 @@ def parse_model(model: Model, options: TfOptions) -> Program:
 
     Errors: ParseError, UnsupportedError with the node's name; ParameterError for names that the model does not have.
     """
+    try:
+        return _program(model, options)
+    except MgxError:
+        raise
+    except RecursionError:
+        raise ParseError("the model nests too deeply") from None
+    except MemoryError as error:
+        raise DeviceError(f"not enough memory while parsing: {error}") from None
+    except MALFORMED as e:
+        raise ParseError(f"malformed model: {type(e).__name__}: {e}") from e
+
+
+def _program(model: Model, options: TfOptions) -> Program:
     main = Module("main")
     on_tensors, on_values = all_converters()
     resources = Resources(model, main)
     context = Context(main, options, model.functions, on_tensors, on_values, resources)
     context.names["main"] = 1
     scope = Scope(context, model.graph, main)
-    try:
-        if model.initial:
-            _initialize(scope, model)
-        if model.folder is not None:
-            signature = model.signature(options.signature)
-            names, ports = _declare_signature(scope, signature, options)
-        else:
-            if options.signature:
-                raise ParameterError(f"a frozen graph has no signature, got signature={options.signature!r}")
-            names, ports = _declare_graph(scope, model.graph, options)
-        effects = effects_of(model.graph, model.functions)
-        if effects:
-            before = _before(model.graph, ports)
-            scope.require([n for n in effects if n in before])
-        values = scope.all_values(ports)
-    except RecursionError:
-        raise ParseError("the model nests too deeply") from None
-    except MemoryError as error:
-        raise DeviceError(f"not enough memory while parsing: {error}") from None
-    results, named = _flattened(scope, names, values)
+    if model.initial:
+        _initialize(scope, model)
+    if model.folder is not None:
+        signature = model.signature(options.signature)
+        names, ports = _declare_signature(scope, signature, options)
+    else:
+        if options.signature:
+            raise ParameterError(f"a frozen graph has no signature, got signature={options.signature!r}")
+        names, ports = _declare_graph(scope, model.graph, options)
+    effects = effects_of(model.graph, model.functions)
+    if effects:
+        before = _before(model.graph, ports)
+        scope.require([n for n in effects if n in before])
+    results, named = _flattened(scope, names, scope.all_values(ports))
     main.add_return(results)
     main.sweep()
     return Program(ProgramGraph(main), named)

@@ -16,7 +16,7 @@ from .graph import FunctionGraph, Graph, GraphNode, Port
 from .node import Node
 from .values import Value
 
-__all__ = ["Scope"]
+__all__ = ["MALFORMED", "Scope"]
 
 # what converters run into where a node is not as its operator says
 MALFORMED: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
