@@ -1,4 +1,4 @@
-"""Public models against the values that TensorFlow gave for them, on the reference and the cpu."""
+"""Public models against the values that TensorFlow gave for them, on the reference, the cpu and the gpu (an emulated one; slow)."""
 
 from __future__ import annotations
 
@@ -31,6 +31,15 @@ def data() -> Path:
     if found is None:
         pytest.skip("the public TensorFlow models are not here (MGX_TEST_DATA)")
     return found
+
+
+# the gpu is emulated unless MGX_GPU_DEVICE names a real one
+TARGETS = ["ref", "cpu", pytest.param("gpu", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(autouse=True)
+def gpu_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MGX_GPU_DEVICE", os.environ.get("MGX_GPU_DEVICE", "host:1"))
 
 
 FOLDER = data_folder()
@@ -73,7 +82,7 @@ def assert_close(name: str, got: Any, wanted: np.ndarray) -> None:
         assert value.dtype == wanted.dtype and (value == wanted).all(), name
 
 
-@pytest.mark.parametrize("target", ["ref", "cpu"])
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", sorted(INDEX["saved"]))
 def test_saved_model(name: str, target: str, data: Path):
     folder = data / "tf_models" / "saved"
@@ -88,7 +97,7 @@ def test_saved_model(name: str, target: str, data: Path):
                 assert_close(output, got, case["out"][output])
 
 
-@pytest.mark.parametrize("target", ["ref", "cpu"])
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", sorted(set(INDEX["frozen"]) - OTHER_WEIGHTS - LOST_TABLES))
 def test_frozen(name: str, target: str, data: Path):
     facts = INDEX["frozen"][name]
@@ -102,15 +111,16 @@ def test_frozen(name: str, target: str, data: Path):
             assert_close(output, got, case["out"][output])
 
 
+@pytest.mark.parametrize("target", TARGETS[1:])
 @pytest.mark.parametrize("name", sorted(OTHER_WEIGHTS & set(INDEX["frozen"])))
-def test_frozen_with_other_weights(name: str, data: Path):
-    """The graph of the SavedModel: extents and types of its gold, and the same values on both targets."""
+def test_frozen_with_other_weights(name: str, target: str, data: Path):
+    """The graph of the SavedModel: extents and types of its gold, and the values of the reference."""
     facts = INDEX["frozen"][name]
     by_case = cases(data / "tf_models" / "saved" / f"{name}.npz")[facts["signature"]]
     path = data / "tf_models" / "frozen" / f"{name}.pb"
     programs = [mgx.parse(path, output_names=facts["output_tensors"]) for _ in range(2)]
-    for program, target in zip(programs, ("ref", "cpu"), strict=True):
-        program.compile(mgx.get_target(target))
+    for program, on in zip(programs, ("ref", target), strict=True):
+        program.compile(mgx.get_target(on))
     inputs = [t.partition(":")[0] for t in facts["input_tensors"]]
     for case in by_case.values():
         given = {t: case["in"][k] for t, k in zip(inputs, facts["inputs_in_sorted_order"], strict=True)}
@@ -126,8 +136,9 @@ def test_lost_tables_are_named(name: str, data: Path):
         mgx.parse(data / "tf_models" / "frozen" / f"{name}.pb")
 
 
-def test_single_operators(data: Path):
-    """Every graph of one operator reads and gives the same on both targets; arithmetic is numpy's."""
+@pytest.mark.parametrize("target", TARGETS[1:])
+def test_single_operators(target: str, data: Path):
+    """Every graph of one operator reads and gives what the reference does; arithmetic is numpy's."""
     files = sorted((data / "tf").glob("*.pb"))
     assert len(files) == 31
     random = np.random.default_rng(0)
@@ -137,8 +148,8 @@ def test_single_operators(data: Path):
             k: (np.abs(random.standard_normal(s.lens())) * 2 + 0.5).astype(s.dtype.numpy)
             for k, s in programs[0].get_parameter_shapes().items()
         }
-        for program, target in zip(programs, ("ref", "cpu"), strict=True):
-            program.compile(mgx.get_target(target))
+        for program, on in zip(programs, ("ref", target), strict=True):
+            program.compile(mgx.get_target(on))
         first, second = (p.run(given) for p in programs)
         for a, b in zip(first, second, strict=True):
             assert_close(path.stem, b, np.asarray(a))

@@ -1,4 +1,4 @@
-"""Public models against the values that TFLite's kernels gave for them, on the reference and the cpu."""
+"""Public models against the values that TFLite's kernels gave for them, on the reference, the cpu and the gpu (an emulated one; slow)."""
 
 from __future__ import annotations
 
@@ -25,6 +25,15 @@ def data_folder() -> Path | None:
         if (folder / "tf_models" / "tflite").is_dir():
             return folder / "tf_models"
     return None
+
+
+# the gpu is emulated unless MGX_GPU_DEVICE names a real one
+TARGETS = ["ref", "cpu", pytest.param("gpu", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(autouse=True)
+def gpu_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MGX_GPU_DEVICE", os.environ.get("MGX_GPU_DEVICE", "host:1"))
 
 
 FOLDER = data_folder()
@@ -58,7 +67,7 @@ def steps(path: Path, signature: str) -> dict[str, float]:
     return out
 
 
-@pytest.mark.parametrize("target", ["ref", "cpu"])
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", NAMES)
 def test_model(name: str, target: str):
     assert FOLDER is not None
