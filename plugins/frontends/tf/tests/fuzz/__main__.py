@@ -1,0 +1,131 @@
+"""Fuzz both readers: ``python fuzz SEEDS [--seconds N] [--random N] [--case N]``; exit code 1 if anything escaped.
+
+SEEDS is a folder; its SavedModels, `.pb` and `.tflite` files of at most 2 MB are the seeds.  Each damaged model is parsed, compiled for
+ref and run in a process with 4 GB of address space.  A finding is an exception outside mgx's tree, an error of a plugin's code, a
+crash, or no answer for a minute; equal ones are counted once.  ``--case N`` repeats one case here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import random
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+HANGS = 60.0  # seconds without an answer
+sys.path[:0] = [str(HERE), str(HERE.parents[2] / "onnx" / "tests")]
+
+from confined import Confined  # noqa: E402
+from mutate import damaged  # noqa: E402
+
+LIMITS = {"limit_max_iterations": 200, "limit_nodes": 20_000, "limit_bytes": 1 << 26}
+_seeds: dict[str, list[dict[str, bytes]]] = {}
+
+
+def seeds(folder: str) -> list[dict[str, bytes]]:
+    """The files of every model in a folder, small ones."""
+    found = []
+    for path in sorted(Path(folder).rglob("*")):
+        if path.name == "saved_model.pb":
+            found.append(
+                {str(p.relative_to(path.parent)): p.read_bytes() for p in path.parent.rglob("*") if p.is_file()}
+            )
+        elif path.suffix in (".pb", ".tflite") and path.name != "fingerprint.pb" and path.is_file():
+            found.append({path.name: path.read_bytes()})
+    return [f for f in found if sum(map(len, f.values())) <= 2 << 20]
+
+
+def mutant(request: dict[str, Any]) -> dict[str, bytes]:
+    """The files of a request's model, always the same for the same numbers."""
+    folder = request["seeds"]
+    if folder not in _seeds:
+        _seeds[folder] = seeds(folder)
+    rng = random.Random(f"{request['random']}/{request['case']}")
+    return damaged(rng.choice(_seeds[folder]), rng)
+
+
+def tried(files: dict[str, bytes]) -> list[str]:
+    """Parses, compiles and runs a model; shapes of its results."""
+    import numpy as np
+    from trial import check, inputs_for
+
+    import mgx_core as mgx
+
+    if "saved_model.pb" in files:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, data in files.items():
+                place = Path(folder) / name
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(data)
+            program = mgx.parse(folder, **LIMITS)
+    else:
+        ((name, data),) = files.items()
+        program = mgx.parse_buffer(data, "tflite" if name.endswith(".tflite") else "tf", **LIMITS)
+    program.compile(mgx.get_target("ref"))
+    with np.errstate(all="ignore"):
+        results = program.run(inputs_for(program.get_parameter_shapes()))
+    for n, (shape, found) in enumerate(zip(program.get_output_shapes(), results, strict=True)):
+        check(n, shape, found)
+    return [str(r.get_shape()) for r in results]
+
+
+def work(request: dict[str, Any]) -> dict[str, Any]:
+    from trial import verdict
+
+    found = verdict(lambda: tried(mutant(request)))
+    if found["outcome"] == "refused" and found["error"].startswith("PluginError"):
+        found["outcome"] = "escaped"
+    found.pop("result", None)
+    return found
+
+
+def key(found: dict[str, Any]) -> str:
+    where = found["error"].rpartition(" at ")
+    said = (
+        f"{where[0].partition(':')[0]} {where[2]}" if where[1] else re.sub(r"'[^']*'|[\d.]+", "", found["error"])[-200:]
+    )
+    return f"{found['outcome']} {said}"
+
+
+def main() -> int:
+    ask = argparse.ArgumentParser(description=__doc__)
+    ask.add_argument("seeds", help="a folder of models")
+    ask.add_argument("--seconds", type=float, default=60)
+    ask.add_argument("--cases", type=int, default=1 << 60)
+    ask.add_argument("--random", type=int, default=0)
+    ask.add_argument("--case", type=int, help="repeat one case in this process")
+    options = ask.parse_args()
+    request = {"seeds": options.seeds, "random": options.random}
+    if options.case is not None:
+        print(tried(mutant({**request, "case": options.case})))
+        return 0
+    outcomes: collections.Counter[str] = collections.Counter()
+    findings: dict[str, list[int]] = {}
+    slowest = (0.0, -1)
+    until = time.monotonic() + options.seconds
+    case = 0
+    with Confined(Path(__file__), "work", seconds=HANGS) as worker:
+        while time.monotonic() < until and case < options.cases:
+            found = worker.ask({**request, "case": case})
+            outcomes[found["outcome"]] += 1
+            slowest = max(slowest, (found["seconds"], case))
+            if found["outcome"] not in ("ran", "refused"):
+                cases = findings.setdefault(key(found), [])
+                cases.append(case)
+                if len(cases) == 1:
+                    print(f"case {case}: {found['outcome']}: {found['error']}", flush=True)
+            case += 1
+    print(f"{case} cases: {dict(outcomes)}; slowest {slowest[0]:.1f} s (case {slowest[1]}); {len(findings)} findings")
+    for name, cases in findings.items():
+        print(f"  {len(cases):5} {name}: cases {cases[:5]}")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
