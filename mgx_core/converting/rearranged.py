@@ -114,7 +114,7 @@ def gather_in_batches(
     rest = x.shape.dims[batch + 1 :]
     flat = n.reshape(x, (lead * dims[axis], *rest))
     at = n.reshape(n.convert(indices, dt.int64), (lead, product(own)))
-    starts = _starts(n, lead, dims[axis])
+    starts = _starts(n, flat, lead, dims[axis])
     picked = n.add("gather", flat, n.pointwise("add", at, starts), axis=0)
     made = n.reshape(picked, (*dims[:batch], *own, *rest))
     if not before:
@@ -125,8 +125,16 @@ def gather_in_batches(
     return n.transpose(made, [*range(batch), *order])
 
 
-def _starts(n: InstructionBuilder, lead: Dim, step: Dim) -> Instruction:
-    """Positions [lead, 1] at which each batch entry begins."""
+def _starts(n: InstructionBuilder, flat: Instruction, lead: Dim, step: Dim) -> Instruction:
+    """Positions [lead, 1] at which each batch entry begins in `flat`, whose first extent is lead * step."""
+    if lead == 1:
+        return n.literal(np.zeros((1, 1), np.int64))
     if isinstance(lead, int) and isinstance(step, int):
         return n.literal(np.arange(lead, dtype=np.int64).reshape(-1, 1) * step)
-    raise ParseError("a gather in batches needs extents that are known while the model is read")
+    rows = n.broadcast_to(n.literal(np.ones((1, 1), np.int64)), (lead, 1))
+    numbers = n.add("prefix_scan_sum", rows, axis=0, exclusive=True)
+    if isinstance(step, int):
+        return n.pointwise("mul", numbers, n.literal(np.int64(step)))
+    total, count = (n.add("dimensions_of", v, start=0, end=1) for v in (flat, rows))
+    some = n.pointwise("max", count, n.literal(np.ones(1, np.int64)))
+    return n.pointwise("mul", numbers, n.pointwise("div", total, some))

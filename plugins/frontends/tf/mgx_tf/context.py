@@ -9,7 +9,8 @@ from mgx_core import Module
 from mgx_core.converting.converters import Converters
 from mgx_core.converting.known import Known
 
-from .graph import FunctionGraph
+from .effects import effects_of
+from .graph import FunctionGraph, Graph
 from .options import TfOptions
 from .resources import Resources
 
@@ -20,7 +21,8 @@ __all__ = ["Context"]
 class Context:
     """State shared by all graphs of a model: functions, options, converters, resources, used budgets.
 
-    on_tensors: converters that take tensors; on_values: those that take values of any kind.
+    on_tensors: converters that take tensors; on_values: those that take values of any kind; initializing: true while tables are
+    filled, in a module that is thrown away.
     """
 
     main: Module
@@ -32,6 +34,11 @@ class Context:
     known: Known = field(default_factory=Known)
     nodes: int = 0
     names: dict[str, int] = field(default_factory=dict)
+    initializing: bool = False
+
+    def effects(self, graph: Graph) -> set[str]:
+        """Names of the nodes of a graph whose order matters."""
+        return effects_of(graph, self.functions, bool(self.resources.changing))
 
     def module_name(self, wanted: str) -> str:
         """A module name that no other module of the program has."""

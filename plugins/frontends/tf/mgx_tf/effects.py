@@ -1,4 +1,4 @@
-"""Nodes that must run though nothing reads them: assignments to variables, the filling of tables."""
+"""Nodes whose order matters: assignments to variables and the filling of tables, which run though nothing reads them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,27 @@ __all__ = ["effects_of"]
 EFFECTS: Final = {
     "Assign", "AssignAdd", "AssignSub", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp",
     "ResourceScatterUpdate", "ResourceScatterAdd", "ResourceScatterSub", "ResourceScatterNdUpdate", "ResourceScatterNdAdd",
+    "ResourceScatterMul", "ResourceScatterMax", "ResourceScatterMin",
     "ScatterUpdate", "ScatterAdd", "LookupTableImportV2", "LookupTableImport", "LookupTableInsertV2", "InitializeTableV2",
     "InitializeTable", "InitializeTableFromTextFileV2", "InitializeTableFromTextFile", "StackPushV2",
 }  # fmt: skip
 
 
-def effects_of(graph: Graph, functions: Mapping[str, Any]) -> set[str]:
-    """Names of the nodes that have an effect, or wait for one through control inputs."""
-    found: set[str] | None = graph.derived.get("effects")
+READS: Final = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd"}
+
+
+def effects_of(graph: Graph, functions: Mapping[str, Any], reads: bool = False) -> set[str]:
+    """Names of the nodes that have an effect, or wait for one through control inputs.
+
+    reads: those that read variables count, too, which matters where variables change.
+    """
+    key = "accesses" if reads else "effects"
+    found: set[str] | None = graph.derived.get(key)
     if found is not None:
         return found
-    graph.derived["effects"] = set()  # a function that calls itself is refused later
-    direct = {n.name for n in graph.nodes.values() if n.op in EFFECTS or _calls_effects(n, functions)}
+    graph.derived[key] = set()  # a function that calls itself is refused later
+    kinds = EFFECTS | READS if reads else EFFECTS
+    direct = {n.name for n in graph.nodes.values() if n.op in kinds or _calls_effects(n, functions, reads)}
     found = set(direct)
     grew = bool(found)
     while grew:
@@ -34,13 +43,13 @@ def effects_of(graph: Graph, functions: Mapping[str, Any]) -> set[str]:
         }
         found |= more
         grew = bool(more)
-    graph.derived["effects"] = found
+    graph.derived[key] = found
     return found
 
 
-def _calls_effects(node: Any, functions: Mapping[str, Any]) -> bool:
+def _calls_effects(node: Any, functions: Mapping[str, Any], reads: bool) -> bool:
     if node.op in functions:
-        return bool(effects_of(functions[node.op], functions))
+        return bool(effects_of(functions[node.op], functions, reads))
     for value in node.attributes.values():
         names = (
             [value.func.name]
@@ -50,6 +59,6 @@ def _calls_effects(node: Any, functions: Mapping[str, Any]) -> bool:
             else []
         )
         for name in names:
-            if name in functions and effects_of(functions[name], functions):
+            if name in functions and effects_of(functions[name], functions, reads):
                 return True
     return False

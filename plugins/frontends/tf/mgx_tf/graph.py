@@ -53,6 +53,7 @@ OUTPUTS: Final[dict[str, tuple[str, ...]]] = {
     "NonMaxSuppressionV4": ("selected_indices", "valid_outputs"),
     "NonMaxSuppressionV5": ("selected_indices", "selected_scores", "valid_outputs"),
     "CombinedNonMaxSuppression": ("nmsed_boxes", "nmsed_scores", "nmsed_classes", "valid_detections"),
+    "StringNGrams": ("ngrams", "ngrams_splits"),
     "StringSplit": ("indices", "values", "shape"),
     "StringSplitV2": ("indices", "values", "shape"),
     "TensorArrayV3": ("handle", "flow"),

@@ -29,6 +29,7 @@ def choice(n: Node, condition: Instruction, ways: Sequence[Callable[[Module], li
         module, values = n.scope.branch(n, name, way)
         modules.append(module)
         results.append(values)
+    _with_like_lists(n, modules, results)
     first, second = results
     for module, values in zip(modules, results, strict=True):
         _return(module, [leaf for v in values for leaf in leaves(v)])
@@ -110,6 +111,20 @@ def _truth(n: Node, values: Sequence[Value]) -> Instruction:
 def _return(module: Module, values: Sequence[Instruction]) -> None:
     """Ends a module; what it returns from outside passes through an identity."""
     module.add_return(list(values))
+
+
+def _with_like_lists(n: Node, modules: Sequence[Module], results: Sequence[list[Value]]) -> None:
+    """Gives lists elements that have none yet on one of two ways, but have some on the other."""
+    for place, pair in enumerate(zip(*results, strict=False)):
+        for way, (one, other) in enumerate((pair, pair[::-1])):
+            if (
+                isinstance(one, TensorList)
+                and isinstance(other, TensorList)
+                and one.stacked is None
+                and other.stacked is not None
+            ):
+                inner = Node(n.scope.within(modules[way]), n.node)
+                results[way][place] = materialized(inner, one, other.stacked.shape.dims[1:])
 
 
 def _with_extents(n: Node, states: list[Value], body: Part) -> list[Value]:

@@ -55,7 +55,10 @@ def parse_model(model: Model, options: TfOptions) -> Program:
     Errors: ParseError, UnsupportedError with the node's name; ParameterError for names that the model does not have.
     """
     try:
-        return _program(model, options)
+        program, assigned = _program(model, options, frozenset())
+        while assigned:  # by what it says: those variables are states of the program, and their order matters
+            program, assigned = _program(model, options, assigned)
+        return program
     except MgxError:
         raise
     except RecursionError:
@@ -66,10 +69,11 @@ def parse_model(model: Model, options: TfOptions) -> Program:
         raise ParseError(f"malformed model: {type(e).__name__}: {e}") from e
 
 
-def _program(model: Model, options: TfOptions) -> Program:
+def _program(model: Model, options: TfOptions, changing: frozenset[str]) -> tuple[Program, frozenset[str]]:
+    """The program; and all variables that it assigns if these are more than the `changing` ones, else none."""
     main = Module("main")
     on_tensors, on_values = all_converters()
-    resources = Resources(model, main)
+    resources = Resources(model, main, changing)
     context = Context(main, options, model.functions, on_tensors, on_values, resources)
     context.names["main"] = 1
     scope = Scope(context, model.graph, main)
@@ -82,14 +86,18 @@ def _program(model: Model, options: TfOptions) -> Program:
         if options.signature:
             raise ParameterError(f"a frozen graph has no signature, got signature={options.signature!r}")
         names, ports = _declare_graph(scope, model.graph, options)
-    effects = effects_of(model.graph, model.functions)
+    effects = context.effects(model.graph)
     if effects:
         before = _before(model.graph, ports)
         scope.require([n for n in effects if n in before])
     results, named = _flattened(scope, names, scope.all_values(ports))
-    main.add_return(results)
+    if resources.assigned - changing:
+        return Program(ProgramGraph(main), named), changing | resources.assigned
+    states = resources.states()
+    main.add_return([*results, *(after for _, _, after in states)])
     main.sweep()
-    return Program(ProgramGraph(main), named)
+    labels = {made: label for label, made in main.parameters.items()}
+    return Program(ProgramGraph(main), named, {labels[made]: start for made, start, _ in states}), frozenset()
 
 
 def _before(graph: Graph, ports: Sequence[Port]) -> set[str]:
@@ -113,10 +121,13 @@ def _initialize(scope: Scope, model: Model) -> None:
     if node is None:
         return
     wanted = effects_of(model.graph, model.functions)
+    scope.context.initializing = True
     try:
         trial.require([n for n in (node.name, *node.controls) if n in wanted])
     except UnsupportedError as error:
         raise error.located("the initialisation of tables") from None
+    finally:
+        scope.context.initializing = False
     scope.context.known = type(scope.context.known)()
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TypeAlias
 
 import numpy as np
 
-from mgx_core import Instruction, Module, ParseError, UnsupportedError
+from mgx_core import Instruction, Module, ParseError, Shape, UnsupportedError
 from mgx_core.types.argument import Array
+from mgx_core.types.dtype import of
 
 from .graph import Graph, GraphNode, Port
 from .model import Model
@@ -35,29 +37,43 @@ class Table:
 class Resources:
     """Variables by the name of their node in the main graph, as literals once they are read; tables likewise.
 
-    current: what a variable holds after assignments.
+    changing: variables that the program assigns, which are states: parameters that live from run to run.
+    assigned: variables that were assigned so far.
     """
 
-    def __init__(self, model: Model, main: Module) -> None:
+    def __init__(self, model: Model, main: Module, changing: frozenset[str] = frozenset()) -> None:
         self.folder = model.folder
+        self.changing = changing
+        self.assigned: set[str] = set()
         self._main = main
         self._model = model
         self._bundle: Bundle | None = None
         self._keys = dict(restored(model)) if model.folder is not None else {}
         self._literals: dict[str, Instruction] = {}
-        self.current: dict[str, Instruction] = {}
+        self._states: dict[str, tuple[Instruction, Array]] = {}
+        self._current: dict[str, Instruction] = {}
+        self._initial: dict[str, Array] = {}
         self.tables: dict[str, Table] = {}
 
     def read(self, name: str) -> Instruction:
         """The value of a variable.  Errors: ParseError if the checkpoint lacks it."""
-        if name in self.current:
-            return self.current[name]
+        if name in self._current:
+            return self._current[name]
+        if name in self.changing:
+            if name not in self._states:
+                start = np.asarray(self._array(name))
+                label = "state." + re.sub(r"[^A-Za-z0-9_.]", "_", name)
+                made = self._main.add_parameter(label, Shape.of(of(start.dtype), start.shape))
+                self._states[name] = made, start
+            return self._states[name][0]
         if name not in self._literals:
             self._literals[name] = self._main.add_literal(self._array(name))
             self._literals[name].sources = (name,)
         return self._literals[name]
 
     def _array(self, name: str) -> Array:
+        if name in self._initial:
+            return self._initial[name]
         if name not in self._keys:
             if self._model.folder is None:
                 raise UnsupportedError(
@@ -72,7 +88,19 @@ class Resources:
         return array[_ranges(part, array, key)] if part else array
 
     def assign(self, name: str, value: Instruction) -> None:
-        self.current[name] = value
+        """Gives a variable another value.  Errors: UnsupportedError for one of other extents or another type."""
+        self.assigned.add(name)
+        if name in self._states and value.shape != self._states[name][0].shape:
+            raise UnsupportedError(f"variable {name!r} of {self._states[name][0].shape} is assigned {value.shape}")
+        self._current[name] = value
+
+    def begin(self, name: str, value: Array) -> None:
+        """Sets what a variable holds before the first run."""
+        self._initial[name] = value
+
+    def states(self) -> list[tuple[Instruction, Array, Instruction]]:
+        """Parameter, first value, and value after a run of each variable that is read and changes."""
+        return [(made, start, self._current.get(name, made)) for name, (made, start) in self._states.items()]
 
     def asset(self, node: str) -> str:
         """The path of the file that a constant of the main graph stands for; empty if it stands for none.

@@ -11,7 +11,6 @@ from mgx_core.converting.converters import fitting
 
 from .context import Context
 from .control_graph import EXIT, MERGE, Frame, places_of
-from .effects import effects_of
 from .graph import FunctionGraph, Graph, GraphNode, Port
 from .node import Node
 from .values import Value
@@ -124,7 +123,7 @@ class Scope:
         """Names of the nodes that must be built before this one."""
         if node.op in MERGE or node.op in EXIT:
             return []  # they ask for the parts of their branch or loop themselves
-        effects = effects_of(self.graph, self.context.functions)
+        effects = self.context.effects(self.graph)
         return [p.node for p in node.inputs] + [c for c in node.controls if c in effects]
 
     def build(self, node: GraphNode) -> None:
@@ -194,15 +193,14 @@ class Scope:
         inner = Scope(
             self.context,
             function,
-            module or self.module,
+            self.module if module is None else module,
             dict(zip(function.arguments, given, strict=True)),
             {**own, **attributes},
             f"{self.prefix}{n.name}/",
             (*self.calling, name),
         )
-        inner.require(
-            [c for c in function.proto.control_ret.values() if c in effects_of(function, self.context.functions)]
-        )
+        effects = self.context.effects(function)
+        inner.require([c for c in function.proto.control_ret.values() if c in effects])
         return inner.all_values(function.returned)
 
     def branch(self, n: Node, name: str, build: Callable[[Module], list[Value]]) -> tuple[Module, list[Value]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mgx_core import ParameterError
-from mgx_tf.ops.text import pattern_of
+from mgx_tf.ops.patterns import pattern_of
 
 
 @pytest.mark.parametrize("text", ["(a|a)*b", "(a+|b)*c", "(a+)+", "(a?)*", "(?:a{1,9}b)*", "((?=a*)b)+"])

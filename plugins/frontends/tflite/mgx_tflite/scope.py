@@ -179,7 +179,7 @@ class Scope:
 
     def call(self, subgraph: int, given: Sequence[Instruction], module: Module | None = None) -> list[Instruction]:
         """The results of another subgraph on some values, built into a module (by default this scope's own)."""
-        inner = Scope(self.context, subgraph, module or self.module, self.prefix, self.calling)
+        inner = Scope(self.context, subgraph, self.module if module is None else module, self.prefix, self.calling)
         return inner.build(given)
 
     def unchanged(self, subgraph: int) -> list[int]:

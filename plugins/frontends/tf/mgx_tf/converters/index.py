@@ -14,7 +14,6 @@ from mgx_core.types.dim import product
 from ..converter import converts
 from ..node import Node
 from .constant import filled
-from .movement import known_extents
 
 
 def _whole(n: Node, x: Instruction) -> Instruction:
@@ -121,7 +120,6 @@ UNSORTED = {
 
 @converts(*UNSORTED)
 def unsorted_segment(n: Node, x: Instruction, segments: Instruction, count: Instruction) -> Instruction:
-    extents = known_extents(n, count, "the number of segments")
     how, start = UNSORTED[n.op_type]
     dtype = x.shape.dtype
     if start is None:
@@ -129,15 +127,14 @@ def unsorted_segment(n: Node, x: Instruction, segments: Instruction, count: Inst
     rank = segments.shape.rank
     rows = n.reshape(x, (product(x.shape.dims[:rank]), *x.shape.dims[rank:]))
     flat = n.reshape(_whole(n, segments), (product(segments.shape.dims),))
-    total = extents[0]
-    dims = (total + 1, *rows.shape.dims[1:])  # the row after the last takes what has a negative number
-    base = n.broadcast_to(n.literal(start, dtype), dims)
+    total = n.convert(count, flat.shape.dtype)
+    more = n.reshape(n.pointwise("add", n.convert(count, dt.int64), n.literal(1, dt.int64)), (1,))
+    rest = n.add("dimensions_of", rows, start=1)
+    # the row after the last takes what has a negative number
+    base = filled(n, n.add("concat", more, rest, axis=0), n.literal(start, dtype))
     low = n.pointwise("less", flat, n.literal(0, flat.shape.dtype))
-    if not isinstance(total, int):
-        n.unsupported("a number of segments that is known only at run time")
-    at = n.pointwise("where", low, n.literal(total, flat.shape.dtype), flat)
-    made = n.add(f"scatternd_{how}", base, n.unsqueeze(at, [1]), rows)
-    return n.slice(made, [0], [0], [total])
+    made = n.add(f"scatternd_{how}", base, n.unsqueeze(n.pointwise("where", low, total, flat), [1]), rows)
+    return n.slice(made, [0], [0], [made.shape.dims[0] - 1])
 
 
 @converts("SegmentSum", "SegmentMean", "SegmentMax", "SegmentMin", "SegmentProd")

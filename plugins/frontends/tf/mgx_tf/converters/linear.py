@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from mgx_core import Instruction, TupleShape
+from mgx_core import dtype as dt
 from mgx_core.types.dim import broadcast
 
 from ..converter import converts, converts_values
 from ..node import Node
 from ..values import Complex, Value
+from .constant import filled
 
 
 def product_of(n: Node, x: Instruction, y: Instruction) -> Instruction:
@@ -175,3 +177,20 @@ def decomposition(n: Node, *xs: Instruction) -> Any:
     flags = tuple(w for w in words if n.flag(w, w in ("lower", "compute_v", "compute_uv")))
     made = n.add("tf_matrix", *xs, function=n.op_type, flags=flags)
     return n.items(made) if isinstance(made.result, TupleShape) else made
+
+
+@converts("SparseTensorDenseMatMul")
+def sparse_product(
+    n: Node, indices: Instruction, values: Instruction, dims: Instruction, y: Instruction
+) -> Instruction:
+    """Rows of y that the elements name, times these, added up by the rows that they stand in."""
+    if n.flag("adjoint_b"):
+        y = n.transpose(y, (1, 0))
+    row, column = (1, 0) if n.flag("adjoint_a") else (0, 1)
+    places = n.convert(indices, dt.int64)
+    at = [n.squeeze(n.slice(places, [1], [k], [k + 1]), [1]) for k in (row, column)]
+    parts = n.pointwise("mul", n.add("gather", y, at[1], axis=0), n.unsqueeze(values, [1]))
+    rows = n.slice(n.convert(dims, dt.int64), [0], [row], [row + 1])
+    width = n.add("dimensions_of", y, start=1, end=2)
+    base = filled(n, n.add("concat", rows, width, axis=0), n.literal(0, y.shape.dtype))
+    return n.add("scatternd_add", base, n.unsqueeze(at[0], [1]), parts)

@@ -112,12 +112,20 @@ def nth_element(n: Node, x: Instruction, k: Instruction) -> Instruction:
     return n.squeeze(n.slice(sorted_, [axis], [place], [place + 1]), [axis])
 
 
+@converts("RaggedBincount")
+def ragged_bincount(
+    n: Node, splits: Instruction, x: Instruction, size: Instruction, weights: Instruction
+) -> Instruction:
+    given = n.convert(splits, dt.int64), n.convert(x, dt.int64), n.convert(size, dt.int64), weights
+    return n.add("tf_ragged_bincount", *given, marks=n.flag("binary_output"))
+
+
 @converts("Bincount", "DenseBincount")
 def bincount(n: Node, x: Instruction, size: Instruction, weights: Instruction) -> Instruction:
-    count = n.whole(size, "the number of bins")[0]
-    if x.shape.rank > 1:
-        n.unsupported("counting rows of a matrix")
-    kind = weights.shape.dtype
+    known, kind, marks = n.constant(size), weights.shape.dtype, n.flag("binary_output")
+    if known is None or x.shape.rank != 1 or marks:
+        return n.add("tf_bincount", n.convert(x, dt.int64), n.convert(size, dt.int64), weights, marks=marks)
+    count = int(known.reshape(-1)[0])
     bins = n.literal([0] * count, kind)
     if 0 in weights.shape.dims:
         given = n.broadcast_to(n.literal(1, kind), x.shape.dims)

@@ -61,19 +61,45 @@ def resource_gather_nd(n: Node, handle: Value, indices: Instruction) -> Value:
     return n.add("gathernd", held, n.convert(indices, dt.int64))
 
 
+def _assigned(n: Node, handle: Value, value: Instruction) -> Any:
+    context, name = n.scope.context, _handle(n, handle, "variable").name
+    if context.initializing:
+        context.resources.begin(name, n.require(value, "what a variable begins with"))
+    elif n.module is not context.main:
+        n.unsupported(f"variable {name!r} is assigned inside a loop or a branch")
+    else:
+        context.resources.assign(name, value)
+    return ()
+
+
 @converts_values("AssignVariableOp")
 def assign(n: Node, handle: Value, value: Instruction) -> Any:
-    n.scope.context.resources.assign(_handle(n, handle, "variable").name, value)
-    return ()
+    return _assigned(n, handle, value)
 
 
 @converts_values("AssignAddVariableOp", "AssignSubVariableOp")
 def assign_add(n: Node, handle: Value, value: Instruction) -> Any:
-    name = _handle(n, handle, "variable").name
-    resources = n.scope.context.resources
+    held = n.scope.context.resources.read(_handle(n, handle, "variable").name)
     op = "add" if n.op_type == "AssignAddVariableOp" else "sub"
-    resources.assign(name, n.pointwise(op, resources.read(name), value))
-    return ()
+    return _assigned(n, handle, n.pointwise(op, held, value))
+
+
+SCATTERS = {
+    "ResourceScatterUpdate": "none", "ResourceScatterAdd": "add", "ResourceScatterSub": "add", "ResourceScatterMul": "mul",
+    "ResourceScatterMax": "max", "ResourceScatterMin": "min", "ResourceScatterNdUpdate": "none", "ResourceScatterNdAdd": "add",
+}  # fmt: skip
+
+
+@converts_values(*SCATTERS)
+def scatter(n: Node, handle: Value, indices: Instruction, updates: Instruction) -> Any:
+    held = n.scope.context.resources.read(_handle(n, handle, "variable").name)
+    at = n.convert(indices, dt.int64)
+    if "Nd" not in n.op_type:  # rows, each with an update of its extents or one for all elements
+        updates = n.broadcast_to(updates, (*at.shape.dims, *held.shape.dims[1:]))
+        at = n.unsqueeze(at, [at.shape.rank])
+    if n.op_type.endswith("Sub"):
+        updates = n.pointwise("neg", updates)
+    return _assigned(n, handle, n.add(f"scatternd_{SCATTERS[n.op_type]}", held, at, updates))
 
 
 # tables

@@ -84,6 +84,36 @@ def reduce_join(n: Node, x: Instruction, axes: Instruction) -> Instruction:
     )
 
 
+@converts("StringNGrams")
+def ngrams(n: Node, words: Instruction, splits: Instruction) -> Any:
+    return n.items(
+        n.add(
+            "tf_string_ngrams",
+            words,
+            splits,
+            separator=n.string("separator"),
+            widths=tuple(n.ints("ngram_widths")),
+            left=n.string("left_pad", ""),
+            right=n.string("right_pad", ""),
+            pad=n.int("pad_width", 0),
+            short=n.flag("preserve_short_sequences"),
+        )
+    )
+
+
+@converts("UnicodeDecode")
+def unicode_decode(n: Node, x: Instruction) -> Any:
+    if n.string("input_encoding").upper() not in ("UTF-8", "UTF8") or n.string("errors", "replace") != "replace":
+        n.unsupported("text in other encodings than UTF-8, or errors in it that are not replaced")
+    splits, points = n.items(n.add("tf_unicode_decode", x, instead=n.int("replacement_char", 0xFFFD)))
+    return n.convert(splits, n.dtype("Tsplits", dt.int64)), points
+
+
+@converts("StringToHashBucketFast")
+def hash_bucket(n: Node, x: Instruction) -> Instruction:
+    return n.add("tf_hash_bucket", x, buckets=n.int("num_buckets"))
+
+
 @converts("StringLength")
 def length(n: Node, x: Instruction) -> Instruction:
     return n.convert(n.add("tf_string_length", x, unicode=n.string("unit", "BYTE") == "UTF8_CHAR"), dt.int32)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from mgx_core import OpSet
 
-from . import boxes, matrix, ragged, segment, special, table, text, window
+from . import boxes, fingerprint, matrix, patterns, ragged, segment, special, table, text, window, word_parts
 
 __all__ = ["OPS"]
 
-OPS: OpSet = OpSet.in_module(boxes, matrix, ragged, segment, special, table, text, window)
+OPS: OpSet = OpSet.in_module(
+    boxes, fingerprint, matrix, patterns, ragged, segment, special, table, text, window, word_parts
+)

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from mgx_core import Shape
+from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError
 from mgx_core.ops.operation import Operation, op
 from mgx_core.types.argument import Array
@@ -76,3 +77,65 @@ class DynamicStitch(Operation):
         out = np.zeros((count, *rows.shape[1:]), rows.dtype)
         out[indices] = rows
         return out
+
+
+@op("tf_bincount")
+class Bincount(Operation):
+    """How often each number occurs in a vector or in each row of a matrix, or the sum of the weights of its places.
+
+    x: int64 [n] or [b, n], size: int64 scalar, weights: number of the extents of x, or empty for ones -> [size] or [b, size] of
+    the type of weights; numbers from size on are not counted.  marks: 1 where a number occurs.
+    Errors: ShapeError for negative numbers or other ranks.  Source: TensorFlow DenseBincount.
+    """
+
+    marks: bool = False
+
+    def infer(self, x: Shape, size: Shape, weights: Shape) -> Shape:
+        if x.rank not in (0, 1, 2) or x.dtype is not dt.int64:
+            raise ShapeError(f"a vector or a matrix of int64 is needed, got {x}")
+        return weights.with_dims((*(x.dims[:1] if x.rank == 2 else ()), fresh("bins")))
+
+    def compute(self, x: Array, size: Array, weights: Array) -> Array:
+        count = int(size.reshape(()))
+        if count < 0 or (x.size and int(x.min()) < 0):
+            raise ShapeError("numbers to be counted, and how many there are, must not be negative")
+        lines = len(x) if x.ndim == 2 else 1
+        out = counted(np.repeat(np.arange(lines), x.size // max(lines, 1)), x, weights, (lines, count), self.marks)
+        return out if x.ndim == 2 else out[0]
+
+
+def counted(rows: Array, x: Array, weights: Array, extents: tuple[int, int], marks: bool) -> Array:
+    """Counts, or sums of weights, of numbers that stand in rows."""
+    require_room(extents, weights.itemsize)
+    out = np.zeros(extents, weights.dtype)
+    flat = x.reshape(-1)
+    inside = flat < extents[1]
+    if marks:
+        out[rows[inside], flat[inside]] = 1
+    else:
+        given = weights.reshape(-1)[inside] if weights.size else np.ones(int(inside.sum()), weights.dtype)
+        np.add.at(out, (rows[inside], flat[inside]), given)
+    return out
+
+
+@op("tf_ragged_bincount")
+class RaggedBincount(Operation):
+    """How often each number occurs in each row of a ragged tensor, or the sum of the weights of its places.
+
+    splits: int64 [rows + 1], x: int64 [n], size: int64 scalar, weights: number [n], or empty for ones -> [rows, size]; numbers
+    from size on are not counted.  marks: 1 where a number occurs.
+    Errors: ShapeError for negative numbers or splits that fall.  Source: TensorFlow RaggedBincount.
+    """
+
+    marks: bool = False
+
+    def infer(self, splits: Shape, x: Shape, size: Shape, weights: Shape) -> Shape:
+        if splits.rank != 1 or x.rank != 1:
+            raise ShapeError(f"vectors are needed, got {splits} and {x}")
+        return weights.with_dims((splits.dims[0] - 1, fresh("bins")))
+
+    def compute(self, splits: Array, x: Array, size: Array, weights: Array) -> Array:
+        count, lengths = int(size.reshape(())), np.diff(splits)
+        if count < 0 or (x.size and int(x.min()) < 0) or (lengths < 0).any() or int(lengths.sum()) != x.size:
+            raise ShapeError("numbers must not be negative, and splits must rise up to their number")
+        return counted(np.repeat(np.arange(len(lengths)), lengths), x, weights, (len(lengths), count), self.marks)

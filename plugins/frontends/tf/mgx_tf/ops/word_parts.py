@@ -1,0 +1,165 @@
+"""Strings taken apart and put together."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import numpy as np
+
+from mgx_core import Shape, TupleShape
+from mgx_core import dtype as dt
+from mgx_core.errors import ShapeError
+from mgx_core.ops.operation import Operation, op
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import fresh
+from mgx_core.types.memory_limit import require_room
+
+from .text import strings
+
+__all__: list[str] = []
+
+
+@op("tf_string_split", exact=True)
+class StringSplit(Operation):
+    """The parts of strings, with the row and the place of each.
+
+    x: string [n] -> int64 [parts, 2], string [parts], int64 [2].  An empty delimiter splits at runs of white space; `each`: at
+    each of its characters (and all characters apart if it is empty); most: splits at most, -1 for all.
+    Errors: ShapeError unless x is a vector.  Source: TensorFlow StringSplitV2.
+    """
+
+    delimiter: str = ""
+    most: int = -1
+    each: bool = False
+    skip_empty: bool = False
+
+    def infer(self, x: Shape) -> TupleShape:
+        strings(x)
+        if x.rank != 1:
+            raise ShapeError(f"a vector of strings is needed, got {x}")
+        parts = fresh("parts")
+        return TupleShape([Shape.of(dt.int64, (parts, 2)), x.with_dims((parts,)), Shape.of(dt.int64, (2,))])
+
+    def compute(self, x: Array) -> tuple[Array, ...]:
+        rows = [self._parts(w) for w in x.tolist()]
+        places = [(row, k) for row, parts in enumerate(rows) for k in range(len(parts))]
+        values = np.empty(len(places), object)
+        values[:] = [p for parts in rows for p in parts]
+        shape = np.array([len(rows), max(map(len, rows), default=0)], np.int64)
+        return np.array(places, np.int64).reshape(-1, 2), values, shape
+
+    def _parts(self, word: str) -> list[str]:
+        if self.each:
+            parts = re.split("|".join(map(re.escape, self.delimiter)), word) if self.delimiter else list(word)
+        else:
+            parts = word.split(self.delimiter or None, self.most)
+        return [p for p in parts if p] if self.skip_empty else parts
+
+
+@op("tf_string_join", exact=True)
+class StringJoin(Operation):
+    """Each string of x, a separator, the string of y.  x, y: string [..] -> string [..].  Source: TensorFlow StringJoin."""
+
+    separator: str = ""
+
+    def infer(self, x: Shape, y: Shape) -> Shape:
+        strings(x, y)
+        return x.as_standard()
+
+    def compute(self, x: Array, y: Array) -> Array:
+        longest = (max(map(len, v.reshape(-1).tolist()), default=0) for v in (x, y))
+        require_room((sum(longest), *x.shape), 1)
+        out = np.empty(x.size, object)
+        out[:] = [a + self.separator + b for a, b in zip(x.reshape(-1).tolist(), y.reshape(-1).tolist(), strict=True)]
+        return out.reshape(x.shape)
+
+
+@op("tf_string_reduce_join", exact=True)
+class StringReduceJoin(Operation):
+    """Strings along some axes joined to one.
+
+    x: string [..] -> fewer axes, or of extent 1 if `keep`.  Source: TensorFlow ReduceJoin.
+    """
+
+    axes: tuple[int, ...]
+    separator: str = ""
+    keep: bool = False
+
+    def infer(self, x: Shape) -> Shape:
+        strings(x)
+        kept = [1 if a in self.axes else d for a, d in enumerate(x.dims)]
+        return x.with_dims(kept if self.keep else [d for a, d in enumerate(kept) if a not in self.axes])
+
+    def compute(self, x: Array) -> Array:
+        rest = [a for a in range(x.ndim) if a not in self.axes]
+        lines = np.transpose(x, (*rest, *self.axes)).reshape(*(x.shape[a] for a in rest), -1)
+        out = np.empty(lines.shape[:-1], object)
+        for place in np.ndindex(out.shape):
+            out[place] = self.separator.join(lines[place].tolist())
+        return out.reshape([1 if a in self.axes else d for a, d in enumerate(x.shape)]) if self.keep else out
+
+
+@op("tf_string_ngrams", exact=True)
+class StringNGrams(Operation):
+    """Runs of neighbouring words of each row, joined.
+
+    words: string [k], splits: int64 [rows + 1] -> string [found], int64 [rows + 1].  widths: how many words a run has, all runs
+    of the first width first; left, right: words put before and after a row, `pad` times at most (-1: one less than the width);
+    short: a row of too few words gives one run of all.
+    Errors: ShapeError for splits that fall.  Source: TensorFlow StringNGrams.
+    """
+
+    separator: str
+    widths: tuple[int, ...]
+    left: str = ""
+    right: str = ""
+    pad: int = 0
+    short: bool = False
+
+    def infer(self, words: Shape, splits: Shape) -> TupleShape:
+        strings(words)
+        return TupleShape([words.with_dims((fresh("ngrams"),)), splits.as_standard()])
+
+    def compute(self, words: Array, splits: Array) -> tuple[Array, ...]:
+        ends = splits.tolist()
+        if any(a > b for a, b in itertools.pairwise(ends)) or (ends and not 0 <= ends[-1] <= len(words)):
+            raise ShapeError(f"splits must rise within 0..{len(words)}, got {ends}")
+        rows = [self._runs(words[a:b].tolist()) for a, b in itertools.pairwise(ends)]
+        flat = [run for row in rows for run in row]
+        made = np.empty(len(flat), object)
+        made[:] = flat
+        return made, np.cumsum([0, *map(len, rows)])[: len(ends)].astype(splits.dtype)
+
+    def _runs(self, row: list[str]) -> list[str]:
+        found: list[str] = []
+        for width in self.widths:
+            pad = width - 1 if self.pad < 0 else min(self.pad, width - 1)
+            padded = [self.left] * pad + row + [self.right] * pad
+            runs = [padded[k : k + width] for k in range(len(padded) - width + 1)]
+            found += [self.separator.join(run) for run in runs]
+        if self.short and not found and row:
+            found = [self.separator.join(row)]
+        return found
+
+
+@op("tf_unicode_decode", exact=True)
+class UnicodeDecode(Operation):
+    """The code points of strings.
+
+    x: string [n] -> int64 [n + 1] where those of each string begin and end, int32 [points]; what is no UTF-8 becomes `instead`.
+    Errors: ShapeError unless x is a vector.  Source: TensorFlow UnicodeDecode.
+    """
+
+    instead: int = 0xFFFD
+
+    def infer(self, x: Shape) -> TupleShape:
+        strings(x)
+        if x.rank != 1:
+            raise ShapeError(f"a vector of strings is needed, got {x}")
+        return TupleShape([Shape.of(dt.int64, (x.dims[0] + 1,)), Shape.of(dt.int32, (fresh("points"),))])
+
+    def compute(self, x: Array) -> tuple[Array, ...]:
+        rows = [[p if not 0xD800 <= p < 0xE000 else self.instead for p in map(ord, word)] for word in x.tolist()]
+        points = np.array([p for row in rows for p in row], np.int32)
+        return np.cumsum([0, *map(len, rows)]).astype(np.int64), points
