@@ -90,7 +90,7 @@ def cut(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
         found += [Item(ins) for ins in between.get(at, [])]
     last = {need: item for item in found for need in item.needs}
     for need, reader in last.items():
-        if need not in module.outputs:
+        if need not in module.outputs and need.literal is None:  # segments that run op by op read literals, too
             reader.done.append(need)
     for one in found:
         if isinstance(one.what, Instruction) and not one.what.users and one.what not in module.outputs:
