@@ -96,6 +96,7 @@ gold-tf:
 	$(call venv,.venv-gold-tf)
 	@.venv-gold-tf/bin/python $(PIP) tensorflow-cpu
 	@.venv-gold-tf/bin/python plugins/frontends/tf/tests/gold/make.py .gold-tf $(NETWORKS)
+	@.venv-gold-tf/bin/python plugins/frontends/tf/tests/gold/small.py .gold-tf/small
 
 demo: .venv-demo/ready
 	@.venv-demo/bin/python examples/digits/demo.py

@@ -81,7 +81,7 @@ class DynamicStitch(Operation):
 
 @op("tf_bincount")
 class Bincount(Operation):
-    """How often each number occurs in a vector or in each row of a matrix, or the sum of the weights of its places.
+    """Counts of each number in a vector or in each row of a matrix, or the sums of the weights of its places.
 
     x: int64 [n] or [b, n], size: int64 scalar, weights: number of the extents of x, or empty for ones -> [size] or [b, size] of
     the type of weights; numbers from size on are not counted.  marks: 1 where a number occurs.
@@ -120,7 +120,7 @@ def counted(rows: Array, x: Array, weights: Array, extents: tuple[int, int], mar
 
 @op("tf_ragged_bincount")
 class RaggedBincount(Operation):
-    """How often each number occurs in each row of a ragged tensor, or the sum of the weights of its places.
+    """Counts of each number in each row of a ragged tensor, or the sums of the weights of its places.
 
     splits: int64 [rows + 1], x: int64 [n], size: int64 scalar, weights: number [n], or empty for ones -> [rows, size]; numbers
     from size on are not counted.  marks: 1 where a number occurs.

@@ -147,7 +147,8 @@ class StringNGrams(Operation):
 class UnicodeDecode(Operation):
     """The code points of strings.
 
-    x: string [n] -> int64 [n + 1] where those of each string begin and end, int32 [points]; what is no UTF-8 becomes `instead`.
+    x: string [n] -> int64 [n + 1] where those of each string begin and end, int32 [points]; bytes that are not UTF-8 become
+    `instead`.
     Errors: ShapeError unless x is a vector.  Source: TensorFlow UnicodeDecode.
     """
 

@@ -1,0 +1,54 @@
+"""Small models of many kinds against TensorFlow's values, where `make gold-tf` has made them."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+
+FOLDER = Path(os.environ.get("MGX_TF_GOLD", Path(__file__).resolve().parents[4] / ".gold-tf")) / "small"
+NAMES = sorted(p.stem for p in FOLDER.glob("*.npz")) if FOLDER.is_dir() else []
+pytestmark = pytest.mark.slow
+
+
+def words(array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind != "S":
+        return array
+    out = np.empty(array.size, object)
+    out[:] = [w.decode() for w in array.reshape(-1).tolist()]
+    return out.reshape(array.shape)
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+@pytest.mark.parametrize("form", ["out", "lite"])
+@pytest.mark.parametrize("name", NAMES)
+def test_small_model(name: str, form: str, target: str):
+    """Within 1e-5 of range, case by case in order; what is no float is equal."""
+    frozen = (FOLDER / f"{name}.pb").exists()
+    path = FOLDER / (f"{name}.tflite" if form == "lite" else f"{name}.pb" if frozen else name)
+    cases: Any = defaultdict(lambda: defaultdict(dict))
+    with np.load(FOLDER / f"{name}.npz") as gold:
+        for key in gold.files:
+            case, side, label = key.split("|")
+            cases[case][side][label] = words(gold[key])
+    if not path.exists() or form not in cases["0"]:
+        pytest.skip("the converter does not make it")
+    program = mgx.parse(path)
+    program.compile(mgx.get_target(target))
+    for case in sorted(cases):
+        given = {k: v for k, v in cases[case]["in"].items() if k in program.get_parameter_names()}
+        got = dict(zip(program.get_output_names(), map(np.asarray, program.run(given)), strict=True))
+        assert got.keys() == cases[case][form].keys()
+        for label, wanted in cases[case][form].items():
+            assert got[label].shape == wanted.shape, label
+            if wanted.dtype.kind == "f":
+                span = np.abs(np.nan_to_num(wanted)).max(initial=0)
+                np.testing.assert_allclose(got[label], wanted, rtol=0, atol=1e-5 * span, err_msg=label)
+            else:
+                assert (got[label] == wanted).all(), label
