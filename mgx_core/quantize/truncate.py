@@ -14,9 +14,9 @@ from ..ops.control import GetTupleElem
 from ..ops.convert import Convert
 from ..ops.nms import Nonmaxsuppression
 from ..ops.operation import Operation
-from ..ops.pointwise import Cosh, Exp, Expm1, Pow, Recip, Sinh, Sqdiff
+from ..ops.pointwise import Cosh, Exp, Expm1, Mul, Pow, Recip, Sinh, Sqdiff
 from ..ops.quantized import Dequantizelinear, Quantizelinear
-from ..ops.reduce import ReduceProd, ReduceSum
+from ..ops.reduce import ReduceMean, ReduceProd, ReduceSum
 from ..ops.scan import PrefixScanSum
 from ..ops.topk import Topk
 from ..passes.fold_constants import FoldConstants
@@ -27,7 +27,7 @@ from ..passes.rewrite import Rewrite
 from ..rules.converts import CONVERTS
 from ..types import dtype as dt
 from ..types.dtype import DType
-from ..types.shape import Shape
+from ..types.shape import Shape, TupleShape
 from .angles import angles
 
 __all__ = ["quantize_bf16", "quantize_fp16"]
@@ -72,7 +72,8 @@ def _truncate(program: P, to: DType, ins_names: Iterable[str], wide: tuple[type[
     kept = angles(main)
     for module in list(nested(main)):
         for ins in list(module):
-            chosen = ins.op.name in names or ("all" in names and not isinstance(ins.op, wide) and ins not in kept)
+            stays = ins in kept or isinstance(ins.op, wide) or (bool(wide) and _mean_of_squares(ins))
+            chosen = ins.op.name in names or ("all" in names and not stays)
             if chosen and ins.parent is module and not isinstance(ins.op, KEPT):
                 _narrow(module, ins, to)
     _run(main, Rewrite(CONVERTS), FoldConstants(), MergeCommon())
@@ -86,8 +87,19 @@ def _run(module: Module, *passes: Pass) -> None:
         module.sweep()
 
 
+def _mean_of_squares(ins: Instruction) -> bool:
+    """True for a mean of squares and for a square that only means read: what is small has squares that float16 does not hold."""
+    if isinstance(ins.op, ReduceMean):
+        return isinstance(ins.inputs[0].op, (Pow, Sqdiff)) or _squared(ins.inputs[0])
+    return _squared(ins) and bool(ins.users) and all(isinstance(u.op, ReduceMean) for u in ins.users)
+
+
+def _squared(ins: Instruction) -> bool:
+    return isinstance(ins.op, Mul) and ins.inputs[0] is ins.inputs[1]
+
+
 def _narrow(module: Module, ins: Instruction, to: DType) -> None:
-    if ins.modules or not isinstance(ins.result, Shape) or not any(_wide(i) for i in ins.inputs):
+    if ins.modules or not any(_wide(i) for i in ins.inputs):
         return
     scaled = isinstance(ins.op, (Dequantizelinear, DequantDot, Quantizelinear))  # scales keep their type
     inputs = [
@@ -101,10 +113,28 @@ def _narrow(module: Module, ins: Instruction, to: DType) -> None:
         narrow = module.add(op, *inputs, before=ins, sources=ins.sources)
     except MgxError:
         return  # its rule wants float32
+    if isinstance(ins.result, TupleShape):
+        _parts(module, ins, narrow)
+        return
     back = narrow
     if narrow.result != ins.result:
         back = module.add(Convert(target_type=ins.shape.dtype), narrow, before=ins, sources=ins.sources)
     module.replace(ins, back)
+    module.remove(ins)
+
+
+def _parts(module: Module, ins: Instruction, narrow: Instruction) -> None:
+    """Lets what takes the tuple `ins` apart read the one that `narrow` gives."""
+    for user in list(ins.users):
+        if not isinstance(user.op, GetTupleElem):
+            module.remove(narrow)  # handed on whole, with its types
+            return
+    for user in list(ins.users):
+        part = module.add(user.op, narrow, before=user, sources=user.sources)
+        if part.result != user.result:
+            part = module.add(Convert(target_type=user.shape.dtype), part, before=user, sources=user.sources)
+        module.replace(user, part)
+        module.remove(user)
     module.remove(ins)
 
 

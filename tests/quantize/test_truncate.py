@@ -95,3 +95,29 @@ def test_sums_are_no_angles(inner, kept):
     y = m.add_parameter("y", Shape("float32", [inner, 4]))
     m.add_return([m.add(op("neg"), m.add(op("sin"), m.add(op("dot"), x, y)))])
     assert {i.op.name for i in angles(m)} - {"@param"} == kept
+
+
+def test_the_mean_of_small_squares_keeps_its_range():
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float32", [2, 8]))
+    root = m.add(op("rsqrt"), m.add(op("reduce_mean", axes=[1]), m.add(op("mul"), x, x)))
+    m.add_return([m.add(op("mul"), x, m.add(op("multibroadcast", out_lens=[2, 8]), root))])
+    quantize_fp16(program)
+    given = np.linspace(1, 2, 16, dtype=np.float32).reshape(2, 8) * np.float32(2e-3)  # squares lose all digits in float16
+    wanted = given / np.sqrt(np.square(given.astype(np.float64)).mean(1, keepdims=True))
+    (found,) = Interpreter().run(m, [given])
+    np.testing.assert_allclose(found, wanted, rtol=2e-3)
+
+
+def test_layers_with_several_results_compute_in_the_type():
+    program = Program()
+    m = program.get_main_module()
+    extents = {"x": [3, 1, 4], "w": [1, 16, 4], "r": [1, 16, 4]}
+    layer = m.add(op("lstm", hidden_size=4), *(m.add_parameter(n, Shape("float32", d)) for n, d in extents.items()))
+    m.add_return([m.add(op("get_tuple_elem", index=n), layer) for n in range(2)])
+    before = [o.shape.dtype for o in m.outputs]
+    quantize_fp16(program)
+    (layer,) = (i for i in m if i.op.name == "lstm")
+    assert [item.dtype for item in layer.result.items] == [dt.float16] * 2
+    assert [o.shape.dtype for o in m.outputs] == before
