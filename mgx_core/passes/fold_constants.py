@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from ..errors import MgxError
 from ..ir.instruction import Instruction
 from ..ir.interpreter import Interpreter
 from ..ir.module import Module, captures, nested
 from ..ir.symbols import found_extents
+from ..ops.index import Gather, GatherElements, Gathernd
 from ..rules.outline import is_view, through_views
 from ..types.argument import Argument, Value
 from ..types.shape import Shape
 from .interface import Pass
 
 __all__ = ["FoldConstants"]
+
+LOOK_UPS: Final = (Gather, GatherElements, Gathernd)
+LOOKED_UP: Final = 1 << 20  # elements: tables of attention's biases, which every run would look up again
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,8 @@ class FoldConstants(Pass):
         size = 0 if ins.result.dynamic() else ins.result.elements()
         if ins.op.widens and not self.widened and size > 1 and ins.inputs[0].shape.dtype.bits <= 8:
             return None
-        if size > self.limit + sum(i.shape.elements() for i in sources if i.is_literal):
+        most = LOOKED_UP if isinstance(ins.op, LOOK_UPS) else self.limit
+        if size > most + sum(i.shape.elements() for i in sources if i.is_literal):
             return None
         try:
             args = [_constant(i) for i in ins.inputs]

@@ -13,6 +13,7 @@ from ..ops.linear import Dot
 from ..ops.movement import Transpose
 from ..ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
 from ..ops.slice import Slice
+from ..ops.softmax import Softmax
 from ..types.dim import Dim, product
 from ..types.shape import Shape
 from .constants import is_constant
@@ -112,3 +113,24 @@ def reshape_below_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     dims = (*lead[:-1], *matrix.shape.dims)
     made = b.add(Dot(), x, matrix if len(dims) == 2 else b.add(Multibroadcast(out_lens=dims), matrix))
     return b.add(Reshape(dims=i.shape.dims, allowzero=True), made)
+
+
+@VIEWS.on(Dot, changes=ROUNDING)
+def weights_on_the_left(i: Instruction, b: Builder) -> Instruction | No | None:
+    """dot(v, transpose(softmax(s))) -> transpose(dot(softmax(s), transpose(v))): the form of attention."""
+    left, turned = i.inputs
+    if not _swapped(turned) or not isinstance(turned.inputs[0].op, Softmax):
+        return None
+    if len(turned.users) > 1 or len(turned.inputs[0].users) > 1:
+        return No("the weights are read elsewhere too")
+    swap = turned.op
+    return b.add(swap, b.add(Dot(), turned.inputs[0], b.add(swap, left)))
+
+
+def _swapped(ins: Instruction) -> bool:
+    """True for a transpose that swaps the last two axes."""
+    if not isinstance(ins.op, Transpose) or not ins.shape.ranked:
+        return False
+    rank = ins.shape.rank
+    order = [a % rank for a in ins.op.permutation or reversed(range(rank))]
+    return order == [*range(rank - 2), rank - 1, rank - 2]

@@ -261,6 +261,24 @@ TURNS = [
   @return(%3)""",
     ),
     (
+        "weights-on-the-left",
+        """\
+  %v = @param["v"] -> float32[2, 3]
+  %s = @param["s"] -> float32[4, 3]
+  %1 = softmax[axis=1](%s)
+  %2 = transpose[permutation=[1, 0]](%1)
+  %3 = dot(%v, %2)
+  @return(%3)""",
+        """\
+  %v = @param["v"] -> float32[2, 3]
+  %s = @param["s"] -> float32[4, 3]
+  %1 = softmax[axis=1](%s) -> float32[4, 3]
+  %2 = transpose[permutation=[1, 0]](%v) -> float32[3, 2]
+  %3 = dot(%1, %2) -> float32[4, 2]
+  %4 = transpose[permutation=[1, 0]](%3) -> float32[2, 4]
+  @return(%4)""",
+    ),
+    (
         "reshape-below-dot",
         """\
   %x = @param["x"] -> float32[2, n, 2]
