@@ -323,6 +323,28 @@ def test_recurrent_layers(direction: Any, wave: int) -> None:
 
 
 @waves
+@pytest.mark.parametrize("of", ["float16", "bfloat16"])
+@pytest.mark.parametrize("sequences", [3, 9])
+def test_recurrent_layers_whose_weights_stay_in_registers(of: str, sequences: int, wave: int) -> None:
+    s, b, i, h = 4, sequences, 16, 32
+    lens = np.resize(np.array([4, 2, 3], np.int32), b)
+
+    def part(*dims: int) -> Array:
+        return (some(of, *dims) * dt.of(of).numpy.type(0.25)).astype(dt.of(of).numpy)
+
+    limit = 0.01 if of == "float16" else 0.06
+    full = [part(s, b, i), part(2, 4 * h, i), part(2, 4 * h, h), part(2, 8 * h), lens]
+    full += [part(2, b, h), part(2, b, h), part(2, 3 * h)]
+    gru = [full[0], part(1, 3 * h, i), part(1, 3 * h, h), part(1, 6 * h), None, part(1, b, h)]
+    for op, given in (
+        (Lstm(hidden_size=h, direction="bidirectional"), full),
+        (Gru(hidden_size=h, direction="reverse", linear_before_reset=True), gru),
+        (Rnn(hidden_size=h, direction="forward"), [full[0], part(1, h, i), part(1, h, h)]),
+    ):
+        assert len(check(op, given, wave, tolerance=limit).launches) == 2  # the inputs of all steps first
+
+
+@waves
 @pytest.mark.parametrize("of", FLOATS)
 def test_composites_become_one_kernel(of: str, wave: int) -> None:
     x = some(of, 4, 33, 8)

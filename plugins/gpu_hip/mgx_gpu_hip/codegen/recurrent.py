@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mgx_core import No
@@ -16,7 +17,7 @@ from .pointwise import kernel
 from .products import product_text
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Number, Tensor, finish, read, written
 
-__all__ = ["recurrent"]
+__all__ = ["activation_functions", "cell_code", "evenly_spaced", "input_products", "recurrent"]
 
 _FORMS = {  # of x, a (alpha), b (beta)
     "relu": "m::max({x}, 0.f)",
@@ -31,10 +32,19 @@ _FORMS = {  # of x, a (alpha), b (beta)
     "softsign": "{x} / (1.f + m::abs({x}))",
     "softplus": "(m::max({x}, 0.f) + m::log1p(m::exp(-m::abs({x}))))",
 }
+_FAST = {  # errors of 1e-6, for results in 16 bits
+    "tanh": "fast::tanh({x})",
+    "sigmoid": "fast::sigmoid({x})",
+}
 MOST_STEPS = 2048
 
 
-def _activations(op: Any, direction: int, clip: bool) -> list[str]:
+def activation_functions(op: Any, fast: bool = False) -> str:
+    """Device functions of all directions, as `cell_code` calls them."""
+    return "".join("".join(_activations(op, d, _FORMS | _FAST if fast else _FORMS)) for d in range(op.directions))
+
+
+def _activations(op: Any, direction: int, forms: Mapping[str, str]) -> list[str]:
     """Device functions f0.. of one direction; those of gates clip their operand first."""
     names = op.actv_func or op.functions * op.directions
     count = len(op.functions)
@@ -44,12 +54,58 @@ def _activations(op: Any, direction: int, clip: bool) -> list[str]:
         known = ACTIVATIONS[names[at]]
         alpha = op.actv_alpha[at] if op.actv_alpha else known.alpha or 0.0
         beta = op.actv_beta[at] if op.actv_beta else known.beta or 0.0
-        form = _FORMS[names[at]].format(x="x", a=constant(alpha, "float"), b=constant(beta, "float"))
+        form = forms[names[at]].format(x="x", a=constant(alpha, "float"), b=constant(beta, "float"))
         limit = constant(op.clip, "float")
         gate = not (isinstance(op, Lstm) and i == 2)
-        clipped = f"x = m::min(m::max(x, -{limit}), {limit}); " if op.clip and gate and clip else ""
+        clipped = f"x = m::min(m::max(x, -{limit}), {limit}); " if op.clip and gate else ""
         out.append(f"DEV float {NAME}_f{direction}{i}(float x) {{ {clipped}return {form}; }}\n")
     return out
+
+
+def cell_code(op: Any, peephole: list[str]) -> list[str]:
+    """Statements that declare `now`, the hidden unit's next state, and for an LSTM `next`, its cell's.
+
+    They read in[] and back[], by gate: the products with the step's input and with the state; own: the state; cell: the
+    cell's, for an LSTM; d: the direction.  peephole: its three weights as code, or none.
+    """
+
+    def call(n: int, code: str) -> str:
+        one = f"{NAME}_f0{n}({code})"
+        return one if op.directions == 1 else f"(d ? {NAME}_f1{n}({code}) : {one})"
+
+    if isinstance(op, Lstm):
+        p = peephole or ["0.f"] * 3
+        keep = "1.f - gi" if op.input_forget else call(0, f"in[2] + back[2] + {p[2]} * cell")
+        return [
+            f"const float gi = {call(0, f'in[0] + back[0] + {p[0]} * cell')};",
+            f"const float gf = {keep};",
+            f"float next = gf * cell + gi * {call(1, 'in[3] + back[3]')};",
+            f"const float go = {call(0, f'in[1] + back[1] + {p[1]} * next')};",
+            f"float now = go * {call(2, 'next')};",
+        ]
+    if isinstance(op, Gru):
+        return [
+            f"const float gz = {call(0, 'in[0] + back[0]')}, gr = {call(0, 'in[1] + back[1]')};",
+            f"float now = (1.f - gz) * {call(1, 'in[2] + gr * back[2]')} + gz * own;",
+        ]
+    return [f"float now = {call(0, 'in[0] + back[0]')};"]
+
+
+def evenly_spaced(lens: Sequence[int], strides: Sequence[int]) -> bool:
+    """True if the steps of all sequences are the rows of one matrix."""
+    return lens[1] == 1 or lens[0] == 1 or strides[0] == lens[1] * strides[1]
+
+
+def input_products(op: Any, x: Tensor, w: Tensor, traits: DeviceTraits) -> tuple[str, KernelLaunch, int]:
+    """The products of all steps with w in one launch: its text, the launch into scratch memory 0, and that memory's bytes."""
+    s, b, i = x.lens
+    directions, wide = op.directions, op.gates * op.hidden_size
+    rows = Tensor(x.dtype, (directions, s * b, i), (0, x.strides[1 if b > 1 else 0], x.strides[2]), x.align)
+    turned = Tensor(w.dtype, (directions, i, wide), (w.strides[0], w.strides[2], w.strides[1]), w.align)
+    gathered = Tensor(dt.float32, (directions, s * b, wide), (s * b * wide, wide, 1))
+    text, tiles, workers = product_text(f"{NAME}_inputs", rows, turned, gathered, traits)
+    operands = (Buffer("input", 0), Buffer("input", 1), Buffer("scratch", 0))
+    return text, KernelLaunch(f"{NAME}_inputs", tiles, (workers, 1, 1), operands), 4 * directions * s * b * wide
 
 
 def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource | No:
@@ -64,22 +120,18 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
     h, directions, gates = op.hidden_size, op.directions, op.gates
     if not (s and b):
         return No("a recurrent layer without steps")
-    if b > 1 and x.strides[0] != b * x.strides[1]:
+    if not evenly_spaced(x.lens, x.strides):
         return No("steps and sequences of x are not evenly spaced in memory")
     if s > MOST_STEPS:
         return No(f"more than {MOST_STEPS} steps")
     given = [x, w, r, bias, lens, h0, c0, peephole]
     y = ys[0]
     kind = x.dtype
-    functions = "".join("".join(_activations(op, d, True)) for d in range(directions))
+    functions = activation_functions(op)
 
     def at(t: Tensor, n: int, *coordinates: str) -> str:
         terms = [f"(u64)({c}) * {k}u" for c, k in zip(coordinates, t.strides, strict=True)]
         return read(f"p{n}[{' + '.join(terms)}]", t.dtype)
-
-    def call(d: str, n: int, code: str) -> str:
-        one = f"{NAME}_f0{n}({code})"
-        return one if directions == 1 else f"({d} ? {NAME}_f1{n}({code}) : {one})"
 
     lines = [
         "const u32 lane = lane_id(), unit = blockIdx.x * (blockDim.x / WAVE) + wave_id();",
@@ -109,25 +161,12 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
         ]
     lines.append(f"const float own = step ? before[j] : {at(h0, 5, 'd', 'n', 'j') if h0 else '0.f'};")
     if isinstance(op, Lstm):
-        cell = at(c0, 6, "d", "n", "j") if c0 else "0.f"
-        p = [at(peephole, 7, "d", f"{k * h} + j") if peephole else "0.f" for k in range(3)]
-        keep = "1.f - gi" if op.input_forget else call("d", 0, f"in[2] + back[2] + {p[2]} * cell")
         lines += [
             f"float* const cells = states + {2 * directions * b * h}ull + (u64)(d * {b}u + n) * {h}u;",
-            f"const float cell = step ? cells[j] : {cell};",
-            f"const float gi = {call('d', 0, f'in[0] + back[0] + {p[0]} * cell')};",
-            f"const float gf = {keep};",
-            f"float next = gf * cell + gi * {call('d', 1, 'in[3] + back[3]')};",
-            f"const float go = {call('d', 0, f'in[1] + back[1] + {p[1]} * next')};",
-            f"float now = go * {call('d', 2, 'next')};",
+            f"const float cell = step ? cells[j] : {at(c0, 6, 'd', 'n', 'j') if c0 else '0.f'};",
         ]
-    elif isinstance(op, Gru):
-        lines += [
-            f"const float gz = {call('d', 0, 'in[0] + back[0]')}, gr = {call('d', 0, 'in[1] + back[1]')};",
-            f"float now = (1.f - gz) * {call('d', 1, 'in[2] + gr * back[2]')} + gz * own;",
-        ]
-    else:
-        lines.append(f"float now = {call('d', 0, 'in[0] + back[0]')};")
+    weights = [at(peephole, 7, "d", f"{k * h} + j") for k in range(3)] if peephole else []
+    lines += cell_code(op, weights)
     live = "true"
     if lens is not None:
         live = "live"
@@ -145,25 +184,12 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
     threads = 256
     text = functions + kernel(NAME, [*names, "float* states", "const float* inputs", "u32 step"], lines, threads)
     grid = ceil_div(directions * b * h, threads // traits.wave)
-    # the products of all steps with w come first, in one launch
-    rows = Tensor(x.dtype, (directions, s * b, i), (0, x.strides[1 if b > 1 else 0], x.strides[2]), x.align)
-    turned = Tensor(w.dtype, (directions, i, gates * h), (w.strides[0], w.strides[2], w.strides[1]), w.align)
-    gathered = Tensor(dt.float32, (directions, s * b, gates * h), (s * b * gates * h, gates * h, 1))
-    product, tiles, workers = product_text(f"{NAME}_inputs", rows, turned, gathered, traits)
+    product, before, space = input_products(op, x, w, traits)
     text += product
-    first = (Buffer("input", 0), Buffer("input", 1), Buffer("scratch", 1))
-    launches = [KernelLaunch(f"{NAME}_inputs", tiles, (workers, 1, 1), first)]
-    state = (Buffer("scratch", 0), Buffer("scratch", 1))
-    launches += [
+    state = (Buffer("scratch", 1), Buffer("scratch", 0))
+    launches = [before] + [
         KernelLaunch(NAME, (grid, 1, 1), (threads, 1, 1), (*buffers, *state, Number("u32", step))) for step in range(s)
     ]
     flops = 2 * s * directions * b * h * gates * (i + h)
-    return finish(
-        op.name,
-        text,
-        launches,
-        given,
-        ys,
-        scratch=[4 * 3 * directions * b * h, 4 * directions * s * b * gates * h],
-        flops=flops,
-    )
+    scratch = [space, 4 * 3 * directions * b * h]
+    return finish(op.name, text, launches, given, ys, scratch=scratch, flops=flops)

@@ -14,6 +14,7 @@ from . import (
     narrow_library,
     narrow_products,
     products,
+    recurrent,
     views,
 )
 
@@ -28,6 +29,7 @@ PLANS: Kernels = (
     + narrow_products.PLANS
     + attention.PLANS
     + loops.PLANS
+    + recurrent.PLANS
     + depthwise.PLANS
     + generated.PLANS
     + loops.DECOMPOSED

@@ -16,7 +16,6 @@ from mgx_core.ops.norm import Lrn
 from mgx_core.ops.pad import FixedPad, Pad
 from mgx_core.ops.pooling import MaxPoolIndices, Pooling
 from mgx_core.ops.random import RandomNormal, RandomUniform
-from mgx_core.ops.recurrent import Gru, Lstm, Rnn
 from mgx_core.ops.reduce import Argmax, Argmin, ReduceAll, ReduceAny
 from mgx_core.ops.resize import Resize
 from mgx_core.ops.rotary import GqaRotaryEmbedding, RotaryEmbedding
@@ -43,7 +42,6 @@ from ..codegen import convolution as convolving
 from ..codegen import movement as moving
 from ..codegen import pooling as windows
 from ..codegen import random as drawing
-from ..codegen import recurrent as recurring
 from ..codegen import resize as resizing
 from ..codegen import scan as scanning
 from ..codegen import scatter as scattering
@@ -92,7 +90,6 @@ generated(PLANS, computing(static(1, resizing.resize)), Resize)
 generated(PLANS, spread(products.product), Dot)
 generated(PLANS, spread(convolving.convolution), Convolution)
 generated(PLANS, spread(convolving.backwards), ConvolutionBackwards)
-generated(PLANS, computing(recurring.recurrent), Rnn, Gru, Lstm)
 generated(PLANS, computing(arithmetic.rotary), RotaryEmbedding, GqaRotaryEmbedding)
 
 # orders, sums, choices along axes

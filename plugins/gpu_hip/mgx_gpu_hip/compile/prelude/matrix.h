@@ -178,6 +178,8 @@ template <class T> DEV void frag_mma(frag_c& c, const frag_a<T>& a, const frag_b
   unit::mma<T>(c.x, a.w, b.w);
   unit::mma<T>(c.x + 4, a.w, b.w + 2);
 }
+#define FRAG_LEFT 4
+template <class T> DEV void frag_mma_left(frag_c& c, const frag_a<T>& a, const frag_b<T>& b) { unit::mma<T>(c.x, a.w, b.w); }
 // The sums as a left operand (rounded to T).  scratch: 16 x 16 T of shared memory per wave; unused here.
 template <class T> DEV void frag_c_to_a(frag_a<T>& a, const frag_c& c, T*) {
   UNROLL for (int i = 0; i < 4; ++i) a.w[i] = pair_of<T>(c.x[i * 2], c.x[i * 2 + 1]);
@@ -268,6 +270,9 @@ template <class T> DEV void frag_c_to_a(frag_a<T>& a, const frag_c& c, T*) {
 #endif
 
 #if FRAG != 1
+// The first FRAG_LEFT sums hold columns 0 to 7; frag_mma_left need not compute the others.
+#define FRAG_LEFT FRAG_C
+template <class T> DEV void frag_mma_left(frag_c& c, const frag_a<T>& a, const frag_b<T>& b) { frag_mma(c, a, b); }
 template <class T> DEV void frag_load_a_shared(frag_a<T>& f, const T* p, u32 ld) { frag_load_a(f, p, ld); }
 template <class T> DEV void frag_load_b_shared(frag_b<T>& f, const T* p, u32 ld) { frag_load_b(f, p, ld); }
 template <class T> DEV void frag_load_bt_shared(frag_b<T>& f, const T* p, u32 ld) { frag_load_bt(f, p, ld); }

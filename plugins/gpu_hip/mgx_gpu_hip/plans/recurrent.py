@@ -1,0 +1,39 @@
+"""Recurrent layers: one launch where the states' weights fit into registers, else one a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mgx_core import Kernels, Module
+from mgx_core.ops.recurrent import Gru, Lstm, Rnn
+from mgx_core.targets.kernel_emission import Results
+
+from ..codegen.recurrent import evenly_spaced, recurrent
+from ..codegen.recurrent_resident import resident
+from ..codegen.writing import Write, computing
+from ..emitter import GpuEmitter
+from .offer import emit_generated, offer
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("gpu")
+
+
+def _laid_out(e: GpuEmitter, write: Write, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    """Inputs of sequences that lie one after the other are copied, steps outermost."""
+    x, w, r, *rest = args
+    if not evenly_spaced(x.lens, x.strides):
+        x = e.copy(x)
+    return emit_generated(e, write, op, modules, [x, w, e.row_major(r), *rest])
+
+
+def _plan(name: str, write: Write) -> None:
+    def emit(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+        return _laid_out(e, write, op, modules, args)
+
+    offer(PLANS, Rnn, Gru, Lstm, name=name, write=write)(emit)
+
+
+_plan("resident", computing(resident))
+_plan("stepwise", computing(recurrent))
