@@ -29,12 +29,13 @@ from ..library.gemm import GemmProblem, Matrix
 from ..tuning import Timed
 from .epilogues import Steps, anchored, read_group
 from .offer import offer
-from .products import FLOATS, timed_product
+from .products import FLOATS, rounded_columns, timed_product
 
 __all__ = ["PLANS", "laid_channels_last"]
 
 PLANS = Kernels("gpu")
 MOST_UNFOLDED: Final = 512 << 20  # bytes of windows laid out as a matrix
+MOST_DENSE: Final = 20e9  # operations of groups computed as one, zeros included
 
 write_pad = static(1, pad)
 
@@ -71,6 +72,10 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
     lens = op.infer(Shape(dtype, x.lens), Shape(dtype, w.lens)).lens()
     if 0 in lens or 0 in x.lens:
         raise Refused("an extent is 0")
+    rounded = None if op.group > 1 else rounded_columns(e, w, 0, epilogue)
+    if rounded is not None:
+        made = library_convolution(e, op, x, *rounded)
+        return Value(Shape(dtype, lens, made.strides), made.buffer, made.offset)
     flat = len(window) == 1
     problem = ConvProblem(
         dims=(*x.lens[:2], 1, x.lens[2]) if flat else tuple(x.lens),
@@ -92,6 +97,11 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
         raise Refused(route.why)
     if route.us > _generated_us(problem):
         raise Refused("a generated kernel is faster")
+    if epilogue.steps and _slow(problem, route.us) and not e.exhaustive:
+        bare = _route(e, replace(problem, epilogue=(), bias_dtype=None), x, w)
+        moved = 2 * prod(problem.out_dims) * dtype.size
+        if not isinstance(bare, No) and bare.us + 2.0 + moved / 3e6 < route.us:
+            raise Refused("a convolution and a launch for the rest are faster than the library's fused convolution")
     operands = dict(epilogue.operands)
     if "residual" in operands:
         operands["residual"] = laid_channels_last(e, operands["residual"])
@@ -109,6 +119,8 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
         given, weights = laid_channels_last(e, x), e.packed(w, channels_last(w.lens))
         e.library(route.timed.plan, "d", {"a": given, "b": weights, "d": out, **operands})
     else:
+        if route.dense:
+            w = _dense(e, w, problem.groups)
         wide = route.channels - x.lens[1]
         given = _more_channels(e, x, wide) if wide else laid_channels_last(e, x)
         weights = _more_channels(e, w, wide) if wide else w
@@ -127,11 +139,18 @@ def _generated_us(p: ConvProblem) -> float:
     return 4.0 + 0.05 * terms + p.flops / 1e6 if terms <= 256 else inf
 
 
+def _slow(p: ConvProblem, us: float) -> bool:
+    """True for a time of over twice what a good kernel takes on an H200."""
+    moved = (prod(p.dims) + prod(p.out_dims) + p.filters * p.dims[1] // p.groups * prod(p.kernel)) * p.dtype.size
+    rate = 4e7 if p.dtype is dt.float32 else 4e8  # operations a microsecond
+    return us > 2 * (2.5 + p.flops / rate + moved / 3e6)
+
+
 @dataclass
 class Route:
     """A way to run a convolution: a convolution over `channels`, a product, or a product of unfolded windows.
 
-    us: with an estimate for what runs besides.
+    us: with an estimate for what runs besides; dense: the groups' weights as one matrix with zeros between them.
     """
 
     timed: Timed
@@ -139,6 +158,7 @@ class Route:
     channels: int = 0
     product: bool = False
     windows: Windows | None = None
+    dense: bool = False
 
 
 def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
@@ -161,12 +181,17 @@ def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
         else:
             routes.append(Route(timed, timed.us, channels))
     plain = set(p.kernel) == set(p.stride) == {1} and not any(map(any, p.pads))
+    slow = p.dtype is not dt.float32 and (not routes or _slow(p, min(r.us for r in routes)))
+    if slow and constant and 1 < p.groups < p.dims[1] and p.flops * p.groups <= MOST_DENSE:
+        timed = tuner.convolution(replace(p, groups=1), e.exhaustive)
+        if not isinstance(timed, No):
+            routes.append(Route(timed, timed.us, p.dims[1], dense=True))
     if p.groups == 1 and constant:
         image = prod(p.image) * p.dims[0]
         length = p.dims[1] * prod(p.kernel)
         width = length if plain else -(-length // 8) * 8
         apart = p.kernel == p.stride and p.dims[1] % 8
-        if plain or ((p.dtype is dt.float32 or few or apart) and image * width * p.dtype.size <= MOST_UNFOLDED):
+        if plain or ((p.dtype is dt.float32 or few or apart or slow) and image * width * p.dtype.size <= MOST_UNFOLDED):
             windows = None
             cost = 0.0
             if not plain:
@@ -174,7 +199,7 @@ def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
                 windows = Windows(p.kernel, p.stride, p.dilation, (p.pads[0][0], p.pads[1][0]), p.image, inside, width)  # type: ignore[arg-type]
                 vectors = inside and p.dims[1] * p.dtype.size % 16 == 0
                 cost = 2.0 + image * width * p.dtype.size / (2.5e6 if vectors else 1e6)
-            product = timed_product(e, _as_product(p, image, width), compiled=False)
+            product = timed_product(e, _as_product(p, image, width), compiled=slow)
             if not isinstance(product, No):
                 routes.append(Route(product, product.us + cost, product=plain, windows=windows))
     if not routes:
@@ -208,6 +233,22 @@ def _unfolded_weights(e: GpuEmitter, w: Value, windows: Windows) -> Value:
         return made
 
     found = e.made_constant(w, ("unfolded", windows.channels_inside, windows.width), rows)
+    assert found is not None
+    return found
+
+
+def _dense(e: GpuEmitter, w: Value, groups: int) -> Value:
+    """Constant weights of groups as those of one, zeros between the groups."""
+
+    def spread(array: Array) -> Array:
+        filters, channels = array.shape[0] // groups, array.shape[1]
+        made = np.zeros((array.shape[0], channels * groups, *array.shape[2:]), array.dtype)
+        for g in range(groups):
+            rows = slice(g * filters, (g + 1) * filters)
+            made[rows, g * channels : (g + 1) * channels] = array[rows]
+        return made
+
+    found = e.made_constant(w, ("dense", groups), spread)
     assert found is not None
     return found
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import gcd, prod
 from typing import Any, Final
 
+import numpy as np
+
 from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
@@ -14,6 +16,7 @@ from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
+from mgx_core.types.argument import Array
 
 from ..emitter import DEVICE_ALIGNMENT, GpuEmitter
 from ..library.gemm import GemmProblem, Matrix
@@ -21,10 +24,11 @@ from ..tuning import Timed
 from .epilogues import Steps, anchored, read_group
 from .offer import offer
 
-__all__ = ["FLOATS", "PLANS", "library_product", "timed_product"]
+__all__ = ["FLOATS", "PLANS", "library_product", "rounded_columns", "timed_product"]
 
 PLANS = Kernels("gpu")
 FLOATS: Final = (dt.float32, dt.float16, dt.bfloat16)
+COLUMNS: Final = 8  # of a vector of 16 bytes
 
 
 @offer(PLANS, Dot, name="library")
@@ -39,6 +43,7 @@ def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
     made = library_product(e, a, b, found.epilogue)
     if found.joint is found.anchor:
         return made
+    made = e.row_major(made)
     return Value(Shape(made.shape.dtype, found.joint.shape.lens()), made.buffer, made.offset)
 
 
@@ -54,6 +59,10 @@ def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = 
     m, k, n = a.lens[-2], a.lens[-1], b.lens[-1]
     if 0 in lens or k == 0:
         raise Refused("an extent is 0")
+    rounded = rounded_columns(e, b, len(b.lens) - 1, epilogue)
+    if rounded is not None:
+        made = library_product(e, a, *rounded)
+        return Value(Shape(a.shape.dtype, lens, made.strides), made.buffer, made.offset)
     batch = a.lens[:-2]
     a_matrix, a = _matrix(e, a, batch)
     b_matrix, b = _matrix(e, b, batch)
@@ -95,6 +104,36 @@ def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = 
     aligns = {"a": a_matrix.align, "b": b_matrix.align}
     e.library(found.plan, "d", {"a": a, "b": b, "d": out, **operands}, aligns)
     return out
+
+
+def rounded_columns(e: GpuEmitter, weights: Value, axis: int, epilogue: Steps) -> tuple[Value, Steps] | None:
+    """Constant weights and their bias with zeros for more columns, so that rows of 16-bit results are whole vectors.
+
+    None where they are already, or where that cannot be had.
+    """
+    columns, operands = weights.lens[axis], dict(epilogue.operands)
+    more = -columns % COLUMNS
+    if not more or columns < 2 * COLUMNS or weights.shape.dtype.size != 2 or operands.keys() - {"bias"}:
+        return None
+    wide = e.made_constant(weights, ("columns", axis, more), lambda array: _with_zeros(array, axis, more))
+    if wide is None:
+        return None
+    if "bias" in operands:
+        found = e.made_constant(operands["bias"], ("bias", columns, more), lambda array: _bias(array, columns, more))
+        if found is None:
+            return None
+        operands["bias"] = found
+    return wide, replace(epilogue, operands=operands)
+
+
+def _with_zeros(array: Array, axis: int, more: int) -> Array:
+    return np.pad(array, [(0, more if a == axis else 0) for a in range(array.ndim)])
+
+
+def _bias(array: Array, columns: int, more: int) -> Array:
+    """The values along the one axis of an operand's view that they vary along, and zeros."""
+    axis = next(a for a in reversed(range(array.ndim)) if array.shape[a] == columns and array.strides[a])
+    return np.pad(np.moveaxis(array, axis, -1).reshape(-1, columns)[0], (0, more))
 
 
 def timed_product(e: GpuEmitter, problem: GemmProblem, compiled: bool = True) -> Timed | No:
