@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
@@ -41,7 +43,11 @@ def write_group(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module]
 ) -> KernelSource | No:
     pattern = from_group(modules[0], [x for x in xs if x is not None], ys[0])
-    return pattern if isinstance(pattern, No) else attention_kernel(pattern, traits)
+    if isinstance(pattern, No):
+        return pattern
+    if pattern.s > 4 and 2 * pattern.t <= pattern.d:
+        return No("the scores are few beside what they are made from: products of their own are faster")
+    return attention_kernel(pattern, traits)
 
 
 def write_op(op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits) -> KernelSource | No:
@@ -104,8 +110,6 @@ def _problem(
     if isinstance(scores, No):
         return scores
     scale, biased = scores
-    if biased and p.zero:
-        return No("queries without keys give zeros, which the library does not")
     operands = {w: _seen(args[a.index], a) for w, a in (("q", p.q), ("k", p.k), ("v", p.v))}
     if any(v.align(DEVICE_ALIGNMENT) % LIBRARY_ALIGNMENT for v in operands.values()):
         return No(f"its operands do not lie at multiples of {LIBRARY_ALIGNMENT} bytes")
@@ -117,6 +121,8 @@ def _problem(
         reads = [a for a in p.score.accesses if a.index != 0]
         if len(reads) != 1:
             return No("the scores have more than one summand")
+        if p.zero and not _all_see(e, args[p.score_index[reads[0].index]]):
+            return No("queries without keys give zeros, which the library does not")
         at = Access(p.score_index[reads[0].index], reads[0].strides, reads[0].offset)
         whole = (batch, heads, p.s, p.t)
         strides = (0,) * (4 - len(at.strides)) + at.strides
@@ -132,6 +138,12 @@ def _problem(
         scale=scale, v_size=p.e, dtype=out.shape.dtype, **bias,
     )  # fmt: skip
     return problem, operands
+
+
+def _all_see(e: GpuEmitter, summand: Value) -> bool:
+    """True if a constant summand of the scores leaves every query a key."""
+    array = e.constant(summand)
+    return array is not None and bool(np.isfinite(array.max(axis=-1).astype(np.float32)).all())
 
 
 def _scores(body: Module) -> tuple[float, bool] | No:

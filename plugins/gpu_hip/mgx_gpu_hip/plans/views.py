@@ -45,13 +45,23 @@ def emit_reshape(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
     """
     x = args[0]
     if isinstance(x, Value) and len(args) == 1 and e.view_of(op, x) is None:
-        order = memory_order(x.strides, x.lens)
+        order = _order(x.strides, x.lens)
         strides = packed_strides(x.lens, order)
         if order != sorted(order) and op.view(Shape(x.shape.dtype, x.lens, strides)) is not None:
             seen = e.view_of(op, e.copy(x, strides))
             if seen is not None:
                 return seen
     return emit_view(e, op, modules, args)
+
+
+def _order(strides: Sequence[int], lens: Sequence[int]) -> list[int]:
+    """Axes from the largest stride to the smallest; each that repeats comes behind the axis before it, with which it may join."""
+    kept = [a for a in range(len(lens)) if strides[a] or lens[a] == 1]
+    order = [kept[a] for a in memory_order([strides[a] for a in kept], [lens[a] for a in kept])]
+    for axis in range(len(lens)):
+        if axis not in kept:
+            order.insert(order.index(axis - 1) + 1 if axis else 0, axis)
+    return order
 
 
 offer(PLANS, *(op for op in VIEWS if op not in RESHAPES), Slice, name="view")(emit_view)
