@@ -13,6 +13,7 @@ from mgx_core import Argument, CompileOptions, Module, Runner, Shape, Unsupporte
 from mgx_core.errors import DeviceError
 from mgx_core.run.executable import OUTPUT
 from mgx_core.targets.cut import cut
+from mgx_core.targets.runner import Timing
 from mgx_core.targets.schedule import Schedule, SegmentSchedule
 from mgx_core.targets.segment_interpreter import SegmentInterpreter
 from mgx_core.targets.values import Value
@@ -25,6 +26,7 @@ from .handover import Handover
 from .named import Named, kernel_steps
 from .runtime import DeviceArray, DeviceBuffer, Stream
 from .saved_code import Kept, keep_code
+from .timing import timings
 
 __all__ = ["GpuRunner"]
 
@@ -131,6 +133,19 @@ class GpuRunner(Runner):
         if not self.whole:
             return self._run_mixed(args)
         return self._run_device(args, self.offload_copy)
+
+    def time(self, args: Sequence[Any], runs: int, warmup: int) -> list[Timing] | None:
+        """Returns the device's time of each instruction; None for programs that leave the device in between."""
+        if not self.whole or self.hosted:
+            return None
+        with self.lock:
+            kept = self.start(args)
+            self.device.default_stream.wait()
+            given, _ = self._inputs(args, self.device.default_stream)
+            _, steps = self._graphs[_key(given, {})]
+            made = timings(steps, self.device, runs, warmup)
+            del kept
+            return made
 
     def _run_device(self, args: Sequence[Any], offload_copy: bool) -> list[Any]:
         with self.lock:

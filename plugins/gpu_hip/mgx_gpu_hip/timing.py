@@ -1,0 +1,45 @@
+"""The device's time for each instruction of a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from mgx_core import Instruction
+from mgx_core.targets.runner import Timing
+
+from .bound_steps import BoundStep
+from .runtime import Device
+
+__all__ = ["timings"]
+
+REPEATS: Final = 5  # launches in a row in one graph: neither the host nor the way to the device count
+
+
+def timings(steps: Sequence[BoundStep], device: Device, runs: int, warmup: int) -> list[Timing]:
+    """Times the steps of each instruction by themselves, warm in the cache, in the schedule's order."""
+    parts: dict[Instruction, list[BoundStep]] = {}
+    for bound in steps:
+        if bound.step.instruction is not None and bound.calls:
+            parts.setdefault(bound.step.instruction, []).append(bound)
+    stream = device.stream()
+    made = []
+    for instruction, bounds in parts.items():
+        with device.capture(stream) as captured:
+            for _ in range(REPEATS):
+                for bound in bounds:
+                    for call in bound.calls:
+                        call(stream.handle)
+        graph = captured.instantiate()
+        seconds = []
+        for n in range(warmup + runs):
+            before, after = device.event(timing=True), device.event(timing=True)
+            before.record(stream)
+            graph.launch(stream.handle)
+            after.record(stream)
+            after.wait()
+            if n >= warmup:
+                seconds.append(after.since(before) * 1e-3 / REPEATS)
+        flops, moved = sum(b.step.flops for b in bounds), sum(b.step.bytes for b in bounds)
+        made.append(Timing(instruction, seconds, flops, moved))
+    return made
