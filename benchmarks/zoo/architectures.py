@@ -7,9 +7,11 @@ Every entry is a line: a name, and what differs from its family's default.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -274,6 +276,19 @@ class _Recurrent(nn.Module):
         return self.cells(sequence)[0]  # type: ignore[no-any-return]
 
 
+def _decoder(layers: int) -> nn.Module:
+    sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "generate"))
+    from decoder import Decoder, Sizes
+
+    return Decoder(Sizes(layers))
+
+
+def _cached(layers: int, known: int, length: int, batch: int) -> Inputs:
+    """Tokens and a cache of `known` positions, as the default sizes of examples/generate have them."""
+    past = {f"past_{n}": torch.randn(batch, 4, known, 64) for n in range(2 * layers)}
+    return {"ids": torch.randint(0, 32000, (batch, length)), **past}
+
+
 def _sequence(batch: int) -> Inputs:
     return {"sequence": torch.randn(batch, 40, 128)}
 
@@ -309,6 +324,12 @@ def _all() -> Iterator[Architecture]:
         )
     for model in _SPEECH:
         yield Architecture(model, "speech", partial(_transformers, model, ("input_values",), {}), partial(_wave, 16000))
+    for name, layers, known, length in (
+        ("decode_llama_1b", 22, 1024, 1),
+        ("decode_llama_2_layers", 2, 1024, 1),
+        ("prefill_llama_2_layers", 2, 0, 512),
+    ):
+        yield Architecture(name, "cache", partial(_decoder, layers), partial(_cached, layers, known, length))
     for kind in (nn.LSTM, nn.GRU, nn.RNN):
         for both in (False, True):
             name = f"{'bi' if both else ''}{kind.__name__.lower()}"

@@ -1,0 +1,309 @@
+"""Networks of the zoo on one GPU: ours beside torch.compile and eager torch under a CUDA graph, all in float16 or float32.
+
+python benchmarks/zoo/device.py OUT [--only a,b] [--batch 1] [--precision f16] [--modes reduce-overhead] [--workers 8]
+
+A process for each network exports it with torch, compiles the peers and ours, and waits until all others have (or the time for
+that is over).  Then one after the other has the device for itself: bursts of all engines alternate, timed by events on one
+stream.  OUT gets rows.json, with the time of each of our instructions, and table.md.
+Columns:
+  error, own  largest difference to torch in float64 on the same weights, relative to its largest value; torch's own
+  ms, ratio   median over bursts of a run's time, of the device; median of the ratios to the best peer of each burst
+  compile     seconds from parsing to the first result, and torch.compile's
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import contextlib
+import fcntl
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+HERE = Path(__file__).parent
+Run = Callable[[], Any]
+Row = dict[str, Any]
+ROUNDS, RUNS = 9, 20
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Context manager: no other process of this benchmark uses the device for anything that is timed."""
+    with (folder / "device.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def burst(call: Run, runs: int) -> float:
+    """Returns the milliseconds of a run among several in a row."""
+    before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    before.record()
+    for _ in range(runs):
+        call()
+    after.record()
+    after.synchronize()
+    return float(before.elapsed_time(after)) / runs
+
+
+def graphed(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> Run:
+    """Eager torch recorded as a CUDA graph."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            module(*inputs)
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        module(*inputs)
+    return graph.replay
+
+
+def compiled(module: torch.nn.Module, inputs: Sequence[torch.Tensor], mode: str) -> Run:
+    torch._dynamo.reset()
+    function = torch.compile(module, mode=mode)
+    for _ in range(3):
+        function(*inputs)
+    torch.cuda.synchronize()
+    return lambda: function(*inputs)
+
+
+def first(result: Any) -> torch.Tensor:
+    return result if isinstance(result, torch.Tensor) else result[0]
+
+
+def error(got: Any, wide: torch.Tensor) -> float:
+    """Returns the largest difference, relative to the largest value; infinite for what is not finite."""
+    difference = (
+        (torch.as_tensor(np.asarray(got) if isinstance(got, np.ndarray) else got).double().cpu() - wide).abs().max()
+    )
+    return float(difference / wide.abs().max().clamp_min(1e-30)) if torch.isfinite(difference) else math.inf
+
+
+class Ours:
+    """A program compiled for the GPU whose arguments are torch's tensors."""
+
+    def __init__(self, path: Path, precision: str, inputs: dict[str, torch.Tensor], options: dict[str, Any]) -> None:
+        import mgx_core as mgx
+
+        start = time.perf_counter()
+        self.program = mgx.parse_onnx(path)
+        if precision != "f32":
+            {"f16": mgx.quantize_fp16, "bf16": mgx.quantize_bf16}[precision](self.program)
+        self.program.compile(mgx.get_target("gpu"), offload_copy=False, **options)
+        shapes = self.program.get_parameter_shapes()
+        cast = {k: v.cpu().numpy().astype(shapes[k].numpy_dtype) for k, v in inputs.items() if k in shapes}
+        self.feed = {k: torch.from_numpy(v).cuda() for k, v in cast.items()}
+        self.stream = torch.cuda.current_stream().cuda_stream
+        self.results = self.run()
+        torch.cuda.synchronize()
+        self.seconds = time.perf_counter() - start
+
+    def run(self) -> Any:
+        return self.program.run_async(self.feed, self.stream, "ihipStream_t")
+
+
+def wide_result(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Returns torch's result in float64, in float32 for a network that names its types."""
+    for kind in (torch.float64, torch.float32):
+        with contextlib.suppress(RuntimeError):
+            return first(module.to(kind)(*[v.to(kind) if v.is_floating_point() else v for v in inputs])).double().cpu()
+    raise RuntimeError("the network runs in neither float64 nor float32")
+
+
+def measure(name: str, given: argparse.Namespace) -> Row:
+    """Returns the figures of one network."""
+    sys.path.insert(0, str(HERE))
+    from architectures import ARCHITECTURES, make
+
+    tf32 = given.precision != "f32"
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.set_num_threads(2)
+    began = time.perf_counter()
+    module, inputs = make(ARCHITECTURES[name], given.batch)
+    row: Row = {"model": f"{name}.b{given.batch}"}
+    with tempfile.TemporaryDirectory(dir=given.scratch) as folder, torch.no_grad():
+        path = Path(folder) / "model.onnx"
+        values = tuple(inputs.values())
+        torch.onnx.export(module, values, path, dynamo=True, input_names=list(inputs), opset_version=18, verbose=False)
+        row["export"] = time.perf_counter() - began
+        kind = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[given.precision]
+        held = {k: v.cuda() for k, v in inputs.items()}
+        wide = wide_result(module.cuda(), list(held.values()))
+        module.to(kind)
+        cast = [v.to(kind) if v.is_floating_point() else v for v in held.values()]
+        row["own"] = error(first(module(*cast)), wide)
+        peers: dict[str, Run] = {}
+        for peer in filter(None, ("graph", *given.modes.split(","))):
+            start = time.perf_counter()
+            try:
+                peers[peer] = graphed(module, cast) if peer == "graph" else compiled(module, cast, peer)
+            except Exception as problem:  # torch cannot compile or capture every network
+                row[f"{peer} failed"] = f"{type(problem).__name__}: {problem}"[:200]
+            row[f"{peer} seconds"] = time.perf_counter() - start
+        with alone(given.scratch):
+            ours = Ours(path, given.precision, held, {"float32_precision": "highest"} if not tf32 else {})
+        row["compile"] = ours.seconds
+        row["error"] = error(torch.from_dlpack(ours.results[0]), wide)
+        (given.out / f"{row['model']}.ready").touch()
+        while not (given.out / "go").exists():
+            time.sleep(0.05)
+        with alone(given.scratch):
+            calls = {"mgx": ours.run, **peers}
+            times: dict[str, list[float]] = {engine: [] for engine in calls}
+            for call in calls.values():
+                burst(call, 3)
+            for _ in range(given.rounds):
+                for engine, call in calls.items():
+                    times[engine].append(burst(call, RUNS))
+            row |= {f"{engine} ms": statistics.median(t) for engine, t in times.items()}
+            if peers:
+                best = [min(times[p][r] for p in peers) for r in range(given.rounds)]
+                row["ratio"] = statistics.median(o / b for o, b in zip(times["mgx"], best, strict=True))
+            row |= profile(ours)
+    return row
+
+
+def describe(instruction: Any) -> str:
+    """Returns an instruction's operands, result and first nodes."""
+    shapes = ", ".join(str(i.result) for i in instruction.inputs)
+    return f"({shapes}) -> {instruction.result} {' '.join(instruction.sources[:2])}"[:300]
+
+
+def profile(ours: Ours) -> Row:
+    """Returns our steps: how many, how many on the host, and each instruction's microseconds."""
+    import mgx_core as mgx
+
+    executable = ours.program.executable
+    assert executable is not None
+    instance = executable.instances()[-1]
+    placed = list(instance.placements)
+    bound = {s.instruction: s for s in getattr(instance.plan, "steps", ())}
+    steps = []
+    with contextlib.suppress(mgx.ParameterError):
+        for t in executable.time(ours.feed, 3, 1):
+            step = bound[t.instruction]
+            steps.append([round(min(t.seconds) * 1e6, 2), step.kernel, step.name, describe(t.instruction)])
+    return {
+        "launches": len(getattr(instance.plan, "steps", placed)),
+        "host": sum(p.place == "host" for p in placed),
+        "steps": steps,
+    }
+
+
+COLUMNS = (
+    "model",
+    "error",
+    "own",
+    "mgx ms",
+    "graph ms",
+    "reduce-overhead ms",
+    "ratio",
+    "compile",
+    "reduce-overhead seconds",
+)
+COLUMNS += ("launches", "host", "failed")
+
+
+def line(cells: Sequence[Any]) -> str:
+    return "| " + " | ".join(f"{c:.3g}" if isinstance(c, float) else str(c) for c in cells) + " |"
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Returns the rows as a table, farthest from its best peer first, and a line of summary."""
+    ordered = sorted(rows, key=lambda r: (-("failed" in r), -r.get("ratio", 0.0)))
+    lines = [line(COLUMNS), line(["---"] * len(COLUMNS))] + [line([r.get(c, "") for c in COLUMNS]) for r in ordered]
+    ratios = [r["ratio"] for r in rows if "ratio" in r]
+    wrong = [r["model"] for r in rows if not r.get("error", 0.0) <= max(1e-3, 2 * r.get("own", 0.0))]
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
+    return "\n".join(lines) + (
+        f"\n\n{len(rows)} networks; failed: {sum('failed' in r for r in rows)}; wrong: {', '.join(wrong) or 'none'}; ratio: "
+        f"geometric mean {mean:.3f}, worst {max(ratios, default=math.nan):.2f}, above 1.05: {sum(r > 1.05 for r in ratios)}\n"
+    )
+
+
+def one(name: str, batch: int, given: argparse.Namespace) -> Row:
+    """Returns the record of a network measured in a process of its own."""
+    command = [sys.executable, __file__, str(given.out), "--one", "--only", name, "--batch", str(batch)]
+    command += ["--precision", given.precision, "--modes", given.modes, "--rounds", str(given.rounds)]
+    environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "2", "OMP_NUM_THREADS": "2"}
+    row: Row = {"model": f"{name}.b{batch}"}
+    left = given.until - time.time()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=min(given.limit, left), env=environment)
+    except subprocess.TimeoutExpired:
+        return row | {"failed": f"took over {min(given.limit, left):.0f} s"}
+    if done.returncode == 0:
+        return dict(json.loads(done.stdout.strip().splitlines()[-1]))
+    return row | {"failed": f"status {done.returncode}: " + " / ".join(done.stderr.strip().splitlines()[-3:])[-500:]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--batch", default="1", help="one or several, divided by commas")
+    parser.add_argument("--precision", choices=("f32", "f16", "bf16"), default="f16")
+    parser.add_argument("--modes", default="reduce-overhead", help="of torch.compile, divided by commas")
+    parser.add_argument("--workers", type=int, default=16, help="networks that are prepared at the same time")
+    parser.add_argument(
+        "--prepare", type=float, default=300, help="seconds after which those that are ready are measured"
+    )
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--limit", type=float, default=240, help="seconds for one network")
+    parser.add_argument("--seconds", type=float, default=1e6, help="for everything; what is not done then is left out")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    given.scratch, given.until = Path(tempfile.gettempdir()), time.time() + given.seconds
+    if given.one:
+        given.batch = int(given.batch)
+        print(json.dumps(measure(given.only, given)), flush=True)
+        os._exit(0)  # torch's compile workers outlive an orderly end
+    sys.path.insert(0, str(HERE))
+    from architectures import ARCHITECTURES
+
+    names = given.only.split(",") if given.only else list(ARCHITECTURES)
+    jobs = [(name, int(batch)) for batch in given.batch.split(",") for name in names]
+    rows: list[Row] = []
+    for start in range(0, len(jobs), given.workers):
+        rows += together(jobs[start : start + given.workers], given)
+        (given.out / "rows.json").write_text(json.dumps(rows))
+    (given.out / "table.md").write_text(table(rows))
+    print(table(rows))
+
+
+def together(jobs: Sequence[tuple[str, int]], given: argparse.Namespace) -> list[Row]:
+    """Measures networks whose processes prepare themselves at the same time."""
+    for old in (*given.out.glob("*.ready"), given.out / "go"):
+        old.unlink(missing_ok=True)
+    rows: list[Row] = []
+    began = time.time()
+    with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
+        waiting = {pool.submit(one, *job, given) for job in jobs}
+        while waiting:
+            finished, waiting = concurrent.futures.wait(waiting, 0.2, concurrent.futures.FIRST_COMPLETED)
+            ready = len(list(given.out.glob("*.ready")))
+            if ready + len(rows) + len(finished) >= len(jobs) or time.time() - began > given.prepare:
+                (given.out / "go").touch()
+            rows += [f.result() for f in finished]
+            for row in rows[len(rows) - len(finished) :]:
+                print(line([row.get(c, "") for c in COLUMNS]), flush=True)
+    return rows
+
+
+if __name__ == "__main__":
+    main()
