@@ -164,9 +164,12 @@ class GroupNorm(Operation):
     def decompose(self, b: Builder, x: Operand, scale: Operand | None = None, bias: Operand | None = None) -> Operand:
         parts = Parts(b, x)
         dims = x.shape.dims
-        inner = [dims[1] // self.num_groups, *dims[2:]]
-        groups = parts.reshape(parts.wide(x), [dims[0], self.num_groups, product(inner)])
-        out = parts.reshape(parts.normalised(groups, (2,), self.epsilon, True), dims)
+        if self.num_groups == 1:  # in place, so that no layout of x needs a copy
+            out = parts.normalised(parts.wide(x), tuple(range(1, len(dims))), self.epsilon, True)
+        else:
+            inner = [dims[1] // self.num_groups, *dims[2:]]
+            groups = parts.reshape(parts.wide(x), [dims[0], self.num_groups, product(inner)])
+            out = parts.reshape(parts.normalised(groups, (2,), self.epsilon, True), dims)
         return parts.finish(out, parts.channels(scale), parts.channels(bias))
 
 

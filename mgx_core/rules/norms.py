@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.broadcast import Multibroadcast
-from ..ops.norm import LayerNorm, RmsNorm
+from ..ops.norm import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
 from ..ops.pointwise import (
     Add,
     Div,
@@ -22,6 +22,7 @@ from ..ops.pointwise import (
     Sub,
 )
 from ..ops.reduce import ReduceMax, ReduceMean, ReduceSum
+from ..ops.reshape import Reshape
 from ..ops.softmax import Logsoftmax, Softmax
 from .constants import aligned, uniform
 from .engine import ROUNDING, Builder, Rules
@@ -292,3 +293,27 @@ def bias_into_norm(i: Instruction, b: Builder) -> Instruction | No | None:
                 return No("the term is not one for each place of the normalised axes")
             return b.add(norm.op, *norm.inputs[:2], bias)
     return None
+
+
+# group normalisation --------------------------------------------------------------------------------------------------
+
+
+@NORMS.on(Reshape, changes=ROUNDING)
+def group_norm_from_instances(i: Instruction, b: Builder) -> Instruction | No | None:
+    """reshape(instancenorm(reshape(x, [n, groups, -1]))) -> groupnorm(x), as exporters write it."""
+    inner = i.inputs[0]
+    if not isinstance(inner.op, InstanceNorm) or len(i.inputs) > 1:
+        return None
+    joined, *factors = inner.inputs
+    if not isinstance(joined.op, Reshape) or len(joined.inputs) > 1 or joined.shape.rank != 3 or len(inner.users) > 1:
+        return None
+    x = joined.inputs[0]
+    groups = joined.shape.dims[1]
+    if x.shape.rank < 2 or x.shape.dims != i.shape.dims or x.shape.dims[0] != joined.shape.dims[0]:
+        return No("the result has other extents than what is normalised, or batches are joined")
+    channels = x.shape.dims[1]
+    if not isinstance(groups, int) or not isinstance(channels, int) or channels % groups:
+        return No("the channels do not divide into the groups")
+    if [uniform(f) for f in factors] != [1.0, 0.0][: len(factors)]:
+        return No("each group has a factor of its own")
+    return b.add(GroupNorm(num_groups=groups, epsilon=inner.op.epsilon), x)

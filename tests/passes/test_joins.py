@@ -261,6 +261,21 @@ TURNS = [
   @return(%3)""",
     ),
     (
+        "group-norm-from-instances",
+        """\
+  %x = @param["x"] -> float32[2, 4, 3]
+  %s = @literal(1.0) -> float32[1]
+  %b = @literal(0.0) -> float32[1]
+  %1 = reshape[dims=[2, 1, 12]](%x)
+  %2 = instancenorm(%1, %s, %b)
+  %3 = reshape[dims=[2, 4, 3]](%2)
+  @return(%3)""",
+        """\
+  %x = @param["x"] -> float32[2, 4, 3]
+  %1 = groupnorm[num_groups=1, epsilon=1e-05](%x) -> float32[2, 4, 3]
+  @return(%1)""",
+    ),
+    (
         "weights-on-the-left",
         """\
   %v = @param["v"] -> float32[2, 3]
