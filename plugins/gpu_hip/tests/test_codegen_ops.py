@@ -297,6 +297,7 @@ def test_products(of: str, wave: int) -> None:
     limit = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 5e-2}.get(of)
     check(Dot(), [some(of, 2, 70, 50), some(of, 2, 50, 90)], wave, tolerance=limit)
     check(Dot(), [some(of, 65, 64), some(of, 64, 72)], wave, {1: (1, 64)}, tolerance=limit)
+    check(Dot(), [some(of, 30, 40), some(of, 40, 70)], wave, {1: (1, 41)}, tolerance=limit)
     check(Dot(), [some(of, 3, 64), some(of, 64, 128)], wave, tolerance=limit)
 
 

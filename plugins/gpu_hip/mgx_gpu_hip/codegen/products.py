@@ -86,19 +86,27 @@ def _matrix(a: Tensor, b: Tensor, y: Tensor, threads: int, depth: int) -> list[s
     """Four waves, each 32 x 32 of the tile."""
     t = stored(a.dtype)
     m, n, k = y.lens[-2], y.lens[-1], a.lens[-1]
-    la, lb = depth + 8, TILE + 8
+    turned = b.strides[-2] == 1 and b.strides[-1] != 1  # its columns are rows of memory
+    la, lb = depth + 8, (depth if turned else TILE) + 8
+    if turned:
+        flipped = Tensor(b.dtype, (*b.lens[:-2], n, k), (*b.strides[:-2], b.strides[-1], 1), b.align)
+        tile = _tile(flipped, "b", "bs", TILE, depth, lb, ("col0", "k0"), threads)
+        load = f"frag_load_bt_shared(fb[j], bs + (wc + j * 16) * {lb} + d, {lb})"
+    else:
+        tile = _tile(b, "b", "bs", depth, TILE, lb, ("k0", "col0"), threads)
+        load = f"frag_load_b_shared(fb[j], bs + d * {lb} + wc + j * 16, {lb})"
     sm, sn = y.strides[-2:]
     return [
         "const u32 wave = threadIdx.x / WAVE, wr = wave / 2 * 32, wc = wave % 2 * 32;",
         f"SHARED({t}, as, [{TILE * la}]);",
-        f"SHARED({t}, bs, [{depth * lb}]);",
+        f"SHARED({t}, bs, [{(TILE if turned else depth) * lb}]);",
         "frag_c acc[2][2];",
         "UNROLL for (int i = 0; i < 2; ++i)",
         "  UNROLL for (int j = 0; j < 2; ++j) frag_fill(acc[i][j], 0.f);",
         f"for (u32 k0 = 0; k0 < {k}u; k0 += {depth}u) {{",
         "  __syncthreads();",
         *("  " + x for x in _tile(a, "a", "as", TILE, depth, la, ("row0", "k0"), threads)),
-        *("  " + x for x in _tile(b, "b", "bs", depth, TILE, lb, ("k0", "col0"), threads)),
+        *("  " + x for x in tile),
         "  async_commit();",
         "  async_wait<0>();",
         "  __syncthreads();",
@@ -106,7 +114,7 @@ def _matrix(a: Tensor, b: Tensor, y: Tensor, threads: int, depth: int) -> list[s
         f"    frag_a<{t}> fa[2];",
         f"    frag_b<{t}> fb[2];",
         f"    UNROLL for (int i = 0; i < 2; ++i) frag_load_a_shared(fa[i], as + (wr + i * 16) * {la} + d, {la});",
-        f"    UNROLL for (int j = 0; j < 2; ++j) frag_load_b_shared(fb[j], bs + d * {lb} + wc + j * 16, {lb});",
+        f"    UNROLL for (int j = 0; j < 2; ++j) {load};",
         "    UNROLL for (int i = 0; i < 2; ++i)",
         "      UNROLL for (int j = 0; j < 2; ++j) frag_mma(acc[i][j], fa[i], fb[j]);",
         "  }",
