@@ -6,7 +6,8 @@ python benchmarks/zoo MODELS [--target cpu] [--precision f32] [--only a,b] [--pe
 MODELS is a folder made by export.py.  Every engine runs each model in a process of its own; bursts of runs alternate
 between engines.
 Columns:
-  error     largest difference to torch's float64 result, relative to its largest value; allowed: 1e-4 in f32, else 1e-3
+  error     largest difference to torch's float64 result, relative to its largest value; allowed: 1e-4 in f32 (or twice
+            torch's own in f32, where a network is so badly conditioned), else 1e-3
   ms, ratio median time of a run; median over rounds of the ratio to the best peer
   compile   parse and compile to the first result, seconds
   steps     what the runner calls in a run

@@ -33,16 +33,30 @@ class Architecture:
 
 
 def make(architecture: Architecture, batch: int, seed: int = 0) -> tuple[nn.Module, Inputs]:
-    """Returns the module in evaluation mode with random weights and statistics, and its inputs."""
+    """Returns the module in evaluation mode with random weights and statistics, and its inputs.
+
+    The statistics of batch norms are those of the inputs, moved a little, so that values stay in range through any
+    depth as they do in a trained network; weights that start as zero (heads, gates of residuals) are random.
+    """
     torch.manual_seed(seed)
-    module = architecture.build().eval()
-    for part in module.modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_var is not None:
-            nn.init.uniform_(part.running_var, 0.5, 1.5)  # statistics that leave a mark, as trained ones do
-            nn.init.normal_(part.running_mean, std=0.1)
+    module, inputs = architecture.build().eval(), architecture.inputs(batch)
     for parameter in module.parameters():
         parameter.requires_grad_(False)
-    return module, architecture.inputs(batch)
+        if parameter.dim() > 1 and not parameter.any():
+            nn.init.normal_(parameter, std=0.02)
+    norms = [
+        m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_var is not None
+    ]
+    for norm in norms:
+        norm.train().momentum = 1.0
+    if norms:
+        module(*(torch.cat([v, v.flip(-1)]) for v in inputs.values()))  # a norm over one value has no variance
+    for norm in norms:
+        norm.eval()
+        assert norm.running_mean is not None and norm.running_var is not None
+        norm.running_mean += 0.1 * torch.randn_like(norm.running_mean) * norm.running_var.sqrt()
+        norm.running_var *= torch.empty_like(norm.running_var).uniform_(0.5, 1.5)
+    return module, inputs
 
 
 def _image(size: int, batch: int, channels: int = 3) -> Inputs:
