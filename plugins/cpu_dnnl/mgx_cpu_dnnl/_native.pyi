@@ -522,6 +522,9 @@ def native_loop(name: str) -> int:
 # the machine
 
 def cpu_features() -> list[str]: ...
+def onednn_sums_bytes() -> bool:
+    """True if oneDNN sums products of bytes in 32 bits, and not two by two in 16."""
+
 def cpu_key() -> str:
     """The processor's family, model and features as text."""
 

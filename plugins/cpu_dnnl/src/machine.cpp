@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <oneapi/dnnl/dnnl.h>
 #include <pybind11/stl.h>
 
 #include "memory.h"
@@ -69,6 +70,13 @@ std::vector<std::string> features() {
     add(tiles && bit(seven.d, 25), "amx_int8");
     add(tiles && bit(seven.d, 22), "amx_bf16");
     return found;
+}
+
+// True if oneDNN, which may be held to less than the processor has, sums products of bytes in 32 bits.
+bool sums_bytes() {
+    const int isa = dnnl_get_effective_cpu_isa();
+    auto has = [&](int wanted) { return (isa & wanted) == wanted; };
+    return has(dnnl_cpu_isa_avx2_vnni) || has(dnnl_cpu_isa_avx512_core_vnni);
 }
 
 // All that compilers and libraries look at to choose instructions, as text that is equal on equal processors.
@@ -255,6 +263,7 @@ double read_rate(size_t bytes, int threads) {
 void bind_machine(py::module_ &module) {
     module.def("cpu_features", &features);
     module.def("cpu_key", &processor_key);
+    module.def("onednn_sums_bytes", &sums_bytes);
     module.def("cpu_model", &model_name);
     module.def("cache_sizes", &cache_sizes);
     module.def("peak_gflops", &peak_rate, py::arg("dtype"), py::arg("threads"), py::call_guard<py::gil_scoped_release>());

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -86,6 +89,28 @@ def test_quantised_products(a: str, b: str) -> None:
     check(dot, [data(a, 5, 70), data(b, 70, 19)])
     check(dot, [data(a, 3, 5, 70), data(b, 70, 19), data(a), data(b, 1, 19)])
     check(dot, [data(a, 3, 5, 70), data(b, 3, 70, 19), data(a, 5, 1), data(b, 3, 1, 19)], (1, 3))
+
+
+SATURATING = """
+import numpy as np, mgx_core as mgx
+program = mgx.Program()
+m = program.get_main_module()
+x = m.add_parameter("x", mgx.Shape("uint8", [4, 64]))
+w = m.add_literal(np.full((64, 32), 127, np.int8))
+m.add_return([m.add(mgx.op("quant_dot"), x, w)])
+program.compile(mgx.get_target("cpu"))
+found = np.asarray(program.run({"x": np.full((4, 64), 255, np.uint8)})[0])
+assert (found == 64 * 255 * 127).all(), found
+"""
+
+
+@pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
+def test_quantised_products_where_pairs_of_bytes_saturate(isa: str) -> None:
+    """oneDNN's own limit stands for a processor without instructions that sum four products in 32 bits."""
+    done = subprocess.run(
+        [sys.executable, "-c", SATURATING], env=os.environ | {"ONEDNN_MAX_CPU_ISA": isa}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("x", "w"), [("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8")])

@@ -85,10 +85,10 @@ def operands_of(e: CpuEmitter, args: Sequence[Value | None]) -> tuple[Value, Val
 
 
 def fast(e: CpuEmitter) -> bool:
-    """True if the processor sums products of bytes in int32."""
+    """True if oneDNN sums products of bytes in int32, which it can be kept from (ONEDNN_MAX_CPU_ISA)."""
     from ..native_library import native
 
-    return any("vnni" in name for name in native().cpu_features())
+    return bool(native().onednn_sums_bytes())
 
 
 def saturates(e: CpuEmitter, x: Value, w: Value) -> bool:
