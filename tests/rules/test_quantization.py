@@ -129,6 +129,46 @@ TURNS = [
   @return(%6)""",
     ),
     (
+        "narrow-float-dot",
+        """\
+  %p = @param["p"] -> float8_e4m3fn[4, 6]
+  %q = @param["q"] -> float8_e5m2[6, 3]
+  %s = @literal(0.5) -> float32[]
+  %t = @literal(0.25, 0.5, 1.0) -> float32[3]
+  %1 = dequantizelinear(%p, %s)
+  %2 = dequantizelinear[axis=1](%q, %t)
+  %3 = dot(%1, %2)
+  @return(%3)""",
+        """\
+  %p = @param["p"] -> float8_e4m3fn[4, 6]
+  %q = @param["q"] -> float8_e5m2[6, 3]
+  %1 = quant_dot(%p, %q) -> float32[4, 3]
+  %2 = @literal(0.125, 0.25, 0.5) -> float32[3]
+  %3 = multibroadcast[out_lens=[4, 3]](%2) -> float32[4, 3]
+  %4 = mul(%1, %3) -> float32[4, 3]
+  @return(%4)""",
+    ),
+    (
+        "narrow-float-convolution",
+        """\
+  %p = @param["p"] -> float8_e4m3fn[1, 2, 5, 5]
+  %q = @param["q"] -> float8_e4m3fn[3, 2, 3, 3]
+  %s = @literal(0.5) -> float32[]
+  %t = @literal(0.25, 0.5, 1.0) -> float32[3]
+  %1 = dequantizelinear(%p, %s)
+  %2 = dequantizelinear[axis=0](%q, %t)
+  %3 = convolution[padding=[1, 1]](%1, %2)
+  @return(%3)""",
+        """\
+  %p = @param["p"] -> float8_e4m3fn[1, 2, 5, 5]
+  %q = @param["q"] -> float8_e4m3fn[3, 2, 3, 3]
+  %1 = quant_convolution[padding=[1, 1], stride=[], dilation=[], group=1, padding_mode="default"](%p, %q) -> float32[1, 3, 5, 5]
+  %2 = @literal(0.125, 0.25, 0.5) -> float32[3, 1, 1]
+  %3 = multibroadcast[out_lens=[1, 3, 5, 5]](%2) -> float32[1, 3, 5, 5]
+  %4 = mul(%1, %3) -> float32[1, 3, 5, 5]
+  @return(%4)""",
+    ),
+    (
         "integer-convolution",
         """\
   %p = @param["p"] -> uint8[1, 2, 5, 5]

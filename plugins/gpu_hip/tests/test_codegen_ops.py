@@ -388,9 +388,9 @@ def test_random_numbers_have_their_distribution() -> None:
 
 
 def test_what_has_no_kernel_says_why() -> None:
-    x = Tensor(dt.float8_e4m3fn, (4, 4), (4, 1))
+    x = Tensor(dt.complex64, (4, 4), (4, 1))
     found = generate(Softmax(), [x], [x], traits())
-    assert isinstance(found, No) and "float8_e4m3fn" in found.why
+    assert isinstance(found, No) and "complex numbers" in found.why
     topk = generate(
         Topk(),
         [tensor("float32", (4,)), tensor("int64", (1,))],
