@@ -130,4 +130,4 @@ def emit_rnn_loop(
 ) -> Results:
     """Operands of `_Layer` and first states [d, b, h] -> states [t, d, b, h]."""
     layer = _Layer(e, op, x, (w, r, bias))
-    return layer.emit([layer.states(first)], [ACTIVATIONS.index(op.actv_func[0])], 2)
+    return layer.emit([layer.states(first)], [ACTIVATIONS.index((op.actv_func or op.functions)[0])], 2)
