@@ -222,3 +222,9 @@ def test_attributes_of_ops_hide_no_member():
 
     hidden = {(op.name, f.name) for op in STANDARD for f in op.fields if f.name in MEMBERS}
     assert hidden == {("group", "tag")}
+
+
+@pytest.mark.parametrize("model", sorted(CORE.parent.glob("examples/*/*.onnx")), ids=lambda p: p.name)
+def test_models_hold_no_path_of_the_machine_that_wrote_them(model: Path) -> None:
+    found = re.search(rb"(?<![\w./-])/[\w.-]+/[\w./-]+\.py", model.read_bytes())
+    assert found is None, found

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from export import export
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import nn
@@ -107,15 +108,7 @@ def main() -> None:
         with torch.no_grad():
             right = (model(held_out).argmax(1) == wanted).float().mean()
         print(f"{name}: {right:.2%} of {len(wanted)} images, {sum(p.numel() for p in model.parameters())} parameters")
-        torch.onnx.export(
-            model,
-            (held_out[:2],),
-            HERE / f"{name}.onnx",
-            input_names=["image"],
-            output_names=["logits"],
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
-            external_data=False,
-        )
+        export(model, held_out[:2], HERE / f"{name}.onnx", "image")
     np.savez_compressed(HERE / "calibration.npz", images=split[0][:128].astype(np.uint8))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 from docstrings import WINDOW, windows
+from export import export
 from torch import nn
 from torch.nn import functional
 
@@ -85,15 +86,7 @@ def main(minutes: float) -> None:
                     flush=True,
                 )
     model.eval()
-    torch.onnx.export(
-        model,
-        (held_out[:2, :-1],),
-        HERE / "language.onnx",
-        input_names=["text"],
-        output_names=["logits"],
-        dynamic_shapes={"text": {0: torch.export.Dim("batch")}},
-        external_data=False,
-    )
+    export(model, held_out[:2, :-1], HERE / "language.onnx", "text")
     with torch.no_grad():
         print(f"{step} steps, held out: perplexity {loss_of(model, held_out).exp():.3f}")
 
