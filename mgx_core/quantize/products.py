@@ -157,12 +157,13 @@ def quantize_weights(
 
 
 def mean_shift(product: Instruction, error: Array, means: Array) -> Array:
-    """Returns the mean of a product of the error of its weights, by channel of the result.
+    """Returns the mean of a product of the error of its weights, by channel of the result, and by batch of the weights.
 
     means: of the left operand, by channel.  Padding of convolutions is taken for the mean.
     """
     if not isinstance(product.op, Convolution):
-        return np.asarray(means @ error)
+        shift = np.asarray(means @ error)
+        return shift if error.ndim == 2 else shift[..., None, :]  # the same for every row of a batch
     by_kernel = error.sum(tuple(range(2, error.ndim)), dtype=np.float64)
     groups = by_kernel.reshape(product.op.group, -1, by_kernel.shape[1])
     shift = (groups * means.reshape(product.op.group, 1, -1)).sum(-1)

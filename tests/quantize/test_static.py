@@ -113,6 +113,24 @@ def test_bias_correction_of_grouped_convolution() -> None:
     assert np.abs(right - wanted).max() < 0.5 * np.abs(plain - wanted).max()
 
 
+@pytest.mark.parametrize("rows", [2, 3])
+def test_bias_correction_of_batched_weights(rows: int) -> None:
+    """Each batch has its own weights, and so its own bias, also where there are as many rows as batches."""
+    rng = np.random.default_rng(4)
+    w = rng.normal(size=(2, 8, 16)).astype(np.float32)
+    x = (rng.normal(size=(2, rows, 8)) / 4 + 3 * np.ones(8)).astype(np.float32)
+
+    def missed(correct: bool) -> Any:
+        program = Program()
+        m = program.get_main_module()
+        m.add_return([m.add(op("dot"), m.add_parameter("x", Shape("float32", [2, rows, 8])), m.add_literal(w))])
+        mgx.quantize_int8(program, mgx.get_target("ref"), [{"x": x}], correct_bias=correct, per_channel=False)
+        program.compile(mgx.get_target("ref"))
+        return np.abs((np.asarray(program.run({"x": x})[0]) - x @ w).mean(1)).mean()
+
+    assert missed(True) < 0.5 * missed(False)
+
+
 def test_noise_of_narrow_types_and_outliers() -> None:
     values = np.random.default_rng(0).normal(size=(100000, 1)).astype(np.float32)
     values[0] = 100
