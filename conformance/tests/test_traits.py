@@ -125,6 +125,18 @@ def test_what_aligns_gives_each_element_equally_often_and_in_order():
         assert list(first) == sorted(first), case.id
 
 
+def test_what_picks_takes_elements_from_where_its_second_operand_says():
+    """The places of numbered elements are those from which the result's elements come."""
+    for case, xs, _ in stating("picks"):
+        assert case.op.moves and xs[1].dtype.kind in "iu", case.id
+        numbered = np.arange(xs[0].size).reshape(xs[0].shape)
+        where = case.op.evaluate([numbered, *xs[1:]])
+        assert np.isin(where, numbered).all(), case.id
+        assert np.array_equal(case.op.evaluate(xs[:2]), xs[0].reshape(-1)[where]), case.id
+    for cls in OPS:
+        assert cls.picks == (cls.moves and [i.name for i in cls.inputs[1:2]] == ["indices"]), cls.name
+
+
 def test_products_are_sums_of_products_of_their_first_two_operands():
     for case, xs, _ in stating("product"):
         assert case.op.linear == (0, 1)

@@ -35,7 +35,7 @@ def wrapped(indices: Array, length: int, what: str = "indices") -> Array:
     return np.asarray(np.where(at < 0, at + length, at))
 
 
-@op("gather", exact=True, moves=True)
+@op("gather", exact=True, moves=True, picks=True)
 class Gather(Operation):
     """Slices of x along `axis` at given positions; negative ones count from the end.
 
@@ -57,7 +57,7 @@ class Gather(Operation):
         return np.asarray(np.take(x, wrapped(indices, x.shape[axis]), axis))
 
 
-@op("gather_elements", exact=True, moves=True)
+@op("gather_elements", exact=True, moves=True, picks=True)
 class GatherElements(Operation):
     """Elements of x whose position along `axis` is given and whose other positions are the result's own.
 
@@ -85,7 +85,7 @@ class GatherElements(Operation):
         return np.take_along_axis(near, wrapped(indices, x.shape[axis]), axis)
 
 
-@op("gathernd", exact=True, moves=True)
+@op("gathernd", exact=True, moves=True, picks=True)
 class Gathernd(Operation):
     """Slices of x at positions of several axes at once.
 

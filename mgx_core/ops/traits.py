@@ -41,6 +41,9 @@ class Traits:
     """Gives elements of its first operand in other places, and which ones does not depend on them: a function of elements
     may be applied before or after it."""
 
+    picks: ClassVar[bool] = False
+    """Gives elements of its first operand at positions that its second operand states."""
+
     widens: ClassVar[bool] = False
     """Gives its first operand in a wider type: constants stay in the narrow one until no rule can use them there."""
 

@@ -11,7 +11,6 @@ from ..ir.instruction import Instruction
 from ..ir.interpreter import Interpreter
 from ..ir.module import Module, captures, nested
 from ..ir.symbols import found_extents
-from ..ops.index import Gather, GatherElements, Gathernd
 from ..rules.outline import is_view, through_views
 from ..types.argument import Argument, Value
 from ..types.shape import Shape
@@ -19,8 +18,7 @@ from .interface import Pass
 
 __all__ = ["FoldConstants"]
 
-LOOK_UPS: Final = (Gather, GatherElements, Gathernd)
-LOOKED_UP: Final = 1 << 20  # elements: tables of attention's biases, which every run would look up again
+PICKED: Final = 16  # times the limit: else every run would look up the biases of relative positions again
 
 
 @dataclass(frozen=True)
@@ -28,8 +26,8 @@ class FoldConstants(Pass):
     """Replaces instructions whose inputs are all literals by literals.
 
     limit: the most elements a folded value may have beyond what its inputs have together, so that a broadcast literal is not
-    blown up in the program file; widened: whether narrow constants of many elements are folded to their wider type, which is
-    done when no rule can use them as they are.
+    blown up in the program file; `PICKED` times as many if the op picks elements by position; widened: whether narrow constants
+    of many elements are folded to their wider type, which is done when no rule can use them as they are.
     """
 
     limit: int = 1 << 16
@@ -69,7 +67,7 @@ class FoldConstants(Pass):
         size = 0 if ins.result.dynamic() else ins.result.elements()
         if ins.op.widens and not self.widened and size > 1 and ins.inputs[0].shape.dtype.bits <= 8:
             return None
-        most = LOOKED_UP if isinstance(ins.op, LOOK_UPS) else self.limit
+        most = self.limit * (PICKED if ins.op.picks else 1)
         if size > most + sum(i.shape.elements() for i in sources if i.is_literal):
             return None
         try:

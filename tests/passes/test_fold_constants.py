@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from mgx_core.ir.interpreter import evaluate_module
 from mgx_core.ir.module import Module
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
+from mgx_core.ops.index import Gather
 from mgx_core.passes.fold_constants import FoldConstants
 
 
@@ -69,6 +71,19 @@ module main
   @return(%2)"""
     assert [i.name for i in run(text, limit=10)] == ["@literal", "tile", "@return"]
     assert [i.name for i in run(text, limit=1000)] == ["@literal", "@return"]
+
+
+@pytest.mark.parametrize(("limit", "most"), [(0, 0), (10, 160), (1 << 17, 1 << 21)])
+def test_what_is_picked_from_a_literal_may_be_larger_in_proportion_to_the_limit(limit: int, most: int) -> None:
+    """A table of one row and two positions: the result's elements are those of the table twice."""
+    for columns, folds in ((most + 2, True), (most + 3, False)):
+        module = Module("main")
+        table = module.add_literal(np.arange(columns, dtype=np.float32)[None])
+        module.add_return([module.add(Gather(axis=0), table, module.add_literal(np.zeros(2, np.int64)))])
+        FoldConstants(limit=limit).apply(module)
+        assert module.outputs[0].is_literal == folds
+        if folds:
+            assert np.array_equal(module.outputs[0].get_literal().value, [np.arange(columns)] * 2)
 
 
 def test_extents_that_were_open_become_known():
