@@ -23,7 +23,7 @@ from ..passes.rewrite import Rewrite
 from ..passes.settle_extents import SettleExtents
 from ..rules.shapes import SHAPES
 from ..types.argument import Array
-from ..types.dim import Dim
+from ..types.dim import Dim, Sym
 from ..types.memory_limit import static_bytes
 from ..types.shape import AnyShape, Shape
 from .cut import Border, can_be_static
@@ -67,7 +67,7 @@ class Continuation(Generic[R]):
         self.counted = list(border.counted)
         self.axes = [axis for axis, _ in border.counted.values()]
         self.most = [most for _, most in border.counted.values()]
-        self.symbols = [str(getattr(i.shape.dims[a], "name", "")) for i, a in zip(self.counted, self.axes, strict=True)]
+        self.symbols = [_number(i, axis) for i, axis in zip(self.counted, self.axes, strict=True)]
         self.module, copies, sources = self._after(module, there, border)
         self.sources = [sources[name] for name in self.module.parameters]
         self.read = [name for name, ins in sources.items() if ins in border.read]
@@ -169,6 +169,13 @@ class Continuation(Generic[R]):
             for i in self.module
             if read & set(i.inputs) and i.result.dynamic() and not can_be_static(i, read.__contains__)
         }
+
+
+def _number(counted: Instruction, axis: int) -> str:
+    """The symbol that stands for the number of rows of a counted value, or the expression that a file gives for it."""
+    rows = counted.shape.dims[axis]
+    assert isinstance(rows, Sym), counted  # what counts a number that is known is in the static part
+    return rows.name
 
 
 def _parameter(copy: Module, name: str, ins: Instruction, border: Border, before: Instruction) -> Instruction:

@@ -12,6 +12,8 @@ import mgx_core as mgx
 from mgx_core import Instruction, Kernel, Kernels, Module, Shape
 from mgx_core.compile.lower import Lower
 from mgx_core.ir.interpreter import Interpreter
+from mgx_core.ir.text.parser import parse_module
+from mgx_core.ops import STANDARD
 from mgx_core.ops.nms import Nonmaxsuppression
 from mgx_core.ops.select import Compress, Nonzero
 from mgx_core.targets.continuation import Continuation
@@ -121,6 +123,25 @@ def test_rows_that_look_at_each_other_wait_for_their_number() -> None:
     (result,) = runner.run([np.array([[1, 2, 3], [3, 4, 5]], np.float32)])
     assert result.tolist() == [[2, 3, 4]]
     assert after.runner([2], [], HostRunner) is runner and after.runners() == [runner]
+
+
+def test_rows_whose_number_is_declared_as_an_expression_wait_for_it() -> None:
+    m = parse_module(
+        """\
+symbol n in 0..4
+module main
+  %x = @param["x"] -> float32[6, 3]
+  %keep = @param["keep"] -> bool[6]
+  %1 = compress[axis=0](%x, %keep) -> float32[n+1, 3]
+  %2 = exp(%1)
+  @return(%2)""",
+        STANDARD,
+    )
+    static = split(lowered(m)).static
+    after: Continuation[HostRunner] = Continuation(m, static, border(m, static), lower, lambda declared, given: given)
+    assert after.symbols == ["n+1"] and after.rows is None
+    (result,) = after.runner([2], [], HostRunner).run([np.zeros((2, 3), np.float32)])
+    assert result.tolist() == [[1, 1, 1]] * 2
 
 
 def test_a_whole_that_cannot_be_made_is_not_asked_for_again() -> None:
