@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator
 
 import numpy as np
 
 from mgx_core import Shape, TupleShape
 from mgx_core import dtype as dt
-from mgx_core.errors import ShapeError
+from mgx_core.errors import ParameterError, ShapeError
 from mgx_core.ops.operation import Operation, op
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import fresh
@@ -106,8 +107,10 @@ class StringNGrams(Operation):
 
     words: string [k], splits: int64 [rows + 1] -> string [found], int64 [rows + 1].  widths: how many words a run has, all runs
     of the first width first; left, right: words put before and after a row, `pad` times at most (-1: one less than the width);
-    short: a row of too few words gives one run of all.
-    Errors: ShapeError for splits that fall.  Source: TensorFlow StringNGrams.
+    short: a row of too few words gives one run of all, with their padding.
+    Errors: ShapeError unless splits ascend from 0 to k; ParameterError for a width below 1, or a `pad` below -1 (below 0 without
+    widths); DeviceError for runs that are larger than the memory allowed.
+    Source: TensorFlow StringNGrams.
     """
 
     separator: str
@@ -119,28 +122,38 @@ class StringNGrams(Operation):
 
     def infer(self, words: Shape, splits: Shape) -> TupleShape:
         strings(words)
+        if any(w < 1 for w in self.widths):
+            raise ParameterError(f"widths of at least 1 are required, got {list(self.widths)}")
+        least = -1 if self.widths else 0
+        if self.pad < least:
+            raise ParameterError(f"a padding of at least {least} is required, got {self.pad}")
         return TupleShape([words.with_dims((fresh("ngrams"),)), splits.as_standard()])
 
     def compute(self, words: Array, splits: Array) -> tuple[Array, ...]:
         ends = splits.tolist()
-        if any(a > b for a, b in itertools.pairwise(ends)) or (ends and not 0 <= ends[-1] <= len(words)):
-            raise ShapeError(f"splits must rise within 0..{len(words)}, got {ends}")
-        rows = [self._runs(words[a:b].tolist()) for a, b in itertools.pairwise(ends)]
-        flat = [run for row in rows for run in row]
-        made = np.empty(len(flat), object)
-        made[:] = flat
-        return made, np.cumsum([0, *map(len, rows)])[: len(ends)].astype(splits.dtype)
+        if ends and (any(a > b for a, b in itertools.pairwise(ends)) or ends[0] != 0 or ends[-1] != len(words)):
+            raise ShapeError(f"splits must ascend from 0 to the number of words, {len(words)}, got {ends}")
+        rows = [words[a:b].tolist() for a, b in itertools.pairwise(ends)]
+        kinds = [self._kinds(len(row)) if len(words) else [] for row in rows]
+        # a word counts with its letters and a reference: many empty words are not for nothing, either
+        letters = max(map(len, (self.left, self.right, *words.tolist()))) + len(self.separator)
+        count = sum(number * width for row in kinds for width, _, number in row)
+        require_room((count, letters + 8), 1, "runs of words")
+        made = [list(self._runs(row, of)) for row, of in zip(rows, kinds, strict=True)]
+        flat = np.empty(sum(map(len, made)), object)
+        flat[:] = list(itertools.chain(*made))
+        return flat, np.cumsum([0, *map(len, made)])[: len(ends)].astype(splits.dtype)
 
-    def _runs(self, row: list[str]) -> list[str]:
-        found: list[str] = []
-        for width in self.widths:
-            pad = width - 1 if self.pad < 0 else min(self.pad, width - 1)
+    def _kinds(self, length: int) -> list[tuple[int, int, int]]:
+        """The width, the padding at either side and the number of the runs of a row of so many words."""
+        pads = [(w, w - 1 if self.pad < 0 else min(self.pad, w - 1)) for w in self.widths]
+        found = [(w, pad, length + 2 * pad - w + 1) for w, pad in pads if length + 2 * pad >= w]
+        return [(length + 2 * self.pad, self.pad, 1)] if self.short and length and not found else found
+
+    def _runs(self, row: list[str], kinds: list[tuple[int, int, int]]) -> Iterator[str]:
+        for width, pad, number in kinds:
             padded = [self.left] * pad + row + [self.right] * pad
-            runs = [padded[k : k + width] for k in range(len(padded) - width + 1)]
-            found += [self.separator.join(run) for run in runs]
-        if self.short and not found and row:
-            found = [self.separator.join(row)]
-        return found
+            yield from (self.separator.join(padded[k : k + width]) for k in range(number))
 
 
 @op("tf_unicode_decode", exact=True)
