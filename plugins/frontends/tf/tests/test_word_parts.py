@@ -1,4 +1,4 @@
-"""Runs of words, beside the values that TensorFlow 2.21 gave."""
+"""Runs of words and code points of strings, beside the values that TensorFlow 2.21 gave."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import mgx_core as mgx
 from mgx_core import DeviceError, ParameterError, Shape, ShapeError
 from mgx_core import dtype as dt
 from mgx_core.types.memory_limit import limited
-from mgx_tf.ops.word_parts import StringNGrams
+from mgx_tf.ops.word_parts import StringNGrams, UnicodeDecode
 
 
 def runs(words: str, splits: list[int], **parameters: Any) -> tuple[list[str], list[int]]:
@@ -65,3 +66,63 @@ def test_widths_and_padding_have_least_values(parameters: dict[str, Any], messag
 def test_runs_that_are_too_large_are_refused(parameters: dict[str, Any]) -> None:
     with limited(1 << 20), pytest.raises(DeviceError, match="runs of words"):
         runs("ab", [0, 2], **parameters)
+
+
+def points(word: bytes, **parameters: Any) -> list[int]:
+    op = UnicodeDecode(**parameters)
+    op.infer(Shape.of(dt.string, (1,)))
+    ends, found = op.compute(np.array([word.decode("utf-8", "surrogateescape")], object))
+    assert ends.tolist() == [0, len(found)] and found.dtype == np.int32
+    return list(found.tolist())
+
+
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        (b"\xe4\xb8", [63]),
+        (b"\xe4\xb8a", [63, 97]),
+        (b"\x80\x80", [63, 63]),
+        (b"\xc0\x80", [63, 63]),
+        (b"\xe0\x9f\xbf", [63, 63, 63]),
+        (b"\xed\xa0\x80a", [63, 63, 63, 97]),
+        (b"\xf0\x9f\x98a", [63, 97]),
+        (b"\xf0\x9f\xe4\xb8\xad", [63, 0x4E2D]),
+        (b"\xf4\x90\x80\x80", [63, 63, 63, 63]),
+        (b"a\xef\xbf\xbdb", [97, 0xFFFD, 98]),
+        (b"\xef\xbf\xef\xbf\xbd\xbd", [63, 0xFFFD, 63]),
+        (b"\xef\xbf\xbe\xf4\x8f\xbf\xbf", [0xFFFE, 0x10FFFF]),
+        (b"\x00\x1f \x7f\xc2\x80", [0, 31, 32, 127, 128]),
+    ],
+)
+def test_one_replacement_stands_for_a_malformed_sequence(word: bytes, found: list[int]) -> None:
+    assert points(word, instead=63) == found
+
+
+def test_control_characters_are_replaced_on_request() -> None:
+    word = b"\x00\x01\t\n\x1f \x7f\xc2\x80\xc2\x9f\xc2\xad\xe4\xb8"
+    assert points(word, controls=True) == [0xFFFD] * 5 + [0x20, 0x7F, 0x80, 0x9F, 0xAD, 0xFFFD]
+    assert points(word, controls=True, instead=7) == [7] * 5 + [0x20, 0x7F, 0x80, 0x9F, 0xAD, 7]
+
+
+@pytest.mark.parametrize("instead", [-1, 0x110000])
+def test_a_replacement_is_a_code_point(instead: int) -> None:
+    with pytest.raises(ParameterError, match=r"within 0\.\.1114111"):
+        points(b"a", instead=instead)
+
+
+@pytest.mark.parametrize(("controls", "found"), [(False, [7, 97, 63]), (True, [63, 97, 63])])
+def test_the_attributes_of_unicode_decode_are_read(new_graph: Any, controls: bool, found: list[int]) -> None:
+    g = new_graph()
+    g.placeholder("x", object, [1])
+    attributes = {
+        "input_encoding": "UTF-8",
+        "errors": "replace",
+        "replacement_char": 63,
+        "replace_control_characters": controls,
+    }
+    g.node("UnicodeDecode", "decoded", "x", Tsplits=np.dtype(np.int64), **attributes)
+    g.node("Identity", "y", "decoded:1", T=np.dtype(np.int32))
+    program = mgx.parse_tf_buffer(g.data)
+    program.compile(mgx.get_target("ref"))
+    word = b"\x07a\xe4\xb8".decode("utf-8", "surrogateescape")
+    assert np.asarray(program.run({"x": np.array([word], object)})[0]).tolist() == found

@@ -105,7 +105,8 @@ def ngrams(n: Node, words: Instruction, splits: Instruction) -> Any:
 def unicode_decode(n: Node, x: Instruction) -> Any:
     if n.string("input_encoding").upper() not in ("UTF-8", "UTF8") or n.string("errors", "replace") != "replace":
         n.unsupported("text in other encodings than UTF-8, or errors in it that are not replaced")
-    splits, points = n.items(n.add("tf_unicode_decode", x, instead=n.int("replacement_char", 0xFFFD)))
+    instead, controls = n.int("replacement_char", 0xFFFD), n.flag("replace_control_characters")
+    splits, points = n.items(n.add("tf_unicode_decode", x, instead=instead, controls=controls))
     return n.convert(splits, n.dtype("Tsplits", dt.int64)), points
 
 
