@@ -1,4 +1,4 @@
-"""Strings that match patterns: RE2's syntax, on Python's matcher, without what may take exponential time."""
+"""Strings that match patterns: RE2's syntax, on Python's matcher; what may take exponential time is refused."""
 
 from __future__ import annotations
 
@@ -15,57 +15,74 @@ from .text import decoded, each, encoded, strings
 __all__: list[str] = []
 
 LONGEST = 1 << 16  # characters of a pattern
-SAFE_REPEATS = 4  # times that a part may be repeated whose own length varies
+SPAN = 8  # numbers of repetitions that an open repeat counts for at most
+MOST_REPEATS = 64  # repetitions of a part that are counted; two ways in each are above MOST_WAYS by far
+MOST_WAYS = 1 << 17  # five repeats without end one after the other and two optional parts, or 17 optional parts
 
 
 def pattern_of(text: str) -> re.Pattern[bytes]:
-    """A pattern of RE2 as Python's.  Errors: ParameterError for one that is malformed or may take exponential time."""
+    """A pattern of RE2 as Python's.
+
+    Errors: ParameterError for one that is malformed, or has more than MOST_WAYS ways of matching: a repeat without end counts as
+    SPAN, `{m,n}` as the numbers of repetitions that it allows (at most SPAN), an optional part as 2; branches are added, what
+    follows one another is multiplied.
+    """
     if len(text) > LONGEST:
         raise ParameterError(f"a pattern of {len(text)} characters is longer than {LONGEST}")
     spelled = text.replace("\\pP", r"[!-#%-*,-/:;?@\[-\]_{}]").replace("\\pL", "[A-Za-z]").replace("\\pN", "[0-9]")
-    spelled = spelled.replace("\\C", ".").replace("\\z", "\\Z").replace("(?P<", "(?P<")
+    spelled = spelled.replace("\\C", ".").replace("\\z", "\\Z")
     for name, members in CLASSES.items():
         spelled = spelled.replace(f"[:{name}:]", members)
     try:
-        if _explodes(spelled):
-            raise ParameterError(f"pattern {text!r} repeats what repeats or branches, which may take exponential time")
-        return re.compile(encoded(spelled))
-    except re.error as error:
+        made = re.compile(encoded(spelled))
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
         raise ParameterError(f"pattern {text!r} is malformed: {error}") from None
+    if any(_FOREIGN.match(token[0]) for token in _TOKEN.finditer(spelled)):
+        raise ParameterError(f"pattern {text!r} is malformed: RE2 has neither comments nor the flag x")
+    if _ways(spelled) > MOST_WAYS:
+        raise ParameterError(
+            f"pattern {text!r} has more than {MOST_WAYS} ways of matching, which may take exponential time: at most five repeats "
+            "without end, or 17 optional parts, may follow one another, and none may be repeated often itself"
+        )
+    return made
 
 
-_CLASS = r"\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*\]"
-_TOKEN = re.compile(rf"\\.|{_CLASS}|\((?:\?[^:=!)]*[:=!])?|\)|\||([*+?]|\{{\d*,?\d*\}})[?+]?|.", re.DOTALL)
+_FLAGS = r"\(\?[a-zA-Z]+\)"
+_OPEN = r"\((?:\?(?:P<\w+>|[a-zA-Z-]*:|<?[=!]|#))?"
+_CLASS = r"\[\^?\]?(?:\\.|[^\]\\])*\]"
+_REPEAT = r"([*+?]|\{\d+\}|\{\d*,\d*\})[?+]?"
+_TOKEN = re.compile(rf"\\.|{_CLASS}|{_FLAGS}|{_OPEN}|\)|\||{_REPEAT}|.", re.DOTALL)
+_FOREIGN = re.compile(r"\(\?(?:#|[a-zA-Z-]*x)")  # what makes Python, not RE2, pass over characters: _ways counts all
 
 
-def _explodes(text: str) -> bool:
-    """True if a group that may be repeated often can match the same text in several ways: it repeats or branches itself."""
-    varies = [False]  # of each open group: it has a branch or a part whose number of repetitions is open
-    closed = False  # the group that has just been closed does
+def _ways(text: str) -> int:
+    """The number of ways in which a well-formed pattern may match, as `pattern_of` counts them."""
+    # of each group: the ways of the branches before, of this branch without its last part, of its last part
+    open_groups = [[0, 1, 1]]
     for token in _TOKEN.finditer(text):
-        what, repeat = token[0], token[1]
-        if repeat:
-            if closed and _often(repeat):
-                return True
-            varies[-1] = varies[-1] or not re.fullmatch(r"\{\d+\}", repeat)
-            continue
-        closed = False
-        if what.startswith("("):
-            varies.append(False)
-        elif what == ")" and len(varies) > 1:
-            closed = varies.pop()
-            varies[-1] = varies[-1] or closed
+        what, group = token[0], open_groups[-1]
+        if token[1]:
+            group[2] = _repeated(group[2], token[1])
         elif what == "|":
-            varies[-1] = True
-    return False
+            group[:] = [group[0] + group[1] * group[2], 1, 1]
+        elif what == ")" and len(open_groups) > 1:
+            branches, before, last = open_groups.pop()
+            open_groups[-1][2] = min(branches + before * last, MOST_WAYS + 1)
+        else:
+            group[1:] = [min(group[1] * group[2], MOST_WAYS + 1), 1]
+            if what.startswith("(") and not what.endswith(")"):
+                open_groups.append([0, 1, 1])
+    branches, before, last = open_groups[0]
+    return branches + before * last
 
 
-def _often(repeat: str) -> bool:
-    numbers = re.fullmatch(r"\{(\d*)(,?)(\d*)\}", repeat)
-    if numbers is None:
-        return repeat != "?"
-    most = numbers[3] if numbers[2] else numbers[1]
-    return not most or int(most) > SAFE_REPEATS
+def _repeated(ways: int, repeat: str) -> int:
+    """The number of ways of a part that is repeated as `repeat` says, at most MOST_WAYS + 1."""
+    low, comma, high = {"*": "0,", "+": "1,", "?": "0,1"}.get(repeat, repeat.strip("{}")).partition(",")
+    least = int(low or 0)
+    most = int(high) if high else least + (SPAN + MOST_REPEATS if comma else 0)
+    repeated: int = min(most - least + 1, SPAN) * ways ** min(most, MOST_REPEATS)
+    return min(repeated, MOST_WAYS + 1)
 
 
 CLASSES = {
