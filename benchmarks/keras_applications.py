@@ -34,7 +34,7 @@ def step_of(path: Path) -> float:
 
 
 def looked_at(path: Path, form: str, gold: Path) -> dict[str, Any]:
-    """What one file gives: the greatest difference, seconds of parsing and compiling, peak memory in MB."""
+    """Returns what was measured of one file: the greatest difference, seconds of parsing and compiling, peak memory in MB."""
     import numpy as np
 
     import mgx_core as mgx

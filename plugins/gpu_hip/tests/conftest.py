@@ -1,4 +1,4 @@
-"""What the tests of the gpu target share: a cache of their own, emulated devices, a stand-in for AMD's runtime."""
+"""Fixtures of the gpu target's tests: a cache of their own, emulated devices, a stand-in for AMD's runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the context reports of the caches behind it."""
+"""The context reports the caches behind it."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_each_tile(tile: Any) -> None:
 
 
 def compiled(op: Any, arrays: list[Array | None], constant: set[int], device: int) -> tuple[Array, list[str]]:
-    """What a program of one op gives on the emulated device, and its steps."""
+    """Returns the result of a program of one op on the emulated device, and its steps."""
     program = mgx.Program()
     m = program.get_main_module()
     given, inputs = {}, []

@@ -21,7 +21,7 @@ from mgx_gpu_hip.target import GpuTarget
 
 @pytest.fixture
 def device(monkeypatch) -> dict[str, int]:
-    """What the target "gpu" of program files is, with waves of 32; the number may be changed (0: waves of 64)."""
+    """Returns the target "gpu" as program files describe it, with waves of 32; the number may be changed (0: waves of 64)."""
     which = {"id": 1}
     plugin: Any = ModuleType("emulated_gpu_plugin")
     plugin.make = lambda: GpuTarget("host", which["id"])

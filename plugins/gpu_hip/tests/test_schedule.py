@@ -1,4 +1,4 @@
-"""What the schedule says is what the device holds and what is launched."""
+"""The device holds, and launches, exactly what the schedule says."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def lite(folder: Path, path: Path, samples: np.ndarray | None) -> None:
 
 
 def interpreted(path: Path, x: np.ndarray) -> np.ndarray:
-    """What the interpreter gives for one image after the other."""
+    """Returns the interpreter's results, one image after the other."""
     interpreter = tf.lite.Interpreter(str(path), num_threads=2)
     runner = interpreter.get_signature_runner()
     (given,), (made,) = runner.get_input_details(), runner.get_output_details()
