@@ -19,6 +19,7 @@ V = TypeVar("V")
 
 MAGIC: Final = b"mgxc"
 LIMIT: Final = 1 << 30  # bytes of one cache
+SHARE: Final = 16  # the part of its limit that is written between two prunings, on average
 
 
 class Held(NamedTuple):
@@ -70,7 +71,7 @@ class DiskCache:
     """Bytes by key in one folder of the user's cache, shared by all processes.
 
     name: the folder; version: of what the bytes mean, entries of others count as absent; folder: another place; limit: the
-    bytes that it grows to, then the oldest entries go.
+    bytes that it grows to (a sixteenth more on average), then the oldest entries go.
     A damaged entry counts as absent and is replaced; a folder that cannot be read or written is not an error.
     """
 
@@ -94,7 +95,7 @@ class DiskCache:
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_file(path, [self._head, hashlib.sha256(data).digest(), data])
-            if path.name.startswith("00"):  # every 256th entry or so
+            if self._due(path, len(self._head) + 32 + len(data)):
                 self._prune()
 
     def held(self) -> Held:
@@ -110,6 +111,14 @@ class DiskCache:
         with contextlib.suppress(OSError), os.scandir(self.folder) as found:
             return [(e.stat().st_mtime_ns, e.stat().st_size, e.path) for e in found if e.is_file()]
         return []
+
+    def _due(self, path: Path, size: int) -> bool:
+        """True for every 256th entry or so, and the more often the larger entries are: always from 1/`SHARE` of the limit on.
+
+        The name decides, which is as good as random: processes that write little each need to know nothing of one another.
+        """
+        drawn = int(path.name[:8], 16) / (1 << 32)
+        return drawn < 1 / 256 or drawn * self.limit < SHARE * size
 
     def _prune(self) -> None:
         files = sorted(self._files())

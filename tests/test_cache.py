@@ -68,6 +68,17 @@ def test_the_oldest_entries_go(tmp_path):
     assert cache.get("0") is None
 
 
+@pytest.mark.parametrize(("share", "over"), [(4, 0), (16, 0), (100, 0.25), (1000, 0.25)])
+def test_large_entries_do_not_outgrow_the_limit(tmp_path, share, over):
+    limit = 200_000
+    for n in range(3 * share):
+        cache = DiskCache("things", folder=tmp_path, limit=limit)  # as processes that write one entry each
+        cache.put(str(n), bytes(limit // share))
+        if n % (share // 4) == 0:
+            assert cache.held().bytes <= limit * (1 + over)
+    assert cache.get(str(n)) is not None
+
+
 def test_many_write_at_once(cache):
     def write(n):
         for _ in range(20):
