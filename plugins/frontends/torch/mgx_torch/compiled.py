@@ -103,6 +103,7 @@ class Variant:
         assert self.program.executable is not None
         self.executable = self.program.executable
         self.names = list(self.executable.parameters)
+        self._lock = threading.Lock()
 
     def current(self, args: Sequence[Any]) -> bool:
         """True if no weight was written to since it was packed."""
@@ -122,8 +123,7 @@ class Variant:
             stream = torch.cuda.current_stream(self.device).cuda_stream
             found = iter(self.executable.run_async(values, stream, ""))
         if self.unstored is not None:
-            stored, self.unstored = self.unstored, None
-            stored.keep(self.program)
+            self._store()
         out: list[Any] = []
         for kind, detail in self.results:
             if kind == "input":
@@ -138,6 +138,13 @@ class Variant:
                 made = as_tensor(next(found))
                 out.append(made if detail is None else _arranged(made, detail))
         return out
+
+    def _store(self) -> None:
+        """Writes the program to the cache, in the first of the threads that have run it."""
+        with self._lock:
+            stored, self.unstored = self.unstored, None
+        if stored is not None:
+            stored.keep(self.program)
 
 
 def _program(
