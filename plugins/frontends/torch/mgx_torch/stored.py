@@ -21,8 +21,8 @@ LIMIT: Final = 8 << 30  # bytes of all programs together, weights that were pack
 class Stored:
     """The place of one program in the user's cache.
 
-    It is found by the program as it was converted, with its weights in full, the target, the options and the version of mgx:
-    whatever changed the graph, the weights or the converters changed these bytes.
+    It is found by the program as it was converted, the target, the options and the version of mgx: whatever changed the graph,
+    the weights or the converters changed the program's bytes, which also name the versions of all plugins.
     """
 
     def __init__(self, program: Program, target: str, options: TorchOptions) -> None:

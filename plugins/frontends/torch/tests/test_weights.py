@@ -1,0 +1,147 @@
+"""Seals of weights, and the cache of programs: every write is seen, whatever it is; what differs is not taken for the same."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from mgx_core.plugins.manager import manager
+from mgx_torch import compiled
+from mgx_torch.compiled import CompiledGraph
+from mgx_torch.decompositions import all_converters
+from mgx_torch.options import TorchOptions
+from mgx_torch.stored import Stored
+from mgx_torch.weights import Seal
+
+TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int8)
+
+
+def negated(values: np.ndarray) -> None:
+    values[:, -1] ^= 0x80  # the signs of floating elements
+
+
+def two_negated(values: np.ndarray) -> None:
+    values[[7, 8], -1] ^= 0x80
+
+
+def turned(values: np.ndarray) -> None:
+    values[:] = values[::-1].copy()
+
+
+def rolled(values: np.ndarray) -> None:
+    values[:] = np.roll(values, 1, 0)
+
+
+def one_changed(values: np.ndarray) -> None:
+    values[len(values) // 3, -1] ^= 1
+
+
+def swapped(words: int) -> Callable[[np.ndarray], None]:
+    def write(values: np.ndarray) -> None:
+        apart = 8 * words // values.shape[1]
+        values[[5, 5 + apart]] = values[[5 + apart, 5]]
+
+    return write
+
+
+WRITES = {
+    "negated": negated,
+    "two negated": two_negated,
+    "turned": turned,
+    "rolled": rolled,
+    "one changed": one_changed,
+    **{f"words swapped {apart} apart": swapped(apart) for apart in (1, 32, 509, 509 * 7, 2048, 4096, 2048 * 32)},
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_every_write_is_seen(write: Callable[[np.ndarray], None], dtype: torch.dtype) -> None:
+    width = torch.empty(0, dtype=dtype).element_size()
+    contents = np.random.default_rng(1).integers(0, 256, (256 * 509 * 8 // width, width), np.uint8)
+    weight = torch.from_numpy(contents.copy()).view(dtype)
+    values = weight.view(torch.uint8).numpy()  # the same memory, without torch's count
+    seal = Seal(weight)
+    assert seal.holds(weight)
+    write(values)
+    assert weight._version == seal.version
+    assert not seal.holds(weight)
+    values[:] = contents
+    assert seal.holds(weight)
+
+
+@pytest.mark.parametrize("size", [2049, 2 * 2048, 32 * 2048, 33 * 2048 + 1])
+def test_every_place_is_looked_at(size: int) -> None:
+    weight = torch.zeros(size, dtype=torch.float64)
+    values = weight.numpy()
+    seal = Seal(weight)
+    for place in {*range(0, size, 977), 2047, 2048, size - 2, size - 1}:
+        values[place] = -0.0  # the highest bit only
+        assert not seal.holds(weight)
+        values[place] = 0.0
+    assert seal.holds(weight)
+
+
+def test_threads_that_run_a_new_program_store_it_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path))
+    both, looked, kept, failed = threading.Barrier(2), set(), [], []
+
+    def look(variant: compiled.Variant) -> Stored | None:
+        found: Stored | None = variant.__dict__["there"]
+        if threading.get_ident() in looked or threading.current_thread() is threading.main_thread():
+            return found
+        looked.add(threading.get_ident())
+        both.wait(20)  # both have seen that the program is not stored yet
+        return found
+
+    def put(variant: compiled.Variant, value: Stored | None) -> None:
+        variant.__dict__["there"] = value
+
+    monkeypatch.setattr(compiled.Variant, "unstored", property(look, put), raising=False)
+    monkeypatch.setattr(Stored, "load", lambda self: None)
+    monkeypatch.setattr(Stored, "keep", lambda self, program: kept.append(program))
+    x = torch.randn(3, 4)
+    gm = make_fx(lambda a: torch.relu(a) + 1)(x)
+    graph = CompiledGraph(gm, all_converters(), TorchOptions(target="cpu", cache=True))
+    variant = compiled.Variant(graph, (x,))
+
+    def run() -> None:
+        try:
+            torch.testing.assert_close(variant.run((x,))[0], torch.relu(x) + 1)
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert len(kept) == 1
+
+
+def test_programs_of_other_versions_of_plugins_are_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path))
+    x = torch.randn(3, 4)
+    options = TorchOptions(target="cpu", cache=True)
+    gm = make_fx(lambda a: torch.relu(a) + 1)(x)
+
+    def stored() -> bool:
+        """Runs as a new process would; True if it takes its program from the cache."""
+        variant = compiled.Variant(CompiledGraph(gm, all_converters(), options), (x,))
+        found = variant.unstored is None
+        variant.run((x,))
+        return found
+
+    assert not stored()
+    assert stored()
+    (record,) = (r for r in manager().records if r.name == "torch")
+    monkeypatch.setattr(record, "version", record.version + ".1")
+    assert not stored()
+    assert stored()
