@@ -2,9 +2,10 @@
 
     python -m benchmarks.torch_compile [--times] [--device cpu] [NAME ...]
 
-A line an architecture: the greatest difference from eager, relative to the largest value, at two batch sizes, of which the first
-axis is marked dynamic; graphs, further graphs at the second size, operators that mgx runs and that stay with torch; with --times
-also milliseconds a call beside inductor's, taken in turns.
+A line an architecture: the greatest difference from eager, relative to the largest value, at all batch sizes below; graphs at the
+first of two sizes of which the first axis is marked dynamic, and further ones at the second; graphs at the first of three sizes
+that nothing marks, as programs come without a change, and further ones at the others; operators that mgx runs and that stay with
+torch; with --times also milliseconds a call beside inductor's, taken in turns.
 """
 
 from __future__ import annotations
@@ -40,8 +41,25 @@ def main() -> None:
 
 
 def checked(name: str, device: str) -> str:
-    """Errors at two batch sizes, numbers of graphs, and what ran where.  Errors: AssertionError if mgx ran nothing."""
+    """Errors, numbers of graphs, and what ran where.  Errors: AssertionError if mgx ran nothing."""
     parts: list[Part] = []
+    marked_error, *marked = grown(name, device, (2, 3), True, parts)
+    torch._dynamo.reset()
+    plain_error, *plain = grown(name, device, (2, 3, 5), False, [])
+    kept = sorted({why for part in parts for why in part.reasons})
+    ours = sum(len(part.operators) for part in parts if part.target != "torch")
+    assert ours, f"mgx ran nothing of it: {kept}"
+    return (
+        f"{max(marked_error, plain_error):.1e} graphs {marked[0]} at second size {marked[1]} unmarked graphs {plain[0]} "
+        f"at second and third size {plain[1]} operators {ours} with torch {len(kept)} {kept[:2]}"
+    )
+
+
+def grown(name: str, device: str, batches: Sequence[int], marked: bool, parts: list[Part]) -> tuple[float, int, int]:
+    """The greatest error at some batch sizes, the graphs at the first of them, and further ones.
+
+    marked: the first axis is marked dynamic; parts: receives what became of each graph.
+    """
     graphs = [0]
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -52,17 +70,14 @@ def checked(name: str, device: str) -> str:
     module = module.to(device)
     compiled, errors, first = torch.compile(module, backend=backend), [], 0
     with torch.no_grad(), WholeRecurrentLayers():
-        for batch in (2, 3):
+        for batch in batches:
             values = [v.to(device) for v in make(ARCHITECTURES[name], batch)[1].values()]
-            for value in values:
-                torch._dynamo.maybe_mark_dynamic(value, 0)
+            if marked:
+                for value in values:
+                    torch._dynamo.maybe_mark_dynamic(value, 0)
             errors.append(difference(compiled(*values), module(*values)))
             first = first or graphs[0]
-    kept = sorted({why for part in parts for why in part.reasons})
-    ours = sum(len(part.operators) for part in parts if part.target != "torch")
-    assert ours, f"mgx ran nothing of it: {kept}"
-    again = graphs[0] - first
-    return f"{max(errors):.1e} graphs {first} at second size {again} operators {ours} with torch {len(kept)} {kept[:2]}"
+    return max(errors), first, graphs[0] - first
 
 
 def difference(got: Any, want: Any) -> float:
