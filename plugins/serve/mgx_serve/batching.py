@@ -135,7 +135,7 @@ class Batcher(Deployment):
             left = self._left()
             if left > 0:
                 if self._timer is None:
-                    self._timer = self._loop.call_later(left, self._start)
+                    self._timer = self._loop.call_later(left, self._due)
                 return
             if self._timer is not None:
                 self._timer.cancel()
@@ -144,6 +144,10 @@ class Batcher(Deployment):
             if batch:
                 self._run(batch)
         self._idle.set()
+
+    def _due(self) -> None:
+        self._timer = None  # the request that it was set for may have left: others then need one of their own
+        self._start()
 
     def _left(self) -> float:
         """Returns the seconds for which the queue is worth waiting for more requests."""
