@@ -27,6 +27,7 @@ __all__ = ["Batcher", "OneProcess", "Request"]
 
 log = logging.getLogger("mgx_serve")
 SHORT = 250e-6  # seconds: a run that is shorter than the way to a busy thread and back is run at once
+KINDS = 1024  # of runs, whose usual time is kept
 SHORTEST_WAIT = 50e-6  # seconds that no clock of the event loop can tell from none
 
 
@@ -54,12 +55,18 @@ def _priority(request: Request) -> int:
     return request.priority
 
 
+def _kind(batch: Sequence[Request]) -> Any:
+    """Returns what runs have in common that take about the same time: rows in all, and extents."""
+    first = batch[0]
+    return sum(r.rows for r in batch), first.key or tuple(v.shape for v in first.feeds.values())
+
+
 class Batcher(Deployment):
     """The queue of one model and what takes from it; lives in one event loop.
 
     A run starts as soon as an instance is free and either the largest or a preferred batch is there, or the oldest request has
     waited for the queue delay.  A batch that fails is run again request by request, so that a bad one fails alone.
-    Runs have threads of their own, but for models that are done sooner than another thread would be awake.
+    Runs have threads of their own, but for those whose shapes were seen to be done sooner than another thread would be awake.
     """
 
     def __init__(self, model: Model, metrics: Recorder) -> None:
@@ -73,9 +80,8 @@ class Batcher(Deployment):
         self._idle = asyncio.Event()
         self._again: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(self._settings.instances, f"mgx-serve-{self.signature.name}")
-        self._usual = (
-            math.inf
-        )  # seconds of a run: a mean of the latest, in which one that was interrupted counts little
+        # seconds of a run by its kind: a mean of the latest, in which one that was interrupted counts little
+        self._usual: dict[Any, float] = {}
 
     async def infer(
         self, feeds: Mapping[str, Array], priority: int = 0, timeout: float = 0.0
@@ -190,7 +196,7 @@ class Batcher(Deployment):
         started = time.monotonic()
         for request in batch:
             request.started = started
-        if self._usual < SHORT:
+        if self._usual.get(_kind(batch), math.inf) < SHORT:
             try:
                 self._ran(batch, started, *self._joined(batch))
             except Exception as error:
@@ -209,13 +215,17 @@ class Batcher(Deployment):
 
     def _ran(self, batch: Sequence[Request], started: float, results: Sequence[list[Array]], spent: float) -> None:
         self._free += 1
-        self._usual = (
-            spent if math.isinf(self._usual) else self._usual + (min(spent, 4 * self._usual) - self._usual) / 8
-        )
+        self._note(_kind(batch), spent)
         self.metrics.ran(self.signature, [started - r.arrived for r in batch], spent, sum(r.rows for r in batch))
         for request, result in zip(batch, results, strict=True):
             if not request.done.done():
                 request.done.set_result(result)
+
+    def _note(self, kind: Any, spent: float) -> None:
+        usual = self._usual.get(kind)
+        if usual is None and len(self._usual) >= KINDS:
+            del self._usual[next(iter(self._usual))]
+        self._usual[kind] = spent if usual is None else usual + (min(spent, 4 * usual) - usual) / 8
 
     def _failed(self, batch: Sequence[Request], error: BaseException) -> None:
         if len(batch) == 1:

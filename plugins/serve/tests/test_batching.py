@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pytest
 
 from mgx_serve import ModelSettings
 from mgx_serve.batching import Batcher
@@ -57,3 +58,22 @@ def test_requests_behind_one_that_left_are_answered() -> None:
         return answers
 
     np.testing.assert_array_equal(np.concatenate(asyncio.run(ask())), [[4.0] * 4, [6.0] * 4])
+
+
+@pytest.mark.parametrize("max_batch", [0, 64])
+def test_shapes_that_were_not_seen_leave_the_event_loop_alone(max_batch: int) -> None:
+    async def ask(model: Any) -> int:
+        batcher = Batcher(model, Deaf())
+        for _ in range(50):
+            await batcher.infer({"x": np.ones((1, 4), np.float32)})
+        await batcher.infer({"x": np.ones((1, 5), np.float32)})
+        await batcher.infer({"x": np.ones((33, 4), np.float32)})
+        await batcher.close()
+        return threading.get_ident()
+
+    model = Watched(max_batch=max_batch)
+    loop = asyncio.run(ask(model))
+    small = [thread for shape, thread in model.runs if shape == (1, 4)]
+    assert loop in small[1:] and small[0] != loop
+    for shape in ((1, 5), (33, 4)):
+        assert [thread == loop for at, thread in model.runs if at == shape] == [False]
