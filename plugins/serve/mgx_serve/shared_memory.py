@@ -89,12 +89,15 @@ class Regions:
             raise NotFound(f"there is no region {name!r}")
         return [r for r, _ in self._open.values() if name in ("", r.name)]
 
-    def read(self, place: Place) -> bytes:
+    def read(self, place: Place) -> memoryview:
         """Returns the bytes of a place.  Errors: BadRequest."""
         number, at = self._at(place)
-        data = os.pread(number, place.size, at)
-        if len(data) != place.size:
-            raise BadRequest(f"region {place.region!r}: its object has been cut off")
+        data = left = memoryview(bytearray(place.size))
+        while left:  # one call moves 2 GiB at most
+            count = os.preadv(number, [left], at)
+            if not count:
+                raise BadRequest(f"region {place.region!r}: its object has been cut off")
+            left, at = left[count:], at + count
         return data
 
     def write(self, place: Place, data: bytes) -> None:
@@ -104,7 +107,10 @@ class Regions:
             raise BadRequest(f"region {place.region!r}: {len(data)} bytes are required for an output, got {place.size}")
         if os.fstat(number).st_size < at + len(data):
             raise BadRequest(f"region {place.region!r}: its object has been cut off")
-        os.pwrite(number, data, at)
+        left = memoryview(data)
+        while left:
+            count = os.pwrite(number, left, at)
+            left, at = left[count:], at + count
 
     def _at(self, place: Place) -> tuple[int, int]:
         found = self._open.get(place.region)

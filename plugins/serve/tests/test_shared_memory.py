@@ -14,6 +14,8 @@ import tritonclient.http
 import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
 
+from mgx_serve.shared_memory import Place, Region, Regions
+
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 MODULES = [tritonclient.http, tritonclient.grpc]
 
@@ -94,3 +96,18 @@ def test_a_server_that_does_not_offer_it_says_so(server: Any, region: Any) -> No
     for module in MODULES:
         with client(module, server) as c, pytest.raises(InferenceServerException, match="--shared-memory"):
             c.register_system_shared_memory("mine", f"mgx_test_{os.getpid()}", 256)
+
+
+def test_calls_that_move_a_part_are_repeated(region: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, put = os.preadv, os.pwrite
+    monkeypatch.setattr(
+        os, "pread", lambda number, size, at: whole(number, [part := bytearray(min(size, 7))], at) and part
+    )
+    monkeypatch.setattr(os, "preadv", lambda number, parts, at: whole(number, [parts[0][:7]], at))
+    monkeypatch.setattr(os, "pwrite", lambda number, data, at: put(number, data[:7], at))
+    regions = Regions(True)
+    regions.register(Region("mine", f"mgx_test_{os.getpid()}", 0, 256))
+    assert regions.read(Place("mine", 32)) == X.tobytes()
+    regions.write(Place("mine", 40, 64), (X + 1).tobytes())
+    np.testing.assert_array_equal(shm.get_contents_as_numpy(region, np.float32, [2, 4], 64), X + 1)
+    regions.unregister()
