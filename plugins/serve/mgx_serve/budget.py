@@ -8,7 +8,7 @@ __all__ = ["JSON_COST", "NUMBER_COST", "TENSOR_COST", "Budget", "Share"]
 
 JSON_COST = 24  # bytes of Python objects for one byte of JSON: a number of two characters is an object and a reference
 NUMBER_COST = 64  # bytes of an object, its place in a list, and its text
-TENSOR_COST = 2  # the message and the batch that it is joined to
+TENSOR_COST = 2  # the message and the batch that it is joined to, or was a part of
 
 
 class Budget:

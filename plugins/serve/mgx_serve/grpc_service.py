@@ -12,9 +12,9 @@ from google.protobuf.message import DecodeError
 from .access import EVERYTHING
 from .budget import JSON_COST, TENSOR_COST, Share
 from .errors import BadRequest, ServeError, Unsupported
-from .inference import EXTENSIONS, Answer, Call, Service, place, priority, seconds
+from .inference import EXTENSIONS, Answer, Call, Service, Stored, place, priority, seconds
 from .messages import SERVICE, messages
-from .shared_memory import Region, Regions
+from .shared_memory import Region
 from .tensors import from_bytes, from_list, of_items, to_bytes
 
 __all__ = ["handler"]
@@ -83,7 +83,7 @@ class _Calls:
                 with Share(self.service.budget) as share:
                     read = self._read(f"{name}Request", request, share)
                     self._allow(name, read, context)
-                    return await (self.ModelInfer(read, context) if name == "ModelInfer" else method(read))
+                    return await (self.ModelInfer(read, context, share) if name == "ModelInfer" else method(read))
             except ServeError as error:
                 if error.retry_after is not None:
                     context.set_trailing_metadata((("retry-after", str(error.retry_after)),))
@@ -124,7 +124,7 @@ class _Calls:
                     request = self._read("ModelInferRequest", given, share)
                     identity = request.id
                     self._allow("ModelStreamInfer", request, context)
-                    made = answer(infer_response=await self.ModelInfer(request, context))
+                    made = answer(infer_response=await self.ModelInfer(request, context, share))
                 yield made
             except ServeError as error:
                 made = answer(error_message=str(error))
@@ -169,12 +169,10 @@ class _Calls:
             outputs=[tensor(name=t.name, datatype=t.datatype, shape=t.shape) for t in model.outputs],
         )
 
-    async def ModelInfer(self, request: Any, context: Any) -> Any:
-        call = _call(request, self.service.regions)
+    async def ModelInfer(self, request: Any, context: Any, share: Share) -> Any:
+        call = _call(request)
         call.headers = _headers(context)
-        if call.shared:
-            self.service.access.check(call.headers.get("authorization"), EVERYTHING)
-        return self._answered(await self.service.infer(call))
+        return self._answered(await self.service.infer(call, share))
 
     def _answered(self, answer: Answer) -> Any:
         tensor = self.messages["InferOutputTensor"]
@@ -267,9 +265,9 @@ class _Calls:
         return self.messages["RepositoryModelUnloadResponse"]()
 
 
-def _call(request: Any, regions: Regions) -> Call:
+def _call(request: Any) -> Call:
     """Errors: BadRequest."""
-    feeds, shared = _feeds(request, regions)
+    feeds, stored = _inputs(request)
     parameters = _plain(request.parameters)
     stated = {o.name: place(_plain(o.parameters), o.name) for o in request.outputs}
     places = {n: p for n, p in stated.items() if p is not None}
@@ -277,37 +275,38 @@ def _call(request: Any, regions: Regions) -> Call:
         request.model_name,
         request.model_version,
         feeds,
+        stored,
         [o.name for o in request.outputs],
         request.id,
         priority(parameters),
         seconds(parameters),
         places,
-        shared or bool(places),
     )
 
 
-def _feeds(request: Any, regions: Regions) -> tuple[dict[str, Any], bool]:
-    """Returns the inputs, and if some were read from shared memory.  Errors: BadRequest."""
+def _inputs(request: Any) -> tuple[dict[str, Any], dict[str, Stored]]:
+    """Returns the inputs that the message holds, and those that lie in shared memory.  Errors: BadRequest."""
     raw = list(request.raw_input_contents)
     sources = [place(_plain(given.parameters), given.name) for given in request.inputs]
     sent = sources.count(None)
     if raw and len(raw) != sent:
         raise BadRequest(f"raw_input_contents: one item for each of {sent} inputs is required, got {len(raw)}")
     feeds: dict[str, Any] = {}
+    stored: dict[str, Stored] = {}
     left = iter(raw)
     for given, source in zip(request.inputs, sources, strict=True):
         name, shape = given.name, list(given.shape)
-        if name in feeds:
+        if name in feeds or name in stored:
             raise BadRequest(f"input {name!r} is given twice")
         if (raw or source is not None) and given.HasField("contents"):
             raise BadRequest(f"input {name!r}: its elements are given twice, one of them in contents")
         if source is not None:
-            feeds[name] = from_bytes(name, given.datatype, shape, regions.read(source))
+            stored[name] = Stored(given.datatype, shape, source)
         elif raw:
             feeds[name] = from_bytes(name, given.datatype, shape, next(left))
         else:
             feeds[name] = _contents(given, shape)
-    return feeds, sent < len(sources)
+    return feeds, stored
 
 
 def _headers(context: Any) -> Mapping[str, str]:

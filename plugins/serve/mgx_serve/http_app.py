@@ -162,18 +162,16 @@ class _Paths:
         return JSONResponse({"model_stats": [_statistics(m, r) for m, r in found]})
 
     async def infer(self, request: Request) -> Response:
-        length_given, regions = request.headers.get(HEADER_LENGTH), self.service.regions
+        length_given = request.headers.get(HEADER_LENGTH)
         with Share(self.service.budget) as share:
             body = await self._body(request, share)
             text = json_length(body, length_given)
             share.take(text * JSON_COST)
-            given = (*self._named(request), body, length_given, regions)
+            given = (*self._named(request), body, length_given)
             large = text > LARGE  # reading it would keep others waiting
             call, binary = await asyncio.to_thread(read_call, *given) if large else read_call(*given)
-            if call.shared:
-                self.service.access.check(request.headers.get("authorization"), EVERYTHING)
             call.headers = request.headers
-            made, length = answer_body(await self.service.infer(call), binary, share)
+            made, length = answer_body(await self.service.infer(call, share), binary, share)
         if length is None:
             return Response(made, media_type="application/json")
         return Response(made, media_type="application/octet-stream", headers={HEADER_LENGTH: str(length)})

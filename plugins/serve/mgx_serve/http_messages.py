@@ -8,8 +8,7 @@ from typing import Any
 
 from .budget import NUMBER_COST, Share
 from .errors import BadRequest
-from .inference import Answer, Call, place, priority, seconds
-from .shared_memory import Regions
+from .inference import Answer, Call, Stored, place, priority, seconds
 from .tensors import from_bytes, from_list, to_bytes, to_list
 
 __all__ = ["HEADER_LENGTH", "answer_body", "json_length", "read_call"]
@@ -17,9 +16,7 @@ __all__ = ["HEADER_LENGTH", "answer_body", "json_length", "read_call"]
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
-def read_call(
-    model: str, version: str, body: bytes, header_length: str | None, regions: Regions
-) -> tuple[Call, set[str]]:
+def read_call(model: str, version: str, body: bytes, header_length: str | None) -> tuple[Call, set[str]]:
     """Returns the request and the names of outputs that are wanted as bytes ("*" for all).
 
     header_length: bytes of JSON before the binary tensors; None if all is JSON.
@@ -29,17 +26,18 @@ def read_call(
     head = _object(body[:size])
     rest = memoryview(body)[size:]
     feeds: dict[str, Any] = {}
-    at, shared = 0, False
+    stored: dict[str, Stored] = {}
+    at = 0
     for given in _list(head, "inputs"):
         name, datatype, shape = _text(given, "name"), _text(given, "datatype"), given.get("shape")
         if not isinstance(shape, list):
             raise BadRequest(f"input {name!r}: shape must be a list, got {shape!r}")
-        if name in feeds:
+        if name in feeds or name in stored:
             raise BadRequest(f"input {name!r} is given twice")
         parameters = _parameters(given)
         source = place(parameters, name)
         if source is not None:
-            feeds[name], shared = from_bytes(name, datatype, shape, regions.read(source)), True
+            stored[name] = Stored(datatype, shape, source)
             continue
         length = parameters.get("binary_data_size")
         if length is None:
@@ -63,7 +61,7 @@ def read_call(
     places = {n: p for n, p in stated.items() if p is not None}
     names = [n for n, _ in wanted]
     first, limit = priority(parameters), seconds(parameters)
-    return Call(model, version, feeds, names, identity, first, limit, places, shared or bool(places)), binary
+    return Call(model, version, feeds, stored, names, identity, first, limit, places), binary
 
 
 def json_length(body: bytes, header_length: str | None) -> int:

@@ -9,38 +9,47 @@ from typing import Any
 
 from mgx_core import __version__
 
-from .access import Access
-from .budget import Budget
+from .access import EVERYTHING, Access
+from .budget import NUMBER_COST, TENSOR_COST, Budget, Share
 from .errors import BadRequest, DeadlinePassed
 from .metrics import Metrics, Record
 from .model import Signature, Tensor
 from .repository import Repository
 from .shared_memory import Place, Regions
-from .tensors import Array, to_bytes
+from .tensors import Array, from_bytes, to_bytes
 from .tracing import NoTraces
 
-__all__ = ["EXTENSIONS", "Answer", "Call", "Service"]
+__all__ = ["EXTENSIONS", "Answer", "Call", "Service", "Stored"]
 
 EXTENSIONS = ("binary_tensor_data", "model_repository", "statistics", "system_shared_memory")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An input whose elements lie in shared memory."""
+
+    datatype: str
+    shape: Sequence[int]
+    place: Place
 
 
 @dataclass
 class Call:
     """One request for inference.
 
-    outputs: names that are wanted, all if empty; timeout: seconds, 0 for the model's own limit; places: in shared memory, of the
-    outputs that go there; shared: it reads or writes shared memory; headers: of the message, for traces.
+    stored: inputs that are not in `feeds` yet; outputs: names that are wanted, all if empty; timeout: seconds, 0 for the model's
+    own limit; places: in shared memory, of the outputs that go there; headers: of the message, for access and traces.
     """
 
     model: str
     version: str
-    feeds: Mapping[str, Array]
+    feeds: dict[str, Array]
+    stored: Mapping[str, Stored] = field(default_factory=dict)
     outputs: Sequence[str] = ()
     id: str = ""
     priority: int = 0
     timeout: float = 0.0
     places: Mapping[str, Place] = field(default_factory=dict)
-    shared: bool = False
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -94,14 +103,18 @@ class Service:
     def versions(self, name: str) -> list[str]:
         return sorted(self.repository.entries[name].loaded, key=int)
 
-    async def infer(self, call: Call) -> Answer:
-        """Errors: any `ServeError`."""
-        with self.traces.request(call.headers, call.model, call.id):
-            return await self._answered(call)
+    async def infer(self, call: Call, share: Share) -> Answer:
+        """share: of the memory for requests; takes what the outputs and the inputs in shared memory need, too.
 
-    async def _answered(self, call: Call) -> Answer:
+        Errors: any `ServeError`.
+        """
+        with self.traces.request(call.headers, call.model, call.id):
+            return await self._answered(call, share)
+
+    async def _answered(self, call: Call, share: Share) -> Answer:
         deployment = self.repository.find(call.model, call.version)
         deployment.signature.chosen(call.outputs)
+        self._fetch(call, share)
         limit = call.timeout or deployment.signature.timeout
         try:
             async with asyncio.timeout(limit):
@@ -109,7 +122,16 @@ class Service:
         except TimeoutError:
             raise DeadlinePassed(f"model {call.model!r} did not answer within {limit:g} s") from None
         outputs = [(model.outputs[i], results[i]) for i in model.chosen(call.outputs)]
+        share.take(sum(_held(array) for _, array in outputs) * TENSOR_COST)
         return Answer(model, call.id, outputs, self._placed(call, outputs) if call.places else {})
+
+    def _fetch(self, call: Call, share: Share) -> None:
+        """Reads inputs from shared memory once its use is known to be allowed and there is memory for a copy."""
+        if call.stored or call.places:
+            self.access.check(call.headers.get("authorization"), EVERYTHING)
+        for name, given in call.stored.items():
+            share.take(given.place.size * TENSOR_COST)
+            call.feeds[name] = from_bytes(name, given.datatype, given.shape, self.regions.read(given.place))
 
     def _placed(self, call: Call, outputs: Sequence[tuple[Tensor, Array]]) -> Mapping[str, Place]:
         """Writes outputs to shared memory where the request wants it so.  Errors: BadRequest."""
@@ -167,3 +189,10 @@ def priority(parameters: Mapping[str, Any]) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 1 << 31:
         raise BadRequest("parameter priority: a number from 0 on is required")
     return given
+
+
+def _held(array: Array) -> int:
+    """Returns the bytes that the elements of a tensor take."""
+    if not array.dtype.hasobject:
+        return array.nbytes
+    return array.size * NUMBER_COST + sum(map(len, array.ravel().tolist()))

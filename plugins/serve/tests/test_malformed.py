@@ -14,9 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
+import onnx
 import pytest
+import tritonclient.grpc
+import tritonclient.http
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
+from tritonclient.utils import InferenceServerException
 
 from mgx_serve import ModelSettings, Server, Settings
 
@@ -126,6 +132,29 @@ def test_memory_of_requests_is_bounded(serve: Callable[..., Any], models: Path) 
             call(bytes(30_000), timeout=30)
         refusal: Any = caught.value
         assert refusal.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.parametrize("module", [tritonclient.http, tritonclient.grpc])
+def test_memory_of_answers_is_bounded(module: Any, serve: Callable[..., Any], tmp_path: Path) -> None:
+    made = helper.make_node("ConstantOfShape", ["n"], ["y"])
+    inputs = [helper.make_tensor_value_info("n", TensorProto.INT64, [1])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N"])]
+    path = tmp_path / "zeros.onnx"
+    onnx.save(
+        helper.make_model(helper.make_graph([made], "g", inputs, outputs), opset_imports=[helper.make_opsetid("", 17)]),
+        path,
+    )
+    server = serve(path, "--memory", 40_000)
+    address = server.http if module is tritonclient.http else server.grpc
+    with module.InferenceServerClient(address) as c:
+        for count, fits in ((1000, True), (20_000, False), (1000, True)):
+            given = module.InferInput("n", [1], "INT64")
+            given.set_data_from_numpy(np.array([count]))
+            if fits:
+                assert c.infer("zeros", [given]).as_numpy("y").shape == (count,)
+            else:
+                with pytest.raises(InferenceServerException, match="bytes of memory, the server has 40000"):
+                    c.infer("zeros", [given])
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br"])

@@ -38,12 +38,12 @@ def client(module: Any, server: Any) -> Any:
     return module.InferenceServerClient(server.http if module is tritonclient.http else server.grpc)
 
 
-def ask(c: Any, module: Any, size: int = 32, offset: int = 0, room: int = 32) -> Any:
+def ask(c: Any, module: Any, size: int = 32, offset: int = 0, room: int = 32, **options: Any) -> Any:
     given = module.InferInput("x", [2, 4], "FP32")
     given.set_shared_memory("mine", size, offset)
     wanted = module.InferRequestedOutput("y")
     wanted.set_shared_memory("mine", room, 64)
-    return c.infer("double", [given], outputs=[wanted, module.InferRequestedOutput("z")])
+    return c.infer("double", [given], outputs=[wanted, module.InferRequestedOutput("z")], **options)
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -111,3 +111,30 @@ def test_calls_that_move_a_part_are_repeated(region: Any, monkeypatch: pytest.Mo
     regions.write(Place("mine", 40, 64), (X + 1).tobytes())
     np.testing.assert_array_equal(shm.get_contents_as_numpy(region, np.float32, [2, 4], 64), X + 1)
     regions.unregister()
+
+
+def test_one_that_may_not_use_it_learns_nothing(serve: Callable[..., Any], models: Path, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text('all = ["*"]\none = ["double"]\n')
+    server = serve(models, "--shared-memory", "--tokens", tokens)
+    for module in MODULES:  # there is no such region, which only those are told that may use regions
+        for token, said in (("one", "does not allow"), ("all", "no region")):
+            headers = {("Authorization" if module is tritonclient.http else "authorization"): f"Bearer {token}"}
+            with client(module, server) as c, pytest.raises(InferenceServerException, match=said):
+                ask(c, module, headers=headers)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_copies_are_bounded_by_the_memory_for_requests(
+    module: Any, serve: Callable[..., Any], models: Path, region: Any
+) -> None:
+    server = serve(models, "--shared-memory", "--memory", 100_000)
+    os.truncate(f"/dev/shm/mgx_test_{os.getpid()}", 1600)
+    with client(module, server) as c:
+        c.register_system_shared_memory("mine", f"mgx_test_{os.getpid()}", 1600)
+        given = [module.InferInput(f"x{n}", [100, 4], "FP32") for n in range(40)]
+        for tensor in given:
+            tensor.set_shared_memory("mine", 1600)
+        with pytest.raises(InferenceServerException, match="bytes of memory, the server has 100000"):
+            c.infer("double", given)
+        np.testing.assert_array_equal(ask(c, module).as_numpy("z"), X.sum(1, keepdims=True))
