@@ -128,13 +128,13 @@ def test_one_that_may_not_use_it_learns_nothing(serve: Callable[..., Any], model
 def test_copies_are_bounded_by_the_memory_for_requests(
     module: Any, serve: Callable[..., Any], models: Path, region: Any
 ) -> None:
-    server = serve(models, "--shared-memory", "--memory", 100_000)
-    os.truncate(f"/dev/shm/mgx_test_{os.getpid()}", 1600)
+    server = serve(models, "--shared-memory", "--memory", 1_000_000)
+    os.truncate(f"/dev/shm/mgx_test_{os.getpid()}", 65536)
     with client(module, server) as c:
-        c.register_system_shared_memory("mine", f"mgx_test_{os.getpid()}", 1600)
-        given = [module.InferInput(f"x{n}", [100, 4], "FP32") for n in range(40)]
+        c.register_system_shared_memory("mine", f"mgx_test_{os.getpid()}", 65536)
+        given = [module.InferInput(f"x{n}", [4096, 4], "FP32") for n in range(40)]
         for tensor in given:
-            tensor.set_shared_memory("mine", 1600)
-        with pytest.raises(InferenceServerException, match="bytes of memory, the server has 100000"):
+            tensor.set_shared_memory("mine", 65536)
+        with pytest.raises(InferenceServerException, match="bytes of memory, the server has 1000000"):
             c.infer("double", given)
         np.testing.assert_array_equal(ask(c, module).as_numpy("z"), X.sum(1, keepdims=True))
