@@ -90,4 +90,12 @@ def _column(batch: Mapping[str, Array], column: str, tensor: Tensor) -> Array:
         return given.astype(object)
     if not np.can_cast(given.dtype, tensor.dtype, "same_kind"):
         raise BadRequest(f"input {tensor.name!r} requires {tensor.datatype}, column {column!r} holds {given.dtype}")
-    return np.ascontiguousarray(given, tensor.dtype)
+    with np.errstate(over="ignore"):
+        made = np.ascontiguousarray(given, tensor.dtype)
+    same = made == given if tensor.dtype.kind in "iu" else np.isfinite(made) == np.isfinite(given)
+    if not same.all():
+        lost = given[~same].flat[0]
+        raise BadRequest(
+            f"input {tensor.name!r} requires {tensor.datatype}, which cannot hold {lost} of column {column!r}"
+        )
+    return made

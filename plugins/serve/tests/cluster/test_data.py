@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import ray
+from onnx import TensorProto, helper
 from ray import serve
 
 from mgx_serve import ModelSettings
@@ -54,6 +56,32 @@ def test_columns_that_do_not_fit(small_model: Callable[..., Path], tmp_path: Pat
     ):
         with pytest.raises(BadRequest, match=said):
             predict(batch)
+
+
+def cast_model(path: Path, kind: int) -> Path:
+    """y = x, of one element type."""
+    x, y = (helper.make_tensor_value_info(name, kind, ["batch"]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "fits", "lost"),
+    [
+        (TensorProto.INT32, np.array([-5, 2**31 - 1]), np.array([1, 2**40])),
+        (TensorProto.INT32, np.array([7], np.uint32), np.array([2**31], np.uint32)),
+        (TensorProto.INT64, np.array([7], np.uint64), np.array([2**63 + 5], np.uint64)),
+        (TensorProto.FLOAT16, np.array([0.1, 65504.0, np.inf, np.nan]), np.array([0.0, 70000.0])),
+        (TensorProto.FLOAT16, np.array([5, -7]), np.array([70000])),
+    ],
+)
+def test_elements_that_the_input_cannot_hold(kind: int, fits: Any, lost: Any, tmp_path: Path) -> None:
+    handed = hand_over("m", "1", cast_model(tmp_path / "m.onnx", kind), ModelSettings(target="ref"))
+    predict = Predictor(handed, {}, {})
+    np.testing.assert_array_equal(predict({"x": fits})["y"], fits.astype(helper.tensor_dtype_to_np_dtype(kind)))
+    with pytest.raises(BadRequest, match=f"cannot hold {lost[-1]} of column 'x'"):
+        predict({"x": lost})
 
 
 def test_a_graph_of_models(tmp_path: Path) -> None:
