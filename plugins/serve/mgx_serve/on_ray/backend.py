@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from ..metrics import Recorder
 from ..model import Signature
 from ..settings import ModelSettings
 from ..tensors import Array
-from .handover import Handed, hand_over
+from .handover import Handed, hand_over, withdraw
 from .replica import Reply, bound
 
 __all__ = ["OnRay"]
@@ -33,55 +34,70 @@ class OnRay(Backend):
     """Models in processes of a Ray cluster.
 
     address: of a cluster that runs, "auto" for the one of this machine, "" to start one here that ends with the server.
+    The applications have names of this server alone; in a cluster that it did not start, it ends these and no others.
     Errors: ConnectionError if there is no cluster at the address.
     """
 
     def __init__(self, recorder: Recorder, address: str = "") -> None:
         self.recorder = recorder
-        self._own = not ray.is_initialized()
-        if self._own:
+        self._connected = not ray.is_initialized()
+        self._own = self._connected and address in ("", "local")
+        self._identity = uuid.uuid4().hex[:12]
+        if self._connected:
             ray.init(address=address or "local", namespace="mgx", log_to_driver=False, include_dashboard=False)
         serve.start(http_options={"location": "NoServer"})
         self._newest: dict[str, RayDeployment] = {}
 
     async def deploy(self, name: str, version: str, path: Path, settings: ModelSettings) -> Deployment:
-        handed = await asyncio.to_thread(hand_over, name, version, path, settings)
+        holder = uuid.uuid4().hex
+        handed = await asyncio.to_thread(hand_over, name, version, path, settings, holder)
         former = self._newest.get(name)
         try:
-            made = await self._rolled_out(handed)
+            made = await self._rolled_out(handed, holder)
         except (RuntimeError, RayError, RayServeException) as error:
-            if former is not None:
-                await self._rolled_out(former.handed)
+            if former is None:
+                await asyncio.to_thread(serve.delete, self._application(name))
+            else:
+                await self._rolled_out(former.handed, former.holder)
+            await asyncio.to_thread(withdraw, handed, holder)
             raise Unavailable(f"no replica of model {name!r} could be started: {_first_line(error)}") from error
         self._newest[name] = made
         return made
 
-    async def _rolled_out(self, handed: Handed) -> RayDeployment:
+    async def _rolled_out(self, handed: Handed, holder: str) -> RayDeployment:
         """Replaces the replicas of a model, a few at a time; those that are left answer meanwhile."""
         handle = await asyncio.to_thread(
-            serve.run, bound(handed), name=_application(handed.name), route_prefix=None, _local_testing_mode=False
+            serve.run, bound(handed), name=self._application(handed.name), route_prefix=None, _local_testing_mode=False
         )
         signature = await handle.signature.remote()
-        return RayDeployment(self, handed, handle, signature)
+        return RayDeployment(self, handed, holder, handle, signature)
 
     async def withdraw(self, deployment: RayDeployment) -> None:
         """Ends the replicas of a model, unless a later version has taken them over."""
         name = deployment.signature.name
         if self._newest.get(name) is deployment:
             del self._newest[name]
-            await asyncio.to_thread(serve.delete, _application(name))
+            await asyncio.to_thread(serve.delete, self._application(name))
+        await asyncio.to_thread(withdraw, deployment.handed, deployment.holder)
 
     async def close(self) -> None:
         if self._own:
             await asyncio.to_thread(serve.shutdown)
+        if self._connected:
             await asyncio.to_thread(ray.shutdown)
+
+    def _application(self, name: str) -> str:
+        return f"mgx-{self._identity}-{name}"
 
 
 class RayDeployment(Deployment):
-    """A model with its replicas."""
+    """A model with its replicas.
 
-    def __init__(self, backend: OnRay, handed: Handed, handle: Any, signature: Signature) -> None:
-        self.signature, self.handed = signature, handed
+    holder: in whose name its file lies in the cluster.
+    """
+
+    def __init__(self, backend: OnRay, handed: Handed, holder: str, handle: Any, signature: Signature) -> None:
+        self.signature, self.handed, self.holder = signature, handed, holder
         self._backend, self._handle, self._recorder = backend, handle, backend.recorder
         self._inside = 0
         self._closing = False
@@ -142,10 +158,6 @@ class RayDeployment(Deployment):
         while self._inside:
             await asyncio.sleep(0.01)
         await self._backend.withdraw(self)
-
-
-def _application(name: str) -> str:
-    return f"mgx-{name}"
 
 
 def _first_line(error: BaseException) -> str:

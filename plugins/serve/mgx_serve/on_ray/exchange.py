@@ -16,17 +16,34 @@ LEASE = 30.0  # seconds for which a claim holds that is not renewed
 
 
 class Exchange:
-    """Program files by key; an actor.  The bytes lie in Ray's object store, once for each machine that asks for them."""
+    """Program files by key; an actor.  The bytes lie in Ray's object store, once for each machine that asks for them.
+
+    A file stays until all who hold it have dropped it; those made of it, with keys that begin with its own and a hyphen, go too.
+    """
 
     def __init__(self) -> None:
         self._files: dict[str, Any] = {}
         self._claims: dict[str, tuple[str, float]] = {}
+        self._holders: dict[str, set[str]] = {}
+
+    def hold(self, key: str, file: Array, holder: str) -> None:
+        """Keeps a file for a holder.  file: bytes as uint8."""
+        self._holders.setdefault(key, set()).add(holder)
+        self.put(key, file)
 
     def put(self, key: str, file: Array) -> None:
-        """file: bytes as uint8."""
-        if key not in self._files:
+        """Keeps a file as long as the one that it was made of."""
+        if key not in self._files and _original(key) in self._holders:
             self._files[key] = ray.put(file)
         self._claims.pop(key, None)
+
+    def drop(self, key: str, holder: str) -> None:
+        """Takes a holder of a file away, and the file with the last one."""
+        holders = self._holders.get(key, set())
+        holders.discard(holder)
+        if not holders:
+            self._holders.pop(key, None)
+            self._files = {k: f for k, f in self._files.items() if _original(k) != key}
 
     def get(self, key: str) -> list[Any]:
         """Returns a reference to the file in a list; an empty list if there is none."""
@@ -45,6 +62,10 @@ class Exchange:
         """Lets others try to make the file."""
         if self._claims.get(key, ("", 0.0))[0] == who:
             del self._claims[key]
+
+
+def _original(key: str) -> str:
+    return key.partition("-")[0]
 
 
 def exchange() -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import logging
 import os
 import threading
 import time
@@ -30,7 +31,9 @@ from ..model import OPEN, Model, compiled, source
 from ..settings import ModelSettings
 from .exchange import LEASE, as_array, exchange
 
-__all__ = ["Handed", "hand_over"]
+__all__ = ["Handed", "hand_over", "withdraw"]
+
+log = logging.getLogger("mgx_serve")
 
 KEPT = 7 * 86400.0  # seconds after its last use for which a machine keeps a file
 
@@ -78,13 +81,22 @@ class Handed:
         return _written(key, [data])
 
 
-def hand_over(name: str, version: str, path: Path, settings: ModelSettings) -> Handed:
-    """Reads a model and brings it to where every process of the cluster finds it.  Errors: MgxError if it cannot be read."""
+def hand_over(name: str, version: str, path: Path, settings: ModelSettings, holder: str = "") -> Handed:
+    """Reads a model and brings it to where every process of the cluster finds it.
+
+    holder: who withdraws it later; "" for a model that stays as long as the cluster.
+    Errors: MgxError if it cannot be read.
+    """
     data = program_bytes(source(path))
     key = hashlib.sha256(data).hexdigest()
-    ray.get(exchange().put.remote(key, as_array(data)))
+    ray.get(exchange().hold.remote(key, as_array(data), holder))
     _written(key, [data])
     return Handed(name, version, key, settings)
+
+
+def withdraw(handed: Handed, holder: str) -> None:
+    """Takes a model out of the cluster, unless others hold it."""
+    ray.get(exchange().drop.remote(handed.key, holder))
 
 
 def program_bytes(program: Program) -> bytes:
@@ -118,8 +130,10 @@ def _warm(model: Model) -> None:
         shapes = {t.name: (size, *t.shape[1:]) if t.shape[:1] == (OPEN,) else t.shape for t in model.signature.inputs}
         if any(OPEN in shape for shape in shapes.values()) or any(t.dtype.hasobject for t in model.signature.inputs):
             return  # only requests know
-        with contextlib.suppress(MgxError):
+        try:
             model.program.run({t.name: np.zeros(shapes[t.name], t.dtype) for t in model.signature.inputs})
+        except MgxError as error:  # zeros may be no values that the model takes
+            log.warning("model %s does not run with zeros of batch size %s: %s", model.signature.name, size, error)
 
 
 def _folder() -> Path:
@@ -151,9 +165,12 @@ def _written(key: str, chunks: list[Any]) -> Path:
 
 
 def _prune(folder: Path) -> None:
-    """Removes what has not been used for long; who has it mapped keeps it."""
+    """Removes what has not been used for long; who has it mapped keeps it.
+
+    Locks stay: one that were removed while somebody holds it would let in another.
+    """
     oldest = time.time() - KEPT
     for path in folder.iterdir():
         with contextlib.suppress(OSError):
-            if path.stat().st_mtime < oldest:
+            if path.suffix != ".lock" and path.stat().st_mtime < oldest:
                 path.unlink()

@@ -33,7 +33,7 @@ def replicas() -> list[int]:
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if b"ServeReplica:mgx-double" in path.read_bytes():
+            if re.search(rb"ServeReplica:mgx-\w+-double", path.read_bytes()):
                 found.append(int(path.parent.name))
         except OSError:
             continue
