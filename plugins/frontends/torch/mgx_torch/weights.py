@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
 import torch
+import xxhash
 
 from mgx_core.types.argument import Array
 
@@ -21,8 +22,6 @@ __all__ = ["Seal", "held", "lent"]
 PRODUCTS: Final = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embedding", "einsum"))
 VIEWS: Final = frozenset(("t", "transpose", "permute", "view", "reshape", "detach", "alias", "unsqueeze", "expand"))
 SMALL: Final = 1 << 14  # bytes up to which comparing a weight costs less than passing it
-WIDTH: Final = 2048  # 64-bit words for which a digest has one pair of sums
-ROWS: Final = 32  # pairs of sums made at once: 512 KiB, which caches hold
 
 
 def held(
@@ -83,7 +82,7 @@ def _version(weight: torch.Tensor) -> int:
 
 
 def _words(weight: torch.Tensor) -> Array | None:
-    """The bytes of a weight as rows of words on its own memory, or as they are where they are few."""
+    """The bytes of a weight in the order of its memory, or as it is where they are few."""
     flat = weight.detach()
     array = host_array(flat.permute(sorted(range(flat.dim()), key=lambda axis: -flat.stride(axis))))
     if array.nbytes <= SMALL or not array.flags.c_contiguous:
@@ -92,35 +91,10 @@ def _words(weight: torch.Tensor) -> Array | None:
 
 
 def _digest(array: Array) -> bytes:
-    """All bytes of a small array; of a large one two sums for each `WIDTH` words, each word multiplied by what its place has.
-
-    A change of one word always changes the first sum, whose multipliers are odd.  Carries only go up: changes of the high halves
-    of words, such as signs, may cancel there, so that the second sum has these halves alone.  Changes of several words among
-    `WIDTH` pass unseen for 1 choice of multipliers in 2^32 at the most, and independently elsewhere.
-    """
-    row = 8 * WIDTH
+    """All bytes of a small array, a hash of 128 bits of a large one."""
     if array.nbytes <= SMALL or not array.flags.c_contiguous:
         return array.tobytes()
-    whole = array.nbytes // row * row
-    words = array[:whole].view(np.uint64).reshape(-1, WIDTH)
-    of_words, of_halves = _multipliers()
-    sums = np.empty((2, len(words)), np.uint64)
-    halves = np.empty((min(ROWS, len(words)), WIDTH), np.uint64)
-    for first in range(0, len(words), ROWS):
-        some = words[first : first + ROWS]
-        high = np.right_shift(some, np.uint64(32), out=halves[: len(some)])
-        np.einsum("ij,j->i", some, of_words, out=sums[0, first : first + ROWS])
-        np.einsum("ij,j->i", high, of_halves, out=sums[1, first : first + ROWS])
-    return sums.tobytes() + array[whole:].tobytes()
-
-
-@cache
-def _multipliers() -> tuple[Array, Array]:
-    """Random numbers of 64 bits by which words and their high halves are multiplied; odd for the former."""
-    both: Array = np.random.default_rng(0).integers(0, 1 << 64, (2, WIDTH), np.uint64)
-    both[0] |= np.uint64(1)
-    both.flags.writeable = False
-    return both[0], both[1]
+    return bytes(xxhash.xxh3_128_digest(array))
 
 
 class Lender:
@@ -143,7 +117,7 @@ class Lender:
             return array
 
 
-@cache
+@functools.cache
 def _lender() -> Lender:
     return Lender()
 
