@@ -5,42 +5,11 @@
 #include <cstdint>
 #include <cstring>
 
+#include "vectors.h"
+
 namespace {
 
-typedef float Floats __attribute__((vector_size(MGX_LANES * 4)));
-typedef int32_t Ints __attribute__((vector_size(MGX_LANES * 4)));
-
-constexpr int64_t lanes = MGX_LANES, wide = 2 * lanes;
-
-inline Floats load(const float *from) {
-    Floats v;
-    std::memcpy(&v, from, sizeof v);
-    return v;
-}
-
-inline void store(float *to, Floats v) { std::memcpy(to, &v, sizeof v); }
-
-// e^x, a few ulp; x is held where neither the result nor its inverse overflows.
-inline Floats exponential(Floats x) {
-    x = x > 87.0f ? 87.0f + (x - x) : x;
-    x = x < -87.0f ? -87.0f + (x - x) : x;
-    const float magic = 12582912.0f; // adding it rounds to an integer, which then sits in the low bits
-    Floats shifted = x * 1.44269504f + magic;
-    Floats n = shifted - magic;
-    Floats r = x - n * 0.693359375f - n * -2.12194440e-4f;
-    Floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    Ints bits = (((Ints)shifted - 0x4b400000) << 23) + 0x3f800000;
-    return p * (Floats)bits;
-}
-
-inline Floats sigmoid(Floats x) { return 1.0f / (1.0f + exponential(-x)); }
-
-inline Floats hyperbolic(Floats x) { return 2.0f * sigmoid(2.0f * x) - 1.0f; }
+constexpr int64_t wide = 2 * lanes;
 
 // Adds to each of `count` vectors the products of a state [hidden] with a column of vectors, whose rows lie `row` floats apart.
 // `together` rows have sums of their own, so that enough of them are under way at once.
