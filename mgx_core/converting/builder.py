@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
+from ..errors import ParseError, UnsupportedError
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ops.axes import normalize_all
@@ -24,7 +25,7 @@ __all__ = ["InstructionBuilder"]
 class InstructionBuilder:
     """Adds instructions to a module on behalf of one node; a frontend derives its node from it.
 
-    Required: `module`, `known`, `absent` and `sources`.
+    Required: `module`, `known`, `absent` and `sources`; errors name the node by its `repr`.
     """
 
     @property
@@ -45,6 +46,22 @@ class InstructionBuilder:
         """Names of the node for the instructions that it becomes."""
         raise NotImplementedError
 
+    # errors
+
+    def error(self, message: str) -> ParseError:
+        """Returns an error that names the node, to be raised."""
+        error = ParseError(message)
+        error.located(repr(self))
+        return error
+
+    def fail(self, message: str) -> NoReturn:
+        """Refuses the node as damaged or contradictory.  Errors: ParseError."""
+        raise self.error(message)
+
+    def unsupported(self, message: str) -> NoReturn:
+        """Refuses the node as valid but not covered.  Errors: UnsupportedError."""
+        raise UnsupportedError(message).located(repr(self))
+
     # what is known of its inputs
 
     def constant(self, x: Instruction | None) -> Array | None:
@@ -55,6 +72,17 @@ class InstructionBuilder:
         """The value of an integer scalar or vector as extents, symbolic where they depend on inputs' extents."""
         found = None if x is None else self.known.extents(x)
         return None if found is None else tuple(found.reshape(-1))
+
+    def require(self, x: Instruction, what: str) -> Array:
+        """Returns the value of an operand that must be known while the model is read.  Errors: UnsupportedError."""
+        found = self.constant(x)
+        if found is None:
+            self.unsupported(f"{what} must be known while the model is read; it depends on the model's inputs")
+        return found
+
+    def whole(self, x: Instruction, what: str) -> list[int]:
+        """Returns the numbers of an integer operand that must be known.  Errors: UnsupportedError."""
+        return [int(v) for v in self.require(x, what).reshape(-1)]
 
     # building
 

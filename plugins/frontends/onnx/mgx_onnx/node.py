@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
-from mgx_core import Instruction, Module, ParseError, UnsupportedError
+from mgx_core import Instruction, Module
 from mgx_core.converting.builder import InstructionBuilder
 from mgx_core.converting.known import Known
 from mgx_core.types.dim import bounds
@@ -185,18 +185,6 @@ class Node(InstructionBuilder):
             return data.decode()
         except UnicodeDecodeError:
             raise self.error(f"attribute {name!r} is not UTF-8") from None
-
-    def error(self, message: str) -> ParseError:
-        """An error that names this node, to be raised."""
-        error = ParseError(message)
-        error.located(repr(self))
-        return error
-
-    def fail(self, message: str) -> NoReturn:
-        raise self.error(message)
-
-    def unsupported(self, message: str) -> NoReturn:
-        raise UnsupportedError(message).located(repr(self))
 
     def largest(self, x: Instruction) -> Instruction:
         """A result whose extents depend on data, filled up with zeros to the greatest where the option says so."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
-from mgx_core import Instruction, Module, ParseError, UnsupportedError
+from mgx_core import Instruction, Module
 from mgx_core.converting.channels_last import ChannelsLastBuilder
 from mgx_core.converting.known import Known
 from mgx_core.types.argument import Array
@@ -77,18 +77,6 @@ class Node(ChannelsLastBuilder):
     def __repr__(self) -> str:
         where = f" in {self.scope.graph.name}" if self.scope.graph.name else ""
         return f"node {self.scope.prefix + self.name!r} ({self.op_type}){where}"
-
-    def error(self, message: str) -> ParseError:
-        """An error that names this node, to be raised."""
-        error = ParseError(message)
-        error.located(repr(self))
-        return error
-
-    def fail(self, message: str) -> NoReturn:
-        raise self.error(message)
-
-    def unsupported(self, message: str) -> NoReturn:
-        raise UnsupportedError(message).located(repr(self))
 
     def has(self, name: str) -> bool:
         return self._attribute(name) is not None
@@ -169,16 +157,3 @@ class Node(ChannelsLastBuilder):
 
     def functions(self, name: str = "branches") -> list[Any]:
         return list(self._value(name, "list", _REQUIRED).func)
-
-    # constants
-
-    def require(self, x: Instruction, what: str) -> Array:
-        """The value of an operand that must be known while the model is read.  Errors: UnsupportedError."""
-        found = self.constant(x)
-        if found is None:
-            self.unsupported(f"{what} must be known while the model is read; it depends on the model's inputs")
-        return found
-
-    def whole(self, x: Instruction, what: str) -> list[builtins.int]:
-        """Numbers of an integer operand that must be known."""
-        return [builtins.int(v) for v in self.require(x, what).reshape(-1)]

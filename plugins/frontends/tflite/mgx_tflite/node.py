@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from mgx_core import Instruction, Module, ParseError, UnsupportedError
+from mgx_core import Instruction, Module
 from mgx_core.converting.channels_last import ChannelsLastBuilder, Padding
 from mgx_core.converting.known import Known
 from mgx_core.types.argument import Array
@@ -73,18 +73,6 @@ class Node(ChannelsLastBuilder):
     def __repr__(self) -> str:
         return f"operator {self.operator.place} {self.op_type} of {self.name!r}"
 
-    def error(self, message: str) -> ParseError:
-        """An error that names this operator, to be raised."""
-        error = ParseError(message)
-        error.located(repr(self))
-        return error
-
-    def fail(self, message: str) -> NoReturn:
-        raise self.error(message)
-
-    def unsupported(self, message: str) -> NoReturn:
-        raise UnsupportedError(message).located(repr(self))
-
     def option(self, name: str, default: Any) -> Any:
         """An attribute; `default` where the operator has no attributes at all."""
         if self.operator.options is None:
@@ -134,19 +122,6 @@ class Node(ChannelsLastBuilder):
                 return self.pointwise("tanh", x)
             case other:
                 return self.unsupported(f"activation {other}")
-
-    # constants
-
-    def require(self, x: Instruction, what: str) -> Array:
-        """The value of an operand that must be known while the model is read.  Errors: UnsupportedError."""
-        found = self.constant(x)
-        if found is None:
-            self.unsupported(f"{what} must be known while the model is read; it depends on the model's inputs")
-        return found
-
-    def whole(self, x: Instruction, what: str) -> list[int]:
-        """Numbers of an integer operand that must be known."""
-        return [int(v) for v in self.require(x, what).reshape(-1)]
 
     # quantised values
 

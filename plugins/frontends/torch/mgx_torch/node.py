@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
-from mgx_core import DType, Instruction, Module, ParseError, UnsupportedError
+from mgx_core import DType, Instruction, Module
 from mgx_core import dtype as dt
 from mgx_core.converting.builder import InstructionBuilder
 from mgx_core.converting.known import Known
@@ -88,18 +88,6 @@ class Node(InstructionBuilder):
 
     def __repr__(self) -> str:
         return f"node {self.fx.meta.get(NAME, self.fx.name)!r} ({self.fx.target}){place_of(self.fx)}"
-
-    def error(self, message: str) -> ParseError:
-        """An error that names this node, to be raised."""
-        error = ParseError(message)
-        error.located(repr(self))
-        return error
-
-    def fail(self, message: str) -> NoReturn:
-        raise self.error(message)
-
-    def unsupported(self, message: str) -> NoReturn:
-        raise UnsupportedError(message).located(repr(self))
 
     # its result as torch sees it
 
