@@ -14,6 +14,7 @@ import numpy as np
 from mgx_core import No
 from mgx_core.errors import DeviceError, ParameterError
 from mgx_core.targets.tuning import TuningStore
+from mgx_core.types.dtype import DType
 
 from .library.attention import AttentionProblem
 from .library.convolution import ConvProblem
@@ -235,7 +236,7 @@ class Tuner(TuningStore):
         for name, buffer in held.items():
             stream.fill(buffer.address, 0, max(sizes[name], 256))
         for name in READ & held.keys():
-            _scatter(stream, held[name].address, sizes[name], problem)
+            _scatter(stream, held[name].address, sizes[name], problem.dtype)
         space = max(plan.workspace for plan in plans)
         workspace = self.device.allocate(space) if space else None
         addresses = {name: buffer.address for name, buffer in held.items()}
@@ -286,13 +287,10 @@ class Tuner(TuningStore):
         return min(timed(graph.launch) for _ in range(2 if once < 200 else 1)) / count
 
 
-def _scatter(stream: Any, address: int, size: int, problem: Any) -> None:
-    """Fills an operand with floats of a normal distribution: activations and the processor's clock depend on the data."""
-    dtype = problem.a.dtype if isinstance(problem, GemmProblem) else problem.dtype
-    if dtype.kind != "f":
-        return
+def _scatter(stream: Any, address: int, size: int, dtype: DType) -> None:
+    """Fills an operand with numbers of a normal distribution: activations and the processor's clock depend on the data."""
     drawn = np.random.default_rng(0).standard_normal(min(size // dtype.size, 1 << 16))
-    block = (drawn * 0.25).astype(dtype.numpy)
+    block = (drawn * (0.25 if dtype.is_float else 32)).clip(-127, 127).astype(dtype.numpy)
     stream.copy_in(address, block)
     stream.wait()
     done = block.nbytes

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from mgx_core import No
+from mgx_core import No, dtype
 from mgx_core.errors import DeviceError
+from mgx_gpu_hip.library.cudnn_narrow import NarrowProblem
 from mgx_gpu_hip.library.gemm import GemmProblem
 from mgx_gpu_hip.runtime import open_device
 from mgx_gpu_hip.tuning import Tuner
@@ -60,6 +61,14 @@ def test_the_fastest_is_taken_and_asked_for_once(tuned) -> None:
     assert tuner.gemm(PROBLEM).plan is library.all["second"]
     assert tuner.gemm(PROBLEM).us == 4.0
     assert library.asked == ["all"]
+
+
+@pytest.mark.parametrize("of", [dtype.int8, dtype.float8_e4m3fn])
+def test_plans_of_narrow_numbers_are_timed_on_data(tuned, of) -> None:
+    library: Any = Library()
+    library.narrows = lambda problem, count: list(library.all.values())
+    problem = NarrowProblem((1, 64, 32), (1, 32, 48), (1, 64, 48), (of, of, dtype.float16), (("mul", -1, 0.5),))
+    assert tuned(library).narrow(problem).plan is library.all["second"]
 
 
 @pytest.mark.parametrize("way", ["disk", "file"])

@@ -50,6 +50,10 @@ class NarrowProblem:
     pads: tuple[int, ...] = ()
 
     @property
+    def dtype(self) -> DType:
+        return self.types[0]
+
+    @property
     def is_window(self) -> bool:
         return bool(self.stride)
 

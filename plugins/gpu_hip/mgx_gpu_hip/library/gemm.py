@@ -111,6 +111,10 @@ class GemmProblem:
         )
 
     @property
+    def dtype(self) -> DType:
+        return self.a.dtype
+
+    @property
     def flops(self) -> int:
         return 2 * self.batch * self.m * self.n * self.k
 
