@@ -1,6 +1,6 @@
-"""Networks of the zoo on one GPU: ours beside torch.compile and eager torch under a CUDA graph, all in float16 or float32.
+"""Networks of the zoo on one GPU: ours beside torch.compile and eager torch under a CUDA graph, all in one precision.
 
-python benchmarks/zoo/device.py OUT [--only a,b] [--batch 1] [--precision f16] [--modes reduce-overhead] [--workers 8]
+python benchmarks/zoo/device.py OUT [--only a,b] [--batch 1] [--precision f16,f32] [--modes reduce-overhead] [--workers 8]
 
 A process for each network exports it with torch, compiles the peers and ours, and waits until all others have (or the time for
 that is over).  Then one after the other has the device for itself: bursts of all engines alternate, timed by events on one
@@ -134,7 +134,7 @@ def measure(name: str, given: argparse.Namespace) -> Row:
     torch.set_num_threads(2)
     began = time.perf_counter()
     module, inputs = make(ARCHITECTURES[name], given.batch)
-    row: Row = {"model": f"{name}.b{given.batch}"}
+    row: Row = {"model": _title(name, given.batch, given.precision)}
     with tempfile.TemporaryDirectory(dir=given.scratch) as folder, torch.no_grad():
         path = Path(folder) / "model.onnx"
         values = tuple(inputs.values())
@@ -235,12 +235,16 @@ def table(rows: Sequence[Row]) -> str:
     )
 
 
-def one(name: str, batch: int, given: argparse.Namespace) -> Row:
+def _title(name: str, batch: int, precision: str) -> str:
+    return f"{name}.b{batch}.{precision}"
+
+
+def one(name: str, batch: int, precision: str, given: argparse.Namespace) -> Row:
     """Returns the record of a network measured in a process of its own."""
     command = [sys.executable, __file__, str(given.out), "--one", "--only", name, "--batch", str(batch)]
-    command += ["--precision", given.precision, "--modes", given.modes, "--rounds", str(given.rounds)]
+    command += ["--precision", precision, "--modes", given.modes, "--rounds", str(given.rounds)]
     environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "2", "OMP_NUM_THREADS": "2"}
-    row: Row = {"model": f"{name}.b{batch}"}
+    row: Row = {"model": _title(name, batch, precision)}
     left = given.until - time.time()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=min(given.limit, left), env=environment)
@@ -255,8 +259,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", default="")
+    parser.add_argument(
+        "--rows", default="", help="single measurements besides: NAME:BATCH:PRECISION, divided by commas"
+    )
     parser.add_argument("--batch", default="1", help="one or several, divided by commas")
-    parser.add_argument("--precision", choices=("f32", "f16", "bf16"), default="f16")
+    parser.add_argument("--precision", default="f16", help="f32, f16, bf16, or several, divided by commas")
     parser.add_argument("--modes", default="reduce-overhead", help="of torch.compile, divided by commas")
     parser.add_argument("--workers", type=int, default=16, help="networks that are prepared at the same time")
     parser.add_argument(
@@ -276,8 +283,12 @@ def main() -> None:
     sys.path.insert(0, str(HERE))
     from architectures import ARCHITECTURES
 
-    names = given.only.split(",") if given.only else list(ARCHITECTURES)
-    jobs = [(name, int(batch)) for batch in given.batch.split(",") for name in names]
+    names = given.only.split(",") if given.only else [] if given.rows else list(ARCHITECTURES)
+    kinds = given.precision.split(",")
+    if unknown := set(kinds) - {"f32", "f16", "bf16"}:
+        parser.error(f"--precision: f32, f16 and bf16 are there, not {', '.join(sorted(unknown))}")
+    jobs = [(name, int(batch), kind) for kind in kinds for batch in given.batch.split(",") for name in names]
+    jobs += [(name, int(batch), kind) for name, batch, kind in (row.split(":") for row in given.rows.split(",") if row)]
     rows: list[Row] = []
     for start in range(0, len(jobs), given.workers):
         rows += together(jobs[start : start + given.workers], given)
@@ -286,7 +297,7 @@ def main() -> None:
     print(table(rows))
 
 
-def together(jobs: Sequence[tuple[str, int]], given: argparse.Namespace) -> list[Row]:
+def together(jobs: Sequence[tuple[str, int, str]], given: argparse.Namespace) -> list[Row]:
     """Measures networks whose processes prepare themselves at the same time."""
     for old in (*given.out.glob("*.ready"), given.out / "go"):
         old.unlink(missing_ok=True)
