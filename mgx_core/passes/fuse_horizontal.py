@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,29 +13,45 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.broadcast import Multibroadcast
 from ..ops.linear import Dot
-from ..ops.operation import Operation
+from ..ops.operation import Operation, Pointwise
 from ..ops.pointwise import Add
+from ..ops.quantized_product import QuantDot
 from ..ops.slice import Slice
 from ..rules.stats import Tally
 from ..types.argument import Argument, Array
 from ..types.dim import Dim
+from ..types.shape import Shape
 from .interface import Pass
 
 __all__ = ["FuseHorizontal"]
 
 
+class _Step(NamedTuple):
+    """Work on a product's result: on each element alone, or with a constant a column."""
+
+    op: Operation
+    result: Instruction
+    column: Array | None = None
+    left: bool = False  # the constant is the left operand
+
+
 class _Product(NamedTuple):
-    """One dot with a constant right side, and the bias added to it if there is one."""
+    """A product with a constant right side, and the steps that follow it."""
 
     dot: Instruction
     weight: Array
-    result: Instruction
-    bias: Array | None
+    steps: tuple[_Step, ...]
+
+    @property
+    def result(self) -> Instruction:
+        return self.steps[-1].result if self.steps else self.dot
 
 
 @dataclass(frozen=True)
 class FuseHorizontal(Pass):
     """Joins dots of one value with constant matrices side by side, their biases too; the results become slices, which are views.
+
+    Products of narrow numbers take everything along that follows in the same form: factors, conversions, biases.
 
     most: the most columns of a joined product (wider ones gain nothing).
     """
@@ -52,11 +69,11 @@ class FuseHorizontal(Pass):
         return changed
 
     def _join(self, module: Module, shared: Instruction) -> bool:
-        dots = [u for u in shared.users if isinstance(u.op, Dot) and u.inputs[0] is shared and u.parent is module]
+        dots = [u for u in shared.users if _is_dot(u) and u.inputs[0] is shared and u.parent is module]
         if len(dots) < 2:
             return False
         found = [p for p in (_product(d) for d in dots if d.inputs[1] is not shared) if p is not None]
-        found = [p for p in found if p.weight.dtype == found[0].weight.dtype and len(p.weight) == len(found[0].weight)]
+        found = [p for p in found if _joinable(p, found[0])]
         if len(found) < 2:
             self.tally.refuse(self.name, dots[0], No("no two of the right sides are constant matrices of one type"))
             return False
@@ -64,12 +81,7 @@ class FuseHorizontal(Pass):
             self.tally.refuse(self.name, dots[0], No(f"the joined product would have more than {self.most} columns"))
             return False
         self.tally.fired[self.name] += 1
-        if 2 * sum(p.bias is not None for p in found) < len(found):
-            found = [p._replace(result=p.dot, bias=None) for p in found]
-        elif any(p.bias is None for p in found):  # keys of attention often have none where queries and values have
-            found = [
-                p if p.bias is not None else p._replace(bias=np.zeros(p.weight.shape[1], p.weight.dtype)) for p in found
-            ]
+        found = _same_steps(found)
         joined = {p.dot for p in found}
         first = shared.next
         while first is not None and first not in joined:
@@ -91,10 +103,17 @@ class FuseHorizontal(Pass):
         dims = shared.shape.dims
         weight = literal(np.concatenate([p.weight for p in found], axis=1))
         right: tuple[Dim, ...] = (*dims[:-2], *weight.shape.dims)
-        product = add(Dot(), shared, weight if len(dims) == 2 else add(Multibroadcast(out_lens=right), weight))
-        if found[0].bias is not None:
-            bias = literal(np.concatenate([p.bias for p in found if p.bias is not None]))
-            product = add(Add(), product, add(Multibroadcast(out_lens=product.shape.dims), bias))
+        product = add(
+            found[0].dot.op, shared, weight if len(dims) == 2 else add(Multibroadcast(out_lens=right), weight)
+        )
+        for steps in zip(*(p.steps for p in found), strict=True):
+            columns = [s.column for s in steps if s.column is not None]
+            if columns:
+                whole = literal(np.concatenate(columns))
+                column = add(Multibroadcast(out_lens=product.shape.dims), whole)
+                product = add(steps[0].op, *((column, product) if steps[0].left else (product, column)))
+            else:
+                product = add(steps[0].op, product)
         start = 0
         axis = len(dims) - 1
         for p in found:
@@ -109,17 +128,76 @@ class FuseHorizontal(Pass):
             module.replace(p.result, part)
 
 
+def _is_dot(ins: Instruction) -> bool:
+    return isinstance(ins.op, Dot) or (isinstance(ins.op, QuantDot) and len(ins.inputs) == 2)
+
+
+def _joinable(one: _Product, other: _Product) -> bool:
+    """True if two products can be one: of the same op, their right sides of one type and height."""
+    a, b = one.weight, other.weight
+    return one.dot.op == other.dot.op and a.dtype == b.dtype and len(a) == len(b)
+
+
+def _same_steps(found: Sequence[_Product]) -> list[_Product]:
+    """The products with the steps that all have in the same form; a sum with zeros stands in where few have no bias."""
+    made: list[list[_Step]] = [[] for _ in found]
+    rest = [list(p.steps) for p in found]
+    while True:
+        heads = [r[0] if r else None for r in rest]
+        model = next((h for h in heads if h is not None), None)
+        if model is None:
+            break
+        same = [h is not None and _like(h, model) for h in heads]
+        if not all(same):
+            column = model.column
+            if column is None or not isinstance(model.op, Add) or 2 * sum(same) < len(found):
+                break  # keys of attention often have no bias where queries and values have
+        for n, step in enumerate(heads):
+            if same[n] and step is not None:
+                made[n].append(step)
+                del rest[n][0]
+            else:
+                assert model.column is not None
+                last = made[n][-1].result if made[n] else found[n].dot
+                zeros = np.zeros(found[n].weight.shape[1], model.column.dtype)
+                made[n].append(_Step(model.op, last, zeros, model.left))
+    return [p._replace(steps=tuple(steps)) for p, steps in zip(found, made, strict=True)]
+
+
+def _like(one: _Step, other: _Step) -> bool:
+    a, b = one.column, other.column
+    types = (None if a is None else a.dtype) == (None if b is None else b.dtype)
+    return one.op == other.op and types and one.left == other.left
+
+
 def _product(dot: Instruction) -> _Product | None:
     weight = _matrix(dot.inputs[1])
     if weight is None:
         return None
-    if len(dot.users) == 1 and isinstance(dot.users[0].op, Add) and dot.users[0].parent is dot.parent:
-        result = dot.users[0]
-        other = result.inputs[1] if result.inputs[0] is dot else result.inputs[0]
-        bias = _vector(other, weight.shape[1])
-        if bias is not None:
-            return _Product(dot, weight, result, bias)
-    return _Product(dot, weight, dot, None)
+    steps: list[_Step] = []
+    at = dot
+    while len(at.users) == 1 and at.users[0].parent is dot.parent:
+        step = _step(at.users[0], at, weight.shape[1])
+        if step is None or (isinstance(dot.op, Dot) and not (isinstance(step.op, Add) and step.column is not None)):
+            break
+        steps.append(step)
+        at = step.result
+        if isinstance(dot.op, Dot):
+            break
+    return _Product(dot, weight, tuple(steps))
+
+
+def _step(ins: Instruction, before: Instruction, columns: int) -> _Step | None:
+    """The work on a result as a step; None for work with anything but a constant a column."""
+    if not isinstance(ins.op, Pointwise) or not isinstance(ins.result, Shape) or ins.shape.dims != before.shape.dims:
+        return None
+    if ins.inputs == (before,):
+        return _Step(ins.op, ins)
+    if len(ins.inputs) != 2:
+        return None
+    left = ins.inputs[1] is before
+    column = _vector(ins.inputs[0 if left else 1], columns)
+    return None if column is None else _Step(ins.op, ins, column, left)
 
 
 def _matrix(ins: Instruction) -> Array | None:
@@ -132,11 +210,13 @@ def _matrix(ins: Instruction) -> Array | None:
 
 
 def _vector(ins: Instruction, length: int) -> Array | None:
-    """A constant that varies along the last axis alone."""
+    """A constant that varies along the last axis alone, or not at all."""
     source = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
     if source.literal is None:
         return None
     value = source.literal.value
-    if isinstance(value, np.ndarray) and value.size == length and value.shape[-1:] == (length,):
-        return value.reshape(-1)
-    return None
+    if not isinstance(value, np.ndarray):
+        return None
+    if value.size == 1:
+        return np.full(length, value.reshape(-1)[0])
+    return value.reshape(-1) if value.size == length and value.shape[-1:] == (length,) else None
