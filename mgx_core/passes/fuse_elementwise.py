@@ -24,6 +24,7 @@ FULL = No("the group is full")
 EXTENTS = No("the group runs over other extents")
 AXES = No("the group reduces other axes")
 NARROW = No("the product before it ends in narrow numbers, which the work of a later product reads")
+SUMS = No("the product before it ends in its own work, which stores narrower numbers than its sums")
 STEPS = 24  # instructions that are followed from one product to another
 
 
@@ -75,6 +76,9 @@ class _Fusion:
         self.position = {ins: n for n, ins in enumerate(module)}
         self.of: dict[Instruction, _Cluster] = {}
         self.clusters: list[_Cluster] = []
+        self.finishing = {
+            member: ins for ins in module for member in _finish(ins)
+        }  # by the product whose sums they read
 
     def run(self) -> bool:
         for ins in self.module:
@@ -100,6 +104,9 @@ class _Fusion:
             if _narrow_end(ins, self.position):
                 self.options.tally.refuse(ELEMENTWISE, ins, NARROW)
                 continue
+            if self._finished(ins, i):
+                self.options.tally.refuse(ELEMENTWISE, ins, SUMS)
+                continue
             wrong = self._unfit(cluster, ins, dims, i)
             if not wrong:
                 wrong = self._blocked(cluster, ins) if joined is None else self._apart(joined, cluster, ins)
@@ -114,6 +121,15 @@ class _Fusion:
             joined.dims = dims
         joined.members.append(ins)
         self.of[ins] = joined
+
+    def _finished(self, ins: Instruction, read: Instruction) -> bool:
+        """True if a product's own work ends before `ins`: a reduction follows, or a later product, which takes `ins` along."""
+        product = self.finishing.get(through_views(read))
+        if product is None or ins in self.finishing:
+            return False
+        others = {self.finishing.get(through_views(i)) for i in ins.inputs} - {None, product}
+        later = any(o is not None and self.position[o] > self.position[product] for o in others)
+        return later or _reduced_later(ins)
 
     def _unfit(self, cluster: _Cluster, ins: Instruction, dims: tuple[Dim, ...], read: Instruction) -> No | None:
         """A refusal if `ins` cannot run in the cluster's loop."""
@@ -134,7 +150,9 @@ class _Fusion:
         cluster = self.of.get(source)
         wrong: No | None = None
         if cluster is not None:
-            if len(cluster.members) >= self.options.most:
+            if source in self.finishing:
+                wrong = SUMS
+            elif len(cluster.members) >= self.options.most:
                 wrong = FULL
             elif cluster.dims != dims or source.shape.dims not in (cluster.dims, cluster.reduced):
                 wrong = EXTENTS
@@ -241,6 +259,38 @@ def _narrow_end(ins: Instruction, position: dict[Instruction, int]) -> bool:
             later = _product_before(others[0])
             return later is not None and position.get(later, -1) > position[own]
         at = reader
+    return False
+
+
+def _finish(ins: Instruction) -> list[Instruction]:
+    """The work on the sums of a product of narrow numbers, with constants, if it ends in numbers narrower than the sums.
+
+    A target's product does it where the sums are, so that these need not be stored.
+    """
+    if not ins.op.product or not isinstance(ins.result, Shape) or ins.inputs[0].shape.dtype.bits > 8:
+        return []
+    found: list[Instruction] = []
+    at = ins
+    while len(at.users) == 1 and isinstance(at.users[0].op, Pointwise) and at.users[0].parent is ins.parent:
+        reader = at.users[0]
+        if any(i is not at and not is_constant(i) for i in reader.inputs) or reader.shape.dims != ins.shape.dims:
+            break
+        found.append(reader)
+        at = reader
+    return found if found and at.shape.dtype.bits < ins.shape.dtype.bits else []
+
+
+def _reduced_later(ins: Instruction) -> bool:
+    """True if a reduction reads what is computed from an instruction element by element."""
+    seen = {ins}
+    pending = [ins]
+    while pending and len(seen) <= STEPS:
+        for user in pending.pop().users:
+            if user.op.combine:
+                return True
+            if user not in seen and (isinstance(user.op, Pointwise) or is_view(user)):
+                seen.add(user)
+                pending.append(user)
     return False
 
 

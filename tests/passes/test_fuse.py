@@ -253,6 +253,173 @@ module pointwise_0
         [("fuse-horizontal", 1, 0, "")],
     ),
     (
+        "horizontal_narrow",
+        (FuseHorizontal(),),
+        """\
+  %x = @param["x"] -> int8[2, 2]
+  %w = @literal(1, 2, 3, 4) -> int8[2, 2]
+  %v = @literal(5, 6) -> int8[2, 1]
+  %s = @literal(0.5, 0.25) -> float32[2]
+  %t = @literal(0.125) -> float32[1]
+  %b = @literal(1.5, 2.5) -> float16[2]
+  %1 = multibroadcast[out_lens=[2, 2]](%s)
+  %2 = multibroadcast[out_lens=[2, 1]](%t)
+  %3 = multibroadcast[out_lens=[2, 2]](%b)
+  %4 = quant_dot(%x, %w)
+  %5 = quant_dot(%x, %v)
+  %6 = convert[target_type=float32](%4)
+  %7 = convert[target_type=float32](%5)
+  %8 = mul(%6, %1)
+  %9 = mul(%7, %2)
+  %10 = convert[target_type=float16](%8)
+  %11 = convert[target_type=float16](%9)
+  %12 = add(%10, %3)
+  %13 = tanh(%12)
+  %14 = relu(%11)
+  @return(%13, %14)""",
+        """\
+  %x = @param["x"] -> int8[2, 2]
+  %1 = @literal(1, 2, 5, 3, 4, 6) -> int8[2, 3]
+  %2 = quant_dot(%x, %1) -> int32[2, 3]
+  %3 = convert[target_type=float32, saturate=true, round_mode="up"](%2) -> float32[2, 3]
+  %4 = @literal(0.5, 0.25, 0.125) -> float32[3]
+  %5 = multibroadcast[out_lens=[2, 3]](%4) -> float32[2, 3]
+  %6 = mul(%3, %5) -> float32[2, 3]
+  %7 = convert[target_type=float16, saturate=true, round_mode="up"](%6) -> float16[2, 3]
+  %8 = @literal(1.5, 2.5, 0.0) -> float16[3]
+  %9 = multibroadcast[out_lens=[2, 3]](%8) -> float16[2, 3]
+  %10 = add(%7, %9) -> float16[2, 3]
+  %11 = slice[axes=[1], starts=[0], ends=[2], steps=[]](%10) -> float16[2, 2]
+  %12 = slice[axes=[1], starts=[2], ends=[3], steps=[]](%10) -> float16[2, 1]
+  %13 = tanh(%11) -> float16[2, 2]
+  %14 = relu(%12) -> float16[2, 1]
+  @return(%13, %14)""",
+        [("fuse-horizontal", 1, 0, "")],
+    ),
+    (
+        "sums_before_reduction",
+        (FuseElementwise(), FuseEpilogue()),
+        """\
+  %x = @param["x"] -> int8[2, 2]
+  %w = @param["w"] -> int8[2, 4]
+  %y = @param["y"] -> float16[2, 4]
+  %s = @literal(0.5) -> float32[]
+  %1 = multibroadcast[out_lens=[2, 4]](%s)
+  %2 = quant_dot(%x, %w)
+  %3 = convert[target_type=float32](%2)
+  %4 = mul(%3, %1)
+  %5 = convert[target_type=float16](%4)
+  %6 = add(%5, %y)
+  %7 = reduce_sum[axes=[1]](%6)
+  @return(%7)""",
+        """\
+  %x = @param["x"] -> int8[2, 2]
+  %w = @param["w"] -> int8[2, 4]
+  %y = @param["y"] -> float16[2, 4]
+  %1 = group[tag="quant_dot"](%x, %w){quant_dot_0} -> float16[2, 4]
+  %2 = fused_reduce[axes=[1]](%1, %y){fused_reduce_0} -> float16[2, 1]
+  @return(%2)
+module quant_dot_0
+  %x0 = @param["x0"] -> int8[2, 2]
+  %x1 = @param["x1"] -> int8[2, 4]
+  %3 = quant_dot(%x0, %x1) -> int32[2, 4]
+  %4 = pointwise(%3){pointwise_0} -> float16[2, 4]
+  @return(%4)
+module pointwise_0
+  %x0.2 = @param["x0"] -> int32[2, 4]
+  %5 = convert[target_type=float32, saturate=true, round_mode="up"](%x0.2) -> float32[2, 4]
+  %6 = @literal(0.5) -> float32[]
+  %7 = multibroadcast[out_lens=[2, 4]](%6) -> float32[2, 4]
+  %8 = mul(%5, %7) -> float32[2, 4]
+  %9 = convert[target_type=float16, saturate=true, round_mode="up"](%8) -> float16[2, 4]
+  @return(%9)
+module fused_reduce_0
+  %x0.3 = @param["x0"] -> float16[2, 4]
+  %x1.2 = @param["x1"] -> float16[2, 4]
+  %10 = add(%x0.3, %x1.2) -> float16[2, 4]
+  %11 = reduce_sum[axes=[1], noop_with_empty_axes=false](%10) -> float16[2, 1]
+  @return(%11)""",
+        [
+            (
+                "fuse-elementwise",
+                1,
+                1,
+                "the product before it ends in its own work, which stores narrower numbers than its sums",
+            ),
+            ("fuse-reductions", 1, 0, ""),
+            ("fuse-epilogue", 1, 0, ""),
+        ],
+    ),
+    (
+        "sums_of_two_products",
+        (FuseElementwise(), FuseEpilogue()),
+        """\
+  %x = @param["x"] -> int8[2, 2]
+  %w = @param["w"] -> int8[2, 4]
+  %v = @param["v"] -> int8[2, 4]
+  %s = @literal(0.5) -> float32[]
+  %1 = multibroadcast[out_lens=[2, 4]](%s)
+  %2 = quant_dot(%x, %w)
+  %3 = quant_dot(%x, %v)
+  %4 = convert[target_type=float32](%2)
+  %5 = mul(%4, %1)
+  %6 = convert[target_type=float16](%5)
+  %7 = convert[target_type=float32](%3)
+  %8 = mul(%7, %1)
+  %9 = convert[target_type=float16](%8)
+  %10 = add(%6, %9)
+  %11 = relu(%10)
+  @return(%11)""",
+        """\
+  %x = @param["x"] -> int8[2, 2]
+  %w = @param["w"] -> int8[2, 4]
+  %v = @param["v"] -> int8[2, 4]
+  %1 = group[tag="quant_dot"](%x, %w){quant_dot_0} -> float16[2, 4]
+  %2 = group[tag="quant_dot"](%x, %v, %1){quant_dot_1} -> float16[2, 4]
+  @return(%2)
+module quant_dot_0
+  %x0 = @param["x0"] -> int8[2, 2]
+  %x1 = @param["x1"] -> int8[2, 4]
+  %3 = quant_dot(%x0, %x1) -> int32[2, 4]
+  %4 = pointwise(%3){pointwise_0} -> float16[2, 4]
+  @return(%4)
+module pointwise_0
+  %x0.2 = @param["x0"] -> int32[2, 4]
+  %5 = convert[target_type=float32, saturate=true, round_mode="up"](%x0.2) -> float32[2, 4]
+  %6 = @literal(0.5) -> float32[]
+  %7 = multibroadcast[out_lens=[2, 4]](%6) -> float32[2, 4]
+  %8 = mul(%5, %7) -> float32[2, 4]
+  %9 = convert[target_type=float16, saturate=true, round_mode="up"](%8) -> float16[2, 4]
+  @return(%9)
+module quant_dot_1
+  %x0.3 = @param["x0"] -> int8[2, 2]
+  %x1.2 = @param["x1"] -> int8[2, 4]
+  %x2 = @param["x2"] -> float16[2, 4]
+  %10 = quant_dot(%x0.3, %x1.2) -> int32[2, 4]
+  %11 = pointwise(%10, %x2){pointwise_1} -> float16[2, 4]
+  @return(%11)
+module pointwise_1
+  %x0.4 = @param["x0"] -> int32[2, 4]
+  %x1.3 = @param["x1"] -> float16[2, 4]
+  %12 = convert[target_type=float32, saturate=true, round_mode="up"](%x0.4) -> float32[2, 4]
+  %13 = @literal(0.5) -> float32[]
+  %14 = multibroadcast[out_lens=[2, 4]](%13) -> float32[2, 4]
+  %15 = mul(%12, %14) -> float32[2, 4]
+  %16 = convert[target_type=float16, saturate=true, round_mode="up"](%15) -> float16[2, 4]
+  %17 = add(%x1.3, %16) -> float16[2, 4]
+  %18 = relu(%17) -> float16[2, 4]
+  @return(%18)""",
+        [
+            (
+                "fuse-elementwise",
+                2,
+                1,
+                "the product before it ends in its own work, which stores narrower numbers than its sums",
+            ),
+            ("fuse-epilogue", 2, 0, ""),
+        ],
+    ),
+    (
         "composite",
         (ExpandComposites(frozenset({Logsoftmax})),),
         """\
