@@ -198,6 +198,23 @@ def quantize_before_movement(i: Instruction, b: Builder) -> Instruction | No | N
     return b.add(moved.op, b.add(mine.op, moved.inputs[0], *mine.parameters), *moved.inputs[1:])
 
 
+@QUANTIZATION.on(Quantizelinear)
+def quantize_before_pooling(i: Instruction, b: Builder) -> Instruction | No | None:
+    """quantizelinear(max-pooling(x), s, z) -> max-pooling(quantizelinear(x, s, z)), s > 0: the greatest stays the greatest."""
+    pooled = i.inputs[0]
+    if not isinstance(pooled.op, Pooling) or pooled.op.mode != "max":
+        return None
+    mine = quantization(i)
+    scale = aligned(mine.scale)
+    if not mine.by_tensor or scale is None or not finite(scale) or float(scale.reshape(-1)[0]) <= 0:
+        return No("there is no one positive scale")
+    if not i.shape.dtype.is_integer or i.shape.dtype.bits != 8:
+        return No(f"windows of {i.shape.dtype}")
+    if not one_user(pooled):
+        return No("the pooled values are read elsewhere too")
+    return b.add(pooled.op, b.add(mine.op, pooled.inputs[0], *mine.parameters))
+
+
 @QUANTIZATION.on(Concat)
 def concat_narrow_values(i: Instruction, b: Builder) -> Instruction | No | None:
     """concat(dequantizelinear(p, s, z), dequantizelinear(q, s, z), ..) -> dequantizelinear(concat(p, q, ..), s, z)."""

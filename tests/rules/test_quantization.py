@@ -69,6 +69,23 @@ TURNS = [
   @return(%4)""",
     ),
     (
+        "quantize-before-pooling",
+        """\
+  %x = @param["x"] -> float32[1, 2, 4, 4]
+  %s = @literal(0.05) -> float32[]
+  %z = @literal(3) -> int8[]
+  %1 = pooling[mode="max", lengths=[2, 2], stride=[2, 2]](%x)
+  %2 = quantizelinear(%1, %s, %z)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[1, 2, 4, 4]
+  %1 = @literal(0.05) -> float32[]
+  %2 = @literal(3) -> int8[]
+  %3 = quantizelinear[axis=1, block_size=0, out_type=none, saturate=true, precision=none](%x, %1, %2) -> int8[1, 2, 4, 4]
+  %4 = pooling[mode="max", padding=[], padding_mode="default", stride=[2, 2], lengths=[2, 2], dilations=[], ceil_mode=false, count_include_pad=false, lp_order=2, dyn_global=false](%3) -> int8[1, 2, 2, 2]
+  @return(%4)""",
+    ),
+    (
         "concat-narrow-values",
         """\
   %p = @param["p"] -> uint8[4, 2]
