@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mgx_core import Module
@@ -10,7 +9,7 @@ from mgx_core.converting.converters import Converters
 from mgx_core.converting.known import Known
 
 from .effects import effects_of
-from .graph import FunctionGraph, Graph
+from .graph import Functions, Graph
 from .options import TfOptions
 from .resources import Resources
 
@@ -27,7 +26,7 @@ class Context:
 
     main: Module
     options: TfOptions
-    functions: Mapping[str, FunctionGraph]
+    functions: Functions
     on_tensors: Converters
     on_values: Converters
     resources: Resources

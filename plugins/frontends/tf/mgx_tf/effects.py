@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from .graph import Graph
+from .graph import Functions, Graph
 
 __all__ = ["effects_of"]
 
@@ -21,7 +21,7 @@ EFFECTS: Final = {
 READS: Final = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd"}
 
 
-def effects_of(graph: Graph, functions: Mapping[str, Any], reads: bool = False) -> set[str]:
+def effects_of(graph: Graph, functions: Functions, reads: bool = False) -> set[str]:
     """Names of the nodes that have an effect, or wait for one through control inputs.
 
     reads: those that read variables count, too, which matters where variables change.
@@ -30,10 +30,7 @@ def effects_of(graph: Graph, functions: Mapping[str, Any], reads: bool = False) 
     found: set[str] | None = graph.derived.get(key)
     if found is not None:
         return found
-    graph.derived[key] = set()  # a function that calls itself is refused later
-    kinds = EFFECTS | READS if reads else EFFECTS
-    direct = {n.name for n in graph.nodes.values() if n.op in kinds or _calls_effects(n, functions, reads)}
-    found = set(direct)
+    found = {n.name for n in _effective([n.proto for n in graph.nodes.values()], functions, reads)}
     grew = bool(found)
     while grew:
         more = {
@@ -47,18 +44,21 @@ def effects_of(graph: Graph, functions: Mapping[str, Any], reads: bool = False) 
     return found
 
 
-def _calls_effects(node: Any, functions: Mapping[str, Any], reads: bool) -> bool:
-    if node.op in functions:
-        return bool(effects_of(functions[node.op], functions, reads))
-    for value in node.attributes.values():
-        names = (
-            [value.func.name]
-            if value.HasField("func")
-            else [f.name for f in value.list.func]
-            if value.HasField("list")
-            else []
-        )
-        for name in names:
-            if name in functions and effects_of(functions[name], functions, reads):
-                return True
-    return False
+def _effective(nodes: Iterable[Any], functions: Functions, reads: bool) -> Iterator[Any]:
+    """Those of some nodes, as the file states them, that have an effect or call a function that has one."""
+    kinds = EFFECTS | READS if reads else EFFECTS
+    worth = {n.op for n in nodes} - functions.plain | kinds  # most operators are out at once
+    for node in nodes:
+        if node.op in worth and (
+            node.op in kinds or any(_function_has(name, functions, reads) for name in functions.called(node))
+        ):
+            yield node
+
+
+def _function_has(name: str, functions: Functions, reads: bool) -> bool:
+    known: bool | None = functions.derived.get((name, reads))
+    if known is None:
+        functions.derived[name, reads] = False  # a function that calls itself is refused later
+        known = any(True for _ in _effective(functions.nodes(name), functions, reads))
+        functions.derived[name, reads] = known
+    return known

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from mgx_core import ParseError
 
-__all__ = ["FunctionGraph", "Graph", "GraphNode", "Port", "Signatures", "tensor_port"]
+__all__ = ["FunctionGraph", "Functions", "Graph", "GraphNode", "Port", "Signatures", "tensor_port"]
 
 
 class Port(NamedTuple):
@@ -20,15 +20,20 @@ class Port(NamedTuple):
 class GraphNode:
     """One node: its operator, where its inputs come from, what must run before it, its attributes."""
 
-    __slots__ = ("attributes", "controls", "inputs", "name", "op", "proto")
+    __slots__ = ("controls", "inputs", "name", "op", "proto")
 
     def __init__(self, proto: Any, inputs: list[Port], controls: list[str]) -> None:
         self.name: str = proto.name
         self.op: str = proto.op
         self.inputs = inputs
         self.controls = controls
-        self.attributes: Mapping[str, Any] = proto.attr
         self.proto = proto
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """Attributes by name, as the file states them."""
+        found: Mapping[str, Any] = self.proto.attr
+        return found
 
     def __repr__(self) -> str:
         return f"node {self.name!r} ({self.op})"
@@ -102,9 +107,13 @@ class Signatures:
     def __init__(self, definitions: Iterable[Any] = (), functions: Mapping[str, Any] | None = None) -> None:
         self._definitions = {d.name: d.output_arg for d in definitions}
         self._definitions.update({name: f.signature.output_arg for name, f in (functions or {}).items()})
+        self._fixed: dict[tuple[str, str], int] = {}  # positions that are the same in all nodes of an operator
 
     def offset(self, node: Any, output: str) -> int:
         """The position of the first tensor of a named output.  Errors: ParseError if the operator has no such output."""
+        fixed = self._fixed.get((node.op, output))
+        if fixed is not None:
+            return fixed
         given = self._definitions.get(node.op)
         if given is None:
             names = OUTPUTS.get(node.op)
@@ -113,10 +122,13 @@ class Signatures:
             if output not in names:
                 raise ParseError(f"operator {node.op} has no output {output!r}; it has {', '.join(names)}")
             return names.index(output)
-        at = 0
+        at, lists = 0, False
         for arg in given:
             if arg.name == output:
+                if not lists:
+                    self._fixed[node.op, output] = at
                 return at
+            lists = lists or bool(arg.number_attr or arg.type_list_attr)  # whose lengths each node states
             if arg.number_attr:
                 at += int(node.attr[arg.number_attr].i)
             elif arg.type_list_attr:
@@ -197,10 +209,67 @@ class FunctionGraph(Graph):
 
     def port(self, text: str) -> Port:
         parts = text.split(":")
-        if len(parts) < 3:
-            return Port(parts[0]) if len(parts) == 1 or parts[0] not in self._protos else tensor_port(text)
+        if len(parts) == 1:
+            return Port(text, 0)
+        if len(parts) == 2:
+            return tensor_port(text) if parts[0] in self._protos else Port(parts[0], 0)
         name, output, index = parts[0], parts[1], parts[-1]
         proto = self._protos.get(name)
         if proto is None or len(parts) > 3 or not (index.isascii() and index.isdigit() and len(index) < 8):
             raise ParseError(f"{text!r} in {self.name} does not name an output (node:output:index)")
         return Port(name, self.signatures.offset(proto, output) + int(index))
+
+
+class Functions(Mapping[str, FunctionGraph]):
+    """The functions of a model by name; the body of one is read when it is asked for first.
+
+    Errors: ParseError if two have one name.
+    """
+
+    def __init__(self, protos: Iterable[Any], definitions: Iterable[Any] = ()) -> None:
+        self._protos: dict[str, Any] = {}
+        for proto in protos:
+            name = proto.signature.name
+            if name in self._protos:
+                raise ParseError(f"two functions are called {name!r}")
+            self._protos[name] = proto
+        definitions = list(definitions)
+        self.signatures = Signatures(definitions, self._protos)
+        # operators of which the file says that no attribute names a function
+        self.plain = {d.name for d in definitions if not any("func" in a.type for a in d.attr)}
+        self._read: dict[str, FunctionGraph] = {}
+        self.derived: dict[Any, Any] = {}  # what others compute from functions once
+
+    def __getitem__(self, name: str) -> FunctionGraph:
+        if name not in self._read:
+            self._read[name] = FunctionGraph(self._protos[name], self.signatures)
+        return self._read[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._protos
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._protos)
+
+    def __len__(self) -> int:
+        return len(self._protos)
+
+    def called(self, node: Any) -> list[str]:
+        """Names of the functions that a node calls: by its operator or in attributes."""
+        if node.op in self._protos:
+            return [node.op]
+        if node.op in self.plain or not self._protos:
+            return []
+        found = []
+        for value in node.attr.values():
+            match value.WhichOneof("value"):
+                case "func":
+                    found.append(value.func.name)
+                case "list":
+                    found += [f.name for f in value.list.func]
+        return [name for name in found if name in self._protos]
+
+    def nodes(self, name: str) -> Iterable[Any]:
+        """The nodes of a function as the file states them."""
+        found: Iterable[Any] = self._protos[name].node_def
+        return found

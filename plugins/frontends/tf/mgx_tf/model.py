@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from mgx_core import ParameterError, ParseError, UnsupportedError
 from mgx_core.errors import suggestion
 
-from .graph import FunctionGraph, Graph, Signatures
+from .graph import Functions, Graph
 from .wire.messages import message
 
 __all__ = ["Model", "Signature", "read_bytes", "read_model"]
@@ -39,7 +38,7 @@ class Model:
     """
 
     graph: Graph
-    functions: dict[str, FunctionGraph]
+    functions: Functions
     signatures: dict[str, Signature] = field(default_factory=dict)
     folder: Path | None = None
     restore: str = ""
@@ -161,6 +160,8 @@ def _from_wire(data: bytes, name: str) -> Any:
 
 
 def _from_text(data: bytes, name: str) -> Any:
+    from google.protobuf import text_format  # which few files need
+
     try:
         return text_format.Parse(data.decode(), message(name)(), allow_unknown_field=True)
     except (text_format.ParseError, UnicodeDecodeError, RecursionError, ValueError) as error:
@@ -168,12 +169,5 @@ def _from_text(data: bytes, name: str) -> Any:
 
 
 def _model(graph: Any, definitions: Any) -> Model:
-    protos: dict[str, Any] = {}
-    for function in graph.library.function:
-        name = function.signature.name
-        if name in protos:
-            raise ParseError(f"two functions are called {name!r}")
-        protos[name] = function
-    signatures = Signatures(definitions, protos)
-    functions = {name: FunctionGraph(proto, signatures) for name, proto in protos.items()}
-    return Model(Graph(list(graph.node), signatures), functions)
+    functions = Functions(graph.library.function, definitions)
+    return Model(Graph(list(graph.node), functions.signatures), functions)

@@ -155,6 +155,33 @@ def test_calls_of_functions(new_graph: Any):
     np.testing.assert_array_equal(direct, x)
 
 
+def test_functions_that_nothing_calls_are_not_read(new_graph: Any):
+    g = new_graph()
+    g.placeholder("x", F, [3])
+    add_function(g, "other", "Neg")
+    g.proto.library.function[-1].ret.clear()  # a body that is refused once it is read
+    g.node("Relu", "y", "x")
+    x = np.array([-1, 2, 3], np.float32)
+    np.testing.assert_array_equal(run(g, ["y"], x=x)[0], np.maximum(x, 0))
+    g.node("PartitionedCall", "call", "x", f=("other",))
+    refused(g, mgx.ParseError, "returns nothing as")
+
+
+def test_arithmetic_on_constants_is_done_while_reading(new_graph: Any):
+    g = new_graph()
+    g.placeholder("x", F, [2, 3])
+    variance = np.array([0.5, 1, 2], np.float32)
+    g.const("variance", variance)
+    g.const("epsilon", np.float32(1e-3))
+    g.node("AddV2", "sum", "variance", "epsilon", T=F)
+    g.node("Rsqrt", "scale", "sum", T=F)
+    g.node("Mul", "y", "x", "scale", T=F)
+    ops = [i.op.name for i in mgx.parse_buffer(g.data, "tf").get_main_module()]
+    assert "rsqrt" not in ops and "add" not in ops
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_allclose(run(g, ["y"], x=x)[0], x / np.sqrt(variance + np.float32(1e-3)), rtol=1e-6)
+
+
 # what is refused
 
 
