@@ -426,12 +426,13 @@ def same_dims(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
 class OpSet:
     """Ops by name; a value, joined with ``|``.  Two different ops of one name are an error that names both."""
 
-    __slots__ = ("_by_name", "_contested", "_lacking")
+    __slots__ = ("_by_name", "_contested", "_lacking", "_plain")
 
     def __init__(self, ops: Iterable[type[Operation]] = ()) -> None:
         self._lacking = ""
         self._contested: dict[str, str] = {}
         self._by_name: dict[str, type[Operation]] = {}
+        self._plain: dict[str, Operation] = {}  # ops made without attributes: values, shared by all who ask
         for cls in ops:
             if not (isinstance(cls, type) and issubclass(cls, Operation)):
                 raise ParameterError(f"an OpSet holds classes of operations, got {cls!r}")
@@ -466,6 +467,8 @@ class OpSet:
 
         Errors: UnsupportedError for unknown names, PluginError for contested ones, ParameterError for bad attributes.
         """
+        if not attributes and name in self._plain:
+            return self._plain[name]
         found = self.get(name)
         if found is None:
             import difflib
@@ -475,7 +478,10 @@ class OpSet:
                 f"no operation is called {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
                 + f"; a package adds its own through the plugin hook `operations`{self._lacking}"
             )  # fmt: skip
-        return found(**attributes)
+        made = found(**attributes)
+        if not attributes:
+            self._plain[name] = made
+        return made
 
     def get(self, name: str) -> type[Operation] | None:
         """Returns the op's class, or None.  Errors: PluginError for a contested name."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-
 import numpy as np
 
 from ..errors import ParameterError, ShapeError
@@ -35,6 +33,8 @@ class RandomSeed(Operation):
         return Shape.of(self.dtype, (1,))
 
     def compute(self) -> Array:
+        import secrets  # loads libraries that only this op needs
+
         return np.array([secrets.randbits(self.dtype.bits - 1)]).astype(self.dtype.numpy)
 
 

@@ -390,10 +390,17 @@ def symbols_in(value: Any) -> set[str]:
         return symbols_in(value.dims) if value.ranked and value.dynamic() else set()
     if isinstance(value, TupleShape):
         return symbols_in(value.items)
-    return set().union(*map(symbols_in, value)) if isinstance(value, (tuple, list)) else set()
+    found: set[str] = set()
+    if isinstance(value, (tuple, list)):
+        for item in value:
+            if not isinstance(item, int):  # most are
+                found |= symbols_in(item)
+    return found
 
 
 def _may_be(declared: Dim, actual: Dim) -> bool:
+    if isinstance(declared, int) and isinstance(actual, int):
+        return declared == actual
     lo, hi = bounds(declared - actual)
     return lo <= 0 <= hi
 
