@@ -1,74 +1,149 @@
-// The recurrent half of LSTM, GRU and simple layers, one sequence and direction per work item: no thread waits for another
-// between steps.
+// The recurrent half of LSTM, GRU and simple layers: groups of sequences of one direction are items of their own, each done by
+// one thread or by several that share its units.
 //
 // Included by one source per instruction set, which defines MGX_LANES (floats in a vector) and MGX_NAME (a name for the set).
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
-#include "vectors.h"
+#include "recurrent_board.h"
+#include "recurrent_cells.h"
+#include "team.h"
 
 namespace {
 
-constexpr int64_t wide = 2 * lanes;
+constexpr int64_t most_items = 16; // that are shared by threads
 
-// Adds to each of `count` vectors the products of a state [hidden] with a column of vectors, whose rows lie `row` floats apart.
-// `together` rows have sums of their own, so that enough of them are under way at once.
-template <int count, int together>
-inline void multiply(Floats *sum, const float *state, const float *w, int64_t hidden, int64_t row) {
-    Floats more[together][count] = {};
-    int64_t k = 0;
-    for (; k + together <= hidden; k += together)
-        for (int n = 0; n < together; ++n)
-            for (int j = 0; j < count; ++j)
-                more[n][j] += state[k + n] * load(w + (k + n) * row + j * lanes);
-    for (; k < hidden; ++k)
-        for (int j = 0; j < count; ++j)
-            more[0][j] += state[k] * load(w + k * row + j * lanes);
-    for (int n = 0; n < together; ++n)
-        for (int j = 0; j < count; ++j)
-            sum[j] += more[n][j];
+// The units of some blocks in one phase, into `after`; odd steps go backwards through the weights,
+// the last of which are still in the cache.
+template <typename Cell>
+inline void do_units(const Cell &cell, int64_t way, int64_t first_row, int64_t rows, int64_t step, int phase, const State &before,
+        const State &now, const State &after, int64_t begin, int64_t end) {
+    const Layer &layer = cell.layer;
+    const int64_t t = way == 1 || layer.reverse ? layer.steps - 1 - step : step;
+    Work work;
+    work.next_given = layer.ways * layer.blocks() * layer.row();
+    work.way = way;
+    const float *given = layer.read(0) + ((t * layer.batch + first_row) * layer.ways + way) * layer.blocks() * layer.row();
+    for (int64_t n = begin; n < end; ++n) {
+        work.block = step % 2 ? begin + end - 1 - n : n;
+        work.w = layer.read(1) + (way * layer.blocks() + work.block) * layer.hidden * layer.row();
+        for (int64_t left = rows; left > 0; left -= most_rows) {
+            work.row = rows - left;
+            work.given = given + work.row * work.next_given + work.block * layer.row();
+            switch (std::min(left, most_rows)) {
+                case 1: cell.template units<1>(phase, work, before, now, after); break;
+                case 2: cell.template units<2>(phase, work, before, now, after); break;
+                case 3: cell.template units<most_rows == 2 ? 2 : 3>(phase, work, before, now, after); break;
+                default: cell.template units<most_rows>(phase, work, before, now, after);
+            }
+        }
+    }
 }
 
-// A layer: [steps, batch, ways, blocks, gates, wide] from the input; recurrent weights [ways, blocks, hidden, gates, wide]; first
-// states [ways, batch, hidden]; states out [steps, batch, ways, hidden].  The arguments of all loops begin with its numbers.
-struct Layer {
-    int64_t steps, batch, ways, hidden;
-    bool reverse;
-    int gates;
+// An item that is under way: states by the parity of the step, and what the helpers found.
+struct Item {
+    int64_t way, first_row, rows;
+    State states[2];
+    State found[Board::most_helpers];
+    Board *board = nullptr; // null: nobody helps
 
-    Layer(const int64_t *args, int gates)
-        : steps(args[0]), batch(args[1]), ways(args[2]), hidden(args[3]), reverse(args[4]), gates(gates) {}
-
-    int64_t blocks() const { return (hidden + wide - 1) / wide; }
-    int64_t padded() const { return blocks() * wide; }
-    int64_t row() const { return gates * wide; }
+    // memory: room for as many states as there are parts and one more
+    Item(const Layer &layer, int64_t index, int64_t fields, float *memory)
+        : way(index / layer.groups()), first_row(index % layer.groups() * layer.rows),
+          rows(std::min(layer.rows, layer.batch - first_row)) {
+        for (int64_t n = 0; n < layer.parts + 1; ++n)
+            for (int64_t f = 0; f < fields; ++f)
+                (n < 2 ? states[n] : found[n - 2]).field[f] = memory + (n * fields + f) * layer.rows * layer.padded();
+    }
 };
 
-// Takes each sequence and direction of [begin, end) through all steps.  cell(way, given, w, now, next) computes the state after a
-// step from the gates of the input, the weights and the state before; the states have room for whole blocks.
-template <typename Start, typename Cell, typename End>
-inline void follow(const Layer &layer, void *const *buffers, const float *first, float *out, int64_t begin, int64_t end,
-        float *now, float *next, const Start &start, const Cell &cell, const End &finish) {
-    const auto *gates = static_cast<const float *>(buffers[0]);
-    const auto *weights = static_cast<const float *>(buffers[1]);
-    const int64_t hidden = layer.hidden, row = layer.row(), blocks = layer.blocks();
-    for (int64_t item = begin; item < end; ++item) {
-        const int64_t way = item / layer.batch, sequence = item % layer.batch;
-        const bool backwards = way == 1 || layer.reverse;
-        std::memset(now, 0, layer.padded() * sizeof(float));
-        std::memcpy(now, first + item * hidden, hidden * sizeof(float));
-        start(item);
-        for (int64_t step = 0; step < layer.steps; ++step) {
-            const int64_t t = backwards ? layer.steps - 1 - step : step;
-            const int64_t place = (t * layer.batch + sequence) * layer.ways + way;
-            cell(way, gates + place * blocks * row, weights + way * blocks * hidden * row, now, next);
-            std::memcpy(out + place * hidden, next, hidden * sizeof(float));
-            auto *swapped = now;
-            now = next;
-            next = swapped;
+inline int64_t part_begin(const Layer &layer, int64_t part) { return layer.blocks() * part / layer.parts; }
+
+template <typename Cell>
+void help(const Cell &cell, const Item &item, int64_t helper) {
+    const Layer &layer = cell.layer;
+    item.board->follow(helper, [&](int64_t phase) {
+        const int64_t step = (phase - 1) / Cell::phases;
+        do_units(cell, item.way, item.first_row, item.rows, step, static_cast<int>((phase - 1) % Cell::phases),
+                item.states[step % 2], item.states[(step + 1) % 2], item.found[helper], part_begin(layer, helper + 1),
+                part_begin(layer, helper + 2));
+    });
+}
+
+// Takes the sequences of an item through all steps.
+template <typename Cell>
+void lead(const Cell &cell, Item &item) {
+    const Layer &layer = cell.layer;
+    const int64_t hidden = layer.hidden, padded = layer.padded(), next_row = layer.ways * hidden;
+    const int64_t helpers = item.board ? layer.parts - 1 : 0;
+    const int64_t end = item.board ? part_begin(layer, 1) : layer.blocks();
+    for (int f = 0; f < Cell::carried; ++f)
+        for (int64_t r = 0; r < item.rows; ++r) {
+            float *to = item.states[0].field[f] + r * padded;
+            std::memset(to, 0, padded * sizeof(float));
+            std::memcpy(to, cell.first(f) + (item.way * layer.batch + item.first_row + r) * hidden, hidden * sizeof(float));
         }
-        finish(item);
+    for (int64_t step = 0; step < layer.steps; ++step) {
+        const State &before = item.states[step % 2], &after = item.states[(step + 1) % 2];
+        for (int phase = 0; phase < Cell::phases; ++phase) {
+            auto units = [&](int64_t from, int64_t to) {
+                do_units(cell, item.way, item.first_row, item.rows, step, phase, before, after, after, from, to);
+            };
+            const int64_t number = step * Cell::phases + phase + 1;
+            unsigned present = 0;
+            for (int64_t h = 0; h < helpers; ++h)
+                present |= static_cast<unsigned>(item.board->present(h, number)) << h;
+            if (helpers) item.board->publish(number);
+            const uint64_t began = helpers ? __rdtsc() : 0;
+            units(0, end);
+            const uint64_t taken = helpers ? __rdtsc() - began : 0;
+            for (int64_t h = 0; h < helpers; ++h) {
+                const int64_t from = part_begin(layer, h + 1), to = part_begin(layer, h + 2);
+                if (!(present >> h & 1) || !item.board->done(h, number, taken)) {
+                    units(from, to);
+                    continue;
+                }
+                for (int f = Cell::written(phase, 0); f < Cell::written(phase, 1); ++f)
+                    for (int64_t r = 0; r < item.rows; ++r)
+                        std::memcpy(after.field[f] + r * padded + from * wide, item.found[h].field[f] + r * padded + from * wide,
+                                static_cast<size_t>((to - from) * wide) * sizeof(float));
+            }
+        }
+        const int64_t t = item.way == 1 || layer.reverse ? layer.steps - 1 - step : step;
+        for (int64_t r = 0; r < item.rows; ++r)
+            std::memcpy(cell.out() + (t * layer.batch + item.first_row + r) * next_row + item.way * hidden,
+                    after.field[0] + r * padded, hidden * sizeof(float));
     }
+    if (item.board) item.board->close();
+    for (int64_t r = 0; r < item.rows; ++r)
+        cell.finish((item.way * layer.batch + item.first_row + r) * hidden, item.states[layer.steps % 2], r * padded);
+}
+
+// The items [begin, end), or all of them by several threads each.
+template <typename Cell>
+void run(const Cell &cell, int64_t begin, int64_t end, void *scratch) {
+    const Layer &layer = cell.layer;
+    auto *memory = static_cast<float *>(scratch);
+    if (layer.parts == 1) {
+        for (int64_t index = begin; index < end; ++index) {
+            Item item(layer, index, Cell::fields, memory);
+            lead(cell, item);
+        }
+        return;
+    }
+    const int64_t items = layer.ways * layer.groups();
+    const int64_t room = (layer.parts + 1) * Cell::fields * layer.rows * layer.padded();
+    Board boards[most_items];
+    mgx::in_parts(static_cast<int>(items * layer.parts), [&](int64_t part) { // those that lead first
+        const int64_t index = part % items, helper = part / items - 1;
+        Item item(layer, index, Cell::fields, memory + index * room);
+        item.board = &boards[index];
+        if (helper < 0)
+            lead(cell, item);
+        else
+            help(cell, item, helper);
+    });
 }
 
 } // namespace
@@ -78,115 +153,21 @@ inline void follow(const Layer &layer, void *const *buffers, const float *first,
 
 namespace mgx {
 
-// buffers: gates from the input in the order i, o, f, c; weights; first states and cells; states out; last cells [ways, batch, hidden].
 void MGX_LOOP(lstm_loop_, MGX_NAME)(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
-    const Layer layer(args, 4);
-    const int64_t hidden = layer.hidden, row = layer.row();
-    const auto *first_cell = static_cast<const float *>(buffers[3]);
-    auto *last_cell = static_cast<float *>(buffers[5]);
-    auto *now = static_cast<float *>(scratch), *next = now + layer.padded(), *cell = next + layer.padded();
-    follow(
-            layer, buffers, static_cast<const float *>(buffers[2]), static_cast<float *>(buffers[4]), begin, end, now, next,
-            [&](int64_t item) {
-                std::memset(cell, 0, layer.padded() * sizeof(float));
-                std::memcpy(cell, first_cell + item * hidden, hidden * sizeof(float));
-            },
-            [&](int64_t, const float *given, const float *w, const float *before, float *after) {
-                for (int64_t unit = 0; unit < layer.padded(); given += row, w += hidden * row) {
-                    Floats sum[8];
-                    for (int j = 0; j < 8; ++j)
-                        sum[j] = load(given + j * lanes);
-                    multiply<8, 1>(sum, before, w, hidden, row);
-                    for (int half = 0; half < 2; ++half, unit += lanes) {
-                        Floats c = sigmoid(sum[4 + half]) * load(cell + unit) + sigmoid(sum[half]) * hyperbolic(sum[6 + half]);
-                        store(cell + unit, c);
-                        store(after + unit, sigmoid(sum[2 + half]) * hyperbolic(c));
-                    }
-                }
-            },
-            [&](int64_t item) { std::memcpy(last_cell + item * hidden, cell, hidden * sizeof(float)); });
+    run(LstmCell {Layer(buffers, args, 4)}, begin, end, scratch);
 }
 
-// buffers: gates from the input in the order z, r, n; weights; biases of the state's product for n [ways, blocks, wide]; first
-// states; states out.  args: those of a layer, whether the reset multiplies the finished product.
+// The layer's own number: whether the reset multiplies the finished product.
 void MGX_LOOP(gru_loop_, MGX_NAME)(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
-    const Layer layer(args, 3);
-    const int64_t hidden = layer.hidden, row = layer.row(), padded = layer.padded();
-    const auto *biases = static_cast<const float *>(buffers[2]);
-    auto *now = static_cast<float *>(scratch), *next = now + padded, *update = next + padded, *kept = update + padded;
-    auto reset_late = [&](int64_t way, const float *given, const float *w, const float *before, float *after) {
-        const float *bias = biases + way * padded;
-        for (int64_t unit = 0; unit < padded; given += row, w += hidden * row) {
-            Floats sum[6];
-            for (int j = 0; j < 4; ++j)
-                sum[j] = load(given + j * lanes);
-            for (int half = 0; half < 2; ++half)
-                sum[4 + half] = load(bias + unit + half * lanes);
-            multiply<6, 2>(sum, before, w, hidden, row);
-            for (int half = 0; half < 2; ++half, unit += lanes) {
-                Floats n = hyperbolic(load(given + (4 + half) * lanes) + sigmoid(sum[2 + half]) * sum[4 + half]);
-                store(after + unit, n + sigmoid(sum[half]) * (load(before + unit) - n));
-            }
-        }
-    };
-    auto reset_first = [&](int64_t way, const float *given, const float *w, const float *before, float *after) {
-        const float *bias = biases + way * padded;
-        for (int64_t block = 0; block < layer.blocks(); ++block) {
-            Floats sum[4];
-            for (int j = 0; j < 4; ++j)
-                sum[j] = load(given + block * row + j * lanes);
-            multiply<4, 2>(sum, before, w + block * hidden * row, hidden, row);
-            for (int half = 0; half < 2; ++half) {
-                const int64_t unit = block * wide + half * lanes;
-                store(update + unit, sigmoid(sum[half]));
-                store(kept + unit, sigmoid(sum[2 + half]) * load(before + unit));
-            }
-        }
-        for (int64_t block = 0; block < layer.blocks(); ++block) {
-            Floats sum[2];
-            for (int half = 0; half < 2; ++half)
-                sum[half] = load(given + block * row + (4 + half) * lanes) + load(bias + block * wide + half * lanes);
-            multiply<2, 4>(sum, kept, w + block * hidden * row + 2 * wide, hidden, row);
-            for (int half = 0; half < 2; ++half) {
-                const int64_t unit = block * wide + half * lanes;
-                Floats n = hyperbolic(sum[half]);
-                store(after + unit, n + load(update + unit) * (load(before + unit) - n));
-            }
-        }
-    };
-    auto nothing = [](int64_t) {};
-    const auto *first = static_cast<const float *>(buffers[3]);
-    auto *out = static_cast<float *>(buffers[4]);
-    if (args[5])
-        follow(layer, buffers, first, out, begin, end, now, next, nothing, reset_late, nothing);
+    const Layer layer(buffers, args, 3);
+    if (layer.own)
+        run(LateGruCell {{layer}}, begin, end, scratch);
     else
-        follow(layer, buffers, first, out, begin, end, now, next, nothing, reset_first, nothing);
+        run(EarlyGruCell {{layer}}, begin, end, scratch);
 }
 
-// buffers: one gate from the input; weights; first states; states out.  args: those of a layer, the activation (0 tanh, 1 relu,
-// 2 sigmoid).
 void MGX_LOOP(rnn_loop_, MGX_NAME)(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
-    const Layer layer(args, 1);
-    const int64_t hidden = layer.hidden, row = layer.row();
-    auto *now = static_cast<float *>(scratch), *next = now + layer.padded();
-    auto activated = [&](Floats x) {
-        if (args[5] == 0) return hyperbolic(x);
-        if (args[5] == 2) return sigmoid(x);
-        return x < 0.0f ? Floats {} : x; // not a number stays so
-    };
-    auto nothing = [](int64_t) {};
-    follow(
-            layer, buffers, static_cast<const float *>(buffers[2]), static_cast<float *>(buffers[3]), begin, end, now, next,
-            nothing,
-            [&](int64_t, const float *given, const float *w, const float *before, float *after) {
-                for (int64_t unit = 0; unit < layer.padded(); unit += wide, given += row, w += hidden * row) {
-                    Floats sum[2] = {load(given), load(given + lanes)};
-                    multiply<2, 4>(sum, before, w, hidden, row);
-                    for (int half = 0; half < 2; ++half)
-                        store(after + unit + half * lanes, activated(sum[half]));
-                }
-            },
-            nothing);
+    run(SimpleCell {Layer(buffers, args, 1)}, begin, end, scratch);
 }
 
 } // namespace mgx

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 import mgx_core as mgx
 from mgx_core.ir.interpreter import Interpreter
@@ -43,47 +42,6 @@ def test_growing_concatenations_copy_each_operand_once() -> None:
     m.add_return([m.add(mgx.op("relu"), m.add(mgx.op("concat", axis=1), *parts))])
     runner, _ = ran(program, 1e-4)
     assert sum(s.name == "copy" for s in runner.schedule.steps) <= 7  # 5 operands, the image, the result
-
-
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize(("batch", "hidden"), [(1, 48), (2, 32), (3, 7), (5, 24)])
-def test_lstm_layers(direction: str, batch: int, hidden: int) -> None:
-    program = mgx.Program()
-    m = program.get_main_module()
-    ways = 2 if direction == "bidirectional" else 1
-    x = m.add_parameter("x", mgx.shape(type="float32", lens=[9, batch, 12]))
-    h = m.add_parameter("h", mgx.shape(type="float32", lens=[ways, batch, hidden]))
-    c = m.add_parameter("c", mgx.shape(type="float32", lens=[ways, batch, hidden]))
-    weights = [constant(m, ways, 4 * hidden, 12), constant(m, ways, 4 * hidden, hidden), constant(m, ways, 8 * hidden)]
-    lstm = mgx.op("lstm", hidden_size=hidden, direction=direction)
-    made = m.add(lstm, x, *weights, m.add(mgx.op("undefined")), h, c)
-    m.add_return([m.add(mgx.op("get_tuple_elem", index=n), made) for n in range(len(made.result.items))])
-    runner, _ = ran(program, 2e-5)
-    assert ("lstm-loop" in [s.name for s in runner.schedule.steps]) == (batch <= 4)
-    assert runner.program.hosted == []
-
-
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize(("batch", "hidden"), [(1, 48), (3, 7), (2, 33), (5, 24)])
-@pytest.mark.parametrize("kind", ["gru", "late gru", "tanh", "relu", "sigmoid"])
-@pytest.mark.parametrize("bare", [False, True])
-def test_gru_and_simple_layers(kind: str, direction: str, batch: int, hidden: int, bare: bool) -> None:
-    program = mgx.Program()
-    m = program.get_main_module()
-    ways = 2 if direction == "bidirectional" else 1
-    gru = kind.endswith("gru")
-    gates = 3 if gru else 1
-    own = {"linear_before_reset": kind == "late gru"} if gru else {"actv_func": (kind,) * ways}
-    x = m.add_parameter("x", mgx.shape(type="float32", lens=[9, batch, 12]))
-    operands = [x, constant(m, ways, gates * hidden, 12), constant(m, ways, gates * hidden, hidden)]
-    if not bare:
-        h = m.add_parameter("h", mgx.shape(type="float32", lens=[ways, batch, hidden]))
-        operands += [constant(m, ways, 2 * gates * hidden), m.add(mgx.op("undefined")), h]
-    name = "gru" if gru else "rnn"
-    m.add_return([m.add(mgx.op(name, hidden_size=hidden, direction=direction, **own), *operands)])
-    runner, _ = ran(program, 2e-5)
-    assert (f"{name}-loop" in [s.name for s in runner.schedule.steps]) == (batch <= 4)
-    assert runner.program.hosted == []
 
 
 def test_a_residual_with_a_bias_of_its_own_is_no_loop() -> None:

@@ -10,7 +10,6 @@ from . import (
     coded_products,
     convolution,
     deconvolution,
-    gru,
     indexing,
     integer_products,
     loop_products,
@@ -45,7 +44,6 @@ PLANS: Kernels = (
     + rotary.PLANS
     + pooling.PLANS
     + recurrent.PLANS
-    + gru.PLANS
     + loops.PLANS
     + moves.PLANS
     + indexing.PLANS

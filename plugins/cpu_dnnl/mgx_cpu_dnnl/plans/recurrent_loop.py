@@ -1,4 +1,4 @@
-"""Recurrent layers of few sequences: one product of all inputs, then each sequence and direction on one thread."""
+"""Recurrent layers of few sequences: one product of all inputs, then a loop over the steps."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ from ..native_library import native
 from ..packing import Derived, aligned, forget_pages
 from .epilogues import Epilogue
 from .products import product
+from .recurrent_operands import Operands
 
 __all__ = ["FEW", "emit_gru_loop", "emit_lstm_loop", "emit_rnn_loop"]
 
 FEW: Final = 4  # sequences up to which a product of vectors a step is as fast as one of matrices
+CACHED: Final = 1 << 19  # bytes of weights that the cache of one processor holds beside all else
+PART: Final = 96 * 1024  # bytes of weights whose share of a step is worth a thread
+MOST_PARTS: Final = 8  # threads for one item
 ACTIVATIONS: Final = ("tanh", "relu", "sigmoid")  # of simple layers, by the number that the loop knows
 
 
@@ -60,23 +64,21 @@ def _panels(w: Array, r: Array, bias: Array | None, gates: int, apart: bool, wid
 class _Layer:
     """A layer that is being emitted: the product of its inputs, and then the loop over its states."""
 
-    def __init__(
-        self, e: CpuEmitter, op: Any, x: Value, weights: tuple[Array, Array, Array | None], apart: bool = False
-    ) -> None:
-        """x [t, b, i] row-major; w [d, g h, i], r [d, g h, h], bias [d, 2 g h]."""
-        self.e, self.op = e, op
+    def __init__(self, e: CpuEmitter, op: Any, given: Operands, apart: bool = False) -> None:
+        self.e, self.op, x = e, op, given.x
         self.steps, self.batch, inside = x.lens
-        self.ways, self.hidden = weights[0].shape[0], op.hidden_size
-        wide = native().recurrent_loop(op.name)[1]
+        self.ways, self.hidden = given.ways, op.hidden_size
+        self.address, wide = native().recurrent_loop(op.name)
         key = ("recurrent panels", op.gates, apart, wide)
-        self.panels = e.shared.weights.derived(list(weights), key, lambda: _panels(*weights, op.gates, apart, wide))
+        arrays = given.w, given.r, given.bias
+        self.panels = e.shared.weights.derived(list(arrays), key, lambda: _panels(*arrays, op.gates, apart, wide))
         self.padded = -(-self.hidden // wide) * wide
         layer, self.recurrent, biases, self.late = self.panels.arrays
         rows = self.steps * self.batch
         bias = e.literal(biases, owner=self.panels)
-        given = Epilogue(dt.float32, [rows, biases.shape[1]], [(Link("binary", "add"), bias)])
+        epilogue = Epilogue(dt.float32, [rows, biases.shape[1]], [(Link("binary", "add"), bias)])
         seen = x.seen_as(0, Shape(dt.float32, [rows, inside]))
-        self.gates = product(e, seen, self.constant(layer), given)
+        self.gates = product(e, seen, self.constant(layer), epilogue)
 
     def constant(self, array: Array) -> Value:
         return self.e.literal(array, owner=self.panels)
@@ -85,21 +87,27 @@ class _Layer:
         """First states [d, b, h]: those given, or zeros."""
         return first or self.e.literal(np.zeros((self.ways, self.batch, self.hidden), np.float32))
 
-    def emit(self, read: list[Value], more: list[int], rows: int, last: Value | None = None) -> Value:
+    def emit(self, read: list[Value], own: int, fields: int, last: Value | None = None) -> Value:
         """The loop over gates, weights and what else it reads -> states [t, d, b, h].
 
-        more: arguments behind those of every layer; rows: of states in scratch memory.
+        own: the number that only this kind of layer has; fields: what it keeps of a unit between steps or phases.
         """
         name = f"{self.op.name}-loop"
-        address, _ = native().recurrent_loop(self.op.name)
         out = self.e.allocate(dt.float32, [self.steps, self.batch, self.ways, self.hidden])
         read = [self.gates, self.constant(self.recurrent), *read]
         written = [out] if last is None else [out, last]
-        args = [self.steps, self.batch, self.ways, self.hidden, int(self.op.direction == "reverse"), *more]
+        weights = self.op.gates * self.padded * self.hidden * 4
+        rows, parts = shares(self.e.threads or native().thread_count(), self.ways, self.batch, weights)
+        items = self.ways * -(-self.batch // rows)
+        args = [self.steps, self.batch, self.ways, self.hidden, int(self.op.direction == "reverse"), rows, parts, own]
+        scratch = (parts + 1) * fields * rows * 4 * self.padded
+        work = items
+        if parts > 1:  # the loop itself calls the threads
+            work, scratch = 1, items * scratch
 
         def install(program: Any, ident: Callable[[Buffer], int]) -> None:
             where = [(ident(v.buffer), v.byte_offset) for v in [*read, *written]]
-            program.add_loop(name, address, None, where, args, self.ways * self.batch, 1, rows * 4 * self.padded)
+            program.add_loop(name, self.address, None, where, args, work, 1, scratch)
 
         flops = 2 * self.op.gates * self.steps * self.batch * self.ways * self.hidden**2
         self.e.step(name, [v.buffer for v in read], [v.buffer for v in written], install, flops)
@@ -108,26 +116,35 @@ class _Layer:
         return out.seen_as(0, Shape(dt.float32, [self.steps, self.ways, self.batch, self.hidden], strides))
 
 
-def emit_lstm_loop(
-    e: CpuEmitter, op: Lstm, x: Value, w: Array, r: Array, bias: Array | None, first: Value | None, cell: Value | None
-) -> Results:
-    """Operands of `_Layer` and first states and cells [d, b, h] -> states [t, d, b, h], last cells [d, b, h]."""
-    layer = _Layer(e, op, x, (w, r, bias))
+def shares(threads: int, ways: int, batch: int, weights: int) -> tuple[int, int]:
+    """Returns the sequences of an item and the threads that share it.
+
+    Sequences are divided among threads where the cache of each holds the weights (bytes of one direction), else units are.
+    """
+    wanted = -(-threads // ways)
+    if weights <= CACHED:
+        rows = -(-batch // min(batch, wanted))
+    else:
+        rows = batch
+    items = ways * -(-batch // rows)
+    return rows, max(1, min(threads // items, weights // PART, MOST_PARTS))
+
+
+def emit_lstm_loop(e: CpuEmitter, op: Lstm, given: Operands) -> Results:
+    """Returns states [t, d, b, h] and last cells [d, b, h]."""
+    layer = _Layer(e, op, given)
     last = e.allocate(dt.float32, [layer.ways, layer.batch, layer.hidden])
-    return layer.emit([layer.states(first), layer.states(cell)], [], 3, last), last
+    return layer.emit([layer.states(given.state), layer.states(given.cell)], 0, 2, last), last
 
 
-def emit_gru_loop(
-    e: CpuEmitter, op: Gru, x: Value, w: Array, r: Array, bias: Array | None, first: Value | None
-) -> Results:
-    """Operands of `_Layer` and first states [d, b, h] -> states [t, d, b, h]."""
-    layer = _Layer(e, op, x, (w, r, bias), apart=op.linear_before_reset)
-    return layer.emit([layer.constant(layer.late), layer.states(first)], [int(op.linear_before_reset)], 4)
+def emit_gru_loop(e: CpuEmitter, op: Gru, given: Operands) -> Results:
+    """Returns states [t, d, b, h]."""
+    late = op.linear_before_reset
+    layer = _Layer(e, op, given, apart=late)
+    return layer.emit([layer.constant(layer.late), layer.states(given.state)], int(late), 1 if late else 3)
 
 
-def emit_rnn_loop(
-    e: CpuEmitter, op: Rnn, x: Value, w: Array, r: Array, bias: Array | None, first: Value | None
-) -> Results:
-    """Operands of `_Layer` and first states [d, b, h] -> states [t, d, b, h]."""
-    layer = _Layer(e, op, x, (w, r, bias))
-    return layer.emit([layer.states(first)], [ACTIVATIONS.index((op.actv_func or op.functions)[0])], 2)
+def emit_rnn_loop(e: CpuEmitter, op: Rnn, given: Operands) -> Results:
+    """Returns states [t, d, b, h]."""
+    layer = _Layer(e, op, given)
+    return layer.emit([layer.states(given.state)], ACTIVATIONS.index((op.actv_func or op.functions)[0]), 1)

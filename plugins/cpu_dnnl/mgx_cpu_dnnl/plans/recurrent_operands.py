@@ -1,0 +1,26 @@
+"""The operands of a recurrent layer as its kernels take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mgx_core.targets.values import Value
+from mgx_core.types.argument import Array
+
+__all__ = ["Operands"]
+
+
+@dataclass(frozen=True)
+class Operands:
+    """x [t, b, i] row-major; w [d, g h, i], r [d, g h, h], bias [d, 2 g h]; first states and cells [d, b, h], None for zeros."""
+
+    x: Value
+    w: Array
+    r: Array
+    bias: Array | None
+    state: Value | None
+    cell: Value | None
+
+    @property
+    def ways(self) -> int:
+        return int(self.w.shape[0])

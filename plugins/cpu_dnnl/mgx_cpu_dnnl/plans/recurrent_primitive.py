@@ -1,0 +1,139 @@
+"""Recurrent layers through oneDNN."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from mgx_core import DeviceError, Shape, UnsupportedError
+from mgx_core import dtype as dt
+from mgx_core.errors import Refused
+from mgx_core.ops.recurrent import Gru, Lstm, Rnn
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
+from mgx_core.types.argument import Array
+
+from ..emitter import CpuEmitter
+from ..layout import descriptor
+from ..native_library import native
+from .recurrent_operands import Operands
+
+__all__ = ["emit_gru_primitive", "emit_lstm_primitive"]
+
+ORDER: Final = [0, 2, 3, 1]  # ONNX orders the gates of an LSTM i, o, f, c; oneDNN i, f, c, o
+ACTIVATIONS: Final = {"tanh": "tanh", "relu": "relu", "sigmoid": "logistic"}  # of simple layers
+
+
+class _Layer:
+    """A layer that is being emitted: weights and biases by gate, results, and what they are bound to."""
+
+    def __init__(self, e: CpuEmitter, op: Any, given: Operands, order: list[int], biases: Array) -> None:
+        """biases [1, d, gates and more, h] in oneDNN's order."""
+        self.e, self.op, self.given = e, op, given
+        self.steps, self.batch, self.inside = given.x.lens
+        self.ways, self.hidden = given.ways, op.hidden_size
+        self.weights = [_by_gate(a, self.ways, op.gates, self.hidden, order) for a in (given.w, given.r)]
+        self.bias = e.literal(np.ascontiguousarray(biases))
+        self.out = e.allocate(dt.float32, [self.steps, self.batch, self.ways * self.hidden])
+
+    def states(self) -> Value:
+        return self.e.allocate(dt.float32, [1, self.ways, self.batch, self.hidden])
+
+    def zeros(self) -> Value:
+        return self.e.literal(np.zeros((1, self.ways, self.batch, self.hidden), np.float32))
+
+    def make(self, kind: Any, **more: Any) -> Any:
+        """A primitive of some kind, whose weights lie as it likes; `more` are its optional operands and its attributes."""
+        _native = native()
+        weights = [_native.MemoryDesc(list(w.shape), "f32", "any") for w in self.weights]
+        mds = {k: descriptor(v) if isinstance(v, Value) else v for k, v in more.items() if v is not None}
+        try:
+            return kind(
+                descriptor(self.given.x),
+                *weights,
+                descriptor(self.out),
+                bias=descriptor(self.bias),
+                direction=self.op.direction,
+                **mds,
+            )
+        except (UnsupportedError, DeviceError) as error:
+            raise Refused(f"oneDNN: {error}") from None
+
+    def emit(self, made: Any, read: dict[int, Value | None], written: dict[int, Value]) -> Value:
+        """The step -> states [t, d, b, h]."""
+        _native = native()
+        arguments = (_native.ARG_WEIGHTS_LAYER, _native.ARG_WEIGHTS_ITER)
+        packed = {n: _packed(self.e, w, made.md(n)) for n, w in zip(arguments, self.weights, strict=True)}
+        written = written | {_native.ARG_DST_LAYER: self.out}
+        bound = {_native.ARG_SRC_LAYER: self.given.x, **packed, _native.ARG_BIAS: self.bias, **written}
+        bound |= {n: v for n, v in read.items() if v is not None}
+        flops = 2 * self.steps * self.batch * self.ways * self.op.gates * self.hidden * (self.inside + self.hidden)
+        self.e.primitive(f"{self.op.name} {made.impl}", made, bound, flops, set(written))
+        width = self.ways * self.hidden
+        strides = [self.batch * width, self.hidden, width, 1]
+        return self.out.seen_as(0, Shape(dt.float32, [self.steps, self.ways, self.batch, self.hidden], strides))
+
+
+def emit_lstm_primitive(e: CpuEmitter, op: Lstm, given: Operands) -> Results:
+    """Returns states [t, d, b, h] and last cells [d, b, h]."""
+    layer = _Layer(e, op, given, ORDER, _summed(op, given)[:, :, ORDER])
+    _native = native()
+    first, cell = _stacked(given.state), _stacked(given.cell)
+    if (first is None) != (cell is None):
+        first, cell = first or layer.zeros(), cell or layer.zeros()
+    state, last = layer.states(), layer.states()
+    made = layer.make(_native.lstm, src_iter=first, src_iter_c=cell, dst_iter=state, dst_iter_c=last)
+    if made.is_reference:
+        raise Refused("oneDNN has only its reference lstm")
+    read = {_native.ARG_SRC_ITER: first, _native.ARG_SRC_ITER_C: cell}
+    out = layer.emit(made, read, {_native.ARG_DST_ITER: state, _native.ARG_DST_ITER_C: last})
+    return out, last.seen_as(0, Shape(dt.float32, [layer.ways, layer.batch, layer.hidden]))
+
+
+def emit_gru_primitive(e: CpuEmitter, op: Gru | Rnn, given: Operands) -> Results:
+    """Returns states [t, d, b, h]; that oneDNN calls one a reference means that it is put together from its products."""
+    biases = _summed(op, given)
+    _native = native()
+    more = {}
+    if isinstance(op, Rnn):
+        kind, more = _native.vanilla_rnn, {"activation": ACTIVATIONS[(op.actv_func or op.functions)[0]]}
+    elif op.linear_before_reset:  # the product of the state for n has a bias of its own
+        kind = _native.lbr_gru
+        own, other = _biases(op, given)
+        biases = np.concatenate([biases[:, :, :2], own[:, :, 2:], other[:, :, 2:]], axis=2)
+    else:
+        kind = _native.gru
+    layer = _Layer(e, op, given, list(range(op.gates)), biases)
+    first, state = _stacked(given.state), layer.states()
+    made = layer.make(kind, src_iter=first, dst_iter=state, **more)
+    return layer.emit(made, {_native.ARG_SRC_ITER: first}, {_native.ARG_DST_ITER: state})
+
+
+def _stacked(value: Value | None) -> Value | None:
+    """States as those of one layer of oneDNN's."""
+    return None if value is None else value.seen_as(0, Shape(value.shape.dtype, [1, *value.lens]))
+
+
+def _biases(op: Any, given: Operands) -> Array:
+    """Biases of the inputs and of the states, each [1, d, g, h]."""
+    if given.bias is None:
+        return np.zeros((2, 1, given.ways, op.gates, op.hidden_size), np.float32)
+    halves = given.bias.reshape(given.ways, 2, op.gates, op.hidden_size)
+    return halves.swapaxes(0, 1)[:, None]
+
+
+def _summed(op: Any, given: Operands) -> Array:
+    own, other = _biases(op, given)
+    return np.asarray(own + other)
+
+
+def _by_gate(weights: Array, ways: int, gates: int, hidden: int, order: list[int]) -> Array:
+    """[d, g h, i] as oneDNN's [1, d, i, g, h]."""
+    return np.ascontiguousarray(weights.reshape(ways, gates, hidden, -1)[:, order].transpose(0, 3, 1, 2))[None]
+
+
+def _packed(e: CpuEmitter, array: Array, wanted: Any) -> Value:
+    """A constant in the layout that a primitive chose."""
+    value = e.literal(array)
+    return e.packed(value, descriptor(value), wanted)

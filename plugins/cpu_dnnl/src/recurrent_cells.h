@@ -1,0 +1,232 @@
+// The cells of recurrent layers: what becomes of a block of units in a step.
+//
+// Included by sources that are compiled once per instruction set, so everything here has internal linkage.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "vectors.h"
+
+namespace {
+
+constexpr int64_t wide = 2 * lanes;
+constexpr int64_t most_rows = lanes == 16 ? 4 : 2; // sequences whose sums are in registers at the same time
+constexpr int64_t most_sums = lanes == 16 ? 24 : 12; // vectors
+constexpr int64_t most_fields = 3;
+
+// A layer: gates from the input [steps, batch, ways, blocks, gates, wide]; recurrent weights [ways, blocks, hidden, gates, wide];
+// first states [ways, batch, hidden]; states out [steps, batch, ways, hidden].  The arguments of all loops are its numbers, and one
+// that is the kind's own.
+struct Layer {
+    int64_t steps, batch, ways, hidden;
+    bool reverse;
+    int64_t rows; // sequences of an item
+    int64_t parts; // threads of an item
+    int64_t own;
+    int64_t gates;
+    void *const *buffers;
+
+    Layer(void *const *buffers, const int64_t *args, int64_t gates)
+        : steps(args[0]), batch(args[1]), ways(args[2]), hidden(args[3]), reverse(args[4]), rows(args[5]), parts(args[6]),
+          own(args[7]), gates(gates), buffers(buffers) {}
+
+    int64_t blocks() const { return (hidden + wide - 1) / wide; }
+    int64_t padded() const { return blocks() * wide; }
+    int64_t row() const { return gates * wide; }
+    int64_t groups() const { return (batch + rows - 1) / rows; } // of sequences
+    const float *read(int n) const { return static_cast<const float *>(buffers[n]); }
+    float *written(int n) const { return static_cast<float *>(buffers[n]); }
+};
+
+// What a layer knows of its sequences after a step: fields [rows, padded].
+struct State {
+    float *field[most_fields];
+};
+
+// The operands of one phase of one step for a block of units and a few sequences.
+struct Work {
+    const float *given, *w; // of the block: gates from the input [gates, wide], `next_given` floats from sequence to sequence; weights
+    int64_t next_given;
+    int64_t block, row, way; // row: the first sequence
+};
+
+// Products of `rows` states [hidden] with vectors of the weights.  Vector j lies j * apart vectors behind the first; `together`
+// rows of weights have sums of their own, so that enough of them are under way at once.
+template <int vectors, int rows, int apart>
+inline void multiply(Floats (&sum)[rows][vectors], const float *state, int64_t next_state, const float *w, int64_t hidden, int64_t row) {
+    constexpr int together = vectors * rows >= 8 ? 1 : 8 / (vectors * rows) + (8 % (vectors * rows) != 0);
+    Floats more[together][rows][vectors] = {};
+    auto add = [&](Floats (&to)[rows][vectors], int64_t k) {
+        for (int j = 0; j < vectors; ++j) {
+            const Floats column = load(w + k * row + j * apart * lanes);
+            for (int r = 0; r < rows; ++r)
+                to[r][j] += state[r * next_state + k] * column;
+        }
+    };
+    int64_t k = 0;
+    for (; k + together <= hidden; k += together)
+        for (int n = 0; n < together; ++n)
+            add(more[n], k + n);
+    for (; k < hidden; ++k)
+        add(more[0], k);
+    for (int n = 0; n < together; ++n)
+        for (int r = 0; r < rows; ++r)
+            for (int j = 0; j < vectors; ++j)
+                sum[r][j] += more[n][r][j];
+}
+
+// Calls body(halves, half) for the halves of a block: for both at once if the sums of `gates` gates have room in registers.
+template <int gates, int rows, typename Body>
+inline void by_halves(const Body &body) {
+    if constexpr (2 * gates * rows <= most_sums) {
+        body(std::integral_constant<int, 2> {}, 0);
+    } else {
+        body(std::integral_constant<int, 1> {}, 0);
+        body(std::integral_constant<int, 1> {}, 1);
+    }
+}
+
+// buffers: gates from the input in the order i, o, f, c; weights; first states and cells; states out; last cells [ways, batch, hidden].
+struct LstmCell {
+    static constexpr int phases = 1, fields = 2, carried = 2;
+    static constexpr int written(int, int end) { return end ? 2 : 0; }
+    Layer layer;
+
+    const float *first(int field) const { return layer.read(2 + field); }
+    float *out() const { return layer.written(4); }
+    void finish(int64_t to, const State &last, int64_t from) const {
+        std::memcpy(layer.written(5) + to, last.field[1] + from, layer.hidden * sizeof(float));
+    }
+
+    template <int rows>
+    void units(int, const Work &work, const State &before, const State &, const State &after) const {
+        const int64_t padded = layer.padded();
+        by_halves<4, rows>([&](auto halves, int half) {
+            constexpr int both = halves, apart = 3 - both;
+            Floats sum[rows][4 * both];
+            for (int r = 0; r < rows; ++r)
+                for (int j = 0; j < 4 * both; ++j)
+                    sum[r][j] = load(work.given + r * work.next_given + (half + j * apart) * lanes);
+            multiply<4 * both, rows, apart>(
+                    sum, before.field[0] + work.row * padded, padded, work.w + half * lanes, layer.hidden, layer.row());
+            for (int r = 0; r < rows; ++r)
+                for (int n = 0; n < both; ++n) {
+                    const int64_t at = (work.row + r) * padded + work.block * wide + (half + n) * lanes;
+                    const Floats c = sigmoid(sum[r][2 * both + n]) * load(before.field[1] + at)
+                            + sigmoid(sum[r][n]) * hyperbolic(sum[r][3 * both + n]);
+                    store(after.field[1] + at, c);
+                    store(after.field[0] + at, sigmoid(sum[r][both + n]) * hyperbolic(c));
+                }
+        });
+    }
+};
+
+// buffers: gates from the input in the order z, r, n; weights; biases of the state's product for n [ways, blocks, wide]; first
+// states; states out.
+struct GruCell {
+    static constexpr int carried = 1;
+    Layer layer;
+
+    const float *first(int) const { return layer.read(3); }
+    float *out() const { return layer.written(4); }
+    void finish(int64_t, const State &, int64_t) const {}
+    const float *biases(const Work &work) const { return layer.read(2) + work.way * layer.padded() + work.block * wide; }
+};
+
+// The reset multiplies the finished product.
+struct LateGruCell : GruCell {
+    static constexpr int phases = 1, fields = 1;
+    static constexpr int written(int, int end) { return end; }
+
+    template <int rows>
+    void units(int, const Work &work, const State &before, const State &, const State &after) const {
+        const int64_t padded = layer.padded();
+        by_halves<3, rows>([&](auto halves, int half) {
+            constexpr int both = halves, apart = 3 - both;
+            Floats sum[rows][3 * both];
+            for (int r = 0; r < rows; ++r)
+                for (int j = 0; j < 3 * both; ++j)
+                    sum[r][j] = j < 2 * both ? load(work.given + r * work.next_given + (half + j * apart) * lanes)
+                                             : load(biases(work) + (half + j - 2 * both) * lanes);
+            multiply<3 * both, rows, apart>(
+                    sum, before.field[0] + work.row * padded, padded, work.w + half * lanes, layer.hidden, layer.row());
+            for (int r = 0; r < rows; ++r)
+                for (int k = 0; k < both; ++k) {
+                    const int64_t at = (work.row + r) * padded + work.block * wide + (half + k) * lanes;
+                    const Floats given = load(work.given + r * work.next_given + (4 + half + k) * lanes);
+                    const Floats n = hyperbolic(given + sigmoid(sum[r][both + k]) * sum[r][2 * both + k]);
+                    store(after.field[0] + at, n + sigmoid(sum[r][k]) * (load(before.field[0] + at) - n));
+                }
+        });
+    }
+};
+
+// The reset multiplies the state, all of which the second phase reads.
+struct EarlyGruCell : GruCell {
+    static constexpr int phases = 2, fields = 3; // state, update, what is kept of the state
+    static constexpr int written(int phase, int end) { return phase == 0 ? 1 + 2 * end : end; }
+
+    template <int rows>
+    void units(int phase, const Work &work, const State &before, const State &now, const State &after) const {
+        const int64_t padded = layer.padded();
+        auto place = [&](int r, int half) { return (work.row + r) * padded + work.block * wide + half * lanes; };
+        if (phase == 0) {
+            Floats sum[rows][4];
+            for (int r = 0; r < rows; ++r)
+                for (int j = 0; j < 4; ++j)
+                    sum[r][j] = load(work.given + r * work.next_given + j * lanes);
+            multiply<4, rows, 1>(sum, before.field[0] + work.row * padded, padded, work.w, layer.hidden, layer.row());
+            for (int r = 0; r < rows; ++r)
+                for (int half = 0; half < 2; ++half) {
+                    store(after.field[1] + place(r, half), sigmoid(sum[r][half]));
+                    store(after.field[2] + place(r, half), sigmoid(sum[r][2 + half]) * load(before.field[0] + place(r, half)));
+                }
+            return;
+        }
+        Floats sum[rows][2];
+        for (int r = 0; r < rows; ++r)
+            for (int half = 0; half < 2; ++half)
+                sum[r][half] = load(work.given + r * work.next_given + (4 + half) * lanes) + load(biases(work) + half * lanes);
+        multiply<2, rows, 1>(sum, now.field[2] + work.row * padded, padded, work.w + 2 * wide, layer.hidden, layer.row());
+        for (int r = 0; r < rows; ++r)
+            for (int half = 0; half < 2; ++half) {
+                const int64_t at = place(r, half);
+                const Floats n = hyperbolic(sum[r][half]);
+                store(after.field[0] + at, n + load(now.field[1] + at) * (load(before.field[0] + at) - n));
+            }
+    }
+};
+
+// buffers: one gate from the input; weights; first states; states out.  The layer's own number is the activation (0 tanh, 1 relu,
+// 2 sigmoid).
+struct SimpleCell {
+    static constexpr int phases = 1, fields = 1, carried = 1;
+    static constexpr int written(int, int end) { return end; }
+    Layer layer;
+
+    const float *first(int) const { return layer.read(2); }
+    float *out() const { return layer.written(3); }
+    void finish(int64_t, const State &, int64_t) const {}
+    Floats activated(Floats x) const {
+        if (layer.own == 0) return hyperbolic(x);
+        if (layer.own == 2) return sigmoid(x);
+        return x < 0.0f ? Floats {} : x; // not a number stays so
+    }
+
+    template <int rows>
+    void units(int, const Work &work, const State &before, const State &, const State &after) const {
+        const int64_t padded = layer.padded();
+        Floats sum[rows][2];
+        for (int r = 0; r < rows; ++r)
+            for (int half = 0; half < 2; ++half)
+                sum[r][half] = load(work.given + r * work.next_given + half * lanes);
+        multiply<2, rows, 1>(sum, before.field[0] + work.row * padded, padded, work.w, layer.hidden, layer.row());
+        for (int r = 0; r < rows; ++r)
+            for (int half = 0; half < 2; ++half)
+                store(after.field[0] + (work.row + r) * padded + work.block * wide + half * lanes, activated(sum[r][half]));
+    }
+};
+
+} // namespace

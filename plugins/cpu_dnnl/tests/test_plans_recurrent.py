@@ -1,0 +1,109 @@
+"""Recurrent layers by loops of our own and through oneDNN, against their definition."""
+
+from __future__ import annotations
+
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core.ir.interpreter import Interpreter
+from mgx_cpu_dnnl.plans.recurrent_loop import shares
+from mgx_cpu_dnnl.target import CpuTarget
+
+rng = np.random.default_rng(8)
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "lstm": ("lstm", {}),
+    "gru": ("gru", {}),
+    "late gru": ("gru", {"linear_before_reset": True}),
+    "tanh": ("rnn", {}),
+    "relu": ("rnn", {"actv_func": ["relu"]}),
+    "sigmoid": ("rnn", {"actv_func": ["sigmoid"]}),
+}
+
+
+def layer(
+    kind: str, direction: str, batch: int, hidden: int, steps: int, bias: bool = True, states: str = "hc"
+) -> tuple[mgx.Program, dict[str, Any], list[Any]]:
+    """A program of one layer, its arguments, and its results by definition."""
+    name, attributes = KINDS[kind]
+    ways, gates = 2 if direction == "bidirectional" else 1, {"lstm": 4, "gru": 3, "rnn": 1}[name]
+    if "actv_func" in attributes:
+        attributes = {"actv_func": attributes["actv_func"] * ways}
+    program = mgx.Program()
+    m = program.get_main_module()
+
+    def constant(*lens: int) -> mgx.Instruction:
+        return m.add_literal((rng.standard_normal(lens) * 0.5 * lens[-1] ** -0.5).astype(np.float32))
+
+    given = {"x": rng.standard_normal((steps, batch, 12)).astype(np.float32)}
+    given |= {
+        n: rng.standard_normal((ways, batch, hidden)).astype(np.float32) for n in states if name == "lstm" or n == "h"
+    }
+    parameters = {n: m.add_parameter(n, mgx.Shape("float32", list(v.shape))) for n, v in given.items()}
+    operands = [parameters["x"], constant(ways, gates * hidden, 12), constant(ways, gates * hidden, hidden)]
+    operands += [constant(ways, 2 * gates * hidden) if bias else m.add_absent(), m.add_absent()]
+    operands += [parameters.get(n) or m.add_absent() for n in ("hc" if name == "lstm" else "h")]
+    made = m.add(mgx.op(name, hidden_size=hidden, direction=direction, **attributes), *operands)
+    many = range(2) if name == "lstm" else ()
+    m.add_return([m.add(mgx.op("get_tuple_elem", index=n), made) for n in many] or [made])
+    wanted = Interpreter().run(m, list(given.values()))
+    return program, given, [np.asarray(w) for w in wanted]
+
+
+def found(program: mgx.Program, given: dict[str, Any]) -> list[Any]:
+    return [np.asarray(r).copy() for r in program.run(given)]
+
+
+def kernels(program: mgx.Program) -> list[str]:
+    return [p.kernel for p in program.executable.instances()[0].placements]
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(("batch", "hidden", "steps"), [(1, 48, 9), (3, 7, 4), (2, 33, 9), (4, 20, 3), (5, 24, 1)])
+@pytest.mark.parametrize(("bias", "states"), [(True, "hc"), (False, ""), (True, "c"), (False, "h")])
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers(kind: str, bias: bool, states: str, batch: int, hidden: int, steps: int, direction: str) -> None:
+    program, given, wanted = layer(kind, direction, batch, hidden, steps, bias, states)
+    program.compile(CpuTarget())
+    for _ in range(2):
+        for one, other in zip(found(program, given), wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+    assert kernels(program)[0] == f"{'loop' if batch <= 4 else 'onednn'} {KINDS[kind][0]}"
+    assert all(p.place != "host" for p in program.executable.instances()[0].placements)
+
+
+@pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("kind", ["lstm", "gru", "late gru", "relu"])
+def test_threads_that_share_units_change_nothing(kind: str, batch: int, direction: str) -> None:
+    """A layer whose weights exceed a processor's cache, beside runs of other threads, more threads than processors."""
+    program, given, wanted = layer(kind, direction, batch, 480 if kind == "relu" else 360, 12)
+    program.compile(CpuTarget(), threads=6)
+    right: list[bool] = []
+
+    def repeat() -> None:
+        for _ in range(10):
+            results = zip(found(program, given), wanted, strict=True)
+            right.append(all(np.allclose(one, other, rtol=2e-5, atol=2e-5) for one, other in results))
+
+    repeat()
+    others = [Thread(target=repeat) for _ in range(2)]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join()
+    assert right == [True] * 30
+
+
+def test_sequences_are_divided_where_the_weights_fit_in_the_cache() -> None:
+    small, large = 1 << 18, 1 << 21
+    assert shares(2, 1, 1, small) == (1, 2)
+    assert shares(2, 1, 4, small) == (2, 1)
+    assert shares(2, 2, 4, small) == (4, 1)
+    assert shares(2, 1, 4, large) == (4, 2)
+    assert shares(16, 2, 1, large) == (1, 8)
+    assert shares(1, 1, 3, large) == (3, 1)
+    assert shares(2, 1, 1, 1 << 16) == (1, 1)  # too little for a thread of its own
