@@ -23,13 +23,14 @@ from .axes import normalize
 from .broadcast import Broadcast, Multibroadcast
 from .builder import Builder, Operand
 from .convert import Convert
+from .index import Gather
 from .operation import Operation, op
 from .pointwise import Add, Clip, Div, Mul, Nearbyint, Sub
 from .reshape import Reshape
 from .scalar import convert, widen
 from .slice import Slice
 
-__all__ = ["QUANTIZERS", "Capture", "Dequantizelinear", "Quantizelinear", "saturated"]
+__all__ = ["QUANTIZERS", "ByteMap", "Capture", "Dequantizelinear", "Quantizelinear", "saturated"]
 
 
 def granularity(x: Shape, scale: Shape, axis: int, block_size: int) -> None:
@@ -231,6 +232,33 @@ class Dequantizelinear(Operation):
 
 
 QUANTIZERS: Final = frozenset({Quantizelinear, Dequantizelinear})
+
+
+@op("byte_map", exact=True)
+class ByteMap(Operation):
+    """Bytes by a table of what each becomes: table[x - lowest], where lowest is the least number of x's type.
+
+    x: int8 or uint8 [*d]; table: [256] of an integer of 8 bits -> [*d] of the table's dtype.
+    Errors: ShapeError for other dtypes or another table.
+    """
+
+    def infer(self, x: Shape, table: Shape) -> Shape:
+        for name, given in (("x", x), ("table", table)):
+            if not given.dtype.is_integer or given.dtype.bits != 8:
+                raise ShapeError(f"{name} must be of an integer type of 8 bits, got {given}")
+        if table.rank != 1 or not may_equal(table.dims[0], 256):
+            raise ShapeError(f"the table must have 256 numbers, got {table}")
+        return x.with_dtype(table.dtype)
+
+    def compute(self, x: Array, table: Array) -> Array:
+        return np.asarray(table[x.astype(np.int64) - int(of(x.dtype).lowest)])
+
+    def decompose(self, b: Builder, x: Operand, table: Operand) -> Any:
+        place = b.add(Convert(target_type=int32), x)
+        if x.shape.dtype is not uint8:
+            low = b.literal(np.array(x.shape.dtype.lowest, np.int32))
+            place = b.add(Sub(), place, b.add(Multibroadcast(out_lens=x.shape.dims), low))
+        return b.add(Gather(axis=0), table, place)
 
 
 def _same(scale: Shape, zero_point: Shape | None) -> None:

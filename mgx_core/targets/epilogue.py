@@ -63,7 +63,7 @@ def read_chain(body: Module, anchor: Instruction) -> list[Link] | No:
 
     Conversions between floats are left to the caller, who stores the result; one that rounds is part of a chain only if all
     after it stays in its type.  So are that of an int32 anchor to float32, and that of whole numbers within its range to an
-    integer of 8 bits at the end.
+    integer of 8 bits at the end, or before one back to float32.
     """
     if len(body.outputs) != 1:
         return No(f"the group gives {len(body.outputs)} results")
@@ -138,6 +138,8 @@ def _link(
     if cls is Convert:
         if _reads_sums(at, anchor):
             return None, anchor
+        if at.shape.dtype is float32 and _stores_bytes(onward[0]):
+            return None, onward[0].inputs[0]  # whole numbers within the bytes' range come back as they were
         if not (at.shape.dtype.is_float and onward[0].shape.dtype.is_float):
             return No(f"a conversion to {at.shape.dtype} cuts off or wraps")
         return None, onward[0]

@@ -52,6 +52,26 @@ TURNS = [
   @return(%3)""",
     ),
     (
+        "quantize-before-concat",
+        """\
+  %p = @param["p"] -> float32[4, 2]
+  %q = @param["q"] -> float32[4, 3]
+  %s = @literal(0.05) -> float32[]
+  %z = @literal(3) -> int8[]
+  %1 = concat[axis=1](%p, %q)
+  %2 = quantizelinear(%1, %s, %z)
+  @return(%2)""",
+        """\
+  %p = @param["p"] -> float32[4, 2]
+  %q = @param["q"] -> float32[4, 3]
+  %1 = @literal(0.05) -> float32[]
+  %2 = @literal(3) -> int8[]
+  %3 = quantizelinear[axis=1, block_size=0, out_type=none, saturate=true, precision=none](%p, %1, %2) -> int8[4, 2]
+  %4 = quantizelinear[axis=1, block_size=0, out_type=none, saturate=true, precision=none](%q, %1, %2) -> int8[4, 3]
+  %5 = concat[axis=1](%3, %4) -> int8[4, 5]
+  @return(%5)""",
+    ),
+    (
         "quantize-before-movement",
         """\
   %x = @param["x"] -> float32[4, 6]
@@ -312,6 +332,18 @@ REFUSALS = [
   %2 = quantizelinear(%1, %s, %z)
   @return(%2)""",
         "the bounds are narrower than what the narrow type holds",
+    ),
+    (
+        "quantize-before-concat",
+        """\
+  %p = @param["p"] -> float32[4, 2]
+  %q = @param["q"] -> float32[4, 3]
+  %s = @literal(0.05) -> float32[]
+  %1 = concat[axis=1](%p, %q)
+  %2 = quantizelinear(%1, %s)
+  %3 = relu(%1)
+  @return(%2, %3)""",
+        "the concatenation is read elsewhere too",
     ),
     (
         "concat-narrow-values",

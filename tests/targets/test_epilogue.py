@@ -32,6 +32,29 @@ def test_stores_round_once(path: str) -> None:
     assert [link.algorithm for link in links] == ["relu"] * path.count("*")
 
 
+def test_whole_numbers_that_pass_through_bytes_stay_in_the_chain() -> None:
+    body = parse_module(
+        """\
+module main
+%x = @param["x"] -> int32[2]
+%low = @literal(0.0) -> float32[]
+%high = @literal(255.0) -> float32[]
+%a = multibroadcast[out_lens=[2]](%low) -> float32[2]
+%b = multibroadcast[out_lens=[2]](%high) -> float32[2]
+%1 = convert[target_type=float32](%x) -> float32[2]
+%2 = nearbyint(%1) -> float32[2]
+%3 = clip(%2, %a, %b) -> float32[2]
+%4 = convert[target_type=uint8](%3) -> uint8[2]
+%5 = convert[target_type=float32](%4) -> float32[2]
+%6 = relu(%5) -> float32[2]
+@return(%6)""",
+        STANDARD,
+    )
+    links = read_chain(body, body.parameters["x"])
+    assert isinstance(links, list)
+    assert [link.algorithm for link in links] == ["round", "clip", "relu"]
+
+
 @pytest.mark.parametrize("path", ["fhf", "fhf*", "fh*f", "fhb", "fb*f*"])
 def test_a_conversion_that_rounds_in_between_is_kept(path: str) -> None:
     no = chain_of(path)

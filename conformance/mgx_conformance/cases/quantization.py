@@ -59,6 +59,17 @@ def dequantize(name: str) -> Iterable[Case]:
     yield Case(make(name), (data(dtype.int8, 3, 5, low=-9, high=9), given(0.0625, FLOATS[1])), "half")
 
 
+@family.cases("byte_map")
+def byte_map(name: str) -> Iterable[Case]:
+    for kind, to in ((dtype.uint8, dtype.int8), (dtype.int8, dtype.uint8)):
+        x = data(kind, 2, 5, 7, low=kind.lowest, high=kind.highest)
+        table = data(to, 256, low=to.lowest, high=to.highest)
+        fixed = given(np.arange(256).astype(np.uint8)[::-1].astype(to.numpy))
+        yield Case(make(name), (x, table), f"{kind}-open", LAYOUTS[:1])
+        yield Case(make(name), (x, fixed), f"{kind}", LAYOUTS)
+    yield Case(make(name), (data(dtype.uint8, 3, 200, low=0, high=255), fixed), "long")
+
+
 @family.cases("dequant_dot")
 def dequant_dot(name: str) -> Iterable[Case]:
     u8 = dtype.uint8

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from mgx_core import Instruction, Module, Shape
 from mgx_core.ops.concat import Concat
 from mgx_core.targets.kernel import op_of
-from mgx_core.targets.values import Value
+from mgx_core.targets.values import Value, packed_strides
+from mgx_core.types.dtype import DType
 
-__all__ = ["Chain", "chains_of"]
+__all__ = ["Chain", "Place", "chains_of", "places_of"]
 
 
 @dataclass(eq=False)
@@ -24,6 +25,54 @@ class Chain:
     longest: Instruction
     storage: Value | None = None
     filled: int = 0
+
+
+@dataclass(eq=False)
+class Place:
+    """Memory of a concatenation into which kernels that can do so write its operands themselves.
+
+    concat: the launch of the concatenation; storage: its memory once one of them is written.
+    """
+
+    concat: Instruction
+    storage: Value | None = None
+
+    def inside(
+        self,
+        part: Instruction,
+        allocate: Callable[[DType, Sequence[int], Sequence[int]], Value],
+        dtype: DType,
+        lens: Sequence[int],
+        order: Sequence[int],
+    ) -> Value | None:
+        """Memory for an operand of these extents, its axes in the order of strides; None if others lie otherwise already."""
+        op, whole, rank = op_of(self.concat), self.concat.shape.lens(), self.concat.shape.rank
+        assert isinstance(op, Concat)
+        axis = op.axis % rank
+        strides = packed_strides(whole, sorted(range(rank), key=lambda a: (-order[a], a)))
+        if self.storage is None:
+            made = allocate(dtype, whole, strides)
+            made.buffer.readers = 1 << 30  # the other operands still come
+            self.storage = made
+        elif self.storage.strides != strides or self.storage.shape.dtype is not dtype:
+            return None
+        before = sum(i.shape.lens()[axis] for i in self.concat.inputs[: self.concat.inputs.index(part)])
+        return self.storage.seen_as(before * strides[axis], Shape(dtype, lens, strides))
+
+
+def places_of(
+    module: Module, among: Collection[Instruction], chains: Collection[Instruction]
+) -> dict[Instruction, Place]:
+    """The place of each value that one concatenation of a run, and nothing else, reads once; chains: those that share memory."""
+    found: dict[Instruction, Place] = {}
+    for ins in module:
+        op = op_of(ins)
+        if not isinstance(op, Concat) or ins not in among or ins in chains or not isinstance(ins.result, Shape):
+            continue
+        place = Place(ins)
+        found |= {i: place for i in ins.inputs if i in among and i.users == (ins,) and ins.inputs.count(i) == 1}
+        found[ins] = place
+    return found
 
 
 def chains_of(module: Module, among: Collection[Instruction]) -> dict[Instruction, Chain]:

@@ -18,11 +18,13 @@ from mgx_core.targets.schedule import Schedule, Step
 from mgx_core.targets.values import Buffer, Value, view_of
 from mgx_core.types.argument import Array
 
-from .concat_sharing import Chain, chains_of
+from .concat_sharing import Chain, Place, chains_of, places_of
 from .packing import is_multiplied
 from .shared import Shared, shared
 
 if TYPE_CHECKING:
+    from mgx_core.types.dtype import DType
+
     from .jit.kernel import JitKernel
 
 __all__ = ["CpuEmitter", "NativeStep"]
@@ -59,6 +61,7 @@ class CpuEmitter(Emitter):
         self.threads = threads
         self.fast_math = fast_math
         self.chains: dict[Instruction, Chain] = {}
+        self.places: dict[Instruction, Place] = {}
         self.packs: dict[int, Buffer] = {}  # packed constants, by id; they keep them alive
         self._turned: dict[int, tuple[Array, Value]] = {}  # by the array's id
         self._views: dict[Any, tuple[int, Shape] | None] = {}
@@ -77,6 +80,13 @@ class CpuEmitter(Emitter):
         return shared()
 
     @cached_property
+    def features(self) -> frozenset[str]:
+        """Instruction sets that the processor has, by the names of Linux."""
+        from .native_library import native
+
+        return frozenset(native().cpu_features())
+
+    @cached_property
     def engine(self) -> Any:
         """The process's loop compiler for this machine."""
         return self.shared.engine
@@ -90,11 +100,12 @@ class CpuEmitter(Emitter):
 
     def emit_static(self, module: Any, static: Any, wanted: Any) -> dict[Instruction, Any]:
         self.chains = chains_of(module, static)
+        self.places = places_of(module, static, self.chains)
         return super().emit_static(module, static, wanted)
 
     def finish(self) -> None:
         super().finish()
-        for kept in (self.chains, self.packs, self._turned, self._views):
+        for kept in (self.chains, self.places, self.packs, self._turned, self._views):
             kept.clear()
 
     def marks(self) -> tuple[int, ...]:
@@ -152,6 +163,24 @@ class CpuEmitter(Emitter):
         self.uncacheable()
         ins = self.current
         return None if ins is None or operands != len(ins.inputs) else self.chains.get(ins)
+
+    def storage_of_concat(self) -> Value | None:
+        """Memory of the current concatenation, if a kernel has written one of its operands there."""
+        self.uncacheable()
+        place = None if self.current is None else self.places.get(self.current)
+        return None if place is None else place.storage
+
+    def place_in_concat(self, dtype: DType, lens: Sequence[int], order: Sequence[int]) -> Value | None:
+        """Memory for the current result inside that of the one concatenation that reads it, with axes in the order of strides.
+
+        None if there is no such reader, or its other operands lie otherwise already.  What asks must write there.
+        """
+        self.uncacheable()
+        ins = self.current
+        place = None if ins is None else self.places.get(ins)
+        if ins is None or place is None or ins is place.concat:
+            return None
+        return place.inside(ins, self.allocate, dtype, lens, order)
 
     def packed(self, value: Value, plain: Any, wanted: Any, bfloat16: bool = False) -> Value:
         """A constant in the layout that a primitive chose, made once now.

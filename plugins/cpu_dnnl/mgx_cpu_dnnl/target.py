@@ -50,9 +50,15 @@ class CpuTarget(Target):
             from mgx_core.passes.expand_composites import ExpandComposites
             from mgx_core.passes.fold_constants import FoldConstants
             from mgx_core.passes.rewrite import Rewrite
+            from mgx_core.passes.tabulate_bytes import TabulateBytes
             from mgx_core.rules.converts import CONVERTS
 
-            return (ExpandComposites(NORMS | QUANTIZERS), Rewrite(CONVERTS), FoldConstants(widened=True))
+            return (
+                TabulateBytes(),
+                ExpandComposites(NORMS | QUANTIZERS),
+                Rewrite(CONVERTS),
+                FoldConstants(widened=True),
+            )
         if stage == "fuse" and options.optimize:
             from .absorb_views import AbsorbViews
 

@@ -25,6 +25,8 @@ void add_sequence_loops(NamedLoops &loops);
 void add_window_loops(NamedLoops &loops);
 void add_sampling_loops(NamedLoops &loops);
 void add_open_loops(NamedLoops &loops);
+void add_byte_loops(NamedLoops &loops);
+void add_byte_loops_vbmi(NamedLoops &loops);
 void add_coded_loops_avx2(NamedLoops &loops);
 void add_coded_loops_avx512(NamedLoops &loops);
 

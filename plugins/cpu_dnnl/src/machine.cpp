@@ -63,6 +63,7 @@ std::vector<std::string> features() {
     add(zmm && bit(seven.b, 17), "avx512dq");
     add(zmm && bit(seven.b, 30), "avx512bw");
     add(zmm && bit(seven.b, 31), "avx512vl");
+    add(zmm && bit(seven.c, 1), "avx512_vbmi");
     add(zmm && bit(seven.c, 11), "avx512_vnni");
     add(zmm && bit(more.a, 5), "avx512_bf16");
     add(zmm && bit(seven.d, 23), "avx512_fp16");

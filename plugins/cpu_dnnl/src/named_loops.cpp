@@ -20,6 +20,8 @@ const NamedLoops &table() {
         add_window_loops(loops);
         add_sampling_loops(loops);
         add_open_loops(loops);
+        add_byte_loops(loops);
+        add_byte_loops_vbmi(loops);
         add_coded_loops_avx2(loops);
         add_coded_loops_avx512(loops);
         return loops;

@@ -7,6 +7,7 @@ from mgx_core import Kernels
 from . import (
     attention,
     attention_op,
+    byte_maps,
     coded_products,
     convolution,
     deconvolution,
@@ -39,6 +40,7 @@ PLANS: Kernels = (
     + integer_products.PLANS
     + coded_products.PLANS
     + loop_products.PLANS
+    + byte_maps.PLANS
     + attention.PLANS
     + attention_op.PLANS
     + rotary.PLANS

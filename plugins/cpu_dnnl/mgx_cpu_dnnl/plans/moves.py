@@ -30,6 +30,10 @@ def emit_concat(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     given = [a for a in args if a is not None]
     axis = op.axis % len(given[0].lens)
     chain = e.chain(len(given))
+    written = e.storage_of_concat()
+    if written is not None:
+        _fill(e, given, written, axis, 0)
+        return written
     if chain is None:
         out = _beside(e, given, axis, sum(a.lens[axis] for a in given))
         _fill(e, given, out, axis, 0)
@@ -57,7 +61,7 @@ def _beside(e: CpuEmitter, given: Sequence[Value], axis: int, total: int) -> Val
 def _fill(e: CpuEmitter, given: Sequence[Value], out: Value, axis: int, done: int) -> None:
     start = 0
     for n, a in enumerate(given):
-        if n >= done and a.shape.elements():
+        if n >= done and a.shape.elements() and a.buffer is not out.buffer:
             place = Shape(a.shape.dtype, a.lens, out.strides)
             e.copy_into(a, out.seen_as(start * out.strides[axis], place))
         start += a.lens[axis]

@@ -1,0 +1,129 @@
+"""Replace functions of one byte by tables of their 256 results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..ir.instruction import Instruction
+from ..ir.module import Module, nested
+from ..ops.operation import Pointwise
+from ..ops.quantized import ByteMap, Dequantizelinear, Quantizelinear
+from ..rules.constants import aligned
+from ..types.argument import Argument, Array
+from ..types.shape import Shape
+from .interface import Pass
+
+__all__ = ["TabulateBytes"]
+
+MOST = 64  # instructions of one function
+
+
+@dataclass(frozen=True)
+class TabulateBytes(Pass):
+    """Makes a `byte_map` of work on elements that reads one tensor of bytes, and constants that are one number, and gives bytes.
+
+    The table holds what the definitions give for each byte, so that a function between two quantizations takes as long as a
+    copy, whatever it computes.  Of several such tensors that a result depends on, the latest is read; work that the result
+    alone needs is followed further back.
+    """
+
+    name: str = "tabulate-bytes"
+
+    def apply(self, module: Module) -> bool:
+        changed = False
+        for inner in list(nested(module)):
+            position = {ins: n for n, ins in enumerate(inner)}
+            for ins in reversed(list(inner)):
+                if ins.parent is inner and ins.users and _is_bytes(ins):
+                    changed |= _tabulate(inner, ins, position)
+        if changed:
+            module.sweep()
+        return changed
+
+
+def _tabulate(module: Module, ins: Instruction, position: Mapping[Instruction, int]) -> bool:
+    if not _follows(ins):
+        return False
+    members = {ins}
+    ends = _varying(ins)
+    root: Instruction | None = None
+    while ends and len(members) < MOST:
+        if len(ends) == 1:
+            (at,) = ends
+            if _is_bytes(at) and at.shape.dims == ins.shape.dims:
+                root, inside = at, set(members)
+                if not set(at.users) <= members:
+                    break
+        at = max(ends, key=lambda i: position.get(i, -1))
+        if not _follows(at) or at.shape.dims != ins.shape.dims:
+            break
+        members.add(at)
+        ends.discard(at)
+        ends |= _varying(at)
+    if root is None:
+        return False
+    table = _table(ins, root, sorted(inside, key=position.__getitem__))
+    if table is None:
+        return False
+    literal = module.add_literal(Argument.from_value(table))
+    module.move(literal, ins)
+    made = module.add(ByteMap(), root, literal, before=ins, sources=ins.sources)
+    module.replace(ins, made)
+    return True
+
+
+def _is_bytes(ins: Instruction) -> bool:
+    shape = ins.result
+    return isinstance(shape, Shape) and shape.ranked and shape.dtype.is_integer and shape.dtype.bits == 8
+
+
+def _follows(ins: Instruction) -> bool:
+    """True if an instruction computes each element from elements at its own place, and numbers that are the same everywhere."""
+    if isinstance(ins.op, ByteMap):
+        return ins.inputs[1].literal is not None
+    if not isinstance(ins.op, (Pointwise, Quantizelinear, Dequantizelinear)) or ins.op.random:
+        return False
+    return all(_number(i) is not None or _in_line(i, ins) for i in ins.inputs if not i.is_absent)
+
+
+def _in_line(operand: Instruction, ins: Instruction) -> bool:
+    shape = operand.result
+    return isinstance(shape, Shape) and shape.ranked and shape.dims == ins.shape.dims and not operand.is_literal
+
+
+def _varying(ins: Instruction) -> set[Instruction]:
+    if isinstance(ins.op, ByteMap):
+        return {ins.inputs[0]}
+    return {i for i in ins.inputs if not i.is_absent and _number(i) is None}
+
+
+def _number(ins: Instruction) -> Array | None:
+    """The one number of a constant as an array without axes."""
+    value = aligned(ins)
+    if value is None or not value.size or (value.size > 1 and not (value == value.flat[0]).all()):
+        return None
+    return np.asarray(value.flat[0], value.dtype)
+
+
+def _table(ins: Instruction, root: Instruction, members: list[Instruction]) -> Array | None:
+    """The results of `ins` for each byte that `root` may be, from the least; None where the definitions give no bytes."""
+    dtype = root.shape.dtype
+    values: dict[Instruction, Array] = {root: np.arange(dtype.lowest, dtype.highest + 1).astype(dtype.numpy)}
+    for member in members:
+        given: list[Array | None] = []
+        for operand in member.inputs:
+            if operand.is_absent or operand in values:
+                given.append(values.get(operand))
+            elif isinstance(member.op, ByteMap):
+                given.append(aligned(operand))
+            else:
+                number = _number(operand)
+                wide = isinstance(member.op, Pointwise) and number is not None
+                given.append(np.broadcast_to(number, (256,)) if wide else number)  # type: ignore[arg-type]
+        with np.errstate(all="ignore"):
+            values[member] = np.asarray(member.op.evaluate(given))
+    found = values[ins]
+    return np.ascontiguousarray(found) if found.shape == (256,) and found.dtype == ins.shape.dtype.numpy else None

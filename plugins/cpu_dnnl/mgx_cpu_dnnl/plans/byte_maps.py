@@ -1,0 +1,60 @@
+"""Bytes by tables, which lie in registers where the processor picks bytes from them; written where a concatenation wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Kernels, Module, Shape
+from mgx_core import dtype as dt
+from mgx_core.errors import Refused
+from mgx_core.ops.quantized import ByteMap
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
+
+from ..emitter import CpuEmitter
+from ..layout import same_order
+from .native_loops import ENOUGH, merged, native_loop
+from .offer import offer, only
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("cpu")
+
+
+@offer(PLANS, ByteMap, when=only(frozenset({dt.int8, dt.uint8})), name="table")
+def emit_byte_map(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    x, table = args
+    assert x is not None and table is not None
+    if not x.shape.elements():
+        raise Refused("an extent is 0")
+    table = by_bits(e, table, x.shape.dtype)
+    to = table.shape.dtype
+    out = e.place_in_concat(to, x.lens, same_order(x))
+    if out is None and e.may_overwrite(x, x.shape.dtype):
+        out = Value(Shape(to, x.lens, x.strides), x.buffer, x.offset)
+    if out is None:
+        out = e.allocate(to, x.lens, same_order(x))
+    order = sorted(range(len(x.lens)), key=lambda a: -out.strides[a])
+    lens, (read, written) = merged(*([v[a] for a in order] for v in (x.lens, x.strides, out.strides)))
+    if read[-1] != 1 or written[-1] != 1 or len(lens) > 2:
+        raise Refused("the bytes are not one after the other")
+    numbers = [lens[-1], read[0], written[0]] if len(lens) == 2 else [0]
+    work = lens[0]
+    grain = max(1, ENOUGH // (2 * prod(lens[1:])))
+    loop = "map_bytes_vbmi" if "avx512_vbmi" in e.features else "map_bytes"
+    native_loop(e, "table", loop, [x, table, out], [out], numbers, work, grain)
+    return out
+
+
+def by_bits(e: CpuEmitter, table: Value, dtype: Any) -> Value:
+    """A table in the order of the bits of the bytes that it is asked for.  Errors: Refused for signed ones, not constant."""
+    if dtype is dt.uint8:
+        return e.row_major(table)
+    array = e.constant(table)
+    if array is None:
+        raise Refused("a table for signed bytes must be constant")
+    return e.literal(np.roll(array, 128))

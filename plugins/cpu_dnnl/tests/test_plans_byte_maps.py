@@ -1,0 +1,70 @@
+"""Tables of bytes on the processor: every byte, any length, and straight into the memory of a concatenation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import dtype as dt
+from mgx_core.ops.quantized import ByteMap
+from mgx_cpu_dnnl.native_library import native
+from mgx_cpu_dnnl.target import CpuTarget
+
+TABLE = np.random.default_rng(3).permutation(256).astype(np.uint8)
+
+
+def names(program: mgx.Program) -> list[str]:
+    return [s.name.split()[0] for s in program.executable.instances()[-1].runner.schedule.steps]
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 300, 70000])
+def test_every_byte_of_any_length(kind: str, length: int) -> None:
+    x = np.arange(length).astype(np.uint8).view(kind)
+    program = mgx.Program()
+    m = program.get_main_module()
+    m.add_return([m.add(ByteMap(), m.add_parameter("x", mgx.Shape(dt.of(x.dtype), [length])), m.add_literal(TABLE))])
+    program.compile(CpuTarget())
+    (got,) = program.run({"x": x})
+    np.testing.assert_array_equal(np.asarray(got), ByteMap().compute(x, TABLE))
+    assert names(program) == ["table"]
+
+
+def test_loops_agree() -> None:
+    if "avx512_vbmi" not in native().cpu_features():
+        pytest.skip("the processor picks no bytes from registers")
+    import ctypes
+
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+    x = np.random.default_rng(4).integers(0, 256, (5, 100), np.uint8)
+    found = []
+    for loop in ("map_bytes", "map_bytes_vbmi"):
+        out = np.zeros((5, 120), np.uint8)
+        buffers = np.array([a.ctypes.data for a in (x, TABLE, out)], np.uint64)
+        numbers = np.array([70, 100, 120], np.int64)
+        call(native().native_loop(loop))(buffers.ctypes.data, numbers.ctypes.data, 1, 4, None)
+        found.append(out)
+    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(found[0][1:4, :70], TABLE[x[1:4, :70]])
+    assert not found[0][0].any() and not found[0][4].any() and not found[0][:, 70:].any()
+
+
+def test_operands_of_a_concatenation_are_written_in_place() -> None:
+    """Bytes with channels innermost, as convolutions leave them, and one operand that is no table."""
+    lens = [1, 24, 9, 9]
+    program = mgx.Program()
+    m = program.get_main_module()
+    given = {n: np.random.default_rng(5).integers(0, 255, lens, np.uint8) for n in "abc"}
+    x, y, z = (m.add_parameter(n, mgx.Shape(dt.uint8, lens)) for n in "abc")
+    turned = [m.add(mgx.op("transpose", permutation=[0, 2, 3, 1]), v) for v in (x, y, z)]
+    tables = [
+        m.add(ByteMap(), turned[0], m.add_literal(TABLE)),
+        m.add(ByteMap(), turned[1], m.add_literal(TABLE[::-1].copy())),
+    ]
+    m.add_return([m.add(mgx.op("concat", axis=3), tables[0], turned[2], tables[1])])
+    program.compile(CpuTarget())
+    (got,) = program.run(given)
+    a, b, c = (given[n].transpose(0, 2, 3, 1) for n in "abc")
+    np.testing.assert_array_equal(np.asarray(got), np.concatenate([TABLE[a], c, TABLE[::-1][b]], 3))
+    assert sorted(names(program)).count("table") == 2
