@@ -46,14 +46,14 @@ struct Stream {
 struct Event {
   double at = -1;
 };
-struct Module {
-  void* library;
-  const EmuKernel* kernels;
-  int wave;
-};
 struct Function {
   const EmuKernel* kernel;
   int wave;
+};
+struct Module {
+  void* library;
+  int wave;
+  std::vector<Function> functions;  // all of them, so that a handle to one lasts as long as its module
 };
 
 Stream null_stream;
@@ -284,12 +284,14 @@ int API(ModuleLoadData)(Handle* m, Handle image) {  // the image is ELF: its siz
   if (file >= 0) unlink(path);
   auto start = library ? (const EmuKernel* (*)(Emulator*, int*))dlsym(library, "mgx_emulate") : nullptr;
   if (!start) return NO_BINARY;
-  auto* out = new Module{library, nullptr, 0};
-  out->kernels = start(device::table(), &out->wave);
-  if (out->wave != WAVES[current_device]) {
-    snprintf(last_fault, sizeof last_fault, "module for wave %d, the device has %d", out->wave, WAVES[current_device]);
-    return NO_BINARY;
+  int wave = 0;
+  const EmuKernel* kernels = start(device::table(), &wave);
+  if (wave != WAVES[current_device]) {
+    snprintf(last_fault, sizeof last_fault, "module for wave %d, the device has %d", wave, WAVES[current_device]);
+    return dlclose(library), NO_BINARY;
   }
+  auto* out = new Module{library, wave, {}};
+  for (; kernels->name; ++kernels) out->functions.push_back({kernels, wave});
   *m = (Handle)out;
   return 0;
 }
@@ -298,9 +300,8 @@ int API(ModuleUnload)(Handle m) {
   return delete (Module*)m, 0;
 }
 int API(ModuleGetFunction)(Handle* f, Handle m, const char* name) {
-  auto* module = (Module*)m;
-  for (const EmuKernel* k = module->kernels; k->name; ++k)
-    if (!strcmp(k->name, name)) return *f = (Handle) new Function{k, module->wave}, 0;
+  for (auto& function : ((Module*)m)->functions)
+    if (!strcmp(function.kernel->name, name)) return *f = (Handle)&function, 0;
   return NOT_FOUND;
 }
 int API(ModuleLaunchKernel)(Handle f, u32 gx, u32 gy, u32 gz, u32 bx, u32 by, u32 bz, u32 shared, Handle s, Handle params, Handle) {
