@@ -135,8 +135,9 @@ class Argument:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        array = self.to_numpy()
-        if array.dtype.isbuiltin != 1:  # ml_dtypes have no type string: leave it to __array__ and DLPack
+        array = self._value
+        # ml_dtypes have no type string, and nothing would keep a copy of device memory: leave these to __array__ and DLPack
+        if not isinstance(array, np.ndarray) or array.dtype.isbuiltin != 1:
             raise AttributeError("__array_interface__")
         return dict(array.__array_interface__, _owner=array)
 

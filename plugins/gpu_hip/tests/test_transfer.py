@@ -145,3 +145,12 @@ def test_host_copies_of_the_same_functions() -> None:
     assert not kept.on_device
     assert kept.data_ptr() != array.ctypes.data
     assert mgx.allocate_gpu(mgx.Shape("half", [3, 4]), host=True).get_shape() == mgx.Shape("half", [3, 4])
+
+
+def test_numpy_takes_a_copy_of_device_memory_that_lasts() -> None:
+    array = np.arange(4096, dtype=np.float32)
+    held = mgx.to_gpu(array)
+    taken = np.asarray(held)  # numpy asks for a buffer, then an array interface, and keeps only the argument alive
+    others = [np.zeros_like(array) for _ in range(8)]
+    np.testing.assert_array_equal(taken, array)
+    assert not any(o.any() for o in others) and not hasattr(held, "__array_interface__")
