@@ -6,7 +6,7 @@ there is one context a process for it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsInt
 
 import numpy as np
 
@@ -46,14 +46,19 @@ def allocate_gpu(shape: Shape, host: bool = False) -> Argument:
 def to_gpu(arg: object, host: bool = False) -> Argument:
     """A copy in device memory of an Argument, an array or anything else that holds a tensor on the host.
 
+    A tensor of another library's that lies in the device's memory is taken as it is.
     host: a copy in host memory instead.
     Errors: ParameterError for a value that is not a tensor; DeviceError if there is no device or not enough memory.
     """
+    context = get_gpu_context()
+    lying = None if host or isinstance(arg, Argument) else context.target.accept(arg, context)
+    if lying is not None:
+        return Argument.from_value(lying)
     given = as_argument(arg)
     if not isinstance(given.shape, Shape):
         raise ParameterError(f"a tensor is required, got {given.shape}")
     array = np.ascontiguousarray(given.to_numpy()).reshape(given.shape.lens())
-    return Argument.from_value(array.copy() if host else get_gpu_context().upload(array))
+    return Argument.from_value(array.copy() if host else context.upload(array))
 
 
 def from_gpu(arg: Argument) -> Argument:
@@ -68,13 +73,14 @@ def gpu_sync() -> None:
     get_gpu_context().finish()
 
 
-def argument_from_pointer(shape: Shape, address: int) -> Argument:
+def argument_from_pointer(shape: Shape, address: SupportsInt) -> Argument:
     """A tensor in memory that the caller owns and keeps alive, the host's or a device's; `address` is the first element's.
 
     Errors: ParameterError for addresses that cannot be one, and for strings.
     """
     from .plugins.manager import manager
 
+    address = int(address)
     plugins = manager()
     for name in plugins.memory_targets() if address > 0 else ():
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsInt
 
 from .errors import MgxError, ParameterError
 from .ir.graph import Graph, names_of_results
@@ -197,14 +197,16 @@ class Program:
         """
         return self._compiled().dry_run(parameters)
 
-    def run_async(self, parameters: Mapping[str, Any], stream: int = 0, stream_type: str = "") -> list[Argument]:
-        """Like `run`, enqueued on the caller's stream (its address, and its type's name such as ``ihipStream_t``).
+    def run_async(
+        self, parameters: Mapping[str, Any], stream: SupportsInt = 0, stream_type: str = ""
+    ) -> list[Argument]:
+        """Like `run`, enqueued on the caller's stream (its address or what has one, and its type's name: ``ihipStream_t``).
 
         Targets that run on the host finish before they return.
         """
         if not self.states:
-            return self._compiled().run_async(parameters, stream, stream_type)
-        return self._without_states(self._compiled().run_async({**self._held, **parameters}, stream, stream_type))
+            return self._compiled().run_async(parameters, int(stream), stream_type)
+        return self._without_states(self._compiled().run_async({**self._held, **parameters}, int(stream), stream_type))
 
     def reset_state(self) -> None:
         """Sets all states back to the values that they begin with."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, SupportsInt, cast
 
 import numpy as np
 
@@ -102,6 +102,17 @@ class GpuContext(Context):
     def queue(self) -> int:
         """A stream that runs wait for, and that waits for them: theirs is the default stream, whose handle is null."""
         return self._queue.handle
+
+    def wait_for(self, event: SupportsInt) -> None:
+        """Lets later work on `queue`, and runs that name no stream, wait for an event of the caller's, which is its handle."""
+        self.device.activate()
+        for stream in (self._queue, self.device.default_stream):
+            self.device.driver.stream_wait(stream.handle, int(event), 0)
+
+    def record(self, event: SupportsInt) -> None:
+        """Lets an event of the caller's be reached once all work on `queue` so far is done, which is its handle."""
+        self.device.activate()
+        self.device.driver.event_record(int(event), self._queue.handle)
 
     def allocate(self, shape: Shape) -> DeviceArray:
         size = shape.elements() * shape.dtype.size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, SupportsInt
 
 import numpy as np
 
@@ -139,7 +139,7 @@ class program:
             results = self._in_another_batch(params, error)
         return [of_argument(r) for r in results]
 
-    def run_async(self, args: Mapping[str, Any], queue: int, queue_type: str) -> list[argument]:
+    def run_async(self, args: Mapping[str, Any], queue: SupportsInt, queue_type: str) -> list[argument]:
         """Like `run`, enqueued on the caller's stream: its address and the name of its type (``ihipStream_t``)."""
         return [of_argument(r) for r in self.core.run_async(self._given(args), queue, queue_type)]
 

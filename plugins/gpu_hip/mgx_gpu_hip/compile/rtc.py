@@ -9,6 +9,7 @@ from typing import Any
 from mgx_core.errors import DeviceError
 from mgx_core.settings import setting
 
+from ..rocm_files import rocm_file
 from .compiler import CompileError, wave_of
 from .source import complete
 
@@ -88,7 +89,7 @@ class Hiprtc(Rtc):
     def __init__(self) -> None:
         named = setting("MGX_HIPRTC_LIBRARY")
         roots = [*filter(None, map(setting, ("ROCM_PATH", "ROCM_HOME"))), "/opt/rocm"]
-        names = [f"{root}/lib/libhiprtc.so" for root in roots]
+        names = [*filter(None, [rocm_file("hiprtc")]), *(f"{root}/lib/libhiprtc.so" for root in roots)]
         for base in ("libhiprtc.so", "libamdhip64.so"):
             names += [base, *(f"{base}.{n}" for n in (7, 6, 5))]
         self.library, self.path = open_library([named] if named else names, "hipRTC", "it is part of ROCm")

@@ -95,7 +95,7 @@ HIPBLASLT: Final = BlasTable(
     prefix="hipblasLt",
     source=Source(
         ("libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so"), "MGX_HIPBLASLT_LIBRARY",
-        ("_rocm_sdk_libraries*/lib",), ROCM_ROOTS,
+        ("_rocm_sdk_libraries*/lib",), ROCM_ROOTS, rocm="hipblaslt",
     ),
     layout=MappingProxyType({"batch_count": 0, "batch_stride": 1}),
     desc=MappingProxyType({"trans_a": 0, "trans_b": 1, "epilogue": 2, "bias_pointer": 3, "bias_type": 4}),

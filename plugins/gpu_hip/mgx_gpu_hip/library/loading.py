@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 from mgx_core.errors import DeviceError
 from mgx_core.settings import setting
 
+from ..rocm_files import rocm_file
+
 __all__ = ["Api", "Source", "find"]
 
 LETTERS: Final[Mapping[str, Any]] = {
@@ -32,7 +34,7 @@ class Source(NamedTuple):
 
     names: file names, newest first; variable: environment variable with the path of a file; wheels: globs under
     site-packages; roots: environment variables that name an installation, with their usual values; needs: what must be
-    loaded before it, and is not an error if absent.
+    loaded before it, and is not an error if absent; rocm: the name by which hip-python finds it.
     """
 
     names: tuple[str, ...]
@@ -40,6 +42,7 @@ class Source(NamedTuple):
     wheels: tuple[str, ...] = ()
     roots: tuple[tuple[str, str], ...] = ()
     needs: tuple[Source, ...] = ()
+    rocm: str = ""
 
 
 def candidates(source: Source) -> Iterator[str]:
@@ -48,6 +51,9 @@ def candidates(source: Source) -> Iterator[str]:
     if named:
         yield named
         return
+    chosen = rocm_file(source.rocm) if source.rocm else None
+    if chosen:
+        yield chosen
     yield from source.names
     for entry in sys.path:
         for pattern in source.wheels:

@@ -21,7 +21,7 @@ from .loading import Api, Source, find, out
 __all__ = ["MIOPEN", "MIOpen", "MIOpenPlan"]
 
 MIOPEN: Final = Source(
-    ("libMIOpen.so.1", "libMIOpen.so"), "MGX_MIOPEN_LIBRARY", ("_rocm_sdk_libraries*/lib",), ROCM_ROOTS
+    ("libMIOpen.so.1", "libMIOpen.so"), "MGX_MIOPEN_LIBRARY", ("_rocm_sdk_libraries*/lib",), ROCM_ROOTS, rocm="MIOpen"
 )
 
 SIGNATURES: Final[Mapping[str, str]] = MappingProxyType({

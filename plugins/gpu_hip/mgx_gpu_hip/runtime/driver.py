@@ -11,6 +11,7 @@ from typing import Any, Final
 from mgx_core.errors import DeviceError
 from mgx_core.settings import setting
 
+from ..rocm_files import rocm_file
 from .failures import CallError
 from .symbols import C_TYPES, CALLS, OPTIONAL
 
@@ -36,6 +37,7 @@ def candidates(kind: str) -> list[str]:
     if kind == "hip":
         roots = [*filter(None, map(setting, ("ROCM_PATH", "ROCM_HOME", "HIP_PATH"))), "/opt/rocm"]
         names = [os.path.join(root, "lib", _NAMES["hip"][0]) for root in roots] + names
+        names = [*filter(None, [rocm_file("amdhip64")]), *names]
     return names
 
 

@@ -1,0 +1,45 @@
+"""Objects of hip-python, AMD's Python bindings of HIP (extra ``mgx-gpu-hip[hip]``), for programs that mix its calls with ours.
+
+Both use one libamdhip64 (see `rocm_files`).  What hip-python makes is taken as it is: streams and events are handles, device
+arrays have ``__cuda_array_interface__``.  This module makes the other direction.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from mgx_core import Argument, Context, ParameterError, UnsupportedError
+
+from .runtime import CallError
+
+__all__ = ["array", "error", "stream"]
+
+
+def stream(context: Context) -> Any:
+    """Returns a context's stream (`Context.queue`) as hip-python's ``ihipStream_t``."""
+    return _hip().ihipStream_t.fromObj(context.queue)
+
+
+def array(argument: Argument) -> Any:
+    """Returns a tensor in device memory as hip-python's ``DeviceArray``, on the same memory and with its shape and type.
+
+    It does not keep the memory: the argument must live as long.
+    Errors: ParameterError for values in host memory.
+    """
+    if not argument.on_device:
+        raise ParameterError(f"an argument in device memory is required, got {argument.shape} on the host; see to_gpu")
+    types = importlib.import_module("rocm.bindings.util.types")
+    return types.DeviceArray.fromObj(argument.value)  # an argument also has a buffer, of a copy on the host
+
+
+def error(failure: CallError) -> Any:
+    """Returns hip-python's ``hipError_t`` of a call that failed."""
+    return _hip().hipError_t(failure.code)
+
+
+def _hip() -> Any:
+    try:
+        return importlib.import_module("hip").hip
+    except ImportError as problem:
+        raise UnsupportedError(f"hip-python is required: pip install mgx-gpu-hip[hip] ({problem})") from None
