@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from ..errors import UnsupportedError
+from ..errors import MgxError, PassError, ShapeError, UnsupportedError
 from ..options import FLOAT32_PRECISIONS
 
 if TYPE_CHECKING:
@@ -124,16 +126,32 @@ def compiled(program: Program, given: Mapping[str, Any]) -> Executable:
     if program.executable is None or chosen:
         from ..api import get_target
 
-        program.compile(
-            get_target(target_name(given)),
-            offload_copy=given["enable_offload_copy"],
-            exhaustive_tune=given["exhaustive_tune"],
-            float32_precision=given["float32_precision"],
-            **rewriting(given),
-            validate=given["validate"],
-        )
+        target = get_target(target_name(given))
+        try:
+            program.compile(
+                target,
+                offload_copy=given["enable_offload_copy"],
+                exhaustive_tune=given["exhaustive_tune"],
+                float32_precision=given["float32_precision"],
+                **rewriting(given),
+                validate=given["validate"],
+            )
+        except (PassError, UnsupportedError, ShapeError):
+            _keep(program)
+            raise
     assert program.executable is not None
     return program.executable
+
+
+def _keep(program: Program) -> None:
+    """Leaves a program that could not be compiled in a file, for a look at it with the other commands."""
+    place = Path(tempfile.mkdtemp(prefix="mgx-")) / "uncompiled.mxr"
+    try:
+        program.save(place)
+    except MgxError:  # it cannot be stored either
+        place.parent.rmdir()
+    else:
+        click.echo(f"note: the program that could not be compiled is in {place}", err=True)
 
 
 def rewriting(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from ..errors import ParameterError
+from ..errors import ParameterError, StoreError
 from .words import by_name, split
 
 if TYPE_CHECKING:
@@ -25,7 +25,12 @@ def data_options(function: F) -> F:
     options = [
         click.option("--fill0", multiple=True, metavar="NAME...", help="Parameters filled with 0."),
         click.option("--fill1", multiple=True, metavar="NAME...", help="Parameters filled with 1."),
-        click.option("--load-arg", multiple=True, metavar="@NAME FILE", help="A parameter's value from a .npy file."),
+        click.option(
+            "--load-arg",
+            multiple=True,
+            metavar="@NAME FILE",
+            help="A parameter's value from a .npy file or what `Argument.save` wrote.",
+        ),
         click.option("--seed", type=int, default=0, show_default=True, help="Of the random values."),
     ]
     for option in reversed(options):
@@ -71,7 +76,14 @@ def _load(words: list[str]) -> Any:
     try:
         return np.load(words[0], allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ParameterError(f"{words[0]!r} is not an .npy file: {error}") from None
+        from ..types.argument import Argument
+
+        try:
+            return Argument.load(words[0]).value
+        except StoreError as other:
+            raise ParameterError(
+                f"{words[0]!r} is neither an .npy file ({error}) nor an argument's ({other})"
+            ) from None
 
 
 def _learn(shape: Shape, array: Any, symbols: dict[str, int]) -> None:

@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mgx_core import OptionalShape, SequenceShape, Shape, TupleShape, dim, dtype
+from mgx_core import (
+    Argument,
+    OptionalShape,
+    Program,
+    SequenceShape,
+    Shape,
+    TupleShape,
+    UnsupportedError,
+    dim,
+    dtype,
+    load,
+)
 from mgx_core.driver.data import inputs, value_of
 
 
@@ -62,7 +73,7 @@ def test_wrong_inputs(drive, chain, tmp_path):
     np.save(tmp_path / "x.npy", np.zeros(2))
     assert "must be float32[2, 3]" in drive("run", chain("exp"), "--load-arg", "@x", tmp_path / "x.npy", code=2)
     (tmp_path / "bad.npy").write_text("nothing")
-    assert "is not an .npy file" in drive("run", chain("exp"), "--load-arg", "@x", tmp_path / "bad.npy", code=2)
+    assert "is neither an .npy file" in drive("run", chain("exp"), "--load-arg", "@x", tmp_path / "bad.npy", code=2)
     assert "No such file" in drive("run", chain("exp"), "--load-arg", "@x", tmp_path / "none.npy", code=2)
 
 
@@ -128,3 +139,23 @@ def test_disabled_passes(drive_json, chain):
 
 def test_two_targets_are_refused(drive, chain):
     assert "one target" in drive("run", chain("exp"), "--cpu", "--gpu", code=2)
+
+
+def test_values_that_arguments_wrote(drive, chain, tmp_path):
+    Argument(np.full((2, 3), 2, np.float32)).save(tmp_path / "x.arg")
+    drive("run", chain("neg"), "--load-arg", "@x", tmp_path / "x.arg", "-o", tmp_path / "y.npy")
+    assert np.load(tmp_path / "y.npy").tolist() == [[-2.0] * 3] * 2
+
+
+def test_a_program_that_cannot_be_compiled_is_kept(drive, chain, monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+
+    def refused(self, *given, **options):
+        raise UnsupportedError("not today")
+
+    monkeypatch.setattr(Program, "compile", refused)
+    said = drive("run", chain("exp"), code=2)
+    (kept,) = tmp_path.glob("*/uncompiled.mxr")
+    assert "not today" in said and str(kept) in said
+    assert load(kept).get_parameter_names() == ["x"]
