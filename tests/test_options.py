@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from mgx_core import CompileOptions, Program, Shape, Target
+from mgx_core import CompileOptions, Program, Shape, Target, op
 from mgx_core.errors import ParameterError
 
 
@@ -67,3 +67,20 @@ def test_channels_last_is_refused_where_convolutions_are_not():
     with pytest.raises(ParameterError, match=r"use_nhwc requires .* those of target 'plain' take images as the model"):
         program.compile(Plain(), use_nhwc=True)
     program.compile(ChannelsLast(), use_nhwc=True)
+
+
+def test_another_architecture_is_refused_where_nothing_compiles_for_it():
+    program = Program()
+    module = program.get_main_module()
+    module.add_return([module.add(op("neg"), module.add_parameter("x", Shape("float32", [2])))])
+
+    class Here(Target):
+        name = "here"
+
+    class Everywhere(Here):
+        architectures = True
+
+    with pytest.raises(ParameterError, match="'here' compiles for the machine that it runs on: leave 'gfx1100' out"):
+        program.compile(Here(), target="gfx1100")
+    program.compile(Everywhere(), target="gfx1100")
+    assert program.executable.options.target == "gfx1100"

@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "perf": ("perf", "Time a model, in all and instruction by instruction."),
     "quantize": ("quantize", "Quantize a model with calibration data, and save it."),
     "time": ("time", "Time whole runs of a model."),
+    "ranges": ("ranges", "Run a model in ranges that a profiler shows."),
     "verify": ("verify", "Compare a target's results with the reference."),
     "ops": ("ops", "Print the operations that programs are made of."),
     "rules": ("rules", "Print the rewriting rules and passes, and what each does."),
@@ -31,7 +32,7 @@ COMMANDS: Final = {
     "tf": ("tf", "Print the TensorFlow operators that can be read."),
     "plugins": ("plugins", "Print what is installed, and why a plugin failed."),
 }
-ALIASES: Final = {"op": "ops"}  # MIGraphX's names
+ALIASES: Final = {"op": "ops", "roctx": "ranges"}  # MIGraphX's names
 
 FLAGS: Final = {  # the options of the Python functions, as the command line has them
     "default_dim_value": "--batch",

@@ -32,6 +32,11 @@ def compile_module(
             f"use_nhwc requires convolutions on channels-last images; those of target {target.name!r} take images as the "
             "model lays them out: leave the option out"
         )
+    if options.target and not target.architectures:
+        raise ParameterError(
+            f"the option 'target' names an architecture to compile for, and target {target.name!r} compiles for the machine that "
+            f"it runs on: leave {options.target!r} out"
+        )
     wrong = misplaced(module)
     if wrong is not None:
         raise ParameterError(wrong)

@@ -386,6 +386,15 @@ class Executable:
         """Those made so far, least recently used first."""
         return [self._fixed] if self._fixed is not None else list(self._instances.values())
 
+    def mark(self, parameters: Mapping[str, Any]) -> int:
+        """Runs once with each instruction in a range that the profiler of the device's vendor shows; returns their number.
+
+        Errors: UnsupportedError if the target's device has no profiler; DeviceError if its library is not installed.
+        """
+        begin, end = self.context.profiler_ranges()
+        values = self.bind(parameters)
+        return self.instance(values).runner.mark(values, begin, end)
+
     def time(self, parameters: Mapping[str, Any], runs: int = 10, warmup: int = 2) -> list[Timing]:
         """Each instruction's time over some runs.
 

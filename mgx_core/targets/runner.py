@@ -75,6 +75,18 @@ class Runner:
         """Returns the time of each instruction over some runs, after some that do not count.  Default: None, not measured."""
         return None
 
+    def mark(self, args: Sequence[Value], begin: Callable[[str], None], end: Callable[[], None]) -> int:
+        """Runs once, each instruction between `begin`, which gets its text, and `end`; returns how many there were.
+
+        Default: the whole run is one.
+        """
+        begin("run")
+        try:
+            self.run(args)
+        finally:
+            end()
+        return 1
+
 
 class HostRunner(Runner):
     """Calls each launch's kernel from Python, in order; values die after their last use."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,13 @@ class Context:
     def memory(self) -> Mapping[str, Held]:
         """Returns what the caches behind this context hold in memory, entries and bytes by name.  Default: nothing."""
         return {}
+
+    def profiler_ranges(self) -> tuple[Callable[[str], None], Callable[[], None]]:
+        """Returns what begins a range of a name and what ends the innermost, for the profiler of the device's vendor.
+
+        Default: UnsupportedError, there is none.
+        """
+        raise UnsupportedError(f"{self!r} has no profiler that shows ranges")
 
     # memory that callers hold themselves (compile option ``offload_copy=False``)
 
@@ -118,6 +125,9 @@ class Target:
 
     The option `use_nhwc` requires it and is refused by other targets.
     """
+
+    architectures: bool = False
+    """True if it compiles for devices that are not here, named by the option `target`, which other targets refuse."""
 
     narrow_floats: bool = False
     """True if it multiplies 8-bit floats as they are; other targets convert them first."""

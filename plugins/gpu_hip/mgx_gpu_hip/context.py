@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, SupportsInt, cast
 
@@ -18,6 +19,7 @@ from .codegen.source import DeviceTraits
 from .constants import Constants
 from .library.vendor import Libraries
 from .runtime import Device, DeviceArray, DeviceBuffer, NullDevice, Stream, in_use, open_device, properties_of
+from .runtime.ranges import profiler_ranges
 from .tuning import Tuner
 
 __all__ = ["GpuContext"]
@@ -88,6 +90,9 @@ class GpuContext(Context):
     def tuner(self) -> Tuner | None:
         """Returns the tuner that times library plans; None where there are none."""
         return None if self.libraries is None else Tuner(self.device, self.libraries)
+
+    def profiler_ranges(self) -> tuple[Callable[[str], None], Callable[[], None]]:
+        return profiler_ranges(self.device.kind)
 
     def finish(self) -> None:
         """Waits until the device has done everything that was queued on any stream."""

@@ -1,4 +1,4 @@
-"""Where hip-python, AMD's Python bindings of HIP, finds the libraries of ROCm."""
+"""Paths of ROCm's libraries, as hip-python, AMD's Python bindings of HIP, finds them."""
 
 from __future__ import annotations
 

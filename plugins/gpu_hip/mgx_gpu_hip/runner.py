@@ -26,7 +26,7 @@ from .handover import Handover
 from .named import Named, kernel_steps
 from .runtime import DeviceArray, DeviceBuffer, Stream
 from .saved_code import Kept, keep_code
-from .timing import timings
+from .timing import marked, timings
 
 __all__ = ["GpuRunner"]
 
@@ -146,6 +146,19 @@ class GpuRunner(Runner):
             made = timings(steps, self.device, runs, warmup)
             del kept
             return made
+
+    def mark(self, args: Sequence[Any], begin: Callable[[str], None], end: Callable[[], None]) -> int:
+        """Ranges around the launches of each instruction; around the whole of programs that leave the device in between."""
+        if not self.whole or self.hosted:
+            return super().mark(args, begin, end)
+        with self.lock:
+            stream = self.device.default_stream
+            kept = self.start(args)
+            given, _ = self._inputs(args, stream)
+            count = marked(self._graphs[_key(given, {})][1], stream, begin, end)
+            stream.wait()
+            del kept
+            return count
 
     def _run_device(self, args: Sequence[Any], offload_copy: bool) -> list[Any]:
         with self.lock:

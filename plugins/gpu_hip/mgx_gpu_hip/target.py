@@ -37,6 +37,7 @@ class GpuTarget(Target):
 
     name = "gpu"
     own_memory = True
+    architectures = True
     channels_last = True
     narrow_floats = True
 

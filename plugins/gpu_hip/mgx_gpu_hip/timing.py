@@ -1,17 +1,17 @@
-"""The device's time for each instruction of a schedule."""
+"""The instructions of a schedule one by one: the device's time for each, and ranges around them for a profiler."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from mgx_core import Instruction
 from mgx_core.targets.runner import Timing
 
 from .bound_steps import BoundStep
-from .runtime import Device
+from .runtime import Device, Stream
 
-__all__ = ["timings"]
+__all__ = ["marked", "timings"]
 
 REPEATS: Final = 5  # launches in a row in one graph: neither the host nor the way to the device count
 
@@ -43,3 +43,20 @@ def timings(steps: Sequence[BoundStep], device: Device, runs: int, warmup: int) 
         flops, moved = sum(b.step.flops for b in bounds), sum(b.step.bytes for b in bounds)
         made.append(Timing(instruction, seconds, flops, moved))
     return made
+
+
+def marked(steps: Sequence[BoundStep], stream: Stream, begin: Callable[[str], None], end: Callable[[], None]) -> int:
+    """Enqueues the steps, those of each instruction between `begin` and `end`; returns how many ranges that were."""
+    count, last = 0, None
+    for bound in steps:
+        if bound.step.instruction is not last or not count:
+            if count:
+                end()
+            last = bound.step.instruction
+            begin(repr(last) if last is not None else bound.step.name)
+            count += 1
+        for call in bound.calls:
+            call(stream.handle)
+    if count:
+        end()
+    return count

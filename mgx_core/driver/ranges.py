@@ -1,0 +1,44 @@
+"""``mgx-driver ranges``: runs inside ranges that a profiler shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from . import data, source
+from .compiling import compile_options, compiled, quantized
+from .data import data_options, inputs
+from .group import DriverCommand
+from .report import Report, report_options
+from .source import Source, source_options
+
+__all__ = ["command"]
+
+
+@click.command("ranges", cls=DriverCommand, many=(*source.MANY, *data.MANY))
+@source_options
+@compile_options
+@data_options
+@click.option("--iterations", "-n", type=click.IntRange(1), default=1, show_default=True, help="Number of runs.")
+@report_options
+def command(as_json: bool, iterations: int, **given: Any) -> None:
+    """Run a model with each instruction in a range of its own, for the profiler of the device's vendor.
+
+    Start it under the profiler, which shows the ranges above the kernels that they launched.  One run before is not marked.
+
+    \b
+    Examples:
+      rocprofv3 --marker-trace --kernel-trace -- mgx-driver roctx model.onnx --gpu
+      nsys profile -t cuda,nvtx mgx-driver roctx model.onnx --gpu
+    """
+    report = Report(as_json)
+    program = Source.of(given).program()
+    program = quantized(program, given, lambda: inputs(program.get_parameter_shapes(), given))
+    executable = compiled(program, given)
+    values = inputs(executable.parameters, given)
+    executable.run(values)
+    for _ in range(iterations):
+        count = executable.mark(values)
+    report.document({"target": executable.target.name, "iterations": iterations, "ranges": count})
+    report.say(f"{iterations} runs on {executable.target.name}, each in {count} ranges")
