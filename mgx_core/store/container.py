@@ -22,7 +22,7 @@ from ..types.argument import Array
 from .literals import LiteralWriter, aligned
 from .migrations import FORMAT
 
-__all__ = ["Stored", "json_chunks", "msgpack_chunks", "read_bytes", "read_file"]
+__all__ = ["Stored", "is_program", "json_chunks", "msgpack_chunks", "read_bytes", "read_file"]
 
 MAGIC: Final = b"\x89MXR\r\n\x1a\n"
 

@@ -1,19 +1,51 @@
-"""``migraphx-driver``: mgx's command line with MIGraphX's name and defaults."""
+"""``migraphx-driver``: mgx's command line with MIGraphX's name, defaults and frame around each command."""
 
 from __future__ import annotations
 
+import os
+import shlex
+import sys
+import time
 from typing import Final
 
+from mgx_core import __version__
 from mgx_core.driver import main as driver
+
+from .environment import remarks
 
 __all__ = ["main"]
 
-COMPILING: Final = ("compile", "run", "time", "perf", "verify")
+COMPILING: Final = ("compile", "run", "time", "perf", "verify", "ranges")
 
 
 def main() -> None:
-    """The commands of ``mgx-driver``; parameters and results are copied for the caller where `--enable-offload-copy` says so."""
-    driver.main(prog_name="migraphx-driver", default_map={name: {"enable_offload_copy": False} for name in COMPILING})
+    """The commands of ``mgx-driver``; parameters and results are copied for the caller where `--enable-offload-copy` says so.
+
+    Version, command line, the state of MIGraphX's environment variables and the time that it took are written to the standard
+    error stream.
+    """
+    words = [word for word in sys.argv[1:] if word != "--mlir"]
+    said = f"[ mgx {__version__} ] migraphx-driver {shlex.join(words)}"
+    asks = not words or {"-h", "--help", "-v", "--version", "--ort-sha"} & set(words)
+    if not asks:
+        print(f"Running {said}", file=sys.stderr)
+        for line in remarks(os.environ):
+            print(f"note: {line}", file=sys.stderr)
+        if len(words) < len(sys.argv) - 1:
+            print(
+                "note: --mlir changes nothing: there is no MLIR here, whole groups are kernels without it",
+                file=sys.stderr,
+            )
+    begin = time.perf_counter()
+    try:
+        driver.main(
+            words,
+            prog_name="migraphx-driver",
+            default_map={name: {"enable_offload_copy": False} for name in COMPILING},
+        )
+    finally:
+        if not asks:
+            print(f"Done    {said} ({time.perf_counter() - begin:.3f} s)", file=sys.stderr)
 
 
 if __name__ == "__main__":

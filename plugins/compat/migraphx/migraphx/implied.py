@@ -37,6 +37,14 @@ def core_attributes(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         raise ParameterError(
             "dynamic_range takes no max_output here: its result has as many elements as its inputs say"
         )
+    if name == "unsqueeze" and kept.pop("steps", ()):
+        raise ParameterError(
+            "unsqueeze takes no steps here: reshape the axis that they split instead, [.., n, ..] to [.., n / step, step, ..]"
+        )
+    if name == "im2col" and kept.pop("padding_mode", 0) not in (0, "default"):
+        raise ParameterError(
+            f"im2col pads as its attribute padding says (padding_mode 0), got padding_mode {given['padding_mode']!r}"
+        )
     dims = [DynamicDimension.of(d) for d in given.get("out_dyn_dims") or ()]
     if dims and not kept.get("out_lens") and all(d.is_fixed() for d in dims):
         kept["out_lens"] = [d.min for d in dims]

@@ -80,14 +80,14 @@ class op:
 
     def __init__(self, name: str, **kwargs: Any) -> None:
         given = DEFAULTS.get(name, {}) | core_attributes(name, kwargs)
-        self.core = mgx.op(name, **{k: _core(v, k) for k, v in given.items()})
+        self.core = mgx.op(name, **{k: _core(v, k, name) for k, v in given.items()})
         self.said = {k: v for k, v in kwargs.items() if k in IMPLIED}
 
     def name(self) -> str:
         return self.core.name
 
     def values(self) -> dict[str, Any]:
-        return {k: _plain(v, k) for k, v in self.core.values().items()}
+        return {k: _plain(v, k, self.name()) for k, v in self.core.values().items()}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, op) and self.core == other.core
@@ -128,17 +128,29 @@ class macro:
         return repr(self.core)
 
 
-CHOICES: Final[dict[str, Any]] = {
-    "mode": pooling_mode,
-    "direction": rnn_direction,
+# values of enumerations by their numbers, by attribute; and by operation where that differs
+NUMBERED: Final[dict[str, tuple[str, ...]]] = {
+    "mode": tuple(pooling_mode.__members__),
+    "direction": tuple(rnn_direction.__members__),
+    "padding_mode": ("default", "same_lower", "same_upper"),
 }
-PADDING_MODES: Final = ("default", "same_lower", "same_upper")
+NUMBERED_OF: Final[dict[tuple[str, str], tuple[str, ...]]] = {
+    ("pad", "mode"): ("constant", "reflect", "edge"),
+    ("roialign", "mode"): ("avg", "max"),
+    ("resize", "mode"): (),  # text in MIGraphX, too
+}
 
 
-def _core(value: Any, key: str) -> Any:
-    """An attribute's value as the core takes it."""
+def _names(key: str, name: str) -> tuple[str, ...]:
+    """Returns what the numbers of an attribute stand for; nothing where they are numbers."""
+    return NUMBERED_OF.get((name, key), NUMBERED.get(key, ()))
+
+
+def _core(value: Any, key: str, name: str = "") -> Any:
+    """An attribute's value as the core takes it.  Errors: ParameterError for a number that an enumeration does not have."""
+    names = _names(key, name)
     if isinstance(value, (pooling_mode, rnn_direction)):
-        return value.name
+        return names[value.value] if names else value.name
     if isinstance(value, op):
         return value.core
     if isinstance(value, shape):
@@ -150,10 +162,12 @@ def _core(value: Any, key: str) -> Any:
         return core_dtype(value)
     if key == "target_type" and isinstance(value, str):
         return core_dtype(value)
-    if key in CHOICES and number:
-        return CHOICES[key](value).name
-    if key == "padding_mode" and number:
-        return PADDING_MODES[value]
+    if names and number:
+        if not 0 <= value < len(names):
+            raise ParameterError(
+                f"{name}: {key} must be one of {', '.join(f'{n} ({t})' for n, t in enumerate(names))}, got {value}"
+            )
+        return names[value]
     if key == "actv_func":
         return tuple(v.name() if isinstance(v, op) else v for v in value)
     return tuple(value) if isinstance(value, list) else value
@@ -167,15 +181,13 @@ def _shape_of(fields: Mapping[str, Any]) -> shape:
     return shape(fields.get("type", "float"), fields.get("lens", (1,)), fields.get("strides"))
 
 
-def _plain(value: Any, key: str) -> Any:
+def _plain(value: Any, key: str, op: str) -> Any:
     """An attribute's value as MIGraphX's `values` gives it: lists, and numbers for enumerations."""
     if isinstance(value, DType):
         name = value.alias + "_type"
         return int(type_t[name]) if name in type_t.__members__ else name
-    if key in CHOICES and value in CHOICES[key].__members__:
-        return CHOICES[key][value].value
-    if key == "padding_mode" and value in PADDING_MODES:
-        return PADDING_MODES.index(value)
+    if isinstance(value, str) and value in _names(key, op):
+        return _names(key, op).index(value)
     return list(value) if isinstance(value, tuple) else value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import mgx_core as mgx
@@ -127,6 +128,15 @@ def optimize(model: program, options: Mapping[str, Any] | None = None) -> progra
 
 
 def load(filename: Any, format: str = "msgpack") -> program:
+    """A program from a file of mgx's, or from one of MIGraphX's that was saved before it was compiled."""
+    from .stored_programs import is_stored, read_stored
+
+    where = Path(filename)
+    if where.is_file():
+        with where.open("rb") as file:
+            foreign = is_stored(file.read(64))
+        if foreign:
+            return read_stored(where.read_bytes(), where)
     return of_program(mgx.load(filename, format))
 
 
@@ -139,4 +149,7 @@ def save_buffer(p: program, format: str = "msgpack") -> bytes:
 
 
 def load_buffer(b: bytes, format: str = "msgpack") -> program:
-    return of_program(mgx.load_buffer(b))
+    """The same from the bytes of a file."""
+    from .stored_programs import is_stored, read_stored
+
+    return read_stored(bytes(b)) if is_stored(bytes(b[:64])) else of_program(mgx.load_buffer(b))

@@ -124,3 +124,26 @@ def test_where_the_optimizer_saves(tmp_path) -> None:
     assert saved_at("some/where/", "m", "msgpack") == Path("some/where/m.msgpack")
     assert saved_at(str(tmp_path), "m", "msgpack") == tmp_path / "m.msgpack"
     assert saved_at("some/where/x.msgpack", "m", "msgpack") == Path("some/where/x.msgpack")
+
+
+def test_a_frame_around_commands_and_remarks_on_variables(model, monkeypatch) -> None:
+    monkeypatch.setenv("MIGRAPHX_TRACE_EVAL", "1")
+    monkeypatch.setenv("MIGRAPHX_NSTREAMS", "2")
+    monkeypatch.setenv("MIGRAPHX_NO_SUCH", "2")
+    done = driven("read", model, "--brief", "--mlir")
+    assert done.returncode == 0
+    first, *notes, last = done.stderr.splitlines()
+    assert first.startswith("Running [ mgx ") and first.endswith("--brief")
+    assert notes == [
+        "note: MIGRAPHX_NO_SUCH is set, and MIGraphX 2.16 has no such variable",
+        "note: MIGRAPHX_NSTREAMS is set, and not read by mgx, which has nothing that it could change",
+        "note: MIGRAPHX_TRACE_EVAL is set, and not read by mgx; instead: program.run_trace, verify --per-instruction",
+        "note: --mlir changes nothing: there is no MLIR here, whole groups are kernels without it",
+    ]
+    assert last.startswith("Done ") and last.endswith(" s)")
+    assert driven("--version").stderr == ""
+
+
+def test_ranges_need_a_profiler(model) -> None:
+    done = driven("roctx", model, "--ref")
+    assert done.returncode == 2 and "has no profiler that shows ranges" in done.stderr

@@ -330,3 +330,21 @@ def test_macros() -> None:
     m.add_return([result[-1], before[-1]])
     p.compile(REF)
     assert [r.tolist() for r in p.run({})] == [[20, 26, 56, 80], [0, 3, 1, 4, 2, 5]]
+
+
+def test_numbers_of_enumerations() -> None:
+    assert migraphx.op("pad", pads=[0, 1], mode=1) == migraphx.op("pad", pads=[0, 1], mode="reflect")
+    assert migraphx.op("pad", pads=[0, 1], mode="edge").values()["mode"] == 2
+    assert migraphx.op("roialign", mode=migraphx.op.pooling_mode.max).core.mode == "max"
+    assert migraphx.op("resize", mode="nearest").values()["mode"] == "nearest"
+    with pytest.raises(ParameterError, match="padding_mode must be one of 0"):
+        migraphx.op("convolution", padding_mode=3)
+
+
+def test_attributes_without_a_counterpart_are_taken_at_their_defaults_alone() -> None:
+    assert migraphx.op("unsqueeze", axes=[1], steps=[]) == migraphx.op("unsqueeze", axes=[1])
+    assert migraphx.op("im2col", padding_mode=0) == migraphx.op("im2col")
+    with pytest.raises(ParameterError, match="reshape the axis"):
+        migraphx.op("unsqueeze", axes=[1], steps=[2])
+    with pytest.raises(ParameterError, match="padding_mode 1"):
+        migraphx.op("im2col", padding_mode=1)

@@ -1,0 +1,68 @@
+"""MIGraphX's environment variables: what does the same here, for the driver's messages and the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+__all__ = ["COUNTERPARTS", "WITHOUT", "remarks"]
+
+# variables with an effect that can be had in another way
+COUNTERPARTS: Final[dict[str, str]] = {
+    "MIGRAPHX_DEBUG_MEMORY_COLORING": "read -O --memory",
+    "MIGRAPHX_DISABLE_PASSES": "--disable-pass, option disable_passes",
+    "MIGRAPHX_DISABLE_POINTWISE_FUSION": "--rule pointwise=off",
+    "MIGRAPHX_DISABLE_REDUCE_FUSION": "--rule reduce=off",
+    "MIGRAPHX_ENABLE_FULL_DYNAMIC": "always so: extents stay symbols where the options of parsing leave them open",
+    "MIGRAPHX_ENABLE_GEMM_TUNING": "--exhaustive-tune",
+    "MIGRAPHX_ENABLE_HIP_GEMM_TUNING": "--exhaustive-tune",
+    "MIGRAPHX_ENABLE_NHWC": "option use_nhwc; gpu and cpu always compute so",
+    "MIGRAPHX_ENABLE_REWRITE_DOT": "convolutions of one window become products by themselves",
+    "MIGRAPHX_GPU_DUMP_SRC": "MGX_DUMP_KERNELS=FOLDER",
+    "MIGRAPHX_LOG_LEVEL": "--log-level",
+    "MIGRAPHX_MLIR_TUNE_EXHAUSTIVE": "--exhaustive-tune",
+    "MIGRAPHX_PROBLEM_CACHE": "MGX_CACHE_DIR=FOLDER",
+    "MIGRAPHX_REWRITE_LRN": "--rule pooling-from-lrn=on",
+    "MIGRAPHX_TIME_PASSES": "compile, MGX_TIME=1",
+    "MIGRAPHX_TRACE_COMPILE": "compile, MGX_TRACE=1",
+    "MIGRAPHX_TRACE_EVAL": "program.run_trace, verify --per-instruction",
+    "MIGRAPHX_TRACE_MATCHES": "compile shows how often rules fired, read --why RULE why not",
+    "MIGRAPHX_TRACE_MATCHES_FOR": "read --why RULE",
+    "MIGRAPHX_TRACE_PASSES": "compile, MGX_TRACE=1",
+    "MIGRAPHX_TRACE_QUANTIZATION": "quantize --report",
+    "MIGRAPHX_VALIDATE_MATCHES": "--validate",
+    "MIGRAPHX_VERIFY_DUMP_DIFF": "verify --json",
+}
+
+# variables of parts that mgx does not have: MIGraphX's kernel generators and their workarounds, its passes one by one
+_OTHERS: Final = (
+    "MIGRAPHX_8BITS_QUANTIZATION_PARAMS MIGRAPHX_BENCHMARKING_BUNDLE MIGRAPHX_BENCHMARKING_NRUNS MIGRAPHX_CK_DEBUG "
+    "MIGRAPHX_COPY_LITERALS MIGRAPHX_DEBUG_SAVE_TEMP_DIR MIGRAPHX_DISABLE_DNNL_POST_OPS_WORKAROUND "
+    "MIGRAPHX_DISABLE_FP16_INSTANCENORM_CONVERT MIGRAPHX_DISABLE_FP32_SOFTMAX MIGRAPHX_DISABLE_MIOPEN_FUSION "
+    "MIGRAPHX_DISABLE_MLIR MIGRAPHX_DISABLE_MULTI_OUTPUT_FUSION MIGRAPHX_DISABLE_SCHEDULE_PASS MIGRAPHX_ENABLE_CK "
+    "MIGRAPHX_ENABLE_CK_WORKAROUNDS MIGRAPHX_ENABLE_EXTRA_MLIR MIGRAPHX_ENABLE_LAYERNORM_FUSION "
+    "MIGRAPHX_ENABLE_MIOPEN_POOLING MIGRAPHX_ENABLE_MLIR_GEG_FUSION MIGRAPHX_ENABLE_MLIR_INPUT_FUSION "
+    "MIGRAPHX_ENABLE_MLIR_REDUCE_FUSION MIGRAPHX_ENABLE_NULL_STREAM MIGRAPHX_FLASH_DECODING_ENABLED "
+    "MIGRAPHX_FLASH_DECODING_MAX_SPLITS MIGRAPHX_FLASH_DECODING_MIN_CHUNK_SIZE MIGRAPHX_FLASH_DECODING_NUM_SPLITS "
+    "MIGRAPHX_FLASH_DECODING_THRESHOLD MIGRAPHX_GPU_COMPILE_PARALLEL MIGRAPHX_GPU_DEBUG MIGRAPHX_GPU_DEBUG_SYM "
+    "MIGRAPHX_GPU_DUMP_ASM MIGRAPHX_GPU_DUMP_BENCHMARK_MXR MIGRAPHX_GPU_HIP_FLAGS MIGRAPHX_GPU_OPTIMIZE "
+    "MIGRAPHX_LOG_CK_GEMM MIGRAPHX_MLIR_DUMP MIGRAPHX_MLIR_DUMP_TO_MXR MIGRAPHX_MLIR_ENABLE_SPLITK "
+    "MIGRAPHX_MLIR_TUNE_LIMIT MIGRAPHX_MLIR_TUNING_CFG MIGRAPHX_MLIR_TUNING_DB MIGRAPHX_MLIR_USE_SPECIFIC_OPS "
+    "MIGRAPHX_NSTREAMS MIGRAPHX_SET_GEMM_PROVIDER MIGRAPHX_SKIP_BENCHMARKING MIGRAPHX_SPLIT_REDUCE_SIZE "
+    "MIGRAPHX_TIME_MATCHERS MIGRAPHX_TRACE_BENCHMARKING MIGRAPHX_TRACE_CMD_EXECUTE "
+    "MIGRAPHX_TRACE_ELIMINATE_CONTIGUOUS MIGRAPHX_TRACE_FINALIZE MIGRAPHX_TRACE_HIPRTC MIGRAPHX_TRACE_MLIR "
+    "MIGRAPHX_TRACE_NARY MIGRAPHX_TRACE_ONNX_PARSER MIGRAPHX_TRACE_PROPAGATE_CONSTANT MIGRAPHX_TRACE_SCHEDULE "
+    "MIGRAPHX_TUNE_CK MIGRAPHX_USE_FAST_SOFTMAX MIGRAPHX_VERIFY_ENABLE_ALLCLOSE"
+)
+WITHOUT: Final = frozenset(_OTHERS.split())
+
+
+def remarks(environment: Mapping[str, str]) -> Iterator[str]:
+    """A line for each of MIGraphX's variables that is set: none is read here."""
+    for name in sorted(n for n in environment if n.startswith("MIGRAPHX_")):
+        if name in COUNTERPARTS:
+            yield f"{name} is set, and not read by mgx; instead: {COUNTERPARTS[name]}"
+        elif name in WITHOUT:
+            yield f"{name} is set, and not read by mgx, which has nothing that it could change"
+        else:
+            yield f"{name} is set, and MIGraphX 2.16 has no such variable"

@@ -1,0 +1,150 @@
+"""MIGraphX's own program files: programs that were saved before they were compiled, as msgpack or JSON.
+
+Keys of the top level: ``version``, ``migraphx_version``, ``targets``, ``contexts``, ``modules``.  A module has ``nodes`` in
+order.  A node has ``output`` (the name of its value), ``name`` (of its operation), ``operator`` (attributes), ``inputs``,
+``module_inputs``, ``shape`` and ``literal``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgpack
+import numpy as np
+
+from mgx_core.errors import MgxError, StoreError, UnsupportedError
+from mgx_core.store.container import is_program
+
+from .arguments import argument
+from .instructions import instruction_ref, module
+from .operations import op
+from .programs import program
+from .shapes import core_dtype, core_shape, shape
+
+__all__ = ["is_stored", "read_stored"]
+
+KEYS: Final = ("version", "modules")
+COMPILED: Final = ("gpu::", "cpu::", "hip::", "dnnl::", "ref::")  # operations that compiling puts in
+FOREIGN: Final = (LookupError, TypeError, ValueError, AttributeError)
+
+
+def is_stored(head: bytes) -> bool:
+    """True if the beginning of a file, 64 bytes or more, may be one of MIGraphX's: a map, and not a program of mgx's."""
+    if not head or is_program(head):
+        return False
+    return 0x80 <= head[0] <= 0x8F or head[0] in (0xDE, 0xDF) or head.lstrip().startswith(b"{")
+
+
+def read_stored(data: bytes, place: Any = "") -> program:
+    """The program in the bytes of a file.
+
+    Errors: StoreError for anything else; UnsupportedError for compiled programs and for operations that mgx does not have.
+    """
+    try:
+        is_json = data.lstrip()[:1] == b"{"
+        tree = json.loads(data) if is_json else msgpack.unpackb(data, strict_map_key=False)
+        if not isinstance(tree, Mapping) or any(k not in tree for k in KEYS):
+            raise StoreError(f"a program file of MIGraphX's has the keys {', '.join(KEYS)}")
+        if tree.get("targets"):
+            raise UnsupportedError(
+                "the program was saved after it was compiled: save it before, its kernels are MIGraphX's"
+            )
+        return _Reader(tree["modules"]).whole()
+    except MgxError as error:
+        if place:
+            raise error.located(str(place)) from None
+        raise
+    except FOREIGN as error:
+        problem = StoreError(f"this is not a program file of mgx or MIGraphX: {type(error).__name__}: {error}")
+        raise (problem.located(str(place)) if place else problem) from None
+
+
+class _Reader:
+    def __init__(self, modules: Mapping[str, Any]) -> None:
+        self.stored = modules
+        self.made = program()
+        self.modules: dict[str, module] = {"main": self.made.get_main_module()}
+        self.values: dict[str, instruction_ref] = {}
+
+    def whole(self) -> program:
+        self.fill("main")
+        return self.made
+
+    def inner(self, name: str) -> module:
+        """A module by name, made when it is first read: it may use the values before the instruction that runs it."""
+        if name not in self.modules:
+            self.modules[name] = self.made.create_module(name)
+            self.fill(name)
+        return self.modules[name]
+
+    def fill(self, name: str) -> None:
+        into = self.modules[name]
+        nodes = self.stored[name]["nodes"]
+        for node in nodes:
+            self.add(into, node)
+        if nodes and nodes[-1]["name"] != "@return":  # the last value is the result
+            into.add_return([self.values[nodes[-1]["output"]]])
+
+    def add(self, into: module, node: Mapping[str, Any]) -> None:
+        inputs = [self.values[i] for i in node.get("inputs") or ()]
+        kind = node["name"]
+        match kind:
+            case "@return":
+                into.add_return(inputs)
+                return
+            case "@param":
+                made = into.add_parameter(node["operator"]["parameter"], _shape(node["shape"]))
+            case "@literal":
+                made = into.add_literal(_literal(node["literal"]))
+            case _:
+                if kind.startswith(COMPILED):
+                    raise UnsupportedError(
+                        f"{kind} is an operation of a compiled program: save it before it is compiled"
+                    )
+                modules = [self.inner(m) for m in node.get("module_inputs") or ()]
+                made = into.add_instruction(op(kind, **_attributes(node.get("operator") or {})), inputs, modules)
+        self.values[node["output"]] = made
+
+
+def _attributes(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes by name; those without a value are left to their defaults."""
+    return {k: _attribute(v) for k, v in stored.items() if v is not None}
+
+
+def _attribute(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        if "name" in value and "operator" in value:  # an operation, as activations of recurrent layers are
+            return op(value["name"], **_attributes(value["operator"] or {}))
+        if "type" in value:
+            return _shape(value)
+    return list(map(_attribute, value)) if isinstance(value, list) else value
+
+
+def _shape(stored: Mapping[str, Any]) -> shape:
+    if stored.get("sub_shapes"):
+        raise UnsupportedError("a value of several tensors cannot be a parameter here")
+    ranges = stored.get("dynamic_dimensions")
+    if ranges:
+        dims = [shape.dynamic_dimension(d["min"], d["max"], set(d.get("optimals") or ())) for d in ranges]
+        return shape(type=stored["type"], dyn_dims=dims)
+    return shape(type=stored["type"], lens=stored["lens"], strides=stored.get("strides") or None)
+
+
+def _literal(stored: Mapping[str, Any]) -> argument:
+    """A literal's elements, which lie in its shape's strides."""
+    given = _shape(stored["shape"])
+    core = core_shape(given)
+    flat = np.frombuffer(_bytes(stored["data"]), core_dtype(given.type_string()).numpy)
+    if flat.size < core.element_space():
+        raise StoreError(f"a literal of {given} has {flat.size} elements where it needs {core.element_space()}")
+    steps = [n * core.dtype.size for n in core.strides()]
+    return argument(np.lib.stride_tricks.as_strided(flat, core.lens(), steps))
+
+
+def _bytes(stored: Any) -> bytes:
+    """Binary data: bytes, pieces of them, or a list of numbers in JSON."""
+    if isinstance(stored, Mapping):
+        return bytes(stored["bytes"])
+    return b"".join(map(_bytes, stored)) if isinstance(stored, list) else bytes(stored)

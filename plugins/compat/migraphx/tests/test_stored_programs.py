@@ -1,0 +1,92 @@
+"""Program files as MIGraphX writes them before a program is compiled, written here by hand."""
+
+from __future__ import annotations
+
+import json
+
+import msgpack
+import numpy as np
+import pytest
+
+import migraphx
+from mgx_core import StoreError, UnsupportedError
+
+
+def shape(lens, strides, kind="float_type"):
+    return {"type": kind, "lens": lens, "strides": strides, "dynamic_dimensions": [], "sub_shapes": []}
+
+
+def node(output, name, operator=None, inputs=(), **more):
+    return {"output": output, "name": name, "operator": operator, "inputs": list(inputs), "normalized": False} | more
+
+
+def file(data, nodes=(), modules=None, **more):
+    weight = node("main:@0", "@literal", shape=shape([3, 2], [1, 3]))
+    weight["literal"] = {"shape": shape([3, 2], [1, 3]), "data": data}
+    main = [
+        weight,
+        node("x", "@param", {"parameter": "x", "order": 0}, shape=shape([2, 3], [3, 1])),
+        node("main:@1", "dot", {}, ["x", "main:@0"], shape=shape([2, 2], [2, 1])),
+        *nodes,
+    ]
+    stored = {"main": {"name": "main", "nodes": main}} | (modules or {})
+    return {"version": 8, "migraphx_version": "2.16.0", "targets": [], "contexts": [], "modules": stored} | more
+
+
+WEIGHTS = np.arange(6, dtype=np.float32)  # of [3, 2], column by column
+X = np.array([[1, 2, 3], [-4, 5, -6]], np.float32)
+PRODUCT = X @ WEIGHTS.reshape(2, 3).T
+
+
+def result(program):
+    program.compile(migraphx.get_target("ref"))
+    return np.array(program.run({"x": X})[0])
+
+
+def test_msgpack_and_json(tmp_path) -> None:
+    raw = WEIGHTS.tobytes()
+    nodes = [
+        node("main:@2", "relu", {}, ["main:@1"]),
+        node("main:@3", "convert", {"target_type": 3}, ["main:@2"]),
+        node("main:@4", "@return", {}, ["main:@3"]),
+    ]
+    whole = msgpack.packb(file([raw[:8], raw[8:]], nodes))  # binary data comes in pieces
+    (tmp_path / "a.mxr").write_bytes(whole)
+    (tmp_path / "a.json").write_text(json.dumps(file({"bytes": list(raw), "subtype": None}, nodes)))
+    for program in map(migraphx.load, (tmp_path / "a.mxr", tmp_path / "a.json")):
+        assert not program.is_compiled() and program.get_parameter_names() == ["x"]
+        found = result(program)
+        assert found.dtype == np.float64
+        np.testing.assert_array_equal(found, np.maximum(PRODUCT, 0))
+    np.testing.assert_array_equal(result(migraphx.load_buffer(whole)), np.maximum(PRODUCT, 0))
+
+
+def test_the_last_value_is_the_result_and_modules_are_read() -> None:
+    positive = {"name": "yes", "nodes": [node("yes:@0", "@return", {}, ["main:@1"])]}
+    negative = {
+        "name": "no",
+        "nodes": [node("no:@0", "neg", {}, ["main:@1"]), node("no:@1", "@return", {}, ["no:@0"])],
+    }
+    condition = node("main:@2", "@literal", shape=shape([1], [0], "bool_type"))
+    condition["literal"] = {"shape": shape([1], [0], "bool_type"), "data": b"\0"}
+    branches = node("main:@3", "if", {}, ["main:@2"], module_inputs=["yes", "no"])
+    chosen = node("main:@4", "get_tuple_elem", {"index": 0}, ["main:@3"])
+    tree = file(WEIGHTS.tobytes(), [condition, branches, chosen], {"yes": positive, "no": negative})
+    np.testing.assert_array_equal(result(migraphx.load_buffer(msgpack.packb(tree))), -PRODUCT)
+
+
+def test_refusals(tmp_path) -> None:
+    compiled = file(WEIGHTS.tobytes(), targets=[{"name": "gpu"}])
+    with pytest.raises(UnsupportedError, match="after it was compiled"):
+        migraphx.load_buffer(msgpack.packb(compiled))
+    kernels = file(WEIGHTS.tobytes(), [node("main:@2", "gpu::code_object", {}, ["main:@1"])])
+    with pytest.raises(UnsupportedError, match="gpu::code_object is an operation of a compiled program"):
+        migraphx.load_buffer(msgpack.packb(kernels))
+    short = file(WEIGHTS.tobytes()[:8])
+    with pytest.raises(StoreError, match="2 elements where it needs 6"):
+        migraphx.load_buffer(msgpack.packb(short))
+    (tmp_path / "other.json").write_text('{"hello": 1}')
+    with pytest.raises(StoreError, match=r"other\.json.*version, modules"):
+        migraphx.load(tmp_path / "other.json")
+    with pytest.raises(StoreError):
+        migraphx.load_buffer(msgpack.packb(file(WEIGHTS.tobytes()))[:-30])
