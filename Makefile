@@ -40,7 +40,7 @@ define editable
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: gold-tf help demo test test-torch slow-torch test-ray test-all lint types wheels core-alone slow strangers test-capi bench clean
+.PHONY: gold-tf help demo test test-torch slow-torch test-ray test-all lint types wheels core-alone slow strangers test-capi test-capi-memory bench clean
 
 help:
 	@echo "make demo      classify handwritten digits with the example network"
@@ -52,6 +52,7 @@ help:
 	@echo "make lint      style and import layers"
 	@echo "make types     mypy --strict"
 	@echo "make test-capi the C and C++ interface: programs that are compiled against it"
+	@echo "make test-capi-memory  its memory: AddressSanitizer, valgrind, eight threads for a minute"
 	@echo "make bench     times (BENCH=... passes options to benchmarks/)"
 	@echo "make gold-tf   networks with TensorFlow's values (NETWORKS=... takes some), for slow tests"
 	@echo "make clean     remove environments, caches and build output"
@@ -124,7 +125,7 @@ test-ray: .venv-ray/ready
 	.venv-ray/bin/python -m pytest -q -W default plugins/serve/tests/kserve_client
 
 # everything, long runs included; a test that looks at reports in a browser skips itself where there is none
-test-all: test test-torch test-ray wheels core-alone test-capi slow slow-torch
+test-all: test test-torch test-ray wheels core-alone test-capi test-capi-memory slow slow-torch
 
 slow: .venv-test/native
 	$(PYTEST) -m "slow and not gpu"
@@ -148,7 +149,11 @@ core-alone: .venv-core/ready
 	@touch $@
 
 test-capi: .venv-test/capi
-	.venv-test/bin/python -m pytest -q plugins/capi/tests
+	.venv-test/bin/python -m pytest -q -m "not slow" plugins/capi/tests
+
+# its memory: AddressSanitizer, valgrind where it is installed, eight threads for a minute
+test-capi-memory: .venv-test/capi
+	.venv-test/bin/python -m pytest -q -rs -m slow plugins/capi/tests
 
 bench: .venv-test/native
 	@.venv-test/bin/python benchmarks $(BENCH)

@@ -70,10 +70,10 @@ class Handles:
         handle = self._handles.get(address)
         if handle is None:
             raise HandleError(
-                f"a {kind} is required, got {'null' if not address else 'one that was destroyed or never made'}"
+                f"{_a(kind)} is required, got {'null' if not address else 'one that was destroyed or never made'}"
             )
         if handle.kind != kind:
-            raise HandleError(f"a {kind} is required, got a {handle.kind}")
+            raise HandleError(f"{_a(kind)} is required, got {_a(handle.kind)}")
         return handle
 
     def destroy(self, address: int, kind: str) -> None:
@@ -84,3 +84,8 @@ class Handles:
         del self._handles[handle.address]
         for child in handle.children.values():
             self._drop(child)
+
+
+def _a(kind: str) -> str:
+    """Returns a kind of handle with its article."""
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

@@ -73,21 +73,6 @@ def run(program: Path, *arguments: object, folder: Path, **environment: str) -> 
     return done.stdout
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    """max(x + [1, -9, 3, -9], 0) with an open batch."""
-    weight = numpy_helper.from_array(np.array([1, -9, 3, -9], np.float32), "w")
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])
-    nodes = [helper.make_node("Add", ["x", "w"], ["s"]), helper.make_node("Relu", ["s"], ["y"])]
-    path = tmp_path / "model.onnx"
-    made = helper.make_model(
-        helper.make_graph(nodes, "g", [x], [y], [weight]), opset_imports=[helper.make_opsetid("", 17)]
-    )
-    onnx.save(made, path)
-    return path
-
-
 def test_the_library_exports_the_header_and_nothing_else() -> None:
     declared = {f.name for f in functions((root() / "include" / "migraphx" / "migraphx.h").read_text())}
     assert len(declared) == 167
@@ -119,7 +104,7 @@ def test_bad_handles_become_status_codes(build: Build, tmp_path: Path) -> None:
 
 
 def test_threads_share_a_program(build: Build, tmp_path: Path) -> None:
-    run(build("threads.cpp"), 4, 2, folder=tmp_path)
+    run(build("threads.cpp"), 4, 2, 8192, folder=tmp_path)
 
 
 def test_forks_and_dlopen(build: Build, tmp_path: Path) -> None:
