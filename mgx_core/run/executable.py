@@ -27,6 +27,7 @@ from ..types.argument import Argument, Value, as_value, shape_of
 from ..types.memory_limit import limited
 from ..types.shape import AnyShape, matches
 from .binding import as_parameter, described, owned, tensor_type
+from .known import Known, plain
 from .tracing import Traced, Tracer
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Instance:
         saved: Sequence[Placement] | None = None,
     ) -> None:
         self.shapes = dict(shapes)
+        self.key: tuple[AnyShape, ...] = ()  # by which the executable finds it
         self.runner = runner
         self.fresh = runner.fresh
         self.literals = literals  # the module whose constants the runner reads (None: only from a file)
@@ -117,6 +119,8 @@ class Executable:
         self._lock = threading.RLock()
         self._watched = timed() or traced("run")
         self._fixed: Instance | None = None
+        self._latest: Instance | None = None
+        self._known: Known[Instance] = Known()
         self._repeats: dict[Any, Callable[[Mapping[str, Any], int], list[Argument]]] = {}
         if not any(s.dynamic() for s in self.parameters.values()):
             self._fixed = self._instantiate({})
@@ -161,12 +165,20 @@ class Executable:
 
         Errors: ParameterError for a missing or unknown name, a wrong dtype or a wrong shape, with what was required and got.
         """
+        key = None if self._watched else plain(parameters, self.parameters)
+        instance = self._known.get(key)
+        if instance is not None:
+            self._use(instance)
+            return self._run(instance, [parameters[n] for n in self.parameters])
         values = self.bind(parameters)
         if self._watched:
             self._show(values)
         if len(parameters) > len(self.parameters):
             return self._deliver(self.run_bound(values), self._places(parameters))
-        return self.run_bound(values)
+        results = self.run_bound(values)
+        if key is not None:
+            self._known.keep(key, [parameters[n] for n in self.parameters], values, self.instance(values))
+        return results
 
     def _show(self, values: Sequence[Value]) -> None:
         """Logs what the environment asks for: every instruction's value, and how long a run takes."""
@@ -208,9 +220,12 @@ class Executable:
 
     def run_bound(self, values: Sequence[Value]) -> list[Argument]:
         """Like `run`, for values that `bind` gave."""
+        return self._run(None, values)
+
+    def _run(self, instance: Instance | None, values: Sequence[Value]) -> list[Argument]:
         try:
             with limited(self.options.limit_bytes):
-                instance = self.instance(values)
+                instance = instance or self.instance(values)
                 results = instance.runner.run(values)
             if not instance.fresh:
                 results = owned(results, values, instance.literals)
@@ -314,18 +329,27 @@ class Executable:
         if self._fixed is not None:
             return self._fixed
         key = tuple(tensor_type(v) for v in values)
-        with self._lock:
-            found = self._instances.get(key)
-            if found is not None:
-                self._instances.move_to_end(key)
-                return found
+        found = self._instances.get(key)
+        if found is not None:
+            self._use(found)
+            return found
         made = self._instantiate(dict(zip(self.parameters, key, strict=True)))
+        made.key = key
         with self._lock:
-            self._instances[key] = made
+            self._instances[key] = self._latest = made
             while len(self._instances) > max(1, self.options.instances):
                 self._instances.popitem(last=False)
                 self._repeats.clear()  # they hold instances
+                self._known.forget()
         return made
+
+    def _use(self, instance: Instance) -> None:
+        """Notes that an instance is used: the one that was not for the longest time is given up first."""
+        if instance is not self._latest and self._fixed is None:
+            with self._lock:
+                if instance.key in self._instances:
+                    self._instances.move_to_end(instance.key)
+                self._latest = instance
 
     def _instantiate(self, shapes: Mapping[str, AnyShape]) -> Instance:
         given = {n: s for n, s in shapes.items() if self.parameters[n].dynamic()}

@@ -385,3 +385,45 @@ def test_executables_stand_alone():
     assert executable.output_names == ["y"]
     x = np.ones((2, 3), np.float32)
     np.testing.assert_array_equal(executable.run({"x": x})[0], expected(x))
+
+
+# arguments that came before
+
+
+def test_arrays_like_those_before_are_not_checked_again(monkeypatch):
+    program = compiled(BATCH)
+    x = np.float32([[1, -2, 3], [4, 5, -6]])
+    np.testing.assert_array_equal(program.run({"x": x})[0], expected(x))
+    monkeypatch.setattr(Executable, "bind", lambda *given: pytest.fail("checked again"))
+    np.testing.assert_array_equal(program.run({"x": 2 * x})[0], expected(2 * x))
+
+
+def test_arrays_unlike_those_before_are_checked():
+    program = compiled(BATCH)
+    x = np.float32([[1, -2, 3], [4, 5, -6]])
+    program.run({"x": x})
+    for other, said in (
+        (x.astype(np.int32), "int32"),
+        (x[:, :2].copy(), r"\[2, 2\]"),
+        (np.zeros((9, 3), np.float32), "n in 1..8"),
+    ):
+        with pytest.raises(ParameterError, match=said):
+            program.run({"x": other})
+    with pytest.raises(ParameterError, match="no parameter 'y'"):
+        program.run({"x": x, "y": x})
+    for other in (x.astype(">f4"), np.asfortranarray(x), x[::-1], x.tolist()):
+        np.testing.assert_array_equal(program.run({"x": other})[0], expected(np.asarray(other, np.float32)))
+
+
+def test_known_arguments_do_not_keep_instances_that_were_given_up():
+    program = compiled(BATCH, instances=2)
+    executable = program.executable
+    one, two, three = (np.ones((n, 3), np.float32) for n in (1, 2, 3))
+    for x in (one, two, one, three, one):  # each use of a known one counts: the second is the oldest
+        np.testing.assert_array_equal(program.run({"x": x})[0], expected(x))
+    assert {i.shapes["x"].lens()[0] for i in executable.instances()} == {1, 3}
+    first = executable.instances()[-1]
+    for x in (two, three):
+        program.run({"x": x})
+    program.run({"x": one})
+    assert first not in executable.instances() and len(executable.instances()) == 2

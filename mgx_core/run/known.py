@@ -1,0 +1,59 @@
+"""Arguments that have passed all checks before: their instances, by element types and extents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+
+from ..types.argument import Value
+
+__all__ = ["Known", "plain"]
+
+KINDS: Final = 64  # sets of element types and extents that are kept
+NUMBERS: Final = frozenset("biufc")
+
+Made = TypeVar("Made")  # an instance of an executable
+Key = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
+
+
+def plain(parameters: Mapping[str, Any], names: Iterable[str]) -> Key | None:
+    """Returns element types and extents of arguments; None if checks look at more of them than that.
+
+    They look at nothing else of row-major arrays of numbers in host memory, in the machine's byte order.
+    """
+    if type(parameters) is not dict:
+        return None
+    key = []
+    for name in names:
+        value = parameters.get(name)
+        if type(value) is not np.ndarray or not value.flags.c_contiguous:
+            return None
+        dtype = value.dtype
+        if dtype.kind not in NUMBERS or not dtype.isnative:
+            return None
+        key.append((dtype, value.shape))
+    return tuple(key) if len(key) == len(parameters) else None
+
+
+class Known(Generic[Made]):
+    """A bounded table; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._instances: dict[Key, Made] = {}
+
+    def get(self, key: Key | None) -> Made | None:
+        """Returns the instance for arguments that have passed the checks."""
+        return None if key is None else self._instances.get(key)
+
+    def keep(self, key: Key, given: Sequence[Any], values: Sequence[Value], instance: Made) -> None:
+        """Notes arguments that have passed, if they are run as they were given."""
+        if all(v is g for v, g in zip(values, given, strict=True)):
+            if len(self._instances) >= KINDS:
+                self._instances = {}
+            self._instances[key] = instance
+
+    def forget(self) -> None:
+        """Forgets everything: an instance was given up."""
+        self._instances = {}
