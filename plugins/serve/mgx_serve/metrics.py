@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from .model import Signature
 from .tracing import NoTraces
@@ -19,11 +20,35 @@ __all__ = ["Metrics", "Record", "Recorder"]
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+LABELS = ("model", "version")
+
+
+class Buckets:
+    """Counts of values by upper bounds, and their sum."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds, self.counts, self.sum = bounds, [0] * (len(bounds) + 1), 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """Returns, for each bound, how many values are not above it."""
+        made, total = [], 0
+        for bound, count in zip((*map(float, self.bounds), float("inf")), self.counts, strict=True):
+            total += count
+            made.append(("+Inf" if bound == float("inf") else str(bound), float(total)))
+        return made
 
 
 @dataclass
 class Record:
-    """Counts and nanoseconds of one model version."""
+    """Counts and nanoseconds of one model version.
+
+    queue, compute, sizes: seconds in the queue of each request, seconds of each run, rows of each run; compiled: seconds that
+    loading and compiling took.
+    """
 
     requests: int = 0
     runs: int = 0
@@ -33,23 +58,13 @@ class Record:
     queue_ns: int = 0
     compute_ns: int = 0
     last_ms: int = 0
+    compiled: float = 0.0
     by_size: dict[int, list[int]] = field(
         default_factory=lambda: defaultdict(lambda: [0, 0])
     )  # size -> runs, nanoseconds
-
-
-@dataclass(frozen=True)
-class _Series:
-    """One model version's record, and its series for Prometheus."""
-
-    record: Record
-    requests: Counter
-    failures: Counter
-    refusals: Counter
-    queue: Histogram
-    compute: Histogram
-    size: Histogram
-    waiting: Gauge
+    queue: Buckets = field(default_factory=lambda: Buckets(SECONDS))
+    compute: Buckets = field(default_factory=lambda: Buckets(SECONDS))
+    sizes: Buckets = field(default_factory=lambda: Buckets(SIZES))
 
 
 class Recorder(ABC):
@@ -76,73 +91,36 @@ class Recorder(ABC):
         return
 
 
-class Metrics(Recorder):
-    """Collects from every model of one server."""
+class Metrics(Recorder, Collector):
+    """Collects from every model of one server.
+
+    A request adds to plain counts; the series of Prometheus are made of these when they are asked for.
+    """
 
     def __init__(self, traces: NoTraces) -> None:
         self.traces = traces
-        self.registry = CollectorRegistry()
-        labels = ("model", "version")
-        make: dict[str, Any] = {"registry": self.registry, "labelnames": labels}
-        self._requests = Counter("mgx_requests", "Requests that were answered.", **make)
-        self._failures = Counter("mgx_failures", "Requests whose run failed.", **make)
-        self._refusals = Counter("mgx_refusals", "Requests that found the queue full.", **make)
-        self._queue = Histogram("mgx_queue_seconds", "Time in the queue.", buckets=SECONDS, **make)
-        self._compute = Histogram("mgx_compute_seconds", "Time of a run.", buckets=SECONDS, **make)
-        self._size = Histogram("mgx_batch_size", "Rows of a run.", buckets=SIZES, **make)
-        self._waiting = Gauge("mgx_waiting_requests", "Requests in the queue.", **make)
-        self._compile = Gauge("mgx_compile_seconds", "Time that loading and compiling took.", **make)
         self.records: dict[tuple[str, str], Record] = defaultdict(Record)
-        self._series: dict[tuple[str, str], _Series] = {}
-
-    def _of(self, model: Signature) -> _Series:
-        """The figures of one model version, looked up once: a look-up of labels takes longer than to count."""
-        key = model.name, model.version
-        found = self._series.get(key)
-        if found is None:
-            found = self._series[key] = _Series(
-                self.records[key],
-                self._requests.labels(*key),
-                self._failures.labels(*key),
-                self._refusals.labels(*key),
-                self._queue.labels(*key),
-                self._compute.labels(*key),
-                self._size.labels(*key),
-                self._waiting.labels(*key),
-            )
-        return found
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
 
     def loaded(self, model: Signature, seconds: float) -> None:
-        self._compile.labels(model.name, model.version).set(seconds)
+        self.records[model.name, model.version].compiled = seconds
 
     def unloaded(self, model: Signature) -> None:
         """Forgets a version that is served no more, so that figures do not grow with every version that ever was."""
-        key = model.name, model.version
-        if self._series.pop(key, None) is not None:
-            counters = (self._requests, self._failures, self._refusals, self._queue, self._compute, self._size)
-            for collector in (*counters, self._waiting, self._compile):
-                with contextlib.suppress(KeyError):
-                    collector.remove(*key)
-        self.records.pop(key, None)
+        self.records.pop((model.name, model.version), None)
 
     def waiting(self, model: Signature, count: int) -> None:
-        series = self._of(model)
-        series.record.waiting = count
-        series.waiting.set(count)
+        self.records[model.name, model.version].waiting = count
 
     def refused(self, model: Signature) -> None:
-        series = self._of(model)
-        series.record.refusals += 1
-        series.refusals.inc()
+        self.records[model.name, model.version].refusals += 1
 
     def failed(self, model: Signature) -> None:
-        series = self._of(model)
-        series.record.failures += 1
-        series.failures.inc()
+        self.records[model.name, model.version].failures += 1
 
     def ran(self, model: Signature, queued: Sequence[float], seconds: float, rows: int) -> None:
-        series = self._of(model)
-        record, spent = series.record, int(seconds * 1e9)
+        record, spent = self.records[model.name, model.version], int(seconds * 1e9)
         record.requests += len(queued)
         record.runs += 1
         record.queue_ns += int(sum(queued) * 1e9)
@@ -151,15 +129,34 @@ class Metrics(Recorder):
         size = record.by_size[rows]
         size[0] += 1
         size[1] += spent
-        series.requests.inc(len(queued))
         for waited in queued:
-            series.queue.observe(waited)
-        series.compute.observe(seconds)
-        series.size.observe(rows)
+            record.queue.add(waited)
+        record.compute.add(seconds)
+        record.sizes.add(rows)
 
     def answered(self, arrived: float, started: float, ended: float, rows: int) -> None:
         self.traces.phases(arrived, started, ended, rows)
 
+    def collect(self) -> Iterator[Metric]:
+        """Returns every figure as Prometheus has it."""
+        requests = CounterMetricFamily("mgx_requests", "Requests that were answered.", labels=LABELS)
+        failures = CounterMetricFamily("mgx_failures", "Requests whose run failed.", labels=LABELS)
+        refusals = CounterMetricFamily("mgx_refusals", "Requests that found the queue full.", labels=LABELS)
+        waiting = GaugeMetricFamily("mgx_waiting_requests", "Requests in the queue.", labels=LABELS)
+        compiled = GaugeMetricFamily("mgx_compile_seconds", "Time that loading and compiling took.", labels=LABELS)
+        queue = HistogramMetricFamily("mgx_queue_seconds", "Time in the queue.", labels=LABELS)
+        compute = HistogramMetricFamily("mgx_compute_seconds", "Time of a run.", labels=LABELS)
+        sizes = HistogramMetricFamily("mgx_batch_size", "Rows of a run.", labels=LABELS)
+        for key, record in self.records.items():
+            requests.add_metric(key, record.requests)
+            failures.add_metric(key, record.failures)
+            refusals.add_metric(key, record.refusals)
+            waiting.add_metric(key, record.waiting)
+            compiled.add_metric(key, record.compiled)
+            for family, buckets in ((queue, record.queue), (compute, record.compute), (sizes, record.sizes)):
+                family.add_metric(key, buckets.cumulative(), buckets.sum)
+        yield from (requests, failures, refusals, waiting, compiled, queue, compute, sizes)
+
     def text(self) -> bytes:
         """Returns the figures in Prometheus' text form."""
-        return generate_latest(self.registry)
+        return generate_latest(self._registry)
