@@ -21,6 +21,11 @@ class Access:
     def __init__(self, tokens: Mapping[str, tuple[str, ...]]) -> None:
         self._tokens = [(token.encode(), frozenset(models)) for token, models in tokens.items()]
 
+    @property
+    def required(self) -> bool:
+        """True if requests need a token."""
+        return bool(self._tokens)
+
     def check(self, header: str | None, model: str = EVERYTHING) -> None:
         """header: of the request, ``Bearer TOKEN``; model: "*" for what concerns the whole server.
 

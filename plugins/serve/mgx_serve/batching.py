@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .deployment import Backend, Deployment
+from .deployment import Backend, Deployment, within
 from .errors import Busy, DeadlinePassed, Internal, ServeError, Unavailable
 from .metrics import Recorder
 from .model import Model, Signature
@@ -55,10 +55,11 @@ def _priority(request: Request) -> int:
     return request.priority
 
 
-def _kind(batch: Sequence[Request]) -> Any:
-    """Returns what runs have in common that take about the same time: rows in all, and extents."""
+def _kind(batch: Sequence[Request]) -> tuple[int, Any]:
+    """Returns what runs have in common that take about the same time: the rows in all, and the extents."""
     first = batch[0]
-    return sum(r.rows for r in batch), first.key or tuple(v.shape for v in first.feeds.values())
+    rows = first.rows if len(batch) == 1 else sum(r.rows for r in batch)
+    return rows, first.key or tuple([v.shape for v in first.feeds.values()])
 
 
 class Batcher(Deployment):
@@ -96,13 +97,16 @@ class Batcher(Deployment):
             raise Busy(f"{len(self._waiting)} requests wait for model {self.signature.name!r}; try again later", 1.0)
         rows, key = self._joinable(feeds)
         now = time.monotonic()
-        deadline = now + (timeout or self._settings.timeout)
-        request = Request(feeds, rows, key, priority, deadline, self._loop.create_future(), now)
+        limit = timeout or self._settings.timeout
+        request = Request(feeds, rows, key, priority, now + limit, self._loop.create_future(), now)
         bisect.insort(self._waiting, request, key=_priority)  # first come, first served within a priority
         if self._free and not self._scheduled:
             self._schedule()
-        self.metrics.waiting(self.signature, len(self._waiting))
-        result = await request.done
+        if request.done.done():  # a short run that was made at once
+            result = request.done.result()
+        else:
+            self.metrics.waiting(self.signature, len(self._waiting))
+            result = await within(limit, self.signature.name, request.done)
         self.metrics.answered(request.arrived, request.started, time.monotonic(), rows)
         return self.signature, result
 
@@ -193,30 +197,32 @@ class Batcher(Deployment):
 
     def _run(self, batch: Sequence[Request]) -> None:
         self._free -= 1
-        started = time.monotonic()
+        kind, started = _kind(batch), time.monotonic()
         for request in batch:
             request.started = started
-        if self._usual.get(_kind(batch), math.inf) < SHORT:
+        if self._usual.get(kind, math.inf) < SHORT:
             try:
-                self._ran(batch, started, *self._joined(batch))
+                self._ran(batch, kind, started, *self._joined(batch))
             except Exception as error:
                 self._failed(batch, error)
         else:
             running = self._loop.run_in_executor(self._threads, self._joined, batch)
-            running.add_done_callback(functools.partial(self._ended, batch, started))
+            running.add_done_callback(functools.partial(self._ended, batch, kind, started))
 
-    def _ended(self, batch: Sequence[Request], started: float, running: asyncio.Future[Ran]) -> None:
+    def _ended(self, batch: Sequence[Request], kind: Any, started: float, running: asyncio.Future[Ran]) -> None:
         error = running.exception()
         if error is None:
-            self._ran(batch, started, *running.result())
+            self._ran(batch, kind, started, *running.result())
         else:
             self._failed(batch, error)
         self._start()
 
-    def _ran(self, batch: Sequence[Request], started: float, results: Sequence[list[Array]], spent: float) -> None:
+    def _ran(
+        self, batch: Sequence[Request], kind: Any, started: float, results: Sequence[list[Array]], spent: float
+    ) -> None:
         self._free += 1
-        self._note(_kind(batch), spent)
-        self.metrics.ran(self.signature, [started - r.arrived for r in batch], spent, sum(r.rows for r in batch))
+        self._note(kind, spent)
+        self.metrics.ran(self.signature, [started - r.arrived for r in batch], spent, kind[0])
         for request, result in zip(batch, results, strict=True):
             if not request.done.done():
                 request.done.set_result(result)

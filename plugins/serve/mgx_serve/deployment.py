@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
+from .errors import DeadlinePassed
 from .model import Signature
 from .settings import ModelSettings
 from .tensors import Array
 
-__all__ = ["Backend", "Deployment"]
+__all__ = ["Backend", "Deployment", "within"]
+
+T = TypeVar("T")
 
 
 class Deployment(ABC):
@@ -50,3 +55,12 @@ class Backend(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Gives back what the place holds."""
+
+
+async def within(limit: float, model: str, awaited: Awaitable[T]) -> T:
+    """Returns what comes of a request's run.  limit: seconds.  Errors: DeadlinePassed when they are over."""
+    try:
+        async with asyncio.timeout(limit):
+            return await awaited
+    except TimeoutError:
+        raise DeadlinePassed(f"model {model!r} did not answer within {limit:g} s") from None

@@ -12,30 +12,15 @@ from google.protobuf.message import DecodeError
 from .access import EVERYTHING
 from .budget import JSON_COST, TENSOR_COST, Share
 from .errors import BadRequest, ServeError, Unsupported
-from .inference import EXTENSIONS, Answer, Call, Service, Stored, place, priority, seconds
+from .grpc_messages import answer_message, read_call, stream_message
+from .host_memory import HostRegion
+from .inference import EXTENSIONS, Service
 from .messages import SERVICE, messages
-from .shared_memory import Region
-from .tensors import from_bytes, from_list, of_items, to_bytes
 
 __all__ = ["handler"]
 
 log = logging.getLogger("mgx_serve")
 
-# where the elements of a tensor are that does not come as bytes
-CONTENTS: Final = {
-    "BOOL": "bool_contents",
-    "INT8": "int_contents",
-    "INT16": "int_contents",
-    "INT32": "int_contents",
-    "INT64": "int64_contents",
-    "UINT8": "uint_contents",
-    "UINT16": "uint_contents",
-    "UINT32": "uint_contents",
-    "UINT64": "uint64_contents",
-    "FP32": "fp32_contents",
-    "FP64": "fp64_contents",
-    "BYTES": "bytes_contents",
-}
 HEALTH: Final = ("ServerLive", "ServerReady")
 ANY_MODEL: Final = ("ModelInfer", "ModelStreamInfer", "ModelReady", "ModelMetadata", "ModelStatistics")
 Method = Callable[[Any], Awaitable[Any]]
@@ -62,12 +47,9 @@ def handler(service: Service) -> grpc.GenericRpcHandler:
     ):
         made[name] = grpc.unary_unary_rpc_method_handler(
             calls.guarded(name, getattr(calls, name)),
-            response_serializer=known[f"{name}Response"].SerializeToString,
+            response_serializer=None if name == "ModelInfer" else known[f"{name}Response"].SerializeToString,
         )
-    made["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
-        calls.stream,
-        response_serializer=known["ModelStreamInferResponse"].SerializeToString,
-    )
+    made["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(calls.stream)
     return grpc.method_handlers_generic_handler(SERVICE, made)
 
 
@@ -106,7 +88,7 @@ class _Calls:
         return read
 
     def _allow(self, method: str, request: Any, context: Any) -> None:
-        if method in HEALTH:
+        if method in HEALTH or not self.service.access.required:
             return
         header = _headers(context).get("authorization")
         name = ""
@@ -114,9 +96,8 @@ class _Calls:
             name = request.model_name if method.endswith("Infer") else request.name
         self.service.access.check(header, name or EVERYTHING)
 
-    async def stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
+    async def stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         """Answers in the order of the requests; a failing one is told in its own answer."""
-        answer = self.messages["ModelStreamInferResponse"]
         async for given in requests:
             identity = ""
             try:
@@ -124,17 +105,20 @@ class _Calls:
                     request = self._read("ModelInferRequest", given, share)
                     identity = request.id
                     self._allow("ModelStreamInfer", request, context)
-                    made = answer(infer_response=await self.ModelInfer(request, context, share))
-                yield made
+                    made = stream_message(await self.ModelInfer(request, context, share))
             except ServeError as error:
-                made = answer(error_message=str(error))
-                made.infer_response.id = identity
-                yield made
+                made = self._failure(identity, str(error))
             except Exception:
                 log.exception("ModelStreamInfer")
-                made = answer(error_message="the server failed; the reason is in its log")
-                made.infer_response.id = identity
-                yield made
+                made = self._failure(identity, "the server failed; the reason is in its log")
+            yield made
+
+    def _failure(self, identity: str, text: str) -> bytes:
+        """Returns the encoded answer in a stream to a request that failed."""
+        made = self.messages["ModelStreamInferResponse"](error_message=text)
+        made.infer_response.id = identity
+        encoded: bytes = made.SerializeToString()
+        return encoded
 
     # the server
 
@@ -169,37 +153,12 @@ class _Calls:
             outputs=[tensor(name=t.name, datatype=t.datatype, shape=t.shape) for t in model.outputs],
         )
 
-    async def ModelInfer(self, request: Any, context: Any, share: Share) -> Any:
-        call = _call(request)
-        call.headers = _headers(context)
-        return self._answered(await self.service.infer(call, share))
-
-    def _answered(self, answer: Answer) -> Any:
-        tensor = self.messages["InferOutputTensor"]
-        if answer.places:
-            return self._answered_in_places(answer)
-        return self.messages["ModelInferResponse"](
-            model_name=answer.model.name,
-            model_version=answer.model.version,
-            id=answer.id,
-            outputs=[tensor(name=t.name, datatype=t.datatype, shape=a.shape) for t, a in answer.outputs],
-            raw_output_contents=[to_bytes(a) for _, a in answer.outputs],
-        )
-
-    def _answered_in_places(self, answer: Answer) -> Any:
-        """The answer where some outputs lie in shared memory; the protocol has an empty item of raw bytes for each of these."""
-        made = self.messages["ModelInferResponse"](
-            model_name=answer.model.name, model_version=answer.model.version, id=answer.id
-        )
-        for tensor, array in answer.outputs:
-            output = made.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=array.shape)
-            lies = answer.places.get(tensor.name)
-            made.raw_output_contents.append(to_bytes(array) if lies is None else b"")
-            if lies is not None:
-                output.parameters["shared_memory_region"].string_param = lies.region
-                output.parameters["shared_memory_byte_size"].int64_param = lies.size
-                output.parameters["shared_memory_offset"].int64_param = lies.offset
-        return made
+    async def ModelInfer(self, request: Any, context: Any, share: Share) -> bytes:
+        """Returns the encoded answer."""
+        call = read_call(request)
+        if self.service.reads_headers:
+            call.headers = _headers(context)
+        return answer_message(await self.service.infer(call, share))
 
     async def ModelStatistics(self, request: Any) -> Any:
         known = self.messages
@@ -232,16 +191,17 @@ class _Calls:
     # shared memory
 
     async def SystemSharedMemoryRegister(self, request: Any) -> Any:
-        self.service.regions.register(Region(request.name, request.key, request.offset, request.byte_size))
+        given = HostRegion(request.name, request.byte_size, request.key, request.offset)
+        await self.service.regions.register(given)
         return self.messages["SystemSharedMemoryRegisterResponse"]()
 
     async def SystemSharedMemoryUnregister(self, request: Any) -> Any:
-        self.service.regions.unregister(request.name)
+        self.service.regions.unregister(HostRegion, request.name)
         return self.messages["SystemSharedMemoryUnregisterResponse"]()
 
     async def SystemSharedMemoryStatus(self, request: Any) -> Any:
         made = self.messages["SystemSharedMemoryStatusResponse"]()
-        for r in self.service.regions.status(request.name):
+        for r in self.service.regions.status(HostRegion, request.name):
             status = made.regions[r.name]
             status.name, status.key, status.offset, status.byte_size = r.name, r.key, r.offset, r.size
         return made
@@ -265,67 +225,5 @@ class _Calls:
         return self.messages["RepositoryModelUnloadResponse"]()
 
 
-def _call(request: Any) -> Call:
-    """Errors: BadRequest."""
-    feeds, stored = _inputs(request)
-    parameters = _plain(request.parameters)
-    stated = {o.name: place(_plain(o.parameters), o.name) for o in request.outputs}
-    places = {n: p for n, p in stated.items() if p is not None}
-    return Call(
-        request.model_name,
-        request.model_version,
-        feeds,
-        stored,
-        [o.name for o in request.outputs],
-        request.id,
-        priority(parameters),
-        seconds(parameters),
-        places,
-    )
-
-
-def _inputs(request: Any) -> tuple[dict[str, Any], dict[str, Stored]]:
-    """Returns the inputs that the message holds, and those that lie in shared memory.  Errors: BadRequest."""
-    raw = list(request.raw_input_contents)
-    sources = [place(_plain(given.parameters), given.name) for given in request.inputs]
-    sent = sources.count(None)
-    if raw and len(raw) != sent:
-        raise BadRequest(f"raw_input_contents: one item for each of {sent} inputs is required, got {len(raw)}")
-    feeds: dict[str, Any] = {}
-    stored: dict[str, Stored] = {}
-    left = iter(raw)
-    for given, source in zip(request.inputs, sources, strict=True):
-        name, shape = given.name, list(given.shape)
-        if name in feeds or name in stored:
-            raise BadRequest(f"input {name!r} is given twice")
-        if (raw or source is not None) and given.HasField("contents"):
-            raise BadRequest(f"input {name!r}: its elements are given twice, one of them in contents")
-        if source is not None:
-            stored[name] = Stored(given.datatype, shape, source)
-        elif raw:
-            feeds[name] = from_bytes(name, given.datatype, shape, next(left))
-        else:
-            feeds[name] = _contents(given, shape)
-    return feeds, stored
-
-
 def _headers(context: Any) -> Mapping[str, str]:
     return {k: v for k, v in context.invocation_metadata() or () if isinstance(v, str)}
-
-
-def _contents(given: Any, shape: list[int]) -> Any:
-    field = CONTENTS.get(given.datatype)
-    if field is None:
-        raise BadRequest(f"input {given.name!r}: {given.datatype!r} is taken from raw_input_contents alone")
-    items = list(getattr(given.contents, field))
-    if given.datatype == "BYTES":
-        return of_items(given.name, shape, items)
-    return from_list(given.name, given.datatype, shape, items)
-
-
-def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    made = {}
-    for name, value in parameters.items():
-        kind = value.WhichOneof("parameter_choice")
-        made[name] = None if kind is None else getattr(value, kind)
-    return made

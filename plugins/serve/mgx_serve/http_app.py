@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import html
 import json
 import logging
 from collections.abc import Awaitable, Callable
@@ -17,12 +16,13 @@ from starlette.routing import Route
 from .access import EVERYTHING
 from .budget import JSON_COST, TENSOR_COST, Share
 from .errors import BadRequest, NotFound, ServeError, TooLarge, TooSlow
+from .host_memory import HostRegion
 from .http_messages import HEADER_LENGTH, answer_body, json_length, read_call
 from .inference import EXTENSIONS, Service
 from .metrics import Record
 from .model import Signature, Tensor
 from .openapi import document
-from .shared_memory import Region
+from .page import page
 
 __all__ = ["app"]
 
@@ -135,7 +135,7 @@ class _Paths:
         return Response(self.service.metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def page(self, request: Request) -> Response:
-        return HTMLResponse(_page(self.service))
+        return HTMLResponse(page(self.service))
 
     # models
 
@@ -202,16 +202,16 @@ class _Paths:
         key, size, offset = given.get("key"), given.get("byte_size"), given.get("offset", 0)
         if not isinstance(key, str) or type(size) is not int or type(offset) is not int:
             raise BadRequest("key (a string), byte_size and offset (numbers) are required")
-        self.service.regions.register(Region(request.path_params["name"], key, offset, size))
+        await self.service.regions.register(HostRegion(request.path_params["name"], size, key, offset))
         return Response()
 
     async def unregister(self, request: Request) -> Response:
         await self._body(request)
-        self.service.regions.unregister(request.path_params.get("name", ""))
+        self.service.regions.unregister(HostRegion, request.path_params.get("name", ""))
         return Response()
 
     async def regions(self, request: Request) -> Response:
-        found = self.service.regions.status(request.path_params.get("name", ""))
+        found = self.service.regions.status(HostRegion, request.path_params.get("name", ""))
         return JSONResponse([{"name": r.name, "key": r.key, "offset": r.offset, "byte_size": r.size} for r in found])
 
     # the repository
@@ -264,44 +264,3 @@ def _statistics(model: Signature, record: Record) -> dict[str, Any]:
             for size, (runs, ns) in sorted(record.by_size.items())
         ],
     }
-
-
-PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="5">
-<title>mgx-serve</title><style>body{{font:16px system-ui;margin:2rem;color:#222}}table{{border-collapse:collapse}}
-th,td{{padding:.4rem .9rem;border-bottom:1px solid #ddd;text-align:right}}th:first-child,td:first-child{{text-align:left}}
-.READY{{color:#137333}}.UNAVAILABLE{{color:#a50e0e}}</style></head><body><h1>mgx-serve {version}</h1><table>
-<tr><th>model</th><th>version</th><th>state</th><th>target</th><th>requests</th><th>runs</th><th>rows a run</th>
-<th>queue, ms</th><th>run, ms</th><th>waiting</th><th>failed</th><th>refused</th></tr>{rows}</table></body></html>"""
-
-
-def _page(service: Service) -> str:
-    rows = []
-    for entry in service.repository.entries.values():
-        if not entry.loaded:
-            cells = [
-                html.escape(entry.name),
-                max(entry.paths, key=int),
-                f'<span class="{entry.state}">{html.escape(entry.reason)}</span>',
-            ]
-            rows.append([*map(str, cells), *[""] * 9])
-        for version, deployment in entry.loaded.items():
-            r = service.metrics.records[entry.name, version]
-            run_rows = sum(size * runs for size, (runs, _) in r.by_size.items())
-            rows.append(
-                [
-                    html.escape(entry.name),
-                    version,
-                    f'<span class="{entry.state}">{entry.state}</span>',
-                    html.escape(deployment.signature.target),
-                    str(r.requests),
-                    str(r.runs),
-                    f"{run_rows / max(r.runs, 1):.1f}",
-                    f"{r.queue_ns / max(r.requests, 1) / 1e6:.2f}",
-                    f"{r.compute_ns / max(r.requests, 1) / 1e6:.2f}",
-                    str(r.waiting),
-                    str(r.failures),
-                    str(r.refusals),
-                ]
-            )
-    text = "".join("<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in rows)
-    return PAGE.format(version=html.escape(service.version), rows=text)

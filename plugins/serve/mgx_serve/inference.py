@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +10,7 @@ from mgx_core import __version__
 
 from .access import EVERYTHING, Access
 from .budget import NUMBER_COST, TENSOR_COST, Budget, Share
-from .errors import BadRequest, DeadlinePassed
+from .errors import BadRequest
 from .metrics import Metrics, Record
 from .model import Signature, Tensor
 from .repository import Repository
@@ -90,6 +89,11 @@ class Service:
     def version(self) -> str:
         return __version__
 
+    @property
+    def reads_headers(self) -> bool:
+        """True if a request's headers matter: for access, or for traces."""
+        return self.access.required or self.traces.kept
+
     def ready(self) -> bool:
         return not self.draining and self.repository.ready()
 
@@ -108,39 +112,37 @@ class Service:
 
         Errors: any `ServeError`.
         """
+        if not self.traces.kept:
+            return await self._answered(call, share)
         with self.traces.request(call.headers, call.model, call.id):
             return await self._answered(call, share)
 
     async def _answered(self, call: Call, share: Share) -> Answer:
         deployment = self.repository.find(call.model, call.version)
         deployment.signature.chosen(call.outputs)
-        self._fetch(call, share)
-        limit = call.timeout or deployment.signature.timeout
-        try:
-            async with asyncio.timeout(limit):
-                model, results = await deployment.infer(call.feeds, call.priority, call.timeout)
-        except TimeoutError:
-            raise DeadlinePassed(f"model {call.model!r} did not answer within {limit:g} s") from None
-        outputs = [(model.outputs[i], results[i]) for i in model.chosen(call.outputs)]
-        share.take(sum(_held(array) for _, array in outputs) * TENSOR_COST)
-        return Answer(model, call.id, outputs, self._placed(call, outputs) if call.places else {})
-
-    def _fetch(self, call: Call, share: Share) -> None:
-        """Reads inputs from shared memory once its use is known to be allowed and there is memory for a copy."""
         if call.stored or call.places:
             self.access.check(call.headers.get("authorization"), EVERYTHING)
+            await self._fetch(call, share)
+        model, results = await deployment.infer(call.feeds, call.priority, call.timeout)
+        outputs = [(model.outputs[i], results[i]) for i in model.chosen(call.outputs)]
+        share.take(sum([_held(array) for _, array in outputs]) * TENSOR_COST)
+        return Answer(model, call.id, outputs, await self._placed(call, outputs) if call.places else {})
+
+    async def _fetch(self, call: Call, share: Share) -> None:
+        """Reads inputs from shared memory once there is memory for a copy."""
         for name, given in call.stored.items():
             share.take(given.place.size * TENSOR_COST)
-            call.feeds[name] = from_bytes(name, given.datatype, given.shape, self.regions.read(given.place))
+            data = await self.regions.read(given.place)
+            call.feeds[name] = from_bytes(name, given.datatype, given.shape, data)
 
-    def _placed(self, call: Call, outputs: Sequence[tuple[Tensor, Array]]) -> Mapping[str, Place]:
+    async def _placed(self, call: Call, outputs: Sequence[tuple[Tensor, Array]]) -> Mapping[str, Place]:
         """Writes outputs to shared memory where the request wants it so.  Errors: BadRequest."""
         made = {}
         for tensor, array in outputs:
             place = call.places.get(tensor.name)
             if place is not None:
                 data = to_bytes(array)
-                self.regions.write(place, data)
+                await self.regions.write(place, data)
                 made[tensor.name] = Place(place.region, len(data), place.offset)
         return made
 

@@ -53,11 +53,13 @@ class Signature:
 
     def chosen(self, names: Sequence[str]) -> Sequence[int]:
         """Returns the positions of outputs, all of them if none is named.  Errors: BadRequest for a name that is none."""
+        if not names:
+            return range(len(self.outputs))
         known = {t.name: i for i, t in enumerate(self.outputs)}
         for name in names:
             if name not in known:
                 raise BadRequest(f"model {self.name!r} has no output {name!r}; it has {', '.join(known)}")
-        return [known[n] for n in names] or range(len(known))
+        return [known[n] for n in names]
 
     def check(self, feeds: Mapping[str, Array]) -> None:
         """Errors: BadRequest if names, element types or extents do not fit."""

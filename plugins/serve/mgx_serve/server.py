@@ -133,7 +133,7 @@ class Server:
         if self._service is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._service.repository.close(), self.settings.drain)
-            self._service.regions.unregister()
+            self._service.regions.close()
             await asyncio.to_thread(self._service.traces.close)
 
     async def run(self) -> None:

@@ -1,31 +1,49 @@
-"""Regions of this host's shared memory that clients name, to hand tensors over without sending them."""
+"""Regions of memory that clients name, to hand tensors over without sending them."""
 
 from __future__ import annotations
 
-import os
-import re
-import stat
+import asyncio
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import Generic, TypeVar
 
 from .errors import BadRequest, NotFound, Unsupported
 
-__all__ = ["Place", "Region", "Regions"]
+__all__ = ["Memory", "Place", "Region", "Regions"]
 
-FOLDER: Final = Path("/dev/shm")
-_KEY: Final = re.compile(r"/?([A-Za-z0-9_][A-Za-z0-9_.\-]{0,254})")
-MOST: Final = 4096  # regions
+MOST = 4096  # regions
+AT_ONCE = 1 << 18  # bytes: a copy of more would keep the event loop from others for longer than a thread takes to start
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Region:
-    """size bytes at `offset` of the object that `key` names."""
+class Region(ABC):
+    """size bytes of memory under a name."""
 
     name: str
-    key: str
-    offset: int
     size: int
+
+    @abstractmethod
+    def opened(self) -> Memory:
+        """Returns the region's memory; it takes a while.  Errors: BadRequest if there is none such; Unsupported."""
+
+
+class Memory(ABC):
+    """The memory of a region: several threads may copy to and from it."""
+
+    @abstractmethod
+    def read(self, at: int, size: int) -> memoryview:
+        """Returns a copy of bytes.  Errors: BadRequest if they are gone."""
+
+    @abstractmethod
+    def write(self, at: int, data: bytes) -> None:
+        """Errors: BadRequest if the memory is gone."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Gives the memory back."""
 
 
 @dataclass(frozen=True)
@@ -37,88 +55,104 @@ class Place:
     offset: int = 0
 
 
-class Regions:
-    """The regions that clients have registered.
+R = TypeVar("R", bound=Region)
 
-    Elements are copied by reads and writes of the object and never mapped: a client that cuts its object off gets a refusal, and
-    cannot end this process.
+
+class _Open(Generic[R]):
+    """A region with its memory, which is given back once the last copy has ended."""
+
+    def __init__(self, region: R, memory: Memory) -> None:
+        self.region, self.memory = region, memory
+        self._users, self._closed = 0, False
+
+    async def copied(self, size: int, copy: Callable[[], T]) -> T:
+        """Returns what a copy gives.  A long one has a thread; it keeps the memory even if its request is given up."""
+        if size <= AT_ONCE:
+            return copy()
+        self._users += 1
+        running = asyncio.get_running_loop().run_in_executor(None, copy)
+        running.add_done_callback(self._copied)
+        return await asyncio.shield(running)
+
+    def _copied(self, running: asyncio.Future[T]) -> None:
+        running.exception()  # it has been seen, also where its request was given up
+        self._users -= 1
+        if self._closed and not self._users:
+            self.memory.close()
+
+    def close(self) -> None:
+        self._closed = True
+        if not self._users:
+            self.memory.close()
+
+
+class Regions:
+    """The regions that clients have registered, of all kinds; lives in one event loop.
+
     offered: False to refuse every region, since whoever registers one has this process read and write it.
     """
 
     def __init__(self, offered: bool) -> None:
         self.offered = offered
-        self._open: dict[str, tuple[Region, int]] = {}
+        self._open: dict[str, _Open[Region]] = {}
 
-    def register(self, region: Region) -> None:
-        """Errors: BadRequest if there is no such object, or it is too short, or the name is taken; Unsupported."""
+    async def register(self, region: Region) -> None:
+        """Errors: BadRequest if there is no such memory, or it is too short, or the name is taken; Unsupported."""
         if not self.offered:
             raise Unsupported("shared memory is not offered; start the server with --shared-memory")
-        matched = _KEY.fullmatch(region.key)
-        if matched is None:
-            raise BadRequest(
-                f"region {region.name!r}: the key must name an object of shared memory, got {region.key[:80]!r}"
-            )
-        if not region.name or region.name in self._open or len(self._open) >= MOST:
-            raise BadRequest(f"region {region.name!r}: a name is required that no other of at most {MOST} regions has")
-        if region.offset < 0 or region.size < 1:
-            raise BadRequest(
-                f"region {region.name!r}: an offset from 0 and a size from 1 on are required, got {region}"
-            )
+        if region.size < 1:
+            raise BadRequest(f"region {region.name!r}: a size from 1 on is required, got {region.size}")
+        self._require_free(region.name)
+        memory = await asyncio.to_thread(region.opened)
         try:
-            number = os.open(FOLDER / matched[1], os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError as error:
-            raise BadRequest(f"region {region.name!r}: {region.key!r} cannot be opened: {error.strerror}") from None
-        found = os.fstat(number)
-        if not stat.S_ISREG(found.st_mode) or found.st_size < region.offset + region.size:
-            os.close(number)
-            raise BadRequest(
-                f"region {region.name!r}: {region.offset + region.size} bytes are required, {region.key!r} has {found.st_size}"
-            )
-        self._open[region.name] = region, number
+            self._require_free(region.name)
+        except BadRequest:
+            memory.close()
+            raise
+        self._open[region.name] = _Open(region, memory)
 
-    def unregister(self, name: str = "") -> None:
-        """Forgets a region, or all of them; one that is not known is none."""
-        for known in [name] if name else list(self._open):
-            _, number = self._open.pop(known, (None, -1))
-            if number >= 0:
-                os.close(number)
+    def _require_free(self, name: str) -> None:
+        if not name or name in self._open or len(self._open) >= MOST:
+            raise BadRequest(f"region {name!r}: a name is required that no other of at most {MOST} regions has")
 
-    def status(self, name: str = "") -> list[Region]:
-        """Errors: NotFound for a region that is not registered."""
-        if name and name not in self._open:
+    def unregister(self, kind: type[Region], name: str = "") -> None:
+        """Forgets a region, or all of a kind; one that is not known is none."""
+        for known in self.status(kind) if not name or name in self._open else []:
+            if name in ("", known.name):
+                self._open.pop(known.name).close()
+
+    def close(self) -> None:
+        """Forgets all regions."""
+        for found in self._open.values():
+            found.close()
+        self._open.clear()
+
+    def status(self, kind: type[R], name: str = "") -> list[R]:
+        """Returns one region, or all of a kind.  Errors: NotFound for a region that is not registered."""
+        found = [o.region for o in self._open.values() if isinstance(o.region, kind) and name in ("", o.region.name)]
+        if name and not found:
             raise NotFound(f"there is no region {name!r}")
-        return [r for r, _ in self._open.values() if name in ("", r.name)]
+        return found
 
-    def read(self, place: Place) -> memoryview:
+    async def read(self, place: Place) -> memoryview:
         """Returns the bytes of a place.  Errors: BadRequest."""
-        number, at = self._at(place)
-        data = left = memoryview(bytearray(place.size))
-        while left:  # one call moves 2 GiB at most
-            count = os.preadv(number, [left], at)
-            if not count:
-                raise BadRequest(f"region {place.region!r}: its object has been cut off")
-            left, at = left[count:], at + count
-        return data
+        found = self._at(place)
+        return await found.copied(place.size, functools.partial(found.memory.read, place.offset, place.size))
 
-    def write(self, place: Place, data: bytes) -> None:
+    async def write(self, place: Place, data: bytes) -> None:
         """Errors: BadRequest if the place is too small."""
-        number, at = self._at(place)
+        found = self._at(place)
         if len(data) > place.size:
             raise BadRequest(f"region {place.region!r}: {len(data)} bytes are required for an output, got {place.size}")
-        if os.fstat(number).st_size < at + len(data):
-            raise BadRequest(f"region {place.region!r}: its object has been cut off")
-        left = memoryview(data)
-        while left:
-            count = os.pwrite(number, left, at)
-            left, at = left[count:], at + count
+        await found.copied(len(data), functools.partial(found.memory.write, place.offset, data))
 
-    def _at(self, place: Place) -> tuple[int, int]:
+    def _at(self, place: Place) -> _Open[Region]:
         found = self._open.get(place.region)
         if found is None:
             raise BadRequest(f"there is no region {place.region!r}")
-        region, number = found
-        if place.offset < 0 or place.size < 0 or place.offset + place.size > region.size:
+        size = found.region.size
+        if place.offset < 0 or place.size < 0 or place.offset + place.size > size:
             raise BadRequest(
-                f"region {place.region!r} has {region.size} bytes; {place.size} at {place.offset} do not lie in it"
+                f"region {place.region!r} has {size} bytes; {place.size} at {place.offset} do not lie in it"
             )
-        return number, region.offset + place.offset
+        return found

@@ -13,7 +13,9 @@ __all__ = ["NoTraces", "Traces", "opened"]
 
 
 class NoTraces:
-    """Keeps nothing."""
+    """Keeps nothing.  kept: True in those that do."""
+
+    kept = False
 
     def request(self, headers: Mapping[str, str], model: str, identity: str) -> AbstractContextManager[Any]:
         return nullcontext()
@@ -25,6 +27,8 @@ class NoTraces:
 
 class Traces(NoTraces):
     """Gives spans to what the environment names (``OTEL_EXPORTER_OTLP_ENDPOINT`` and its like)."""
+
+    kept = True
 
     def __init__(self) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,8 @@ import tritonclient.http
 import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
 
-from mgx_serve.shared_memory import Place, Region, Regions
+from mgx_serve.host_memory import HostRegion
+from mgx_serve.shared_memory import Place, Regions
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 MODULES = [tritonclient.http, tritonclient.grpc]
@@ -105,12 +108,48 @@ def test_calls_that_move_a_part_are_repeated(region: Any, monkeypatch: pytest.Mo
     )
     monkeypatch.setattr(os, "preadv", lambda number, parts, at: whole(number, [parts[0][:7]], at))
     monkeypatch.setattr(os, "pwrite", lambda number, data, at: put(number, data[:7], at))
-    regions = Regions(True)
-    regions.register(Region("mine", f"mgx_test_{os.getpid()}", 0, 256))
-    assert regions.read(Place("mine", 32)) == X.tobytes()
-    regions.write(Place("mine", 40, 64), (X + 1).tobytes())
+
+    async def copies() -> None:
+        regions = Regions(True)
+        await regions.register(HostRegion("mine", 256, f"mgx_test_{os.getpid()}"))
+        assert await regions.read(Place("mine", 32)) == X.tobytes()
+        await regions.write(Place("mine", 40, 64), (X + 1).tobytes())
+        regions.unregister(HostRegion)
+
+    asyncio.run(copies())
     np.testing.assert_array_equal(shm.get_contents_as_numpy(region, np.float32, [2, 4], 64), X + 1)
-    regions.unregister()
+
+
+def test_long_copies_leave_the_event_loop_alone(region: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy ends only once the loop has done something else; the region is unregistered, and its request left, meanwhile."""
+    whole, other, closed = os.preadv, threading.Event(), []
+
+    def patient(number: int, parts: Any, at: int) -> int:
+        assert other.wait(20)
+        assert not closed
+        return whole(number, parts, at)
+
+    async def copies() -> None:
+        regions = Regions(True)
+        size = 1 << 20
+        os.truncate(f"/dev/shm/mgx_test_{os.getpid()}", size)
+        for name in ("mine", "left"):
+            await regions.register(HostRegion(name, size, f"mgx_test_{os.getpid()}"))
+        monkeypatch.setattr(os, "preadv", patient)
+        shut = os.close
+        monkeypatch.setattr(os, "close", lambda number: (closed.append(number), shut(number)))
+        reading, left = (asyncio.create_task(regions.read(Place(name, size))) for name in ("mine", "left"))
+        await asyncio.sleep(0.01)
+        regions.unregister(HostRegion)
+        left.cancel()
+        await asyncio.sleep(0.01)
+        assert not closed
+        other.set()
+        assert bytes((await reading)[:32]) == X.tobytes()
+        while len(closed) < 2:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(copies())
 
 
 def test_one_that_may_not_use_it_learns_nothing(serve: Callable[..., Any], models: Path, tmp_path: Path) -> None:

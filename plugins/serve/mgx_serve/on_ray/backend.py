@@ -15,7 +15,7 @@ from ray import serve
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
 
-from ..deployment import Backend, Deployment
+from ..deployment import Backend, Deployment, within
 from ..errors import Busy, DeadlinePassed, Internal, Unavailable
 from ..metrics import Recorder
 from ..model import Signature
@@ -108,11 +108,12 @@ class RayDeployment(Deployment):
         if self._closing:
             raise Unavailable(f"model {self.signature.name!r} is being unloaded")
         self.signature.check(feeds)
-        deadline = time.monotonic() + (timeout or self.signature.timeout)
+        limit = timeout or self.signature.timeout
+        deadline = time.monotonic() + limit
         self._inside += 1
         self._recorder.waiting(self.signature, self._inside)
         try:
-            reply = await self._reply(feeds, priority, deadline)
+            reply = await within(limit, self.signature.name, self._reply(feeds, priority, deadline))
         finally:
             self._inside -= 1
             self._recorder.waiting(self.signature, self._inside)
