@@ -92,6 +92,20 @@ class Context:
         """
         raise UnsupportedError(f"{self!r} has no memory of its own that an address could lie in")
 
+    def open_shared(self, handle: bytes, size: int, device: int) -> int:
+        """Returns the address of device memory that another process shares; `borrow` makes tensors in it.
+
+        handle: as the other process' driver gave it; size: bytes that are required; device: the number of the one that it
+        lies on, as this process counts.
+        Errors: UnsupportedError for memory that this context cannot reach; DeviceError if there is none such.  Default:
+        UnsupportedError, for contexts without memory of their own.
+        """
+        raise UnsupportedError(f"{self!r} has no memory of its own that another process could share")
+
+    def close_shared(self, address: int) -> None:
+        """Gives back what `open_shared` gave.  Default: UnsupportedError."""
+        raise UnsupportedError(f"{self!r} has no memory of its own that another process could share")
+
 
 class HostContext(Context):
     """The context of a target that runs on the host as the calls come."""

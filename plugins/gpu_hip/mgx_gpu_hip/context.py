@@ -156,6 +156,15 @@ class GpuContext(Context):
         space = shape.element_space() * shape.dtype.size
         return DeviceArray(DeviceBuffer(self.device, address, space), shape.dtype, shape.lens(), shape.strides())
 
+    def open_shared(self, handle: bytes, size: int, device: int) -> int:
+        """handle: of `hipIpcGetMemHandle` or `cuIpcGetMemHandle`, for all of an allocation."""
+        if device != self.device.index:
+            raise UnsupportedError(f"memory on device {self.device.index} is required, got device {device}")
+        return self.device.open_shared(handle, size)
+
+    def close_shared(self, address: int) -> None:
+        self.device.close_shared(address)
+
     def memory(self) -> dict[str, Held]:
         """Constants in host and device memory, free blocks of the device's pool, and library plans that were timed."""
         found = self.constants.held()

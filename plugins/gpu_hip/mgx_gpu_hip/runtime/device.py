@@ -20,7 +20,9 @@ from .graph import Capture
 from .memory import DeviceBuffer, PinnedBuffer, Pool
 from .module import Module
 from .stream import Event, Stream
-from .symbols import ATTRIBUTES
+from .symbols import ATTRIBUTES, IpcHandle
+
+PEERS_TOO = 1  # the one flag of opening shared memory: it may lie on another device that this one reaches
 
 __all__ = ["Device", "NullDevice", "Properties", "open_device", "properties_of"]
 
@@ -170,6 +172,28 @@ class Device(DriverContext):
         except CallError:
             return False
         return base.value <= address < base.value + size.value
+
+    def open_shared(self, handle: bytes, size: int) -> int:
+        """Returns the address of memory that another process shares, to be given to `close_shared`.
+
+        Errors: DeviceError if the handle is of no memory, or of less than `size` bytes.
+        """
+        self.activate()
+        if len(handle) != ctypes.sizeof(IpcHandle):
+            raise DeviceError(f"a handle of {ctypes.sizeof(IpcHandle)} bytes is required, got {len(handle)}")
+        address = int(self.driver.out("ipc_open", IpcHandle.from_buffer_copy(handle), PEERS_TOO))
+        base, there = ctypes.c_size_t(), ctypes.c_size_t()
+        self.driver.address_range(ctypes.byref(base), ctypes.byref(there), address)
+        left = base.value + there.value - address
+        if left < size:
+            self.driver.ipc_close(address)
+            raise DeviceError(f"{size} bytes are required, the memory behind the handle has {left}")
+        return address
+
+    def close_shared(self, address: int) -> None:
+        """Gives back what `open_shared` gave."""
+        self.activate()
+        self.driver.ipc_close(address)
 
     def pinned(self, size: int) -> PinnedBuffer:
         return PinnedBuffer(self, size)

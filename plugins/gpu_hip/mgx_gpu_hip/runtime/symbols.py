@@ -1,7 +1,7 @@
 """The calls that the runtime uses, by the name each vendor gives them.
 
 Types: p handle or device address (an integer), P address of a result, z size, u unsigned, i int, k 64-bit unsigned, b byte,
-s string.  Where the vendors' types differ they stand as ``HIP|CUDA``.
+s string, h handle of another process' memory.  Where the vendors' types differ they stand as ``HIP|CUDA``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,13 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Final, NamedTuple
 
-__all__ = ["ATTRIBUTES", "CALLS", "C_TYPES", "OPTIONAL", "Call"]
+__all__ = ["ATTRIBUTES", "CALLS", "C_TYPES", "OPTIONAL", "Call", "IpcHandle"]
+
+
+class IpcHandle(ctypes.Structure):
+    """The handle by which one process gives device memory to others; the calls take it by value."""
+
+    _fields_ = (("bytes", ctypes.c_ubyte * 64),)
 
 
 class Call(NamedTuple):
@@ -38,6 +44,7 @@ C_TYPES: Final[dict[str, Any]] = {
     "k": ctypes.c_ulonglong,
     "b": ctypes.c_ubyte,
     "s": ctypes.c_char_p,
+    "h": IpcHandle,
 }
 
 _TABLE: Final = """
@@ -54,6 +61,8 @@ context_set       hipSetDevice                  cuCtxSetCurrent                 
 context_sync      hipDeviceSynchronize          cuCtxSynchronize                -
 memory_info       hipMemGetInfo                 cuMemGetInfo_v2                 PP
 malloc            hipMalloc                     cuMemAlloc_v2                   Pz
+ipc_open          hipIpcOpenMemHandle           cuIpcOpenMemHandle_v2           Phu
+ipc_close         hipIpcCloseMemHandle          cuIpcCloseMemHandle             p
 address_range     hipMemGetAddressRange         cuMemGetAddressRange_v2         PPp
 free              hipFree                       cuMemFree_v2                    p
 host_malloc       hipHostMalloc                 cuMemHostAlloc                  Pzu

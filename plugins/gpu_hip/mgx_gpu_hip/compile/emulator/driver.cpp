@@ -3,11 +3,13 @@
 // Every allocation starts as 0xff (NaN) and ends at a page that must not be touched.
 #include <dlfcn.h>
 #include <elf.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -213,6 +215,34 @@ int API(MemGetAddressRange)(Handle* base, size_t* bytes, Handle p) {
   auto i = heap.upper_bound(p);
   if (i == heap.begin() || p >= (--i)->first + i->second.bytes) return BAD_HANDLE;
   return *base = i->first, *bytes = i->second.bytes, 0;
+}
+struct IpcHandle {
+  char bytes[64];
+};
+// Memory of another process is an object of shared memory, whose name is the handle.
+int API(IpcOpenMemHandle)(Handle* p, IpcHandle handle, u32) {
+  char path[80] = "/dev/shm/";
+  size_t length = strnlen(handle.bytes, sizeof handle.bytes);
+  *p = 0;
+  if (!length || *handle.bytes == '.' || memchr(handle.bytes, '/', length)) return BAD_HANDLE;
+  memcpy(path + strlen(path), handle.bytes, length);
+  int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (file < 0) return BAD_HANDLE;
+  struct stat found;
+  size_t n = fstat(file, &found) || !S_ISREG(found.st_mode) ? 0 : found.st_size;
+  void* at = n ? mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+  close(file);
+  if (at == MAP_FAILED) return BAD_HANDLE;
+  std::lock_guard<std::mutex> hold(heap_lock);
+  heap[(Handle)at] = {n, n, (char*)at};
+  return *p = (Handle)at, 0;
+}
+int API(IpcCloseMemHandle)(Handle p) {
+  std::lock_guard<std::mutex> hold(heap_lock);
+  auto i = heap.find(p);
+  if (i == heap.end() || i->second.bytes != i->second.mapped) return BAD_HANDLE;
+  munmap(i->second.base, i->second.mapped);
+  return heap.erase(i), 0;
 }
 int API(MallocAsync)(Handle* p, size_t n, Handle) { return API(Malloc)(p, n); }
 int API(FreeAsync)(Handle p, Handle) { return API(Free)(p); }
