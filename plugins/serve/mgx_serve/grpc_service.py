@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 
 from .access import EVERYTHING
 from .budget import JSON_COST, TENSOR_COST, Share
+from .device_memory import DeviceRegion
 from .errors import BadRequest, ServeError, Unsupported
 from .grpc_messages import answer_message, read_call, stream_message
 from .host_memory import HostRegion
@@ -44,6 +45,9 @@ def handler(service: Service) -> grpc.GenericRpcHandler:
         "SystemSharedMemoryStatus",
         "SystemSharedMemoryRegister",
         "SystemSharedMemoryUnregister",
+        "CudaSharedMemoryStatus",
+        "CudaSharedMemoryRegister",
+        "CudaSharedMemoryUnregister",
     ):
         made[name] = grpc.unary_unary_rpc_method_handler(
             calls.guarded(name, getattr(calls, name)),
@@ -204,6 +208,23 @@ class _Calls:
         for r in self.service.regions.status(HostRegion, request.name):
             status = made.regions[r.name]
             status.name, status.key, status.offset, status.byte_size = r.name, r.key, r.offset, r.size
+        return made
+
+    async def CudaSharedMemoryRegister(self, request: Any) -> Any:
+        target = self.service.repository.settings.target
+        given = DeviceRegion(request.name, request.byte_size, request.raw_handle, request.device_id, target)
+        await self.service.regions.register(given)
+        return self.messages["CudaSharedMemoryRegisterResponse"]()
+
+    async def CudaSharedMemoryUnregister(self, request: Any) -> Any:
+        self.service.regions.unregister(DeviceRegion, request.name)
+        return self.messages["CudaSharedMemoryUnregisterResponse"]()
+
+    async def CudaSharedMemoryStatus(self, request: Any) -> Any:
+        made = self.messages["CudaSharedMemoryStatusResponse"]()
+        for r in self.service.regions.status(DeviceRegion, request.name):
+            status = made.regions[r.name]
+            status.name, status.device_id, status.byte_size = r.name, r.device, r.size
         return made
 
     # the repository

@@ -16,8 +16,8 @@ from starlette.routing import Route
 from .access import EVERYTHING
 from .budget import JSON_COST, TENSOR_COST, Share
 from .errors import BadRequest, NotFound, ServeError, TooLarge, TooSlow
-from .host_memory import HostRegion
 from .http_messages import HEADER_LENGTH, answer_body, json_length, read_call
+from .http_regions import DevicePaths, HostPaths
 from .inference import EXTENSIONS, Service
 from .metrics import Record
 from .model import Signature, Tensor
@@ -45,16 +45,11 @@ def app(service: Service, max_bytes: int) -> Starlette:
         ("/v2/health/live", paths.live, False),
         ("/v2/health/ready", paths.ready, False),
         ("/v2/models/stats", paths.statistics, True),
-        ("/v2/systemsharedmemory/status", paths.regions, True),
-        ("/v2/systemsharedmemory/region/{name}/status", paths.regions, True),
     ]
     post: list[tuple[str, Handler, bool]] = [
         ("/v2/repository/index", paths.index, True),
         ("/v2/repository/models/{name}/load", paths.load, True),
         ("/v2/repository/models/{name}/unload", paths.unload, True),
-        ("/v2/systemsharedmemory/region/{name}/register", paths.register, True),
-        ("/v2/systemsharedmemory/region/{name}/unregister", paths.unregister, True),
-        ("/v2/systemsharedmemory/unregister", paths.unregister, True),
     ]
     asked: list[tuple[str, Handler, bool]] = []
     for at in (model, model + "/versions/{version}"):
@@ -63,6 +58,15 @@ def app(service: Service, max_bytes: int) -> Starlette:
             (at, paths.model, False),
             (at + "/ready", paths.model_ready, False),
             (at + "/stats", paths.statistics, False),
+        ]
+    for kind in (HostPaths, DevicePaths):
+        regions = kind(service, paths.object, paths.body)
+        path = "/v2/" + regions.path
+        get += [(path + "/status", regions.status, True), (path + "/region/{name}/status", regions.status, True)]
+        post += [
+            (path + "/region/{name}/register", regions.register, True),
+            (path + "/region/{name}/unregister", regions.unregister, True),
+            (path + "/unregister", regions.unregister, True),
         ]
     routes = [
         Route(path, _guarded(service, h, whole), methods=[method])
@@ -164,7 +168,7 @@ class _Paths:
     async def infer(self, request: Request) -> Response:
         length_given = request.headers.get(HEADER_LENGTH)
         with Share(self.service.budget) as share:
-            body = await self._body(request, share)
+            body = await self.body(request, share)
             text = json_length(body, length_given)
             share.take(text * JSON_COST)
             given = (*self._named(request), body, length_given)
@@ -176,7 +180,7 @@ class _Paths:
             return Response(made, media_type="application/json")
         return Response(made, media_type="application/octet-stream", headers={HEADER_LENGTH: str(length)})
 
-    async def _body(self, request: Request, share: Share | None = None) -> bytes:
+    async def body(self, request: Request, share: Share | None = None) -> bytes:
         """Errors: TooLarge as soon as it is; BadRequest for compressed bodies; TooSlow for those that do not come."""
         limit = SMALL if share is None else self.max_bytes
         if request.headers.get("content-encoding", "identity") != "identity":
@@ -195,33 +199,15 @@ class _Paths:
             raise TooSlow(f"the request's body did not come within {BODY_SECONDS} s") from None
         return b"".join(parts)
 
-    # shared memory
-
-    async def register(self, request: Request) -> Response:
-        given = await self._object(request)
-        key, size, offset = given.get("key"), given.get("byte_size"), given.get("offset", 0)
-        if not isinstance(key, str) or type(size) is not int or type(offset) is not int:
-            raise BadRequest("key (a string), byte_size and offset (numbers) are required")
-        await self.service.regions.register(HostRegion(request.path_params["name"], size, key, offset))
-        return Response()
-
-    async def unregister(self, request: Request) -> Response:
-        await self._body(request)
-        self.service.regions.unregister(HostRegion, request.path_params.get("name", ""))
-        return Response()
-
-    async def regions(self, request: Request) -> Response:
-        found = self.service.regions.status(HostRegion, request.path_params.get("name", ""))
-        return JSONResponse([{"name": r.name, "key": r.key, "offset": r.offset, "byte_size": r.size} for r in found])
-
     # the repository
 
     async def index(self, request: Request) -> Response:
-        given = await self._object(request)
+        given = await self.object(request)
         return JSONResponse(self.service.index(given.get("ready") is True))
 
-    async def _object(self, request: Request) -> dict[str, Any]:
-        body = await self._body(request)
+    async def object(self, request: Request) -> dict[str, Any]:
+        """Returns the object in a request's body, empty if there is none.  Errors: BadRequest, and those of `body`."""
+        body = await self.body(request)
         try:
             given = json.loads(body or b"{}")
         except (ValueError, RecursionError) as error:
@@ -229,12 +215,12 @@ class _Paths:
         return given if isinstance(given, dict) else {}
 
     async def load(self, request: Request) -> Response:
-        await self._body(request)
+        await self.body(request)
         await self.service.repository.load(request.path_params["name"])
         return Response()
 
     async def unload(self, request: Request) -> Response:
-        await self._body(request)
+        await self.body(request)
         await self.service.repository.unload(request.path_params["name"])
         return Response()
 

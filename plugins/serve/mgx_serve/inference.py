@@ -20,7 +20,7 @@ from .tracing import NoTraces
 
 __all__ = ["EXTENSIONS", "Answer", "Call", "Service", "Stored"]
 
-EXTENSIONS = ("binary_tensor_data", "model_repository", "statistics", "system_shared_memory")
+EXTENSIONS = ("binary_tensor_data", "model_repository", "statistics", "system_shared_memory", "cuda_shared_memory")
 
 
 @dataclass(frozen=True)

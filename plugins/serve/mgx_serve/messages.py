@@ -62,6 +62,13 @@ SystemSharedMemoryRegisterRequest: 1 name string, 2 key string, 3 offset uint64,
 SystemSharedMemoryRegisterResponse
 SystemSharedMemoryUnregisterRequest: 1 name string
 SystemSharedMemoryUnregisterResponse
+CudaSharedMemoryStatusRequest: 1 name string
+CudaRegionStatus: 1 name string, 2 device_id uint64, 3 byte_size uint64
+CudaSharedMemoryStatusResponse: 1 regions <CudaRegionStatus>
+CudaSharedMemoryRegisterRequest: 1 name string, 2 raw_handle bytes, 3 device_id int64, 4 byte_size uint64
+CudaSharedMemoryRegisterResponse
+CudaSharedMemoryUnregisterRequest: 1 name string
+CudaSharedMemoryUnregisterResponse
 ModelStatisticsRequest: 1 name string, 2 version string
 ModelStatisticsResponse: 1 model_stats ModelStatistics*
 """

@@ -26,6 +26,11 @@ _PATHS = (
     ("/v2/systemsharedmemory/region/{name}/register", "post", "Names a region: key, byte_size, offset."),
     ("/v2/systemsharedmemory/region/{name}/unregister", "post", "Forgets a region."),
     ("/v2/systemsharedmemory/unregister", "post", "Forgets all regions."),
+    ("/v2/cudasharedmemory/status", "get", "The regions of device memory."),
+    ("/v2/cudasharedmemory/region/{name}/status", "get", "One region."),
+    ("/v2/cudasharedmemory/region/{name}/register", "post", "Names a region: raw_handle, device_id, byte_size."),
+    ("/v2/cudasharedmemory/region/{name}/unregister", "post", "Forgets a region."),
+    ("/v2/cudasharedmemory/unregister", "post", "Forgets all regions of device memory."),
     ("/metrics", "get", "Figures in Prometheus' text form."),
 )
 _ERRORS = {

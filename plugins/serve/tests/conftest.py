@@ -79,7 +79,9 @@ def serve() -> Iterator[Callable[..., Running]]:
 
     def serve(*arguments: object) -> Running:
         command = [sys.executable, "-c", "from mgx_serve.command import main; main()", *map(str, arguments)]
-        ports = ["--http-port", "0", "--grpc-port", "0", "--target", "ref"]
+        ports = ["--http-port", "0", "--grpc-port", "0"]
+        if "--target" not in arguments:
+            ports += ["--target", "ref"]
         process = subprocess.Popen(
             [*command, *ports], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ)
         )

@@ -1,0 +1,94 @@
+"""The paths of shared memory: regions of the host and of devices."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from .device_memory import DeviceRegion
+from .errors import BadRequest
+from .host_memory import HostRegion
+from .inference import Service
+from .shared_memory import Region
+
+__all__ = ["DevicePaths", "HostPaths", "RegionPaths"]
+
+
+class RegionPaths(ABC):
+    """The paths of one kind of regions.
+
+    path: in front of all of them; kind: of regions; read, drain: what is in a request's body, and to read it for nothing.
+    """
+
+    path: str
+    kind: type[Region]
+
+    def __init__(
+        self,
+        service: Service,
+        read: Callable[[Request], Awaitable[Mapping[str, Any]]],
+        drain: Callable[[Request], Awaitable[bytes]],
+    ) -> None:
+        self.service, self._read, self._drain = service, read, drain
+
+    @abstractmethod
+    def region(self, name: str, given: Mapping[str, Any]) -> Region:
+        """Returns what a request wants to register.  Errors: BadRequest."""
+
+    @abstractmethod
+    def described(self, name: str) -> list[dict[str, Any]]:
+        """Returns one region, or all of the kind.  Errors: NotFound."""
+
+    async def register(self, request: Request) -> Response:
+        given = await self._read(request)
+        await self.service.regions.register(self.region(request.path_params["name"], given))
+        return Response()
+
+    async def unregister(self, request: Request) -> Response:
+        await self._drain(request)
+        self.service.regions.unregister(self.kind, request.path_params.get("name", ""))
+        return Response()
+
+    async def status(self, request: Request) -> Response:
+        return JSONResponse(self.described(request.path_params.get("name", "")))
+
+
+class HostPaths(RegionPaths):
+    path, kind = "systemsharedmemory", HostRegion
+
+    def region(self, name: str, given: Mapping[str, Any]) -> Region:
+        key, size, offset = given.get("key"), given.get("byte_size"), given.get("offset", 0)
+        if not isinstance(key, str) or type(size) is not int or type(offset) is not int:
+            raise BadRequest("key (a string), byte_size and offset (numbers) are required")
+        return HostRegion(name, size, key, offset)
+
+    def described(self, name: str) -> list[dict[str, Any]]:
+        found = self.service.regions.status(HostRegion, name)
+        return [{"name": r.name, "key": r.key, "offset": r.offset, "byte_size": r.size} for r in found]
+
+
+class DevicePaths(RegionPaths):
+    path, kind = "cudasharedmemory", DeviceRegion
+
+    def region(self, name: str, given: Mapping[str, Any]) -> Region:
+        handle, size, device = given.get("raw_handle"), given.get("byte_size"), given.get("device_id", 0)
+        text = handle.get("b64") if isinstance(handle, dict) else None
+        if not isinstance(text, str) or type(size) is not int or type(device) is not int:
+            raise BadRequest(
+                "raw_handle (an object with b64, a string), byte_size and device_id (numbers) are required"
+            )
+        try:
+            data = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise BadRequest(f"raw_handle: {error}") from None
+        return DeviceRegion(name, size, data, device, self.service.repository.settings.target)
+
+    def described(self, name: str) -> list[dict[str, Any]]:
+        found = self.service.regions.status(DeviceRegion, name)
+        return [{"name": r.name, "device_id": r.device, "byte_size": r.size} for r in found]
