@@ -14,7 +14,7 @@ from ..types.shape import Shape
 from .operation import Pointwise, op
 from .scalar import Cast, Expr, convert, widen, x0
 
-__all__ = ["Convert", "RoundMode", "cast"]
+__all__ = ["SATURATING", "Convert", "RoundMode", "cast"]
 
 RoundMode = Literal["up", "down", "nearest"]
 SATURATING: Final = frozenset({"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"})

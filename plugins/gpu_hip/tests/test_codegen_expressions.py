@@ -107,6 +107,18 @@ def test_convert(source: str) -> None:
         same(run(generate(made, ins, outs, traits()), [x], ins, outs), wanted)
 
 
+@pytest.mark.parametrize("target", ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2fnuz"])
+@pytest.mark.parametrize("source", ["float32", "float16", "float64", "int32"])
+def test_what_exceeds_an_8_bit_float(source: str, target: str) -> None:
+    x = np.concatenate([samples(dt.of(source), 3), large(dt.of(source).numpy)])
+    for saturate in (True, False):
+        made = Convert(target_type=dt.of(target), saturate=saturate)
+        ins, outs = [tensor(source, x.shape)], [tensor(target, x.shape)]
+        (got,) = run(generate(made, ins, outs, traits()), [x], ins, outs)
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(got.astype(np.float32), made.compute(x).astype(np.float32))
+
+
 def test_where_constants_and_attributes() -> None:
     @op("test_leaky")
     class Leaky(Pointwise):

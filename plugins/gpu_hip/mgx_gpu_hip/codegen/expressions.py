@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from mgx_core.errors import UnsupportedError
-from mgx_core.ops.convert import Convert
+from mgx_core.ops.convert import SATURATING, Convert
 from mgx_core.ops.operation import Pointwise
 from mgx_core.ops.scalar import PRIMITIVES, Attr, Call, Cast, Const, Expr, Input
 from mgx_core.types.dtype import DType
@@ -172,7 +172,7 @@ HIP: Final[Mapping[str, Printer]] = {
 def pointwise_value(op: Pointwise, inputs: Sequence[Value], result: DType, lines: Lines) -> Value:
     """One pointwise op on values, as a value of the type that `result` is computed in."""
     if isinstance(op, Convert):
-        _plain_convert(op)
+        inputs = [_convertible(op, inputs[0], lines)]
     like = inputs[0].ctype if inputs else "float"
     lines.fast = result.kind == "f" and result.bits <= 16 and not isinstance(op, Convert)
     value = _walk(type(op).scalar, op, inputs, like, lines)
@@ -183,9 +183,23 @@ def pointwise_value(op: Pointwise, inputs: Sequence[Value], result: DType, lines
     return Value(lines.let(value.ctype, value.code), value.ctype)
 
 
-def _plain_convert(op: Any) -> None:
-    if not supported(op.target_type):
-        raise UnsupportedError(f"kernels do not write {op.target_type}")
+def _convertible(op: Convert, x: Value, lines: Lines) -> Value:
+    """The operand of a conversion; where it saturates, held inside the range of the narrow type (NaN stays)."""
+    to = op.target_type
+    if not supported(to):
+        raise UnsupportedError(f"kernels do not write {to}")
+    if not op.saturate or to.name not in SATURATING or x.packed_as is to:
+        return x
+    low, high = float(to.lowest), float(to.highest)
+    if x.number is not None:
+        number = x.number if x.number != x.number else min(max(float(x.number), low), high)
+        return Value(constant(number, "float"), "float", number=number)
+    kind = x.ctype if x.ctype in FLOATS else "float"
+    name = lines.let(kind, x.code if kind == x.ctype else f"(float){x.code}")
+    low_code, high_code = constant(low, kind), constant(high, kind)
+    return Value(
+        lines.let(kind, f"{name} < {low_code} ? {low_code} : {name} > {high_code} ? {high_code} : {name}"), kind
+    )
 
 
 def _walk(e: Expr, op: Pointwise, inputs: Sequence[Value], like: str, lines: Lines) -> Value:
