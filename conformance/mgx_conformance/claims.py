@@ -73,12 +73,13 @@ def false_claims(executable: Any, evaluated: set[str]) -> str:
         return ""
     on_host: set[str] = set()
     for instance in executable.instances():
+        hosted = {p.op for p in instance.placements if p.place == "host"}
         for ins in launches(instance.module):
-            if ins.op.place == "host":
+            if ins.op.place == "host" or ins.op.text in hosted:
                 on_host |= {ins.op.of.name} | members(ins.modules)
             elif isinstance(ins.op.kernel, Reference):
                 return f"{ins.op.of.name} is reported on the target, but its kernel is the reference"
-        on_host |= {p.op.partition("[")[0] for p in instance.placements if p.place == "host"}
+        on_host |= {op.partition("[")[0] for op in hosted}
     control = {op.name for op in OPS if op.control or op is GetTupleElem}
     hidden = evaluated - on_host - control
     if hidden:
