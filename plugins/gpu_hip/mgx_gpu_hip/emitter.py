@@ -131,6 +131,19 @@ class GpuEmitter(Emitter):
 
     def schedule(self, module: Module) -> Schedule:
         """The steps of the static part, of ops that count their rows, and what follows these at run time."""
+        tuner = self.context.tuner
+        if tuner is None:
+            return self._schedule(module)
+        with tuner.expecting(lambda: self.fresh(False)._rehearse(module)):
+            return self._schedule(module)
+
+    def _rehearse(self, module: Module) -> None:
+        """Emits the static part, for the questions that kernels ask of libraries."""
+        self.module = module
+        parts = split(module)
+        self.emit_static(module, parts.static, parts.wanted)
+
+    def _schedule(self, module: Module) -> Schedule:
         self.module = module
         parts = split(module)
         static, found = parts.static, border(module, parts.static)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, Final, NamedTuple
 
 from mgx_core import No
-from mgx_core.errors import DeviceError, ParameterError
+from mgx_core.errors import DeviceError, MgxError
 from mgx_core.targets.tuning import TuningStore
-from mgx_core.types.dtype import DType
 
 from .library.attention import AttentionProblem
 from .library.convolution import ConvProblem
@@ -22,15 +20,14 @@ from .library.cudnn_graph import packed
 from .library.cudnn_narrow import NarrowProblem
 from .library.gemm import GemmProblem, Matrix
 from .library.vendor import Libraries
-from .runtime import CallError, Device
+from .plan_builders import PlanBuilders, Question
+from .plan_timing import fastest_plan
+from .runtime import Device
 
 __all__ = ["Timed", "Tuner"]
 
-LAUNCHES = 5
 KNOWN = 512  # problems whose plans are kept at hand
-READ = frozenset(
-    {"a", "b", "x", "w", "q", "k", "v"}
-)  # operands that hold data while plans are timed; the rest hold zeros
+REHEARSALS: Final = 3
 GUESS = 2e8  # operations in a microsecond, where nothing was measured
 
 
@@ -71,6 +68,9 @@ class Tuner(TuningStore):
         super().__init__(f"{device.properties.name} {device.arch}", folder)
         self.patience = patience
         self.found: OrderedDict[tuple[Any, bool], Timed | No] = OrderedDict()
+        self.builders = PlanBuilders(device, lambda: self.libraries.another())
+        self._rehearse: Callable[[], None] | None = None
+        self._asked: dict[tuple[Any, bool], _Asked] | None = None
 
     def gemm(self, p: GemmProblem, compiled: bool = True, exhaustive: bool = False) -> Timed | No:
         """The fastest plan of a product; compiled: where no ready-made kernel serves, also kernels compiled for it."""
@@ -84,13 +84,14 @@ class Tuner(TuningStore):
         if "bias" in p.epilogue:
             sizes["bias"] = 8 * p.n
 
-        def many() -> Any:
+        def many(libraries: Libraries) -> Any:
             if exhaustive:
-                return self.libraries.gemms(p, 32, True)
-            plans = self.libraries.gemms(p, 16 if p.flops < 4e9 else 6, False)
-            return self.libraries.gemms(p, 3, True) if isinstance(plans, No) and compiled else plans
+                return libraries.gemms(p, 32, True)
+            plans = libraries.gemms(p, 16 if p.flops < 4e9 else 6, False)
+            return libraries.gemms(p, 3, True) if isinstance(plans, No) and compiled else plans
 
-        return self._best(p, lambda choice: self.libraries.gemm(p, choice), many, sizes, exhaustive, compiled)
+        question = Question(p, many, lambda libraries, choice: libraries.gemm(p, choice), compiled)
+        return self._best(question, sizes, exhaustive)
 
     def convolution(self, p: ConvProblem, exhaustive: bool = False) -> Timed | No:
         """The fastest plan of a convolution."""
@@ -104,18 +105,21 @@ class Tuner(TuningStore):
             sizes["residual"] = sizes["y"]
         if "bias" in p.epilogue:
             sizes["bias"] = 8 * p.filters
-        return self._best(
+        question = Question(
             p,
-            lambda choice: self.libraries.convolution(p, choice),
-            lambda: self.libraries.convolutions(p, *((24, True) if exhaustive else (8, False))),
-            sizes,
-            exhaustive,
+            lambda libraries: libraries.convolutions(p, *((24, True) if exhaustive else (8, False))),
+            lambda libraries, choice: libraries.convolution(p, choice),
         )
+        return self._best(question, sizes, exhaustive)
 
     def narrow(self, p: NarrowProblem, exhaustive: bool = False) -> Timed | No:
         """The fastest plan of a product of bytes or 8-bit floats with its pointwise work."""
-        many = partial(self.libraries.narrows, p, 12 if exhaustive else 4)
-        return self._best(p, lambda choice: self.libraries.narrow(p, choice), many, p.sizes, exhaustive)
+        question = Question(
+            p,
+            lambda libraries: libraries.narrows(p, 12 if exhaustive else 4),
+            lambda libraries, choice: libraries.narrow(p, choice),
+        )
+        return self._best(question, p.sizes, exhaustive)
 
     def attention(self, p: AttentionProblem, exhaustive: bool = False) -> Timed | No:
         """The library's own choice, timed; refused where there is no patience for that."""
@@ -130,13 +134,12 @@ class Tuner(TuningStore):
         }
         if p.bias is not None:
             sizes["bias"] = 4 * _reach(p.bias, p.bias_strides or packed(p.bias))
-        return self._best(
+        question = Question(
             p,
-            lambda choice: self.libraries.attention(p, choice),
-            lambda: self.libraries.attentions(p) if exhaustive else No(""),
-            sizes,
-            exhaustive,
+            lambda libraries: libraries.attentions(p) if exhaustive else No(""),
+            lambda libraries, choice: libraries.attention(p, choice),
         )
+        return self._best(question, sizes, exhaustive)
 
     def _hurried(self, exhaustive: bool) -> bool:
         return not (self.patience or exhaustive)
@@ -160,144 +163,123 @@ class Tuner(TuningStore):
     def lasts(self, choice: Any) -> bool:
         return "choice" in choice  # refusals hold for the program file that brought them
 
-    def _best(
-        self,
-        problem: Any,
-        one: Callable[[Mapping[str, Any] | None], Any],
-        many: Callable[[], Sequence[Any] | No],
-        sizes: Mapping[str, int],
-        exhaustive: bool,
-        fall_back: bool = True,
-    ) -> Timed | No:
-        """fall_back: ask for one plan where there are not several."""
-        with self.lock:
-            known = self.found.get((problem, True)) or self.found.get((problem, exhaustive))
-            if known is None:
-                last = one if fall_back else lambda choice: No("no ready-made kernel")
-                known = self._remembered(
-                    repr(problem),
-                    one,
-                    lambda: self._measured(repr(problem), problem, last, many, sizes, exhaustive),
-                    exhaustive,
-                )
-                self.found[problem, exhaustive] = known
-                if len(self.found) > KNOWN:
-                    self.found.popitem(last=False)
-            return known
+    @contextmanager
+    def expecting(self, rehearse: Callable[[], None]) -> Iterator[None]:
+        """Context manager: the first problem that is not known has all of them prepared side by side.
 
-    def _remembered(
-        self,
-        key: str,
-        one: Callable[[Mapping[str, Any] | None], Any],
-        measure: Callable[[], Timed | No],
-        exhaustive: bool,
-    ) -> Timed | No:
-        """A kept choice, measured again only if the plan that it names cannot be had any more."""
-        kept = self.choices.get(key)
+        rehearse: asks what is about to be asked; while it runs, answers to unknown problems are guesses.
+        """
+        with self.lock:
+            before, self._rehearse = self._rehearse, rehearse
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._rehearse = before
+
+    def _best(self, question: Question, sizes: Mapping[str, int], exhaustive: bool) -> Timed | No:
+        asked = _Asked(question, sizes)
+        with self.lock:
+            known = self._known(asked, exhaustive)
+            if known is not None:
+                return known
+            if self._asked is not None:
+                self._asked[question.problem, exhaustive] = asked
+                return Timed(1.0 + question.problem.flops / GUESS, {}, lambda: _Guessed(str(question.problem)))
+            if self._rehearse is not None and not self._hurried(exhaustive):
+                self._prepare()
+                known = self._known(asked, exhaustive)
+            return self._measured(asked, exhaustive) if known is None else known
+
+    def _known(self, asked: _Asked, exhaustive: bool) -> Timed | No | None:
+        """Returns what was found for a problem, or a kept choice; that is measured again if its plan cannot be had any more."""
+        question, problem = asked.question, asked.question.problem
+        found = self.found.get((problem, True)) or self.found.get((problem, exhaustive))
+        if found is not None:
+            return found
+        kept = self.choices.get(repr(problem))
         if kept is None or (exhaustive and not kept.get("exhaustive")):
-            return measure()
+            return None
         if "refused" in kept:
-            return No(kept["refused"])
+            return self._found(problem, exhaustive, No(kept["refused"]))
 
         def make() -> Any:
-            plan = one(kept["choice"])
+            plan = question.one(self.libraries, kept["choice"])
             if not isinstance(plan, No) and plan.choice.get("version") == kept["choice"].get("version"):
                 return plan
             with self.lock:
-                found = measure()
-            if isinstance(found, No):
-                raise DeviceError(f"{key}: {found.why}")
-            return found.plan
+                again = self._timed(asked, exhaustive, question.plans(self.libraries))
+            if isinstance(again, No):
+                raise DeviceError(f"{problem!r}: {again.why}")
+            return again.plan
 
-        return Timed(float(kept["us"]), kept["choice"], make)
+        return self._found(problem, exhaustive, Timed(float(kept["us"]), kept["choice"], make))
 
-    def _measured(
-        self,
-        key: str,
-        problem: Any,
-        one: Callable[[Mapping[str, Any] | None], Any],
-        many: Callable[[], Sequence[Any] | No],
-        sizes: Mapping[str, int],
-        exhaustive: bool,
-    ) -> Timed | No:
-        if self._hurried(exhaustive):
-            plan = one(None)
-            return plan if isinstance(plan, No) else Timed.of(plan, 5.0 + problem.flops / GUESS)
-        several = many()
-        plans: Sequence[Any] = () if isinstance(several, No) else several
-        if not plans:
-            single = one(None)
-            if isinstance(single, No):
-                return single
-            plans = [single]
-        self.device.activate()
-        stream = self.device.stream()
-        held = {name: self.device.allocate(max(size, 256)) for name, size in sizes.items()}
-        for name, buffer in held.items():
-            stream.fill(buffer.address, 0, max(sizes[name], 256))
-        for name in READ & held.keys():
-            _scatter(stream, held[name].address, sizes[name], problem.dtype)
-        space = max(plan.workspace for plan in plans)
-        workspace = self.device.allocate(space) if space else None
-        addresses = {name: buffer.address for name, buffer in held.items()}
-        best: Timed | None = None
-        for plan in plans:
-            least = best.us if best is not None else math.inf
-            try:
-                us = self._time(plan, stream, addresses, None if workspace is None else workspace.address, least)
-            except (DeviceError, ParameterError) as error:
-                if isinstance(error, CallError) and error.lost:
-                    raise error.located(f"timing {plan.name}") from None
-                continue
-            if best is None or us < best.us * 0.98:  # the library's order decides between equals
-                best = Timed.of(plan, us)
-        stream.wait()
-        if best is None:
-            return No(f"none of {len(plans)} plans could be launched for {key}")
-        self.keep(key, {"choice": dict(best.choice), "us": best.us, "exhaustive": exhaustive})
-        return best
+    def _found(self, problem: Any, exhaustive: bool, answer: Timed | No) -> Timed | No:
+        self.found[problem, exhaustive] = answer
+        if len(self.found) > KNOWN:
+            self.found.popitem(last=False)
+        return answer
 
-    def _time(self, plan: Any, stream: Any, addresses: Mapping[str, int], workspace: int | None, least: float) -> float:
-        """Microseconds of a launch among others, replayed from a graph so that the host does not count.
+    def _prepare(self) -> None:
+        """Plans of all problems that the rehearsal asks for, made side by side and timed one after the other.
 
-        least: the best so far; a plan that is clearly slower is launched only twice.
+        Answers lead to other questions: it is rehearsed again until nothing is unknown, or `REHEARSALS` times.
         """
+        rehearse, self._rehearse = self._rehearse, None
+        assert rehearse is not None
+        for _ in range(REHEARSALS):
+            asked: dict[tuple[Any, bool], _Asked] = {}
+            self._asked = asked
+            try:
+                rehearse()
+            except MgxError:  # what is wrong is said where it is asked in earnest
+                return
+            finally:
+                self._asked = None
+            if len(asked) < 2:
+                return
+            answers = self.builders.answers([a.question for a in asked.values()])
+            for ((problem, exhaustive), one), (_, plans) in zip(asked.items(), answers, strict=True):
+                self._found(problem, exhaustive, self._timed(one, exhaustive, plans))
 
-        def timed(call: Callable[[int], Any]) -> float:
-            before, after = self.device.event(timing=True), self.device.event(timing=True)
-            before.record(stream)
-            call(stream.handle)
-            after.record(stream)
-            after.wait()
-            return after.since(before) * 1000
+    def _measured(self, asked: _Asked, exhaustive: bool) -> Timed | No:
+        problem = asked.question.problem
+        if self._hurried(exhaustive):
+            plan = asked.question.one(self.libraries, None) if asked.question.fall_back else No("no ready-made kernel")
+            made = plan if isinstance(plan, No) else Timed.of(plan, 5.0 + problem.flops / GUESS)
+        else:
+            made = self._timed(asked, exhaustive, asked.question.plans(self.libraries))
+        return self._found(problem, exhaustive, made)
 
-        def launch(handle: int) -> None:
-            plan.launch(handle, workspace=workspace, **addresses)
-
-        launch(stream.handle)
-        once = timed(launch)
-        if once > 150 and once > 1.2 * least:
-            return once
-        count = LAUNCHES if once < 200 else 2
-        with self.device.capture(stream) as captured:
-            for _ in range(count):
-                launch(stream.handle)
-        graph = captured.instantiate()
-        graph.launch(stream.handle)
-        return min(timed(graph.launch) for _ in range(2 if once < 200 else 1)) / count
+    def _timed(self, asked: _Asked, exhaustive: bool, plans: Sequence[Any] | No) -> Timed | No:
+        """The fastest of several plans, kept."""
+        if isinstance(plans, No):
+            return plans
+        problem = asked.question.problem
+        best = fastest_plan(self.device, plans, asked.sizes, problem.dtype)
+        if best is None:
+            return No(f"none of {len(plans)} plans could be launched for {problem!r}")
+        plan, us = best
+        self.keep(repr(problem), {"choice": dict(plan.choice), "us": us, "exhaustive": exhaustive})
+        return Timed.of(plan, us)
 
 
-def _scatter(stream: Any, address: int, size: int, dtype: DType) -> None:
-    """Fills an operand with numbers of a normal distribution: activations and the processor's clock depend on the data."""
-    drawn = np.random.default_rng(0).standard_normal(min(size // dtype.size, 1 << 16))
-    block = (drawn * (0.25 if dtype.is_float else 32)).clip(-127, 127).astype(dtype.numpy)
-    stream.copy_in(address, block)
-    stream.wait()
-    done = block.nbytes
-    while done < size:
-        part = min(done, size - done)
-        stream.copy(address + done, address, part)
-        done += part
+class _Asked(NamedTuple):
+    """A question and the bytes of its operands, by the names that launches take."""
+
+    question: Question
+    sizes: Mapping[str, int]
+
+
+class _Guessed:
+    """Stands for a plan while it is asked which ones are needed."""
+
+    workspace = 0
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.choice: dict[str, Any] = {}
 
 
 def _space(x: Matrix, rows: int, columns: int, batch: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from mgx_core import No, dtype
 from mgx_core.errors import DeviceError
+from mgx_gpu_hip import plan_timing
 from mgx_gpu_hip.library.cudnn_narrow import NarrowProblem
 from mgx_gpu_hip.library.gemm import GemmProblem
 from mgx_gpu_hip.runtime import open_device
@@ -35,6 +37,9 @@ class Library:
         self.all = {n: Plan(n, us, version) for n, us in (("first", 9.0), ("second", 4.0), ("third", 6.0))}
         self.asked: list[str] = []
 
+    def another(self) -> Library:
+        return self
+
     def gemm(self, problem: GemmProblem, choice: Any) -> Plan:
         self.asked.append("first" if choice is None else choice["plan"])
         return self.all[self.asked[-1]]
@@ -47,7 +52,7 @@ class Library:
 @pytest.fixture
 def tuned(tmp_path, monkeypatch):
     """Makes tuners that share a folder, or have one of their own."""
-    monkeypatch.setattr(Tuner, "_time", lambda self, plan, *rest: plan.us)
+    monkeypatch.setattr(plan_timing, "microseconds", lambda device, plan, *rest: plan.us)
 
     def make(library: Any, folder: str = "a", **more: Any) -> Tuner:
         return Tuner(open_device("host", 1), library, tmp_path / folder, **more)
@@ -141,3 +146,62 @@ def test_an_exhaustive_search_tries_more_and_takes_nothing_else_for_granted(tune
     another = tuned(Library())
     assert another.gemm(PROBLEM, exhaustive=True).us == 4.0
     assert another.libraries.asked == []
+
+
+def test_what_will_be_asked_is_prepared_by_threads_with_handles_of_their_own(tuned) -> None:
+    library, others = Library(), []
+    together = threading.Barrier(2, timeout=30)
+
+    def another() -> Any:
+        made: Any = Library()
+        others.append(made)
+        once = made.gemms
+        made.gemms = lambda *given: (together.wait(), once(*given))[1]
+        return made
+
+    library.another = another
+    tuner = tuned(library)
+
+    def rehearse() -> None:
+        assert tuner.gemm(PROBLEM).us > 0
+        assert tuner.gemm(OTHER).plan.workspace == 0
+
+    with tuner.expecting(rehearse):
+        found = [tuner.gemm(p) for p in (PROBLEM, OTHER)]
+    assert [f.us for f in found] == [4.0, 4.0]
+    assert (library.asked, [o.asked for o in others]) == ([], [["all"], ["all"]])
+
+
+def test_one_unknown_problem_needs_no_threads(tuned) -> None:
+    library = Library()
+    tuner = tuned(library)
+    with tuner.expecting(lambda: tuner.gemm(PROBLEM)):
+        assert tuner.gemm(PROBLEM).us == 4.0
+    assert library.asked == ["all"]
+
+
+def test_answers_lead_to_questions_that_are_prepared_too(tuned) -> None:
+    library = Library()
+    tuner = tuned(library)
+    third, fourth = (GemmProblem.packed(64, 32, k) for k in (64, 80))
+
+    def ask() -> None:
+        for first, then in ((PROBLEM, third), (OTHER, fourth)):
+            if tuner.gemm(first).us == 4.0:
+                tuner.gemm(then)
+
+    with tuner.expecting(ask):
+        ask()
+    assert library.asked == ["all"] * 4
+    assert len(tuner.found) == 4
+
+
+def test_a_rehearsal_that_fails_leaves_the_questions_to_the_program(tuned) -> None:
+    library = Library()
+    tuner = tuned(library)
+
+    def fail() -> None:
+        raise DeviceError("no such kernel")
+
+    with tuner.expecting(fail):
+        assert tuner.gemm(PROBLEM).us == 4.0

@@ -64,6 +64,10 @@ class Libraries:
         self._loaded: dict[str, Any] = dict(loaded or {})
         self._lock = threading.Lock()
 
+    def another(self) -> Libraries:
+        """The same libraries with handles of their own, for another thread."""
+        return Libraries(self.vendor, self.device)
+
     def gemm(self, problem: GemmProblem, choice: Choice | None = None) -> LibraryPlan | No:
         """The plan of a saved choice, or the first good one."""
         saved_by = (choice or {}).get("library")

@@ -1,0 +1,68 @@
+"""Library plans made side by side: libraries compile kernels for many of them, a fraction of a second each."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, NamedTuple
+
+from mgx_core import No
+
+from .library.vendor import Libraries
+from .runtime import Device
+
+__all__ = ["PlanBuilders", "Question"]
+
+MOST: Final = 12  # threads: what libraries do beside each other is bounded by locks of their own
+
+
+class Question(NamedTuple):
+    """A problem and how libraries are asked for plans of it.
+
+    many: for plans to time against each other; one: for the plan of a saved choice, or for the first good one.
+    """
+
+    problem: Any
+    many: Callable[[Libraries], Sequence[Any] | No]
+    one: Callable[[Libraries, Any], Any]
+    fall_back: bool = True  # ask for one where there are not several
+
+    def plans(self, libraries: Libraries) -> Sequence[Any] | No:
+        several = self.many(libraries)
+        if several and not isinstance(several, No):
+            return several
+        single = self.one(libraries, None) if self.fall_back else No("no ready-made kernel")
+        return single if isinstance(single, No) else [single]
+
+
+class _Local(threading.local):
+    libraries: Libraries | None = None
+
+
+class PlanBuilders:
+    """Threads that ask libraries through handles of their own, which vendors demand of calls at the same time.
+
+    libraries: made by each thread once (the handles live as long as the plans made with them).
+    """
+
+    def __init__(self, device: Device, libraries: Callable[[], Libraries]) -> None:
+        self.device = device
+        self._make = libraries
+        self._local = _Local()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def answers(self, questions: Iterable[Question]) -> Iterable[tuple[Question, Sequence[Any] | No]]:
+        """The plans for each question, in order, each as soon as it is there."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(max(1, min(len(os.sched_getaffinity(0)), MOST)), "mgx-plans")
+        running = [(q, self._pool.submit(self._plans, q)) for q in questions]
+        for question, future in running:
+            yield question, future.result()
+
+    def _plans(self, question: Question) -> Sequence[Any] | No:
+        if self._local.libraries is None:
+            self.device.activate()
+            self._local.libraries = self._make()
+        return question.plans(self._local.libraries)
