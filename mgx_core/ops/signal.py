@@ -119,7 +119,8 @@ class Dft(Operation):
         require_room((n if a == at else d for a, d in enumerate(x.shape)), 16)
         signal = joined(x)
         if n == 0 or signal.size == 0:
-            dims = [n if a == at else d for a, d in enumerate(signal.shape)]
+            length = n // 2 + 1 if self.onesided and not self.inverse else n
+            dims = [length if a == at else d for a, d in enumerate(signal.shape)]
             return np.zeros((*dims, 1 if self.onesided and self.inverse else 2), x.dtype)
         if self.onesided and self.inverse:
             return convert(np.fft.irfft(signal, n, at)[..., None], of(x.dtype))

@@ -61,6 +61,12 @@ def test_transform_shapes() -> None:
         Dft().evaluate([np.ones((3, 8, 1)), np.array(0)])
 
 
+def test_transform_of_no_signals_has_the_inferred_shape() -> None:
+    for op in (Dft(axis=2, onesided=True), Dft(axis=2), Dft(axis=2, onesided=True, inverse=True)):
+        x = np.zeros((2, 0, 64, 2 if op.inverse else 1), np.float32)
+        assert op.evaluate([x]).shape == tuple(op.infer(Shape.of(dt.float32, x.shape)).dims)
+
+
 def test_half_precision_keeps_its_type() -> None:
     x = RNG.uniform(-1, 1, (1, 8, 1)).astype(np.float16)
     out = Dft().evaluate([x])

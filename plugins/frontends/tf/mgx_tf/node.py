@@ -142,6 +142,16 @@ class Node(ChannelsLastBuilder):
         found = self._value(name, "type", 0)
         return builtins.int(found or 0)
 
+    def dtypes(self, name: str) -> list[DType]:
+        """An attribute that names several element types.  Errors: UnsupportedError for resources and variants."""
+        found = self._value(name, "list", ())
+        return [] if found is None else [dtype_of(code) for code in found.type]
+
+    def shapes(self, name: str) -> list[Any]:
+        """An attribute that gives several shapes, as the file states them."""
+        found = self._value(name, "list", ())
+        return [] if found is None else list(found.shape)
+
     def shape(self, name: str = "shape") -> list[builtins.int] | None:
         """An attribute that gives extents, -1 for unknown ones; None for an unknown rank."""
         found = self._value(name, "shape", None)

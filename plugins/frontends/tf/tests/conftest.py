@@ -78,7 +78,17 @@ def fill(attr: Any, value: Any) -> None:
         case list():
             attr.list.SetInParent()
             for v in value:
-                (attr.list.i if isinstance(v, int) else attr.list.s).append(v if isinstance(v, int) else v.encode())
+                match v:
+                    case int():
+                        attr.list.i.append(v)
+                    case str():
+                        attr.list.s.append(v.encode())
+                    case list():
+                        made = attr.list.shape.add()
+                        for d in v:
+                            made.dim.add(size=d)
+                    case _:
+                        attr.list.type.append(CODES[np.dtype(v)])
         case tuple():  # a function's name
             attr.func.name = value[0]
 

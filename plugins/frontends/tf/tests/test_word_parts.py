@@ -11,7 +11,8 @@ import mgx_core as mgx
 from mgx_core import DeviceError, ParameterError, Shape, ShapeError
 from mgx_core import dtype as dt
 from mgx_core.types.memory_limit import limited
-from mgx_tf.ops.word_parts import StringNGrams, UnicodeDecode
+from mgx_tf.ops.unicode import UnicodeDecode, UnicodeEncode
+from mgx_tf.ops.word_parts import StringNGrams
 
 
 def runs(words: str, splits: list[int], **parameters: Any) -> tuple[list[str], list[int]]:
@@ -126,3 +127,12 @@ def test_the_attributes_of_unicode_decode_are_read(new_graph: Any, controls: boo
     program.compile(mgx.get_target("ref"))
     word = b"\x07a\xe4\xb8".decode("utf-8", "surrogateescape")
     assert np.asarray(program.run({"x": np.array([word], object)})[0]).tolist() == found
+
+
+def test_words_of_code_points():
+    points, splits = np.array([72, 0x110000, 233, 0x1F600, 0xD800], np.int32), np.array([0, 2, 2, 5])
+    assert UnicodeEncode().compute(points, splits).tolist() == ["H\ufffd", "", "\u00e9\U0001f600\ufffd"]
+    wide = UnicodeEncode(encoding="UTF-16-BE").compute(points[2:4], np.array([0, 2])).tolist()
+    assert [w.encode("utf-8", "surrogateescape") for w in wide] == [b"\x00\xe9\xd8=\xde\x00"]
+    with pytest.raises(ShapeError, match="splits must rise"):
+        UnicodeEncode().compute(points, np.array([0, 9]))

@@ -26,6 +26,14 @@ def const(n: Node) -> Value:
     return n.literal(array)
 
 
+@converts_values("Placeholder")
+def asset(n: Node) -> Value:
+    file = n.scope.context.resources.asset(n.name)
+    if not file:
+        n.unsupported("an input that is neither one of the signature nor the path of an asset")
+    return n.literal(np.array(file, object), dt.string)
+
+
 @converts_values("Identity", "Snapshot", "RefIdentity", "PlaceholderWithDefault", "StopGradient", "PreventGradient")
 def identity(n: Node, x: Value) -> Value:
     return x

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
-
 from mgx_core import Instruction
 from mgx_core import dtype as dt
 from mgx_core.converting.arithmetic import clipped, divide_floor, divide_no_nan, modulo_floor
@@ -238,28 +236,3 @@ def bitcast(n: Node, x: Instruction) -> Instruction:
 @converts("CheckNumerics", "CheckNumericsV2", "DebugGradientIdentity", "EnsureShape", "PreventGradient", "StopGradient")
 def passes(n: Node, x: Instruction) -> Instruction:
     return x
-
-
-@converts("FakeQuantWithMinMaxArgs")
-def fake_quant_args(n: Node, x: Instruction) -> Instruction:
-    low, high = (np.asarray(n.float(w, v), np.float32) for w, v in (("min", -6.0), ("max", 6.0)))
-    return _fake_quant(n, x, low, high)
-
-
-@converts("FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVarsPerChannel")
-def fake_quant(n: Node, x: Instruction, low: Instruction, high: Instruction) -> Instruction:
-    return _fake_quant(n, x, n.require(low, "the range"), n.require(high, "the range"))
-
-
-def _fake_quant(n: Node, x: Instruction, low: np.ndarray, high: np.ndarray) -> Instruction:
-    least = 1 if n.flag("narrow_range") else 0
-    most = (1 << n.int("num_bits", 8)) - 1
-    low, high = np.asarray(low, np.float32), np.asarray(high, np.float32)
-    scale = ((high - low) / np.float32(most - least)).astype(np.float32)
-    zero = np.clip(np.floor(least - low / scale + np.float32(0.5)), least, most).astype(np.float32)
-    nudged_low = ((least - zero) * scale).astype(np.float32)
-    nudged_high = ((most - zero) * scale).astype(np.float32)
-    inside = n.pointwise("clip", x, n.literal(nudged_low), n.literal(nudged_high))
-    steps = n.pointwise("div", n.pointwise("sub", inside, n.literal(nudged_low)), n.literal(scale))
-    rounded = n.pointwise("floor", n.pointwise("add", steps, n.literal(np.float32(0.5))))
-    return n.pointwise("add", n.pointwise("mul", rounded, n.literal(scale)), n.literal(nudged_low))

@@ -208,8 +208,9 @@ def batch_norm(
     epsilon = n.float("epsilon", 1e-4)
     given = x
     wide = n.convert(x, scale.shape.dtype)
-    if n.flag("is_training", True):
-        others = [a for a in range(rank) if a != channels]
+    training = n.flag("is_training", True)
+    others = [a for a in range(rank) if a != channels]
+    if training:
         kept_mean = n.along_axes(ReduceMean, wide, others)
         apart = n.pointwise("sub", wide, kept_mean)
         kept_variance = n.along_axes(ReduceMean, n.pointwise("mul", apart, apart), others)
@@ -221,7 +222,14 @@ def batch_norm(
         column = (factor.shape.dims[0], *(1,) * (rank - 2))
         factor, shift = n.reshape(factor, column), n.reshape(shift, column)
     y = n.pointwise("add", n.pointwise("mul", wide, factor), shift)
-    return n.convert(y, given.shape.dtype), mean, variance, mean, variance, mean
+    told = variance
+    if training:  # what is told of the batch estimates the variance of all that it is drawn from
+        extents = n.add("gather", n.add("dimensions_of", wide), n.literal(others, dt.int64), axis=0)
+        count = n.convert(n.add("reduce_prod", extents, axes=(0,)), variance.shape.dtype)
+        one = n.literal(1, variance.shape.dtype)
+        less = n.pointwise("max", n.pointwise("sub", count, one), one)
+        told = n.pointwise("mul", variance, n.pointwise("div", count, less))
+    return n.convert(y, given.shape.dtype), mean, told, mean, variance, mean
 
 
 @converts("Softmax")

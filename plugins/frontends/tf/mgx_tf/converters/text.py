@@ -6,6 +6,7 @@ from typing import Any
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.types.dim import product
 
 from ..converter import converts, converts_values
 from ..node import Node
@@ -103,16 +104,52 @@ def ngrams(n: Node, words: Instruction, splits: Instruction) -> Any:
 
 @converts("UnicodeDecode")
 def unicode_decode(n: Node, x: Instruction) -> Any:
+    instead, controls = n.int("replacement_char", 0xFFFD), n.flag("replace_control_characters")
+    splits, points = n.items(n.add("tf_unicode_decode", _text_in_utf8(n, x), instead=instead, controls=controls))
+    return n.convert(splits, n.dtype("Tsplits", dt.int64)), points
+
+
+@converts("UnicodeEncode")
+def unicode_encode(n: Node, points: Instruction, splits: Instruction) -> Instruction:
+    encoding, errors = n.string("output_encoding"), n.string("errors", "replace")
+    if encoding not in ("UTF-8", "UTF-16-BE", "UTF-32-BE") or errors == "strict":
+        n.unsupported(f"text in {encoding!r} with errors={errors!r}")
+    instead = n.int("replacement_char", 0xFFFD) if errors == "replace" else -1
+    return n.add("tf_unicode_encode", points, n.convert(splits, dt.int64), encoding=encoding, instead=instead)
+
+
+@converts("UnicodeTranscode")
+def unicode_transcode(n: Node, x: Instruction) -> Instruction:
+    splits, points = n.items(
+        n.add(
+            "tf_unicode_decode",
+            _text_in_utf8(n, n.reshape(x, (product(x.shape.dims),))),
+            instead=n.int("replacement_char", 0xFFFD),
+            controls=n.flag("replace_control_characters"),
+        )
+    )
+    return n.reshape(unicode_encode(n, points, splits), x.shape.dims)
+
+
+def _text_in_utf8(n: Node, x: Instruction) -> Instruction:
     if n.string("input_encoding").upper() not in ("UTF-8", "UTF8") or n.string("errors", "replace") != "replace":
         n.unsupported("text in other encodings than UTF-8, or errors in it that are not replaced")
-    instead, controls = n.int("replacement_char", 0xFFFD), n.flag("replace_control_characters")
-    splits, points = n.items(n.add("tf_unicode_decode", x, instead=instead, controls=controls))
-    return n.convert(splits, n.dtype("Tsplits", dt.int64)), points
+    return x
 
 
 @converts("StringToHashBucketFast")
 def hash_bucket(n: Node, x: Instruction) -> Instruction:
     return n.add("tf_hash_bucket", x, buckets=n.int("num_buckets"))
+
+
+@converts("StringToHashBucketStrong")
+def hash_bucket_strong(n: Node, x: Instruction) -> Instruction:
+    return n.add("tf_hash_bucket_strong", x, buckets=n.int("num_buckets"), key=tuple(n.ints("key")))
+
+
+@converts("EncodeBase64", "DecodeBase64")
+def base64(n: Node, x: Instruction) -> Instruction:
+    return n.add("tf_base64", x, back=n.op_type == "DecodeBase64", padded=n.flag("pad"))
 
 
 @converts("StringLength")

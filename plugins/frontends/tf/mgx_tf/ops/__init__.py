@@ -4,10 +4,28 @@ from __future__ import annotations
 
 from mgx_core import OpSet
 
-from . import boxes, fingerprint, matrix, patterns, ragged, segment, special, table, text, window, word_parts
+from . import (
+    boxes,
+    example,
+    fingerprint,
+    keyed_hash,
+    matrix,
+    patterns,
+    project,
+    ragged,
+    segment,
+    sparse,
+    special,
+    table,
+    text,
+    unicode,
+    window,
+    word_parts,
+)  # fmt: skip
 
 __all__ = ["OPS"]
 
 OPS: OpSet = OpSet.in_module(
-    boxes, fingerprint, matrix, patterns, ragged, segment, special, table, text, window, word_parts
-)
+    boxes, example, fingerprint, keyed_hash, matrix, patterns, project, ragged, segment, sparse, special, table, text, unicode,
+    window, word_parts,
+)  # fmt: skip

@@ -5,6 +5,7 @@ A string tensor is an object array of `str`; bytes that are not UTF-8 are surrog
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -159,3 +160,32 @@ class StringToNumber(Operation):
             return each(lambda w: float(w) if self.target.is_float else int(w), x).astype(self.target.numpy)
         except (OverflowError, ValueError) as error:
             raise ShapeError(f"text that is no number: {error}") from None
+
+
+@op("tf_base64", exact=True)
+class Base64(Operation):
+    """Strings in web-safe base64, or what such strings stand for.
+
+    x: string [..] -> string [..].  Errors: ShapeError for what is none.  Source: TensorFlow EncodeBase64, DecodeBase64.
+    """
+
+    back: bool = False
+    padded: bool = False
+
+    def infer(self, x: Shape) -> Shape:
+        strings(x)
+        return x
+
+    def compute(self, x: Array) -> Array:
+        return each(self._decoded if self.back else self._encoded, x)
+
+    def _encoded(self, word: str) -> str:
+        made = base64.urlsafe_b64encode(encoded(word)).decode()
+        return made if self.padded else made.rstrip("=")
+
+    def _decoded(self, word: str) -> str:
+        data = encoded(word).rstrip(b"=")
+        try:
+            return decoded(base64.b64decode(data + b"=" * (-len(data) % 4), b"-_", validate=True))
+        except ValueError as error:
+            raise ShapeError(f"{word!r} is not base64: {error}") from None

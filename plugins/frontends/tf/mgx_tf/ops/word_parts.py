@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,7 +16,7 @@ from mgx_core.types.argument import Array
 from mgx_core.types.dim import fresh
 from mgx_core.types.memory_limit import require_room
 
-from .text import encoded, strings
+from .text import strings
 
 __all__: list[str] = []
 
@@ -155,35 +154,3 @@ class StringNGrams(Operation):
         for width, pad, number in kinds:
             padded = [self.left] * pad + row + [self.right] * pad
             yield from (self.separator.join(padded[k : k + width]) for k in range(number))
-
-
-@op("tf_unicode_decode", exact=True)
-class UnicodeDecode(Operation):
-    """The code points of strings.
-
-    x: string [n] -> int64 [n + 1] where those of each string begin and end, int32 [points]; `instead` stands for each longest
-    beginning of a character that is not one (and for each other byte that is not UTF-8), if `controls` for U+0000 to U+001F, too.
-    Errors: ShapeError unless x is a vector; ParameterError unless `instead` is a code point.  Source: TensorFlow UnicodeDecode.
-    """
-
-    instead: int = 0xFFFD
-    controls: bool = False
-
-    def infer(self, x: Shape) -> TupleShape:
-        strings(x)
-        if x.rank != 1:
-            raise ShapeError(f"a vector of strings is needed, got {x}")
-        if not 0 <= self.instead <= sys.maxunicode:
-            raise ParameterError(f"a replacement within 0..{sys.maxunicode} is required, got {self.instead}")
-        return TupleShape([Shape.of(dt.int64, (x.dims[0] + 1,)), Shape.of(dt.int32, (fresh("points"),))])
-
-    def compute(self, x: Array) -> tuple[Array, ...]:
-        rows = [self._points(encoded(word)) for word in x.tolist()]
-        points = np.array([p for row in rows for p in row], np.int32)
-        return np.cumsum([0, *map(len, rows)]).astype(np.int64), points
-
-    def _points(self, word: bytes) -> list[int]:
-        by = dict.fromkeys([0xFFFD, *(range(0x20) if self.controls else ())], self.instead)
-        # U+FFFD that the string itself has stays: parts between are decoded, so that what is in them was put there
-        parts = [p.decode("utf-8", "replace").translate(by) for p in word.split(b"\xef\xbf\xbd")]
-        return [ord(p) for p in "\ufffd".join(parts)]

@@ -50,6 +50,12 @@ BundleEntryProto: dtype 1 DataType, shape 2 TensorShapeProto, shard_id 3 int32, 
  slices 7 *TensorSliceProto
 TensorSliceProto: extent 1 *Extent
 Extent: start 1 int64, length/has_length 2 int64
+Example: features 1 Features
+Features: feature 1 Feature[]
+Feature: bytes_list/kind 1 BytesList, float_list/kind 2 FloatList, int64_list/kind 3 Int64List
+BytesList: value 1 *bytes
+FloatList: value 1 *float
+Int64List: value 1 *int64
 """
 
 DATA_TYPES: Final = {

@@ -1,4 +1,4 @@
-"""Images and boxes: resizing, colours, cropping, suppression of overlapping boxes."""
+"""Images resampled: to other extents, and by projections."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _kernel(n: Node, name: str) -> tuple[float, Any]:
     def lanczos(radius: float) -> Any:
         return lambda x: np.where(x > radius, 0, np.sinc(x) * np.sinc(x / radius))
 
-    radius = {"gaussian": 1.5}.get(name, 1.5)
+    radius = 1.5
     sigma = radius / 3
     kernels: dict[str, tuple[float, Any]] = {
         "lanczos1": (1, lanczos(1)),
@@ -184,11 +184,11 @@ def _kernel(n: Node, name: str) -> tuple[float, Any]:
 
 def _span_weights(n: Node, size: int, out: int, scale: float, move: float, kernel: str, antialias: bool) -> np.ndarray:
     radius, function = _kernel(n, kernel)
-    inverse = 1 / scale
-    stretch = max(inverse, 1.0) if antialias else 1.0
+    inverse = np.float32(1) / np.float32(scale)  # as TensorFlow rounds it: a kernel may end where a pixel lies
+    stretch = max(float(inverse), 1.0) if antialias else 1.0
     weights = np.zeros((out, size))
     for i in range(out):
-        at = (i + 0.5) * inverse - move * inverse
+        at = float(np.float32(i + 0.5) * inverse - np.float32(move) * inverse)
         if at < 0 or at > size:
             continue
         low = max(int(np.ceil(at - radius * stretch - 0.5)), 0)
@@ -201,178 +201,20 @@ def _span_weights(n: Node, size: int, out: int, scale: float, move: float, kerne
     return weights
 
 
-@converts("RGBToHSV")
-def rgb_to_hsv(n: Node, x: Instruction) -> Instruction:
-    dtype, axis = x.shape.dtype, x.shape.rank - 1
-    r, g, b = (n.slice(x, [axis], [k], [k + 1]) for k in range(3))
-    top = n.pointwise("max", r, n.pointwise("max", g, b))
-    span = n.pointwise("sub", top, n.pointwise("min", r, n.pointwise("min", g, b)))
-    zero, one = n.literal(0, dtype), n.literal(1, dtype)
-    no_top, no_span = n.pointwise("equal", top, zero), n.pointwise("equal", span, zero)
-    saturation = n.pointwise("where", no_top, zero, n.pointwise("div", span, n.pointwise("where", no_top, one, top)))
-    share = n.pointwise("div", n.literal(1 / 6, dtype), n.pointwise("where", no_span, one, span))
-
-    def turned(p: Instruction, q: Instruction, start: float) -> Instruction:
-        return n.pointwise("add", n.pointwise("mul", share, n.pointwise("sub", p, q)), n.literal(start, dtype))
-
-    by_red, by_green, by_blue = turned(g, b, 0), turned(b, r, 2 / 6), turned(r, g, 4 / 6)
-    rest = n.pointwise("where", n.pointwise("equal", g, top), by_green, by_blue)
-    hue = n.pointwise("where", n.pointwise("equal", r, top), by_red, rest)
-    hue = n.pointwise("where", no_span, zero, hue)
-    hue = n.pointwise("where", n.pointwise("less", hue, zero), n.pointwise("add", hue, one), hue)
-    return n.concat([hue, saturation, top], axis)
-
-
-@converts("HSVToRGB")
-def hsv_to_rgb(n: Node, x: Instruction) -> Instruction:
-    dtype, axis = x.shape.dtype, x.shape.rank - 1
-    h, s, v = (n.slice(x, [axis], [k], [k + 1]) for k in range(3))
-    six = n.pointwise("mul", h, n.literal(6, dtype))
-    one, two, zero = (n.literal(k, dtype) for k in (1, 2, 0))
-    parts = []
-    for place, sign in ((3, 1), (2, -1), (4, -1)):
-        apart = n.pointwise("abs", n.pointwise("sub", six, n.literal(place, dtype)))
-        raw = n.pointwise("sub", apart, one) if sign > 0 else n.pointwise("sub", two, apart)
-        parts.append(n.pointwise("clip", raw, zero, one))
-    rgb = n.concat(parts, axis)
-    inner = n.pointwise("add", n.pointwise("sub", one, s), n.pointwise("mul", s, rgb))
-    return n.pointwise("mul", inner, v)
-
-
-@converts("AdjustContrastv2")
-def adjust_contrast(n: Node, x: Instruction, factor: Instruction) -> Instruction:
-    rank = x.shape.rank
-    mean = n.add("reduce_mean", x, axes=(rank - 3, rank - 2))
-    scaled = n.pointwise("mul", n.pointwise("sub", x, mean), n.convert(factor, x.shape.dtype))
-    return n.pointwise("add", scaled, mean)
-
-
-@converts("AdjustSaturation", "AdjustHue")
-def adjust_hsv(n: Node, x: Instruction, by: Instruction) -> Instruction:
-    hsv = rgb_to_hsv(n, x)
-    axis = x.shape.rank - 1
-    h, s, v = (n.slice(hsv, [axis], [k], [k + 1]) for k in range(3))
-    by = n.convert(by, x.shape.dtype)
-    one = n.literal(1, x.shape.dtype)
-    if n.op_type == "AdjustHue":
-        h = n.pointwise("mod", n.pointwise("add", h, by), one)
-    else:
-        s = n.pointwise("clip", n.pointwise("mul", s, by), n.literal(0, x.shape.dtype), one)
-    return hsv_to_rgb(n, n.concat([h, s, v], axis))
-
-
-@converts("CropAndResize")
-def crop_and_resize(
-    n: Node, x: Instruction, boxes: Instruction, entries: Instruction, size: Instruction
+@converts("ImageProjectiveTransformV2", "ImageProjectiveTransformV3")
+def projected(
+    n: Node, x: Instruction, transforms: Instruction, size: Instruction, filler: Instruction | None = None
 ) -> Instruction:
-    height, width = n.whole(size, "the extents of the crops")
+    known = _sizes(n, x, size)
+    if known is None:
+        n.unsupported("extents of the result that are known only at run time")
     return n.add(
-        "tf_crop_and_resize",
-        n.convert(x, dt.float32),
-        boxes,
-        n.convert(entries, dt.int64),
-        height=height,
-        width=width,
-        method=n.string("method", "bilinear"),
-        outside=n.float("extrapolation_value", 0.0),
+        "tf_project",
+        x,
+        transforms,
+        n.literal(0, x.shape.dtype) if filler is None else n.convert(filler, x.shape.dtype),
+        height=known[0],
+        width=known[1],
+        blended=n.string("interpolation") == "BILINEAR",
+        mode=n.string("fill_mode", "CONSTANT").lower(),
     )
-
-
-def _one(n: Node, x: Instruction, kind: Any) -> Instruction:
-    return n.reshape(n.convert(x, kind), (1,))
-
-
-@converts("NonMaxSuppression", "NonMaxSuppressionV2", "NonMaxSuppressionV3")
-def suppression(
-    n: Node,
-    boxes: Instruction,
-    scores: Instruction,
-    most: Instruction,
-    overlap: Instruction | None = None,
-    least: Instruction | None = None,
-) -> Instruction:
-    if overlap is None:
-        overlap = n.literal(np.float32(n.float("iou_threshold", 0.5)))
-    made = n.add(
-        "nonmaxsuppression",
-        n.unsqueeze(n.convert(boxes, dt.float32), [0]),
-        n.unsqueeze(n.convert(scores, dt.float32), [0, 1]),
-        _one(n, most, dt.int64),
-        _one(n, overlap, dt.float32),
-        None if least is None else _one(n, least, dt.float32),
-    )
-    return n.convert(n.squeeze(n.slice(made, [1], [2], [3]), [1]), dt.int32)
-
-
-@converts("NonMaxSuppressionV4")
-def suppression_v4(
-    n: Node, boxes: Instruction, scores: Instruction, most: Instruction, overlap: Instruction, least: Instruction
-) -> Any:
-    found = suppression(n, boxes, scores, most, overlap, least)
-    count = n.squeeze(n.convert(n.add("dimensions_of", found), dt.int32), [0])
-    if not n.flag("pad_to_max_output_size"):
-        return found, count
-    return _filled_up(n, found, n.whole(most, "the number of boxes")[0]), count
-
-
-def _filled_up(n: Node, x: Instruction, most: int) -> Instruction:
-    """A vector with zeros after its last element, up to a length."""
-    missing = n.pointwise("sub", n.literal([most], dt.int64), n.convert(n.add("dimensions_of", x), dt.int64))
-    made = n.add("pad", x, n.add("concat", n.literal([0], dt.int64), missing, axis=0))
-    return n.reshape(made, (most,))
-
-
-@converts("NonMaxSuppressionV5")
-def suppression_v5(
-    n: Node,
-    boxes: Instruction,
-    scores: Instruction,
-    most: Instruction,
-    overlap: Instruction,
-    least: Instruction,
-    sigma: Instruction,
-) -> Any:
-    made = n.add(
-        "tf_soft_suppression",
-        n.convert(boxes, dt.float32),
-        n.convert(scores, dt.float32),
-        *(_one(n, v, dt.float32) for v in (most, overlap, least, sigma)),
-    )
-    indices, kept = n.items(made)
-    count = n.squeeze(n.convert(n.add("dimensions_of", indices), dt.int32), [0])
-    if n.flag("pad_to_max_output_size"):
-        number = n.whole(most, "the number of boxes")[0]
-        indices, kept = _filled_up(n, indices, number), _filled_up(n, kept, number)
-    return n.convert(indices, dt.int32), n.convert(kept, scores.shape.dtype), count
-
-
-@converts("NonMaxSuppressionWithOverlaps")
-def suppression_with_overlaps(
-    n: Node, overlaps: Instruction, scores: Instruction, most: Instruction, overlap: Instruction, least: Instruction
-) -> Instruction:
-    args = (_one(n, v, dt.float32) for v in (most, overlap, least))
-    return n.convert(n.add("tf_overlap_suppression", overlaps, scores, *args), dt.int32)
-
-
-@converts("CombinedNonMaxSuppression")
-def combined_suppression(
-    n: Node,
-    boxes: Instruction,
-    scores: Instruction,
-    most: Instruction,
-    total: Instruction,
-    overlap: Instruction,
-    least: Instruction,
-) -> Any:
-    made = n.add(
-        "tf_combined_suppression",
-        boxes,
-        scores,
-        per_class=n.whole(most, "the boxes per class")[0],
-        total=n.whole(total, "the boxes in all")[0],
-        overlap=float(n.require(overlap, "the overlap").reshape(())),
-        least=float(n.require(least, "the least score").reshape(())),
-        padded_per_class=n.flag("pad_per_class"),
-        clipped=n.flag("clip_boxes", True),
-    )
-    return n.items(made)

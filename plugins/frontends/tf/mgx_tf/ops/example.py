@@ -1,0 +1,127 @@
+"""Records of named features: TensorFlow's `Example` messages, taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from mgx_core import Shape, TupleShape
+from mgx_core import dtype as dt
+from mgx_core.errors import ShapeError
+from mgx_core.ops.operation import Operation, op
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import fresh
+from mgx_core.types.dtype import DType
+from mgx_core.types.memory_limit import require_room
+
+from ..wire.messages import message
+from .text import decoded, encoded
+
+__all__: list[str] = []
+
+FIELDS = {"int64": "int64_list", "float32": "float_list", "string": "bytes_list"}
+
+
+@op("tf_parse_example", exact=True)
+class ParseExample(Operation):
+    """Features of serialized examples, batched.
+
+    serialized: string [n]; then a default for each dense feature: empty where the feature must be there.
+    -> for each sparse feature indices int64 [k, 2], values [k], extents int64 [2]; for each dense one [n, *dims]; for each
+    ragged one values [k], splits int64 [n + 1].
+    sparse, dense, ragged: names of features; sparse_types, dense_types, ragged_types: their types; dims: extents of all dense
+    features, of which each has as many as `ranks` says.
+    Errors: ShapeError for damaged examples, features of another type or extent, missing ones.  Source: TensorFlow ParseExampleV2.
+    """
+
+    sparse: tuple[str, ...] = ()
+    sparse_types: tuple[DType, ...] = ()
+    dense: tuple[str, ...] = ()
+    dense_types: tuple[DType, ...] = ()
+    dims: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
+    ragged: tuple[str, ...] = ()
+    ragged_types: tuple[DType, ...] = ()
+
+    def infer(self, serialized: Shape, *defaults: Shape) -> TupleShape:
+        if serialized.rank != 1 or len(defaults) != len(self.dense):
+            raise ShapeError(f"a vector of examples and {len(self.dense)} defaults are needed, got {serialized}")
+        count, out = serialized.dims[0], []
+        for kind in self.sparse_types:
+            entries = fresh("entries")
+            out += [Shape.of(dt.int64, (entries, 2)), Shape.of(kind, (entries,)), Shape.of(dt.int64, (2,))]
+        out += [Shape.of(k, (count, *dims)) for k, dims in zip(self.dense_types, self._dims(), strict=True)]
+        for kind in self.ragged_types:
+            out += [Shape.of(kind, (fresh("values"),)), Shape.of(dt.int64, (count + 1,))]
+        return TupleShape(out)
+
+    def _dims(self) -> list[tuple[int, ...]]:
+        out, at = [], 0
+        for rank in self.ranks:
+            out.append(self.dims[at : at + rank])
+            at += rank
+        return out
+
+    def compute(self, serialized: Array, *defaults: Array) -> tuple[Array, ...]:
+        rows = [_features(word) for word in serialized.tolist()]
+        out: list[Array] = []
+        for name, kind in zip(self.sparse, self.sparse_types, strict=True):
+            found = [_values(row, name, kind) for row in rows]
+            places = [(k, j) for k, row in enumerate(found) for j in range(len(row))]
+            most = max(map(len, found), default=0)
+            extents = np.array([len(rows), most], np.int64)
+            out += [np.array(places, np.int64).reshape(-1, 2), _array([v for r in found for v in r], kind), extents]
+        for name, kind, dims, default in zip(self.dense, self.dense_types, self._dims(), defaults, strict=True):
+            out.append(self._dense(rows, name, kind, dims, default))
+        for name, kind in zip(self.ragged, self.ragged_types, strict=True):
+            found = [_values(row, name, kind) for row in rows]
+            out += [_array([v for r in found for v in r], kind), np.cumsum([0, *map(len, found)]).astype(np.int64)]
+        return tuple(out)
+
+    def _dense(self, rows: list[Any], name: str, kind: DType, dims: tuple[int, ...], default: Array) -> Array:
+        size = int(np.prod(dims, dtype=np.int64))
+        require_room((len(rows), size), 8)
+        made: list[Any] = []
+        for place, row in enumerate(rows):
+            found = _values(row, name, kind)
+            if not found and name not in row:
+                if not default.size and size:
+                    raise ShapeError(f"example {place} lacks feature {name!r}, which has no default")
+                found = np.broadcast_to(default.reshape(-1), (size,)).tolist()
+            if len(found) != size:
+                raise ShapeError(f"feature {name!r} of example {place} must have {size} values, got {len(found)}")
+            made += found
+        return _array(made, kind).reshape(len(rows), *dims)
+
+
+def _features(word: str) -> Any:
+    example = message("Example")()
+    try:
+        example.ParseFromString(encoded(word))
+    except (DecodeError, ValueError) as error:
+        raise ShapeError(f"an example is damaged: {error}") from None
+    return example.features.feature
+
+
+def _values(row: Any, name: str, kind: DType) -> list[Any]:
+    if name not in row:
+        return []
+    feature = row[name]
+    held = feature.WhichOneof("kind")
+    if held is None:
+        return []
+    if held != FIELDS[kind.name]:
+        raise ShapeError(f"feature {name!r} must be of type {kind}, got {held}")
+    values = list(getattr(feature, held).value)
+    return [decoded(v) for v in values] if held == "bytes_list" else values
+
+
+def _array(values: Sequence[Any], kind: DType) -> Array:
+    if kind.kind != "s":
+        return np.array(values, kind.numpy)
+    out = np.empty(len(values), object)
+    out[:] = values
+    return out

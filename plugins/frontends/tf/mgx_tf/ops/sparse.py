@@ -1,0 +1,161 @@
+"""Sparse tensors as indices, values and extents."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from mgx_core import Shape, TupleShape
+from mgx_core import dtype as dt
+from mgx_core.errors import ShapeError
+from mgx_core.ops.operation import Operation, op
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import fresh
+from mgx_core.types.memory_limit import require_room
+
+from .fingerprint import fingerprint
+from .text import encoded
+
+__all__: list[str] = []
+
+LARGEST = 1 << 62  # elements that the extents of a sparse tensor may have
+WORD = (1 << 64) - 1
+
+
+def _checked(indices: Shape, shape: Shape) -> None:
+    if indices.rank != 2 or shape.rank != 1:
+        raise ShapeError(f"indices [k, rank] and extents [rank] are needed, got {indices} and {shape}")
+
+
+def _flat(indices: Array, dims: list[int]) -> Array:
+    """Places in the flattened tensor.  Errors: ShapeError for extents that are absurd, places outside."""
+    if any(d < 0 for d in dims) or prod(dims) > LARGEST or indices.shape[1] != len(dims):
+        raise ShapeError(f"the extents {dims} do not fit indices of rank {indices.shape[1]}, or are too large")
+    if indices.size and ((indices < 0).any() or (indices >= np.array(dims)).any()):
+        raise ShapeError(f"a place lies outside the extents {dims}")
+    steps = [prod(dims[k + 1 :]) for k in range(len(dims))]
+    return indices @ np.array(steps, np.int64) if dims else np.zeros(len(indices), np.int64)
+
+
+@op("tf_sparse_reshape", exact=True)
+class SparseReshape(Operation):
+    """The places of a sparse tensor under other extents.
+
+    indices: int64 [k, r], shape: int64 [r], wanted: int64 [s], -1 for what is left -> int64 [k, s], int64 [s].
+    Errors: ShapeError for another number of elements.  Source: TensorFlow SparseReshape.
+    """
+
+    def infer(self, indices: Shape, shape: Shape, wanted: Shape) -> TupleShape:
+        _checked(indices, shape)
+        return TupleShape([indices.with_dims((indices.dims[0], wanted.dims[0])), wanted])
+
+    def compute(self, indices: Array, shape: Array, wanted: Array) -> tuple[Array, Array]:
+        dims, out = shape.tolist(), wanted.tolist()
+        at = _flat(indices, dims)
+        if -1 in out:
+            rest = prod(d for d in out if d != -1)
+            out[out.index(-1)] = prod(dims) // rest if rest > 0 else 0
+        if prod(out) != prod(dims) or min(out, default=0) < 0:
+            raise ShapeError(f"extents {dims} cannot be read as {wanted.tolist()}")
+        places = []
+        for d in reversed(out):
+            places.append(at % max(d, 1))
+            at = at // max(d, 1)
+        made = np.stack(places[::-1], 1) if places else np.zeros((len(indices), 0), np.int64)
+        return made.astype(np.int64), np.array(out, np.int64)
+
+
+@op("tf_sparse_order", exact=True)
+class SparseOrder(Operation):
+    """The entries of a sparse tensor in row-major order.
+
+    indices: int64 [k, r], values: any [k], shape: int64 [r] -> both, in order.  Source: TensorFlow SparseReorder.
+    """
+
+    def infer(self, indices: Shape, values: Shape, shape: Shape) -> TupleShape:
+        _checked(indices, shape)
+        return TupleShape([indices, values])
+
+    def compute(self, indices: Array, values: Array, shape: Array) -> tuple[Array, Array]:
+        order = np.argsort(_flat(indices, shape.tolist()), kind="stable")
+        return indices[order], values[order]
+
+
+@op("tf_sparse_fill_empty", exact=True)
+class SparseFillEmpty(Operation):
+    """One entry in the first column, of a default value, for each row that has none; the entries stand in order of rows.
+
+    indices: int64 [k, r], values: any [k], shape: int64 [r], default: one element
+    -> int64 [k', r], any [k'], bool [rows] of those without entries, int64 [k] with each entry's new place.
+    Errors: ShapeError for places outside.  Source: TensorFlow SparseFillEmptyRows.
+    """
+
+    def infer(self, indices: Shape, values: Shape, shape: Shape, default: Shape) -> TupleShape:
+        _checked(indices, shape)
+        count = fresh("entries")
+        out = [indices.with_dims((count, indices.dims[1])), values.with_dims((count,))]
+        return TupleShape([*out, Shape.of(dt.bool_, (fresh("rows"),)), Shape.of(dt.int64, (indices.dims[0],))])
+
+    def compute(self, indices: Array, values: Array, shape: Array, default: Array) -> tuple[Array, ...]:
+        _flat(indices, shape.tolist())
+        rows = int(shape[0]) if len(shape) else 0
+        require_room((rows, max(len(shape), 1)), 8)
+        empty = np.ones(rows, bool)
+        empty[indices[:, 0]] = False
+        more = np.zeros((int(empty.sum()), len(shape)), np.int64)
+        more[:, 0] = np.flatnonzero(empty)
+        found = np.concatenate([indices, more])
+        filler = np.empty(len(more), values.dtype)
+        filler[...] = default
+        order = np.argsort(found[:, 0], kind="stable")
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return found[order], np.concatenate([values, filler])[order], empty, back[: len(indices)]
+
+
+@op("tf_cross", exact=True)
+class Cross(Operation):
+    """The hashes of all combinations of one element of each column, row by row: a sparse tensor.
+
+    columns: int64 or string [rows, k] -> int64 [entries, 2], int64 [entries], int64 [2].
+    buckets: of the hashes, 0 for all 63 bits; key: what hashing begins with.  Source: TensorFlow SparseCross, hashed.
+    """
+
+    buckets: int
+    key: int
+
+    def infer(self, *columns: Shape) -> TupleShape:
+        if not columns or any(c.rank != 2 for c in columns):
+            raise ShapeError("columns [rows, k] are needed")
+        count = fresh("crosses")
+        pairs = (Shape.of(dt.int64, d) for d in ((count, 2), (count,), (2,)))
+        return TupleShape(list(pairs))
+
+    def compute(self, *columns: Array) -> tuple[Array, ...]:
+        rows = len(columns[0])
+        if any(len(c) != rows for c in columns):
+            raise ShapeError(f"columns of equal length are needed, got {[len(c) for c in columns]}")
+        each = prod(c.shape[1] for c in columns)
+        require_room((rows, each, 2), 8)
+        made = np.empty((rows, each), np.int64)
+        limit = self.buckets or (1 << 63) - 1
+        for row in range(rows):
+            hashes = [self.key & WORD]
+            for column in columns:
+                own = [fingerprint(encoded(v)) if isinstance(v, str) else int(v) & WORD for v in column[row].tolist()]
+                hashes = [joined(a, b) for a in hashes for b in own]
+            made[row] = [h % limit for h in hashes]
+        places = np.stack(np.meshgrid(np.arange(rows), np.arange(each), indexing="ij"), -1).reshape(-1, 2)
+        return places, made.reshape(-1), np.array([rows, each], np.int64)
+
+
+def joined(first: int, second: int) -> int:
+    """One fingerprint of two.  Source: TensorFlow FingerprintCat64."""
+    scale = 0xC6A4A7935BD1E995
+
+    def mixed(v: int) -> int:
+        return v ^ (v >> 47)
+
+    found = ((first ^ scale ^ (mixed(second * scale & WORD) * scale & WORD)) * scale) & WORD
+    return mixed(mixed(found) * scale & WORD)

@@ -1,0 +1,68 @@
+"""Serialized examples as inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_tf.wire.messages import message
+
+
+def example(**features: Any) -> str:
+    made = message("Example")()
+    for name, values in features.items():
+        feature = made.features.feature[name]
+        match values[0]:
+            case float():
+                feature.float_list.value.extend(values)
+            case int():
+                feature.int64_list.value.extend(values)
+            case _:
+                feature.bytes_list.value.extend(v.encode() for v in values)
+    return bytes(made.SerializeToString()).decode("utf-8", "surrogateescape")
+
+
+@pytest.fixture
+def program(new_graph: Any) -> mgx.Program:
+    g = new_graph()
+    g.placeholder("x", object, [-1])
+    g.const("names", np.array([], object))
+    g.const("sparse", np.array(["words"], object))
+    g.const("dense", np.array(["k", "x"], object))
+    g.const("ragged", np.array(["r"], object))
+    g.const("seven", np.array([7], np.int64))
+    g.const("none", np.array([], np.float32))
+    g.node(
+        "ParseExampleV2", "y", "x", "names", "sparse", "dense", "ragged", "seven", "none",
+        sparse_types=[object], Tdense=[np.int64, np.float32], dense_shapes=[[], [2]], num_sparse=1,
+        ragged_value_types=[np.int64], ragged_split_types=[np.int32],
+    )  # fmt: skip
+    made = mgx.parse_buffer(g.data, "tf", output_names=["y", *(f"y:{k}" for k in range(1, 7))])
+    made.compile(mgx.get_target("ref"))
+    return made
+
+
+def test_features_by_name(program: mgx.Program):
+    words = [example(x=[1.0, 2.0], words=["a", "b"], k=[3]), example(x=[0.5, -1.0], r=[5, 6])]
+    found = [np.asarray(v).tolist() for v in program.run({"x": np.array(words, object)})]
+    places, entries, extents, k, x, values, splits = found
+    assert (places, entries, extents) == ([[0, 0], [0, 1]], ["a", "b"], [2, 2])
+    assert (k, x) == ([3, 7], [[1, 2], [0.5, -1]])
+    assert (values, splits) == ([5, 6], [0, 0, 2])
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        (example(k=[1]), "lacks feature 'x'"),
+        (example(x=[1.0]), "must have 2 values, got 1"),
+        (example(x=[1, 2]), "must be of type float32"),
+        ("\x0a\x7f", "damaged"),
+    ],
+)
+def test_what_is_refused(word: str, message: str, program: mgx.Program):
+    with pytest.raises(mgx.MgxError, match=message):
+        program.run({"x": np.array([word], object)})

@@ -1,0 +1,68 @@
+"""Sparse tensors, and hashes of words, beside the values that TensorFlow 2.21 gave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import ShapeError
+from mgx_tf.ops.keyed_hash import keyed_hash
+from mgx_tf.ops.sparse import Cross, SparseFillEmpty, SparseOrder, SparseReshape
+
+KEY = 956888297470  # Keras's, for crosses of columns
+
+
+def lists(found: Any) -> list[Any]:
+    return [v.tolist() for v in found]
+
+
+def test_rows_without_entries_get_one():
+    indices, shape = np.array([[1, 2], [1, 0], [3, 1]]), np.array([5, 3])
+    found = SparseFillEmpty().compute(indices, np.array([5, 6, 7], np.float32), shape, np.float32(-1))
+    assert lists(found) == [
+        [[0, 0], [1, 2], [1, 0], [2, 0], [3, 1], [4, 0]],
+        [-1, 5, 6, -1, 7, -1],
+        [True, False, True, False, True],
+        [1, 2, 4],
+    ]
+
+
+def test_places_under_other_extents_and_in_order():
+    indices = np.array([[1, 2], [3, 1]])
+    found = SparseReshape().compute(indices, np.array([4, 3]), np.array([2, -1, 3]))
+    assert lists(found) == [[[0, 1, 2], [1, 1, 1]], [2, 2, 3]]
+    ordered = SparseOrder().compute(indices[::-1], np.array([7, 8]), np.array([4, 3]))
+    assert lists(ordered) == [indices.tolist(), [8, 7]]
+
+
+@pytest.mark.parametrize(
+    ("indices", "shape"), [([[4, 0]], [4, 3]), ([[0, -1]], [4, 3]), ([[0, 0]], [1 << 40, 1 << 40])]
+)
+def test_places_outside_and_absurd_extents_are_refused(indices: list[list[int]], shape: list[int]):
+    with pytest.raises(ShapeError):
+        SparseOrder().compute(np.array(indices), np.array([1]), np.array(shape))
+
+
+def test_crosses_of_columns():
+    columns = np.array([[1, -2], [3, 4]]), np.array([["u"], [""]], object)
+    found = Cross(buckets=0, key=KEY).compute(*columns)
+    hashes = [5367942718230996388, 3693281544446356683, 4956668243619323974, 2886766288153886539]
+    assert lists(found) == [[[0, 0], [0, 1], [1, 0], [1, 1]], hashes, [2, 2]]
+    rows = np.array([[1], [5], [3]]), np.array([["u"], ["v"], [""]], object)
+    assert lists(Cross(buckets=10, key=KEY).compute(*rows))[1] == [5, 2, 1]
+
+
+def test_hashes_by_a_key(new_graph: Any):
+    # the vector of the paper: key 00 .. 0f, input 00 .. 0e
+    key = [int.from_bytes(bytes(range(k, k + 8)), "little") for k in (0, 8)]
+    assert keyed_hash(bytes(range(15)), *key) == 0xA129CA6149BE45E5
+    g = new_graph()
+    g.placeholder("x", object, [4])
+    g.node("StringToHashBucketStrong", "y", "x", num_buckets=1000003, key=[1, 2])
+    program = mgx.parse_buffer(g.data, "tf")
+    program.compile(mgx.get_target("ref"))
+    (found,) = program.run({"x": np.array(["", "a", "hello world", "0123456789abcdef"], object)})
+    assert np.asarray(found).tolist() == [383377, 332029, 598105, 783103]
