@@ -8,6 +8,7 @@ primitives' names.  Operands of one primitive share one dtype; comparisons and t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -31,6 +32,7 @@ __all__ = [
     "convert",
     "evaluate",
     "fold",
+    "primitives",
     "rounds",
     "same",
     "text",
@@ -228,6 +230,16 @@ def fold(
         case Cast():
             return cast(expr, fold(expr.value, leaf, node, cast))
     return leaf(expr)
+
+
+@cache
+def primitives(e: Expr) -> frozenset[str]:
+    """Returns the names of the primitives that an expression is made of."""
+    if isinstance(e, Cast):
+        return primitives(e.value)
+    if isinstance(e, Call):
+        return frozenset({e.primitive}).union(*map(primitives, e.args))
+    return frozenset()
 
 
 def rounds(expr: Expr) -> bool:

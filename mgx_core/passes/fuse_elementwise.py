@@ -10,6 +10,7 @@ from ..ir.module import Module, nested
 from ..ops.control import FusedReduce, PointwiseGroup
 from ..ops.convert import Convert
 from ..ops.operation import Pointwise
+from ..ops.scalar import primitives
 from ..rules.constants import is_constant
 from ..rules.outline import Names, is_view, outline, through_views
 from ..rules.stats import Tally
@@ -123,10 +124,12 @@ class _Fusion:
         self.of[ins] = joined
 
     def _finished(self, ins: Instruction, read: Instruction) -> bool:
-        """True if a product's own work ends before `ins`: a reduction follows, or a later product, which takes `ins` along."""
+        """True if a product's own work ends before `ins`: a costly function, a reduction, or the work of a later product."""
         product = self.finishing.get(through_views(read))
         if product is None or ins in self.finishing:
             return False
+        if _costly(ins):
+            return True
         others = {self.finishing.get(through_views(i)) for i in ins.inputs} - {None, product}
         later = any(o is not None and self.position[o] > self.position[product] for o in others)
         return later or _reduced_later(ins)
@@ -273,11 +276,18 @@ def _finish(ins: Instruction) -> list[Instruction]:
     at = ins
     while len(at.users) == 1 and isinstance(at.users[0].op, Pointwise) and at.users[0].parent is ins.parent:
         reader = at.users[0]
+        if at.shape.dtype.bits < ins.shape.dtype.bits and _costly(reader):
+            break
         if any(i is not at and not is_constant(i) for i in reader.inputs) or reader.shape.dims != ins.shape.dims:
             break
         found.append(reader)
         at = reader
     return found if found and at.shape.dtype.bits < ins.shape.dtype.bits else []
+
+
+def _costly(ins: Instruction) -> bool:
+    """True for functions that take a product's few threads longer than a launch of their own takes many."""
+    return isinstance(ins.op, Pointwise) and "erf" in primitives(type(ins.op).scalar)
 
 
 def _reduced_later(ins: Instruction) -> bool:

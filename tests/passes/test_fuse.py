@@ -420,6 +420,56 @@ module pointwise_1
         ],
     ),
     (
+        "costly_function_of_sums",
+        (FuseElementwise(), FuseEpilogue()),
+        """\
+  %x = @param["x"] -> int8[2, 2]
+  %w = @param["w"] -> int8[2, 4]
+  %s = @literal(0.5) -> float32[]
+  %1 = multibroadcast[out_lens=[2, 4]](%s)
+  %2 = quant_dot(%x, %w)
+  %3 = convert[target_type=float32](%2)
+  %4 = mul(%3, %1)
+  %5 = convert[target_type=float16](%4)
+  %6 = gelu_erf(%5)
+  %7 = neg(%6)
+  @return(%7)""",
+        """\
+  %x = @param["x"] -> int8[2, 2]
+  %w = @param["w"] -> int8[2, 4]
+  %1 = group[tag="quant_dot"](%x, %w){quant_dot_0} -> float16[2, 4]
+  %2 = pointwise(%1){pointwise_1} -> float16[2, 4]
+  @return(%2)
+module quant_dot_0
+  %x0 = @param["x0"] -> int8[2, 2]
+  %x1 = @param["x1"] -> int8[2, 4]
+  %3 = quant_dot(%x0, %x1) -> int32[2, 4]
+  %4 = pointwise(%3){pointwise_0} -> float16[2, 4]
+  @return(%4)
+module pointwise_0
+  %x0.2 = @param["x0"] -> int32[2, 4]
+  %5 = convert[target_type=float32, saturate=true, round_mode="up"](%x0.2) -> float32[2, 4]
+  %6 = @literal(0.5) -> float32[]
+  %7 = multibroadcast[out_lens=[2, 4]](%6) -> float32[2, 4]
+  %8 = mul(%5, %7) -> float32[2, 4]
+  %9 = convert[target_type=float16, saturate=true, round_mode="up"](%8) -> float16[2, 4]
+  @return(%9)
+module pointwise_1
+  %x0.3 = @param["x0"] -> float16[2, 4]
+  %10 = gelu_erf(%x0.3) -> float16[2, 4]
+  %11 = neg(%10) -> float16[2, 4]
+  @return(%11)""",
+        [
+            (
+                "fuse-elementwise",
+                2,
+                1,
+                "the product before it ends in its own work, which stores narrower numbers than its sums",
+            ),
+            ("fuse-epilogue", 1, 0, ""),
+        ],
+    ),
+    (
         "composite",
         (ExpandComposites(frozenset({Logsoftmax})),),
         """\
