@@ -15,6 +15,7 @@ from . import (
     narrow_products,
     products,
     recurrent,
+    single_rows,
     views,
 )
 
@@ -22,6 +23,7 @@ __all__ = ["PLANS"]
 
 PLANS: Kernels = (
     views.PLANS
+    + single_rows.PLANS
     + products.PLANS
     + convolutions.PLANS
     + narrow_library.PLANS

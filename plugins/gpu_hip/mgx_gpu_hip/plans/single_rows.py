@@ -1,0 +1,108 @@
+"""Products of one row with constant weights, with the work behind them: what a decoder does for each token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Instruction, Kernels, Module, No, Shape
+from mgx_core.errors import Refused
+from mgx_core.ops.control import Group
+from mgx_core.ops.linear import Dot
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
+
+from ..codegen.after_product import after_product
+from ..codegen.bodies import flat
+from ..codegen.single_rows import TYPES, single_row
+from ..codegen.source import DeviceTraits, KernelSource, Tensor
+from ..codegen.writing import Inputs
+from ..emitter import GpuEmitter
+from .epilogues import anchored
+from .narrow_products import ancestors
+from .offer import offer
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("gpu")
+
+LEAST = 1 << 16  # weights below which a launch takes longer than reading them
+
+
+def write(
+    op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
+) -> KernelSource | No:
+    if not modules:
+        return single_row(xs, ys, None, traits)
+    given = xs[2:]
+    body = modules[0]
+    shapes = {n: Shape.of(x.dtype, x.lens) for n, x in zip(body.parameters, given, strict=True) if x is not None}
+    fixed = flat(body.clone(parameters=shapes))
+    anchor, chain = _anchor(fixed)
+    skipped = [anchor, *ancestors(anchor), *chain]
+    joint = chain[-1] if chain else anchor
+    return single_row(xs, ys, after_product(fixed, joint, skipped, given, ys[0].lens, 2), traits)
+
+
+@offer(PLANS, Dot, name="single row")
+def emit_alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    """One launch."""
+    x, w = args
+    given = _operands(e, x, w)
+    out = e.allocate(x.shape.dtype, [*x.lens[:-1], w.lens[-1]])
+    e.kernel(write, op, (), given, [out])
+    return out
+
+
+@offer(PLANS, Group, name="single row", when=anchored(Dot))
+def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    """One launch, with the work behind the sums."""
+    body = flat(modules[0])
+    env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
+    anchor, chain = _anchor(body)
+    joint = chain[-1] if chain else anchor
+    results = [o.shape.lens() for o in body.outputs]
+    if any(r != results[0] for r in results) or joint.shape.lens() != results[0]:
+        raise Refused("the results have other extents than the product")
+    before = ancestors(anchor)
+    for ins in before:
+        if ins not in env and not ins.is_literal and not ins.is_absent:
+            env[ins] = e.emit(ins, env)
+    x, w = (e.value_of(i, env) for i in anchor.inputs)
+    operands = _operands(e, x, w)
+    skipped = {anchor, *before, *chain}
+    behind = [
+        None if all(u in skipped for u in p.users) else v for p, v in zip(body.parameters.values(), args, strict=True)
+    ]
+    outs = [e.allocate(o.shape.dtype, o.shape.lens()) for o in body.outputs]
+    e.kernel(write, op, modules, [*operands, *behind], outs)
+    return outs[0] if len(outs) == 1 else tuple(outs)
+
+
+def _anchor(body: Module) -> tuple[Instruction, list[Instruction]]:
+    """The product of a flat group, and the reshapes between it and what reads it."""
+    anchor = next(i for i in body if isinstance(i.op, Dot))
+    chain: list[Instruction] = []
+    at = anchor
+    while len(at.users) == 1 and at.users[0].op.reshapes:
+        at = at.users[0]
+        chain.append(at)
+    return anchor, chain
+
+
+def _operands(e: GpuEmitter, x: Value, w: Value) -> list[Value]:
+    """The row, and the weights as rows [n, k].  Errors: Refused."""
+    if prod(x.lens[:-1]) != 1:
+        raise Refused(f"there are {prod(x.lens[:-1])} rows")
+    if x.shape.dtype not in TYPES or w.shape.dtype is not x.shape.dtype:
+        raise Refused(f"a product of {x.shape.dtype} and {w.shape.dtype}")
+    if prod(w.lens[-2:]) < LEAST:
+        raise Refused("there are few weights: reading them is not what takes the time")
+    flat_weights = w.seen_as(0, Shape(w.shape.dtype, w.lens[-2:], w.strides[-2:]))
+    rows = e.made_constant(flat_weights, ("rows of columns, not padded",), lambda a: np.swapaxes(a, -1, -2))
+    if rows is None:
+        raise Refused("the weights are not constant")
+    return [e.aligned(e.row_major(x)), rows]
