@@ -2,9 +2,10 @@
 
 python benchmarks/zoo/device.py OUT [--only a,b] [--batch 1] [--precision f16,f32] [--modes reduce-overhead] [--workers 8]
 
-A process for each network exports it with torch, compiles the peers and ours, and waits until all others have (or the time for
-that is over).  Then one after the other has the device for itself: bursts of all engines alternate, timed by events on one
-stream.  OUT gets rows.json, with the time of each of our instructions, and table.md.
+A process for each network exports it with torch in float32 (decoders with a cache in the precision at hand), compiles the peers
+and ours, and waits until all others have (or the time for that is over).  Then one after the other has the device for itself:
+bursts of all engines alternate, timed by events on one stream.  OUT gets rows.json, with the time of each of our instructions,
+and table.md.
 Columns:
   error, own  largest difference to torch in float64 on the same weights, relative to its largest value; torch's own
   ms, ratio   median over bursts of a run's time, of the device; median of the ratios to the best peer of each burst
@@ -134,13 +135,16 @@ def measure(name: str, given: argparse.Namespace) -> Row:
     torch.set_num_threads(2)
     began = time.perf_counter()
     module, inputs = make(ARCHITECTURES[name], given.batch)
+    kind = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[given.precision]
+    if ARCHITECTURES[name].family == "cache":  # decoders are exported, and keep their caches, in what they compute in
+        module.to(kind)
+        inputs = {k: v.to(kind) if v.is_floating_point() else v for k, v in inputs.items()}
     row: Row = {"model": _title(name, given.batch, given.precision)}
     with tempfile.TemporaryDirectory(dir=given.scratch) as folder, torch.no_grad():
         path = Path(folder) / "model.onnx"
         values = tuple(inputs.values())
         torch.onnx.export(module, values, path, dynamo=True, input_names=list(inputs), opset_version=18, verbose=False)
         row["export"] = time.perf_counter() - began
-        kind = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[given.precision]
         held = {k: v.cuda() for k, v in inputs.items()}
         wide = wide_result(module.cuda(), list(held.values()))
         module.to(kind)
