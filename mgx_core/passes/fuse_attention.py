@@ -134,9 +134,17 @@ def _leads_to_dot(ins: Instruction, reader: Instruction) -> bool:
 
 
 def _way_out(dot: Instruction) -> list[Instruction]:
-    """A transpose and a reshape after the second dot, each the only reader of what comes before."""
+    """A transpose and a reshape after the second dot, each the only reader of what comes before.
+
+    Before them, heads that lie along two axes (groups, and heads of a group) become one axis.
+    """
     found: list[Instruction] = []
     at = dot
+    if dot.shape.rank == 5 and len(dot.users) == 1:
+        joined = dot.users[0]
+        if isinstance(joined.op, Reshape) and len(joined.inputs) == 1 and joined.shape.rank == 4:
+            at = joined
+            found.append(at)
     for cls in (Transpose, Reshape):
         if len(at.users) == 1 and isinstance(at.users[0].op, cls) and len(at.users[0].inputs) == 1:
             at = at.users[0]

@@ -21,6 +21,7 @@ from mgx_core.targets.tuning import KernelTuning
 
 from .context import GpuContext
 from .emitter import GpuEmitter
+from .group_attention_heads import HEADS
 from .plans import PLANS
 from .runtime import DeviceArray, import_array, is_device_array
 from .scale_attention_scores import SCORES
@@ -54,7 +55,13 @@ class GpuTarget(Target):
     def passes(self, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
         if stage != "legalize":
             return ()
-        return (ExpandComposites(NORMS | QUANTIZERS), Rewrite(CONVERTS), Rewrite(SCORES), FoldConstants(widened=True))
+        return (
+            ExpandComposites(NORMS | QUANTIZERS),
+            Rewrite(CONVERTS),
+            Rewrite(SCORES),
+            Rewrite(HEADS),
+            FoldConstants(widened=True),
+        )
 
     def instance_shape(self, declared: Any, given: Any) -> Any:
         """The shape of a parameter in one instance, with extents that become arguments of kernels."""

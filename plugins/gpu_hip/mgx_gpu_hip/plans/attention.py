@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ def emit_library(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
     )
     if isinstance(pattern, No):
         raise Refused(pattern.why)
-    if len(pattern.batch) not in (1, 2):
+    if len(pattern.batch) not in (1, 2, 3):
         raise Refused(f"{len(pattern.batch)} batch axes")
     found = _problem(e, pattern, body, args, out)
     if isinstance(found, No):
@@ -113,8 +114,15 @@ def _problem(
     operands = {w: _seen(args[a.index], a) for w, a in (("q", p.q), ("k", p.k), ("v", p.v))}
     if any(v.align(DEVICE_ALIGNMENT) % LIBRARY_ALIGNMENT for v in operands.values()):
         return No(f"its operands do not lie at multiples of {LIBRARY_ALIGNMENT} bytes")
-    heads = p.batch[-1]
-    batch = p.batch[0] if len(p.batch) == 2 else 1
+    share = p.batch[-1] if len(p.batch) == 3 else 1
+    heads = prod(p.batch[1:]) if len(p.batch) > 1 else p.batch[0]
+    batch = p.batch[0] if len(p.batch) > 1 else 1
+    q, k, v, o = p.q.strides, p.k.strides, p.v.strides, p.o
+    if len(p.batch) == 3:
+        if any(x[2] for x in (k, v)) or any(x[1] != share * x[2] for x in (q, o)):
+            return No("heads of two axes that do not share keys and values")
+        q, o = ((x[0], *x[2:]) for x in (q, o))
+        k, v = ((*x[:2], *x[3:]) for x in (k, v))
     bias: dict[str, Any] = {}
     if biased:
         assert p.score is not None
@@ -125,7 +133,12 @@ def _problem(
             return No("queries without keys give zeros, which the library does not")
         at = Access(p.score_index[reads[0].index], reads[0].strides, reads[0].offset)
         whole = (batch, heads, p.s, p.t)
-        strides = (0,) * (4 - len(at.strides)) + at.strides
+        steps = at.strides
+        if len(p.batch) == 3:
+            if steps[1] != share * steps[2]:
+                return No("the summand lies otherwise for groups of heads than for heads")
+            steps = (steps[0], *steps[2:])
+        strides = (0,) * (4 - len(steps)) + steps
         lens = tuple(n if s else 1 for n, s in zip(whole, strides, strict=True))
         if lens[3] != p.t:
             return No("the summand is one for all keys")
@@ -134,8 +147,8 @@ def _problem(
         operands["bias"] = summand
         bias = {"bias": lens, "bias_strides": tuple(s or 1 for s in summand.strides)}
     problem = AttentionProblem(
-        batch, heads, p.s, p.t, p.d, q=_four(p.q.strides), k=_four(p.k.strides), v=_four(p.v.strides), o=_four(p.o),
-        scale=scale, v_size=p.e, dtype=out.shape.dtype, **bias,
+        batch, heads, p.s, p.t, p.d, q=_four(q), k=_four(k), v=_four(v), o=_four(o), scale=scale,
+        kv_heads=heads // share if share > 1 else 0, v_size=p.e, dtype=out.shape.dtype, **bias,
     )  # fmt: skip
     return problem, operands
 

@@ -1,0 +1,131 @@
+"""Attention whose heads share keys and values in groups, without copies of these for each head."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from mgx_core import Instruction, No
+from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.linear import Dot
+from mgx_core.ops.movement import Transpose
+from mgx_core.ops.operation import Pointwise
+from mgx_core.ops.reshape import Reshape, Unsqueeze
+from mgx_core.ops.softmax import Softmax
+from mgx_core.rules.engine import Builder, Rules
+
+__all__ = ["HEADS"]
+
+HEADS: Final = Rules("heads")
+MOST: Final = 12  # instructions between the two products
+
+
+@HEADS.on(Dot)
+def heads_in_groups(i: Instruction, b: Builder) -> Instruction | No | None:
+    """softmax(q repeat(k)) repeat(v) with heads [b, g r] -> the same with heads [b, g, r], over which k and v have stride 0."""
+    weights, values = i.inputs
+    shared = _repeated(values)
+    if shared is None or i.shape.rank != 4:
+        return None
+    _, groups, share, _ = shared
+    inside: dict[Instruction, bool] = {}
+    if not _leads_to_scores(weights, (groups, share), inside):
+        return No("the weights do not come from scores of keys that are shared in the same way")
+    members = {m for m, depends in inside.items() if depends}
+    if any(u not in members and u is not i for m in members for u in m.users):
+        return No("the scores or weights are read elsewhere too")
+    if len(members) > MOST:
+        return No(f"more than {MOST} instructions lie between the products")
+    went: dict[Instruction, Instruction] = {}
+
+    def split(x: Instruction) -> Instruction:
+        dims = x.shape.dims
+        return b.add(Reshape(dims=(dims[0], groups, share, *dims[2:])), x)
+
+    def made(m: Instruction) -> Instruction:
+        if m in went:
+            return went[m]
+        if isinstance(m.op, Dot):
+            keys = _repeated(m.inputs[1])
+            assert keys is not None
+            went[m] = b.add(Dot(), split(m.inputs[0]), _broadcast(keys, m.inputs[1], b))
+        elif inside.get(m):
+            first = next(made(x) for x in m.inputs if inside.get(x))
+            given = [made(x) if inside.get(x) else _side(x, first, groups, share, b) for x in m.inputs]
+            went[m] = b.add(m.op.replace(axis=4) if isinstance(m.op, Softmax) else m.op, *given)
+        return went[m]
+
+    product = b.add(Dot(), made(weights), _broadcast(shared, values, b))
+    return b.add(Reshape(dims=i.shape.dims), product)
+
+
+class _Repeated(NamedTuple):
+    """[b, g r, x, y], or with x and y exchanged, made of [.., g, 1, x, y]."""
+
+    source: Instruction
+    groups: int
+    share: int
+    turned: bool
+
+
+def _repeated(ins: Instruction) -> _Repeated | None:
+    if isinstance(ins.op, Transpose) and ins.op.order(ins.shape.rank) == (0, 1, 3, 2):
+        found = _repeated(ins.inputs[0])
+        return None if found is None else found._replace(turned=not found.turned)
+    wide = ins.inputs[0] if ins.op.reshapes and len(ins.inputs) == 1 else None
+    if wide is None or not isinstance(wide.op, Multibroadcast) or len(wide.inputs) != 1 or ins.shape.rank != 4:
+        return None
+    source, dims = wide.inputs[0], wide.shape.dims
+    if wide.shape.rank < 4 or source.shape.rank < 4:
+        return None
+    groups, share, heads = dims[-4], dims[-3], ins.shape.dims[1]
+    if not (isinstance(groups, int) and isinstance(share, int)) or share < 2 or groups * share != heads:
+        return None
+    whole = source.shape.dims[-4] == groups and source.shape.dims[-3] == 1 and source.shape.dims[-2:] == dims[-2:]
+    lead = dims[:-4] in ((), ins.shape.dims[:1]) and source.shape.dims[:-4] == dims[:-4]
+    alone = bool(dims[:-4]) or ins.shape.dims[0] == 1
+    if not (whole and lead and alone and dims[-2:] == ins.shape.dims[-2:]):
+        return None
+    return _Repeated(source, groups, share, False)
+
+
+def _leads_to_scores(ins: Instruction, shared: tuple[int, int], seen: dict[Instruction, bool]) -> bool:
+    """True if an instruction is computed element by element, or by a softmax, from a product with shared keys."""
+    if ins in seen:
+        return seen[ins]
+    if len(seen) > 2 * MOST:
+        return False
+    seen[ins] = False
+    if isinstance(ins.op, Dot):
+        keys = _repeated(ins.inputs[1])
+        seen[ins] = keys is not None and (keys.groups, keys.share) == shared
+    elif isinstance(ins.op, Softmax):
+        last = ins.op.reduced_axes(ins.shape.rank) == (ins.shape.rank - 1,)
+        seen[ins] = last and _leads_to_scores(ins.inputs[0], shared, seen)
+    elif isinstance(ins.op, Pointwise):
+        found = [_leads_to_scores(x, shared, seen) for x in ins.inputs]  # all of them: `seen` gets every member
+        seen[ins] = any(found)
+    return seen[ins]
+
+
+def _broadcast(of: _Repeated, like: Instruction, b: Builder) -> Instruction:
+    """[b, g, r, x, y], of stride 0 along r."""
+    source = of.source
+    if of.turned:
+        rank = source.shape.rank
+        source = b.add(Transpose(permutation=(*range(rank - 2), rank - 1, rank - 2)), source)
+    if source.shape.rank == 4:
+        source = b.add(Unsqueeze(axes=(0,)), source)
+    dims = (like.shape.dims[0], of.groups, of.share, *like.shape.dims[2:])
+    return b.add(Multibroadcast(out_lens=dims), source)
+
+
+def _side(x: Instruction, like: Instruction, groups: int, share: int, b: Builder) -> Instruction:
+    """An operand of work on the scores, with the heads' axis in two."""
+    at, dims = x, like.shape.dims
+    while isinstance(at.op, Multibroadcast) and len(at.inputs) == 1:
+        at = at.inputs[0]
+    if at.shape.rank <= 2:
+        return b.add(Multibroadcast(out_lens=dims), at)
+    if at.shape.dims[-3] == 1:
+        return b.add(Multibroadcast(out_lens=dims), b.add(Unsqueeze(axes=(at.shape.rank - 2,)), at))
+    return b.add(Reshape(dims=(x.shape.dims[0], groups, share, *x.shape.dims[2:])), x)
