@@ -39,8 +39,8 @@ BEFORE = 5.0  # seconds of load before a replica is killed
 STEP = 0.5  # seconds over which a rate is taken
 
 
-def message(feeds: dict[str, np.ndarray]) -> bytes:
-    """Returns a whole HTTP request with binary tensors."""
+def message(feeds: dict[str, np.ndarray], outputs: list[str]) -> bytes:
+    """Returns a whole HTTP request with binary tensors for some outputs, all of them if none is named."""
     names = {"float32": "FP32", "float16": "FP16", "int64": "INT64", "int32": "INT32"}
     tensors = [
         {
@@ -51,7 +51,8 @@ def message(feeds: dict[str, np.ndarray]) -> bytes:
         }
         for n, x in feeds.items()
     ]
-    head = json.dumps({"inputs": tensors, "parameters": {"binary_data_output": True}}).encode()
+    wanted = {"outputs": [{"name": n} for n in outputs]} if outputs else {}
+    head = json.dumps({"inputs": tensors, "parameters": {"binary_data_output": True}} | wanted).encode()
     body = head + b"".join(x.tobytes() for x in feeds.values())
     lines = [
         f"POST {load.PATH} HTTP/1.1",
@@ -243,6 +244,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2, help="that the clients are spread over")
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--extent", action="append", default=[], help="of an open axis other than the batch: seq=128")
+    parser.add_argument("--output", action="append", default=[], help="that is asked for [default: all]")
     parser.add_argument("--kill", type=float, default=0.0, help="seconds of load after a replica was killed")
     given = parser.parse_args()
     extents = {name: int(value) for name, _, value in (e.partition("=") for e in given.extent)}
@@ -255,7 +257,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model.onnx"
         model.symlink_to(given.model.resolve())
-        sent = {rows: message(feeds_of(model, rows, extents)) for rows in map(int, given.rows.split(","))}
+        sent = {rows: message(feeds_of(model, rows, extents), given.output) for rows in map(int, given.rows.split(","))}
         for number in map(int, given.replicas.split(",")):
             place = ["--ray", "--replicas", str(number), "--cpus", str(given.cpus), "--gpus", str(given.gpus)]
             local = 0.0 if number else in_process(model, given, extents)

@@ -10,12 +10,10 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from .batch import Ran, Request, first_come, kind_of, run
 from .deployment import Backend, Deployment, within
 from .errors import Busy, DeadlinePassed, Internal, ServeError, Unavailable
 from .metrics import Recorder
@@ -23,7 +21,7 @@ from .model import Model, Signature
 from .settings import ModelSettings
 from .tensors import Array
 
-__all__ = ["Batcher", "OneProcess", "Request"]
+__all__ = ["Batcher", "OneProcess"]
 
 log = logging.getLogger("mgx_serve")
 SHORT = 250e-6  # seconds: a run that is shorter than the way to a busy thread and back is run at once
@@ -31,43 +29,13 @@ KINDS = 1024  # of runs, whose usual time is kept
 SHORTEST_WAIT = 50e-6  # seconds that no clock of the event loop can tell from none
 
 
-@dataclass(slots=True, eq=False)
-class Request:
-    """One request in the queue.
-
-    priority: lower ones go first; deadline: by `time.monotonic`, after which it is given up.
-    """
-
-    feeds: Mapping[str, Array]
-    rows: int
-    key: Any
-    priority: int
-    deadline: float
-    done: asyncio.Future[list[Array]]
-    arrived: float
-    started: float = 0.0
-
-
-Ran = tuple[list[list[Array]], float]  # outputs by request, seconds
-
-
-def _priority(request: Request) -> int:
-    return request.priority
-
-
-def _kind(batch: Sequence[Request]) -> tuple[int, Any]:
-    """Returns what runs have in common that take about the same time: the rows in all, and the extents."""
-    first = batch[0]
-    rows = first.rows if len(batch) == 1 else sum(r.rows for r in batch)
-    return rows, first.key or tuple([v.shape for v in first.feeds.values()])
-
-
 class Batcher(Deployment):
     """The queue of one model and what takes from it; lives in one event loop.
 
     A run starts as soon as an instance is free and either the largest or a preferred batch is there, or the oldest request has
     waited for the queue delay.  A batch that fails is run again request by request, so that a bad one fails alone.
-    Runs have threads of their own, but for those whose shapes were seen to be done sooner than another thread would be awake.
+    Batches are filled up to one of the model's sizes.  Runs have threads of their own, but for those whose shapes were seen to be
+    done sooner than another thread would be awake.
     """
 
     def __init__(self, model: Model, metrics: Recorder) -> None:
@@ -99,7 +67,7 @@ class Batcher(Deployment):
         now = time.monotonic()
         limit = timeout or self._settings.timeout
         request = Request(feeds, rows, key, priority, now + limit, self._loop.create_future(), now)
-        bisect.insort(self._waiting, request, key=_priority)  # first come, first served within a priority
+        bisect.insort(self._waiting, request, key=first_come)  # first come, first served within a priority
         if self._free and not self._scheduled:
             self._schedule()
         if request.done.done():  # a short run that was made at once
@@ -197,16 +165,16 @@ class Batcher(Deployment):
 
     def _run(self, batch: Sequence[Request]) -> None:
         self._free -= 1
-        kind, started = _kind(batch), time.monotonic()
+        kind, started = kind_of(batch), time.monotonic()
         for request in batch:
             request.started = started
         if self._usual.get(kind, math.inf) < SHORT:
             try:
-                self._ran(batch, kind, started, *self._joined(batch))
+                self._ran(batch, kind, started, *run(self.model, batch))
             except Exception as error:
                 self._failed(batch, error)
         else:
-            running = self._loop.run_in_executor(self._threads, self._joined, batch)
+            running = self._loop.run_in_executor(self._threads, run, self.model, batch)
             running.add_done_callback(functools.partial(self._ended, batch, kind, started))
 
     def _ended(self, batch: Sequence[Request], kind: Any, started: float, running: asyncio.Future[Ran]) -> None:
@@ -265,17 +233,6 @@ class Batcher(Deployment):
         if not request.done.done():
             request.done.set_exception(error)
 
-    def _joined(self, batch: Sequence[Request]) -> Ran:
-        start = time.perf_counter()
-        if len(batch) == 1:
-            results = [self.model.run(batch[0].feeds)]
-        else:
-            feeds = {n: np.concatenate([r.feeds[n] for r in batch]) for n in batch[0].feeds}
-            ends = np.cumsum([r.rows for r in batch])[:-1]
-            parts = [np.split(r, ends) for r in self.model.run(feeds)]
-            results = [list(rows) for rows in zip(*parts, strict=True)]
-        return results, time.perf_counter() - start
-
 
 class OneProcess(Backend):
     """Models in this process."""
@@ -285,6 +242,7 @@ class OneProcess(Backend):
 
     async def deploy(self, name: str, version: str, path: Path, settings: ModelSettings) -> Deployment:
         model = await asyncio.to_thread(Model.read, name, version, path, settings)
+        await asyncio.to_thread(model.warm)
         return Batcher(model, self.metrics)
 
     async def close(self) -> None:

@@ -56,8 +56,8 @@ class _DeviceMemory(Memory):
             self._copy(self._part(at, size), made)
         return memoryview(made).cast("B")
 
-    def write(self, at: int, data: bytes) -> None:
-        if data:
+    def write(self, at: int, data: bytes | memoryview) -> None:
+        if len(data):
             self._copy(np.frombuffer(data, np.uint8), self._part(at, len(data)))
 
     def _copy(self, source: Any, place: Any) -> None:

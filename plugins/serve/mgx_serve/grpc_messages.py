@@ -90,7 +90,7 @@ def answer_message(answer: Answer) -> bytes:
     """
     model = answer.model
     described = tuple([(t.name, t.datatype, a.shape, answer.places.get(t.name)) for t, a in answer.outputs])
-    parts = [_head(model.name, model.version, described)]
+    parts: list[bytes | memoryview] = [_head(model.name, model.version, described)]
     if answer.id:
         parts += _field(IDENTITY, answer.id.encode())
     for tensor, array in answer.outputs:  # the protocol has an empty item for each output in shared memory
@@ -117,7 +117,7 @@ def _head(name: str, version: str, outputs: tuple[tuple[str, str, tuple[int, ...
     return encoded
 
 
-def _field(tag: bytes, data: bytes) -> tuple[bytes, bytes, bytes]:
+def _field(tag: bytes, data: bytes | memoryview) -> tuple[bytes, bytes, bytes | memoryview]:
     """Returns the parts of an encoded length-delimited field."""
     length, left = bytearray(), len(data)
     while left > 127:

@@ -66,7 +66,7 @@ class _File(Memory):
             left, at = left[count:], at + count
         return data
 
-    def write(self, at: int, data: bytes) -> None:
+    def write(self, at: int, data: bytes | memoryview) -> None:
         at += self._offset
         if os.fstat(self._number).st_size < at + len(data):
             raise BadRequest(f"region {self._name!r}: its object has been cut off")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from .access import EVERYTHING
 from .budget import JSON_COST, TENSOR_COST, Share
@@ -28,6 +29,7 @@ __all__ = ["app"]
 
 LARGE = 1 << 18  # bytes of JSON
 SMALL = 1 << 16  # bytes of a request that carries no tensors, at most
+FEW = 1 << 16  # bytes that are joined sooner than they are sent in parts
 BODY_SECONDS = 60.0
 log = logging.getLogger("mgx_serve")
 Handler = Callable[[Request], Awaitable[Response]]
@@ -114,6 +116,19 @@ def _refusal(error: ServeError) -> Response:
     return JSONResponse({"error": str(error)}, error.http, headers)
 
 
+class _Parts(Response):
+    """A body of several parts, none of which is copied to join them."""
+
+    def __init__(self, parts: Sequence[bytes | memoryview], headers: Mapping[str, str]) -> None:
+        super().__init__(headers={"content-length": str(sum(map(len, parts))), **headers})
+        self._parts = [b"".join(parts)] if sum(map(len, parts)) <= FEW else parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for number, part in enumerate(self._parts, 1):
+            await send({"type": "http.response.body", "body": part, "more_body": number < len(self._parts)})
+
+
 class _Paths:
     def __init__(self, service: Service, max_bytes: int) -> None:
         self.service, self.max_bytes = service, max_bytes
@@ -175,10 +190,10 @@ class _Paths:
             large = text > LARGE  # reading it would keep others waiting
             call, binary = await asyncio.to_thread(read_call, *given) if large else read_call(*given)
             call.headers = request.headers
-            made, length = answer_body(await self.service.infer(call, share), binary, share)
+            parts, length = answer_body(await self.service.infer(call, share), binary, share)
         if length is None:
-            return Response(made, media_type="application/json")
-        return Response(made, media_type="application/octet-stream", headers={HEADER_LENGTH: str(length)})
+            return Response(parts[0], media_type="application/json")
+        return _Parts(parts, {"content-type": "application/octet-stream", HEADER_LENGTH: str(length)})
 
     async def body(self, request: Request, share: Share | None = None) -> bytes:
         """Errors: TooLarge as soon as it is; BadRequest for compressed bodies; TooSlow for those that do not come."""

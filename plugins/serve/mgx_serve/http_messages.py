@@ -74,12 +74,13 @@ def json_length(body: bytes, header_length: str | None) -> int:
     return int(header_length)
 
 
-def answer_body(answer: Answer, binary: set[str], share: Share) -> tuple[bytes, int | None]:
-    """Returns the body and the length of its JSON; None if all of it is JSON.
+def answer_body(answer: Answer, binary: set[str], share: Share) -> tuple[list[bytes | memoryview], int | None]:
+    """Returns the parts of the body and the length of its JSON; None if all of it is JSON.
 
     Errors: TooLarge, Busy for more JSON than the server has memory for.
     """
-    outputs, tail = [], []
+    outputs = []
+    tail: list[bytes | memoryview] = []
     for tensor, array in answer.outputs:
         output: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(array.shape)}
         lies = answer.places.get(tensor.name)
@@ -101,7 +102,7 @@ def answer_body(answer: Answer, binary: set[str], share: Share) -> tuple[bytes, 
     if answer.id:
         head["id"] = answer.id
     written = json.dumps(head, separators=(",", ":")).encode()
-    return (written + b"".join(tail), len(written)) if tail else (written, None)
+    return [written, *tail], len(written) if tail else None
 
 
 def _object(body: bytes) -> Mapping[str, Any]:

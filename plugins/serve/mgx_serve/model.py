@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,9 @@ from .errors import BadRequest, Internal
 from .settings import ModelSettings
 from .tensors import DATATYPES, Array, datatype_of
 
-__all__ = ["Model", "Signature", "Tensor", "compiled", "source"]
+__all__ = ["Model", "Signature", "Tensor", "batch_sizes", "compiled", "source"]
+
+log = logging.getLogger("mgx_serve")
 
 OPEN = -1  # an extent that varies, in the protocol
 
@@ -88,7 +91,7 @@ class Signature:
 class Model:
     """A compiled program with the protocol's view of its inputs and outputs.  Several threads may run it.
 
-    batches: requests may be joined along the first axis.
+    batches: requests may be joined along the first axis; sizes: rows of the runs that they are joined to, rising.
     """
 
     def __init__(self, name: str, version: str, program: Program, settings: ModelSettings) -> None:
@@ -101,11 +104,24 @@ class Model:
         inputs, outputs = (tuple(_tensor(n, s) for n, s in shapes.items()) for shapes in (given, results))
         self.signature = Signature(name, version, executable.target.name, settings.timeout, inputs, outputs)
         self.batches = settings.max_batch > 1 and _one_batch([*given.values()], [*results.values()])
+        self.sizes = batch_sizes(settings.max_batch, settings.preferred) if self.batches else ()
 
     @classmethod
     def read(cls, name: str, version: str, path: Path, settings: ModelSettings) -> Model:
         """Errors: MgxError if the file cannot be read or compiled."""
         return cls(name, version, compiled(source(path), settings), settings)
+
+    def warm(self) -> None:
+        """Runs the model once for each size that will be common, so that no request waits for what is compiled for it."""
+        name, inputs = self.signature.name, self.signature.inputs
+        for size in self.sizes or (1,):
+            shapes = {t.name: (size, *t.shape[1:]) if t.shape[:1] == (OPEN,) else t.shape for t in inputs}
+            if any(OPEN in shape for shape in shapes.values()) or any(t.dtype.hasobject for t in inputs):
+                return  # only requests know
+            try:
+                self.program.run({t.name: np.zeros(shapes[t.name], t.dtype) for t in inputs})
+            except MgxError as error:  # zeros may be no values that the model takes
+                log.warning("model %s does not run with zeros of batch size %s: %s", name, size, error)
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Returns the outputs in order.  Errors: BadRequest where the values do not fit; Internal where the run fails."""
@@ -115,6 +131,16 @@ class Model:
             raise BadRequest(str(error)) from error
         except MgxError as error:
             raise Internal(f"model {self.signature.name!r} failed: {error}") from error
+
+
+def batch_sizes(most: int, preferred: Sequence[int] = ()) -> tuple[int, ...]:
+    """Returns the rows that runs may have: powers of two, those and a half, the preferred sizes, and the most.
+
+    What is compiled depends on the extents.  With few sizes all of it is there soon, and the rows that fill a batch up to the
+    next size are a third of it at most.
+    """
+    powers = [1 << n for n in range(most.bit_length())]
+    return tuple(sorted({n for p in powers for n in (p, p + p // 2) if n <= most} | {most, *preferred}))
 
 
 def source(path: Path) -> Program:

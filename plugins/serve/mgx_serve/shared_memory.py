@@ -38,7 +38,7 @@ class Memory(ABC):
         """Returns a copy of bytes.  Errors: BadRequest if they are gone."""
 
     @abstractmethod
-    def write(self, at: int, data: bytes) -> None:
+    def write(self, at: int, data: bytes | memoryview) -> None:
         """Errors: BadRequest if the memory is gone."""
 
     @abstractmethod
@@ -139,7 +139,7 @@ class Regions:
         found = self._at(place)
         return await found.copied(place.size, functools.partial(found.memory.read, place.offset, place.size))
 
-    async def write(self, place: Place, data: bytes) -> None:
+    async def write(self, place: Place, data: bytes | memoryview) -> None:
         """Errors: BadRequest if the place is too small."""
         found = self._at(place)
         if len(data) > place.size:

@@ -135,12 +135,12 @@ def _flat(name: str, data: Any) -> Iterator[Any]:
             open_lists.pop()
 
 
-def to_bytes(array: Array) -> bytes:
-    """Returns the elements as the binary form has them."""
+def to_bytes(array: Array) -> bytes | memoryview:
+    """Returns the elements as the binary form has them; not copied where they lie so in memory."""
     if datatype_of(array.dtype) == "BYTES":
         items = [v if isinstance(v, bytes) else str(v).encode() for v in array.ravel().tolist()]
         return b"".join(struct.pack("<I", len(v)) + v for v in items)
-    return np.ascontiguousarray(array).tobytes()
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def to_list(array: Array) -> list[Any]:

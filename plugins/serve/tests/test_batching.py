@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 from mgx_serve import ModelSettings
 from mgx_serve.batching import Batcher
 from mgx_serve.metrics import Recorder
-from mgx_serve.model import Signature, Tensor
+from mgx_serve.model import Model, Signature, Tensor, batch_sizes
 
 
 class Watched:
@@ -22,6 +24,7 @@ class Watched:
     def __init__(self, **settings: Any) -> None:
         self.settings = ModelSettings(**settings)
         self.batches = self.settings.max_batch > 1
+        self.sizes = batch_sizes(self.settings.max_batch) if self.batches else ()
         x, y = (Tensor(name, "FP32", (-1, -1)) for name in "xy")
         self.signature = Signature("m", "1", "ref", 60.0, (x,), (y,))
         self.runs: list[tuple[tuple[int, ...], int]] = []
@@ -75,5 +78,37 @@ def test_shapes_that_were_not_seen_leave_the_event_loop_alone(max_batch: int) ->
     loop = asyncio.run(ask(model))
     small = [thread for shape, thread in model.runs if shape == (1, 4)]
     assert loop in small[1:] and small[0] != loop
-    for shape in ((1, 5), (33, 4)):
+    for shape in ((1, 5), (48 if max_batch else 33, 4)):  # filled up to a size of runs
         assert [thread == loop for at, thread in model.runs if at == shape] == [False]
+
+
+def test_sizes_of_runs() -> None:
+    assert batch_sizes(32) == (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+    assert batch_sizes(20, (5,)) == (1, 2, 3, 4, 5, 6, 8, 12, 16, 20)
+    for most in range(2, 300):
+        sizes = batch_sizes(most)
+        assert sizes[-1] == most and all(3 * (b - a - 1) < 2 * b for a, b in itertools.pairwise(sizes))
+
+
+@pytest.mark.parametrize("rows", [[1, 1, 3, 2], [5], [0, 5], [0], [8, 8, 8, 8, 1], [40]])
+def test_runs_have_one_of_few_sizes(rows: list[int]) -> None:
+    async def ask(model: Any) -> list[Any]:
+        batcher = Batcher(model, Deaf())
+        given = [np.full((n, 4), i, np.float32) for i, n in enumerate(rows)]
+        answers = await asyncio.gather(*(batcher.infer({"x": x}) for x in given))
+        await batcher.close()
+        return [(x, made[0]) for x, (_, made) in zip(given, answers, strict=True)]
+
+    model = Watched(max_batch=32)
+    for x, y in asyncio.run(ask(model)):
+        np.testing.assert_array_equal(y, 2 * x)
+    for shape, _ in model.runs:
+        assert shape[0] in (*model.sizes, 0, 40)
+
+
+def test_sizes_are_compiled_before_requests_come(small_model: Any, tmp_path: Path) -> None:
+    model = Model.read("m", "1", small_model(tmp_path / "m.onnx"), ModelSettings(target="ref", max_batch=6))
+    model.warm()
+    executable = model.program.executable
+    assert executable is not None
+    assert [i.shapes["x"].lens()[0] for i in executable.instances()] == [1, 2, 3, 4, 6]

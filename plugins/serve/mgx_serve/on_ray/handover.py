@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import logging
 import os
 import threading
 import time
@@ -19,21 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import ray
 
 import mgx_core as mgx
-from mgx_core import MgxError, Program, __version__
+from mgx_core import Program, __version__
 from mgx_core.cache import write_file
 from mgx_core.settings import cache_directory
 
-from ..model import OPEN, Model, compiled, source
+from ..model import Model, compiled, source
 from ..settings import ModelSettings
 from .exchange import LEASE, as_array, exchange
 
 __all__ = ["Handed", "hand_over", "withdraw"]
-
-log = logging.getLogger("mgx_serve")
 
 KEPT = 7 * 86400.0  # seconds after its last use for which a machine keeps a file
 
@@ -75,7 +71,7 @@ class Handed:
             if original is None:
                 raise mgx.ParameterError(f"model {self.name!r} is no longer in the cluster; load it again")
             program = compiled(mgx.load(original), self.settings)
-            _warm(Model(self.name, self.version, program, self.settings))
+            Model(self.name, self.version, program, self.settings).warm()
             data = program_bytes(program)
             ray.get(place.put.remote(key, as_array(data)))
         return _written(key, [data])
@@ -120,20 +116,6 @@ def _renewed(place: Any, key: str, who: str) -> Iterator[None]:
         ended.set()
         thread.join()
         ray.get(place.release.remote(key, who))
-
-
-def _warm(model: Model) -> None:
-    """Runs the model once for each size that will be common, so that what is compiled for it goes into the file too."""
-    settings = model.settings
-    sizes = {1, *settings.preferred, settings.max_batch} - {0} if model.batches else {1}
-    for size in sorted(sizes):
-        shapes = {t.name: (size, *t.shape[1:]) if t.shape[:1] == (OPEN,) else t.shape for t in model.signature.inputs}
-        if any(OPEN in shape for shape in shapes.values()) or any(t.dtype.hasobject for t in model.signature.inputs):
-            return  # only requests know
-        try:
-            model.program.run({t.name: np.zeros(shapes[t.name], t.dtype) for t in model.signature.inputs})
-        except MgxError as error:  # zeros may be no values that the model takes
-            log.warning("model %s does not run with zeros of batch size %s: %s", model.signature.name, size, error)
 
 
 def _folder() -> Path:

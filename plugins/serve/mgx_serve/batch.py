@@ -1,0 +1,76 @@
+"""Batches: requests that wait, and runs that several of them share."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .model import Model
+from .tensors import Array
+
+__all__ = ["Ran", "Request", "first_come", "kind_of", "run"]
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One request in the queue.
+
+    priority: lower ones go first; deadline: by `time.monotonic`, after which it is given up.
+    """
+
+    feeds: Mapping[str, Array]
+    rows: int
+    key: Any
+    priority: int
+    deadline: float
+    done: asyncio.Future[list[Array]]
+    arrived: float
+    started: float = 0.0
+
+
+Ran = tuple[list[list[Array]], float]  # outputs by request, seconds
+
+
+def first_come(request: Request) -> int:
+    """Returns the priority: by it alone queues are in order, and within it in the order of arrival."""
+    return request.priority
+
+
+def kind_of(batch: Sequence[Request]) -> tuple[int, Any]:
+    """Returns what runs have in common that take about the same time: the rows in all, and the extents."""
+    first = batch[0]
+    rows = first.rows if len(batch) == 1 else sum(r.rows for r in batch)
+    return rows, first.key or tuple([v.shape for v in first.feeds.values()])
+
+
+def run(model: Model, batch: Sequence[Request]) -> Ran:
+    """Runs requests together, filled up to one of the model's sizes.  Errors: those of `Model.run`."""
+    start = time.perf_counter()
+    rows = sum(r.rows for r in batch)
+    spare = _size(model.sizes, batch[0], rows) - rows
+    if len(batch) == 1 and not spare:
+        results = [model.run(batch[0].feeds)]
+    else:
+        feeds = {n: _stacked([r.feeds[n] for r in batch], spare) for n in batch[0].feeds}
+        ends = np.cumsum([r.rows for r in batch])
+        parts = [np.split(made, ends)[: len(batch)] for made in model.run(feeds)]
+        results = [list(made) for made in zip(*parts, strict=True)]
+    return results, time.perf_counter() - start
+
+
+def _size(sizes: Sequence[int], first: Request, rows: int) -> int:
+    """Returns the rows of a run: the next size, where there are sizes."""
+    at = bisect.bisect_left(sizes, rows)
+    return rows if first.key is None or at == len(sizes) else sizes[at]
+
+
+def _stacked(values: Sequence[Array], spare: int) -> Array:
+    """Returns values joined along the first axis, the last row repeated behind them: a row that the model takes."""
+    given = [v for v in values if v.shape[0]] or list(values)
+    return np.concatenate([*given, *[given[-1][-1:]] * spare])
