@@ -15,6 +15,7 @@ from .errors import BadRequest
 __all__ = ["DATATYPES", "datatype_of", "from_bytes", "from_list", "of_items", "to_bytes", "to_list"]
 
 Array = np.ndarray[Any, Any]
+MOST_AXES: Final = 32
 
 DATATYPES: Final[Mapping[str, np.dtype[Any]]] = {
     "BOOL": np.dtype(np.bool_),
@@ -53,10 +54,11 @@ def _dtype(name: str, datatype: str) -> np.dtype[Any]:
 def _count(name: str, shape: Sequence[int]) -> int:
     if any(not isinstance(n, int) or isinstance(n, bool) or n < 0 for n in shape):
         raise BadRequest(f"input {name!r}: extents from 0 on are required, got {list(shape)}")
-    count = math.prod(shape)
-    if count > 1 << 40:
+    if len(shape) > MOST_AXES:
+        raise BadRequest(f"input {name!r}: at most {MOST_AXES} extents are required, got {len(shape)}")
+    if math.prod(n for n in shape if n) > 1 << 40:  # an array is no larger for having no elements
         raise BadRequest(f"input {name!r}: shape {list(shape)} has more elements than a request can hold")
-    return count
+    return math.prod(shape)
 
 
 def from_bytes(name: str, datatype: str, shape: Sequence[int], raw: bytes | memoryview) -> Array:

@@ -89,6 +89,8 @@ def test_grpc(server: Any, body: bytes) -> None:
     "change",
     [
         {"shape": [1 << 62, 4]},
+        {"shape": [0, 1 << 40, 1 << 40], "data": []},
+        {"shape": [1] * 100, "data": [1]},
         {"shape": [-1, 4]},
         {"shape": [True, 4]},
         {"shape": [1, 4], "data": [1, 2, 3]},
@@ -104,6 +106,16 @@ def test_grpc(server: Any, body: bytes) -> None:
 def test_inputs_that_do_not_fit(server: Any, change: dict[str, Any]) -> None:
     status, said = post(server, "/v2/models/double/infer", json.dumps({"inputs": [INPUT | change]}).encode(), {})
     assert status == 400 and "x" in json.loads(said)["error"]
+
+
+@pytest.mark.parametrize("shape", [[0, 1 << 40, 1 << 40], [1] * 100])
+def test_bytes_that_make_no_array(server: Any, shape: list[int]) -> None:
+    size = 0 if 0 in shape else 4
+    given = {"name": "x", "datatype": "FP32", "shape": shape, "parameters": {"binary_data_size": size}}
+    head = json.dumps({"inputs": [given]}).encode()
+    length = {"Inference-Header-Content-Length": str(len(head))}
+    status, said = post(server, "/v2/models/double/infer", head + bytes(size), length)
+    assert status == 400 and json.loads(said)["error"].startswith("input 'x'")
 
 
 def test_bodies_that_are_too_large(serve: Callable[..., Any], models: Path) -> None:
