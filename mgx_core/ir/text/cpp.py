@@ -14,8 +14,8 @@ from ...types.argument import Argument
 from ...types.dim import Sym, bounds
 from ...types.dtype import DType
 from ...types.shape import AnyShape, Shape
-from ..instruction import Instruction
 from ..module import Module
+from .building import BuildingCode
 
 __all__ = ["cpp"]
 
@@ -32,39 +32,22 @@ def cpp(main: Module) -> str:
     return f"#include <migraphx/migraphx.hpp>\n\nmigraphx::program make_program()\n{{\n{body}\n}}\n"
 
 
-class _Writer:
-    def __init__(self) -> None:
-        self.names: dict[Instruction, str] = {}
-        self.modules: dict[Module, str] = {}
+class _Writer(BuildingCode):
+    brackets = ("{", "}")
 
-    def module(self, module: Module, made: str) -> Iterator[str]:
-        own = self.modules[module] = f"m{len(self.modules)}"
-        yield f"auto {own} = {made};"
-        for ins in module:
-            for inner in ins.modules:
-                if inner not in self.modules:
-                    yield from self.module(inner, f"p.create_module({json.dumps(inner.name)})")
-            if ins.is_return:
-                yield f"{own}.add_return({self.listed(ins.inputs)});"
-                continue
-            name = f"x{len(self.names)}"
-            yield from self.made(own, name, ins)
-            self.names[ins] = name
+    def quoted(self, text: str) -> str:
+        return json.dumps(text)
 
-    def made(self, own: str, name: str, ins: Instruction) -> Iterator[str]:
-        if ins.is_param:
-            label: str = ins.op.label  # type: ignore[attr-defined]
-            yield f"auto {name} = {own}.add_parameter({json.dumps(label)}, {self.shape(ins.result)});"
-        elif ins.literal is not None:
-            yield f"static const char {name}_data[] ="
-            yield from self.data(ins.literal)
-            yield f"auto {name} = {own}.add_literal({self.shape(ins.literal.shape)}, {name}_data);"
-        else:
-            modules = f", {{{', '.join(self.modules[m] for m in ins.modules)}}}" if ins.modules else ""
-            yield f"auto {name} = {own}.add_instruction({self.op(ins.op)}, {self.listed(ins.inputs)}{modules});"
+    def assigned(self, name: str, value: str) -> str:
+        return f"auto {name} = {value};"
 
-    def listed(self, inputs: tuple[Instruction, ...]) -> str:
-        return f"{{{', '.join(self.names[i] for i in inputs)}}}"
+    def called(self, call: str) -> str:
+        return f"{call};"
+
+    def literal(self, own: str, name: str, literal: Argument) -> Iterator[str]:
+        yield f"static const char {name}_data[] ="
+        yield from self.data(literal)
+        yield self.assigned(name, f"{own}.add_literal({self.shape(literal.shape)}, {name}_data)")
 
     def op(self, op: Operation) -> str:
         given = {k: self.value(v) for k, v in op.attributes().items() if v is not None}

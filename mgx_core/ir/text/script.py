@@ -19,6 +19,7 @@ from ...types.dtype import DType
 from ...types.shape import AnyShape, Shape
 from ..instruction import Instruction
 from ..module import Module
+from .building import BuildingCode
 
 __all__ = ["script"]
 
@@ -44,44 +45,34 @@ def script(main: Module, package: str = "mgx_core") -> str:
     return "\n".join([*heads, *imports, *decode, "", f"p = {package}.program()", *lines]) + "\n"
 
 
-class _Writer:
+class _Writer(BuildingCode):
+    brackets = ("[", "]")
+
     def __init__(self, package: str) -> None:
+        super().__init__()
         self.package = package
         self.coded = False
         self.imports: set[str] = set()
-        self.names: dict[Instruction, str] = {}
-        self.modules: dict[Module, str] = {}
 
-    def module(self, module: Module, made: str) -> Iterator[str]:
-        own = self.modules[module] = f"m{len(self.modules)}"
-        yield f"{own} = {made}"
-        for ins in module:
-            for inner in ins.modules:
-                if inner not in self.modules:
-                    yield from self.module(inner, f"p.create_module({inner.name!r})")
-            if ins.is_return:
-                yield f"{own}.add_return({self.listed(ins.inputs)})"
-                continue
-            name = self.names[ins] = f"x{len(self.names)}"
-            yield f"{name} = {own}.{self.call(ins)}"
-            if (
-                self.package != "mgx_core"
-                and isinstance(ins.op, Predicate)
-                and ins.inputs[0].shape.dtype is not dt.bool_
-            ):
-                yield f"{name} = {own}.add_instruction({self.package}.op('convert', target_type='bool_type'), [{name}])"
+    def quoted(self, text: str) -> str:
+        return repr(text)
 
-    def call(self, ins: Instruction) -> str:
-        if ins.is_param:
-            label: str = ins.op.label  # type: ignore[attr-defined]
-            return f"add_parameter({label!r}, {self.shape(ins.result)})"
-        if ins.literal is not None:
-            return f"add_literal({self.literal(ins.literal)})"
-        modules = f", [{', '.join(self.modules[m] for m in ins.modules)}]" if ins.modules else ""
-        return f"add_instruction({self.op(ins.op)}, {self.listed(ins.inputs)}{modules})"
+    def assigned(self, name: str, value: str) -> str:
+        return f"{name} = {value}"
 
-    def listed(self, inputs: tuple[Instruction, ...]) -> str:
-        return f"[{', '.join(self.names[i] for i in inputs)}]"
+    def called(self, call: str) -> str:
+        return call
+
+    def literal(self, own: str, name: str, literal: Argument) -> Iterator[str]:
+        yield self.assigned(name, f"{own}.add_literal({self.elements(literal)})")
+
+    def instruction(self, own: str, name: str, ins: Instruction) -> Iterator[str]:
+        yield from super().instruction(own, name, ins)
+        numbers = isinstance(ins.op, Predicate) and ins.inputs[0].shape.dtype is not dt.bool_
+        if numbers and self.package != "mgx_core":
+            yield self.assigned(
+                name, f"{own}.add_instruction({self.package}.op('convert', target_type='bool_type'), [{name}])"
+            )
 
     def op(self, op: Operation) -> str:
         given = "".join(f", {k}={self.value(v)}" for k, v in op.attributes().items() if v is not None)
@@ -116,7 +107,7 @@ class _Writer:
         low, high = bounds(d)
         return f"{self.package}.shape.dynamic_dimension({low}, {high})"
 
-    def literal(self, literal: Argument) -> str:
+    def elements(self, literal: Argument) -> str:
         shape = literal.shape
         if not isinstance(shape, Shape) or shape.dtype.kind in "sc":
             raise UnsupportedError(f"a script cannot write a literal of type {shape}")
