@@ -154,6 +154,7 @@ def test_usage() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("anywhere")
 def test_comparison_with_torch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
