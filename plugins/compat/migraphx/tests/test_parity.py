@@ -8,6 +8,7 @@ import json
 import logging
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -94,6 +95,11 @@ def extensions() -> set[str]:
     from mgx_core.plugins.manager import manager
 
     return {e for _, lazy in manager().offered("frontends") for e in lazy.files} | set(manager().names("frontends"))
+
+
+@cache
+def onnx_operators() -> frozenset[str]:
+    return frozenset(migraphx.get_onnx_operators())
 
 
 def variable(name: str) -> bool:
