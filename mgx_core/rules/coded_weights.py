@@ -31,11 +31,12 @@ def weights_as_codes(i: Instruction, b: Builder) -> Instruction | No | None:
     """dot(x, dequantizelinear(constant, s, z)) -> dequant_dot(x, codes, s, z) with a scale a column, or a block of a column."""
     x, wide = i.inputs
     given = dequantized(wide)
-    if given is None or not given.values.is_literal or x.is_literal:
+    values = None if given is None else aligned(given.values)
+    if given is None or values is None or x.is_literal:
         return None
-    values, scale = given.values.literal, aligned(given.scale)
+    scale = aligned(given.scale)
     zero = None if given.zero_point is None else aligned(given.zero_point)
-    if values is None or scale is None or (given.zero_point is not None and zero is None):
+    if scale is None or (given.zero_point is not None and zero is None):
         return No("the weights' scale or zero point is not constant")
     if i.shape.rank != 2 or wide.shape.dtype is not float32:
         return No("the product is not one of float32 matrices")
@@ -58,7 +59,7 @@ def weights_as_codes(i: Instruction, b: Builder) -> Instruction | No | None:
         size = k + k % 2
     scales = scale.T if block else np.broadcast_to(scale.reshape(-1, 1), (n, 1))
     points = None if zero is None else (zero.T if block else np.broadcast_to(zero.reshape(-1, 1), (n, 1)))
-    codes, points = packed_codes(np.asarray(values.value).T, points, bits, size)
+    codes, points = packed_codes(np.broadcast_to(values, (k, n)).T, points, bits, size)
     literals = [codes, scales.astype(np.float32)] + ([] if points is None else [points])
     made = [b.literal(Argument.from_value(np.ascontiguousarray(v))) for v in literals]
     return b.add(DequantDot(bits=4 if bits == 4 else 8, block_size=size), x, *made)

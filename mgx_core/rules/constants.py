@@ -9,6 +9,7 @@ import numpy as np
 
 from ..ir.instruction import Instruction
 from ..ops.broadcast import Broadcast, Multibroadcast
+from ..ops.movement import Transpose
 from ..ops.reshape import Squeeze, Unsqueeze
 from ..ops.scalar import convert
 from ..types.argument import Argument, Array
@@ -93,12 +94,14 @@ def aligned(ins: Instruction) -> Array | None:
     if len(ins.inputs) != 1 or not ins.shape.ranked:
         return None
     op = ins.op
-    inner = aligned(ins.inputs[0]) if op.aligns else None
+    inner = aligned(ins.inputs[0]) if op.aligns or isinstance(op, Transpose) else None
     if inner is None or isinstance(op, Multibroadcast):
         return inner
     rank = ins.inputs[0].shape.rank
     inner = inner.reshape((1,) * (rank - inner.ndim) + inner.shape)
     match op:
+        case Transpose():
+            return inner.transpose(op.order(rank))
         case Broadcast():
             axis = op.axis + ins.shape.rank if op.axis < 0 else op.axis
             return inner.reshape(inner.shape + (1,) * (ins.shape.rank - axis - rank))

@@ -9,7 +9,9 @@ import numpy as np
 
 from ..errors import No
 from ..ir.instruction import Instruction
-from ..ops.pointwise import Div, Exp, Log, Mul, Pow, Recip, Rsqrt, Sqdiff, Sqrt, Sub
+from ..ops.activation import Relu
+from ..ops.pointwise import Abs, Div, Exp, Log, Max, Min, Mul, Neg, Pow, Recip, Rsqrt, Sqdiff, Sqrt, Sub
+from ..ops.reduce import ReduceMax, ReduceMin
 from ..ops.scalar import convert
 from .constants import aligned, finite, is_constant, spread, uniform
 from .engine import RANGE, ROUNDING, Builder, Rules
@@ -19,6 +21,8 @@ from .outline import through_views
 __all__ = ["POWERS"]
 
 POWERS: Final = Rules("simplify-powers")
+
+RANGES: Final = (Max, Min, Abs, Neg, Relu, Sub)
 
 
 @POWERS.on(Div)
@@ -37,7 +41,17 @@ def divide_by_constant(i: Instruction, b: Builder) -> Instruction | No | None:
     """x / c -> x * (1 / c)."""
     if not i.shape.dtype.is_float or not is_constant(i.inputs[1]) or is_constant(i.inputs[0]):
         return None
+    if _extreme(i.inputs[0]):
+        return No("a range is divided, as for a scale: in the last place of a scale lies how its row is rounded")
     return _by_reciprocal(i, b)
+
+
+def _extreme(x: Instruction, depth: int = 8) -> bool:
+    """True for the greatest or least values along axes, their sizes and their differences."""
+    x = through_views(x)
+    if isinstance(x.op, (ReduceMax, ReduceMin)):
+        return True
+    return depth > 0 and isinstance(x.op, RANGES) and any(_extreme(y, depth - 1) for y in x.inputs)
 
 
 def _by_reciprocal(i: Instruction, b: Builder) -> Instruction | No | None:

@@ -720,6 +720,18 @@ REFUSES = [
         "1 / c is not a normal number of the type",
     ),
     (
+        "divide-by-constant",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %c = @literal(127.5) -> float32[1]
+  %1 = reduce_max[axes=[1]](%x)
+  %2 = neg(%1)
+  %3 = multibroadcast[out_lens=[2, 1]](%c)
+  %4 = div(%2, %3)
+  @return(%4)""",
+        "a range is divided, as for a scale: in the last place of a scale lies how its row is rounded",
+    ),
+    (
         "relu-out-of-mul",
         """\
   %x = @param["x"] -> float32[2, 2]

@@ -73,3 +73,21 @@ def test_odd_blocks_of_four_bits(kind: str, block: int) -> None:
     program.compile(mgx.get_target("ref"))
     wanted = value @ (codes * np.repeat(scale, block, 0))
     np.testing.assert_allclose(np.asarray(program.run({"x": value})[0]), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("block", [0, 4])
+def test_weights_whose_rows_are_the_products_columns(block: int) -> None:
+    """Weights [n, k], as linear layers keep them: the transpose is one of the codes."""
+    rng = np.random.default_rng(5)
+    codes, scale = rng.integers(-8, 8, (6, 8)), rng.normal(size=(6, 8 // block) if block else (6,)).astype(np.float32)
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", (2, 8)))
+    operands = [m.add_literal(codes.astype(dt.int4.numpy)), m.add_literal(scale)]
+    wide = m.add(mgx.op("dequantizelinear", axis=1 if block else 0, block_size=block), *operands)
+    m.add_return([m.add(mgx.op("dot"), x, m.add(mgx.op("transpose", permutation=(1, 0)), wide))])
+    program.compile(mgx.get_target("ref"))
+    assert "dequant_dot" in str(program)
+    value = rng.normal(size=(2, 8)).astype(np.float32)
+    wanted = value @ (codes * (np.repeat(scale, block, 1) if block else scale[:, None])).T
+    np.testing.assert_allclose(np.asarray(program.run({"x": value})[0]), wanted, rtol=1e-4, atol=1e-4)
