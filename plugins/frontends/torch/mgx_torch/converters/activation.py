@@ -41,9 +41,10 @@ def hardsigmoid(n: Node, x: Instruction) -> Instruction:
 
 @converts("log_sigmoid_forward")
 def log_sigmoid_forward(n: Node, x: Instruction) -> tuple[Instruction, Instruction]:
-    return n.add("log_sigmoid", x), n.filled(
-        n.result_dims(1), 0, n.dtype
-    )  # the second is a buffer of the CPU's own kernel
+    """The second result is what the backward of torch's CPU kernel reads; on other devices it is empty."""
+    if 0 in n.result_dims(1) and 0 not in x.shape.dims:
+        return n.add("log_sigmoid", x), n.filled(n.result_dims(1), 0, n.dtype)
+    return n.add("log_sigmoid", x), n.add("exp", n.add("neg", n.add("abs", x)))
 
 
 @converts("gelu")

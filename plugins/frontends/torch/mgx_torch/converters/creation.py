@@ -72,11 +72,22 @@ def ranged(n: Node, start: Scalar, end: Scalar, step: Scalar) -> Instruction:
     return n.convert(n.add("dynamic_range", *limits, length=length), n.dtype)
 
 
-@converts("linspace.default", "linspace")
-def linspace(n: Node, start: float, end: float, steps: int) -> Instruction:
-    if isinstance(start, Instruction) or isinstance(end, Instruction):
-        n.unsupported("linspace between limits that are tensors")
-    return n.literal(np.linspace(start, end, n.static(steps, "the number of steps")), n.dtype)
+@converts("linspace")
+def linspace(n: Node, start: Scalar, end: Scalar, steps: int) -> Instruction:
+    """From each end in equal steps up to the middle, as torch does."""
+    count = n.static(steps, "the number of steps")
+    if isinstance(start, (int, float)) and isinstance(end, (int, float)):
+        return n.literal(np.linspace(start, end, count), n.dtype)
+    kind = dt.float64 if n.dtype is dt.float64 or n.dtype.is_integer else dt.float32
+    near, far = (n.broadcast_to(n.tensor(v, kind), (count,)) for v in (start, end))
+    if count < 2:
+        return n.convert(near, n.dtype)
+    step = n.add("div", n.add("sub", far, near), n.full_like(near, count - 1))
+    index = np.arange(count)
+    up = n.add("add", near, n.add("mul", step, n.literal(index, kind)))
+    down = n.add("sub", far, n.add("mul", step, n.literal(count - 1 - index, kind)))
+    found = n.add("where", n.literal(index < count // 2, dt.bool_), up, down)
+    return n.convert(n.add("trunc", found) if n.dtype.is_integer else found, n.dtype)
 
 
 @converts("eye")
