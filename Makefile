@@ -80,7 +80,7 @@ help:
 	@.venv-torch/bin/python $(PIP) --index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0' \
 		|| .venv-torch/bin/python $(PIP) 'torch==2.13.0'
 	$(call editable,.venv-torch,. plugins/ref plugins/cpu_dnnl plugins/gpu_hip plugins/frontends/onnx plugins/compat/migraphx \
-		$(TORCH),--group core-test expecttest onnxscript)
+		$(TORCH),--group core-test expecttest onnxscript torchao)
 	@touch $@
 
 .venv-ray/ready: pyproject.toml $(addsuffix /pyproject.toml,$(RAY))

@@ -16,7 +16,7 @@ from mgx_core.converting.converters import Converters
 
 from .calls import name_of
 from .compiled import CompiledGraph
-from .decompositions import all_converters, kept_whole, traced_table
+from .decompositions import all_converters, differentiable_layers, kept_whole, traced_table
 from .node import NAME, place_of
 from .options import TorchOptions
 from .partition import eager_name, split, stages
@@ -81,7 +81,8 @@ def compile_graph(
         keep_inference_input_mutations=True,
     )
     if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs):
-        return compiler(gm, example_inputs)
+        with differentiable_layers():
+            return compiler(gm, example_inputs)
     with kept_whole(converters):
         return compiler(gm, example_inputs)
 

@@ -14,7 +14,7 @@ from .calls import name_of
 from .converter import COMPLEX
 from .converters import STANDARD
 
-__all__ = ["all_converters", "kept_whole", "table", "traced_table"]
+__all__ = ["all_converters", "differentiable_layers", "kept_whole", "table", "traced_table"]
 
 
 def all_converters() -> Converters:
@@ -42,7 +42,7 @@ def table(converters: Converters) -> dict[Any, Callable[..., Any]]:
     """Decompositions of all operators that nothing converts, for `ExportedProgram.run_decompositions`."""
     from torch.export import default_decompositions
 
-    found = default_decompositions()
+    found = default_decompositions().materialize()  # with operators of other packages
     kept = [op for op in found if isinstance(op, torch._ops.OpOverload) and converts(converters, op)]
     for op in kept:
         if op._schema.name.partition("::")[2] not in BREAK:
@@ -69,10 +69,21 @@ def kept_whole(converters: Converters) -> Iterator[None]:
     ops = [
         op
         for op in _collect_all_valid_cia_ops()
-        if converts(converters, op) and op._schema.name.partition("::")[2] in WHOLE
+        if converts(converters, op) and (op.namespace != "aten" or op._schema.name.partition("::")[2] in WHOLE)
     ]
     with _override_composite_implicit_decomp(dict.fromkeys(ops, _special_op_to_preserve_cia)):
         yield
+
+
+@contextmanager
+def differentiable_layers() -> Iterator[None]:
+    """While it lasts, LSTM layers are traced step by step: AOTAutograd cannot differentiate oneDNN's, which torch takes else."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
 
 # made of others in torch, and better whole here

@@ -16,7 +16,7 @@ from mgx_core.types.argument import Array
 
 from .tensors import borrowed, host_array
 
-__all__ = ["Seal", "held", "lent"]
+__all__ = ["Seal", "held", "lent", "only_in_products"]
 
 # operators whose kernels read a weight as it lies in torch's memory, and those that only look at it in another way
 PRODUCTS: Final = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embedding", "einsum"))
@@ -43,18 +43,18 @@ def held(
             return True
         if weight.device.type != "cpu":
             return False
-        return narrowed or weight.nbytes <= SMALL or not _only_in_products(nodes[i])
+        return narrowed or weight.nbytes <= SMALL or not only_in_products(nodes[i])
 
     return tuple(i for i in static if kept(i))
 
 
-def _only_in_products(node: torch.fx.Node) -> bool:
+def only_in_products(node: torch.fx.Node) -> bool:
     """True if all that reads a value, or views of it, are products."""
     for user in node.users:
         if user.op == "output":
             continue
         name = user.target._schema.name.partition("::")[2] if isinstance(user.target, torch._ops.OpOverload) else ""
-        if name not in PRODUCTS and not (name in VIEWS and _only_in_products(user)):
+        if name not in PRODUCTS and not (name in VIEWS and only_in_products(user)):
             return False
     return True
 

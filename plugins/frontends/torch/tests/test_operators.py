@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy
 import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 spec = importlib.util.spec_from_file_location("overloads", Path(__file__).with_name("overloads.py"))
 assert spec is not None
@@ -19,16 +20,13 @@ assert spec.loader is not None
 overloads = sys.modules["overloads"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(overloads)
 
-TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
+TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
 # (relative, absolute) of results of a type: what torch.testing.assert_close takes, rounded up for sums in another order
 TOLERANCE = {
     torch.float32: (1e-5, 2e-5), torch.float64: (1e-7, 1e-7), torch.bfloat16: (1.6e-2, 1e-2), torch.float16: (2e-3, 1e-3),
 }  # fmt: skip
-# operators whose converters refuse what the samples ask, or whose results are not defined; each with its reason
-REFUSED = (
-    "divisor_override and ceil_mode", "average pooling of", "positions that adaptive max pooling", "depends on data",
-    "mode 'edge' has nothing to repeat", "as_strided", "needs a", "draws from torch",
-)  # fmt: skip
+NARROW = (torch.bfloat16, torch.float16)
+# operators whose results torch does not define
 UNDEFINED = ("empty", "as_strided", "sort", "topk", "kthvalue", "native_batch_norm")
 OPS = sorted({op.name: op for op in op_db if op.dtypes}.values(), key=lambda op: str(op.name))
 
@@ -52,52 +50,55 @@ def skipped(func: Any, args: Any, kwargs: Any) -> bool:
     )
 
 
-# what differs from torch, and why, by overload: all else agrees, and an entry of which no sample of these operators differs is stale
-ROUNDING = "torch rounds to bfloat16 between its steps, mgx once or elsewhere"
-LIMITS = "linspace between limits that are tensors is not converted"
+# what differs from torch, by operator and overload, and why: all else agrees
 DIFFERENT = {
-    ("addbmm", "aten.addbmm.default"): ROUNDING,
-    ("baddbmm", "aten.baddbmm.default"): ROUNDING,
-    ("grid_sampler_2d", "aten.grid_sampler_2d.default"): ROUNDING,
-    ("grid_sampler_3d", "aten.grid_sampler_3d.default"): ROUNDING,
-    ("linspace", "aten.linspace.Tensor_Scalar"): LIMITS,
-    ("linspace", "aten.linspace.Tensor_Tensor"): LIMITS,
-    ("nn.functional.adaptive_avg_pool3d", "aten._adaptive_avg_pool3d.default"): ROUNDING,
-    ("nn.functional.conv_transpose3d", "aten.convolution.default"): ROUNDING,
-    ("nn.functional.grid_sample", "aten.grid_sampler_2d.default"): ROUNDING,
-    ("nn.functional.logsigmoid", "aten.log_sigmoid_forward.default"): "its second result is a buffer of torch's own, which only its backward reads",
-    ("nn.functional.multilabel_soft_margin_loss", "aten.log_sigmoid_forward.default"): "its second result is a buffer of torch's own, which only its backward reads",
-}  # fmt: skip
+    (d["operator"], d["overload"]): d["reason"]
+    for d in json.loads(Path(__file__).with_name("differences.json").read_text(encoding="utf-8"))
+}
 
 
 @pytest.mark.parametrize("target", ["ref", pytest.param("cpu", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("part", range(12))
 def test_samples_of_torchs_own_tests(part: int, target: str) -> None:
-    """All calls that the samples make agree, but for those that are named; each name is still needed for `ref`."""
+    """Calls that the samples make agree, 99 of 100 at least; the others are named, and no name is left that `ref` does not need.
+
+    What torch rounds on its way, mgx may round elsewhere, but its error against float64 is not greater than torch's and one rounding.
+    """
     done, wrong, seen = 0, [], set()
+    differing = 0
     for op in OPS[part::12]:
         for dtype in TYPES:
-            if dtype not in op.dtypes:
-                continue
-            torch.manual_seed(0)
-            numpy.random.seed(0)
-            try:
-                samples = [s for s, _ in zip(op.sample_inputs("cpu", dtype), range(2), strict=False)]
-            except Exception:  # torch's generators fail where a library is absent
-                continue
-            for sample in samples:
+            for sample in first_samples(op, dtype):
                 found, mistakes = tried(op, sample, target)
                 done += found
+                differing += len(mistakes)
                 seen |= {(op.name, m.partition(":")[0]) for m in mistakes}
-                wrong += [m for m in mistakes if (op.name, m.partition(":")[0]) not in DIFFERENT]
+                wrong += [m for m in mistakes if (op.name, m.partition(":")[0]) not in DIFFERENT or FURTHER in m]
     assert done > 20
     assert not wrong, wrong
+    assert differing <= 0.01 * done, f"{differing} of {done} calls differ"
     names = {op.name for op in OPS[part::12]}
     stale = [key for key in DIFFERENT if key[0] in names and key not in seen]
-    assert target != "ref" or not stale, f"these agree now, take them out of DIFFERENT: {stale}"
+    assert target != "ref" or not stale, f"these agree now, take them out of differences.json: {stale}"
+
+
+FURTHER = "further from float64 than torch"
+
+
+def first_samples(op: Any, dtype: torch.dtype, most: int = 2) -> list[Any]:
+    """The first samples of an operator in a type; none where the operator does not take it, or torch's generator lacks a library."""
+    if dtype not in op.dtypes:
+        return []
+    torch.manual_seed(0)
+    numpy.random.seed(0)
+    try:
+        return [s for s, _ in zip(op.sample_inputs("cpu", dtype), range(most), strict=False)]
+    except Exception:
+        return []
 
 
 def tried(op: Any, sample: Any, target: str) -> tuple[int, list[str]]:
+    """The number of calls that a sample makes, and for each that differs its overload and what is wrong."""
     try:
         calls = list(overloads.recorded(lambda: op(sample.input, *sample.args, **sample.kwargs)))
     except Exception:  # samples that this build of torch does not run
@@ -107,12 +108,31 @@ def tried(op: Any, sample: Any, target: str) -> tuple[int, list[str]]:
         if skipped(func, args, kwargs):
             continue
         done += 1
+        got: Any = None
         try:
-            compare(overloads.computed(func, args, kwargs, target), want)
+            got = overloads.computed(func, args, kwargs, target)
+            compare(got, want)
         except Exception as error:
-            if not any(word in str(error) for word in REFUSED):
-                wrong.append(f"{func}: {type(error).__name__}: {str(error)[:200]}")
+            verdict = "" if got is None or nearer(func, args, kwargs, got, want) else f"{FURTHER}, "
+            wrong.append(f"{func}: {verdict}{type(error).__name__}: {str(error)[:200]}")
     return done, wrong
+
+
+def nearer(func: Any, args: Any, kwargs: Any, got: Any, want: Any) -> bool:
+    """True if results in a narrow float are not further from those in float64 than torch's own and one rounding."""
+    theirs = tree_leaves(want)
+    if not any(isinstance(w, torch.Tensor) and w.dtype in NARROW for w in theirs):
+        return False
+
+    def wide(value: Any) -> Any:
+        return value.double() if isinstance(value, torch.Tensor) and value.dtype in NARROW else value
+
+    exact = tree_leaves(func(*tree_map(wide, args), **tree_map(wide, kwargs)))
+    return all(
+        float((g.double() - e).abs().max())
+        <= float((w.double() - e).abs().max() + e.abs().max() * torch.finfo(w.dtype).eps / 2)
+        for g, w, e in zip(got, theirs, exact, strict=True)
+    )
 
 
 def compare(got: Any, want: Any) -> None:

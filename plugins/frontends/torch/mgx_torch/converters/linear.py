@@ -71,7 +71,16 @@ def addmm(n: Node, x: Instruction, a: Instruction, b: Instruction, beta: Any = 1
 
 @converts("addbmm")
 def addbmm(n: Node, x: Instruction, a: Instruction, b: Instruction, beta: Any = 1, alpha: Any = 1) -> Instruction:
-    return combined(n, x, n.squeeze(n.add("reduce_sum", product(n, a, b), axes=(0,)), [0]), beta, alpha)
+    """The sum of a batch of products: one product, along whose inner axis the batch lies."""
+    batch, rows, inner = a.shape.dims
+    long = batch * inner
+    left = n.reshape(n.transpose(a, [1, 0, 2]), (rows, long))
+    return combined(n, x, product(n, left, n.reshape(b, (long, b.shape.dims[2]))), beta, alpha)
+
+
+@converts("_int_mm")
+def int_mm(n: Node, a: Instruction, b: Instruction) -> Instruction:
+    return n.add("quant_dot", a, b)
 
 
 @converts("addr")

@@ -9,6 +9,7 @@ from mgx_core import dtype as dt
 
 from ..converter import Converter, converts
 from ..node import Node, Scalar
+from ..weights import only_in_products
 
 __all__ = ["cast", "floor_divided"]
 
@@ -22,6 +23,10 @@ def cast(n: Node, x: Instruction, dtype: DType) -> Instruction:
 
 @converts("_to_copy", "to", "type_as")
 def to(n: Node, x: Instruction, *_: Any) -> Instruction:
+    if x.shape.dtype in (dt.int8, dt.uint8) and n.dtype is dt.float32 and only_in_products(n.fx):
+        return n.add(
+            "dequantizelinear", x, n.literal(1, dt.float32)
+        )  # bytes, which products of few rows read as they are
     return cast(n, x, n.dtype)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -96,3 +97,43 @@ def choose_qparams(
     dims = n.result_dims(0)
     found = n.reshape(n.convert(scale, n.dtype), dims)
     return found, n.reshape(n.convert(point, dt.int64), n.result_dims(1))
+
+
+@converts("dequantize_affine", domain="torchao")
+def dequantize_affine(
+    n: Node,
+    x: Instruction,
+    block: Sequence[int],
+    scale: Instruction,
+    zero: Instruction | None,
+    kind: Any,
+    low: Any = None,
+    high: Any = None,
+    *_: Any,
+) -> Instruction:
+    """One scale for each block of the operand, whose extents `block` gives."""
+    dims = [n.static(d, "an extent of a tensor in blocks") for d in x.shape.dims]
+    counts = [d // b for d, b in zip(dims, block, strict=True)]
+    x = _few_bits(n, x, low, high)
+    scales = n.convert(n.reshape(scale, counts), dt.float32)
+    zeros = None if zero is None else _points(n, n.reshape(zero, counts), x.shape.dtype)
+    cut = [a for a, b in enumerate(block) if b != 1]
+    several = [a for a, c in enumerate(counts) if c != 1]
+    if not several:
+        zeros = None if zeros is None else n.reshape(zeros, ())
+        return n.convert(n.add("dequantizelinear", x, n.reshape(scales, ()), zeros), n.dtype)
+    if len(several) == 1 and several[0] not in cut:
+        flat = (counts[several[0]],)
+        zeros = None if zeros is None else n.reshape(zeros, flat)
+        return n.convert(n.add("dequantizelinear", x, n.reshape(scales, flat), zeros, axis=several[0]), n.dtype)
+    if len(cut) != 1:
+        n.unsupported(f"scales of blocks {list(block)}, which are wider than 1 along several axes")
+    out = n.add("dequantizelinear", x, scales, zeros, axis=cut[0], block_size=block[cut[0]])
+    return n.convert(out, n.dtype)
+
+
+def _few_bits(n: Node, x: Instruction, low: Any, high: Any) -> Instruction:
+    """Constant codes of 4 bits, which torchao keeps in bytes, in a type of 4 bits."""
+    kind = {(-8, 7): dt.int4, (0, 15): dt.uint4}.get((low, high))
+    codes = None if kind is None else n.constant(x)
+    return x if codes is None else n.literal(codes, kind)

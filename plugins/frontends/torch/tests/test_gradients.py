@@ -1,0 +1,81 @@
+"""Gradients under ``torch.compile(backend="mgx")`` against eager's."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+
+class LogSigmoid(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.logsigmoid(self.linear(x))
+
+
+class Layers(nn.Module):
+    """The results of recurrent layers."""
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.cells = kind(6, 5, num_layers=2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.cells(x)[0]  # type: ignore[no-any-return]
+
+
+class Strided(nn.Module):
+    """A view by strides, whose gradient is a scatter by strides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x)
+        return y.as_strided((y.shape[0], 4, 2, 2), (y.stride(0), y.stride(1), y.stride(2), 1), 3)
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.utils.parametrizations.weight_norm(nn.Conv1d(3, 4, 3), dim=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(x)  # type: ignore[no-any-return]
+
+
+CASES = {
+    "log_sigmoid": (LogSigmoid, (4, 8)),
+    "lstm": (lambda: Layers(nn.LSTM), (2, 4, 6)),
+    "gru": (lambda: Layers(nn.GRU), (2, 4, 6)),
+    "as_strided": (Strided, (2, 3, 6, 6)),
+    "weight_norm": (Normed, (2, 3, 8)),
+    "average_pool": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.AvgPool2d(3, 2, padding=1, ceil_mode=True)),
+        (2, 3, 9, 9),
+    ),
+    "adaptive_pool": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(3)), (2, 3, 9, 10)),
+    "group_norm": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4)), (2, 3, 5, 5)),
+    "embedding": (lambda: nn.Embedding(7, 3, padding_idx=2), None),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_eagers(name: str) -> None:
+    build, dims = CASES[name]
+    module = build()
+    x = torch.randint(0, 7, (3, 5)) if dims is None else torch.randn(dims)
+    other = copy.deepcopy(module)
+    out = module(x)
+    weights = torch.randn_like(out)
+    (out * weights).sum().backward()
+    (torch.compile(other, backend="mgx")(x) * weights).sum().backward()
+    for (path, want), got in zip(module.named_parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(got.grad, want.grad, rtol=1e-4, atol=1e-5, msg=lambda text, at=path: f"{at}: {text}")
