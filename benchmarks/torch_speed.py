@@ -1,0 +1,175 @@
+"""``torch.compile(backend="mgx")`` beside inductor on the CPU, float32, two threads: time of a call, of compiling, and memory.
+
+    python -m benchmarks.torch_speed [--rounds 15] [NAME ...]
+    python -m benchmarks.torch_speed --trivial
+    python -m benchmarks.torch_speed --second resnet50
+
+Needs a C++ compiler, for inductor.  A line a model: milliseconds a call of mgx and of inductor (medians; calls take turns, so
+that other load meets both alike), the median of their ratios in wall and in processor time, seconds of the first call with empty
+caches and the ratio of their processor times (children's included), the rise of the peak of resident memory over the first call
+of mgx less the weights. Both keep the weights, as users who want speed have them: option `freeze` of mgx, `freezing` of inductor.
+
+--trivial: microseconds of a call of a function that adds one to eight numbers.
+--second: seconds until the first result in a process that finds the cache that another process left, after imports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from benchmarks.zoo.architectures import ARCHITECTURES, make
+
+TWENTY = (
+    "resnet18", "resnet50", "resnext50_32x4d", "seresnet50", "regnetx_032", "densenet121", "mobilenetv2_100",
+    "mobilenetv3_large_100", "efficientnet_b0", "mnasnet_100", "convnext_tiny", "vit_tiny_patch16_224",
+    "deit3_small_patch16_224", "swin_tiny_patch4_window7_224", "poolformer_s12", "BertModel", "DistilBertModel",
+    "GPT2LMHeadModel", "LlamaForCausalLM", "Wav2Vec2Model",
+)  # fmt: skip
+THREADS = 2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--trivial", action="store_true")
+    parser.add_argument("--second", metavar="NAME")
+    given = parser.parse_args()
+    if given.trivial:
+        print(trivial())
+    elif given.second:
+        print(second(given.second))
+    elif os.environ.get("MGX_BENCH_CHILD"):
+        print(measured(given.names[0], given.rounds), flush=True)
+    else:
+        for name in given.names or TWENTY:
+            print(f"{name:32} {apart(name, given.rounds)}", flush=True)
+
+
+def apart(name: str, rounds: int) -> str:
+    """The line of one model, measured in a process of its own with caches of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.torch_speed", name, "--rounds", str(rounds)]
+        run = subprocess.run(command, env=_environment(folder), capture_output=True, text=True, check=False)
+    if run.returncode:
+        return f"FAILED {run.stderr.strip().splitlines()[-1][:200] if run.stderr else run.returncode}"
+    return run.stdout.strip().splitlines()[-1]
+
+
+def _environment(folder: str) -> dict[str, str]:
+    places = {"MGX_CACHE": f"{folder}/mgx", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "XDG_CACHE_HOME": folder}
+    return {**os.environ, **places, "MGX_BENCH_CHILD": "1", "OMP_NUM_THREADS": str(THREADS)}
+
+
+def measured(name: str, rounds: int) -> str:
+    torch.set_num_threads(THREADS)
+    torch._inductor.config.freezing = True
+    module, inputs = make(ARCHITECTURES[name], 1)
+    values = list(inputs.values())
+    weights = sum(p.nbytes for p in (*module.parameters(), *module.buffers()))
+    with torch.no_grad():
+        want = module(*values)
+        ours = torch.compile(module, backend="mgx", dynamic=False, options={"freeze": True, "threads": THREADS})
+        theirs = torch.compile(module, dynamic=False)
+        before = _peak()
+        first = spent(ours, values)
+        risen = max(0, _peak() - before - weights)
+        other = spent(theirs, values)
+        for call in (ours, theirs):
+            difference = float((call(*values) - want).abs().max() / want.abs().max())
+            assert difference < 1e-3, difference
+        pairs = [(once(ours, values), once(theirs, values)) for _ in range(rounds)]
+    walls = [statistics.median(p[i][0] for p in pairs) * 1e3 for i in (0, 1)]
+    wall, work = (statistics.median(a[i] / b[i] for a, b in pairs) for i in (0, 1))
+    return (
+        f"mgx {walls[0]:.2f} ms inductor {walls[1]:.2f} ms ratio {wall:.2f} processor {work:.2f} "
+        f"first call {first[0]:.1f} s inductor {other[0]:.1f} s processor {first[1] / other[1]:.2f} "
+        f"memory {risen / 2**20:.0f} MiB over weights of {weights / 2**20:.0f}"
+    )
+
+
+def _peak() -> int:
+    """Bytes that were resident at most; the counter starts again where the system allows it."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def once(call: Callable[..., Any], values: Sequence[Any]) -> tuple[float, float]:
+    """Seconds of wall and of processor time of one call."""
+    start, work = time.perf_counter(), time.process_time()
+    call(*values)
+    return time.perf_counter() - start, time.process_time() - work
+
+
+def spent(call: Callable[..., Any], values: Sequence[Any]) -> tuple[float, float]:
+    """Seconds of wall and of processor time of a call, with those of the processes that it ran."""
+    children = _of_children()
+    wall, work = once(call, values)
+    return wall, work + _of_children() - children
+
+
+def _of_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def trivial(calls: int = 2000, rounds: int = 9) -> str:
+    """Microseconds of a call of x + 1: least of rounds, which take turns."""
+    x = torch.ones(8)
+    found: dict[str, list[float]] = {}
+    with torch.no_grad():
+        compiled = {"mgx": torch.compile(lambda x: x + 1, backend="mgx"), "inductor": torch.compile(lambda x: x + 1)}
+        for name, call in compiled.items():
+            call(x)
+            found[name] = []
+        for _ in range(rounds):
+            for name, call in compiled.items():
+                start = time.process_time()
+                for _ in range(calls):
+                    call(x)
+                found[name].append((time.process_time() - start) / calls * 1e6)
+    mine, other = min(found["mgx"]), min(found["inductor"])
+    return f"mgx {mine:.1f} us inductor {other:.1f} us ratio {mine / other:.2f}"
+
+
+SECOND = """
+import sys, time, torch, mgx_torch.backend, torch._dynamo, torch._inductor
+from benchmarks.zoo.architectures import ARCHITECTURES, make
+torch.set_num_threads(2)
+module, inputs = make(ARCHITECTURES[sys.argv[1]], 1)
+with torch.no_grad():
+    compiled = torch.compile(module, **eval(sys.argv[2]))
+    start, work = time.perf_counter(), time.process_time()
+    compiled(*inputs.values())
+print(f"{time.perf_counter() - start:.2f} s processor {time.process_time() - work:.2f}")
+"""
+
+
+def second(name: str) -> str:
+    """Seconds until the first result in a first and in a second process: of mgx, and of inductor."""
+    lines = []
+    for peer, how in (("mgx", "dict(backend='mgx', options={'cache': True, 'freeze': True})"), ("inductor", "{}")):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-W", "ignore", "-c", SECOND, name, how]
+            runs = [
+                subprocess.run(
+                    command, env=_environment(folder), capture_output=True, text=True, check=True
+                ).stdout.strip()
+                for _ in range(2)
+            ]
+        lines.append(f"{peer}: first process {runs[0]}, second {runs[1]}")
+    return "; ".join(lines)
+
+
+if __name__ == "__main__":
+    main()
