@@ -133,6 +133,7 @@ size_t PrimitiveStep::scratch_bytes(int) const {
 
 void PrimitiveStep::run(Frame &frame, size_t index, Team team) const {
     const auto &primitive = team.single ? *single_ : *primitive_;
+    Flushing flushing;
     if (!primitive.waits_inside() || primitive.threads() <= 1) {
         primitive.execute(frame.args(index, team.single));
         return;

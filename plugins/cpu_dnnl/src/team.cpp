@@ -28,6 +28,7 @@ constexpr int64_t gather_spin = 100 * microsecond;
 constexpr int64_t slice = 1000 * microsecond; // a share of this length is worth the risk of waiting
 constexpr int64_t caution = 2; // times what was lost by waiting: how long short steps stay alone at first
 constexpr int64_t memory = 20; // times what was lost: for how long a second loss counts as the same trouble
+constexpr unsigned flush = 0x8040; // of the mode: results below the normal range are 0, and so are such operands
 constexpr int64_t most_caution = 1000 * 1000 * microsecond;
 
 thread_local Seat seat;
@@ -83,6 +84,7 @@ public:
         grow(region.parts - 1);
         part_ = region.part;
         data_ = region.data;
+        mode_ = region.mode;
         done_.store(0, std::memory_order_relaxed);
         const uint64_t generation = (state_.load(std::memory_order_relaxed) >> 32) + 1;
         state_.store(generation << 32 | static_cast<uint64_t>(region.parts) << 16 | 1, std::memory_order_seq_cst);
@@ -99,6 +101,7 @@ public:
             if (!state_.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
             const Seat before = seat;
             seat = {next, parts, true};
+            if (_mm_getcsr() != mode_) _mm_setcsr(mode_);
             part_(data_);
             seat = before;
             done_.fetch_add(1, std::memory_order_seq_cst);
@@ -176,6 +179,7 @@ private:
     alignas(64) std::atomic<uint64_t> state_ {0}; // generation, parts, the next part
     void (*part_)(void *) = nullptr;
     void *data_ = nullptr;
+    unsigned mode_ = 0;
     alignas(64) std::atomic<uint32_t> done_ {0};
     std::atomic<bool> waiting_ {false};
     alignas(64) std::atomic<uint32_t> epoch_ {0};
@@ -210,6 +214,7 @@ struct Assembly {
             ++seen;
             if (own.index < region.parts) {
                 seat = {own.index, region.parts, true};
+                if (_mm_getcsr() != region.mode) _mm_setcsr(region.mode);
                 region.part(region.data);
                 seat = own;
             }
@@ -236,6 +241,7 @@ int64_t nanoseconds_now() {
 
 void open_region(Region &region) {
     region.outer = seat;
+    region.mode = _mm_getcsr();
     region.began = nanoseconds_now();
     const bool divided = region.parts > 1 && !region.outer.inside;
     if (divided && assembly) {
@@ -279,6 +285,10 @@ int64_t Stepping::finished() {
     times_.together.store(known ? std::min(taken, known + known / 64 + 1) : taken, std::memory_order_relaxed);
     return now;
 }
+
+Flushing::Flushing() : before_(_mm_getcsr()) { _mm_setcsr(before_ | flush); }
+
+Flushing::~Flushing() { _mm_setcsr(before_); }
 
 bool stepping_alone() { return alone; }
 

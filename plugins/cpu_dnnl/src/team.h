@@ -17,12 +17,13 @@ Seat &own_seat(); // the calling thread's
 
 // Work in numbered parts.  Each part is done once, in any order, by the caller or by a thread of the team that is awake and has
 // nothing else to do.  The caller does what no thread took, so that it waits only for parts that have begun.  Parts do
-// not throw, and do not wait for each other unless they are gathered.
+// not throw, and do not wait for each other unless they are gathered.  They compute in the caller's floating-point mode.
 struct Region {
     void (*part)(void *data);
     void *data;
     int parts;
     bool shared = false;
+    unsigned mode = 0; // the caller's floating-point mode
     int64_t began = 0;
     Seat outer {};
 };
@@ -59,6 +60,19 @@ private:
     StepTimes &times_;
     int64_t began_;
     bool outer_alone_;
+};
+
+// While in scope, the calling thread and parts of its regions take numbers below the normal range for 0, and make none: an
+// operation on one of them takes a processor 100 times longer.
+class Flushing {
+public:
+    Flushing();
+    ~Flushing();
+    Flushing(const Flushing &) = delete;
+    Flushing &operator=(const Flushing &) = delete;
+
+private:
+    unsigned before_;
 };
 
 bool stepping_alone();
