@@ -9,7 +9,7 @@ from mgx_core import Kernels, Shape
 from mgx_core.errors import Refused
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.window import explicit_padding, per_axis
-from mgx_core.targets.values import Value
+from mgx_core.targets.values import Value, channels_last
 
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last
@@ -28,6 +28,11 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     lens = result.lens()
     if 0 in lens or 0 in x.lens:
         raise Refused("an extent is 0")
+    group = op.group
+    if (
+        group == x.lens[1] and group > 1 and lens[1] > group
+    ):  # several results a channel: oneDNN's depthwise loops give one
+        x, group = _repeated(e, x, lens[1] // group), lens[1]
     window = w.lens[2:]
     strides = per_axis(op.stride, len(window), "stride")
     dilations = per_axis(op.dilation, len(window), "dilation")
@@ -37,7 +42,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         "convolution",
         as_channels_last(e, x),
         w,
-        lambda weights: grouped(weights, op.group),
+        lambda weights: grouped(weights, group),
         lens,
         epilogue,
         2 * result.elements() * prod(w.lens[1:]),
@@ -46,6 +51,18 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         padding_begin=begin,
         padding_end=end,
     )
+
+
+def _repeated(e: CpuEmitter, x: Value, times: int) -> Value:
+    """x [n, c, ..] with each channel `times` times in a row, channels last."""
+    lens, strides = x.lens, x.strides
+    seen = Shape(x.shape.dtype, [lens[0], lens[1], times, *lens[2:]], [strides[0], strides[1], 0, *strides[2:]])
+    wide = [lens[0], lens[1] * times, *lens[2:]]
+    out = e.allocate(x.shape.dtype, wide, channels_last(wide))
+    step = out.strides
+    apart = Shape(x.shape.dtype, seen.lens(), [step[0], step[1] * times, step[1], *step[2:]])
+    e.copy_into(Value(seen, x.buffer, x.offset), Value(apart, out.buffer, out.offset))
+    return out
 
 
 def grouped(w: Value, group: int) -> Value:
