@@ -106,6 +106,8 @@ def windowed(
         raise Refused(f"oneDNN: {error}") from None
     if made.is_reference:
         raise Refused(f"oneDNN has only its reference {builder}")
+    if made.impl == "brgconv:avx512_core_amx" and _goes_wrong(x.lens[1], w.lens[-1], numbers["strides"][-1]):
+        raise Refused(f"oneDNN's {made.impl} is wrong for {x.lens[1]} channels and windows of {w.lens[-1]} in steps")
     constant = e.constant(w) is not None
     packed = e.packed(weights, w_md, made.weights) if constant else e.reordered(weights, w_md, made.weights)
     bound = {_native.ARG_SRC: x, _native.ARG_WEIGHTS: packed, _native.ARG_DST: out}
@@ -115,6 +117,11 @@ def windowed(
         bound |= epilogue.arguments(made)
     e.primitive(f"{builder.removesuffix('olution')} {made.impl}", made, bound, flops=flops)
     return out
+
+
+def _goes_wrong(channels: int, window: int, step: int) -> bool:
+    """True where oneDNN 3.2 can be wrong on AMX: a tile holds 32 channels, and the rest is misplaced at the end of a line."""
+    return channels % 32 != 0 and window % 2 == 0 and step > 1
 
 
 def _take_bias(epilogue: Epilogue, channels: int) -> Value | None:

@@ -1,0 +1,66 @@
+"""Convolutions through oneDNN: channels with several results, numbers below the normal range, windows that AMX gets wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core.ir.interpreter import Interpreter
+from mgx_cpu_dnnl.target import CpuTarget
+
+rng = np.random.default_rng(12)
+
+
+def convolved(
+    dtype: str, lens: list[int], weights: list[int], tolerance: float, relu: bool = False, **attributes: Any
+) -> list[str]:
+    """Compares one convolution with its definition; returns the names of the steps."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", lens))
+    w = m.add_literal((rng.standard_normal(weights) * np.prod(weights[1:]) ** -0.5).astype(np.float32))
+    operands = [m.add(mgx.op("convert", target_type=dtype), i) for i in (x, w)]
+    made = m.add(mgx.op("convolution", **attributes), *operands)
+    m.add_return([m.add(mgx.op("convert", target_type="float32"), m.add(mgx.op("relu"), made) if relu else made)])
+    given = rng.standard_normal(lens).astype(np.float32)
+    (wanted,) = Interpreter().run(m, [given])
+    program.compile(CpuTarget())
+    (found,) = program.run({"x": given})
+    np.testing.assert_allclose(np.asarray(found), wanted, rtol=tolerance, atol=tolerance)
+    return [s.name for s in program.executable.instances()[0].runner.schedule.steps]
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize(("channels", "times", "window", "step"), [(48, 2, 7, 2), (5, 3, 3, 1), (16, 2, 1, 1)])
+def test_several_results_a_channel_are_depthwise(channels: int, times: int, window: int, step: int, relu: bool) -> None:
+    padding = [window // 2] * 2
+    steps = convolved(
+        "float32", [2, channels, 11, 9], [channels * times, 1, window, window], 1e-5, relu, padding=padding, stride=[step] * 2,
+        dilation=[1, 1], group=channels,
+    )  # fmt: skip
+    assert any(name.startswith("conv") and "dw" in name for name in steps), steps
+
+
+@pytest.mark.parametrize("channels", [24, 48, 80])
+@pytest.mark.parametrize("window", [2, 4])
+def test_windows_of_even_width_in_bfloat16(channels: int, window: int) -> None:
+    attributes = {"padding": [0, 0], "stride": [window] * 2, "dilation": [1, 1], "group": 1}
+    convolved("bfloat16", [1, channels, 28, 28], [32, channels, window, window], 2e-2, **attributes)
+
+
+def test_primitives_take_numbers_below_the_normal_range_for_zero() -> None:
+    """Loops beside them keep such numbers."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [4, 16, 20, 20]))
+    attributes = {"padding": [1, 1], "stride": [1, 1], "dilation": [1, 1], "group": 1}
+    made = m.add(mgx.op("convolution", **attributes), x, m.add_literal(np.ones((16, 16, 3, 3), np.float32)))
+    m.add_return([made, m.add(mgx.op("add"), x, x)])
+    program.compile(CpuTarget(), fast_math=False)
+    for _ in range(3):
+        product, doubled = program.run({"x": np.full((4, 16, 20, 20), 1e-40, np.float32)})
+        assert not np.asarray(product).any()
+        assert (np.asarray(doubled) == 2 * np.float32(1e-40)).all()
