@@ -44,6 +44,15 @@ def test_several_results_a_channel_are_depthwise(channels: int, times: int, wind
     assert any(name.startswith("conv") and "dw" in name for name in steps), steps
 
 
+@pytest.mark.parametrize(("groups", "channels", "results"), [(32, 4, 4), (6, 4, 8), (5, 3, 3), (3, 40, 8), (4, 24, 24)])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_groups(dtype: str, groups: int, channels: int, results: int) -> None:
+    attributes = {"padding": [1, 1], "stride": [1, 1], "dilation": [1, 1], "group": groups}
+    weights = [groups * results, channels, 3, 3]
+    tolerance = 2e-2 if dtype == "bfloat16" else 1e-5
+    convolved(dtype, [1, groups * channels, 9, 12], weights, tolerance, relu=True, **attributes)
+
+
 @pytest.mark.parametrize("channels", [24, 48, 80])
 @pytest.mark.parametrize("window", [2, 4])
 def test_windows_of_even_width_in_bfloat16(channels: int, window: int) -> None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from mgx_core import Kernels, Shape
+from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.window import explicit_padding, per_axis
 from mgx_core.targets.values import Value, channels_last
+from mgx_core.types.argument import Array
 
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last
+from ..native_library import native
+from ..packing import Derived
 from .anchors import around, offer_anchor, offer_widened, windowed
 from .epilogues import Epilogue
 from .offer import FLOATS, only
@@ -20,6 +26,7 @@ from .offer import FLOATS, only
 __all__ = ["PLANS", "grouped"]
 
 PLANS = Kernels("cpu")
+TILE: Final = 32  # channels of bfloat16 in a row of a tile of AMX
 
 
 def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
@@ -33,6 +40,12 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         group == x.lens[1] and group > 1 and lens[1] > group
     ):  # several results a channel: oneDNN's depthwise loops give one
         x, group = _repeated(e, x, lens[1] // group), lens[1]
+    joined = _groups_together(group, w)
+    if joined > 1 and (array := e.constant(w)) is not None:
+        held = e.shared.weights.derived(
+            [array], ("groups together", group, joined), lambda: _together(array, group, joined)
+        )
+        w, group = e.literal(held.array, owner=held), group // joined
     window = w.lens[2:]
     strides = per_axis(op.stride, len(window), "stride")
     dilations = per_axis(op.dilation, len(window), "dilation")
@@ -51,6 +64,25 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         padding_begin=begin,
         padding_end=end,
     )
+
+
+def _groups_together(group: int, w: Value) -> int:
+    """The number of groups of weights [o, c / group, ..] that are done as one: on AMX, as many as fill a tile."""
+    per, out = w.lens[1], w.lens[0] // group
+    if per == 1 or w.shape.dtype is not dt.bfloat16 or "amx_bf16" not in native().cpu_features():
+        return 1
+    fitting = [n for n in range(1, group + 1) if group % n == 0 and max(per, out) * n <= TILE]
+    return max(fitting, default=1)
+
+
+def _together(w: Array, group: int, joined: int) -> Derived:
+    """Weights [o, c / group, ..] of which `joined` groups are one, with zeros between their channels."""
+    out, per = w.shape[0] // group, w.shape[1]
+    wide = np.zeros((group // joined, joined, out, joined, per, *w.shape[2:]), w.dtype)
+    parts = w.reshape(group // joined, joined, out, per, *w.shape[2:])
+    for n in range(joined):
+        wide[:, n, :, n] = parts[:, n]
+    return Derived([w], wide.reshape(w.shape[0], joined * per, *w.shape[2:]))
 
 
 def _repeated(e: CpuEmitter, x: Value, times: int) -> Value:
