@@ -6,7 +6,7 @@ element by element, along axes, joined or padded, a moved value is computed on a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -57,6 +57,11 @@ class ChannelsLastBuilder(InstructionBuilder):
             return x.inputs[0]
         return None
 
+    def where_it_lies(self, x: Instruction, work: Callable[[Instruction], Instruction]) -> Instruction:
+        """Returns what work that asks for no axes makes of x: on [n, c, *s] where x was moved from there, then moved back."""
+        inner = self.unmoved(x)
+        return work(x) if inner is None else self.channels_last(work(inner))
+
     def pointwise(self, op: Operation | str, *xs: Instruction, **attributes: Any) -> Instruction:
         folded = self._folded(op, xs, attributes)
         if folded is not None:
@@ -101,8 +106,7 @@ class ChannelsLastBuilder(InstructionBuilder):
         return self.channels_second(x)
 
     def convert(self, x: Instruction, dtype: Any) -> Instruction:
-        inner = self.unmoved(x)
-        return super().convert(x, dtype) if inner is None else self.channels_last(super().convert(inner, dtype))
+        return self.where_it_lies(x, lambda inner: InstructionBuilder.convert(self, inner, dtype))
 
     def along_axes(self, op: type[Operation], x: Instruction, axes: Sequence[int], **attributes: Any) -> Instruction:
         """An op with an attribute `axes` that keeps the rank: a reduction."""

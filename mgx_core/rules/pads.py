@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from ..errors import No
 from ..ir.instruction import Instruction
+from ..ops.activation import Relu, Sigmoid
 from ..ops.convolution import Convolution, Im2col
+from ..ops.movement import Transpose
 from ..ops.pad import Pad
+from ..ops.pointwise import Clip
 from ..ops.pooling import Pooling
+from ..ops.quantized_product import QuantConvolution
 from ..ops.window import sides
 from .constants import scalar_of
 from .engine import Builder, Rules
@@ -82,9 +87,39 @@ def pad_into_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
     return b.add(i.op.replace(padding=padding), *operands)
 
 
+@PADS.on(Convolution, QuantConvolution)
+def moved_pad_into_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
+    """convolution(transpose(pad(x, 0)), w) -> convolution(transpose(x), w) with more padding.
+
+    quant_convolution, of which the zero point is the border, likewise, and with no transpose.
+    """
+    turned = i.inputs[0]
+    order = list(turned.op.permutation) if isinstance(turned.op, Transpose) else []
+    pad = turned.inputs[0] if order else turned
+    if not isinstance(pad.op, Pad) or (not order and isinstance(i.op, Convolution)):
+        return None
+    zero: float | None = 0.0
+    if isinstance(i.op, QuantConvolution) and len(i.inputs) > 2 and not i.inputs[2].is_absent:
+        zero = scalar_of(i.inputs[2])
+    if zero is None or border(pad) != zero:
+        return No("the border is not what stands for 0")
+    if i.op.padding_mode != "default":  # type: ignore[attr-defined]
+        return No("the convolution's padding follows from the extents")
+    if order and len(turned.users) > 1:
+        return No("the padded tensor is read elsewhere too")
+    padding = _more(i, pad, order)
+    if isinstance(padding, No):
+        return padding
+    x = pad.inputs[0] if not order else b.add(turned.op, pad.inputs[0])
+    return b.add(i.op.replace(padding=padding), x, *i.inputs[1:])
+
+
 @PADS.on(Pooling)
 def pad_into_pooling(i: Instruction, b: Builder) -> Instruction | No | None:
-    """max pooling of pad(x, -infinity), average pooling of pad(x, 0) -> the same of x with more padding."""
+    """max pooling of pad(x, -infinity), average pooling of pad(x, 0) -> the same of x with more padding.
+
+    For max pooling the border may be as much as x is at least: 0 behind a relu.
+    """
     pad = i.inputs[0]
     if not isinstance(pad.op, Pad):
         return None
@@ -94,24 +129,39 @@ def pad_into_pooling(i: Instruction, b: Builder) -> Instruction | No | None:
     value, own = border(pad), any(op.padding)
     lowest = i.shape.dtype.lowest if i.shape.dtype.is_integer else -math.inf
     if op.mode == "max":
-        if value is None or value > lowest:
+        if value is None or value > max(lowest, _least(pad.inputs[0])):
             return No("the border could be a maximum")
     elif value != 0 or (op.mode == "average" and own and not op.count_include_pad):
         return No("the border is not 0, or would not count")
     padding = _more(i, pad)
     if isinstance(padding, No):
         return padding
+    spread = any(d != 1 for d in op.dilations) or any(p >= n for p, n in zip(padding, op.lengths * 2, strict=True))
+    if op.mode == "max" and value is not None and value > lowest and spread:
+        return No("a window could lie in the border alone")
     changes = {"padding": padding}
     if op.mode == "average":
         return b.add(op.replace(**changes, count_include_pad=True), pad.inputs[0])
     return b.add(op.replace(**changes), pad.inputs[0])
 
 
-def _more(i: Instruction, pad: Instruction) -> tuple[int, ...] | No:
-    """The padding of a window op with that of a pad before it."""
+def _least(x: Instruction) -> float:
+    """Returns what all elements of x are at least, as its op says."""
+    match x.op:
+        case Relu() | Sigmoid():
+            return 0.0
+        case Clip():
+            low = scalar_of(x.inputs[1])
+            return -math.inf if low is None else low
+    return -math.inf
+
+
+def _more(i: Instruction, pad: Instruction, order: Sequence[int] = ()) -> tuple[int, ...] | No:
+    """The padding of a window op with that of a pad before it, whose axes are in another `order` where one is given."""
     found = widths(pad)
     if found is None:
         return No("the widths are known only at run time")
+    found = [found[a] for a in order] or found
     if len(pad.users) > 1:
         return No("the padded tensor is read elsewhere too")
     if any(p != (0, 0) for p in found[:2]) or min(min(p) for p in found) < 0:

@@ -173,6 +173,52 @@ TURNS = [
   %1 = pooling[mode="average", padding=[1, 0, 1, 1], padding_mode="default", stride=[], lengths=[2, 2], dilations=[], ceil_mode=false, count_include_pad=true, lp_order=2, dyn_global=false](%x) -> float32[1, 2, 5, 4]
   @return(%1)""",
     ),
+    (
+        "pad-into-pooling",
+        """\
+  %x = @param["x"] -> float32[1, 2, 4, 4]
+  %0 = relu(%x)
+  %1 = pad[pads=[0, 0, 1, 0, 0, 0, 1, 1]](%0)
+  %2 = pooling[mode="max", lengths=[2, 2]](%1)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[1, 2, 4, 4]
+  %1 = relu(%x) -> float32[1, 2, 4, 4]
+  %2 = pooling[mode="max", padding=[1, 0, 1, 1], padding_mode="default", stride=[], lengths=[2, 2], dilations=[], ceil_mode=false, count_include_pad=false, lp_order=2, dyn_global=false](%1) -> float32[1, 2, 5, 4]
+  @return(%2)""",
+    ),
+    (
+        "moved-pad-into-convolution",
+        """\
+  %x = @param["x"] -> float32[1, 4, 5, 2]
+  %w = @param["w"] -> float32[3, 2, 3, 3]
+  %1 = pad[pads=[0, 1, 2, 0, 0, 3, 0, 0]](%x)
+  %2 = transpose[permutation=[0, 3, 1, 2]](%1)
+  %3 = convolution(%2, %w)
+  @return(%3)""",
+        """\
+  %x = @param["x"] -> float32[1, 4, 5, 2]
+  %w = @param["w"] -> float32[3, 2, 3, 3]
+  %1 = transpose[permutation=[0, 3, 1, 2]](%x) -> float32[1, 2, 4, 5]
+  %2 = convolution[padding=[1, 2, 3, 0], stride=[], dilation=[], group=1, padding_mode="default"](%1, %w) -> float32[1, 3, 6, 5]
+  @return(%2)""",
+    ),
+    (
+        "moved-pad-into-convolution",
+        """\
+  %x = @param["x"] -> int8[1, 2, 4, 5]
+  %w = @param["w"] -> int8[3, 2, 3, 3]
+  %z = @literal(-7) -> int8[]
+  %1 = pad[pads=[0, 0, 1, 2, 0, 0, 3, 0], value=-7.0](%x)
+  %2 = quant_convolution(%1, %w, %z)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> int8[1, 2, 4, 5]
+  %w = @param["w"] -> int8[3, 2, 3, 3]
+  %1 = @literal(-7) -> int8[]
+  %2 = quant_convolution[padding=[1, 2, 3, 0], stride=[], dilation=[], group=1, padding_mode="default"](%x, %w, %1) -> int32[1, 3, 6, 5]
+  @return(%2)""",
+    ),
 ]
 
 
@@ -222,6 +268,27 @@ REFUSES = [
   %2 = pooling[mode="max", lengths=[2, 2]](%1)
   @return(%2)""",
         "the border could be a maximum",
+    ),
+    (
+        "pad-into-pooling",
+        """\
+  %x = @param["x"] -> float32[1, 2, 4, 4]
+  %0 = relu(%x)
+  %1 = pad[pads=[0, 0, 2, 0, 0, 0, 1, 1]](%0)
+  %2 = pooling[mode="max", lengths=[2, 2]](%1)
+  @return(%2)""",
+        "a window could lie in the border alone",
+    ),
+    (
+        "moved-pad-into-convolution",
+        """\
+  %x = @param["x"] -> int8[1, 2, 4, 5]
+  %w = @param["w"] -> int8[3, 2, 3, 3]
+  %z = @literal(-7) -> int8[]
+  %1 = pad[pads=[0, 0, 1, 2, 0, 0, 3, 0]](%x)
+  %2 = quant_convolution(%1, %w, %z)
+  @return(%2)""",
+        "the border is not what stands for 0",
     ),
     (
         "pad-into-convolution",

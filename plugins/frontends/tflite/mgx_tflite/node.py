@@ -125,6 +125,13 @@ class Node(ChannelsLastBuilder):
 
     # quantised values
 
+    def zero(self, x: Instruction) -> int:
+        """Returns what stands for 0 in x, the first operand: the zero point of one that is quantised and was not made real."""
+        given = self.input(0)
+        if given is None or given.quantization is None or x.shape.dtype is not given.dtype:
+            return 0
+        return int(given.quantization.zero_point[0])
+
     def dequantized(self, x: Instruction, place: Tensor) -> Instruction:
         """The real values of a quantised tensor."""
         given = place.quantization
@@ -137,8 +144,9 @@ class Node(ChannelsLastBuilder):
             wide = given.scale if given.scale.size > 1 else given.scale[0]
             return self.convert(self.pointwise("mul", x, self.literal(np.asarray(wide, np.float64))), np.float32)
         point = None if not zero.any() else self.literal(zero[0] if zero.size == 1 else zero, x.shape.dtype)
-        axis = given.axis if given.scale.size > 1 else 0
-        return self.add("dequantizelinear", x, scale, point, axis=axis)
+        if given.scale.size > 1:
+            return self.add("dequantizelinear", x, scale, point, axis=given.axis)
+        return self.where_it_lies(x, lambda inner: self.add("dequantizelinear", inner, scale, point, axis=0))
 
     def quantized(self, x: Instruction, place: Tensor) -> Instruction:
         """Real values as the quantised ones of a tensor."""
@@ -149,4 +157,6 @@ class Node(ChannelsLastBuilder):
             self.unsupported("an activation quantised along an axis")
         scale = self.literal(given.scale[0])
         point = self.literal(given.zero_point[0], place.dtype)
-        return self.add("quantizelinear", x, scale, point, out_type=place.dtype)
+        return self.where_it_lies(
+            x, lambda inner: self.add("quantizelinear", inner, scale, point, out_type=place.dtype)
+        )

@@ -158,7 +158,7 @@ def _pairs(n: Node, pads: Instruction, what: str) -> list[tuple[Dim, Dim]]:
 def pad(n: Node, x: Instruction, pads: Instruction, value: Instruction | None = None) -> Instruction:
     widths = _pairs(n, pads, "the borders")
     if value is None:
-        return n.padded(x, widths)
+        return n.padded(x, widths, n.zero(x))
     constant = n.constant(value)
     if constant is not None:
         return n.padded(x, widths, float(constant.reshape(-1)[0]))
