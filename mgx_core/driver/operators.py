@@ -1,13 +1,37 @@
-"""Operators that an installed frontend reads, printed."""
+"""Commands that print the operators which an installed frontend reads."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
+
+import click
 
 from ..errors import UnsupportedError
-from .report import Report
+from .group import DriverCommand
+from .report import Report, report_options
 
-__all__ = ["print_operators"]
+__all__ = ["operators_command"]
+
+
+def operators_command(word: str, title: str, example: str, names: Callable[[], list[str]]) -> click.Command:
+    """Returns the command ``mgx-driver WORD`` for the operators of a format; names: asked for when the command is called."""
+    says = f"""Print the {title} operators that can be read; with a NAME whether it is one of them.
+
+    \b
+    Examples:
+      mgx-driver {word}
+      mgx-driver {word} {example} && echo yes
+    """
+
+    @click.command(word, cls=DriverCommand, help=says)
+    @click.argument("name", required=False)
+    @click.option("--list", "-l", "list_", is_flag=True, help="Print them all (default).")
+    @report_options
+    def command(as_json: bool, name: str | None, list_: bool) -> None:
+        print_operators(title, names(), name, as_json)
+
+    return command
 
 
 def print_operators(title: str, names: list[str], name: str | None, as_json: bool) -> None:

@@ -1,19 +1,14 @@
-"""The same elements in another form: reshapes, transpositions, slices, parts and wholes."""
+"""The same elements in another form: reshapes, transpositions, borders, blocks."""
 
 from __future__ import annotations
-
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
 from mgx_core.converting.rearranged import batch_to_space, depth_to_space, space_to_batch, space_to_depth
-from mgx_core.converting.strided import Masks, strided_slice
 from mgx_core.ops.reshape import resolve
-from mgx_core.ops.slice import FAR
-from mgx_core.types.dim import Dim, compare
+from mgx_core.types.dim import Dim
 
 from ..converter import converts
 from ..node import Node
@@ -70,139 +65,6 @@ def invert_permutation(n: Node, x: Instruction) -> Instruction:
     if known is not None:
         return n.literal(np.argsort(known), x.shape.dtype)
     return n.convert(n.get(n.add("topk", x, k=x.shape.dims[0], axis=0, largest=False), 1), x.shape.dtype)
-
-
-@converts("Pack")
-def pack(n: Node, *xs: Instruction) -> Instruction:
-    if not xs:
-        n.fail("at least one input is needed")
-    (axis,) = n.axes([n.int("axis", 0)], xs[0].shape.rank + 1)
-    return n.concat([n.unsqueeze(x, [axis]) for x in xs], axis)
-
-
-@converts("ParallelConcat")
-def parallel_concat(n: Node, *xs: Instruction) -> Instruction:
-    return n.concat(list(xs), 0)
-
-
-@converts("Unpack")
-def unpack(n: Node, x: Instruction) -> Any:
-    (axis,) = n.axes([n.int("axis", 0)], x.shape.rank)
-    count = n.int("num")
-    length = x.shape.dims[axis]
-    if isinstance(length, int) and length != count:
-        n.fail(f"axis {axis} of extent {length} does not unpack into {count} parts")
-    return tuple(n.squeeze(n.slice(x, [axis], [k], [k + 1]), [axis]) for k in range(count))
-
-
-@converts("ConcatV2")
-def concat_v2(n: Node, *xs: Instruction) -> Instruction:
-    if len(xs) < 2:
-        n.fail("values and an axis are needed")
-    return _concat(n, list(xs[:-1]), n.whole(xs[-1], "the axis")[0])
-
-
-@converts("Concat")
-def concat(n: Node, axis: Instruction, *xs: Instruction) -> Instruction:
-    return _concat(n, list(xs), n.whole(axis, "the axis")[0])
-
-
-def _concat(n: Node, xs: list[Instruction], axis: int) -> Instruction:
-    return n.concat(xs, axis)
-
-
-@converts("ConcatOffset")
-def concat_offset(n: Node, axis: Instruction, *shapes: Instruction) -> Any:
-    at = n.whole(axis, "the axis")[0]
-    known = [n.whole(s, "a shape") for s in shapes]
-    ends = np.cumsum([0, *(k[at] for k in known)])
-    return tuple(
-        n.literal([int(ends[i]) if j == at % len(k) else 0 for j in range(len(k))], dt.int32)
-        for i, k in enumerate(known)
-    )
-
-
-@converts("Split")
-def split(n: Node, axis: Instruction, x: Instruction) -> Any:
-    count = n.int("num_split")
-    (at,) = n.axes(n.whole(axis, "the axis")[:1], x.shape.rank)
-    length = x.shape.dims[at]
-    if count < 1 or count > 1 << 16 or (isinstance(length, int) and length % count):
-        n.fail(f"axis {at} of extent {length} does not split into {count} equal parts")
-    chunk = length // count
-    return _parts(n, x, at, [chunk * i for i in range(count)] + [length])
-
-
-@converts("SplitV")
-def split_v(n: Node, x: Instruction, sizes: Instruction, axis: Instruction) -> Any:
-    (at,) = n.axes(n.whole(axis, "the axis")[:1], x.shape.rank)
-    known = n.dims(sizes)
-    if known is None:
-        return n.items(n.add("split", x, n.convert(sizes, dt.int64), axis=at, count=n.int("num_split")))
-    length = x.shape.dims[at]
-    rest = [i for i, s in enumerate(known) if isinstance(s, int) and s == -1]
-    if len(rest) > 1:
-        n.fail(f"one size at most may be -1, got {list(known)}")
-    listed = list(known)
-    if rest:
-        total: Dim = 0
-        for i, s in enumerate(listed):
-            total = total if i in rest else total + s
-        listed[rest[0]] = length - total
-    edges: list[Dim] = [0]
-    for s in listed:
-        edges.append(edges[-1] + s)
-    if isinstance(edges[-1], int) and isinstance(length, int) and edges[-1] != length:
-        n.fail(f"sizes {list(known)} must add up to the extent {length} of axis {at}")
-    return _parts(n, x, at, edges)
-
-
-def _parts(n: Node, x: Instruction, axis: int, edges: list[Dim]) -> tuple[Instruction, ...]:
-    inner = n.unmoved(x)
-    if inner is None:
-        return tuple(x if len(edges) == 2 else n.slice(x, [axis], [a], [b]) for a, b in pairwise(edges))
-    order = (0, *range(2, x.shape.rank), 1)
-    return tuple(n.channels_last(n.slice(inner, [order[axis]], [a], [b])) for a, b in pairwise(edges))
-
-
-@converts("Slice")
-def slice_(n: Node, x: Instruction, begin: Instruction, size: Instruction) -> Instruction:
-    starts, sizes = n.dims(begin), n.dims(size)
-    rank = x.shape.rank
-    if starts is not None and sizes is not None:
-        if len(starts) != rank or len(sizes) != rank:
-            n.fail(f"one begin and one size an axis are needed, got {list(starts)} and {list(sizes)} for rank {rank}")
-        ends: list[Dim] = []
-        for axis, (s, c) in enumerate(zip(starts, sizes, strict=True)):
-            length = x.shape.dims[axis]
-            known = isinstance(s, int) and isinstance(c, int) and isinstance(length, int)
-            if known and (compare(s, ">", length) or compare(c, "<", -1) or compare(s + c, ">", length)):
-                n.fail(f"begin {s} and size {c} leave axis {axis} of extent {length}")
-            ends.append(FAR if isinstance(c, int) and c == -1 else s + c)
-        kept = [
-            a for a in range(rank) if not (_is(starts[a], 0) and (_is(sizes[a], -1) or sizes[a] == x.shape.dims[a]))
-        ]
-        return n.slice(x, kept, [starts[a] for a in kept], [ends[a] for a in kept]) if kept else x
-    first = n.convert(begin, dt.int64)
-    count = n.convert(size, dt.int64)
-    whole = n.pointwise("equal", count, n.literal(-1, dt.int64))
-    last = n.pointwise("where", whole, n.literal(FAR, dt.int64), n.pointwise("add", first, count))
-    made = n.add("slice", x, first, last, axes=tuple(range(rank)))
-    if sizes is not None and any(not _is(s, -1) for s in sizes):  # the extents are known though the place is not
-        dims = [d if _is(s, -1) else s for s, d in zip(sizes, made.shape.dims, strict=True)]
-        if all(isinstance(d, int) for d in dims):
-            return n.reshape(made, dims)
-    return made
-
-
-def _is(d: Dim, number: int) -> bool:
-    return isinstance(d, int) and d == number
-
-
-@converts("StridedSlice")
-def strided(n: Node, x: Instruction, begin: Instruction, end: Instruction, strides: Instruction) -> Instruction:
-    words = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
-    return strided_slice(n, x, begin, end, strides, Masks(*(n.int(w, 0) for w in words)))
 
 
 @converts("Tile")

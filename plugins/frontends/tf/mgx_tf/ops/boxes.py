@@ -8,6 +8,7 @@ import numpy as np
 
 from mgx_core import Shape, TupleShape
 from mgx_core import dtype as dt
+from mgx_core.converting.boxes import overlap, suppressed
 from mgx_core.errors import ShapeError
 from mgx_core.ops.operation import Operation, op
 from mgx_core.types.argument import Array
@@ -77,17 +78,6 @@ def _within(places: Array, size: int) -> Array:
     return np.flatnonzero((places >= 0) & (places <= size - 1))
 
 
-def overlap(box: Array, others: Array) -> Array:
-    """The intersection over the union of a box and others, corners in any order."""
-    low, high = np.minimum(box[:2], box[2:]), np.maximum(box[:2], box[2:])
-    lows, highs = np.minimum(others[:, :2], others[:, 2:]), np.maximum(others[:, :2], others[:, 2:])
-    sides = np.maximum(np.minimum(high, highs) - np.maximum(low, lows), 0)
-    both = sides[:, 0] * sides[:, 1]
-    area, areas = np.prod(high - low), np.prod(highs - lows, axis=1)
-    total = area + areas - both
-    return np.asarray(np.where((area <= 0) | (areas <= 0), 0, both / np.where(total > 0, total, 1)), np.float32)
-
-
 @op("tf_soft_suppression")
 class SoftSuppression(Operation):
     """Boxes in order of falling score, scores lowered by their overlap with boxes that were taken before.
@@ -109,22 +99,7 @@ class SoftSuppression(Operation):
         count, edge, floor, spread = (
             float(v.reshape(())) if v.ndim == 0 else float(v[0]) for v in (most, limit, least, sigma)
         )
-        scale = np.float32(-0.5 / spread) if spread > 0 else np.float32(0)
-        left = scores.astype(np.float32).copy()
-        open_ = left > floor
-        taken: list[int] = []
-        kept: list[float] = []
-        while len(taken) < count and open_.any():
-            best = int(np.argmax(np.where(open_, left, -np.inf)))
-            taken.append(best)
-            kept.append(float(left[best]))
-            open_[best] = False
-            rest = np.flatnonzero(open_)
-            near = overlap(boxes[best], boxes[rest])
-            if spread > 0:
-                left[rest] *= np.exp(scale * near * near)
-                open_[rest] = left[rest] > floor
-            open_[rest[near > edge]] = False
+        taken, kept = suppressed(boxes, scores, count, edge, floor, spread)
         return np.array(taken, np.int32), np.array(kept, np.float32)
 
 

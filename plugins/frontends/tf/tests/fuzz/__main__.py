@@ -7,21 +7,16 @@ crash, or no answer for a minute; equal ones are counted once.  ``--case N`` rep
 
 from __future__ import annotations
 
-import argparse
-import collections
 import random
-import re
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-HANGS = 60.0  # seconds without an answer
 sys.path[:0] = [str(HERE), str(HERE.parents[2] / "onnx" / "tests")]
 
-from confined import Confined  # noqa: E402
+from campaign import Campaign, asked  # noqa: E402
 from mutate import damaged  # noqa: E402
 
 LIMITS = {"limit_max_iterations": 200, "limit_nodes": 20_000, "limit_bytes": 1 << 26}
@@ -85,46 +80,13 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def key(found: dict[str, Any]) -> str:
-    where = found["error"].rpartition(" at ")
-    said = (
-        f"{where[0].partition(':')[0]} {where[2]}" if where[1] else re.sub(r"'[^']*'|[\d.]+", "", found["error"])[-200:]
-    )
-    return f"{found['outcome']} {said}"
-
-
 def main() -> int:
-    ask = argparse.ArgumentParser(description=__doc__)
-    ask.add_argument("seeds", help="a folder of models")
-    ask.add_argument("--seconds", type=float, default=60)
-    ask.add_argument("--cases", type=int, default=1 << 60)
-    ask.add_argument("--random", type=int, default=0)
-    ask.add_argument("--case", type=int, help="repeat one case in this process")
-    options = ask.parse_args()
+    options = asked(__doc__, [("seeds", {"help": "a folder of models"})])
     request = {"seeds": options.seeds, "random": options.random}
     if options.case is not None:
         print(tried(mutant({**request, "case": options.case})))
         return 0
-    outcomes: collections.Counter[str] = collections.Counter()
-    findings: dict[str, list[int]] = {}
-    slowest = (0.0, -1)
-    until = time.monotonic() + options.seconds
-    case = 0
-    with Confined(Path(__file__), "work", seconds=HANGS) as worker:
-        while time.monotonic() < until and case < options.cases:
-            found = worker.ask({**request, "case": case})
-            outcomes[found["outcome"]] += 1
-            slowest = max(slowest, (found["seconds"], case))
-            if found["outcome"] not in ("ran", "refused"):
-                cases = findings.setdefault(key(found), [])
-                cases.append(case)
-                if len(cases) == 1:
-                    print(f"case {case}: {found['outcome']}: {found['error']}", flush=True)
-            case += 1
-    print(f"{case} cases: {dict(outcomes)}; slowest {slowest[0]:.1f} s (case {slowest[1]}); {len(findings)} findings")
-    for name, cases in findings.items():
-        print(f"  {len(cases):5} {name}: cases {cases[:5]}")
-    return 1 if findings else 0
+    return Campaign(Path(__file__)).run(request, options.seconds, options.cases)
 
 
 if __name__ == "__main__":

@@ -6,22 +6,12 @@ import numpy as np
 
 from mgx_core import Shape, TupleShape
 from mgx_core import dtype as dt
+from mgx_core.converting.boxes import overlap, suppressed
 from mgx_core.errors import ShapeError
 from mgx_core.ops.operation import Operation, op
 from mgx_core.types.argument import Array
 
 __all__: list[str] = []
-
-
-def overlap(box: Array, others: Array) -> Array:
-    """The intersection over the union of a box and others, corners in any order."""
-    low, high = np.minimum(box[:2], box[2:]), np.maximum(box[:2], box[2:])
-    lows, highs = np.minimum(others[:, :2], others[:, 2:]), np.maximum(others[:, :2], others[:, 2:])
-    sides = np.maximum(np.minimum(high, highs) - np.maximum(low, lows), 0)
-    both = sides[:, 0] * sides[:, 1]
-    area, areas = np.prod(high - low), np.prod(highs - lows, axis=1)
-    total = area + areas - both
-    return np.asarray(np.where((area <= 0) | (areas <= 0), 0, both / np.where(total > 0, total, 1)), np.float32)
 
 
 @op("tflite_suppression")
@@ -44,21 +34,10 @@ class Suppression(Operation):
 
     def compute(self, boxes: Array, scores: Array, limit: Array, least: Array, sigma: Array) -> tuple[Array, ...]:
         edge, floor, spread = (float(v[0]) for v in (limit, least, sigma))
-        left, open_ = scores.astype(np.float32).copy(), scores > floor
+        taken, scored = suppressed(boxes, scores, self.most, edge, floor, spread)
         indices, kept = np.zeros(self.most, np.int32), np.zeros(self.most, np.float32)
-        count = 0
-        while count < self.most and open_.any():
-            best = int(np.argmax(np.where(open_, left, -np.inf)))
-            indices[count], kept[count] = best, left[best]
-            count += 1
-            open_[best] = False
-            rest = np.flatnonzero(open_)
-            near = overlap(boxes[best], boxes[rest])
-            if spread > 0:
-                left[rest] *= np.exp(np.float32(-0.5 / spread) * near * near)
-                open_[rest] = left[rest] > floor
-            open_[rest[near > edge]] = False
-        return indices, kept, np.array(count, np.int32)
+        indices[: len(taken)], kept[: len(taken)] = taken, scored
+        return indices, kept, np.array(len(taken), np.int32)
 
 
 @op("tflite_detection")

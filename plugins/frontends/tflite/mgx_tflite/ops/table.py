@@ -6,6 +6,7 @@ import numpy as np
 
 from mgx_core import Shape
 from mgx_core import dtype as dt
+from mgx_core.converting.tables import looked_up
 from mgx_core.errors import ShapeError
 from mgx_core.ops.operation import Operation, op
 from mgx_core.types.argument import Array
@@ -40,9 +41,4 @@ class TableFind(Operation):
         return x.with_dtype(values.dtype)
 
     def compute(self, x: Array, keys: Array, values: Array, default: Array) -> Array:
-        known = dict(zip(keys.reshape(-1).tolist(), values.reshape(-1).tolist(), strict=True))
-        other = default.reshape(-1)[0]
-        out = np.empty(x.size, values.dtype)
-        for k, key in enumerate(x.reshape(-1).tolist()):
-            out[k] = known.get(key, other)
-        return out.reshape(x.shape)
+        return looked_up(x, keys.reshape(-1), values.reshape(-1), default.reshape(-1)[0])

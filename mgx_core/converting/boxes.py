@@ -1,0 +1,47 @@
+"""Boxes that overlap, chosen by score: what the suppressions of several formats have in common."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..types.argument import Array
+
+__all__ = ["overlap", "suppressed"]
+
+
+def overlap(box: Array, others: Array) -> Array:
+    """Returns the intersection over the union of a box [4] and others [n, 4], corners in any order: float32 [n]."""
+    low, high = np.minimum(box[:2], box[2:]), np.maximum(box[:2], box[2:])
+    lows, highs = np.minimum(others[:, :2], others[:, 2:]), np.maximum(others[:, :2], others[:, 2:])
+    sides = np.maximum(np.minimum(high, highs) - np.maximum(low, lows), 0)
+    both = sides[:, 0] * sides[:, 1]
+    area, areas = np.prod(high - low), np.prod(highs - lows, axis=1)
+    total = area + areas - both
+    return np.asarray(np.where((area <= 0) | (areas <= 0), 0, both / np.where(total > 0, total, 1)), np.float32)
+
+
+def suppressed(
+    boxes: Array, scores: Array, most: float, limit: float, least: float, sigma: float
+) -> tuple[list[int], list[float]]:
+    """Returns at most `most` boxes in order of falling score, and their scores.
+
+    Boxes that overlap one taken before by more than `limit` are left out; a sigma above 0 lowers the scores of all that overlap
+    one; scores must be above `least`.
+    """
+    scale = np.float32(-0.5 / sigma) if sigma > 0 else np.float32(0)
+    left = scores.astype(np.float32).copy()
+    waiting = left > least
+    taken: list[int] = []
+    kept: list[float] = []
+    while len(taken) < most and waiting.any():
+        best = int(np.argmax(np.where(waiting, left, -np.inf)))
+        taken.append(best)
+        kept.append(float(left[best]))
+        waiting[best] = False
+        rest = np.flatnonzero(waiting)
+        near = overlap(boxes[best], boxes[rest])
+        if sigma > 0:
+            left[rest] *= np.exp(scale * near * near)
+            waiting[rest] = left[rest] > least
+        waiting[rest[near > limit]] = False
+    return taken, kept

@@ -1,0 +1,131 @@
+"""Elements picked, placed and counted by position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Instruction
+from mgx_core import dtype as dt
+from mgx_core.converting.rearranged import gather_in_batches
+from mgx_core.types.dim import product
+
+from ..converter import converts
+from ..node import Node
+from .movement import known
+
+
+def _whole(n: Node, x: Instruction) -> Instruction:
+    return x if x.shape.dtype in (dt.int32, dt.int64) else n.convert(x, dt.int64)
+
+
+@converts("GATHER")
+def gather(n: Node, x: Instruction, indices: Instruction) -> Instruction:
+    return gather_in_batches(n, x, _whole(n, indices), n.option("Axis", 0), n.option("BatchDims", 0))
+
+
+@converts("EMBEDDING_LOOKUP")
+def embedding_lookup(n: Node, indices: Instruction, x: Instruction) -> Instruction:
+    return n.add("gather", x, _whole(n, indices), axis=0)
+
+
+@converts("GATHER_ND")
+def gather_nd(n: Node, x: Instruction, indices: Instruction) -> Instruction:
+    return n.add("gathernd", x, _whole(n, indices))
+
+
+@converts("SCATTER_ND")
+def scatter_nd(n: Node, indices: Instruction, updates: Instruction, shape: Instruction) -> Instruction:
+    base = n.broadcast_to(n.literal(0, updates.shape.dtype), known(n, shape, "the extents"))
+    return n.add("scatternd_add", base, _whole(n, indices), updates)
+
+
+@converts("ONE_HOT")
+def one_hot(n: Node, indices: Instruction, depth: Instruction, on: Instruction, off: Instruction) -> Instruction:
+    count = n.whole(depth, "the depth")[0]
+    rank = indices.shape.rank
+    (at,) = n.axes([n.option("Axis", -1)], rank + 1)
+    own = np.arange(count).reshape([-1 if i == at else 1 for i in range(rank + 1)])
+    hits = n.pointwise("equal", n.unsqueeze(indices, [at]), n.literal(own, indices.shape.dtype))
+    return n.pointwise("where", hits, on, off)
+
+
+@converts("WHERE")
+def where(n: Node, x: Instruction) -> Instruction:
+    if x.shape.dtype is not dt.bool_:
+        x = n.pointwise("not_equal", x, n.literal(0, x.shape.dtype))
+    return n.transpose(n.add("nonzero", x), (1, 0))
+
+
+@converts("SPARSE_TO_DENSE")
+def sparse_to_dense(
+    n: Node, indices: Instruction, shape: Instruction, values: Instruction, default: Instruction
+) -> Instruction:
+    base = n.broadcast_to(default, known(n, shape, "the extents"))
+    if indices.shape.rank < 2:
+        indices = n.reshape(indices, (product(indices.shape.dims), 1))
+    return n.add("scatternd_none", base, _whole(n, indices), n.broadcast_to(values, indices.shape.dims[:1]))
+
+
+SEGMENTS = {
+    "UNSORTED_SEGMENT_SUM": ("add", 0), "UNSORTED_SEGMENT_PROD": ("mul", 1), "UNSORTED_SEGMENT_MAX": ("max", None),
+    "UNSORTED_SEGMENT_MIN": ("min", None),
+}  # fmt: skip
+
+
+@converts(*SEGMENTS)
+def unsorted_segment(n: Node, x: Instruction, segments: Instruction, count: Instruction) -> Instruction:
+    how, start = SEGMENTS[n.op_type]
+    dtype, total = x.shape.dtype, n.whole(count, "the number of segments")[0]
+    if start is None:
+        start = dtype.lowest if how == "max" else dtype.highest
+    rank = segments.shape.rank
+    rows = n.reshape(x, (product(x.shape.dims[:rank]), *x.shape.dims[rank:]))
+    flat = n.reshape(segments, (product(segments.shape.dims),))
+    base = n.broadcast_to(n.literal(start, dtype), (total + 1, *rows.shape.dims[1:]))
+    low = n.pointwise("less", flat, n.literal(0, flat.shape.dtype))
+    at = n.pointwise("where", low, n.literal(total, flat.shape.dtype), flat)
+    return n.slice(n.add(f"scatternd_{how}", base, n.unsqueeze(at, [1]), rows), [0], [0], [total])
+
+
+@converts("SEGMENT_SUM")
+def segment_sum(n: Node, x: Instruction, segments: Instruction) -> Instruction:
+    numbers = n.whole(segments, "the segments")
+    total = max(numbers, default=-1) + 1
+    base = n.broadcast_to(n.literal(0, x.shape.dtype), (total, *x.shape.dims[1:]))
+    return n.add("scatternd_add", base, n.unsqueeze(segments, [1]), x)
+
+
+@converts("UNIQUE")
+def unique(n: Node, x: Instruction) -> Any:
+    values, _, inverse, _ = n.items(n.add("unique", x, sorted=False))
+    return values, n.convert(inverse, n.kind(1))
+
+
+@converts("BUCKETIZE")
+def bucketize(n: Node, x: Instruction) -> Instruction:
+    edges = n.literal(np.asarray(n.option("BoundariesAsNumpy", ()), np.float32))
+    reached = n.pointwise("greater_or_equal", n.unsqueeze(n.convert(x, dt.float32), [x.shape.rank]), edges)
+    total = n.add("reduce_sum", n.convert(reached, dt.int32), axes=(x.shape.rank,))
+    return n.squeeze(total, [x.shape.rank])
+
+
+@converts("MATRIX_DIAG")
+def matrix_diag(n: Node, x: Instruction) -> Instruction:
+    count = x.shape.dims[-1]
+    if not isinstance(count, int):
+        n.unsupported("a diagonal of unknown length")
+    row = n.unsqueeze(x, [x.shape.rank - 1])
+    return n.pointwise("where", n.literal(np.eye(count, dtype=bool)), row, n.literal(0, x.shape.dtype))
+
+
+@converts("MATRIX_SET_DIAG")
+def set_diag(n: Node, x: Instruction, diagonal: Instruction) -> Instruction:
+    rows, columns = x.shape.dims[-2:]
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        n.unsupported("a matrix of unknown extents")
+    rank = x.shape.rank
+    if rows < columns:
+        diagonal = n.padded(diagonal, [*((0, 0),) * (rank - 2), (0, columns - rows)])
+    return n.pointwise("where", n.literal(np.eye(rows, columns, dtype=bool)), n.unsqueeze(diagonal, [rank - 2]), x)
