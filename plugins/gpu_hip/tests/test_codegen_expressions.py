@@ -130,3 +130,21 @@ def test_where_constants_and_attributes() -> None:
         x = samples(dt.of(word), 5)
         ins = outs = [tensor(word, x.shape)]
         same(run(generate(Leaky(), ins, outs, traits()), [x], ins, outs), Leaky().compute(x))
+
+
+@pytest.mark.parametrize("divisor", [3.0, 0.1, -0.0371, 0.25, -8.0, 16777215.0, 1e-33, 2e31])
+def test_quotients_by_a_number_are_those_of_a_division(divisor: float) -> None:
+    @op("test_quotient")
+    class Quotient(Pointwise):
+        scalar = x0 / np.float32(divisor).item()
+        accepts = "f"
+
+    rng = np.random.default_rng(0)
+    x = np.concatenate([samples(dt.float32, 1), rng.standard_normal(4000) * 10.0 ** rng.uniform(-30, 30, 4000)])
+    x = x.astype(np.float32)
+    ins = outs = [tensor("float32", x.shape)]
+    (got,) = run(generate(Quotient(), ins, outs, traits()), [x], ins, outs)
+    with np.errstate(all="ignore"):
+        wanted = x / np.float32(divisor)
+    normal = (np.abs(wanted) > 1e-37) | (x == 0) | ~np.isfinite(wanted)
+    np.testing.assert_array_equal(got[normal], wanted[normal])

@@ -246,6 +246,8 @@ def _call(primitive: str, args: Sequence[Value], like: str, lines: Lines) -> Val
     if given and not operands[0].isidentifier():
         operands[0] = f"({operands[0]})"
     special = _power(ctype, operands, args) if primitive == "pow" else ""
+    if primitive == "div" and ctype == "float" and args[1].number is not None:
+        special = _quotient(lines.let(ctype, operands[0]) if " " in operands[0] else operands[0], args[1].number)
     named = [lines.let(ctype if i or not given else "bool", o) if " " in o else o for i, o in enumerate(operands)]
     quick = lines.fast and ctype == "float" and primitive in FAST
     code = special or (f"fast::{primitive}({', '.join(named)})" if quick else HIP[primitive](ctype, named))
@@ -259,6 +261,17 @@ def _power(ctype: str, operands: Sequence[str], args: Sequence[Value]) -> str:
     if ctype not in FLOATS or n not in (1, 2, 3):
         return ""
     return " * ".join([operands[0]] * int(n))
+
+
+def _quotient(x: str, number: float) -> str:
+    """A quotient by a number without a division; nothing where its reciprocal is out of range."""
+    divisor = np.float32(number)
+    if not 1e-30 < abs(divisor) < 1e30:
+        return ""
+    reciprocal = np.float32(1) / divisor
+    if np.frexp(divisor)[0] in (0.5, -0.5):
+        return f"{x} * {constant(float(reciprocal), 'float')}"
+    return f"m::div_by({x}, {constant(float(divisor), 'float')}, {constant(float(reciprocal), 'float')})"
 
 
 def _rank(ctype: str) -> tuple[int, int]:

@@ -85,6 +85,12 @@ DEV float max(float a, float b) {
 }
 DEV float div(float a, float b) { return a / b; }
 DEV double div(double a, double b) { return a / b; }
+// a / b for a constant b whose rounded reciprocal is r: the quotient is corrected by its remainder, as a division does it.
+DEV float div_by(float a, float b, float r) {
+  float q = a * r;
+  float corrected = fma(fma(-q, b, a), r, q);
+  return m::abs(q) < 3e38f ? corrected : q;  // infinities and NaN have no remainder
+}
 template <class T> DEV T div(T a, T b) { return b == (T)0 ? (T)0 : (T)-1 < (T)0 && b == (T)-1 ? (T)(0ull - (u64)a) : (T)(a / b); }
 template <class T> DEV T fmod(T a, T b) { return b == (T)0 || ((T)-1 < (T)0 && b == (T)-1) ? (T)0 : (T)(a % b); }
 DEV float mod(float a, float b) {

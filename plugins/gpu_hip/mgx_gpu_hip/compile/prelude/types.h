@@ -134,13 +134,12 @@ template <class To> struct converter {
   template <class From> DEV To from(From v) { return (To)v; }
   template <class F> DEV To real(F v) {
     if (!(v == v)) return 0;
-    if (sizeof(To) < 8) {
-      double low = (double)limits<To>::lowest(), high = (double)limits<To>::highest(), d = (double)v;
-      return d <= low ? limits<To>::lowest() : d >= high ? limits<To>::highest() : (To)v;
-    }
-    const F top = ((To)-1 > (To)0) ? (F)18446744073709551616.0 : (F)9223372036854775808.0;
+    // the first number beyond: a power of two, which every float type holds; conversions to double would take longest
+    const bool negative = (To)-1 < (To)0;
+    const F top = sizeof(To) == 8 ? (negative ? (F)9223372036854775808.0 : (F)18446744073709551616.0)
+                                  : (F)(1ull << (8 * sizeof(To) - negative) % 64);
     if (v >= top) return limits<To>::highest();
-    if ((To)-1 > (To)0 ? v <= 0 : v <= -top) return limits<To>::lowest();
+    if (negative ? v <= -top : v <= 0) return limits<To>::lowest();
     return (To)v;
   }
 };
