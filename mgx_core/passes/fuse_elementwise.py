@@ -276,7 +276,7 @@ def _finish(ins: Instruction) -> list[Instruction]:
     at = ins
     while len(at.users) == 1 and isinstance(at.users[0].op, Pointwise) and at.users[0].parent is ins.parent:
         reader = at.users[0]
-        if at.shape.dtype.bits < ins.shape.dtype.bits and _costly(reader):
+        if ins.shape.dtype.is_integer and at.shape.dtype.bits < ins.shape.dtype.bits and _costly(reader):
             break
         if any(i is not at and not is_constant(i) for i in reader.inputs) or reader.shape.dims != ins.shape.dims:
             break
@@ -286,7 +286,7 @@ def _finish(ins: Instruction) -> list[Instruction]:
 
 
 def _costly(ins: Instruction) -> bool:
-    """True for functions that take a product's few threads longer than a launch of their own takes many."""
+    """True for functions that take the few threads of a product of integers longer than a launch of their own takes many."""
     return isinstance(ins.op, Pointwise) and "erf" in primitives(type(ins.op).scalar)
 
 
