@@ -31,7 +31,7 @@ from .epilogues import Steps, anchored, read_group
 from .offer import offer
 from .products import FLOATS, rounded_columns, timed_product
 
-__all__ = ["PLANS", "laid_channels_last", "more_channels"]
+__all__ = ["PLANS", "laid_channels_last"]
 
 PLANS = Kernels("gpu")
 MOST_UNFOLDED: Final = 512 << 20  # bytes of windows laid out as a matrix
@@ -122,8 +122,8 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
         if route.dense:
             w = _dense(e, w, problem.groups)
         wide = route.channels - x.lens[1]
-        given = more_channels(e, x, wide) if wide else laid_channels_last(e, x)
-        weights = more_channels(e, w, wide) if wide else w
+        given = _more_channels(e, x, wide) if wide else laid_channels_last(e, x)
+        weights = _more_channels(e, w, wide) if wide else w
         weights = e.packed(weights, channels_last(weights.lens))
         e.library(route.timed.plan, "y", {"x": given, "w": weights, "y": out, **operands})
     return out
@@ -253,7 +253,7 @@ def _dense(e: GpuEmitter, w: Value, groups: int) -> Value:
     return found
 
 
-def more_channels(e: GpuEmitter, x: Value, more: int) -> Value:
+def _more_channels(e: GpuEmitter, x: Value, more: int) -> Value:
     """x with zeros for more channels, channels last."""
     lens = [x.lens[0], x.lens[1] + more, *x.lens[2:]]
     rank = len(lens)

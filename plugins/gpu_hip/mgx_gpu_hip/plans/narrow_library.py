@@ -26,8 +26,7 @@ from ..codegen.bodies import flat
 from ..codegen.narrow_tiles import choose_tile, microseconds
 from ..emitter import GpuEmitter
 from ..library.cudnn_narrow import NarrowProblem, Operand, Source, Step
-from .convolutions import laid_channels_last, more_channels
-from .loops import write_pointwise
+from .convolutions import laid_channels_last
 from .narrow_products import anchor_of, narrow, narrow_group, operands_of
 from .offer import offer
 
@@ -39,7 +38,6 @@ BINARY: Final[dict[type[Operation], str]] = {Add: "add", Mul: "mul", Sub: "sub",
 UNARY: Final[dict[type[Operation], str]] = {
     Relu: "relu", Tanh: "tanh", Sigmoid: "sigmoid", GeluErf: "gelu_erf", GeluTanh: "gelu_tanh"
 }  # fmt: skip
-HALVES: Final = 8  # channels of an image of bytes that is convolved as float16
 TYPES: Final = (dt.int8, dt.float8_e4m3fn, dt.float8_e5m2)
 
 
@@ -126,22 +124,17 @@ def _product(e: GpuEmitter, x: Value, w: Value, lens: list[int], to: DType, step
 def _convolution(
     e: GpuEmitter, op: QuantConvolution, x: Value, w: Value, lens: list[int], to: dt.DType, steps: _Steps | None
 ) -> Value:
-    if len(lens) != 4 or op.group != 1 or lens[1] % 16:
-        raise Refused("cuDNN convolves images of bytes into channels in whole 16 bytes, without groups")
-    filters = w
-    if x.lens[1] % 16:
-        if steps is None:
-            raise Refused("cuDNN convolves images of bytes whose channels come in whole 16 bytes")
-        x, filters = _as_halves(e, x, w)
+    if len(lens) != 4 or op.group != 1 or x.lens[1] % 16 or lens[1] % 16:
+        raise Refused("cuDNN convolves images of bytes whose channels come in whole 16 bytes, without groups")
     stride, dilation = (tuple(per_axis(v, 2, "stride")) for v in (op.stride, op.dilation))
     begins, ends = explicit_padding(x.lens[2:], w.lens[2:], stride, dilation, op.padding, op.padding_mode)
     if tuple(begins) != tuple(ends):
         raise Refused("cuDNN takes the same padding before and after")
     problem = NarrowProblem(
         tuple(x.lens),
-        tuple(filters.lens),
+        tuple(w.lens),
         tuple(lens),
-        (x.shape.dtype, filters.shape.dtype, to),
+        (x.shape.dtype, w.shape.dtype, to),
         *_of(steps),
         stride,
         dilation,
@@ -149,25 +142,9 @@ def _convolution(
     )
     plan = _faster(e, problem, prod(lens) // lens[1], lens[1], prod(w.lens[1:]))
     out = e.allocate(to, lens, channels_last(lens))
-    given = {"x": laid_channels_last(e, x), "w": e.packed(filters, channels_last(filters.lens)), "y": out}
+    given = {"x": laid_channels_last(e, x), "w": e.packed(w, channels_last(w.lens)), "y": out}
     e.library(plan, "y", given | ({} if steps is None else steps.values))
     return out
-
-
-def _as_halves(e: GpuEmitter, x: Value, w: Value) -> tuple[Value, Value]:
-    """An image of few channels and its filters as float16, with zeros for more: sums of few products of bytes are exact."""
-    channels = x.lens[1]
-    most = prod(w.lens[1:]) * 128 * 128
-    if not x.shape.dtype.is_integer or channels > HALVES or most > 1 << 24:  # float32 holds whole numbers up to there
-        raise Refused("cuDNN convolves images of bytes whose channels come in whole 16 bytes")
-    pads = [(0, 0), (0, HALVES - channels), (0, 0), (0, 0)]
-    filters = e.made_constant(w, ("halves", HALVES), lambda a: np.pad(a, pads).astype(np.float16))
-    if filters is None:
-        raise Refused("the filters are not constant")
-    image = more_channels(e, x, HALVES - channels) if channels < HALVES else laid_channels_last(e, x)
-    wide = e.allocate(dt.float16, image.lens, channels_last(image.lens))
-    e.kernel(write_pointwise, Convert(target_type=dt.float16), (), [image], [wide])
-    return wide, filters
 
 
 def _of(steps: _Steps | None) -> tuple[tuple[Step, ...], tuple[Operand, ...]]:
@@ -193,7 +170,7 @@ def _faster(e: GpuEmitter, problem: NarrowProblem, rows: int, columns: int, dept
 
 def _finishing(p: NarrowProblem) -> float:
     """Microseconds that our kernel takes on an H200 for rounding to narrow numbers and for reading other tensors."""
-    each = 2.5e-6 * (p.types[2].size == 1) + 3e-6 * sum(prod(o.dims) == prod(p.y) for o in p.operands)
+    each = 1e-6 * (p.types[2].size == 1) + 1e-6 * sum(prod(o.dims) == prod(p.y) for o in p.operands)
     return each * prod(p.y)
 
 
