@@ -165,19 +165,20 @@ class Executable:
 
         Errors: ParameterError for a missing or unknown name, a wrong dtype or a wrong shape, with what was required and got.
         """
-        key = None if self._watched else plain(parameters, self.parameters)
-        instance = self._known.get(key)
-        if instance is not None:
-            self._use(instance)
-            return self._run(instance, [parameters[n] for n in self.parameters])
+        known = None if self._watched else plain(parameters, self.parameters)
+        if known is not None:
+            instance = self._known.get(known[0])
+            if instance is not None:
+                self._use(instance)
+                return self._run(instance, known[1])
         values = self.bind(parameters)
         if self._watched:
             self._show(values)
         if len(parameters) > len(self.parameters):
             return self._deliver(self.run_bound(values), self._places(parameters))
         results = self.run_bound(values)
-        if key is not None:
-            self._known.keep(key, [parameters[n] for n in self.parameters], values, self.instance(values))
+        if known is not None:
+            self._known.keep(*known, values, self.instance(values))
         return results
 
     def _show(self, values: Sequence[Value]) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
-from ..types.argument import Value
+from ..types.argument import Argument, Value
 
 __all__ = ["Known", "plain"]
 
@@ -18,23 +18,28 @@ Made = TypeVar("Made")  # an instance of an executable
 Key = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
 
 
-def plain(parameters: Mapping[str, Any], names: Iterable[str]) -> Key | None:
-    """Returns element types and extents of arguments; None if checks look at more of them than that.
+def plain(parameters: Mapping[str, Any], names: Iterable[str]) -> tuple[Key, list[Any]] | None:
+    """Returns element types and extents of arguments, and their arrays; None if checks look at more of them than that.
 
-    They look at nothing else of row-major arrays of numbers in host memory, in the machine's byte order.
+    They look at nothing else of row-major arrays of numbers in host memory, in the machine's byte order, and of such arrays in
+    an `Argument`.
     """
     if type(parameters) is not dict:
         return None
     key = []
+    values = []
     for name in names:
         value = parameters.get(name)
+        if isinstance(value, Argument):
+            value = value.value
         if type(value) is not np.ndarray or not value.flags.c_contiguous:
             return None
         dtype = value.dtype
         if dtype.kind not in NUMBERS or not dtype.isnative:
             return None
         key.append((dtype, value.shape))
-    return tuple(key) if len(key) == len(parameters) else None
+        values.append(value)
+    return (tuple(key), values) if len(key) == len(parameters) else None
 
 
 class Known(Generic[Made]):
@@ -43,9 +48,9 @@ class Known(Generic[Made]):
     def __init__(self) -> None:
         self._instances: dict[Key, Made] = {}
 
-    def get(self, key: Key | None) -> Made | None:
+    def get(self, key: Key) -> Made | None:
         """Returns the instance for arguments that have passed the checks."""
-        return None if key is None else self._instances.get(key)
+        return self._instances.get(key)
 
     def keep(self, key: Key, given: Sequence[Any], values: Sequence[Value], instance: Made) -> None:
         """Notes arguments that have passed, if they are run as they were given."""

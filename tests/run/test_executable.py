@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
+from mgx_core import Argument
 from mgx_core import dtype as dt
 from mgx_core.compile.invariants import lowered
 from mgx_core.errors import ParameterError, PassError
@@ -427,3 +428,16 @@ def test_known_arguments_do_not_keep_instances_that_were_given_up():
         program.run({"x": x})
     program.run({"x": one})
     assert first not in executable.instances() and len(executable.instances()) == 2
+
+
+def test_arguments_that_were_checked_are_run_as_their_arrays(monkeypatch):
+    program = compiled(BATCH)
+    executable, x = program.executable, np.ones((2, 3), np.float32)
+    checked = []
+    bind = type(executable).bind
+    monkeypatch.setattr(type(executable), "bind", lambda self, given: checked.append(given) or bind(self, given))
+    for given in (x, Argument(x), Argument(x), x):
+        np.testing.assert_array_equal(program.run({"x": given})[0], expected(x))
+    assert len(checked) == 1
+    program.run({"x": Argument(np.asfortranarray(x))})
+    assert len(checked) == 2
