@@ -32,8 +32,8 @@ _HANDLE = re.compile(r"(?:const )?(const_)?migraphx_(\w+)_t(\*?)$")
 _NEVER_DESTROYED = ("module", "context")
 _SCALARS = ("size_t*", "bool*", "migraphx_shape_datatype_t*", "void**")
 
-Read = Callable[[Any], Any]
-Store = Callable[[Sequence[Any], Any, "Handle | None", Sequence[Any]], None]
+Read = Callable[..., Any]  # of one C argument, or of a pointer and a size
+Store = Callable[[Sequence[Any], Any, "Handle | None", Sequence[Any]], None]  # rest: the values of all arguments
 
 
 class UnknownTarget(Exception):
@@ -46,6 +46,8 @@ class Calls:
     def __init__(self, ffi: Any, lib: Any, kinds: frozenset[str]) -> None:
         self.ffi, self.lib, self.kinds = ffi, lib, kinds
         self.handles = Handles()
+        self._cast, self._places = ffi.cast, ffi.typeof("uintptr_t*")
+        self._word = ffi.typeof("uintptr_t")
         self._thread = threading.local()
         self._names: dict[str, Any] = {}
 
@@ -69,7 +71,7 @@ class Calls:
         return self.ffi.cast("void*", handle.address)
 
     def address(self, pointer: Any) -> int:
-        return int(self.ffi.cast("uintptr_t", pointer))
+        return int(self._cast(self._word, pointer))
 
     def name(self, text: str) -> Any:
         """Returns a C string that lasts; the same for the same text."""
@@ -107,49 +109,54 @@ class Calls:
         name = function.name.removeprefix("migraphx_")
         parameters = [p for p in function.parameters if p.type != "..."]
         store, skipped = self._store(name, parameters)
-        readers = list(self._readers(parameters[skipped:]))
+        readers = self._readers(parameters, skipped)
 
-        def call(*given: Any) -> int:
+        def call(*given: Any) -> int:  # in the path of every run: plain loops
             try:
-                values = [read(given[skipped + index : skipped + index + width]) for index, width, read in readers]
-                owner = next((v for v in values if isinstance(v, Handle)), None)
-                values = [v.value if isinstance(v, Handle) else v for v in values]
-                if skipped and given[0] == self.ffi.NULL:
+                owner = None
+                values = []
+                for index, sized, read in readers:
+                    value = read(given[index], given[index + 1]) if sized else read(given[index])
+                    if type(value) is Handle:
+                        owner = owner or value
+                        value = value.value
+                    values.append(value)
+                if skipped and not given[0]:
                     raise HandleError("a pointer to store the result is required, got null")
                 result = implementation(*values)
                 if store is not None:
-                    store(given, result, owner, values[1:])
+                    store(given, result, owner, values)
             except BaseException as error:  # nothing may pass into C
                 return self.fail(name, error)
             return SUCCESS
 
         return call
 
-    def _readers(self, parameters: Sequence[Parameter]) -> list[tuple[int, int, Read]]:
-        """Returns index, number of C arguments and conversion of each Python argument."""
-        made: list[tuple[int, int, Read]] = []
-        index = 0
+    def _readers(self, parameters: Sequence[Parameter], skipped: int) -> list[tuple[int, bool, Read]]:
+        """Returns index, whether a size follows, and the conversion of each Python argument."""
+        made: list[tuple[int, bool, Read]] = []
+        index = skipped
         while index < len(parameters):
             after = parameters[index + 1] if index + 1 < len(parameters) else None
-            width = 2 if _sized(parameters[index], after) else 1
-            made.append((index, width, self._reader(parameters[index], width)))
-            index += width
+            sized = _sized(parameters[index], after)
+            made.append((index, sized, self._reader(parameters[index], sized)))
+            index += 2 if sized else 1
         return made
 
-    def _reader(self, parameter: Parameter, width: int) -> Read:
+    def _reader(self, parameter: Parameter, sized: bool) -> Read:
         kind = parameter.type
         held = self._handle(kind)
+        if sized:
+            return lambda pointer, size: self.array(kind, pointer, size)
+        if held:
+            return self._handle_reader(held[1])
+        if parameter.name == "buffer":
+            return self.address
+        return self.text if kind in ("const char*", "char*") else lambda value: value
 
-        def read(given: Sequence[Any]) -> Any:
-            if width == 2:
-                return self.array(kind, *given)
-            if held:
-                return self.handles.get(self.address(given[0]), held[1])
-            if parameter.name == "buffer":
-                return self.address(given[0])
-            return self.text(given[0]) if kind in ("const char*", "char*") else given[0]
-
-        return read
+    def _handle_reader(self, kind: str) -> Read:
+        cast, word, get = self._cast, self._word, self.handles.get
+        return lambda pointer: get(int(cast(word, pointer)), kind)
 
     def _store(self, name: str, parameters: Sequence[Parameter]) -> tuple[Store | None, int]:
         """Returns how a result is handed over, and how many leading parameters that takes."""
@@ -183,12 +190,12 @@ class Calls:
             if owner is None:
                 self._put(given, self.handles.new(kind, result))
             else:
-                self._put(given, self.handles.lend(owner, (name, *rest), kind, result))
+                self._put(given, self.handles.lend(owner, (name, *rest[1:]), kind, result))
 
         return put
 
     def _put(self, given: Sequence[Any], handle: Handle) -> None:
-        self.ffi.cast("void**", given[0])[0] = self.pointer(handle)
+        self._cast(self._places, given[0])[0] = handle.address
 
     def _put_numbers(self, given: Sequence[Any], result: Sequence[int], owner: Handle | None, _: Any) -> None:
         made = self.ffi.new("size_t[]", list(result))

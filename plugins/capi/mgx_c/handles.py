@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = ["Handle", "HandleError", "Handles"]
@@ -14,18 +13,24 @@ class HandleError(Exception):
     """A handle that is null, was destroyed or is of another kind."""
 
 
-@dataclass(slots=True)
 class Handle:
-    """One handle: its kind, the object it stands for, and what lives as long as it does.
+    """One handle: its kind, the object it stands for, and what lives as long as it does."""
 
-    children: handles that were lent, by what they were asked for; memory: C arrays that were lent.
-    """
+    __slots__ = ("_memory", "address", "children", "kind", "value")
 
-    kind: str
-    value: Any
-    address: int = 0
-    children: dict[Any, Handle] = field(default_factory=dict)
-    memory: dict[Any, Any] = field(default_factory=dict)
+    def __init__(self, kind: str, value: Any, address: int = 0) -> None:
+        self.kind = kind
+        self.value = value
+        self.address = address
+        self.children: dict[Any, Handle] | None = None  # that were lent, by what they were asked for
+        self._memory: dict[Any, Any] | None = None
+
+    @property
+    def memory(self) -> dict[Any, Any]:
+        """C arrays that were lent."""
+        if self._memory is None:
+            self._memory = {}
+        return self._memory
 
 
 class Handles:
@@ -52,6 +57,8 @@ class Handles:
     def lend(self, owner: Handle, key: Any, kind: str, value: Any) -> Handle:
         """Returns a handle that lasts as long as `owner`; the same one for the same key, which then stands for `value`."""
         with self._lending:
+            if owner.children is None:
+                owner.children = {}
             handle = owner.children.get(key)
             if handle is None:
                 handle = owner.children[key] = self.new(kind, value)
@@ -61,8 +68,8 @@ class Handles:
     def assign(self, handle: Handle, value: Any) -> None:
         """Lets a handle stand for another object; what it lent ends."""
         handle.value = value
-        lent, handle.children = handle.children, {}
-        for child in lent.values():
+        lent, handle.children = handle.children, None
+        for child in (lent or {}).values():
             self._drop(child)
 
     def get(self, address: int, kind: str) -> Handle:
@@ -82,8 +89,9 @@ class Handles:
 
     def _drop(self, handle: Handle) -> None:
         del self._handles[handle.address]
-        for child in handle.children.values():
-            self._drop(child)
+        if handle.children:
+            for child in handle.children.values():
+                self._drop(child)
 
 
 def _a(kind: str) -> str:
