@@ -20,7 +20,7 @@ from ..layout import same_order
 from .native_loops import ENOUGH, merged, native_loop
 from .offer import offer, only
 
-__all__ = ["PLANS"]
+__all__ = ["PLANS", "mapped"]
 
 PLANS = Kernels("cpu")
 
@@ -36,8 +36,16 @@ def emit_byte_map(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
     out = e.place_in_concat(to, x.lens, same_order(x))
     if out is None and e.may_overwrite(x, x.shape.dtype):
         out = Value(Shape(to, x.lens, x.strides), x.buffer, x.offset)
+    return mapped(e, x, table, out)
+
+
+def mapped(e: CpuEmitter, x: Value, table: Value, out: Value | None = None) -> Value:
+    """Bytes by a table in the order of their bits, in the memory of `out` or new memory that lies as theirs does.
+
+    Errors: Refused where rows of bytes do not lie at equal steps.
+    """
     if out is None:
-        out = e.allocate(to, x.lens, same_order(x))
+        out = e.allocate(table.shape.dtype, x.lens, same_order(x))
     order = sorted(range(len(x.lens)), key=lambda a: -out.strides[a])
     lens, (read, written) = merged(*([v[a] for a in order] for v in (x.lens, x.strides, out.strides)))
     if read[-1] != 1 or written[-1] != 1 or len(lens) > 2:

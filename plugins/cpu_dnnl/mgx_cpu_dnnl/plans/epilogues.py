@@ -53,7 +53,7 @@ class Epilogue:
             if link.kind == "eltwise":
                 ops.append(("eltwise", link.algorithm, link.alpha, link.beta))
             elif operand is self.residual and operand is not None:
-                ops.append(("sum", 1.0))
+                ops.append(("sum", link.alpha if link.kind == "sum" else 1.0))
             else:
                 assert operand is not None
                 ops.append(("binary", link.algorithm, _operand_descriptor(operand, flat)))

@@ -1,0 +1,189 @@
+"""Work after products of bytes as oneDNN does it: a scale and a bias, functions joined with those beside them, a sum in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from mgx_core import Shape
+from mgx_core import dtype as dt
+from mgx_core.targets.epilogue import Link
+from mgx_core.targets.values import Value
+from mgx_core.types.dtype import DType
+
+from ..emitter import CpuEmitter
+from .epilogues import Epilogue
+from .integer_operands import whole_number
+
+__all__ = ["BYTES", "Extras"]
+
+BYTES: Final = frozenset({dt.int8, dt.uint8})
+
+
+def take_scale(e: CpuEmitter, epilogue: Epilogue, axis: int, count: int) -> tuple[Value, bool] | None:
+    """The first link as the scale of the weights, if it multiplies by one number or one an index of `axis`.
+
+    Returns the numbers and if there is one an index.
+    """
+    if not epilogue.links:
+        return None
+    link, operand = epilogue.links[0]
+    if link.kind == "eltwise":
+        if link.algorithm != "linear" or link.beta:
+            return None
+        del epilogue.links[0]
+        return e.literal(np.array([link.alpha], np.float32)), False
+    if link.algorithm != "mul" or operand is None or operand.shape.dtype is not dt.float32:
+        return None
+    found = as_vector(operand, axis, count)
+    if found is None:
+        return None
+    del epilogue.links[0]
+    return found, prod(found.lens) != 1 or count == 1
+
+
+def take_term(e: CpuEmitter, epilogue: Epilogue, axis: int, count: int) -> Value | None:
+    """The first link as a bias, if it adds one number an index of `axis`."""
+    if not epilogue.links:
+        return None
+    link, operand = epilogue.links[0]
+    if link.kind != "binary" or link.algorithm != "add" or operand is None or operand is epilogue.residual:
+        return None
+    found = as_vector(operand, axis, count)
+    if found is None or found.lens != [count] or operand.shape.dtype is not dt.float32:
+        return None
+    del epilogue.links[0]
+    return found
+
+
+def with_factor(
+    e: CpuEmitter, epilogue: Epilogue, scale: Value, bias: Value | None, count: int
+) -> tuple[Value, Value | None]:
+    """Scale and bias that take in the linear function after them, which a link then need not compute."""
+    link = epilogue.links[0][0] if epilogue.links else None
+    if link is None or link.algorithm != "linear" or not link.alpha:
+        return scale, bias
+    factor, term = e.constant(scale), None if bias is None else e.constant(bias)
+    if factor is None or (bias is not None and term is None):
+        return scale, bias
+    del epilogue.links[0]
+    moved = (np.zeros(count) if term is None else term.astype(np.float64)) * link.alpha + link.beta
+    wide = (factor.astype(np.float64) * link.alpha).astype(np.float32)
+    return e.literal(wide), e.literal(moved.astype(np.float32)) if moved.any() else None
+
+
+def as_vector(value: Value, axis: int, count: int) -> Value | None:
+    """A value that varies along one axis at most, with its numbers in a row."""
+    varies = [a for a, (n, s) in enumerate(zip(value.lens, value.strides, strict=True)) if s and n != 1]
+    if not varies:
+        return value.seen_as(0, Shape(value.shape.dtype, [1]))
+    if varies != [axis % len(value.lens)] or value.strides[varies[0]] != 1 or value.lens[varies[0]] != count:
+        return None
+    return value.seen_as(0, Shape(value.shape.dtype, [count]))
+
+
+def joined(links: list[tuple[Link, Value | None]], stored: DType) -> list[tuple[Link, Value | None]]:
+    """The same with linear functions that follow each other as one, and without what storing integers does by itself."""
+    found: list[tuple[Link, Value | None]] = []
+    for n, (link, operand) in enumerate(links):
+        before = found[-1][0] if found else None
+        after = links[n + 1][0].algorithm if n + 1 < len(links) else ""
+        if link.algorithm == "clip" and before is not None and after == "linear" and _adds_whole(before):
+            bounds = Link("eltwise", "clip", link.alpha - before.beta, link.beta - before.beta)
+            found[-1:] = [(bounds, operand), found[-1]]  # the term then goes into the function behind
+            continue
+        if link.algorithm == "linear" and before is not None and before.algorithm == "linear":
+            found[-1] = (
+                Link("eltwise", "linear", link.alpha * before.alpha, link.alpha * before.beta + link.beta),
+                None,
+            )
+        else:
+            found.append((link, operand))
+    if stored in BYTES:
+        while found and found[-1][0].algorithm == "clip" and _covers(found[-1][0], stored):
+            found.pop()
+        shift = found[-1][0] if found and found[-1][0].algorithm == "linear" and found[-1][0].alpha == 1.0 else None
+        if shift is not None and len(found) > 1 and found[-2][0].algorithm == "round":
+            if shift.beta % 2 == 0:  # else ties between two numbers go the other way after the shift than before it
+                del found[-2]
+                found = joined(found, dt.float32)
+        elif found and found[-1][0].algorithm == "round":
+            found.pop()
+        if stored is dt.uint8 and found and found[-1][0].algorithm == "relu" and not found[-1][0].alpha:
+            found.pop()
+    return [f for f in found if f[0].algorithm != "linear" or (f[0].alpha, f[0].beta) != (1.0, 0.0)]
+
+
+def summed(links: Sequence[tuple[Link, Value | None]], residual: Value | None) -> list[tuple[Link, Value | None]]:
+    """The same with a x + b, + residual, c x + d as (a c) x + (b c + d), + c residual: the sum takes a factor of its own."""
+    found = list(links)
+    at = next(n for n, (_, operand) in enumerate(found) if operand is residual)
+    factor, term = 1.0, 0.0
+    if at + 1 < len(found) and found[at + 1][0].algorithm == "linear":
+        factor, term = found[at + 1][0].alpha, found[at + 1][0].beta
+        del found[at + 1]
+    before = found[at - 1][0] if at else None
+    found[at] = Link("sum", "add", factor), residual
+    if before is not None and before.algorithm == "linear":
+        found[at - 1] = Link("eltwise", "linear", before.alpha * factor, before.beta * factor + term), None
+    elif (factor, term) != (1.0, 0.0):
+        found.insert(at, (Link("eltwise", "linear", factor, term), None))
+    return found
+
+
+def _adds_whole(link: Link) -> bool:
+    return link.algorithm == "linear" and link.alpha == 1.0 and link.beta == round(link.beta)
+
+
+def _covers(link: Link, stored: DType) -> bool:
+    return bool(link.alpha <= stored.lowest and link.beta >= stored.highest)
+
+
+class Extras:
+    """Attributes and arguments of a primitive: scales, zero points, bias, post-ops."""
+
+    def __init__(
+        self,
+        e: CpuEmitter,
+        epilogue: Epilogue | None,
+        axis: int,
+        count: int,
+        mask: int,
+        read: Sequence[Value],
+        strides: Sequence[int],
+    ) -> None:
+        from ..native_library import native
+
+        self.native = native()
+        self.bound: dict[int, Value] = {}
+        self.attributes: dict[str, Any] = {}
+        self.bias: Value | None = None
+        self.epilogue = epilogue
+        self.out: Value | None = None  # where the result is added to what lies there
+        if epilogue is None:
+            return
+        scale = take_scale(e, epilogue, axis, count)
+        self.bias = take_term(e, epilogue, axis, count)
+        if scale is not None:
+            numbers, self.bias = with_factor(e, epilogue, scale[0], self.bias, count)
+            self.attributes["scales"] = {self.native.ARG_WEIGHTS: mask if scale[1] else 0}
+            self.bound[self.native.ARG_ATTR_SCALES | self.native.ARG_WEIGHTS] = numbers
+        epilogue.links = joined(epilogue.links, epilogue.dtype)
+        self.out = epilogue.in_place(read, strides)
+        if self.out is not None:
+            epilogue.links = summed(epilogue.links, epilogue.residual)
+
+    def zero_point(self, e: CpuEmitter, zero: Value | None, argument: int) -> None:
+        if zero is not None:
+            self.attributes.setdefault("zero_points", {})[argument] = 0
+            self.bound[self.native.ARG_ATTR_ZERO_POINTS | argument] = whole_number(e, zero)
+
+    def links(self, e: CpuEmitter, out: Value, flat: tuple[int, int] | None = None) -> dict[str, Any]:
+        more = {} if self.epilogue is None else self.epilogue.attributes(e, out, flat)
+        return {**self.attributes, **more}
+
+    def arguments(self, made: Any) -> dict[int, Value]:
+        return self.bound | ({} if self.epilogue is None else self.epilogue.arguments(made))

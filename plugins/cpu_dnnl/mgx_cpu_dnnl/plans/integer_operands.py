@@ -1,0 +1,70 @@
+"""Operands of products of bytes in the forms that oneDNN multiplies: signed weights, zero points as numbers of 32 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from mgx_core import Shape
+from mgx_core import dtype as dt
+from mgx_core.errors import Refused
+from mgx_core.targets.values import Value
+
+from ..emitter import CpuEmitter
+from .byte_maps import mapped
+
+__all__ = ["operands_of", "whole_number"]
+
+SAFE: Final = 64  # two products of uint8 and numbers up to it, added in int16, do not saturate
+
+
+def operands_of(e: CpuEmitter, args: Sequence[Value | None]) -> tuple[Value, Value, Value | None, Value | None]:
+    """The operands, and their zero points where they are not all 0.  Errors: Refused for what oneDNN does not multiply."""
+    x, w, x_zero, w_zero = (*args, None, None)[:4]
+    assert x is not None and w is not None
+    if not fast(e) and (w.shape.dtype is not dt.int8 or saturates(e, x, w)):
+        raise Refused("this processor adds pairs of products in int16, which these weights may exceed")
+    if w.shape.dtype is dt.uint8:
+        w, w_zero = as_signed(e, w, w_zero)
+    if w.shape.dtype is not dt.int8:
+        raise Refused("oneDNN multiplies by int8 alone")
+    return x, w, x_zero, w_zero
+
+
+def as_signed(e: CpuEmitter, w: Value, zero: Value | None) -> tuple[Value, Value]:
+    """Weights of type uint8 that are not constant, and their zero point, less 128: what oneDNN multiplies by."""
+    if e.is_constant(w):
+        raise Refused("constant weights of type uint8 have no zero point to move")
+    point = np.zeros(1, np.uint8) if zero is None else e.constant(zero)
+    if point is None or point.size != 1:
+        raise Refused("the weights' zero point is not one constant")
+    table = e.literal((np.arange(256) - 128).astype(np.int8))
+    return mapped(e, w, table), e.literal(point.reshape(1).astype(np.int32) - 128)
+
+
+def fast(e: CpuEmitter) -> bool:
+    """True if oneDNN sums products of bytes in int32, which it can be kept from (ONEDNN_MAX_CPU_ISA)."""
+    from ..native_library import native
+
+    return bool(native().onednn_sums_bytes())
+
+
+def saturates(e: CpuEmitter, x: Value, w: Value) -> bool:
+    array = e.constant(w)
+    return array is None or bool(np.abs(array.astype(np.int16)).max(initial=0) > SAFE)
+
+
+def whole_number(e: CpuEmitter, zero: Value) -> Value:
+    """A zero point as int32 [1], as oneDNN reads it.  Errors: Refused for more than one."""
+    if prod(zero.lens) != 1:
+        raise Refused("an operand has more than one zero point")
+    plain = zero.seen_as(0, Shape(zero.shape.dtype, [1]))
+    array = e.constant(plain)
+    if array is not None:
+        return e.literal(array.astype(np.int32))
+    wide = e.allocate(dt.int32, [1])
+    e.copy_into(plain, wide)
+    return wide

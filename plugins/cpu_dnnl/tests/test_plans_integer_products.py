@@ -1,0 +1,87 @@
+"""Products of bytes with the work behind them: which steps there are, and numbers within one unit of the definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import dtype as dt
+from mgx_cpu_dnnl.native_library import native
+from mgx_cpu_dnnl.target import CpuTarget
+
+rng = np.random.default_rng(8)
+pytestmark = pytest.mark.skipif(not native().onednn_sums_bytes(), reason="products of bytes are summed in 16 bits here")
+
+
+class Builder:
+    """A program of quantized work."""
+
+    def __init__(self) -> None:
+        self.program = mgx.Program()
+        self.main = self.program.get_main_module()
+
+    def add(self, name: str, *inputs: Any, **attributes: Any) -> Any:
+        return self.main.add(mgx.op(name, **attributes), *inputs)
+
+    def given(self, name: str, *dims: int) -> Any:
+        return self.main.add_parameter(name, mgx.Shape(dt.uint8, list(dims)))
+
+    def scales(self, scale: float, zero: int) -> list[Any]:
+        return [self.main.add_literal(np.float32(scale)), self.main.add_literal(np.uint8(zero))]
+
+    def wide(self, x: Any, scale: float, zero: int) -> Any:
+        return self.add("dequantizelinear", x, *self.scales(scale, zero))
+
+    def narrow(self, x: Any, scale: float, zero: int) -> Any:
+        return self.add("quantizelinear", x, *self.scales(scale, zero))
+
+    def compared(self, feed: dict[str, Any], out: Any) -> list[str]:
+        """The names of the steps, once the result is within one unit of the definition's."""
+        self.main.add_return([out])
+        mine, right = self.program.clone(), self.program
+        mine.compile(CpuTarget())
+        right.compile(mgx.get_target("ref"), optimize=False)
+        got, wanted = (np.asarray(p.run(feed)[0]).astype(np.int64) for p in (mine, right))
+        assert np.ptp(wanted) > 20
+        assert np.abs(got - wanted).max() <= 1
+        return [s.name.split()[0] for s in mine.executable.instances()[-1].runner.schedule.steps]
+
+
+def test_a_residual_addition_is_done_by_the_convolution() -> None:
+    b = Builder()
+    x = b.given("x", 1, 32, 8, 8)
+    weights = [b.main.add_literal(rng.integers(-127, 128, (32, 32, 1, 1), np.int8)) for _ in range(2)]
+    kinds = [b.main.add_literal(np.full(32, 0.01, np.float32)) for _ in range(2)]
+    first, second = (b.add("dequantizelinear", w, s, axis=0) for w, s in zip(weights, kinds, strict=True))
+    skip = b.narrow(b.add("convolution", b.wide(x, 0.05, 128), first), 0.1, 120)
+    inner = b.narrow(b.add("convolution", b.wide(skip, 0.1, 120), second), 0.7, 130)
+    total = b.add("relu", b.add("add", b.wide(inner, 0.7, 130), b.wide(skip, 0.1, 120)))
+    steps = b.compared({"x": rng.integers(0, 256, (1, 32, 8, 8), np.uint8)}, b.narrow(total, 0.7, 3))
+    assert [s for s in steps if s in ("conv", "loop")] == ["conv", "conv"]
+
+
+def test_unsigned_right_operands_are_multiplied_by_the_library() -> None:
+    b = Builder()
+    x, y = b.given("x", 2, 3, 40, 32), b.given("y", 2, 3, 40, 32)
+    turned = b.add("transpose", b.wide(y, 0.03, 117), permutation=(0, 1, 3, 2))
+    product = b.add("dot", b.wide(x, 0.05, 130), turned)
+    feed = {n: rng.integers(0, 256, (2, 3, 40, 32), np.uint8) for n in "xy"}
+    steps = b.compared(feed, b.narrow(product, 0.6, 100))
+    assert "matmul" in steps
+    assert "product" not in steps
+
+
+def test_a_sum_that_cannot_be_in_place_reads_its_operand() -> None:
+    """The other operand is read again afterwards."""
+    b = Builder()
+    x = b.given("x", 1, 16, 5, 5)
+    w = b.add("dequantizelinear", b.main.add_literal(rng.integers(-9, 10, (16, 16, 3, 3), np.int8)), b.main.add_literal(np.float32(0.1)))  # fmt: skip
+    skip = b.narrow(b.add("convolution", b.wide(x, 0.05, 128), w, padding=(1, 1, 1, 1)), 0.3, 120)
+    inner = b.add("convolution", b.wide(skip, 0.3, 120), w, padding=(1, 1, 1, 1))
+    total = b.narrow(b.add("add", inner, b.wide(skip, 0.3, 120)), 2.0, 100)
+    joined = b.add("concat", b.wide(total, 2.0, 100), b.wide(skip, 0.3, 120), axis=1)
+    steps = b.compared({"x": rng.integers(0, 256, (1, 16, 5, 5), np.uint8)}, b.narrow(joined, 2.5, 100))
+    assert steps.count("conv") == 2
