@@ -9,7 +9,8 @@ from ..converter import converts
 from ..node import Node
 from .attention import merged_heads, split_heads
 from .contrib_cache import added, attend, check_bias, finite, grown, input_bias, mask_extent, padding_bias
-from .contrib_quant import MS, matmul
+from .contrib_quant import MS
+from .contrib_quant_products import matmul
 from .quantized import integer_product, one_value
 
 

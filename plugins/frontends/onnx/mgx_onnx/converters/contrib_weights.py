@@ -11,7 +11,8 @@ from mgx_core.types.dim import Dim, ceil_div
 from ..converter import converts
 from ..node import Node
 from ..tensors import dtype_of
-from .contrib_quant import MS, matmul
+from .contrib_quant import MS
+from .contrib_quant_products import matmul
 
 # 4-bit code -> value relative to the block's largest magnitude
 FP4: Final = [0.0, 5.208333333e-03, 2 / 3, 1.0, 1 / 3, 0.5, 1 / 6, 0.25]
