@@ -9,6 +9,7 @@ import hypothesis
 import numpy as np
 import pytest
 
+from mgx_conformance import quantized_graphs
 from mgx_conformance.claims import false_claims, watched
 from mgx_conformance.compare import differs
 from mgx_conformance.graphs import THEMES, Sketch, sketches
@@ -22,6 +23,11 @@ PHASES: Final = tuple(p for p in hypothesis.Phase if p is not hypothesis.Phase.e
 @pytest.mark.parametrize("theme", THEMES)
 def test_random(theme: str, mgx_target: Any, request: pytest.FixtureRequest) -> None:
     try_graphs(theme, mgx_target, request.config.getoption("mgx_examples"))
+
+
+def test_random_quantized(mgx_target: Any, request: pytest.FixtureRequest) -> None:
+    for seed in range(request.config.getoption("mgx_examples")):
+        quantized_graphs.attempt(seed, mgx_target)
 
 
 def try_graphs(theme: str, target: Any, examples: int, phases: Sequence[hypothesis.Phase] = PHASES) -> None:

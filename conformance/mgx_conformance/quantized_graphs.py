@@ -1,0 +1,278 @@
+"""Random quantized programs: work between quantizelinear and dequantizelinear, of every narrow type and granularity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from mgx_core import Program, Shape, dtype
+from mgx_core.ops import STANDARD
+from mgx_core.ops.quantized import Quantizelinear
+
+__all__ = ["QuantizedSketch", "attempt", "quantized_sketch", "units_apart"]
+
+make = STANDARD.make
+COMMON: Final = (dtype.uint8, dtype.int8)
+RARE: Final = (dtype.uint16, dtype.int16, dtype.uint4, dtype.int4, dtype.float8_e4m3fn, dtype.float8_e5m2)
+UNARY: Final = ("relu", "sigmoid", "tanh", "hard_swish", "gelu_erf", "leaky_relu", "neg", "abs")
+TRIALS: Final = 6  # evaluations with numbers moved by a few units in the last place
+MOVED: Final = 4e-6
+
+
+@dataclass
+class QuantizedSketch:
+    """A random program whose results are narrow, and the values of its parameters."""
+
+    program: Program
+    feed: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return self.program.text()
+
+    def wanted(self, rng: np.random.Generator | None = None) -> list[Any]:
+        """The results by the definitions; rng: every number that is quantized moved by a few units in the last place."""
+        main = self.program.get_main_module()
+        values: dict[Any, Any] = {p: self.feed[name] for name, p in main.parameters.items()}
+        for ins in main:
+            if ins.is_param or ins.is_return:
+                continue
+            if ins.literal is not None:
+                values[ins] = np.asarray(ins.literal.value)
+                continue
+            args: list[Any] = [None if i.is_absent else values[i] for i in ins.inputs]
+            if rng is not None and isinstance(ins.op, Quantizelinear):
+                noise = rng.uniform(-MOVED, MOVED, args[0].shape)
+                args[0] = (args[0] * (1 + noise)).astype(args[0].dtype)
+            with np.errstate(all="ignore"):
+                values[ins] = ins.op.evaluate(args)
+        return [values[o] for o in main.outputs]
+
+    def wrong(self, got: Sequence[Any]) -> str:
+        """What is further from the definitions than one unit of the last quantization; empty if nothing is.
+
+        Where numbers lie between two units the definitions may give either, here and in what reads them: a result may be as
+        much further away as results are when what is quantized moves by a few units in the last place.
+        """
+        right = self.wanted()
+        apart = [units_apart(a, b) for a, b in zip(got, right, strict=True)]
+        if all((a <= 1).all() for a in apart):
+            return ""
+        rng = np.random.default_rng(7)
+        moved = [np.zeros(a.shape) for a in apart]
+        for _ in range(TRIALS):
+            for n, other in enumerate(self.wanted(rng)):
+                moved[n] = np.maximum(moved[n], units_apart(other, right[n]))
+        for n, (a, m) in enumerate(zip(apart, moved, strict=True)):
+            if (a > 1 + 2 * m).any():
+                return f"result {n}: {int((a > 1 + 2 * m).sum())} of {a.size} are up to {a.max():g} units away"
+        return ""
+
+
+def attempt(seed: int, target: Any) -> None:
+    """Errors: AssertionError with the program if a target gives it wrong."""
+    sketch = quantized_sketch(seed)
+    compiled = sketch.program.clone()
+    compiled.compile(target)
+    why = sketch.wrong([r.to_numpy() for r in compiled.run(sketch.feed)])
+    assert not why, f"graph {seed}: {why}\n{sketch}"
+
+
+def units_apart(a: Any, b: Any) -> Any:
+    """How many numbers of their type lie between the elements of two narrow tensors."""
+    if dtype.of(a.dtype).is_integer:
+        return np.abs(a.astype(np.int64) - b.astype(np.int64))
+    bits = [np.ascontiguousarray(x).view(np.uint8).astype(np.int64) for x in (a, b)]
+    places = [np.where(x & 0x80, -(x & 0x7F), x) for x in bits]
+    unknown = [np.isnan(x.astype(np.float32)) for x in (a, b)]
+    return np.where(unknown[0] | unknown[1], 99.0 * (unknown[0] != unknown[1]), np.abs(places[0] - places[1]))
+
+
+def quantized_sketch(seed: int, steps: int = 5) -> QuantizedSketch:
+    """The random program of a number; equal numbers give equal programs."""
+    grower = _Grower(np.random.default_rng(seed))
+    while len(grower.values) < steps + 1:
+        grower.step()
+    outputs = [grower.narrow(grower.values[-1])]
+    if grower.likely(0.3):
+        outputs.append(grower.narrow(grower.values[-2]))
+    grower.main.add_return(outputs)
+    return QuantizedSketch(grower.program, grower.feed)
+
+
+class _Grower:
+    """Adds work on dequantized tensors to a program, and knows every value."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.program = Program()
+        self.main = self.program.get_main_module()
+        self.feed: dict[str, Any] = {}
+        self.known: dict[Any, Any] = {}
+        self.image = self.likely(0.6)
+        channels = int(rng.choice([1, 3, 4, 8, 16, 17, 32]))
+        size = int(rng.integers(3, 9))
+        self.dims = (
+            (int(rng.integers(1, 3)), channels, size, size) if self.image else (int(rng.integers(1, 4)), size, channels)
+        )
+        self.values: list[Any] = []
+        self.values.append(self.quantized(self.parameter(self.dims)))
+
+    def likely(self, chance: float) -> bool:
+        return bool(self.rng.random() < chance)
+
+    def pick(self, options: Sequence[Any]) -> Any:
+        return options[int(self.rng.integers(len(options)))]
+
+    def parameter(self, dims: Sequence[int]) -> Any:
+        name = f"x{len(self.feed)}"
+        self.feed[name] = (self.rng.standard_normal(tuple(dims)) * self.pick([0.1, 1.0, 8.0])).astype(np.float32)
+        made = self.main.add_parameter(name, Shape(dtype.float32, list(dims)))
+        self.known[made] = self.feed[name]
+        return made
+
+    def literal(self, array: Any) -> Any:
+        made = self.main.add_literal(np.ascontiguousarray(array))
+        self.known[made] = array
+        return made
+
+    def add(self, name: str, *inputs: Any, **attributes: Any) -> Any:
+        op = make(name, **attributes)
+        made = self.main.add(op, *inputs)
+        with np.errstate(all="ignore"):
+            self.known[made] = op.evaluate([self.known[i] for i in inputs])
+        return made
+
+    # quantization
+
+    def type(self) -> dtype.DType:
+        found: dtype.DType = self.pick(COMMON) if self.likely(0.75) else self.pick(RARE)
+        return found
+
+    def numbers(self, value: Any, to: dtype.DType, axis: int = -1, block: int = 0) -> tuple[Any, Any | None]:
+        """A scale that a tensor fits, or nearly, for all or one an index of an axis or a block of it; and a zero point."""
+        magnitude = np.abs(value)
+        if axis >= 0 and block:
+            parts = np.split(magnitude, range(block, value.shape[axis], block), axis)
+            top = np.concatenate([p.max(axis, keepdims=True) for p in parts], axis)
+        elif axis >= 0:
+            top = magnitude.max(tuple(a for a in range(value.ndim) if a != axis))
+        else:
+            top = np.asarray(magnitude.max(initial=0))
+        reach = min(float(to.highest), 448.0) if to.is_float else (float(to.highest) - float(to.lowest)) / 2
+        scale = (np.maximum(top, 1e-3) / reach * self.rng.uniform(0.5, 1.5)).astype(np.float32)
+        if self.likely(0.2):
+            scale = np.exp2(np.ceil(np.log2(scale))).astype(np.float32)
+        if to.is_float or self.likely(0.3):
+            return scale, np.zeros(scale.shape, to.numpy) if to.is_float or self.likely(0.5) or to.lowest == 0 else None
+        middle = 0 if to.lowest else (int(to.highest) + 1) // 2
+        zero = middle if self.likely(0.4) else int(self.rng.integers(int(to.lowest), int(to.highest) + 1))
+        return scale, np.full(scale.shape, zero).astype(to.numpy)
+
+    def quantized(self, x: Any, to: dtype.DType | None = None) -> Any:
+        """A tensor after quantizelinear and dequantizelinear."""
+        to = to or self.type()
+        value = self.known[x]
+        axis = int(self.rng.integers(value.ndim)) if self.likely(0.1) else -1
+        scale, zero = self.numbers(value, to, axis)
+        given = [self.literal(scale), *([] if zero is None else [self.literal(zero)])]
+        at = {"axis": axis} if axis >= 0 else {}
+        narrow = self.add("quantizelinear", x, *given, **at, **({"out_type": to} if zero is None else {}))
+        return self.add("dequantizelinear", narrow, *given, **at)
+
+    def narrow(self, x: Any) -> Any:
+        """The narrow tensor that a dequantizelinear reads."""
+        return x.inputs[0]
+
+    def weights(self, dims: Sequence[int], axes: Sequence[int]) -> Any:
+        """Constant weights by tensor, by one of these axes, or by blocks of one."""
+        wide = (self.rng.standard_normal(tuple(dims)) * self.rng.uniform(0.05, 0.5)).astype(np.float32)
+        to = dtype.int8 if self.likely(0.6) else self.type()
+        axis = -1 if self.likely(0.3) else int(self.pick(axes))
+        block = int(self.pick([2, 3, 4])) if axis >= 0 and self.likely(0.15) else 0
+        scale, zero = self.numbers(wide, to, axis, block)
+        if zero is not None and self.likely(0.5):
+            zero = np.zeros_like(zero)
+        at: Mapping[str, Any] = {"axis": axis, "block_size": block} if axis >= 0 else {}
+        op = make("quantizelinear", **at, **({"out_type": to} if zero is None else {}))
+        stored = op.evaluate([wide, scale, *([] if zero is None else [zero])])
+        given = [self.literal(scale), *([] if zero is None else [self.literal(zero)])]
+        return self.add("dequantizelinear", self.literal(stored), *given, **at)
+
+    # work
+
+    def step(self) -> None:
+        options = ["unary", "silu", "binary", "concat", "transpose", "reshape", "product", "product", "softmax"]
+        options += ["pooling", "convolution", "convolution", "convolution"] if self.image else ["batch_product"]
+        made = getattr(self, self.pick(options))(self.pick(self.values[-3:]))
+        if made is not None and 0 < self.known[made].size <= 20000:
+            self.values.append(self.quantized(made))
+
+    def unary(self, x: Any) -> Any:
+        return self.add(self.pick(UNARY), x)
+
+    def silu(self, x: Any) -> Any:
+        return self.add("mul", x, self.quantized(self.add("sigmoid", x)))
+
+    def binary(self, x: Any) -> Any:
+        others = [v for v in self.values if v.shape.dims == x.shape.dims]
+        return self.add(self.pick(["add", "add", "mul", "sub"]), x, self.pick(others))
+
+    def concat(self, x: Any) -> Any:
+        others = [v for v in self.values if v.shape.dims == x.shape.dims]
+        return self.add("concat", x, self.pick(others), axis=min(1, x.shape.rank - 1))
+
+    def transpose(self, x: Any) -> Any:
+        return self.add("transpose", x, permutation=tuple(map(int, self.rng.permutation(x.shape.rank))))
+
+    def reshape(self, x: Any) -> Any:
+        dims = x.shape.dims
+        return self.add("reshape", x, dims=(*dims[:-2], dims[-2] * dims[-1]) if len(dims) > 2 else (1, *dims))
+
+    def softmax(self, x: Any) -> Any:
+        return self.add("softmax", x, axis=-1)
+
+    def product(self, x: Any) -> Any:
+        dims = x.shape.dims
+        w = self.weights((dims[-1], int(self.rng.integers(1, 40))), (0, 1))
+        flat = self.add("reshape", x, dims=(int(np.prod(dims[:-1])), dims[-1]))
+        made = self.add("dot", flat, w)
+        return self.biased(made, 1)
+
+    def batch_product(self, x: Any) -> Any:
+        rank = x.shape.rank
+        turned = self.add("transpose", self.pick([v for v in self.values if v.shape.dims == x.shape.dims]),
+                          permutation=(*range(rank - 2), rank - 1, rank - 2))  # fmt: skip
+        return self.add("dot", x, turned)
+
+    def convolution(self, x: Any) -> Any:
+        if x.shape.rank != 4:
+            return None
+        _, c, h, w = x.shape.dims
+        deep = self.likely(0.25)
+        count, size = (c if deep else int(self.rng.integers(1, 33))), int(self.pick([1, 1, 3]))
+        if min(h, w) + 2 < size:
+            return None
+        kernel = self.weights((count, 1 if deep else c, size, size), (0, 0, 0, 1))
+        pad = int(self.rng.integers(0, 2)) if size > 1 else 0
+        if min(h, w) + 2 * pad < size:
+            return None
+        made = self.add("convolution", x, kernel, padding=(pad,) * 4, stride=(int(self.pick([1, 1, 2])),) * 2,
+                        dilation=(1, 1), group=c if deep else 1)  # fmt: skip
+        return self.biased(made, 1)
+
+    def biased(self, x: Any, axis: int) -> Any:
+        if self.likely(0.4):
+            return x
+        bias = self.literal((self.rng.standard_normal(x.shape.dims[axis]) * 0.3).astype(np.float32))
+        made = self.add("add", x, self.add("broadcast", bias, axis=axis, out_lens=x.shape.dims))
+        return self.add("relu", made) if self.likely(0.5) else made
+
+    def pooling(self, x: Any) -> Any:
+        if x.shape.rank != 4 or min(x.shape.dims[2:]) < 2:
+            return None
+        return self.add(
+            "pooling", x, mode=self.pick(["max", "average"]), lengths=(2, 2), stride=(2, 2), padding=(0,) * 4
+        )

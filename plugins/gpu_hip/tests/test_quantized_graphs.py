@@ -1,0 +1,15 @@
+"""Random quantized programs on the emulated device, with both sizes of waves: within one unit of their definitions."""
+
+from __future__ import annotations
+
+import pytest
+
+from mgx_conformance.quantized_graphs import attempt
+from mgx_gpu_hip.target import GpuTarget
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", [0, 1], ids=["wave32", "wave64"])
+@pytest.mark.parametrize("seed", range(40))
+def test_some(seed: int, device: int) -> None:
+    attempt(seed, GpuTarget("host", device))
