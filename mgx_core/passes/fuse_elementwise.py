@@ -15,6 +15,7 @@ from ..rules.constants import is_constant
 from ..rules.outline import Names, is_view, outline, through_views
 from ..rules.stats import Tally
 from ..types.dim import Dim
+from ..types.dtype import float32
 from ..types.shape import Shape
 from .interface import Pass
 
@@ -26,6 +27,7 @@ EXTENTS = No("the group runs over other extents")
 AXES = No("the group reduces other axes")
 NARROW = No("the product before it ends in narrow numbers, which the work of a later product reads")
 SUMS = No("the product before it ends in its own work, which stores narrower numbers than its sums")
+EARLIER = No("the product before it ends in its own work, which that of a later product reads")
 STEPS = 24  # instructions that are followed from one product to another
 
 
@@ -102,8 +104,9 @@ class _Fusion:
             cluster = self.of.get(through_views(i))
             if cluster is None or cluster is joined:
                 continue
-            if _narrow_end(ins, self.position):
-                self.options.tally.refuse(ELEMENTWISE, ins, NARROW)
+            apart = NARROW if _narrow_end(ins, self.position) else _earlier_sums(ins, i, self.position)
+            if apart:
+                self.options.tally.refuse(ELEMENTWISE, ins, apart)
                 continue
             if self._finished(ins, i):
                 self.options.tally.refuse(ELEMENTWISE, ins, SUMS)
@@ -302,6 +305,19 @@ def _reduced_later(ins: Instruction) -> bool:
                 seen.add(user)
                 pending.append(user)
     return False
+
+
+def _earlier_sums(ins: Instruction, read: Instruction, position: dict[Instruction, int]) -> No | None:
+    """A refusal if `read` is work on one product's integer sums that meets work on a later product's sums at `ins`.
+
+    The earlier product then ends in its own work, and its sums need not be stored for the loop or epilogue of the later one.
+    """
+    own = _product_before(read) if ins.shape.dtype is float32 else None
+    if own is None or own is read or not own.shape.dtype.is_integer:
+        return None
+    others = (_product_before(i) for i in ins.inputs if i is not read and not is_constant(i))
+    later = any(o is not None and o.shape.dtype.is_integer and position[o] > position[own] for o in others)
+    return EARLIER if later else None
 
 
 def _product_before(ins: Instruction) -> Instruction | None:

@@ -63,6 +63,19 @@ def test_a_residual_addition_is_done_by_the_convolution() -> None:
     assert [s for s in steps if s in ("conv", "loop")] == ["conv", "conv"]
 
 
+def test_each_of_two_products_that_are_added_ends_in_its_own_work() -> None:
+    """No sums in int32 are stored and converted by themselves."""
+    b = Builder()
+    x = b.given("x", 1, 16, 6, 6)
+    parts = []
+    for n in range(2):
+        w = b.main.add_literal(rng.integers(-127, 128, (24, 16, 1, 1), np.int8))
+        wide = b.add("dequantizelinear", w, b.main.add_literal(np.full(24, 0.01 + 0.01 * n, np.float32)), axis=0)
+        parts.append(b.add("convolution", b.wide(x, 0.05, 128), wide))
+    steps = b.compared({"x": rng.integers(0, 256, (1, 16, 6, 6), np.uint8)}, b.narrow(b.add("add", *parts), 0.3, 120))
+    assert {s for s in steps if s != "copy"} == {"conv"}
+
+
 def test_unsigned_right_operands_are_multiplied_by_the_library() -> None:
     b = Builder()
     x, y = b.given("x", 2, 3, 40, 32), b.given("y", 2, 3, 40, 32)
