@@ -98,7 +98,10 @@ void nibbles(const Job &job, int64_t row, int64_t first) {
                 x[m][1] = load(a + m * job.a_step + k + lanes);
             }
             for (int r = 0; r < R; ++r) {
-                const Ints pair = bytes(codes + r * job.row_bytes + k / 2);
+                const uint8_t *at = codes + r * job.row_bytes + k / 2;
+                // Short rows are many short streams, which the processor does not foresee: the same place R rows on.
+                _mm_prefetch(reinterpret_cast<const char *>(at + R * job.row_bytes), _MM_HINT_T0);
+                const Ints pair = bytes(at);
                 const Floats even = numbers[r](pair), odd = numbers[r](later(pair));
                 for (int m = 0; m < M; ++m) {
                     sums[m][r][0] = fma(even, x[m][0], sums[m][r][0]);
