@@ -51,7 +51,7 @@ class QuantizedSketch:
         return [values[o] for o in main.outputs]
 
     def wrong(self, got: Sequence[Any]) -> str:
-        """What is further from the definitions than one unit of the last quantization; empty if nothing is.
+        """Returns what is further from the definitions than one unit of the last quantization; empty if nothing is.
 
         Where numbers lie between two units the definitions may give either, here and in what reads them: a result may be as
         much further away as results are when what is quantized moves by a few units in the last place.
@@ -81,7 +81,7 @@ def attempt(seed: int, target: Any) -> None:
 
 
 def units_apart(a: Any, b: Any) -> Any:
-    """How many numbers of their type lie between the elements of two narrow tensors."""
+    """Returns how many numbers of their type lie between the elements of two narrow tensors."""
     if dtype.of(a.dtype).is_integer:
         return np.abs(a.astype(np.int64) - b.astype(np.int64))
     bits = [np.ascontiguousarray(x).view(np.uint8).astype(np.int64) for x in (a, b)]
