@@ -96,7 +96,7 @@ help:
 # TensorFlow's values for networks of keras.applications, made once in an environment of its own; tests marked slow read them
 gold-tf:
 	$(call venv,.venv-gold-tf)
-	@.venv-gold-tf/bin/python $(PIP) tensorflow-cpu
+	@.venv-gold-tf/bin/python $(PIP) tensorflow-cpu scipy
 	@.venv-gold-tf/bin/python plugins/frontends/tf/tests/gold/make.py .gold-tf $(NETWORKS)
 	@.venv-gold-tf/bin/python plugins/frontends/tf/tests/gold/small.py .gold-tf/small
 

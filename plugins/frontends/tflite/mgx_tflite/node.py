@@ -104,6 +104,11 @@ class Node(ChannelsLastBuilder):
             self.fail(f"output {place} must be a tensor")
         return found
 
+    def rank(self, x: Instruction) -> int:
+        """Returns the rank of x, the first operand, as the file counts it: complex numbers have a last axis for their parts."""
+        given = self.input(0)
+        return x.shape.rank - (given is not None and given.dtype is not None and given.dtype.kind == "c")
+
     def padding(self) -> Padding:
         return "valid" if self.option("Padding", 0) else "same"
 

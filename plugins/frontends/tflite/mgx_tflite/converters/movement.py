@@ -36,21 +36,21 @@ def reshape(n: Node, x: Instruction, shape: Instruction | None = None) -> Instru
     wanted: Any = n.dims(shape) if shape is not None else tuple(n.options("NewShape"))
     if wanted is None:
         return n.add("reshape", x, n.convert(shape, dt.int64), allowzero=True)  # type: ignore[arg-type]
-    if shape is not None and shape.shape.rank == 2:
-        wanted = tuple(wanted)
-    return n.reshape(x, resolve(x.shape.dims, wanted, True))
+    rank = n.rank(x)
+    return n.reshape(x, (*resolve(x.shape.dims[:rank], tuple(wanted), True), *x.shape.dims[rank:]))
 
 
 @converts("SQUEEZE")
 def squeeze(n: Node, x: Instruction) -> Instruction:
-    axes = n.options("SqueezeDims") or [i for i, d in enumerate(x.shape.dims) if isinstance(d, int) and d == 1]
-    chosen = n.axes(axes, x.shape.rank)
+    dims = x.shape.dims[: n.rank(x)]
+    axes = n.options("SqueezeDims") or [i for i, d in enumerate(dims) if isinstance(d, int) and d == 1]
+    chosen = n.axes(axes, len(dims))
     return n.squeeze(x, chosen) if chosen else x
 
 
 @converts("EXPAND_DIMS")
 def expand_dims(n: Node, x: Instruction, axis: Instruction) -> Instruction:
-    return n.unsqueeze(x, n.axes(n.whole(axis, "the new axis")[:1], x.shape.rank + 1))
+    return n.unsqueeze(x, n.axes(n.whole(axis, "the new axis")[:1], n.rank(x) + 1))
 
 
 @converts("TRANSPOSE")
