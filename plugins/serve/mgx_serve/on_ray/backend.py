@@ -1,4 +1,4 @@
-"""Models as deployments of Ray Serve, behind this server's doors."""
+"""Models as deployments of Ray Serve, which this server's HTTP and gRPC services ask."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import ray
 from ray import serve
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
+
+from mgx_core import ParameterError
 
 from ..deployment import Backend, Deployment, within
 from ..errors import Busy, DeadlinePassed, Internal, Unavailable
@@ -35,7 +37,7 @@ class OnRay(Backend):
 
     address: of a cluster that runs, "auto" for the one of this machine, "" to start one here that ends with the server.
     The applications have names of this server alone; in a cluster that it did not start, it ends these and no others.
-    Errors: ConnectionError if there is no cluster at the address.
+    Errors: ConnectionError or ParameterError if there is no cluster at the address.
     """
 
     def __init__(self, recorder: Recorder, address: str = "") -> None:
@@ -44,7 +46,10 @@ class OnRay(Backend):
         self._own = self._connected and address in ("", "local")
         self._identity = uuid.uuid4().hex[:12]
         if self._connected:
-            ray.init(address=address or "local", namespace="mgx", log_to_driver=False, include_dashboard=False)
+            try:
+                ray.init(address=address or "local", namespace="mgx", log_to_driver=False, include_dashboard=False)
+            except (ValueError, RuntimeError, RayError) as error:
+                raise ParameterError(f"no cluster of Ray at address {address!r}: {_first_line(error)}") from error
         serve.start(http_options={"location": "NoServer"})
         self._newest: dict[str, RayDeployment] = {}
 

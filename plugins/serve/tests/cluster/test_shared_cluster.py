@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,32 @@ def test_servers_end_their_own_applications_alone(
         assert server.process.wait(60) == 0
         assert len(ray_serve.status().applications) == left
     assert other.remote().result() == "here"
+
+
+def test_auto_is_the_cluster_of_this_machine(
+    serve: Callable[..., Any], small_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    small_model(tmp_path / "found" / "1" / "model.onnx", 3)
+    (tmp_path / "found" / "config.toml").write_text("cpus = 0.2\n")
+    server = serve(tmp_path, "--ray-address", "auto")
+    (name,) = [n for n in ray_serve.status().applications if n.endswith("-found")]
+    x = np.ones((2, 4), np.float32)
+    given = tritonclient.http.InferInput("x", [2, 4], "FP32")
+    given.set_data_from_numpy(x)
+    with tritonclient.http.InferenceServerClient(server.http) as c:
+        np.testing.assert_array_equal(c.infer("found", [given]).as_numpy("y"), 3 * x)
+    server.process.terminate()
+    assert server.process.wait(60) == 0
+    assert name not in ray_serve.status().applications
+    assert ray.get(ray.remote(num_cpus=0.1)(lambda: "alive").remote()) == "alive"
+
+
+def test_an_address_of_no_cluster_is_refused(small_model: Callable[..., Path], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mgx_serve", str(small_model(tmp_path / "m.onnx")), "--ray-address", "nosuch:1:2"]
+    ended = subprocess.run([*command, "--target", "ref"], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 1
+    assert "mgx-serve: " in ended.stderr and "nosuch:1:2" in ended.stderr, ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_files_go_with_the_last_who_holds_them() -> None:
