@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
 
 from mgx_serve.host_memory import HostRegion
-from mgx_serve.shared_memory import Place, Regions
+from mgx_serve.shared_memory import Memory, Place, Region, Regions
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 MODULES = [tritonclient.http, tritonclient.grpc]
@@ -120,33 +121,48 @@ def test_calls_that_move_a_part_are_repeated(region: Any, monkeypatch: pytest.Mo
     np.testing.assert_array_equal(shm.get_contents_as_numpy(region, np.float32, [2, 4], 64), X + 1)
 
 
-def test_long_copies_leave_the_event_loop_alone(region: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The copy ends only once the loop has done something else; the region is unregistered, and its request left, meanwhile."""
-    whole, other, closed = os.preadv, threading.Event(), []
+class Slow(Memory):
+    """Zeros that can be read only once `ready` is set."""
 
-    def patient(number: int, parts: Any, at: int) -> int:
-        assert other.wait(20)
-        assert not closed
-        return whole(number, parts, at)
+    def __init__(self, ready: threading.Event) -> None:
+        self.ready, self.closed = ready, threading.Event()
+
+    def read(self, at: int, size: int) -> memoryview:
+        assert self.ready.wait(60) and not self.closed.is_set()
+        return memoryview(bytes(size))
+
+    def write(self, at: int, data: bytes | memoryview) -> None: ...
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+@dataclass(frozen=True)
+class SlowRegion(Region):
+    memory: Slow
+
+    def opened(self) -> Memory:
+        return self.memory
+
+
+def test_long_copies_leave_the_event_loop_alone() -> None:
+    """Two copies end only once the loop has done something else: meanwhile it unregisters the regions and leaves one request."""
+    size, ready = 1 << 20, threading.Event()
+    memories = [Slow(ready), Slow(ready)]
 
     async def copies() -> None:
         regions = Regions(True)
-        size = 1 << 20
-        os.truncate(f"/dev/shm/mgx_test_{os.getpid()}", size)
-        for name in ("mine", "left"):
-            await regions.register(HostRegion(name, size, f"mgx_test_{os.getpid()}"))
-        monkeypatch.setattr(os, "preadv", patient)
-        shut = os.close
-        monkeypatch.setattr(os, "close", lambda number: (closed.append(number), shut(number)))
+        for name, memory in zip(("mine", "left"), memories, strict=True):
+            await regions.register(SlowRegion(name, size, memory))
         reading, left = (asyncio.create_task(regions.read(Place(name, size))) for name in ("mine", "left"))
         await asyncio.sleep(0.01)
-        regions.unregister(HostRegion)
+        regions.unregister(SlowRegion)
         left.cancel()
         await asyncio.sleep(0.01)
-        assert not closed
-        other.set()
-        assert bytes((await reading)[:32]) == X.tobytes()
-        while len(closed) < 2:
+        assert not any(m.closed.is_set() for m in memories)
+        ready.set()
+        assert len(await reading) == size
+        while not all(m.closed.is_set() for m in memories):
             await asyncio.sleep(0.01)
 
     asyncio.run(copies())
