@@ -88,9 +88,11 @@ def ray_serve(python: str, model: Path, name: str, x: np.ndarray) -> System:
 
 
 def latencies(systems: list[System], requests: int) -> None:
-    """Prints medians and 99th percentiles of what each door adds to the run in this process, in ms."""
+    """Prints medians and 99th percentiles of what each protocol adds to the run in this process, in ms."""
     calls = {
-        (s.name, door): call for s in systems for door, call in ({"": functools.partial(s.run, s.x)} | s.calls).items()
+        (s.name, protocol): call
+        for s in systems
+        for protocol, call in ({"": functools.partial(s.run, s.x)} | s.calls).items()
     }
     taken: dict[tuple[str, str], list[float]] = {key: [] for key in calls}
     for turn in range(requests + requests // 10):
@@ -99,14 +101,14 @@ def latencies(systems: list[System], requests: int) -> None:
             call()
             if turn >= requests // 10:
                 taken[key].append(1e3 * (time.perf_counter() - start))
-    for (name, door), times in taken.items():
+    for (name, protocol), times in taken.items():
         local = taken[name, ""]
         p99, local_p99 = np.percentile(times, 99), np.percentile(local, 99)
-        if not door:
+        if not protocol:
             print(f"{name:10} in process   median {statistics.median(times):8.3f} ms   p99 {p99:8.3f} ms")
         else:
             added = statistics.median(times) - statistics.median(local)
-            print(f"{name:10} {door:5} adds   median {added:8.3f} ms   p99 {p99 - local_p99:8.3f} ms")
+            print(f"{name:10} {protocol:5} adds   median {added:8.3f} ms   p99 {p99 - local_p99:8.3f} ms")
 
 
 def processor_seconds(ancestor: int) -> float:
@@ -127,12 +129,12 @@ def processor_seconds(ancestor: int) -> float:
 def costs(systems: list[System], requests: int) -> None:
     """Prints the processor time that a request takes in all processes of a server: other programs here change it little."""
     for system in systems:
-        for door, call in system.calls.items():
+        for protocol, call in system.calls.items():
             before = processor_seconds(system.process.pid)
             for _ in range(requests):
                 call()
             spent = processor_seconds(system.process.pid) - before
-            print(f"{system.name:10} {door:5} takes  {1e3 * spent / requests:8.3f} ms of processor time a request")
+            print(f"{system.name:10} {protocol:5} takes  {1e3 * spent / requests:8.3f} ms of processor time a request")
 
 
 def batching(system: System, name: str, x: np.ndarray, most: int, rounds: int, seconds: float) -> None:

@@ -88,7 +88,7 @@ class Clients:
             self.seen["answered"] += 1
 
     def disturb(self) -> None:
-        """Requests that no client of good will sends, and clients that leave."""
+        """Malformed requests, and clients that leave."""
         import http.client
 
         bodies = [

@@ -1,6 +1,6 @@
 """Serves compiled models by the Open Inference Protocol (version 2), over HTTP and gRPC, in one process.
 
-`Settings` and `Server` are the doors for programs; ``mgx-serve`` is the command.
+`Settings` and `Server` are for programs; ``mgx-serve`` is the command.
 """
 
 from .server import Server

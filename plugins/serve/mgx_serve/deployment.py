@@ -1,4 +1,4 @@
-"""A loaded model as the doors see it, wherever it runs: in this process, or in others."""
+"""The interface of a loaded model, which runs in this process or in others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Deployment(ABC):
-    """One model that answers."""
+    """One loaded model."""
 
     signature: Signature
 
@@ -43,18 +43,18 @@ class Deployment(ABC):
 
 
 class Backend(ABC):
-    """A place where models run."""
+    """What runs models."""
 
     @abstractmethod
     async def deploy(self, name: str, version: str, path: Path, settings: ModelSettings) -> Deployment:
-        """Returns a model that answers, compiled.  One that was deployed under the same name answers until then.
+        """Returns a loaded and compiled model.  One that was deployed under the same name is served until then.
 
         Errors: MgxError, OSError or ServeError with the reason.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Gives back what the place holds."""
+        """Releases what the backend holds."""
 
 
 async def within(limit: float, model: str, awaited: Awaitable[T]) -> T:

@@ -1,4 +1,4 @@
-"""Failures that a client is told of, with the status each has in HTTP and in gRPC."""
+"""Failures that clients see, each with its status in HTTP and in gRPC."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class _Calls:
         self.service.access.check(header, name or EVERYTHING)
 
     async def stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-        """Answers in the order of the requests; a failing one is told in its own answer."""
+        """Answers in the order of the requests; the failure of one is its own answer."""
         async for given in requests:
             identity = ""
             try:

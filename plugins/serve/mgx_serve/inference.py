@@ -1,4 +1,4 @@
-"""What both doors do with a request: find the model, run it, pick the outputs; and what they say of the server and its models."""
+"""What HTTP and gRPC have in common: requests for inference, and descriptions of the server and its models."""
 
 from __future__ import annotations
 

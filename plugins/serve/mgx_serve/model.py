@@ -68,7 +68,7 @@ class Signature:
         """Errors: BadRequest if names, element types or extents do not fit."""
         for tensor in self.inputs:
             if tensor.name not in feeds:
-                self._refuse_strangers(feeds)
+                self._refuse_unknown(feeds)
                 raise BadRequest(f"model {self.name!r} requires input {tensor.name!r} ({tensor})")
             given = feeds[tensor.name]
             shape, wanted = given.shape, tensor.shape
@@ -79,9 +79,9 @@ class Signature:
                     f"got {datatype_of(given.dtype)}{list(shape)}"
                 )
         if len(feeds) != len(self.inputs):
-            self._refuse_strangers(feeds)
+            self._refuse_unknown(feeds)
 
-    def _refuse_strangers(self, feeds: Mapping[str, Array]) -> None:
+    def _refuse_unknown(self, feeds: Mapping[str, Array]) -> None:
         known = [t.name for t in self.inputs]
         for name in feeds:
             if name not in known:

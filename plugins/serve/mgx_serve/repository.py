@@ -82,7 +82,7 @@ class Repository:
         return all(e.loaded for e in self.entries.values())
 
     async def load_all(self) -> None:
-        """Loads every model; one that fails is told in the index and leaves the others alone."""
+        """Loads every model; the index says why one failed; the others are loaded."""
         for name in list(self.entries):
             try:
                 await self.load(name)

@@ -1,4 +1,4 @@
-"""A server: both doors over one set of models, from start to drain."""
+"""A server: HTTP and gRPC over one set of models, from start to drain."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Server:
     def __init__(self, models: Path, settings: Settings) -> None:
         self.models, self.settings = models, settings
         self.http_port = self.grpc_port = -1
-        self._doors: list[asyncio.Task[None]] = []
+        self._services: list[asyncio.Task[None]] = []
         self._http: uvicorn.Server | None = None
         self._grpc: grpc.aio.Server | None = None
         self._service: Service | None = None
 
     async def start(self, load: bool = True) -> None:
-        """Opens the doors, then loads the models: until these are ready, the server is alive and says so.
+        """Starts both services, then loads the models; until these are ready the server is live and not ready.
 
         Errors: ParameterError if there is nothing to serve; OSError if a port is taken.
         """
@@ -87,7 +87,7 @@ class Server:
         self.http_port = listening.getsockname()[1]
         config = uvicorn.Config(
             app(service, given.max_bytes),
-            http=_Impatient,
+            http=_TimedProtocol,
             log_config=None,
             access_log=False,
             limit_concurrency=given.connections,
@@ -99,7 +99,7 @@ class Server:
             ssl_keyfile=None if given.key is None else str(given.key),
         )
         self._http = _Uvicorn(config)
-        self._doors.append(asyncio.create_task(self._http.serve([listening])))
+        self._services.append(asyncio.create_task(self._http.serve([listening])))
         while not self._http.started:
             await asyncio.sleep(0.005)
 
@@ -129,7 +129,7 @@ class Server:
             self._http.should_exit = True
         if self._grpc is not None:
             await self._grpc.stop(self.settings.drain)
-        await asyncio.gather(*self._doors, return_exceptions=True)
+        await asyncio.gather(*self._services, return_exceptions=True)
         if self._service is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._service.repository.close(), self.settings.drain)
@@ -154,7 +154,7 @@ def _on_signals(ended: asyncio.Event) -> None:
         loop.add_signal_handler(number, ended.set)
 
 
-class _Impatient(HttpToolsProtocol):
+class _TimedProtocol(HttpToolsProtocol):
     """Closes connections whose next request does not begin, or whose head does not end, in time."""
 
     _head: asyncio.TimerHandle | None = None

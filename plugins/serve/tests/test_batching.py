@@ -34,8 +34,8 @@ class Watched:
         return [2 * feeds["x"]]
 
 
-class Deaf(Recorder):
-    """Hears nothing."""
+class NoRecorder(Recorder):
+    """Keeps nothing."""
 
     def waiting(self, model: Signature, count: int) -> None: ...
 
@@ -49,7 +49,7 @@ class Deaf(Recorder):
 def test_requests_behind_one_that_left_are_answered() -> None:
     async def ask() -> list[Any]:
         model: Any = Watched(queue_size=2, queue_delay=0.2, max_batch=8)
-        batcher = Batcher(model, Deaf())
+        batcher = Batcher(model, NoRecorder())
         x = np.ones((1, 4), np.float32)
         first = asyncio.create_task(batcher.infer({"x": x}))
         await asyncio.sleep(0.1)
@@ -66,7 +66,7 @@ def test_requests_behind_one_that_left_are_answered() -> None:
 @pytest.mark.parametrize("max_batch", [0, 64])
 def test_shapes_that_were_not_seen_leave_the_event_loop_alone(max_batch: int) -> None:
     async def ask(model: Any) -> int:
-        batcher = Batcher(model, Deaf())
+        batcher = Batcher(model, NoRecorder())
         for _ in range(50):
             await batcher.infer({"x": np.ones((1, 4), np.float32)})
         await batcher.infer({"x": np.ones((1, 5), np.float32)})
@@ -93,7 +93,7 @@ def test_sizes_of_runs() -> None:
 @pytest.mark.parametrize("rows", [[1, 1, 3, 2], [5], [0, 5], [0], [8, 8, 8, 8, 1], [40]])
 def test_runs_have_one_of_few_sizes(rows: list[int]) -> None:
     async def ask(model: Any) -> list[Any]:
-        batcher = Batcher(model, Deaf())
+        batcher = Batcher(model, NoRecorder())
         given = [np.full((n, 4), i, np.float32) for i, n in enumerate(rows)]
         answers = await asyncio.gather(*(batcher.infer({"x": x}) for x in given))
         await batcher.close()

@@ -81,11 +81,11 @@ def test_inputs_and_outputs(module: Any, emulated: Any, memory: Path) -> None:
 @pytest.mark.parametrize("module", MODULES)
 def test_handles_that_are_none(module: Any, emulated: Any, memory: Path) -> None:
     good = handle(memory)
-    short, stranger = base64.b64encode(b"short"), base64.b64encode(b"mgx_nosuch".ljust(64, b"\0"))
+    short, unknown = base64.b64encode(b"short"), base64.b64encode(b"mgx_nosuch".ljust(64, b"\0"))
     with client(module, emulated) as c:
         for raw, size, device, said in (
             (short, 256, 0, "64 bytes is required, got 5"),
-            (stranger, 256, 0, "hostIpcOpenMemHandle"),
+            (unknown, 256, 0, "hostIpcOpenMemHandle"),
             (good, 257, 0, "has 256"),
             (good, 0, 0, "a size from 1 on"),
             (good, 256, 1, "device 0 is required, got device 1"),

@@ -1,4 +1,4 @@
-"""Requests that no client of good will sends: each is refused by name, and the server goes on."""
+"""Malformed requests: each is refused with its reason, and the server goes on."""
 
 from __future__ import annotations
 
@@ -254,9 +254,9 @@ def test_tls(serve: Callable[..., Any], models: Path, tmp_path: Path) -> None:
         connection.request("GET", "/v2/health/live")
         answer = connection.getresponse()
         assert (answer.status, json.loads(answer.read())) == (200, {"live": True})
-    stranger = http.client.HTTPSConnection(server.http, context=ssl.create_default_context(), timeout=30)
-    with closing(stranger), pytest.raises(ssl.SSLError):
-        stranger.request("GET", "/")
+    untrusting = http.client.HTTPSConnection(server.http, context=ssl.create_default_context(), timeout=30)
+    with closing(untrusting), pytest.raises(ssl.SSLError):
+        untrusting.request("GET", "/")
     with grpc.secure_channel(server.grpc, grpc.ssl_channel_credentials(root.read_bytes())) as channel:
         live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
         assert live(b"", timeout=30) == b"\x08\x01"
