@@ -172,7 +172,7 @@ def over_a_socket(draw: Draw, host: str, port: int) -> str:
 
 
 def over_grpc(draw: Draw, channel: grpc.Channel) -> str:
-    method = draw.choice((INFER, INFER, INFER, INFER, INFER.replace("Infer", "Metadata", 1), INFER[:-1]))
+    method = draw.choice((INFER, INFER, INFER, INFER, INFER[:-5] + "Metadata", INFER[:-1]))
     try:
         channel.unary_unary(method)(draw.message(), timeout=60)
     except grpc.RpcError as error:
