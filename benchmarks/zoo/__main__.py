@@ -1,14 +1,15 @@
 """Public architectures as torch exports them: results, time, memory and the distance to peers and to the machine's limits.
 
 python benchmarks/zoo MODELS [--target cpu] [--precision f32] [--only a,b] [--peers ort,ov] [--rounds 5] [--threads 2]
-                      [--limit 120] [--markdown FILE] [--json FILE]
+                      [--clock wall] [--limit 120] [--markdown FILE] [--json FILE]
 
 MODELS is a folder made by export.py.  Every engine runs each model in a process of its own; bursts of runs alternate
 between engines.
 Columns:
   error     largest difference to torch's float64 result, relative to its largest value; allowed: 1e-4 in f32 (or twice
             torch's own in f32, where a network is so badly conditioned), else 1e-3
-  ms, ratio median time of a run; median over rounds of the ratio to the best peer
+  ms, ratio median time of a run; median over rounds of the ratio to the best peer (--clock processor: processor time of all
+            threads, for one thread on machines that others use, too)
   compile   parse and compile to the first result, seconds
   steps     what the runner calls in a run
   host      steps that the target gave to the reference on the host
@@ -44,6 +45,7 @@ class Engine:
         self.name = engine
         self.limit = given.limit
         options = [f"--target={given.target}", f"--precision={given.precision}", f"--threads={given.threads}"]
+        options.append(f"--clock={given.clock}")
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
         self.process = subprocess.Popen(
             [sys.executable, str(HERE / "worker.py"), engine, str(path), *options],
@@ -51,7 +53,7 @@ class Engine:
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
-            env=os.environ | {"OMP_NUM_THREADS": str(given.threads)},
+            env=os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MGX_CPU_THREADS"), str(given.threads)),
         )
         self.started = self._answer()
 
@@ -170,6 +172,7 @@ def main() -> None:
     parser.add_argument("--peers", default="ort,ov")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--clock", choices=("wall", "processor"), default="wall")
     parser.add_argument(
         "--limit", type=float, default=120, help="seconds without an answer after which an engine is stopped"
     )
