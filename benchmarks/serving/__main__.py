@@ -40,6 +40,7 @@ class System:
     run: Callable[[np.ndarray], Any]
     x: np.ndarray
     calls: dict[str, Callable[[], Any]] = field(default_factory=dict)
+    grpc: tuple[int, bytes] | None = None  # port and message
 
 
 def ours(model: Path, name: str, x: np.ndarray, *options: str) -> System:
@@ -53,7 +54,8 @@ def ours(model: Path, name: str, x: np.ndarray, *options: str) -> System:
     message = load.rest_message(name, x)
     made = System("mgx-serve", process, http, message, lambda x: [np.asarray(r) for r in program.run({name: x})], x)
     load.wait(lambda: load.rest_caller(http, *message)())
-    made.calls = {"REST": load.rest_caller(http, *message), "gRPC": load.grpc_caller(grpc, load.grpc_message(name, x))}
+    made.grpc = grpc, load.grpc_message(name, x)
+    made.calls = {"REST": load.rest_caller(http, *message), "gRPC": load.grpc_caller(*made.grpc)}
     return made
 
 
@@ -72,7 +74,8 @@ def mlserver(python: str, model: Path, name: str, x: np.ndarray) -> System:
     message = load.json_message(name, x)  # it has no binary extension
     made = System("MLServer", process, http, message, onnxruntime_run(model, name), x)
     load.wait(lambda: load.rest_caller(http, *message)())
-    made.calls = {"REST": load.rest_caller(http, *message), "gRPC": load.grpc_caller(grpc, load.grpc_message(name, x))}
+    made.grpc = grpc, load.grpc_message(name, x)
+    made.calls = {"REST": load.rest_caller(http, *message), "gRPC": load.grpc_caller(*made.grpc)}
     return made
 
 
@@ -209,7 +212,10 @@ def main() -> None:
             for _ in range(given.rounds if given.seconds else 0):
                 for system in systems:
                     rate, p99 = load.throughput(system.port, *system.message, clients=32, seconds=given.seconds)
-                    print(f"{system.name:10} 32 clients   {rate:8.0f} requests/s   p99 {1e3 * p99:8.1f} ms")
+                    print(f"{system.name:10} REST  32 clients {rate:8.0f} requests/s   p99 {1e3 * p99:8.1f} ms")
+                    if system.grpc is not None:
+                        rate, p99 = load.grpc_throughput(*system.grpc, clients=32, seconds=given.seconds)
+                        print(f"{system.name:10} gRPC  32 clients {rate:8.0f} requests/s   p99 {1e3 * p99:8.1f} ms")
         finally:
             for system in systems:
                 system.process.terminate()

@@ -126,3 +126,27 @@ def throughput(port: int, body: bytes, headers: dict[str, str], clients: int, se
 
     spent = asyncio.run(all_clients())
     return len(taken) / spent, float(np.percentile(taken, 99))
+
+
+def grpc_throughput(port: int, message: bytes, clients: int, seconds: float) -> tuple[float, float]:
+    """The same over gRPC; the clients share four connections."""
+    taken: list[float] = []
+
+    async def all_clients() -> float:
+        channels = [grpc.aio.insecure_channel(f"127.0.0.1:{port}") for _ in range(4)]
+        calls = [c.unary_unary(METHOD) for c in channels]
+        begin = time.perf_counter()
+
+        async def client(call: Any) -> None:
+            while (start := time.perf_counter()) < begin + seconds:
+                await call(message, timeout=60)
+                taken.append(time.perf_counter() - start)
+
+        await asyncio.gather(*(client(calls[n % len(calls)]) for n in range(clients)))
+        spent = time.perf_counter() - begin
+        for channel in channels:
+            await channel.close()
+        return spent
+
+    spent = asyncio.run(all_clients())
+    return len(taken) / spent, float(np.percentile(taken, 99))
