@@ -21,7 +21,7 @@ def words(array: np.ndarray) -> np.ndarray:
     if array.dtype.kind != "S":
         return array
     out = np.empty(array.size, object)
-    out[:] = [w.decode() for w in array.reshape(-1).tolist()]
+    out[:] = [w.decode("utf-8", "surrogateescape") for w in array.reshape(-1).tolist()]
     return out.reshape(array.shape)
 
 
