@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
 import torch
 
 from mgx_core import Argument, UnsupportedError
@@ -63,12 +64,12 @@ def borrowed(tensor: torch.Tensor, name: str) -> Any:
 def as_tensor(result: Argument) -> torch.Tensor:
     """A result as a tensor on the same memory, which belongs to the result alone."""
     value = result.value
+    if isinstance(value, np.ndarray) and value.dtype.isbuiltin == 1:
+        return torch.from_numpy(value)
     if result.on_device:
         found: torch.Tensor = torch.from_dlpack(result)
         return found
-    kind = value.dtype
-    if kind.isbuiltin == 1:
-        return torch.from_numpy(value)
     from mgx_core.types.dtype import of
 
+    kind = value.dtype
     return torch.from_numpy(value.view(f"i{kind.itemsize}")).view(torch_dtype(of(kind)))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.types.argument import Array
 
 from ..converter import converts
 from ..node import Node
 from .convolution import filled
+from .linear import product
 
 __all__: list[str] = []
 
@@ -89,6 +94,75 @@ def max_pool_backward(n: Node, grad: Instruction, x: Instruction, *rest: Any) ->
     values = n.reshape(grad, places.shape.dims)
     zeros = n.filled(flat, 0, grad.shape.dtype)
     return n.reshape(n.add("scatter_add", zeros, n.convert(places, dt.int64), values, axis=rank - 2), dims)
+
+
+@converts("avg_pool2d_backward")
+def average_pool_backward(
+    n: Node,
+    grad: Instruction,
+    x: Instruction,
+    size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None,
+) -> Instruction:
+    size, padding = filled(size, 2), filled(padding, 2)
+    stride = filled(stride, 2) if stride else size
+    tables = []
+    for axis in range(2):
+        length, out = _lengths(n, x, grad, axis)
+        starts = np.arange(out) * stride[axis] - padding[axis]
+        ends = np.minimum(starts + size[axis], length + padding[axis])
+        table = _members(starts, ends, length)
+        counts = ends - starts if count_include_pad else table.sum(1)
+        tables.append(table if divisor else table / counts[:, None])
+    out = _spread(n, grad, tables)
+    return n.add("mul", out, n.full_like(out, 1 / divisor)) if divisor else out
+
+
+@converts("_adaptive_avg_pool2d_backward")
+def adaptive_pool_backward(n: Node, grad: Instruction, x: Instruction) -> Instruction:
+    tables = []
+    for axis in range(2):
+        length, out = _lengths(n, x, grad, axis)
+        starts, ends = np.arange(out) * length // out, -(-(np.arange(out) + 1) * length // out)
+        tables.append(_members(starts, ends, length) / (ends - starts)[:, None])
+    return _spread(n, grad, tables)
+
+
+def _lengths(n: Node, x: Instruction, grad: Instruction, axis: int) -> tuple[int, int]:
+    """The extents of an image and of its pooled image along one of their last two axes."""
+    found = [
+        n.static(v.shape.dims[axis - 2], "the extent of an image whose pooling is differentiated") for v in (x, grad)
+    ]
+    return found[0], found[1]
+
+
+def _members(starts: Array, ends: Array, length: int) -> Array:
+    """One at [cell, element] where an element of an axis lies in a cell, zero elsewhere."""
+    places = np.arange(length)
+    return ((places >= starts[:, None]) & (places < ends[:, None])).astype(np.float64)
+
+
+def _spread(n: Node, grad: Instruction, tables: Sequence[Array]) -> Instruction:
+    """Each cell's gradient given to its elements by their shares [cell, element] of the two axes: a product for each axis."""
+    swap = [*range(grad.shape.rank - 2), grad.shape.rank - 1, grad.shape.rank - 2]
+    rows, columns = (n.literal(t, n.dtype) for t in tables)
+    return n.transpose(product(n, n.transpose(product(n, grad, columns), swap), rows), swap)
+
+
+@converts("_weight_norm_interface_backward")
+def weight_norm_backward(
+    n: Node, grad: Instruction, v: Instruction, g: Instruction, norms: Instruction, axis: int
+) -> tuple[Instruction, Instruction]:
+    """The gradients of w = g v / |v|, the norm taken over all axes but one."""
+    axes = [a for a in range(v.shape.rank) if a != axis]
+    norms = n.convert(norms, v.shape.dtype)
+    along = n.pointwise("div", n.reduce("reduce_sum", n.add("mul", grad, v), axes, True), norms)
+    rest = n.add("sub", grad, n.pointwise("mul", v, n.pointwise("div", along, norms)))
+    return n.pointwise("mul", rest, n.pointwise("div", g, norms)), along
 
 
 @converts("_scaled_dot_product_flash_attention_for_cpu_backward")

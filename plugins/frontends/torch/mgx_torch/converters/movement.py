@@ -241,28 +241,3 @@ def unfold(n: Node, x: Instruction, dim: int, size: int, step: int) -> Instructi
     places = np.arange(windows)[:, None] * step + np.arange(size)[None, :]
     out = n.add("gather", x, n.literal(places, dt.int64), axis=axis)
     return n.transpose(out, [*(a for a in range(out.shape.rank) if a != axis + 1), axis + 1])
-
-
-@moves("as_strided", "as_strided_copy")
-def as_strided(n: Node, x: Instruction, size: Any, stride: Any, offset: Any = None) -> Instruction:
-    """Elements picked from the operand's memory as torch lays it out, which must be dense."""
-    given = n.given(0)
-    steps, base = [int(s) for s in given.stride()], int(given.storage_offset())
-    order = sorted(range(given.dim()), key=lambda a: (-steps[a], a))
-    dims = [n.static(x.shape.dims[a], "an extent under as_strided") for a in order]
-    dense, expected = True, 1
-    for a, d in zip(reversed(order), reversed(dims), strict=True):
-        dense = dense and (d == 1 or steps[a] == expected)
-        expected *= d
-    if not dense:
-        n.unsupported("as_strided on a tensor whose memory is not dense")
-    first = base if offset is None else int(offset)
-    index = np.asarray(first - base)
-    for d, s in zip(size, stride, strict=True):
-        index = index[..., None] + np.arange(n.static(d, "an extent under as_strided")) * int(s)
-    flat = n.reshape(n.transpose(x, order), (expected,))
-    if index.size and (index.min() < 0 or index.max() >= expected):
-        n.unsupported("as_strided reads memory outside its operand")
-    if index.size == expected and np.array_equal(index.reshape(-1), np.arange(expected)):
-        return n.reshape(flat, n.result_dims())
-    return n.add("gather", flat, n.literal(index, dt.int64), axis=0)
