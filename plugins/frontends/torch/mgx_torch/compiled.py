@@ -15,8 +15,8 @@ from mgx_core.ir.graph import Graph
 from mgx_core.types.dim import Sym
 
 from .converter import Converters
-from .extents import Extents
-from .graph import GraphConverter, shape_of
+from .extents import Extents, shape_of
+from .graph import GraphConverter
 from .node import Complex
 from .options import TorchOptions
 from .stored import Stored

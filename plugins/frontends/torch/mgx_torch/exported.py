@@ -12,8 +12,8 @@ from mgx_core import MgxError, Module, ParseError, Program, UnsupportedError
 from mgx_core.ir.graph import Graph
 
 from .decompositions import all_converters, table
-from .extents import Extents
-from .graph import GraphConverter, shape_of
+from .extents import Extents, shape_of
+from .graph import GraphConverter
 from .node import Complex
 
 __all__ = ["from_exported", "parse_exported"]

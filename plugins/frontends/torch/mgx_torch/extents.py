@@ -9,11 +9,13 @@ from typing import Any
 import sympy
 import torch
 
-from mgx_core import UnsupportedError
+from mgx_core import Shape, UnsupportedError
 from mgx_core import dim as dims
 from mgx_core.types.dim import Dim, Sym
 
-__all__ = ["Extents"]
+from .element_types import dtype_of
+
+__all__ = ["Extents", "shape_of"]
 
 UNBOUNDED = 1 << 40
 
@@ -108,3 +110,8 @@ def _bound(value: Any, infinite: int) -> int:
     except (TypeError, ValueError, OverflowError, AttributeError):
         return infinite
     return min(found, UNBOUNDED)
+
+
+def shape_of(value: Any, extents: Extents) -> Shape:
+    """The shape of a tensor as torch describes it."""
+    return Shape.of(dtype_of(value.dtype), [extents.of(s) for s in value.shape])

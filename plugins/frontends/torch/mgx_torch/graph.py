@@ -21,7 +21,7 @@ from .extents import Extents
 from .node import Complex, Node
 from .weights import lent
 
-__all__ = ["GraphConverter", "shape_of"]
+__all__ = ["GraphConverter"]
 
 # what the description of the result says too, and what values do not depend on
 LAYOUT = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "generator"}
@@ -296,8 +296,3 @@ class Numbers(Node):
 
     def __repr__(self) -> str:
         return "the output"
-
-
-def shape_of(value: Any, extents: Extents) -> Shape:
-    """The shape of a tensor as torch describes it."""
-    return Shape.of(dtype_of(value.dtype), [extents.of(s) for s in value.shape])
