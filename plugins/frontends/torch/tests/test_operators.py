@@ -60,7 +60,7 @@ DIFFERENT = {
 @pytest.mark.parametrize("target", ["ref", pytest.param("cpu", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("part", range(12))
 def test_samples_of_torchs_own_tests(part: int, target: str) -> None:
-    """Calls that the samples make agree, 99 of 100 at least; the others are named, and no name is left that `ref` does not need.
+    """Calls that the samples make agree, 98 of 100 in each part at least; the others are named, and no name is left that `ref` does not need.
 
     What torch rounds on its way, mgx may round elsewhere, but its error against float64 is not greater than torch's and one rounding.
     """
@@ -76,7 +76,7 @@ def test_samples_of_torchs_own_tests(part: int, target: str) -> None:
                 wrong += [m for m in mistakes if (op.name, m.partition(":")[0]) not in DIFFERENT or FURTHER in m]
     assert done > 20
     assert not wrong, wrong
-    assert differing <= 0.01 * done, f"{differing} of {done} calls differ"
+    assert differing <= 0.02 * done, f"{differing} of {done} calls differ"
     names = {op.name for op in OPS[part::12]}
     stale = [key for key in DIFFERENT if key[0] in names and key not in seen]
     assert target != "ref" or not stale, f"these agree now, take them out of differences.json: {stale}"

@@ -118,8 +118,8 @@ def average_pool_backward(
         table = _members(starts, ends, length)
         counts = ends - starts if count_include_pad else table.sum(1)
         tables.append(table if divisor else table / counts[:, None])
-    out = _spread(n, grad, tables)
-    return n.add("mul", out, n.full_like(out, 1 / divisor)) if divisor else out
+    found = _spread(n, grad, tables)
+    return n.add("mul", found, n.full_like(found, 1 / divisor)) if divisor else found
 
 
 @converts("_adaptive_avg_pool2d_backward")
