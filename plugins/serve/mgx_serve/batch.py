@@ -14,7 +14,7 @@ import numpy as np
 from .model import Model
 from .tensors import Array
 
-__all__ = ["Ran", "Request", "first_come", "kind_of", "run"]
+__all__ = ["Ran", "Request", "first_come", "kind_of", "run", "shapes_of"]
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +47,16 @@ def kind_of(batch: Sequence[Request]) -> tuple[int, Any]:
     first = batch[0]
     rows = first.rows if len(batch) == 1 else sum(r.rows for r in batch)
     return rows, first.key or tuple([v.shape for v in first.feeds.values()])
+
+
+def shapes_of(model: Model, batch: Sequence[Request]) -> tuple[tuple[int, ...], ...]:
+    """Returns the shapes of the inputs of a run."""
+    first = batch[0]
+    given = [first.feeds[t.name].shape for t in model.signature.inputs]
+    if first.key is None:
+        return tuple(given)
+    size = _size(model.sizes, first, sum(r.rows for r in batch))
+    return tuple([(size, *shape[1:]) for shape in given])
 
 
 def run(model: Model, batch: Sequence[Request]) -> Ran:

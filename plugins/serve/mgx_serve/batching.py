@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from .batch import Ran, Request, first_come, kind_of, run
+from .batch import Ran, Request, first_come, kind_of, run, shapes_of
 from .deployment import Backend, Deployment, within
 from .errors import Busy, DeadlinePassed, Internal, ServeError, Unavailable
 from .metrics import Recorder
@@ -168,7 +168,12 @@ class Batcher(Deployment):
         kind, started = kind_of(batch), time.monotonic()
         for request in batch:
             request.started = started
-        if self._usual.get(kind, math.inf) < SHORT:
+        usual = self._usual.get(kind)
+        if usual is None:
+            usual = self.model.seconds.get(shapes_of(self.model, batch), math.inf)
+            if usual < SHORT:
+                self._note(kind, usual)
+        if usual < SHORT:
             try:
                 self._ran(batch, kind, started, *run(self.model, batch))
             except Exception as error:

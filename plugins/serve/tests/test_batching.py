@@ -27,6 +27,7 @@ class Watched:
         self.sizes = batch_sizes(self.settings.max_batch) if self.batches else ()
         x, y = (Tensor(name, "FP32", (-1, -1)) for name in "xy")
         self.signature = Signature("m", "1", "ref", 60.0, (x,), (y,))
+        self.seconds: dict[Any, float] = {}
         self.runs: list[tuple[tuple[int, ...], int]] = []
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
@@ -112,3 +113,17 @@ def test_sizes_are_compiled_before_requests_come(small_model: Any, tmp_path: Pat
     executable = model.program.executable
     assert executable is not None
     assert [i.shapes["x"].lens()[0] for i in executable.instances()] == [1, 2, 3, 4, 6]
+
+
+@pytest.mark.parametrize(("max_batch", "rows", "size"), [(0, 1, 1), (8, 5, 6)])
+def test_runs_that_were_measured_to_be_short_have_no_thread(max_batch: int, rows: int, size: int) -> None:
+    async def ask(model: Any) -> None:
+        batcher = Batcher(model, NoRecorder())
+        await batcher.infer({"x": np.ones((rows, 4), np.float32)})
+        await batcher.close()
+
+    for seconds, inside in ((1e-5, True), (1e-2, False)):
+        model = Watched(max_batch=max_batch)
+        model.seconds[((size, 4),)] = seconds
+        asyncio.run(ask(model))
+        assert [(shape, thread == threading.get_ident()) for shape, thread in model.runs] == [((size, 4), inside)]
