@@ -32,4 +32,4 @@ Description: Graph compiler and inference engine for deep learning
  Reads ONNX, TensorFlow and TFLite models, compiles them for processors and
  GPUs, and runs them; with MIGraphX's Python module, driver, C and C++ library.
 END
-dpkg-deb --root-owner-group --build "$stage" "$folder/mgx_${version}_$architecture.deb"
+dpkg-deb -Zgzip --root-owner-group --build "$stage" "$folder/mgx_${version}_$architecture.deb"
