@@ -44,9 +44,9 @@ def allocate_gpu(shape: Shape, host: bool = False) -> Argument:
 
 
 def to_gpu(arg: object, host: bool = False) -> Argument:
-    """A copy in device memory of an Argument, an array or anything else that holds a tensor on the host.
+    """Returns a tensor in device memory: a copy of an Argument, an array or anything else that holds a tensor on the host.
 
-    A tensor of another library's that lies in the device's memory is taken as it is.
+    A tensor of another library that lies in the device's memory already is not copied: the result shares its memory.
     host: a copy in host memory instead.
     Errors: ParameterError for a value that is not a tensor; DeviceError if there is no device or not enough memory.
     """

@@ -14,7 +14,8 @@ from ..options import FLOAT32_PRECISIONS
 
 if TYPE_CHECKING:
     from ..program import Program
-    from ..run.executable import Executable, Instance
+    from ..run.executable import Executable
+    from ..run.instance import Instance
 
 __all__ = [
     "compile_options",

@@ -11,7 +11,8 @@ import click
 
 if TYPE_CHECKING:
     from ..program import Program
-    from ..run.executable import Executable, Instance
+    from ..run.executable import Executable
+    from ..run.instance import Instance
     from ..targets.runner import Timing
     from .report import Report
 

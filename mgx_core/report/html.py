@@ -12,7 +12,8 @@ from ..compile.pipeline import size
 from ..ir.graph import Graph
 from ..ir.module import Module, nested
 from ..ops.convolution import Convolution, ConvolutionBackwards
-from ..run.executable import Executable, Instance
+from ..run.executable import Executable
+from ..run.instance import Instance
 from ..targets.memory import plan_memory
 from .charts import Bar, bars_svg, passes_svg
 from .launches import LaunchRow, launch_rows

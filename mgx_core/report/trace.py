@@ -10,7 +10,8 @@ from ..targets.kernel import Launch, op_of
 from .words import title
 
 if TYPE_CHECKING:
-    from ..run.executable import Executable, Instance
+    from ..run.executable import Executable
+    from ..run.instance import Instance
     from ..targets.runner import Timing
 
 __all__ = ["chrome_trace"]

@@ -42,7 +42,9 @@ def divide_by_constant(i: Instruction, b: Builder) -> Instruction | No | None:
     if not i.shape.dtype.is_float or not is_constant(i.inputs[1]) or is_constant(i.inputs[0]):
         return None
     if _extreme(i.inputs[0]):
-        return No("a range is divided, as for a scale: in the last place of a scale lies how its row is rounded")
+        return No(
+            "a range is divided to give a scale: a rounding error in the scale would change how its row is rounded"
+        )
     return _by_reciprocal(i, b)
 
 

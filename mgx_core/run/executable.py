@@ -10,80 +10,32 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
-from ..errors import DeviceError, MgxError, ParameterError, PluginError, ShapeError
-from ..ir.interpreter import bind_symbols, check_symbols
+from ..errors import DeviceError, MgxError, ParameterError, PluginError
+from ..ir.interpreter import bind_symbols
 from ..ir.module import Module
 from ..log import debugging, log, timed, traced
 from ..options import CompileOptions
 from ..plugins.manager import manager
-from ..targets.placement import Placement
 from ..targets.runner import Runner, Timing
 from ..targets.saved import SavedInstance
 from ..targets.schedule import Schedule
 from ..targets.target import Target
-from ..types.argument import Argument, Value, as_value, shape_of
+from ..types.argument import Argument, Value
 from ..types.memory_limit import limited
-from ..types.shape import AnyShape, matches
-from .binding import as_parameter, described, owned, tensor_type
-from .known import Known, plain
+from ..types.shape import AnyShape
+from .arguments import Arguments
+from .binding import owned, tensor_type
+from .instance import Instance
+from .known import Key, Known, plain
 from .tracing import Traced, Tracer
 
 if TYPE_CHECKING:
     from ..compile.pipeline import PassRecord
     from ..targets.lowered import Lowered
-    from ..targets.memory import MemoryPlan
-
-OUTPUT: Final = "main:#output_"  # the parameters that name where results go, for callers that own device memory
 
 REPEATS: Final = 16  # sets of arguments for which a prepared call is kept
 
-__all__ = ["OUTPUT", "Executable", "Instance"]
-
-
-class Instance:
-    """An executable made concrete for one set of input shapes.
-
-    saved: the placements of one that came out of a program file, which is lowered and planned only if its module or its plan
-    is looked at.
-    """
-
-    def __init__(
-        self,
-        shapes: Mapping[str, AnyShape],
-        runner: Runner,
-        lowered: Lowered,
-        literals: Module | None,
-        saved: Sequence[Placement] | None = None,
-    ) -> None:
-        self.shapes = dict(shapes)
-        self.key: tuple[AnyShape, ...] = ()  # by which the executable finds it
-        self.runner = runner
-        self.fresh = runner.fresh
-        self.literals = literals  # the module whose constants the runner reads (None: only from a file)
-        self._lowered = lowered
-        self._saved = saved
-
-    @property
-    def module(self) -> Module:
-        return self._lowered.module
-
-    @property
-    def plan(self) -> Schedule | MemoryPlan:
-        """The schedule that the runner runs; for targets whose kernels are called from Python the lifetimes of the values."""
-        return self._lowered.plan
-
-    @cached_property
-    def placements(self) -> list[Placement]:
-        """Placement of each launch: what the steps of the schedule call."""
-        if self._saved is not None:
-            return list(self._saved)
-        return list(self._lowered.placements)
-
-    @property
-    def records(self) -> list[PassRecord]:
-        return self._lowered.records
+__all__ = ["Executable"]
 
 
 class Executable:
@@ -115,6 +67,9 @@ class Executable:
         )
         self.notes: list[str] = []  # what could not be taken from a file or from a plugin, and why
         self._saved = {tuple(i.shapes.items()): i for i in saved}
+        self._arguments = Arguments(
+            self.parameters, target, context, None if options.offload_copy else lambda: self.module.output_shapes()
+        )
         self._instances: OrderedDict[tuple[AnyShape, ...], Instance] = OrderedDict()
         self._lock = threading.RLock()
         self._watched = timed() or traced("run")
@@ -148,15 +103,13 @@ class Executable:
         """True if every instance made so far was restored from a file."""
         return bool(self._saved) and all(i.literals is None for i in self.instances())
 
-    @cached_property
+    @property
     def output_places(self) -> dict[str, AnyShape]:
         """Shapes of the results by the names of the parameters that say where to write them; all of them may be left out.
 
         None if the program was compiled with ``offload_copy``: its results are new arrays in host memory.
         """
-        if self.options.offload_copy:
-            return {}
-        return {f"{OUTPUT}{n}": shape for n, shape in enumerate(self.module.output_shapes())}
+        return self._arguments.places
 
     # running
 
@@ -175,11 +128,18 @@ class Executable:
         if self._watched:
             self._show(values)
         if len(parameters) > len(self.parameters):
-            return self._deliver(self.run_bound(values), self._places(parameters))
+            return self._arguments.deliver(self.run_bound(values), self._arguments.places_in(parameters))
         results = self.run_bound(values)
         if known is not None:
-            self._known.keep(*known, values, self.instance(values))
+            self._keep(*known, values)
         return results
+
+    def _keep(self, key: Key, given: Sequence[Any], values: Sequence[Value]) -> None:
+        """Notes arguments that have passed all checks, with the instance that ran them if it was not given up since."""
+        with self._lock:
+            instance = self._fixed or self._instances.get(tuple(tensor_type(v) for v in values))
+            if instance is not None:
+                self._known.keep(key, given, values, instance)
 
     def _show(self, values: Sequence[Value]) -> None:
         """Logs what the environment asks for: every instruction's value, and how long a run takes."""
@@ -189,35 +149,6 @@ class Executable:
             start = time.perf_counter()
             self.run_bound(values)
             log.debug("run on %s in %.3f ms", self.target.name, (time.perf_counter() - start) * 1e3)
-
-    def _places(self, parameters: Mapping[str, Any]) -> dict[int, Value]:
-        """The caller's memory for results, by their number.  Errors: ParameterError for a place that does not fit."""
-        outputs = self.module.outputs
-        found = {}
-        for name, given in parameters.items():
-            if name.startswith(OUTPUT):
-                number = int(name[len(OUTPUT) :])
-                value = self._value(name, given, outputs[number].result)
-                shared = not isinstance(value, np.ndarray) or np.may_share_memory(value, as_value(given))
-                if not shared or (isinstance(value, np.ndarray) and not value.flags.writeable):
-                    raise ParameterError(
-                        f"parameter {name!r} must be memory that a result can be written to, got {given!r}"
-                    )
-                found[number] = value
-        return found
-
-    def _deliver(self, results: list[Argument], places: Mapping[int, Value]) -> list[Argument]:
-        """Results of a run that do not lie in the caller's places yet, copied there."""
-        for number, place in places.items():
-            if shape_of(results[number].value) != shape_of(place):
-                raise ParameterError(
-                    f"parameter '{OUTPUT}{number}' must be {results[number].shape}, got {shape_of(place)}"
-                )
-            delivered = Argument.from_value(place)
-            if results[number].data_ptr() != delivered.data_ptr():
-                self.context.copy(results[number].value, place)
-            results[number] = delivered
-        return results
 
     def run_bound(self, values: Sequence[Value]) -> list[Argument]:
         """Like `run`, for values that `bind` gave."""
@@ -273,11 +204,11 @@ class Executable:
                 return again(parameters, stream)
         values = self.bind(parameters)
         runner = self.instance(values).runner
-        places = self._places(parameters) if len(parameters) > len(self.parameters) else {}
+        places = self._arguments.places_in(parameters) if len(parameters) > len(self.parameters) else {}
         enqueued = runner.run_async(values, stream, places)
         if enqueued is None:
-            return self._deliver(self.run_bound(values), places)
-        results = self._deliver([Argument.from_value(v) for v in enqueued], places)
+            return self._arguments.deliver(self.run_bound(values), places)
+        results = self._arguments.deliver([Argument.from_value(v) for v in enqueued], places)
         if key is not None and all(described is not None for _, described in key):
             again = runner.repeated(values, places)
             if again is not None:
@@ -288,42 +219,8 @@ class Executable:
         return results
 
     def bind(self, parameters: Mapping[str, Any]) -> list[Value]:
-        """Values in the order of the parameters, checked."""
-        if not isinstance(parameters, Mapping):
-            raise ParameterError(
-                f"run takes a mapping from parameter names to values, got a {type(parameters).__name__}"
-            )
-        for name in parameters:
-            if name not in self.parameters and name not in self.output_places:
-                there = ", ".join(map(repr, (*self.parameters, *self.output_places)))
-                raise ParameterError(f"there is no parameter {name!r}; there are {there}")
-        values: list[Value] = []
-        symbols: dict[str, int] = {}
-        for name, shape in self.parameters.items():
-            if name not in parameters:
-                raise ParameterError(f"parameter {name!r} ({shape}) is missing")
-            values.append(self._value(name, parameters[name], shape))
-        for name, value in zip(self.parameters, values, strict=True):
-            self._check_extents(name, value, symbols)
-            bind_symbols(self.parameters[name], value, symbols)
-        for name, value in zip(self.parameters, values, strict=True):  # again for expressions of symbols met later
-            self._check_extents(name, value, symbols)
-        return values
-
-    def _value(self, name: str, given: Any, shape: AnyShape) -> Value:
-        """A caller's value; a target may use a value in its own memory without a copy."""
-        taken = self.target.accept(given, self.context)
-        if taken is None:
-            return as_parameter(name, given, shape)
-        if not matches(shape, shape_of(taken)):
-            raise ParameterError(f"parameter {name!r} must be {described(shape)}, got {described(shape_of(taken))}")
-        return taken
-
-    def _check_extents(self, name: str, value: Value, symbols: Mapping[str, int]) -> None:
-        try:
-            check_symbols(self.parameters[name], value, symbols, f"parameter {name!r}")
-        except ShapeError as error:
-            raise ParameterError(error.message) from None
+        """Values in the order of the parameters, checked.  Errors: as `run`."""
+        return self._arguments.bind(parameters)
 
     def instance(self, values: Sequence[Value]) -> Instance:
         """The instance for the shapes of these values, made now if it is new."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..types.argument import Argument, Value
 
-__all__ = ["Known", "plain"]
+__all__ = ["Key", "Known", "plain"]
 
 KINDS: Final = 64  # sets of element types and extents that are kept
 NUMBERS: Final = frozenset("biufc")

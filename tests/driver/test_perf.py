@@ -39,7 +39,8 @@ def test_statistics():
 
 def test_work_is_shown_beside_what_the_machine_can_do(drive, drive_json, chain, monkeypatch):
     from mgx_core.driver import perf
-    from mgx_core.run.executable import Executable, Timing
+    from mgx_core.run.executable import Executable
+    from mgx_core.targets.runner import Timing
 
     def timed(executable, values, runs, warmup):
         launch = next(i for i in executable.instances()[0].module if i.name == "launch")

@@ -729,7 +729,7 @@ REFUSES = [
   %3 = multibroadcast[out_lens=[2, 1]](%c)
   %4 = div(%2, %3)
   @return(%4)""",
-        "a range is divided, as for a scale: in the last place of a scale lies how its row is rounded",
+        "a range is divided to give a scale: a rounding error in the scale would change how its row is rounded",
     ),
     (
         "relu-out-of-mul",

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core.run.executable import Instance
+from mgx_core.run.instance import Instance
 from mgx_core.targets.kernel import Launch
 from mgx_core.targets.schedule import Schedule
 from mgx_cpu_dnnl.runner import CpuRunner

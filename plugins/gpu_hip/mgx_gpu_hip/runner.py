@@ -11,7 +11,7 @@ import numpy as np
 
 from mgx_core import Argument, CompileOptions, Module, Runner, Shape, UnsupportedError
 from mgx_core.errors import DeviceError
-from mgx_core.run.executable import OUTPUT
+from mgx_core.run.arguments import OUTPUT
 from mgx_core.targets.cut import cut
 from mgx_core.targets.runner import Timing
 from mgx_core.targets.schedule import Schedule, SegmentSchedule

@@ -1,0 +1,143 @@
+"""Ends of the work on products: refusals that let a target run the work in the product's epilogue and store narrow numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..errors import No
+from ..ir.instruction import Instruction
+from ..ir.module import Module
+from ..ops.convert import Convert
+from ..ops.operation import Pointwise
+from ..ops.scalar import primitives
+from ..rules.constants import is_constant
+from ..rules.outline import is_view, through_views
+from ..types.dtype import float32
+from ..types.shape import Shape
+
+__all__ = ["ProductEnds"]
+
+NARROW = No("the product before it ends in narrow numbers, which the work of a later product reads")
+SUMS = No("the product before it ends in its own work, which stores narrower numbers than its sums")
+EARLIER = No("the product before it ends in its own work, which that of a later product reads")
+STEPS = 24  # instructions that are followed from one product to another
+
+
+class ProductEnds:
+    """Decides where groups of pointwise work may not reach across the ends of products of narrow numbers.
+
+    position: the place of each instruction of the module.
+    """
+
+    def __init__(self, module: Module, position: Mapping[Instruction, int]) -> None:
+        self._position = position
+        self._products = {member: ins for ins in module for member in _own_work(ins)}  # for each member of such work
+
+    def before(self, ins: Instruction, read: Instruction) -> No | None:
+        """Returns a refusal if a product's own work ends between `read` and `ins`, which reads it."""
+        if _narrow_end(ins, self._position):
+            return NARROW
+        return _earlier_sums(ins, read, self._position) or (SUMS if self._finished(ins, read) else None)
+
+    def before_reduction(self, source: Instruction) -> No | None:
+        """Returns a refusal if a product's own work ends in `source`, which a reduction reads."""
+        return SUMS if source in self._products else None
+
+    def _finished(self, ins: Instruction, read: Instruction) -> bool:
+        """True if a product's own work ends before `ins`: a costly function, a reduction, or the work of a later product."""
+        product = self._products.get(through_views(read))
+        if product is None or ins in self._products:
+            return False
+        if _costly(ins):
+            return True
+        others = {self._products.get(through_views(i)) for i in ins.inputs} - {None, product}
+        later = any(o is not None and self._position[o] > self._position[product] for o in others)
+        return later or _reduced_later(ins)
+
+
+def _narrow_end(ins: Instruction, position: Mapping[Instruction, int]) -> bool:
+    """True if an instruction widens what the work of one product made narrow, for the work of a later product.
+
+    Each product then ends in its own work: the earlier one stores narrow numbers, which the later one reads.
+    """
+    if not isinstance(ins.op, Convert) or ins.inputs[0].shape.dtype.bits > 8 or ins.shape.dtype.bits < 16:
+        return False
+    own = _product_before(ins)
+    at = ins
+    for _ in range(STEPS):
+        if own is None or len(at.users) != 1 or not isinstance(at.users[0].op, Pointwise):
+            return False
+        reader = at.users[0]
+        others = [i for i in reader.inputs if i is not at and not is_constant(i)]
+        if others:
+            later = _product_before(others[0])
+            return later is not None and position.get(later, -1) > position[own]
+        at = reader
+    return False
+
+
+def _own_work(ins: Instruction) -> list[Instruction]:
+    """The work on the sums of a product of narrow numbers, with constants, if it ends in numbers narrower than the sums.
+
+    A target's product does it where the sums are, so that these need not be stored.
+    """
+    if not ins.op.product or not isinstance(ins.result, Shape) or ins.inputs[0].shape.dtype.bits > 8:
+        return []
+    found: list[Instruction] = []
+    at = ins
+    while len(at.users) == 1 and isinstance(at.users[0].op, Pointwise) and at.users[0].parent is ins.parent:
+        reader = at.users[0]
+        if ins.shape.dtype.is_integer and at.shape.dtype.bits < ins.shape.dtype.bits and _costly(reader):
+            break
+        if any(i is not at and not is_constant(i) for i in reader.inputs) or reader.shape.dims != ins.shape.dims:
+            break
+        found.append(reader)
+        at = reader
+    return found if found and at.shape.dtype.bits < ins.shape.dtype.bits else []
+
+
+def _costly(ins: Instruction) -> bool:
+    """True for functions that take the few threads of a product of integers longer than a launch of their own takes many."""
+    return isinstance(ins.op, Pointwise) and "erf" in primitives(type(ins.op).scalar)
+
+
+def _reduced_later(ins: Instruction) -> bool:
+    """True if a reduction reads what is computed from an instruction element by element."""
+    seen = {ins}
+    pending = [ins]
+    while pending and len(seen) <= STEPS:
+        for user in pending.pop().users:
+            if user.op.combine:
+                return True
+            if user not in seen and (isinstance(user.op, Pointwise) or is_view(user)):
+                seen.add(user)
+                pending.append(user)
+    return False
+
+
+def _earlier_sums(ins: Instruction, read: Instruction, position: Mapping[Instruction, int]) -> No | None:
+    """A refusal if `read` is work on one product's integer sums that meets work on a later product's sums at `ins`.
+
+    The earlier product then ends in its own work, and its sums need not be stored for the loop or epilogue of the later one.
+    """
+    own = _product_before(read) if ins.shape.dtype is float32 else None
+    if own is None or own is read or not own.shape.dtype.is_integer:
+        return None
+    others = (_product_before(i) for i in ins.inputs if i is not read and not is_constant(i))
+    later = any(o is not None and o.shape.dtype.is_integer and position[o] > position[own] for o in others)
+    return EARLIER if later else None
+
+
+def _product_before(ins: Instruction) -> Instruction | None:
+    """The product whose result a chain of work on elements begins with."""
+    at = ins
+    for _ in range(STEPS):
+        if at.op.product:
+            return at
+        if not isinstance(at.op, Pointwise) or len(at.users) > 1:
+            return None
+        varying = [i for i in at.inputs if not is_constant(i)]
+        if len(varying) != 1:
+            return None
+        at = varying[0]
+    return None

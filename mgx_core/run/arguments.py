@@ -1,0 +1,111 @@
+"""Arguments of a run: callers' values of the parameters by name, and callers' memory for results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from ..errors import ParameterError, ShapeError
+from ..ir.interpreter import bind_symbols, check_symbols
+from ..targets.target import Target
+from ..types.argument import Argument, Value, as_value, shape_of
+from ..types.shape import AnyShape, matches
+from .binding import as_parameter, described
+
+__all__ = ["OUTPUT", "Arguments"]
+
+OUTPUT: Final = "main:#output_"  # the parameters that name where results go, for callers that own device memory
+
+
+class Arguments:
+    """The parameters of one executable, against which arguments are checked.
+
+    outputs: gives the shapes of the results if callers may say where these go; None if results are always new arrays.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, AnyShape],
+        target: Target,
+        context: Any,
+        outputs: Callable[[], Sequence[AnyShape]] | None,
+    ) -> None:
+        self._parameters = parameters
+        self._target = target
+        self._context = context
+        self._outputs = outputs
+
+    @cached_property
+    def places(self) -> dict[str, AnyShape]:
+        """Shapes of the results by the names of the parameters that say where to write them."""
+        return {} if self._outputs is None else {f"{OUTPUT}{n}": s for n, s in enumerate(self._outputs())}
+
+    def bind(self, parameters: Mapping[str, Any]) -> list[Value]:
+        """Returns values in the order of the parameters, checked.  Errors: ParameterError."""
+        if not isinstance(parameters, Mapping):
+            raise ParameterError(
+                f"run takes a mapping from parameter names to values, got a {type(parameters).__name__}"
+            )
+        for name in parameters:
+            if name not in self._parameters and name not in self.places:
+                there = ", ".join(map(repr, (*self._parameters, *self.places)))
+                raise ParameterError(f"there is no parameter {name!r}; there are {there}")
+        values: list[Value] = []
+        symbols: dict[str, int] = {}
+        for name, shape in self._parameters.items():
+            if name not in parameters:
+                raise ParameterError(f"parameter {name!r} ({shape}) is missing")
+            values.append(self._value(name, parameters[name], shape))
+        for name, value in zip(self._parameters, values, strict=True):
+            self._check_extents(name, value, symbols)
+            bind_symbols(self._parameters[name], value, symbols)
+        for name, value in zip(self._parameters, values, strict=True):  # again for expressions of symbols met later
+            self._check_extents(name, value, symbols)
+        return values
+
+    def _value(self, name: str, given: Any, shape: AnyShape) -> Value:
+        """A caller's value; a target may use a value in its own memory without a copy."""
+        taken = self._target.accept(given, self._context)
+        if taken is None:
+            return as_parameter(name, given, shape)
+        if not matches(shape, shape_of(taken)):
+            raise ParameterError(f"parameter {name!r} must be {described(shape)}, got {described(shape_of(taken))}")
+        return taken
+
+    def _check_extents(self, name: str, value: Value, symbols: Mapping[str, int]) -> None:
+        try:
+            check_symbols(self._parameters[name], value, symbols, f"parameter {name!r}")
+        except ShapeError as error:
+            raise ParameterError(error.message) from None
+
+    def places_in(self, parameters: Mapping[str, Any]) -> dict[int, Value]:
+        """The caller's memory for results, by their number.  Errors: ParameterError for a place that does not fit."""
+        outputs = list(self.places.values())
+        found = {}
+        for name, given in parameters.items():
+            if name.startswith(OUTPUT):
+                number = int(name[len(OUTPUT) :])
+                value = self._value(name, given, outputs[number])
+                shared = not isinstance(value, np.ndarray) or np.may_share_memory(value, as_value(given))
+                if not shared or (isinstance(value, np.ndarray) and not value.flags.writeable):
+                    raise ParameterError(
+                        f"parameter {name!r} must be memory that a result can be written to, got {given!r}"
+                    )
+                found[number] = value
+        return found
+
+    def deliver(self, results: list[Argument], places: Mapping[int, Value]) -> list[Argument]:
+        """Results of a run that do not lie in the caller's places yet, copied there."""
+        for number, place in places.items():
+            if shape_of(results[number].value) != shape_of(place):
+                raise ParameterError(
+                    f"parameter '{OUTPUT}{number}' must be {results[number].shape}, got {shape_of(place)}"
+                )
+            delivered = Argument.from_value(place)
+            if results[number].data_ptr() != delivered.data_ptr():
+                self._context.copy(results[number].value, place)
+            results[number] = delivered
+        return results
