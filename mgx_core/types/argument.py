@@ -366,6 +366,8 @@ def _laid_out(array: Array, shape: Shape) -> Array:
         return np.ascontiguousarray(array).reshape(array.shape)
     size = shape.dtype.size
     store = np.empty(shape.element_space(), shape.dtype.numpy)
-    view = np.lib.stride_tricks.as_strided(store, shape.lens(), [s * size for s in shape.strides()])
+    # along an axis of a negative stride the first element lies last
+    first = sum((n - 1) * -s for n, s in zip(shape.lens(), shape.strides(), strict=True) if s < 0 < n)
+    view = np.lib.stride_tricks.as_strided(store[first:], shape.lens(), [s * size for s in shape.strides()])
     view[...] = array
     return view

@@ -275,3 +275,16 @@ def test_many_buffers_leak_no_references():
         memoryview(argument).release()
         struct.unpack_from("f", argument)
     assert (sys.getrefcount(argument.value), sys.getrefcount(argument)) == before
+
+
+@pytest.mark.parametrize("strides", [[-1, 4], [4, -1], [-3, -1]], ids=str)
+def test_negative_strides_stay_within_the_memory(strides):
+    shape = Shape("float", [2, 3], strides)
+    value = fill_argument(shape, 2.0).value
+    memory = value
+    while getattr(memory, "base", None) is not None:
+        memory = memory.base
+    low, high = np.lib.array_utils.byte_bounds(value)
+    first, end = np.lib.array_utils.byte_bounds(memory)
+    assert first <= low and high <= end
+    assert value.tolist() == [[2, 2, 2], [2, 2, 2]]
