@@ -76,8 +76,13 @@ def fill_argument(s: shape, value: Any) -> argument:
 
 
 def generate_argument(s: shape, seed: int = 0) -> argument:
-    """A tensor with the values that MIGraphX's generator gives for this shape and seed."""
+    """A tensor with the values that MIGraphX's generator gives for this shape and seed.
+
+    Errors: ParameterError for negative strides, which MIGraphX does not have.
+    """
     core = core_shape(s)
+    if min(core.strides(), default=0) < 0:
+        raise ParameterError(f"strides of generated values must not be negative, got {s}")
     space = core.element_space()
     flat = random_values(space, seed, core.dtype)
     steps = [n * core.dtype.size for n in core.strides()]

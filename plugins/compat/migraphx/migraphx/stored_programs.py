@@ -16,6 +16,7 @@ import numpy as np
 
 from mgx_core.errors import MgxError, StoreError, UnsupportedError
 from mgx_core.store.container import is_program
+from mgx_core.types.memory_limit import require_room
 
 from .arguments import argument
 from .instructions import instruction_ref, module
@@ -27,7 +28,7 @@ __all__ = ["is_stored", "read_stored"]
 
 KEYS: Final = ("version", "modules")
 COMPILED: Final = ("gpu::", "cpu::", "hip::", "dnnl::", "ref::")  # operations that compiling puts in
-FOREIGN: Final = (LookupError, TypeError, ValueError, AttributeError)
+FOREIGN: Final = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 
 def is_stored(head: bytes) -> bool:
@@ -133,9 +134,16 @@ def _shape(stored: Mapping[str, Any]) -> shape:
 
 
 def _literal(stored: Mapping[str, Any]) -> argument:
-    """A literal's elements, which lie in its shape's strides."""
+    """A literal's elements, which lie in its shape's strides.
+
+    Errors: StoreError for strides that are negative or that lead beyond the data; DeviceError where repeated elements (strides
+    of 0) would take more memory than is allowed.
+    """
     given = _shape(stored["shape"])
     core = core_shape(given)
+    if min(core.strides(), default=0) < 0:
+        raise StoreError(f"strides of a literal must not be negative, got {given}")
+    require_room(core.lens(), core.dtype.size, "a literal")
     flat = np.frombuffer(_bytes(stored["data"]), core_dtype(given.type_string()).numpy)
     if flat.size < core.element_space():
         raise StoreError(f"a literal of {given} has {flat.size} elements where it needs {core.element_space()}")
@@ -145,6 +153,8 @@ def _literal(stored: Mapping[str, Any]) -> argument:
 
 def _bytes(stored: Any) -> bytes:
     """Binary data: bytes, pieces of them, or a list of numbers in JSON."""
+    if isinstance(stored, int):  # `bytes` would make so many zeros of it
+        raise StoreError(f"a literal's data must be bytes, got the number {stored}")
     if isinstance(stored, Mapping):
         return bytes(stored["bytes"])
     return b"".join(map(_bytes, stored)) if isinstance(stored, list) else bytes(stored)

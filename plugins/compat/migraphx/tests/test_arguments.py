@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import migraphx
+from mgx_core.errors import ParameterError
 
 
 def test_memory_is_shared_both_ways() -> None:
@@ -92,3 +93,8 @@ def test_device_memory() -> None:
     assert migraphx.allocate_gpu(s=a.get_shape(), host=True).get_shape() == a.get_shape()
     assert migraphx.argument_from_pointer(a.get_shape(), held.data_ptr()) == a
     migraphx.gpu_sync()
+
+
+def test_negative_strides_are_refused_for_generated_values() -> None:
+    with pytest.raises(ParameterError, match="strides of generated values must not be negative"):
+        migraphx.generate_argument(migraphx.shape(lens=[4], strides=[-1]))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import migraphx
-from mgx_core import StoreError, UnsupportedError
+from mgx_core import DeviceError, StoreError, UnsupportedError
 
 
 def shape(lens, strides, kind="float_type"):
@@ -90,3 +90,30 @@ def test_refusals(tmp_path) -> None:
         migraphx.load(tmp_path / "other.json")
     with pytest.raises(StoreError):
         migraphx.load_buffer(msgpack.packb(file(WEIGHTS.tobytes()))[:-30])
+
+
+def of_literal(lens, strides, data=bytes(16)):
+    made = node("main:@0", "@literal", shape=shape(lens, strides))
+    made["literal"] = {"shape": shape(lens, strides), "data": data}
+    return {"version": 8, "modules": {"main": {"name": "main", "nodes": [made]}}}
+
+
+@pytest.mark.parametrize(
+    ("tree", "error", "message"),
+    [
+        (of_literal([4], [-1]), StoreError, "strides of a literal must not be negative"),
+        (of_literal([2, 2], [1, -2]), StoreError, "strides of a literal must not be negative"),
+        (of_literal([1 << 40], [0]), DeviceError, "a literal of extents .* would take"),
+        (of_literal([2, 0], [1 << 62, 1]), StoreError, "OverflowError"),
+        (of_literal([1], [1], 1 << 40), StoreError, "must be bytes, got the number"),
+        (of_literal([1], [1], [4]), StoreError, "must be bytes, got the number"),
+    ],
+)
+def test_literals_lie_in_their_data(tree, error, message) -> None:
+    with pytest.raises(error, match=message):
+        migraphx.load_buffer(msgpack.packb(tree))
+
+
+def test_files_that_are_nested_too_deeply() -> None:
+    with pytest.raises(StoreError, match="RecursionError"):
+        migraphx.load_buffer(b'{"a":' + b"[" * 100000)
