@@ -150,7 +150,7 @@ def _core(value: Any, key: str, name: str = "") -> Any:
     """An attribute's value as the core takes it.  Errors: ParameterError for a number that an enumeration does not have."""
     names = _names(key, name)
     if isinstance(value, (pooling_mode, rnn_direction)):
-        return names[value.value] if names else value.name
+        value = value.value if names else value.name
     if isinstance(value, op):
         return value.core
     if isinstance(value, shape):

@@ -337,6 +337,8 @@ def test_numbers_of_enumerations() -> None:
     assert migraphx.op("pad", pads=[0, 1], mode="edge").values()["mode"] == 2
     assert migraphx.op("roialign", mode=migraphx.op.pooling_mode.max).core.mode == "max"
     assert migraphx.op("resize", mode="nearest").values()["mode"] == "nearest"
+    with pytest.raises(ParameterError, match=r"roialign: mode must be one of 0 \(avg\), 1 \(max\), got 2"):
+        migraphx.op("roialign", mode=migraphx.op.pooling_mode.lpnorm)
     with pytest.raises(ParameterError, match="padding_mode must be one of 0"):
         migraphx.op("convolution", padding_mode=3)
 
