@@ -1,4 +1,4 @@
-"""``migraphx-driver``: mgx's command line with MIGraphX's name, defaults and frame around each command."""
+"""``migraphx-driver``: mgx's command line with MIGraphX's name and defaults, and its lines before and after each command."""
 
 from __future__ import annotations
 
