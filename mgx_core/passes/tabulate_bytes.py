@@ -27,7 +27,7 @@ class TabulateBytes(Pass):
 
     The table holds what the definitions give for each byte, so that a function between two quantizations takes as long as a
     copy, whatever it computes.  Of several such tensors that a result depends on, the latest is read; work that the result
-    alone needs is followed further back.
+    alone needs is followed further back, within its own module.
     """
 
     name: str = "tabulate-bytes"
@@ -58,7 +58,7 @@ def _tabulate(module: Module, ins: Instruction, position: Mapping[Instruction, i
                 if not set(at.users) <= members:
                     break
         at = max(ends, key=lambda i: position.get(i, -1))
-        if not _follows(at) or at.shape.dims != ins.shape.dims:
+        if at.parent is not module or not _follows(at) or at.shape.dims != ins.shape.dims:
             break
         members.add(at)
         ends.discard(at)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mgx_core.ir.interpreter import Interpreter
+from mgx_core.ir.module import nested
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
 from mgx_core.ops.quantized import ByteMap
@@ -85,3 +86,34 @@ def test_one_scale_a_channel_is_no_table() -> None:
     module = parse_module(text, STANDARD)
     TabulateBytes().apply(module)
     assert not isinstance(module.outputs[0].op, ByteMap)
+
+
+def test_a_table_reads_no_work_of_the_module_around_it() -> None:
+    """The numbers that both branches read are computed before them, once; bytes from there are read."""
+    text = f"""\
+module main
+  %q = @param["q"] -> uint8[3, 100]
+  %c = @param["c"] -> bool[]
+{CONSTANTS}  %1 = dequantizelinear(%q, %s, %z) -> float32[3, 100]
+  %2 = if(%c){{then, else}}
+  %3 = get_tuple_elem[index=0](%2) -> uint8[3, 100]
+  @return(%3)
+module then
+  %4 = sigmoid(%1) -> float32[3, 100]
+  %5 = quantizelinear[out_type=uint8](%4, %t) -> uint8[3, 100]
+  @return(%5)
+module else
+  %6 = dequantizelinear(%q, %t) -> float32[3, 100]
+  %7 = tanh(%6) -> float32[3, 100]
+  %8 = quantizelinear[out_type=uint8](%7, %t) -> uint8[3, 100]
+  @return(%8)"""
+    module = parse_module(text, STANDARD)
+    given = np.arange(300).reshape(3, 100).astype(np.uint8)
+    for chosen in (True, False):
+        (before,) = Interpreter().run(module, [given, np.array(chosen)])
+        changed = module.clone()
+        assert TabulateBytes().apply(changed)
+        (after,) = Interpreter().run(changed, [given, np.array(chosen)])
+        np.testing.assert_array_equal(before, after)
+        branches = [[i.op.name for i in inner if not i.op.name.startswith("@")] for inner in nested(changed)]
+        assert sorted(branches)[0] == ["byte_map"] and ["sigmoid", "quantizelinear"] in branches
