@@ -54,7 +54,7 @@ class CpuTarget(Target):
             from mgx_core.rules.converts import CONVERTS
 
             return (
-                TabulateBytes(),
+                *([TabulateBytes()] if options.optimize else []),
                 ExpandComposites(NORMS | QUANTIZERS),
                 Rewrite(CONVERTS),
                 FoldConstants(widened=True),

@@ -67,4 +67,15 @@ def test_operands_of_a_concatenation_are_written_in_place() -> None:
     (got,) = program.run(given)
     a, b, c = (given[n].transpose(0, 2, 3, 1) for n in "abc")
     np.testing.assert_array_equal(np.asarray(got), np.concatenate([TABLE[a], c, TABLE[::-1][b]], 3))
-    assert sorted(names(program)).count("table") == 2
+    assert sorted(names(program)) == ["copy", "copy", "table", "table"]  # the operand that is no table, and the result
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+def test_work_becomes_a_table_only_when_optimized(optimize: bool) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x, step = m.add_parameter("x", mgx.Shape(dt.int8, [300])), m.add_literal(np.float32(0.1))
+    work = m.add(mgx.op("tanh"), m.add(mgx.op("dequantizelinear"), x, step))
+    m.add_return([m.add(mgx.op("quantizelinear", out_type="int8"), work, step)])
+    program.compile(CpuTarget(), optimize=optimize)
+    assert ("table" in names(program)) == optimize
