@@ -20,11 +20,11 @@ class CompileOptions:
     """The options of `Program.compile`, given as keywords or as a mapping.
 
     offload_copy: parameters and results lie in host memory and are copied for the caller; fast_math: approximations that keep
-    a result within a few units in the last place, and narrow floats computed more exactly than their type says where that is
-    faster; exhaustive_tune: time every plan on the device; target: another architecture
-    to compile for (``gfx1100``); use_fp16: compute floats in 16 bits as `quantize_fp16` does; use_nhwc: require
-    convolutions on channels-last images, refused by targets whose convolutions are not (`Target.channels_last`); memory_reuse:
-    share the memory of values that are not alive together;
+    a result within a few units in the last place, narrow floats computed more exactly than their type says where that is
+    faster, and convolutions of which an infinity or NaN may spread to results that do not depend on it; exhaustive_tune: time
+    every plan on the device; target: another architecture to compile for (``gfx1100``); use_fp16: compute floats in 16 bits as
+    `quantize_fp16` does; use_nhwc: require convolutions on channels-last images, refused by targets whose convolutions are not
+    (`Target.channels_last`); memory_reuse: share the memory of values that are not alive together;
     aggressive_memory: also reorder instructions so that less is alive at one time; optimize: run the passes
     between parse and lower; aggressiveness: 0 no rewriting, 1 what keeps results equal (with fast_math also but for rounding),
     2 also what changes rounding (with fast_math also results outside a function's range); fusion_rules: rules and fusions on or

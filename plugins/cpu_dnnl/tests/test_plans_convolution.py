@@ -9,9 +9,11 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core.ir.interpreter import Interpreter
+from mgx_cpu_dnnl.native_library import native
 from mgx_cpu_dnnl.target import CpuTarget
 
 rng = np.random.default_rng(12)
+AMX = "amx_bf16" in native().cpu_features()
 
 
 def convolved(
@@ -50,14 +52,46 @@ def test_groups(dtype: str, groups: int, channels: int, results: int) -> None:
     attributes = {"padding": [1, 1], "stride": [1, 1], "dilation": [1, 1], "group": groups}
     weights = [groups * results, channels, 3, 3]
     tolerance = 2e-2 if dtype == "bfloat16" else 1e-5
-    convolved(dtype, [1, groups * channels, 9, 12], weights, tolerance, relu=True, **attributes)
+    steps = convolved(dtype, [1, groups * channels, 9, 12], weights, tolerance, relu=True, **attributes)
+    if dtype == "bfloat16" and AMX:
+        assert "conv brgconv:avx512_core_amx" in steps
+
+
+def test_an_infinity_stays_in_its_group() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("bfloat16", [1, 16, 9, 9]))
+    w = m.add_literal(rng.standard_normal([16, 4, 3, 3]).astype(mgx.dtype.bfloat16.numpy))
+    attributes = {"padding": [1, 1], "stride": [1, 1], "dilation": [1, 1], "group": 4}
+    made = m.add(mgx.op("convolution", **attributes), x, w)
+    m.add_return([m.add(mgx.op("convert", target_type="float32"), made)])
+    given = rng.standard_normal([1, 16, 9, 9]).astype(mgx.dtype.bfloat16.numpy)
+    given[0, 0, 4, 4] = np.inf
+    program.compile(CpuTarget(), fast_math=False)
+    (found,) = program.run({"x": given})
+    finite = np.isfinite(np.asarray(found))
+    assert finite[:, 4:].all()
+    assert (~finite[:, :4]).sum((0, 2, 3)).tolist() == [9] * 4
 
 
 @pytest.mark.parametrize("channels", [24, 48, 80])
 @pytest.mark.parametrize("window", [2, 4])
 def test_windows_of_even_width_in_bfloat16(channels: int, window: int) -> None:
     attributes = {"padding": [0, 0], "stride": [window] * 2, "dilation": [1, 1], "group": 1}
-    convolved("bfloat16", [1, channels, 28, 28], [32, channels, window, window], 2e-2, **attributes)
+    steps = convolved("bfloat16", [1, channels, 28, 28], [32, channels, window, window], 2e-2, **attributes)
+    if AMX:  # refused there, and so done in float32
+        assert "conv brgconv:avx512_core" in steps
+
+
+@pytest.mark.parametrize(("groups", "channels"), [(2, 48), (3, 48), (2, 20), (3, 33)])
+@pytest.mark.parametrize("window", [2, 4])
+def test_groups_with_windows_of_even_width_in_bfloat16(groups: int, channels: int, window: int) -> None:
+    """Neither the channels of a group nor those of all fill tiles."""
+    attributes = {"padding": [0, 0], "stride": [window] * 2, "dilation": [1, 1], "group": groups}
+    weights = [groups * 32, channels, window, window]
+    steps = convolved("bfloat16", [1, groups * channels, 28, 28], weights, 2e-2, **attributes)
+    if AMX:
+        assert "conv brgconv:avx512_core_amx" in steps
 
 
 def test_primitives_take_numbers_below_the_normal_range_for_zero() -> None:

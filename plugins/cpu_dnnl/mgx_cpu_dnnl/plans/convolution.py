@@ -40,7 +40,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         group == x.lens[1] and group > 1 and lens[1] > group
     ):  # several results a channel: oneDNN's depthwise loops give one
         x, group = _repeated(e, x, lens[1] // group), lens[1]
-    joined = _groups_together(group, w)
+    joined = _groups_together(group, w) if e.fast_math else 1  # the zeros make NaN of infinities in other groups
     if joined > 1 and (array := e.constant(w)) is not None:
         held = e.shared.weights.derived(
             [array], ("groups together", group, joined), lambda: _together(array, group, joined)
@@ -67,7 +67,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
 
 
 def _groups_together(group: int, w: Value) -> int:
-    """The number of groups of weights [o, c / group, ..] that are done as one: on AMX, as many as fill a tile."""
+    """The number of groups of weights [o, c / group, ..] that may be done as one: on AMX, as many as fill a tile."""
     per, out = w.lens[1], w.lens[0] // group
     if per == 1 or w.shape.dtype is not dt.bfloat16 or "amx_bf16" not in native().cpu_features():
         return 1
