@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from ..types.argument import Array
 from ..types.dtype import DType
 from ..types.shape import Shape, row_major
 
-__all__ = ["Buffer", "Value", "channels_last", "packed_strides", "view_of"]
+__all__ = ["NEVER_OVERWRITTEN", "Buffer", "Value", "channels_last", "packed_strides", "view_of"]
+
+NEVER_OVERWRITTEN: Final = 1 << 30  # readers of memory that no step may write over, since others still fill it
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)

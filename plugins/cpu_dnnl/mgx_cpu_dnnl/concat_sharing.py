@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mgx_core import Instruction, Module, Shape
 from mgx_core.ops.concat import Concat
 from mgx_core.targets.kernel import op_of
-from mgx_core.targets.values import Value, packed_strides
+from mgx_core.targets.values import NEVER_OVERWRITTEN, Value, packed_strides
 from mgx_core.types.dtype import DType
 
 __all__ = ["Chain", "Place", "chains_of", "places_of"]
@@ -52,7 +52,7 @@ class Place:
         strides = packed_strides(whole, sorted(range(rank), key=lambda a: (-order[a], a)))
         if self.storage is None:
             made = allocate(dtype, whole, strides)
-            made.buffer.readers = 1 << 30  # the other operands still come
+            made.buffer.readers = NEVER_OVERWRITTEN  # the other operands still come
             self.storage = made
         elif self.storage.strides != strides or self.storage.shape.dtype is not dtype:
             return None

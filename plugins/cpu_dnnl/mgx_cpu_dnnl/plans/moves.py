@@ -13,7 +13,7 @@ from mgx_core.ops.index import Gather
 from mgx_core.ops.pad import Pad
 from mgx_core.ops.resize import Resize
 from mgx_core.targets.kernel_emission import Results
-from mgx_core.targets.values import Buffer, Value, packed_strides
+from mgx_core.targets.values import NEVER_OVERWRITTEN, Buffer, Value, packed_strides
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
@@ -40,7 +40,7 @@ def emit_concat(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
         return out
     out = chain.storage or _beside(e, given, axis, chain.longest.shape.lens()[axis])
     _fill(e, given, out, axis, chain.filled)
-    out.buffer.readers = 1 << 30  # the others of the chain still come
+    out.buffer.readers = NEVER_OVERWRITTEN  # the others of the chain still come
     chain.storage, chain.filled = out, max(chain.filled, len(given))  # only now: a copy may be refused
     lens = list(out.lens)
     lens[axis] = sum(a.lens[axis] for a in given)
