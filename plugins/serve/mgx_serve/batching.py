@@ -25,6 +25,7 @@ __all__ = ["Batcher", "OneProcess"]
 
 log = logging.getLogger("mgx_serve")
 SHORT = 250e-6  # seconds: a run that is shorter than the way to a busy thread and back is run at once
+LONG = 20e-3  # seconds: a few turns of waiting for the interpreter's lock; a run that takes longer has work to do
 KINDS = 1024  # of runs, whose usual time is kept
 SHORTEST_WAIT = 50e-6  # seconds that no clock of the event loop can tell from none
 
@@ -35,7 +36,8 @@ class Batcher(Deployment):
     A run starts as soon as an instance is free and either the largest or a preferred batch is there, or the oldest request has
     waited for the queue delay.  A batch that fails is run again request by request, so that a bad one fails alone.
     Batches are filled up to one of the model's sizes.  Runs have threads of their own, but for those whose shapes were seen to be
-    done sooner than another thread would be awake.
+    done sooner than another thread would be awake.  The first run of a kind always has one: what was measured on zeros says
+    little of values that take longer.
     """
 
     def __init__(self, model: Model, metrics: Recorder) -> None:
@@ -168,12 +170,7 @@ class Batcher(Deployment):
         kind, started = kind_of(batch), time.monotonic()
         for request in batch:
             request.started = started
-        usual = self._usual.get(kind)
-        if usual is None:
-            usual = self.model.seconds.get(shapes_of(self.model, batch), math.inf)
-            if usual < SHORT:
-                self._note(kind, usual)
-        if usual < SHORT:
+        if self._usual.get(kind, math.inf) < SHORT:
             try:
                 self._ran(batch, kind, started, *run(self.model, batch))
             except Exception as error:
@@ -194,17 +191,24 @@ class Batcher(Deployment):
         self, batch: Sequence[Request], kind: Any, started: float, results: Sequence[list[Array]], spent: float
     ) -> None:
         self._free += 1
-        self._note(kind, spent)
+        self._note(batch, kind, spent)
         self.metrics.ran(self.signature, [started - r.arrived for r in batch], spent, kind[0])
         for request, result in zip(batch, results, strict=True):
             if not request.done.done():
                 request.done.set_result(result)
 
-    def _note(self, kind: Any, spent: float) -> None:
+    def _note(self, batch: Sequence[Request], kind: Any, spent: float) -> None:
         usual = self._usual.get(kind)
-        if usual is None and len(self._usual) >= KINDS:
-            del self._usual[next(iter(self._usual))]
-        self._usual[kind] = spent if usual is None else usual + (min(spent, 4 * usual) - usual) / 8
+        if usual is None:
+            if len(self._usual) >= KINDS:
+                del self._usual[next(iter(self._usual))]
+            # a thread's time holds waits for the interpreter's lock, that of `Model.warm` does not
+            measured = self.model.seconds.get(shapes_of(self.model, batch), math.inf)
+            self._usual[kind] = min(spent, measured) if spent < LONG else spent
+        elif usual < SHORT and spent >= LONG:  # it kept the event loop from others, which no other run shall do
+            self._usual[kind] = spent
+        else:  # three runs above 4 * SHORT in a row are enough to have threads again
+            self._usual[kind] = usual + (min(spent, 4 * max(usual, SHORT)) - usual) / 8
 
     def _failed(self, batch: Sequence[Request], error: BaseException) -> None:
         if len(batch) == 1:

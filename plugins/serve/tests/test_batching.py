@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from mgx_serve import ModelSettings
+from mgx_serve.batch import run
 from mgx_serve.batching import Batcher
 from mgx_serve.metrics import Recorder
 from mgx_serve.model import Model, Signature, Tensor, batch_sizes
@@ -115,15 +116,42 @@ def test_sizes_are_compiled_before_requests_come(small_model: Any, tmp_path: Pat
     assert [i.shapes["x"].lens()[0] for i in executable.instances()] == [1, 2, 3, 4, 6]
 
 
+@pytest.mark.parametrize(
+    ("measured", "spent", "inside"),
+    [
+        pytest.param(1e-5, [1e-3, 1e-5], [False, True], id="the first waited for others"),
+        pytest.param(None, [1e-3, 1e-5], [False, False], id="nothing was measured"),
+        pytest.param(1e-2, [1e-5, 1e-5], [False, True], id="zeros were slow"),
+        pytest.param(1e-5, [2.0, 2.0], [False, False], id="values take longer than zeros"),
+        pytest.param(1e-5, [1e-5, 2.0, 2.0, 1e-5], [False, True, False, False], id="some values do"),
+        pytest.param(1e-5, [1e-5, *[5e-3] * 4], [False, True, True, True, False], id="by less than is seen at once"),
+        pytest.param(1e-5, [1e-5, 5e-3, 1e-5, 1e-5], [False, True, True, True], id="one was interrupted"),
+    ],
+)
 @pytest.mark.parametrize(("max_batch", "rows", "size"), [(0, 1, 1), (8, 5, 6)])
-def test_runs_that_were_measured_to_be_short_have_no_thread(max_batch: int, rows: int, size: int) -> None:
+def test_runs_that_are_short_have_no_thread(
+    measured: float | None,
+    spent: list[float],
+    inside: list[bool],
+    max_batch: int,
+    rows: int,
+    size: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """measured: seconds of a run on zeros; spent: of each run; inside: those that are made in the event loop."""
+    left = iter(spent)
+    monkeypatch.setattr("mgx_serve.batching.run", lambda *given: (run(*given)[0], next(left)))
+
     async def ask(model: Any) -> None:
         batcher = Batcher(model, NoRecorder())
-        await batcher.infer({"x": np.ones((rows, 4), np.float32)})
+        for _ in spent:
+            await batcher.infer({"x": np.ones((rows, 4), np.float32)})
         await batcher.close()
 
-    for seconds, inside in ((1e-5, True), (1e-2, False)):
-        model = Watched(max_batch=max_batch)
-        model.seconds[((size, 4),)] = seconds
-        asyncio.run(ask(model))
-        assert [(shape, thread == threading.get_ident()) for shape, thread in model.runs] == [((size, 4), inside)]
+    model = Watched(max_batch=max_batch)
+    if measured is not None:
+        model.seconds[((size, 4),)] = measured
+    asyncio.run(ask(model))
+    assert [(shape, thread == threading.get_ident()) for shape, thread in model.runs] == [
+        ((size, 4), where) for where in inside
+    ]
