@@ -95,6 +95,7 @@ class Regions:
     def __init__(self, offered: bool) -> None:
         self.offered = offered
         self._open: dict[str, _Open[Region]] = {}
+        self._opening: set[str] = set()  # names whose memory a thread is opening, also for requests that were given up
 
     async def register(self, region: Region) -> None:
         """Errors: BadRequest if there is no such memory, or it is too short, or the name is taken; Unsupported."""
@@ -103,16 +104,27 @@ class Regions:
         if region.size < 1:
             raise BadRequest(f"region {region.name!r}: a size from 1 on is required, got {region.size}")
         self._require_free(region.name)
-        memory = await asyncio.to_thread(region.opened)
+        self._opening.add(region.name)
+        opening = asyncio.get_running_loop().run_in_executor(None, region.opened)
         try:
-            self._require_free(region.name)
-        except BadRequest:
-            memory.close()
+            memory = await asyncio.shield(opening)
+        except asyncio.CancelledError:  # the thread goes on, and nobody else would close what it opens
+            opening.add_done_callback(functools.partial(self._given_up, region.name))
             raise
+        except BaseException:
+            self._opening.remove(region.name)
+            raise
+        self._opening.remove(region.name)
         self._open[region.name] = _Open(region, memory)
 
+    def _given_up(self, name: str, opening: asyncio.Future[Memory]) -> None:
+        self._opening.remove(name)
+        if not opening.cancelled() and opening.exception() is None:
+            opening.result().close()
+
     def _require_free(self, name: str) -> None:
-        if not name or name in self._open or len(self._open) >= MOST:
+        used = len(self._open) + len(self._opening)
+        if not name or name in self._open or name in self._opening or used >= MOST:
             raise BadRequest(f"region {name!r}: a name is required that no other of at most {MOST} regions has")
 
     def unregister(self, kind: type[Region], name: str = "") -> None:

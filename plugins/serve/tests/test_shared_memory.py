@@ -17,6 +17,7 @@ import tritonclient.http
 import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
 
+from mgx_serve.errors import BadRequest
 from mgx_serve.host_memory import HostRegion
 from mgx_serve.shared_memory import Memory, Place, Region, Regions
 
@@ -143,6 +144,41 @@ class SlowRegion(Region):
 
     def opened(self) -> Memory:
         return self.memory
+
+
+@dataclass(frozen=True)
+class SlowToOpen(SlowRegion):
+    """Is opened once the memory is ready."""
+
+    started: threading.Event
+
+    def opened(self) -> Memory:
+        self.started.set()
+        assert self.memory.ready.wait(60)
+        return self.memory
+
+
+def test_memory_is_given_back_where_the_request_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mgx_serve.shared_memory.MOST", 1)
+
+    async def give_up() -> None:
+        regions, memory, started = Regions(True), Slow(threading.Event()), threading.Event()
+        asked = asyncio.create_task(regions.register(SlowToOpen("mine", 16, memory, started)))
+        assert await asyncio.to_thread(started.wait, 60)
+        for name in ("mine", "other"):  # what is being opened counts
+            with pytest.raises(BadRequest, match="at most 1 regions"):
+                await regions.register(SlowRegion(name, 16, Slow(threading.Event())))
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert not memory.closed.is_set()
+        memory.ready.set()
+        assert await asyncio.to_thread(memory.closed.wait, 60)
+        assert not regions.status(Region)
+        await regions.register(SlowRegion("mine", 16, Slow(threading.Event())))  # there is room again
+        regions.close()
+
+    asyncio.run(give_up())
 
 
 def test_long_copies_leave_the_event_loop_alone() -> None:
