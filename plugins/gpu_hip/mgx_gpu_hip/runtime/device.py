@@ -182,12 +182,15 @@ class Device(DriverContext):
         if len(handle) != ctypes.sizeof(IpcHandle):
             raise DeviceError(f"a handle of {ctypes.sizeof(IpcHandle)} bytes is required, got {len(handle)}")
         address = int(self.driver.out("ipc_open", IpcHandle.from_buffer_copy(handle), PEERS_TOO))
-        base, there = ctypes.c_size_t(), ctypes.c_size_t()
-        self.driver.address_range(ctypes.byref(base), ctypes.byref(there), address)
-        left = base.value + there.value - address
-        if left < size:
+        try:
+            base, there = ctypes.c_size_t(), ctypes.c_size_t()
+            self.driver.address_range(ctypes.byref(base), ctypes.byref(there), address)
+            left = base.value + there.value - address
+            if left < size:
+                raise DeviceError(f"{size} bytes are required, the memory behind the handle has {left}")
+        except BaseException:
             self.driver.ipc_close(address)
-            raise DeviceError(f"{size} bytes are required, the memory behind the handle has {left}")
+            raise
         return address
 
     def close_shared(self, address: int) -> None:

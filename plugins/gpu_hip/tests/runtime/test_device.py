@@ -228,6 +228,20 @@ def test_devices_that_are_not_there(device):
         open_device("metal")
 
 
+def test_shared_memory_that_cannot_be_measured_is_closed(monkeypatch):
+    device, closed = open_device("host"), []
+
+    def fails(*given):
+        raise CallError("hostMemGetAddressRange", "hostErrorInvalidValue", 1, "")
+
+    monkeypatch.setattr(device.driver, "ipc_open", lambda result, handle, flags: setattr(result._obj, "value", 4096))
+    monkeypatch.setattr(device.driver, "ipc_close", closed.append)
+    monkeypatch.setattr(device.driver, "address_range", fails)
+    with pytest.raises(CallError, match="hostMemGetAddressRange"):
+        device.open_shared(bytes(64), 16)
+    assert closed == [4096]
+
+
 def test_the_library_can_be_named(monkeypatch):
     monkeypatch.setenv("MGX_HIP_LIBRARY", "/nowhere/libamdhip64.so")
     assert candidates("hip") == ["/nowhere/libamdhip64.so"]
