@@ -34,6 +34,9 @@ __all__ = ["main"]
 @click.option("--queue-delay", default=0.0, show_default=True, help="Milliseconds that a request may wait for others.")
 @click.option("--queue-size", default=256, show_default=True, help="Requests that may wait for a model.")
 @click.option("--timeout", default=60.0, show_default=True, help="Seconds after which a request is given up.")
+@click.option(
+    "--warm/--no-warm", default=True, show_default=True, help="Compile for all batch sizes when a model is loaded."
+)
 @click.option("--max-bytes", default=256 << 20, show_default=True, help="Of one request.")
 @click.option("--memory", default=2 << 30, show_default=True, help="Bytes that all requests in flight may take.")
 @click.option("--shared-memory", is_flag=True, help="Let clients hand over tensors in this host's shared memory.")
@@ -61,6 +64,7 @@ def main(
     queue_delay: float,
     queue_size: int,
     timeout: float,
+    warm: bool,
     max_bytes: int,
     memory: int,
     shared_memory: bool,
@@ -99,6 +103,7 @@ def main(
             queue_delay=queue_delay / 1e3,
             queue_size=queue_size,
             timeout=timeout,
+            warm=warm,
             replicas=least,
             max_replicas=most,
             cpus=cpus,

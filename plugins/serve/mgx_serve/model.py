@@ -115,20 +115,30 @@ class Model:
         return cls(name, version, compiled(source(path), settings), settings)
 
     def warm(self) -> None:
-        """Runs the model for each size that will be common, so that no request waits for what is compiled for it."""
+        """Runs the model twice for each size that will be common: to compile for it, then to measure `seconds`.
+
+        Nothing is run where the settings say so.  Sizes that there is no memory for are left to requests.
+        """
+        if not self.settings.warm:
+            return
         name, inputs = self.signature.name, self.signature.inputs
         for size in self.sizes or (1,):
             shapes = {t.name: (size, *t.shape[1:]) if t.shape[:1] == (OPEN,) else t.shape for t in inputs}
             if any(OPEN in shape for shape in shapes.values()) or any(t.dtype.hasobject for t in inputs):
                 return  # only requests know
-            given = {t.name: np.zeros(shapes[t.name], t.dtype) for t in inputs}
             try:
+                given = {t.name: np.zeros(shapes[t.name], t.dtype) for t in inputs}
                 self.program.run(given)
                 start = time.perf_counter()
                 self.program.run(given)
                 self.seconds[tuple(shapes.values())] = time.perf_counter() - start
             except MgxError as error:  # zeros may be no values that the model takes
                 log.warning("model %s does not run with zeros of batch size %s: %s", name, size, error)
+            except MemoryError:
+                log.warning(
+                    "model %s: no memory to run batch size %s; it and larger ones were not prepared", name, size
+                )
+                return
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Returns the outputs in order.  Errors: BadRequest where the values do not fit; Internal where the run fails."""

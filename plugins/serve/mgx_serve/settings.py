@@ -23,7 +23,8 @@ class ModelSettings:
     target: "" for the best one here; precision: "" or "fp16" or "bf16"; instances: runs at a time; max_batch: rows of one run
     at most, 0 to run each request by itself: to be set where rows of the model do not depend on each other;
     preferred: batch sizes that are run without waiting for more; queue_delay: seconds that a request may wait for others;
-    queue_size: requests that may wait before others are refused; timeout: seconds after which a waiting request is given up.
+    queue_size: requests that may wait before others are refused; timeout: seconds after which a waiting request is given up;
+    warm: the sizes of runs are compiled and measured when the model is loaded, and not when the first request of each comes.
 
     On Ray: replicas: processes that run the model, as many as are needed between it and max_replicas where this is larger;
     load: requests of a replica, waiting and running, above which another is started; cpus, gpus: of a replica, parts of a GPU
@@ -38,6 +39,7 @@ class ModelSettings:
     queue_delay: float = 0.0
     queue_size: int = 256
     timeout: float = 60.0
+    warm: bool = True
     replicas: int = 1
     max_replicas: int = 0
     load: float = 0.0
@@ -120,7 +122,8 @@ def _changed(path: Path, default: ModelSettings, given: Mapping[str, Any]) -> Mo
     changed: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
     for name, value in changed.items():
         wanted = type(getattr(default, name))
-        if not isinstance(value, (wanted, int) if wanted is float else wanted) or isinstance(value, bool):
+        fits = isinstance(value, (wanted, int) if wanted is float else wanted)
+        if not fits or isinstance(value, bool) != (wanted is bool):
             raise ParameterError(f"{path}: {name} must be of type {wanted.__name__}, got {value!r}")
     try:
         return dataclasses.replace(default, **changed)

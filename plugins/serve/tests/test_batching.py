@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mgx_core import ParameterError
 from mgx_serve import ModelSettings
 from mgx_serve.batch import run
 from mgx_serve.batching import Batcher
 from mgx_serve.metrics import Recorder
 from mgx_serve.model import Model, Signature, Tensor, batch_sizes
+from mgx_serve.settings import model_settings
 
 
 class Watched:
@@ -114,6 +116,38 @@ def test_sizes_are_compiled_before_requests_come(small_model: Any, tmp_path: Pat
     executable = model.program.executable
     assert executable is not None
     assert [i.shapes["x"].lens()[0] for i in executable.instances()] == [1, 2, 3, 4, 6]
+
+
+def test_sizes_without_memory_are_left_to_requests(
+    small_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model.read("m", "1", small_model(tmp_path / "m.onnx"), ModelSettings(target="ref", max_batch=6))
+    tried, whole = [], model.program.run
+
+    def bounded(feeds: Any) -> Any:
+        tried.append(len(feeds["x"]))
+        if tried[-1] > 2:
+            raise MemoryError
+        return whole(feeds)
+
+    monkeypatch.setattr(model.program, "run", bounded)
+    model.warm()
+    assert tried == [1, 1, 2, 2, 3]
+    assert list(model.seconds) == [((1, 4),), ((2, 4),)]
+
+
+def test_sizes_are_left_to_requests_where_the_settings_say_so(small_model: Any, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("warm = false\nmax_batch = 6\n")
+    settings = model_settings(tmp_path, ModelSettings(target="ref"))
+    model = Model.read("m", "1", small_model(tmp_path / "m.onnx"), settings)
+    model.warm()
+    executable = model.program.executable
+    assert executable is not None
+    assert not executable.instances() and not model.seconds
+    for wrong in ("warm = 1", 'warm = "no"', "max_batch = true"):
+        (tmp_path / "config.toml").write_text(wrong)
+        with pytest.raises(ParameterError, match="must be of type"):
+            model_settings(tmp_path, settings)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ class Handed:
         return Model(self.name, self.version, compiled(mgx.load(path, trust=True), self.settings), self.settings)
 
     def _compiling(self) -> str:
-        return f"{self.settings.precision} {self.settings.max_batch} {self.settings.preferred}"
+        return f"{self.settings.precision} {self.settings.max_batch} {self.settings.preferred} {self.settings.warm}"
 
     def _made(self, key: str) -> Path:
         """Returns the compiled file, compiled here or by the process that claimed it first."""
