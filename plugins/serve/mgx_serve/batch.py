@@ -38,12 +38,12 @@ Ran = tuple[list[list[Array]], float]  # outputs by request, seconds
 
 
 def first_come(request: Request) -> int:
-    """Returns the priority: by it alone queues are in order, and within it in the order of arrival."""
+    """Returns the sort key: the priority.  A stable sort by it keeps requests of one priority in the order of arrival."""
     return request.priority
 
 
 def kind_of(batch: Sequence[Request]) -> tuple[int, Any]:
-    """Returns what runs have in common that take about the same time: the rows in all, and the extents."""
+    """Returns the key under which times of runs are kept: the total of the rows, and the extents of the inputs."""
     first = batch[0]
     rows = first.rows if len(batch) == 1 else sum(r.rows for r in batch)
     return rows, first.key or tuple([v.shape for v in first.feeds.values()])

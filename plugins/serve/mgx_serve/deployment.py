@@ -58,7 +58,7 @@ class Backend(ABC):
 
 
 async def within(limit: float, model: str, awaited: Awaitable[T]) -> T:
-    """Returns what comes of a request's run.  limit: seconds.  Errors: DeadlinePassed when they are over."""
+    """Returns the result of an awaitable, a request's run.  limit: seconds.  Errors: DeadlinePassed after them."""
     try:
         async with asyncio.timeout(limit):
             return await awaited

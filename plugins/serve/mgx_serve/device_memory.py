@@ -44,6 +44,11 @@ class DeviceRegion(Region):
 
 
 class _DeviceMemory(Memory):
+    """Another process' device memory, opened at `address`; each copy goes through the context and is done when it returns.
+
+    name: of the region, for messages; context: of the target whose device it is.
+    """
+
     def __init__(self, name: str, context: Context, address: int) -> None:
         self._name, self._context, self._address = name, context, address
 

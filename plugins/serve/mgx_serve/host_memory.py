@@ -47,8 +47,9 @@ class HostRegion(Region):
 
 
 class _File(Memory):
-    """An object of shared memory.
+    """An object of shared memory under a file descriptor, from an offset on.
 
+    name: of the region, for messages; number: the descriptor, closed by `close`; offset: bytes before the region.
     Elements are copied by reads and writes of the object and never mapped: a client that cuts its object off gets a refusal, and
     cannot end this process.
     """

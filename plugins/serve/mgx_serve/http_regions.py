@@ -23,7 +23,8 @@ __all__ = ["DevicePaths", "HostPaths", "RegionPaths"]
 class RegionPaths(ABC):
     """The paths of one kind of regions.
 
-    path: in front of all of them; kind: of regions; read, drain: what is in a request's body, and to read it for nothing.
+    path: in front of all of them; kind: of regions; read: returns the JSON object in a request's body; drain: reads
+    and discards the body.
     """
 
     path: str
@@ -60,6 +61,8 @@ class RegionPaths(ABC):
 
 
 class HostPaths(RegionPaths):
+    """The paths of regions in the host's shared memory: a region is given as key, byte_size and offset."""
+
     path, kind = "systemsharedmemory", HostRegion
 
     def region(self, name: str, given: Mapping[str, Any]) -> Region:
@@ -74,6 +77,8 @@ class HostPaths(RegionPaths):
 
 
 class DevicePaths(RegionPaths):
+    """The paths of regions in a device's memory: given as raw_handle (base64 of the driver's handle), byte_size and device_id."""
+
     path, kind = "cudasharedmemory", DeviceRegion
 
     def region(self, name: str, given: Mapping[str, Any]) -> Region:
