@@ -118,6 +118,23 @@ def test_the_optimizer_saves_compiled_models(flags, model, tmp_path) -> None:
     np.testing.assert_allclose(np.array(loaded.run({"input": x})[0]), wanted, rtol=0.05, atol=0.05 * abs(wanted).max())
 
 
+@pytest.mark.parametrize("flags", [[], ["--nchw"]], ids=" ".join)
+def test_the_optimizer_takes_tensorflow_models(flags, tmp_path) -> None:
+    graph = pytest.importorskip("mgx_tf.wire.messages").message("GraphDef")()
+    x = graph.node.add(name="x", op="Placeholder")
+    x.attr["dtype"].type = 1
+    for extent in (1, 2, 2, 3):
+        x.attr["shape"].shape.dim.add(size=extent)
+    graph.node.add(name="y", op="Relu", input=["x"]).attr["T"].type = 1
+    (tmp_path / "small.pb").write_bytes(graph.SerializeToString())
+    done = driven("small.pb", "-t", "ref", *flags, folder=tmp_path, module="migraphx.optimize_model")
+    assert done.returncode == 0, done.stderr
+    loaded = migraphx.load(tmp_path / "saved_models/small.msgpack")
+    assert loaded.is_compiled()
+    value = np.arange(-6, 6, dtype=np.float32).reshape(loaded.get_parameter_shapes()["x"].lens())
+    np.testing.assert_array_equal(np.array(loaded.run({"x": value})[0]), np.maximum(value, 0))
+
+
 def test_where_the_optimizer_saves(tmp_path) -> None:
     assert saved_at(None, "m", "json") == Path("saved_models/m.json")
     assert saved_at("other.msgpack", "m", "msgpack") == Path("saved_models/other.msgpack")
