@@ -74,9 +74,9 @@ def write(
     return narrow_product(xs, ys, finish, op.windows, traits)
 
 
-def anchor_of(body: Module) -> tuple[Instruction, list[Instruction]]:
-    """The product of a flat group, and the reshapes between it and what reads it."""
-    anchor = next(i for i in body if isinstance(i.op, ANCHORS))
+def anchor_of(body: Module, products: tuple[type, ...] = ANCHORS) -> tuple[Instruction, list[Instruction]]:
+    """The product of a flat group, one of these classes, and the reshapes between it and what reads it."""
+    anchor = next(i for i in body if isinstance(i.op, products))
     chain: list[Instruction] = []
     at = anchor
     while len(at.users) == 1 and at.users[0].op.reshapes:

@@ -22,7 +22,7 @@ from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..codegen.writing import Inputs
 from ..emitter import GpuEmitter
 from .epilogues import anchored
-from .narrow_products import ancestors
+from .narrow_products import ancestors, anchor_of
 from .offer import offer
 
 __all__ = ["PLANS"]
@@ -41,7 +41,7 @@ def write(
     body = modules[0]
     shapes = {n: Shape.of(x.dtype, x.lens) for n, x in zip(body.parameters, given, strict=True) if x is not None}
     fixed = flat(body.clone(parameters=shapes))
-    anchor, chain = _anchor(fixed)
+    anchor, chain = anchor_of(fixed, (Dot,))
     skipped = [anchor, *ancestors(anchor), *chain]
     joint = chain[-1] if chain else anchor
     return single_row(xs, ys, after_product(fixed, joint, skipped, given, ys[0].lens, 2), traits)
@@ -62,7 +62,7 @@ def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
     """One launch, with the work behind the sums."""
     body = flat(modules[0])
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
-    anchor, chain = _anchor(body)
+    anchor, chain = anchor_of(body, (Dot,))
     joint = chain[-1] if chain else anchor
     results = [o.shape.lens() for o in body.outputs]
     if any(r != results[0] for r in results) or joint.shape.lens() != results[0]:
@@ -80,17 +80,6 @@ def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
     outs = [e.allocate(o.shape.dtype, o.shape.lens()) for o in body.outputs]
     e.kernel(write, op, modules, [*operands, *behind], outs)
     return outs[0] if len(outs) == 1 else tuple(outs)
-
-
-def _anchor(body: Module) -> tuple[Instruction, list[Instruction]]:
-    """The product of a flat group, and the reshapes between it and what reads it."""
-    anchor = next(i for i in body if isinstance(i.op, Dot))
-    chain: list[Instruction] = []
-    at = anchor
-    while len(at.users) == 1 and at.users[0].op.reshapes:
-        at = at.users[0]
-        chain.append(at)
-    return anchor, chain
 
 
 def _operands(e: GpuEmitter, x: Value, w: Value) -> list[Value]:
