@@ -5,6 +5,10 @@
 // away sits out the phase that it finds, and takes part in the next.  It reads the leader's state, which may change under it if
 // it is late, and writes to memory of its own, which the leader then does not read.
 //
+// These reads of a late helper are a data race by the letter of the language, which ThreadSanitizer may report (`do_units` called by
+// `help`).  They are meant: the processor reads each float whole, what is computed from it is discarded, since the phase is over when
+// `done` is stored, and no branch or address depends on it.  Loads of vectors have no atomic form.
+//
 // Included by sources that are compiled once per instruction set, so everything here has internal linkage.
 #pragma once
 
