@@ -53,13 +53,11 @@ class PlanBuilders:
         self._local = _Local()
         self._pool: ThreadPoolExecutor | None = None
 
-    def answers(self, questions: Iterable[Question]) -> Iterable[tuple[Question, Sequence[Any] | No]]:
-        """The plans for each question, in order, each as soon as it is there."""
+    def answers(self, questions: Iterable[Question]) -> list[Callable[[], Sequence[Any] | No]]:
+        """Starts all questions; returns for each one a call that waits for its plans, and raises what asking for them raised."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(max(1, min(len(os.sched_getaffinity(0)), MOST)), "mgx-plans")
-        running = [(q, self._pool.submit(self._plans, q)) for q in questions]
-        for question, future in running:
-            yield question, future.result()
+        return [self._pool.submit(self._plans, q).result for q in questions]
 
     def _plans(self, question: Question) -> Sequence[Any] | No:
         if self._local.libraries is None:

@@ -228,6 +228,7 @@ class Tuner(TuningStore):
         """
         rehearse, self._rehearse = self._rehearse, None
         assert rehearse is not None
+        failed: set[tuple[Any, bool]] = set()
         for _ in range(REHEARSALS):
             asked: dict[tuple[Any, bool], _Asked] = {}
             self._asked = asked
@@ -237,11 +238,15 @@ class Tuner(TuningStore):
                 return
             finally:
                 self._asked = None
-            if len(asked) < 2:
+            unknown = {key: one for key, one in asked.items() if key not in failed}
+            if len(unknown) < 2:
                 return
-            answers = self.builders.answers([a.question for a in asked.values()])
-            for ((problem, exhaustive), one), (_, plans) in zip(asked.items(), answers, strict=True):
-                self._found(problem, exhaustive, self._timed(one, exhaustive, plans))
+            answers = self.builders.answers([one.question for one in unknown.values()])
+            for (key, one), plans in zip(unknown.items(), answers, strict=True):
+                try:
+                    self._found(*key, self._timed(one, key[1], plans()))
+                except MgxError:  # raised again if the program itself asks for this problem
+                    failed.add(key)
 
     def _measured(self, asked: _Asked, exhaustive: bool) -> Timed | No:
         problem = asked.question.problem

@@ -205,3 +205,22 @@ def test_a_rehearsal_that_fails_leaves_the_questions_to_the_program(tuned) -> No
 
     with tuner.expecting(fail):
         assert tuner.gemm(PROBLEM).us == 4.0
+
+
+def test_a_problem_that_fails_while_it_is_prepared_fails_only_where_it_is_asked_for(tuned) -> None:
+    library = Library()
+    once = library.gemms
+
+    def gemms(problem: GemmProblem, count: int, compiled: bool) -> Any:
+        plans = once(problem, count, compiled)
+        if problem == OTHER:
+            raise DeviceError("no memory")
+        return plans
+
+    library.gemms = gemms
+    tuner = tuned(library)
+    with tuner.expecting(lambda: [tuner.gemm(p) for p in (OTHER, PROBLEM)]):
+        assert tuner.gemm(PROBLEM).us == 4.0
+        assert library.asked == ["all", "all"]
+        with pytest.raises(DeviceError, match="no memory"):
+            tuner.gemm(OTHER)
