@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -69,7 +70,7 @@ class Tuner(TuningStore):
         self.patience = patience
         self.found: OrderedDict[tuple[Any, bool], Timed | No] = OrderedDict()
         self.builders = PlanBuilders(device, lambda: self.libraries.another())
-        self._rehearse: Callable[[], None] | None = None
+        self._compiling = _Compiling()
         self._asked: dict[tuple[Any, bool], _Asked] | None = None
 
     def gemm(self, p: GemmProblem, compiled: bool = True, exhaustive: bool = False) -> Timed | No:
@@ -169,13 +170,11 @@ class Tuner(TuningStore):
 
         rehearse: asks what is about to be asked; while it runs, answers to unknown problems are guesses.
         """
-        with self.lock:
-            before, self._rehearse = self._rehearse, rehearse
+        before, self._compiling.rehearse = self._compiling.rehearse, rehearse
         try:
             yield
         finally:
-            with self.lock:
-                self._rehearse = before
+            self._compiling.rehearse = before
 
     def _best(self, question: Question, sizes: Mapping[str, int], exhaustive: bool) -> Timed | No:
         asked = _Asked(question, sizes)
@@ -186,7 +185,7 @@ class Tuner(TuningStore):
             if self._asked is not None:
                 self._asked[question.problem, exhaustive] = asked
                 return Timed(1.0 + question.problem.flops / GUESS, {}, lambda: _Guessed(str(question.problem)))
-            if self._rehearse is not None and not self._hurried(exhaustive):
+            if self._compiling.rehearse is not None and not self._hurried(exhaustive):
                 self._prepare()
                 known = self._known(asked, exhaustive)
             return self._measured(asked, exhaustive) if known is None else known
@@ -226,7 +225,7 @@ class Tuner(TuningStore):
 
         Answers lead to other questions: it is rehearsed again until nothing is unknown, or `REHEARSALS` times.
         """
-        rehearse, self._rehearse = self._rehearse, None
+        rehearse, self._compiling.rehearse = self._compiling.rehearse, None
         assert rehearse is not None
         failed: set[tuple[Any, bool]] = set()
         for _ in range(REHEARSALS):
@@ -275,6 +274,12 @@ class _Asked(NamedTuple):
 
     question: Question
     sizes: Mapping[str, int]
+
+
+class _Compiling(threading.local):
+    """What the compilation of this thread will ask; others compile at the same time."""
+
+    rehearse: Callable[[], None] | None = None
 
 
 class _Guessed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -224,3 +225,17 @@ def test_a_problem_that_fails_while_it_is_prepared_fails_only_where_it_is_asked_
         assert library.asked == ["all", "all"]
         with pytest.raises(DeviceError, match="no memory"):
             tuner.gemm(OTHER)
+
+
+def test_compilations_at_the_same_time_leave_nothing_behind(tuned) -> None:
+    tuner = tuned(Library())
+    ran: list[str] = []
+    first, second = (tuner.expecting(lambda name=name: ran.append(name)) for name in ("first", "second"))
+    with ThreadPoolExecutor(1) as thread:
+        first.__enter__()
+        thread.submit(second.__enter__).result()
+        first.__exit__(None, None, None)
+        thread.submit(second.__exit__, None, None, None).result()
+        tuner.gemm(PROBLEM)
+        thread.submit(tuner.gemm, OTHER).result()
+    assert ran == []
