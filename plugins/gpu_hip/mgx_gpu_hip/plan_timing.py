@@ -9,11 +9,12 @@ from typing import Any, Final
 import numpy as np
 
 from mgx_core.errors import DeviceError, ParameterError
+from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
 
 from .runtime import CallError, Device
 
-__all__ = ["fastest_plan"]
+__all__ = ["fastest_plan", "samples"]
 
 LAUNCHES: Final = 5
 READ: Final = frozenset({"a", "b", "x", "w", "q", "k", "v"})  # hold data while plans are timed; the rest hold zeros
@@ -85,9 +86,8 @@ def microseconds(
 
 
 def _scatter(stream: Any, address: int, size: int, dtype: DType) -> None:
-    """Fills an operand with numbers of a normal distribution: activations and the processor's clock depend on the data."""
-    drawn = np.random.default_rng(0).standard_normal(min(size // dtype.size, 1 << 16))
-    block = (drawn * (0.25 if dtype.is_float else 32)).clip(-127, 127).astype(dtype.numpy)
+    """Fills an operand with `samples`."""
+    block = samples(min(size // dtype.size, 1 << 16), dtype)
     stream.copy_in(address, block)
     stream.wait()
     done = block.nbytes
@@ -95,3 +95,9 @@ def _scatter(stream: Any, address: int, size: int, dtype: DType) -> None:
         part = min(done, size - done)
         stream.copy(address + done, address, part)
         done += part
+
+
+def samples(count: int, dtype: DType) -> Array:
+    """Returns numbers of a normal distribution, cut to the type's range: times and the processor's clock depend on the data."""
+    drawn = np.random.default_rng(0).standard_normal(count) * (0.25 if dtype.is_float else 32)
+    return drawn.clip(max(dtype.lowest, -127), min(dtype.highest, 127)).astype(dtype.numpy)
