@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Final
 
 from mgx_core import Instruction
@@ -47,16 +48,15 @@ def timings(steps: Sequence[BoundStep], device: Device, runs: int, warmup: int) 
 
 def marked(steps: Sequence[BoundStep], stream: Stream, begin: Callable[[str], None], end: Callable[[], None]) -> int:
     """Enqueues the steps, those of each instruction between `begin` and `end`; returns how many ranges that were."""
-    count, last = 0, None
-    for bound in steps:
-        if bound.step.instruction is not last or not count:
-            if count:
-                end()
-            last = bound.step.instruction
-            begin(repr(last) if last is not None else bound.step.name)
-            count += 1
-        for call in bound.calls:
-            call(stream.handle)
-    if count:
-        end()
+    count = 0
+    for instruction, bounds in groupby(steps, key=lambda bound: bound.step.instruction):
+        together = list(bounds)
+        begin(repr(instruction) if instruction is not None else together[0].step.name)
+        try:
+            for bound in together:
+                for call in bound.calls:
+                    call(stream.handle)
+        finally:
+            end()
+        count += 1
     return count

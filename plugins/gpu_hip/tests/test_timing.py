@@ -1,0 +1,50 @@
+"""Ranges around the launches of each instruction."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mgx_core import Program, Shape, op
+from mgx_core.errors import DeviceError
+from mgx_core.targets.schedule import Call, Step
+from mgx_gpu_hip.bound_steps import BoundStep
+from mgx_gpu_hip.timing import marked
+
+
+def ranges(*steps: BoundStep) -> tuple[list[str], Any]:
+    """What was called in which order, and the count of ranges or the error."""
+    said: list[str] = []
+    stream: Any = SimpleNamespace(handle=0)
+    try:
+        return said, marked(steps, stream, lambda text: said.append("begin"), lambda: said.append("end"))
+    except DeviceError as error:
+        return said, error
+
+
+@pytest.fixture
+def instructions() -> list[Any]:
+    main = Program().get_main_module()
+    x = main.add_parameter("x", Shape("float32", (4,)))
+    return [main.add(op("neg"), x), main.add(op("abs"), x)]
+
+
+def bound(instruction: Any, *calls: Any) -> BoundStep:
+    return BoundStep(Step("step", [], [], call=Call(op("neg"), "kernel", instruction=instruction)), list(calls))
+
+
+def test_launches_of_one_instruction_share_a_range(instructions) -> None:
+    first, second = instructions
+    said, count = ranges(bound(first), bound(first), bound(second), bound(None))
+    assert (said, count) == (["begin", "end"] * 3, 3)
+
+
+def test_a_launch_that_fails_ends_its_range(instructions) -> None:
+    def fails(stream: int) -> None:
+        raise DeviceError("no launch")
+
+    said, error = ranges(bound(instructions[0]), bound(instructions[1], fails))
+    assert said == ["begin", "end"] * 2
+    assert isinstance(error, DeviceError)
