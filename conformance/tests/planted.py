@@ -163,6 +163,21 @@ class ClaimsReference(Planted):
         return Reference(op)
 
 
+class ClaimsSmall(Planted):
+    """The same for products of few rows; equal ops of more rows are reported on the host."""
+
+    op = Dot
+
+    def kernels(self, context: Any) -> Kernels:
+        plans = Kernels(self.name)
+
+        @plans.plan(self.op)
+        def only(op: Operation, inputs: Sequence[Any], context: Any) -> Kernel | No:
+            return Reference(op) if inputs[0].dims[0] <= 4 else No("too many rows")
+
+        return plans
+
+
 class ClaimsQuietly(Planted):
     """The same behind a kernel of its own name."""
 

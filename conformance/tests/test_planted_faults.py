@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from mgx_conformance.claims import false_claims
 from mgx_conformance.foreign import FOREIGN
 from mgx_conformance.networks import perceptron
 from mgx_conformance.programs import layers
@@ -22,7 +23,7 @@ from mgx_conformance.suite import test_contract as contract
 from mgx_conformance.suite import test_graphs as graphs
 from mgx_conformance.suite import test_models as models
 from mgx_conformance.trial import attempt, selected
-from mgx_core import PluginError
+from mgx_core import PluginError, Program, Shape, op
 
 HERE = Path(__file__).parent
 LOADED = importlib.util.spec_from_file_location("planted", HERE / "planted.py")
@@ -113,6 +114,17 @@ def test_false_claim(target, words):
     assert words in tried(target, "softmax-last-float32/contiguous")
     if target is planted.ClaimsReference:
         assert words in held(target, "placement_honest")
+
+
+def test_false_claim_beside_an_equal_op_on_the_host():
+    program = Program()
+    main = program.get_main_module()
+    x, y = (main.add_parameter(name, Shape("float32", (n, n))) for name, n in (("x", 4), ("y", 8)))
+    main.add_return([main.add(op("dot"), v, v) for v in (x, y)])
+    program.compile(planted.ClaimsSmall())
+    (instance,) = program.executable.instances()
+    assert sorted(p.place for p in instance.placements if p.op == "dot") == ["host", "target"]
+    assert "its kernel is the reference" in false_claims(program.executable, set())
 
 
 @pytest.mark.parametrize("op", FOREIGN, ids=lambda op: op.name.rpartition(".")[2])
