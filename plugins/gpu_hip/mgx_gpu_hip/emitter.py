@@ -134,10 +134,10 @@ class GpuEmitter(Emitter):
         tuner = self.context.tuner
         if tuner is None:
             return self._schedule(module)
-        with tuner.expecting(lambda: self.fresh(False)._rehearse(module)):
+        with tuner.expecting(lambda: self.fresh(False)._dry_run(module)):
             return self._schedule(module)
 
-    def _rehearse(self, module: Module) -> None:
+    def _dry_run(self, module: Module) -> None:
         """Emits the static part, for the questions that kernels ask of libraries."""
         self.module = module
         parts = split(module)

@@ -1,7 +1,7 @@
 """Objects of hip-python, AMD's Python bindings of HIP (extra ``mgx-gpu-hip[hip]``), for programs that mix its calls with ours.
 
-Both use one libamdhip64 (see `rocm_files`).  What hip-python makes is taken as it is: streams and events are handles, device
-arrays have ``__cuda_array_interface__``.  This module makes the other direction.
+Both use one libamdhip64 (see `rocm_files`).  Objects of hip-python are accepted unchanged: streams and events are handles, device
+arrays have ``__cuda_array_interface__``.  The functions here convert our objects to hip-python's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Library plans made side by side: libraries compile kernels for many of them, a fraction of a second each."""
+"""Library plans made in parallel: libraries compile kernels for many of them, a fraction of a second each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .runtime import Device
 
 __all__ = ["PlanBuilders", "Question"]
 
-MOST: Final = 12  # threads: what libraries do beside each other is bounded by locks of their own
+MOST: Final = 12  # threads: concurrent calls are limited by the libraries' own locks
 
 
 class Question(NamedTuple):
@@ -42,7 +42,7 @@ class _Local(threading.local):
 
 
 class PlanBuilders:
-    """Threads that ask libraries through handles of their own, which vendors demand of calls at the same time.
+    """Threads that ask libraries through handles of their own, which vendors require for concurrent calls.
 
     libraries: made by each thread once (the handles live as long as the plans made with them).
     """

@@ -28,7 +28,7 @@ from .runtime import Device
 __all__ = ["Timed", "Tuner"]
 
 KNOWN = 512  # problems whose plans are kept at hand
-REHEARSALS: Final = 3
+DRY_RUNS: Final = 3
 GUESS = 2e8  # operations in a microsecond, where nothing was measured
 
 
@@ -55,19 +55,19 @@ class Timed:
 class Tuner(TuningStore):
     """Asks libraries for several plans of a problem and keeps the fastest.
 
-    A program whose shapes keep changing would spend its time on measuring: after `patience` sets of shapes what is not known
-    yet is the library's own choice.  For `exhaustive` questions (the compile option ``exhaustive_tune``) the number of timed
-    problems has no limit, more plans are tried, also those that are compiled for the problem, and choices of other questions
-    are ignored.
+    A program whose shapes keep changing would spend its time on measuring: after `budget` sets of shapes the library's own
+    choice is taken for unknown problems.  For `exhaustive` questions (the compile option ``exhaustive_tune``) the number of
+    timed problems has no limit, more plans are tried, also those that are compiled for the problem, and choices of other
+    questions are ignored.
 
     folder: by default ``tuning`` in ``$MGX_CACHE_DIR`` or the user's cache directory; choices are kept by device.
     """
 
-    def __init__(self, device: Device, libraries: Libraries, folder: Path | None = None, patience: int = 16) -> None:
+    def __init__(self, device: Device, libraries: Libraries, folder: Path | None = None, budget: int = 16) -> None:
         self.device = device
         self.libraries = libraries
         super().__init__(f"{device.properties.name} {device.arch}", folder)
-        self.patience = patience
+        self.budget = budget
         self.found: OrderedDict[tuple[Any, bool], Timed | No] = OrderedDict()
         self.builders = PlanBuilders(device, lambda: self.libraries.another())
         self._compiling = _Compiling()
@@ -123,7 +123,7 @@ class Tuner(TuningStore):
         return self._best(question, p.sizes, exhaustive)
 
     def attention(self, p: AttentionProblem, exhaustive: bool = False) -> Timed | No:
-        """The library's own choice, timed; refused where there is no patience for that."""
+        """The library's own choice, timed; refused where no more problems are timed."""
         if self._hurried(exhaustive) and repr(p) not in self.choices:
             return No("the library's attention was not timed")
         size = p.dtype.size
@@ -143,11 +143,11 @@ class Tuner(TuningStore):
         return self._best(question, sizes, exhaustive)
 
     def _hurried(self, exhaustive: bool) -> bool:
-        return not (self.patience or exhaustive)
+        return not (self.budget or exhaustive)
 
     def done(self) -> None:
         """Another set of shapes has its plans."""
-        self.patience = max(self.patience - 1, 0)
+        self.budget = max(self.budget - 1, 0)
         self.save()
 
     def asked(self) -> dict[str, Any]:
@@ -165,16 +165,16 @@ class Tuner(TuningStore):
         return "choice" in choice  # refusals hold for the program file that brought them
 
     @contextmanager
-    def expecting(self, rehearse: Callable[[], None]) -> Iterator[None]:
-        """Context manager: the first problem that is not known has all of them prepared side by side.
+    def expecting(self, dry_run: Callable[[], None]) -> Iterator[None]:
+        """Context manager: at the first unknown problem, the plans of all problems are made in parallel.
 
-        rehearse: asks what is about to be asked; while it runs, answers to unknown problems are guesses.
+        dry_run: asks for the plans that are needed next; meanwhile, unknown problems get placeholder plans of estimated time.
         """
-        before, self._compiling.rehearse = self._compiling.rehearse, rehearse
+        before, self._compiling.dry_run = self._compiling.dry_run, dry_run
         try:
             yield
         finally:
-            self._compiling.rehearse = before
+            self._compiling.dry_run = before
 
     def _best(self, question: Question, sizes: Mapping[str, int], exhaustive: bool) -> Timed | No:
         asked = _Asked(question, sizes)
@@ -185,7 +185,7 @@ class Tuner(TuningStore):
             if self._asked is not None:
                 self._asked[question.problem, exhaustive] = asked
                 return Timed(1.0 + question.problem.flops / GUESS, {}, lambda: _Guessed(str(question.problem)))
-            if self._compiling.rehearse is not None and not self._hurried(exhaustive):
+            if self._compiling.dry_run is not None and not self._hurried(exhaustive):
                 self._prepare()
                 known = self._known(asked, exhaustive)
             return self._measured(asked, exhaustive) if known is None else known
@@ -221,19 +221,19 @@ class Tuner(TuningStore):
         return answer
 
     def _prepare(self) -> None:
-        """Plans of all problems that the rehearsal asks for, made side by side and timed one after the other.
+        """Makes the plans of all problems that the dry run asks for in parallel, and times them one after the other.
 
-        Answers lead to other questions: it is rehearsed again until nothing is unknown, or `REHEARSALS` times.
+        Plans lead to other problems: it is repeated until nothing is unknown, at most `DRY_RUNS` times.
         """
-        rehearse, self._compiling.rehearse = self._compiling.rehearse, None
-        assert rehearse is not None
+        dry_run, self._compiling.dry_run = self._compiling.dry_run, None
+        assert dry_run is not None
         failed: set[tuple[Any, bool]] = set()
-        for _ in range(REHEARSALS):
+        for _ in range(DRY_RUNS):
             asked: dict[tuple[Any, bool], _Asked] = {}
             self._asked = asked
             try:
-                rehearse()
-            except MgxError:  # what is wrong is said where it is asked in earnest
+                dry_run()
+            except MgxError:  # raised again by the emission itself
                 return
             finally:
                 self._asked = None
@@ -277,13 +277,13 @@ class _Asked(NamedTuple):
 
 
 class _Compiling(threading.local):
-    """What the compilation of this thread will ask; others compile at the same time."""
+    """The dry run of this thread's compilation; other threads may compile at the same time."""
 
-    rehearse: Callable[[], None] | None = None
+    dry_run: Callable[[], None] | None = None
 
 
 class _Guessed:
-    """Stands for a plan while it is asked which ones are needed."""
+    """Placeholder for a plan during a dry run."""
 
     workspace = 0
 

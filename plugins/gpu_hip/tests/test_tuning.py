@@ -115,7 +115,7 @@ def test_a_refusal_is_remembered_in_files_but_not_on_disk(tuned) -> None:
 
 def test_after_many_sets_of_shapes_the_librarys_choice_is_taken(tuned) -> None:
     library = Library()
-    tuner = tuned(library, patience=1)
+    tuner = tuned(library, budget=1)
     tuner.gemm(PROBLEM)
     tuner.done()
     assert tuner.gemm(OTHER).plan is library.all["first"]
@@ -140,7 +140,7 @@ def test_an_exhaustive_search_tries_more_and_takes_nothing_else_for_granted(tune
     asked: list[tuple[int, bool]] = []
     once = library.gemms
     library.gemms = lambda problem, count, compiled: asked.append((count, compiled)) or once(problem, count, compiled)
-    thorough = tuned(library, patience=0)
+    thorough = tuned(library, budget=0)
     thorough.gemm(PROBLEM, exhaustive=True)
     assert asked == [(32, True)]
     thorough.done()
@@ -163,11 +163,11 @@ def test_what_will_be_asked_is_prepared_by_threads_with_handles_of_their_own(tun
     library.another = another
     tuner = tuned(library)
 
-    def rehearse() -> None:
+    def dry_run() -> None:
         assert tuner.gemm(PROBLEM).us > 0
         assert tuner.gemm(OTHER).plan.workspace == 0
 
-    with tuner.expecting(rehearse):
+    with tuner.expecting(dry_run):
         found = [tuner.gemm(p) for p in (PROBLEM, OTHER)]
     assert [f.us for f in found] == [4.0, 4.0]
     assert (library.asked, [o.asked for o in others]) == ([], [["all"], ["all"]])
@@ -197,7 +197,7 @@ def test_answers_lead_to_questions_that_are_prepared_too(tuned) -> None:
     assert len(tuner.found) == 4
 
 
-def test_a_rehearsal_that_fails_leaves_the_questions_to_the_program(tuned) -> None:
+def test_a_dry_run_that_fails_leaves_the_questions_to_the_program(tuned) -> None:
     library = Library()
     tuner = tuned(library)
 
