@@ -75,10 +75,8 @@ def false_claims(executable: Any, evaluated: set[str]) -> str:
     on_host: set[str] = set()
     for instance in executable.instances():
         hosted = Counter(p.op for p in instance.placements if p.place == "host")
-        found = sorted(launches(instance.module), key=lambda ins: ins.op.place != "host")
-        for (
-            ins
-        ) in found:  # those that say so first: what is left was put on the host later, as bodies of control flow are
+        # those that say so come first: what is left of the count was put on the host later, as bodies of control flow are
+        for ins in sorted(launches(instance.module), key=lambda ins: ins.op.place != "host"):
             if ins.op.place == "host" or hosted[ins.op.text] > 0:
                 hosted[ins.op.text] -= 1
                 on_host |= {ins.op.of.name} | members(ins.modules)
