@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
+from mgx_core import dtype as dt
+from mgx_tf.ops.example import ParseExample
 from mgx_tf.wire.messages import message
 
 
@@ -52,6 +54,28 @@ def test_features_by_name(program: mgx.Program):
     assert (places, entries, extents) == ([[0, 0], [0, 1]], ["a", "b"], [2, 2])
     assert (k, x) == ([3, 7], [[1, 2], [0.5, -1]])
     assert (values, splits) == ([5, 6], [0, 0, 2])
+
+
+def test_a_feature_without_a_kind_is_missing(program: mgx.Program):
+    """TensorFlow 2.21 takes the default; an empty list of values is not missing."""
+    made = message("Example")()
+    made.ParseFromString(example(x=[1.0, 2.0]).encode("utf-8", "surrogateescape"))
+    made.features.feature["k"].SetInParent()
+    word = bytes(made.SerializeToString()).decode("utf-8", "surrogateescape")
+    assert np.asarray(program.run({"x": np.array([word], object)})[3]).tolist() == [7]
+    made.features.feature["k"].int64_list.SetInParent()
+    word = bytes(made.SerializeToString()).decode("utf-8", "surrogateescape")
+    with pytest.raises(mgx.MgxError, match="must have 1 values, got 0"):
+        program.run({"x": np.array([word], object)})
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_defaults_of_another_size_are_refused(size: int):
+    operation = ParseExample(dense=("x",), dense_types=(dt.float32,), dims=(2,), ranks=(1,))
+    with pytest.raises(mgx.ShapeError, match=f"default of feature 'x' must have 2 values, or none, got {size}"):
+        operation.infer(mgx.Shape.of(dt.string, (4,)), mgx.Shape.of(dt.float32, (size,)))
+    with pytest.raises(mgx.ShapeError, match="default of feature 'x'"):
+        operation.compute(np.array([example()], object), np.zeros(size, np.float32))
 
 
 @pytest.mark.parametrize(

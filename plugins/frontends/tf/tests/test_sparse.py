@@ -46,6 +46,18 @@ def test_places_outside_and_absurd_extents_are_refused(indices: list[list[int]],
         SparseOrder().compute(np.array(indices), np.array([1]), np.array(shape))
 
 
+def test_an_extent_of_0_beside_large_ones():
+    shape, none = np.array([0, 1 << 40, 1 << 40]), np.zeros((0, 3), np.int64)
+    assert lists(SparseOrder().compute(none, np.zeros(0), shape)) == [[], []]
+    assert lists(SparseReshape().compute(none, shape, np.array([0]))) == [[], [0]]
+    assert lists(SparseFillEmpty().compute(none, np.zeros(0), shape, np.float64(9))) == [[], [], [], []]
+
+
+def test_rows_of_a_tensor_without_axes_are_refused():
+    with pytest.raises(ShapeError, match="rank 1 or more"):
+        SparseFillEmpty().compute(np.zeros((2, 0), np.int64), np.zeros(2), np.zeros(0, np.int64), np.float64(9))
+
+
 def test_crosses_of_columns():
     columns = np.array([[1, -2], [3, 4]]), np.array([["u"], [""]], object)
     found = Cross(buckets=0, key=KEY).compute(*columns)

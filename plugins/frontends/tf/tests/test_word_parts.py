@@ -11,6 +11,7 @@ import mgx_core as mgx
 from mgx_core import DeviceError, ParameterError, Shape, ShapeError
 from mgx_core import dtype as dt
 from mgx_core.types.memory_limit import limited
+from mgx_tf.ops.text import Base64
 from mgx_tf.ops.unicode import UnicodeDecode, UnicodeEncode
 from mgx_tf.ops.word_parts import StringNGrams
 
@@ -134,5 +135,27 @@ def test_words_of_code_points():
     assert UnicodeEncode().compute(points, splits).tolist() == ["H\ufffd", "", "\u00e9\U0001f600\ufffd"]
     wide = UnicodeEncode(encoding="UTF-16-BE").compute(points[2:4], np.array([0, 2])).tolist()
     assert [w.encode("utf-8", "surrogateescape") for w in wide] == [b"\x00\xe9\xd8=\xde\x00"]
-    with pytest.raises(ShapeError, match="splits must rise"):
-        UnicodeEncode().compute(points, np.array([0, 9]))
+    for wrong in ([0, 9], [1, 5], [0, 4], [0, 3, 2, 5], []):
+        with pytest.raises(ShapeError, match="splits must rise"):
+            UnicodeEncode().compute(points, np.array(wrong, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [("YQ", "a"), ("YQ==", "a"), ("YR==", "a"), ("YWI", "ab"), ("YWI=", "ab"), ("YWJj", "abc"), ("", "")],
+)
+def test_base64(word: str, found: str):
+    """As TensorFlow 2.21 reads them."""
+    assert Base64(back=True).compute(np.array([word], object)).tolist() == [found]
+    assert (
+        Base64(back=True).compute(np.array(["-_-_"], object))[0].encode("utf-8", "surrogateescape") == b"\xfb\xff\xbf"
+    )
+
+
+@pytest.mark.parametrize(
+    "word", ["YQ======", "YQ=", "YWI==", "YWJj=", "YWJj====", "=", "+/", "+/+/", "Y", "A===", "YW=I", "YQ==YQ==", "Y Q"]
+)
+def test_what_is_not_base64(word: str):
+    """As TensorFlow 2.21 refuses them."""
+    with pytest.raises(ShapeError, match="is not base64"):
+        Base64(back=True).compute(np.array([word], object))

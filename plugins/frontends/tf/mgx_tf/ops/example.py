@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,8 @@ class ParseExample(Operation):
     ragged one values [k], splits int64 [n + 1].
     sparse, dense, ragged: names of features; sparse_types, dense_types, ragged_types: their types; dims: extents of all dense
     features, of which each has as many as `ranks` says.
-    Errors: ShapeError for damaged examples, features of another type or extent, missing ones.  Source: TensorFlow ParseExampleV2.
+    Errors: ShapeError for damaged examples, features of another type or extent, missing ones, defaults of another size.
+    Source: TensorFlow ParseExampleV2.
     """
 
     sparse: tuple[str, ...] = ()
@@ -49,6 +51,9 @@ class ParseExample(Operation):
     def infer(self, serialized: Shape, *defaults: Shape) -> TupleShape:
         if serialized.rank != 1 or len(defaults) != len(self.dense):
             raise ShapeError(f"a vector of examples and {len(self.dense)} defaults are needed, got {serialized}")
+        for name, dims, default in zip(self.dense, self._dims(), defaults, strict=True):
+            if all(isinstance(d, int) for d in default.dims):
+                _check_default(name, prod(dims), prod(int(d) for d in default.dims))
         count, out = serialized.dims[0], []
         for kind in self.sparse_types:
             entries = fresh("entries")
@@ -82,15 +87,16 @@ class ParseExample(Operation):
         return tuple(out)
 
     def _dense(self, rows: list[Any], name: str, kind: DType, dims: tuple[int, ...], default: Array) -> Array:
-        size = int(np.prod(dims, dtype=np.int64))
+        size = prod(dims)
+        _check_default(name, size, default.size)
         require_room((len(rows), size), 8)
         made: list[Any] = []
         for place, row in enumerate(rows):
             found = _values(row, name, kind)
-            if not found and name not in row:
+            if not _present(row, name):
                 if not default.size and size:
                     raise ShapeError(f"example {place} lacks feature {name!r}, which has no default")
-                found = np.broadcast_to(default.reshape(-1), (size,)).tolist()
+                found = default.reshape(-1).tolist()
             if len(found) != size:
                 raise ShapeError(f"feature {name!r} of example {place} must have {size} values, got {len(found)}")
             made += found
@@ -106,13 +112,22 @@ def _features(word: str) -> Any:
     return example.features.feature
 
 
+def _check_default(name: str, size: int, given: int) -> None:
+    """Errors: ShapeError unless a default is empty or of the size of its feature."""
+    if given not in (0, size):
+        raise ShapeError(f"the default of feature {name!r} must have {size} values, or none, got {given}")
+
+
+def _present(row: Any, name: str) -> bool:
+    """True if an example has values of a feature: a feature without a kind counts as missing."""
+    return name in row and row[name].WhichOneof("kind") is not None
+
+
 def _values(row: Any, name: str, kind: DType) -> list[Any]:
-    if name not in row:
+    if not _present(row, name):
         return []
     feature = row[name]
     held = feature.WhichOneof("kind")
-    if held is None:
-        return []
     if held != FIELDS[kind.name]:
         raise ShapeError(f"feature {name!r} must be of type {kind}, got {held}")
     values = list(getattr(feature, held).value)

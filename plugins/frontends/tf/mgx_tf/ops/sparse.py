@@ -34,8 +34,9 @@ def _flat(indices: Array, dims: list[int]) -> Array:
         raise ShapeError(f"the extents {dims} do not fit indices of rank {indices.shape[1]}, or are too large")
     if indices.size and ((indices < 0).any() or (indices >= np.array(dims)).any()):
         raise ShapeError(f"a place lies outside the extents {dims}")
-    steps = [prod(dims[k + 1 :]) for k in range(len(dims))]
-    return indices @ np.array(steps, np.int64) if dims else np.zeros(len(indices), np.int64)
+    if not indices.size:  # beside an extent of 0 the others may be of any size, and steps above 64 bits
+        return np.zeros(len(indices), np.int64)
+    return indices @ np.array([prod(dims[k + 1 :]) for k in range(len(dims))], np.int64)
 
 
 @op("tf_sparse_reshape", exact=True)
@@ -88,7 +89,7 @@ class SparseFillEmpty(Operation):
 
     indices: int64 [k, r], values: any [k], shape: int64 [r], default: one element
     -> int64 [k', r], any [k'], bool [rows] of those without entries, int64 [k] with each entry's new place.
-    Errors: ShapeError for places outside.  Source: TensorFlow SparseFillEmptyRows.
+    Errors: ShapeError for places outside, and without an axis of rows.  Source: TensorFlow SparseFillEmptyRows.
     """
 
     def infer(self, indices: Shape, values: Shape, shape: Shape, default: Shape) -> TupleShape:
@@ -99,8 +100,10 @@ class SparseFillEmpty(Operation):
 
     def compute(self, indices: Array, values: Array, shape: Array, default: Array) -> tuple[Array, ...]:
         _flat(indices, shape.tolist())
-        rows = int(shape[0]) if len(shape) else 0
-        require_room((rows, max(len(shape), 1)), 8)
+        if not len(shape):
+            raise ShapeError("a sparse tensor of rank 1 or more is required, got one of rank 0, which has no rows")
+        rows = int(shape[0])
+        require_room((rows, len(shape)), 8)
         empty = np.ones(rows, bool)
         empty[indices[:, 0]] = False
         more = np.zeros((int(empty.sum()), len(shape)), np.int64)

@@ -164,7 +164,7 @@ class StringToNumber(Operation):
 
 @op("tf_base64", exact=True)
 class Base64(Operation):
-    """Strings in web-safe base64, or what such strings stand for.
+    """Strings in web-safe base64, or what such strings stand for: padded to fours, or not padded.
 
     x: string [..] -> string [..].  Errors: ShapeError for what is none.  Source: TensorFlow EncodeBase64, DecodeBase64.
     """
@@ -184,8 +184,14 @@ class Base64(Operation):
         return made if self.padded else made.rstrip("=")
 
     def _decoded(self, word: str) -> str:
-        data = encoded(word).rstrip(b"=")
+        given = encoded(word)
+        data = given.rstrip(b"=")
+        padded = data + b"=" * (-len(data) % 4)
+        if given not in (data, padded):
+            raise ShapeError(f"{word!r} is not base64: {len(padded) - len(data)} or no signs = must end it")
+        if b"+" in data or b"/" in data:
+            raise ShapeError(f"{word!r} is not base64 that is web-safe: - and _ are required in place of + and /")
         try:
-            return decoded(base64.b64decode(data + b"=" * (-len(data) % 4), b"-_", validate=True))
+            return decoded(base64.b64decode(padded, b"-_", validate=True))
         except ValueError as error:
             raise ShapeError(f"{word!r} is not base64: {error}") from None

@@ -57,7 +57,7 @@ class UnicodeEncode(Operation):
     """Words of code points, row by row.
 
     points: int32 [k], splits: int64 [n + 1] -> string [n]; instead: in place of points that are none, -1 for nothing.
-    Errors: ShapeError for splits that fall or lie outside.  Source: TensorFlow UnicodeEncode.
+    Errors: ShapeError unless splits rise from 0 to k.  Source: TensorFlow UnicodeEncode.
     """
 
     encoding: Literal["UTF-8", "UTF-16-BE", "UTF-32-BE"] = "UTF-8"
@@ -69,7 +69,7 @@ class UnicodeEncode(Operation):
         return Shape.of(dt.string, (splits.dims[0] - 1,))
 
     def compute(self, points: Array, splits: Array) -> Array:
-        if not len(splits) or (np.diff(splits) < 0).any() or splits[0] < 0 or splits[-1] > len(points):
+        if not len(splits) or (np.diff(splits) < 0).any() or splits[0] != 0 or splits[-1] != len(points):
             raise ShapeError(f"splits must rise from 0 to {len(points)}, got {splits.tolist()[:8]}")
         out = np.empty(len(splits) - 1, object)
         for row, (begin, end) in enumerate(pairwise(splits.tolist())):
