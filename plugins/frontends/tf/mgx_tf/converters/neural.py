@@ -222,14 +222,14 @@ def batch_norm(
         column = (factor.shape.dims[0], *(1,) * (rank - 2))
         factor, shift = n.reshape(factor, column), n.reshape(shift, column)
     y = n.pointwise("add", n.pointwise("mul", wide, factor), shift)
-    told = variance
-    if training:  # what is told of the batch estimates the variance of all that it is drawn from
+    running = variance
+    if training:  # the running variance is Bessel-corrected
         extents = n.add("gather", n.add("dimensions_of", wide), n.literal(others, dt.int64), axis=0)
         count = n.convert(n.add("reduce_prod", extents, axes=(0,)), variance.shape.dtype)
         one = n.literal(1, variance.shape.dtype)
         less = n.pointwise("max", n.pointwise("sub", count, one), one)
-        told = n.pointwise("mul", variance, n.pointwise("div", count, less))
-    return n.convert(y, given.shape.dtype), mean, told, mean, variance, mean
+        running = n.pointwise("mul", variance, n.pointwise("div", count, less))
+    return n.convert(y, given.shape.dtype), mean, running, mean, variance, mean
 
 
 @converts("Softmax")
