@@ -13,16 +13,11 @@ import pytest
 
 import mgx_core as mgx
 
-ROOT = Path(__file__).resolve().parents[4]
-
 
 def data_folder() -> Path | None:
-    """The folder with public models and their gold, where it is there: MGX_TEST_DATA, or beside the repository."""
-    given = os.environ.get("MGX_TEST_DATA")
-    for folder in [Path(given)] if given else [ROOT.parent / "shared" / "data", ROOT.parent.parent / "shared" / "data"]:
-        if (folder / "tf_models").is_dir():
-            return folder
-    return None
+    """The folder with public models and their gold, which MGX_TEST_DATA names; None where it does not."""
+    folder = Path(os.environ.get("MGX_TEST_DATA", ""))
+    return folder if (folder / "tf_models").is_dir() else None
 
 
 @pytest.fixture(scope="session")

@@ -14,17 +14,13 @@ import pytest
 import mgx_core as mgx
 from mgx_tflite.model import read_model
 
-ROOT = Path(__file__).resolve().parents[4]
 STEPS = {"attention_lite_int8": 2}  # kernels of TFLite differ by as many among themselves
 
 
 def data_folder() -> Path | None:
-    """The folder with public models and their gold, where it is there: MGX_TEST_DATA, or beside the repository."""
-    given = os.environ.get("MGX_TEST_DATA")
-    for folder in [Path(given)] if given else [ROOT.parent / "shared" / "data", ROOT.parent.parent / "shared" / "data"]:
-        if (folder / "tf_models" / "tflite").is_dir():
-            return folder / "tf_models"
-    return None
+    """The folder with public models and their gold, which MGX_TEST_DATA names; None where it does not."""
+    folder = Path(os.environ.get("MGX_TEST_DATA", ""))
+    return folder / "tf_models" if (folder / "tf_models" / "tflite").is_dir() else None
 
 
 # the gpu is emulated unless MGX_GPU_DEVICE names a real one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +17,13 @@ from mgx_tflite.model import Model, Operator, Quantization, Subgraph, Tensor
 from mgx_tflite.options import TfliteOptions
 from mgx_tflite.parser import parse_model
 
-ROOT = Path(__file__).resolve().parents[4]
-FOLDERS = [p / "shared" / "data" / "tf_models" / "tflite" for p in (ROOT.parent, ROOT.parent.parent)]
-FOLDER = next((f for f in FOLDERS if f.is_dir()), None)
+FOLDER = os.environ.get("MGX_TEST_DATA")
 
 
-@pytest.mark.skipif(FOLDER is None, reason="the public models are not here")
+@pytest.mark.skipif(FOLDER is None, reason="the public models are not here (MGX_TEST_DATA)")
 def test_values_between_convolutions_keep_their_axes():
     assert FOLDER is not None
-    module = mgx.parse(FOLDER / "mobilenet_lite_int8.tflite").get_main_module()
+    module = mgx.parse(Path(FOLDER) / "tf_models" / "tflite" / "mobilenet_lite_int8.tflite").get_main_module()
     moves = [i for i in module if isinstance(i.op, Transpose) and i.shape.rank == 4]
     of_images = [i for i in moves if isinstance(i.shape.dims[0], mgx.dim.Sym)]  # batches are open, weights are not
     assert sum(isinstance(i.op, Convolution) for i in module) > 5
