@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -75,15 +76,23 @@ def kept_whole(converters: Converters) -> Iterator[None]:
         yield
 
 
+TRACING = threading.RLock()  # compiling one graph may compile another
+
+
 @contextmanager
 def differentiable_layers() -> Iterator[None]:
-    """While it lasts, LSTM layers are traced step by step: AOTAutograd cannot differentiate oneDNN's, which torch takes else."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
+    """While it lasts, LSTM layers are traced step by step: AOTAutograd cannot differentiate oneDNN's, which torch takes else.
+
+    torch has one switch for oneDNN in a process: other threads compute without it meanwhile. Only one thread at a time is in
+    here, so that each finds the user's setting and restores it.
+    """
+    with TRACING:
+        before = torch._C._get_mkldnn_enabled()
+        torch._C._set_mkldnn_enabled(False)
+        try:
+            yield
+        finally:
+            torch._C._set_mkldnn_enabled(before)
 
 
 # made of others in torch, and better whole here

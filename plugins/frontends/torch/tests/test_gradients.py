@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import threading
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 from torch import nn
 
 from mgx_torch.backend import Part, compile_graph
+from mgx_torch.decompositions import differentiable_layers
 from mgx_torch.options import TorchOptions
 
 
@@ -95,19 +98,42 @@ def test_gradients_are_eagers(name: str) -> None:
         torch.testing.assert_close(got.grad, want.grad, rtol=1e-4, atol=1e-5, msg=lambda text, at=path: f"{at}: {text}")
 
 
-def test_scatter_by_strides() -> None:
+def test_scatter_by_strides(overloads: ModuleType) -> None:
     """Elements of a transposed tensor's memory are replaced."""
-    import importlib.util
-    import sys
-    from pathlib import Path
-
-    spec = importlib.util.spec_from_file_location("overloads", Path(__file__).with_name("overloads.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    overloads = sys.modules["overloads"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(overloads)
     op = torch.ops.aten.as_strided_scatter.default
     for x in (torch.randn(4, 6), torch.randn(6, 4).T):
         args = (x, torch.randn(2, 3), [2, 3], [9, 2], 1)
         (got,) = overloads.computed(op, args, {}, "ref")
         torch.testing.assert_close(got, op(*args))
+
+
+def test_setting_of_onednn_survives_two_graphs_at_once() -> None:
+    """The second to begin ends last: it must find the user's setting, not the first's."""
+    first_is_in, first_may_go, second_is_in = threading.Event(), threading.Event(), threading.Event()
+
+    def first() -> None:
+        with differentiable_layers():
+            first_is_in.set()
+            assert first_may_go.wait(60)
+
+    def second() -> None:
+        assert first_is_in.wait(60)
+        with differentiable_layers():
+            second_is_in.set()
+            threads[0].join(60)
+
+    threads = [threading.Thread(target=run, daemon=True) for run in (first, second)]
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(True)
+    try:
+        for thread in threads:
+            thread.start()
+        second_is_in.wait(0.2)  # for long if it must wait for the first
+        first_may_go.set()
+        for thread in threads:
+            thread.join(60)
+        assert second_is_in.is_set()
+        assert torch._C._get_mkldnn_enabled()
+    finally:
+        first_may_go.set()
+        torch._C._set_mkldnn_enabled(before)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy
@@ -13,12 +12,6 @@ import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
-
-spec = importlib.util.spec_from_file_location("overloads", Path(__file__).with_name("overloads.py"))
-assert spec is not None
-assert spec.loader is not None
-overloads = sys.modules["overloads"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(overloads)
 
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
 # (relative, absolute) of results of a type: what torch.testing.assert_close takes, rounded up for sums in another order
@@ -31,13 +24,13 @@ UNDEFINED = ("empty", "as_strided", "sort", "topk", "kthvalue", "native_batch_no
 OPS = sorted({op.name: op for op in op_db if op.dtypes}.values(), key=lambda op: str(op.name))
 
 
-def known(func: Any) -> bool:
+def known(func: Any, overloads: ModuleType) -> bool:
     """True if a converter takes real tensors; samples with complex ones are skipped."""
     name = func._schema.name.partition("::")
     return any(overloads.CONVERTERS.find(name[0], p, 1) for p in (f"{name[2]}.{func._overloadname}", name[2]))
 
 
-def skipped(func: Any, args: Any, kwargs: Any) -> bool:
+def skipped(func: Any, args: Any, kwargs: Any, overloads: ModuleType) -> bool:
     tags = func.tags
     return (
         func._schema.is_mutable
@@ -46,7 +39,7 @@ def skipped(func: Any, args: Any, kwargs: Any) -> bool:
         or torch.Tag.data_dependent_output in tags
         or any(word in str(func) for word in UNDEFINED)
         or any(isinstance(x, torch.Tensor) and x.is_complex() for x in tree_leaves((args, kwargs)))
-        or not known(func)
+        or not known(func, overloads)
     )
 
 
@@ -59,7 +52,7 @@ DIFFERENT = {
 
 @pytest.mark.parametrize("target", ["ref", pytest.param("cpu", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("part", range(12))
-def test_samples_of_torchs_own_tests(part: int, target: str) -> None:
+def test_samples_of_torchs_own_tests(part: int, target: str, overloads: ModuleType) -> None:
     """Calls that the samples make agree, 98 of 100 in each part at least; the others are named, and no name is left that `ref` does not need.
 
     What torch rounds on its way, mgx may round elsewhere, but its error against float64 is not greater than torch's and one rounding.
@@ -70,7 +63,7 @@ def test_samples_of_torchs_own_tests(part: int, target: str) -> None:
     for op in OPS[part::12]:
         for dtype in TYPES:
             for sample in first_samples(op, dtype):
-                found, mistakes = tried(op, sample, target)
+                found, mistakes = tried(op, sample, target, overloads)
                 done += found
                 differing += len(mistakes)
                 seen |= {(op.name, m.partition(":")[0]) for m in mistakes}
@@ -102,7 +95,7 @@ def first_samples(op: Any, dtype: torch.dtype, most: int = 2) -> list[Any]:
         return []
 
 
-def tried(op: Any, sample: Any, target: str) -> tuple[int, list[str]]:
+def tried(op: Any, sample: Any, target: str, overloads: ModuleType) -> tuple[int, list[str]]:
     """The number of calls that a sample makes, and for each that differs its overload and what is wrong."""
     try:
         calls = list(overloads.recorded(lambda: op(sample.input, *sample.args, **sample.kwargs)))
@@ -110,7 +103,7 @@ def tried(op: Any, sample: Any, target: str) -> tuple[int, list[str]]:
         return 0, []
     done, wrong = 0, []
     for func, args, kwargs, want in calls:
-        if skipped(func, args, kwargs):
+        if skipped(func, args, kwargs, overloads):
             continue
         done += 1
         got: Any = None
