@@ -111,6 +111,9 @@ print(f"MIGraphX average time: {migraphx_avg * 1000:.2f} ms")
 print(f"Speedup: {torch_avg / migraphx_avg:.2f}x")
 """
 
+TORCHVISION = importlib.util.find_spec("torchvision") is not None
+WHOLE = [pytest.mark.slow] if TORCHVISION else []  # its networks take above 5 s
+
 
 @pytest.fixture
 def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +122,7 @@ def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)
         monkeypatch.setattr(nn.Module, "cuda", lambda self: self)
         monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    if importlib.util.find_spec("torchvision") is None:
+    if not TORCHVISION:
 
         def made() -> nn.Module:
             return nn.Sequential(nn.Conv2d(3, 8, 3, 4), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1)).eval()
@@ -135,7 +138,9 @@ def ran(block: str, **scope: Any) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("anywhere")
-@pytest.mark.parametrize("block", [RESNET, DENSENET], ids=["resnet", "densenet"])
+@pytest.mark.parametrize(
+    "block", [pytest.param(RESNET, id="resnet", marks=WHOLE), pytest.param(DENSENET, id="densenet", marks=WHOLE)]
+)
 def test_networks(block: str) -> None:
     scope = ran(block)
     model = scope.get("resnet", scope.get("densenet"))
