@@ -6,11 +6,13 @@
 
 Needs a C++ compiler, for inductor.  A line a model: milliseconds a call of mgx and of inductor (medians; calls take turns, so
 that other load meets both alike), the median of their ratios in wall and in processor time, seconds of the first call with empty
-caches and the ratio of their processor times (children's included), the rise of the peak of resident memory over the first call
-of mgx less the weights. Both keep the weights, as users who want speed have them: option `freeze` of mgx, `freezing` of inductor.
+caches and the ratio of their processor times (children's included), how far the peak of resident memory in the first call of mgx
+is above what was resident before it (copies of the weights included; Linux only), and the size of the weights. Both keep the
+weights, as users who want speed have them: option `freeze` of mgx, `freezing` of inductor.
 
 --trivial: microseconds of a call of a function that adds one to eight numbers.
---second: seconds until the first result in a process that finds the cache that another process left, after imports.
+--second: seconds until the first result in a process that finds the cache that another process left, after imports; both keep the
+weights here, too.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -68,7 +71,11 @@ def apart(name: str, rounds: int) -> str:
 
 
 def _environment(folder: str) -> dict[str, str]:
-    places = {"MGX_CACHE": f"{folder}/mgx", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "XDG_CACHE_HOME": folder}
+    places = {
+        "MGX_CACHE_DIR": f"{folder}/mgx",
+        "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
+        "XDG_CACHE_HOME": folder,
+    }
     return {**os.environ, **places, "MGX_BENCH_CHILD": "1", "OMP_NUM_THREADS": str(THREADS)}
 
 
@@ -82,9 +89,9 @@ def measured(name: str, rounds: int) -> str:
         want = module(*values)
         ours = torch.compile(module, backend="mgx", dynamic=False, options={"freeze": True, "threads": THREADS})
         theirs = torch.compile(module, dynamic=False)
-        before = _peak()
+        before = _reset_peak()
         first = spent(ours, values)
-        risen = max(0, _peak() - before - weights)
+        risen = _resident("VmHWM") - before
         other = spent(theirs, values)
         for call in (ours, theirs):
             difference = float((call(*values) - want).abs().max() / want.abs().max())
@@ -95,13 +102,20 @@ def measured(name: str, rounds: int) -> str:
     return (
         f"mgx {walls[0]:.2f} ms inductor {walls[1]:.2f} ms ratio {wall:.2f} processor {work:.2f} "
         f"first call {first[0]:.1f} s inductor {other[0]:.1f} s processor {first[1] / other[1]:.2f} "
-        f"memory {risen / 2**20:.0f} MiB over weights of {weights / 2**20:.0f}"
+        f"memory {risen / 2**20:.0f} MiB, weights {weights / 2**20:.0f} MiB"
     )
 
 
-def _peak() -> int:
-    """Bytes that were resident at most; the counter starts again where the system allows it."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def _reset_peak() -> int:
+    """Returns the bytes that are resident, from which the system counts their peak anew."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return _resident("VmRSS")
+
+
+def _resident(which: str) -> int:
+    """Returns the bytes resident now (VmRSS) or at most since the last reset (VmHWM)."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{which}:")) * 1024
 
 
 def once(call: Callable[..., Any], values: Sequence[Any]) -> tuple[float, float]:
@@ -143,9 +157,10 @@ def trivial(calls: int = 2000, rounds: int = 9) -> str:
 
 
 SECOND = """
-import sys, time, torch, mgx_torch.backend, torch._dynamo, torch._inductor
+import sys, time, torch, mgx_torch.backend, torch._dynamo, torch._inductor.config
 from benchmarks.zoo.architectures import ARCHITECTURES, make
 torch.set_num_threads(2)
+torch._inductor.config.freezing = True
 module, inputs = make(ARCHITECTURES[sys.argv[1]], 1)
 with torch.no_grad():
     compiled = torch.compile(module, **eval(sys.argv[2]))
