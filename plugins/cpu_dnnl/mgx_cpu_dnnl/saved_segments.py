@@ -1,0 +1,31 @@
+"""Runners from program files for what is decided at run time: the static part from the file, the rest compiled here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgx_core import Module, StoreError
+from mgx_core.targets.saved import Keep, SavedInstance
+from mgx_core.targets.static_part import split
+
+from .emitter import CpuEmitter
+from .runner import NativeRunner
+from .saved_runner import kept_again, owners_of, restored_run
+
+__all__ = ["RestoredSegments"]
+
+
+class RestoredSegments(NativeRunner):
+    """A native program from a file for the static part, and segments made in this process around what is decided at run time."""
+
+    def __init__(self, saved: SavedInstance, module: Module, emitter: CpuEmitter) -> None:
+        parts = split(module)
+        numbers = {ins: n for n, ins in enumerate(module)}
+        if [numbers[ins] for ins in parts.wanted] != saved.code["wanted"]:
+            raise StoreError("the program is not lowered to what its kernels were made for")
+        self._saved = saved
+        program = restored_run(saved)
+        super().__init__(module, parts, program, emitter, saved.code["figures"], lambda: owners_of(saved, module))
+
+    def saved(self, keep: Keep) -> Any:
+        return kept_again(self._saved, keep)
