@@ -3,44 +3,41 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from ..ir.equality import equal_bodies
 from ..ir.module import Module
 from ..options import CompileOptions
-from ..targets.emission import Emitter
 from ..targets.lowered import Lowered
-from ..targets.memory import fits_in_memory, plan_memory
 from ..targets.target import Target
-from ..types.memory_limit import limited
 from ..types.shape import AnyShape
-from .extensions import kernels_of, plugged_kernels
-from .lower import Lower
-from .pipeline import PassRecord, Pipeline
-from .stages import lowering
+
+if TYPE_CHECKING:
+    from ..targets.emission import Emitter
+    from ..targets.kernel import Kernels
+    from .pipeline import PassRecord
 
 __all__ = ["lower_module"]
 
 
 def lower_module(
-    given: Module, shapes: Mapping[str, AnyShape], target: Target, context: Any, options: CompileOptions
+    given: Callable[[], Module], shapes: Mapping[str, AnyShape], target: Target, context: Any, options: CompileOptions
 ) -> Lowered:
-    """An optimised module for concrete shapes of its parameters, through the stages lower and plan when it is asked for."""
-    kernels = functools.cache(lambda: kernels_of(target, context, options))
+    """An optimised module for concrete shapes of its parameters, through the stages lower and plan when it is asked for.
+
+    given: gives the module; for an instance out of a file neither it nor the stages may ever be needed, nor loaded.
+    """
+
+    @functools.cache
+    def kernels() -> Kernels:
+        from .extensions import kernels_of
+
+        return kernels_of(target, context, options)
 
     def lower() -> tuple[Module, list[PassRecord]]:
-        static = {n: s for n, s in shapes.items() if not s.dynamic()}
-        module = given.clone(parameters=static, shared=given.derive("equal bodies", equal_bodies))
-        plugged = plugged_kernels(target)
-        brought = None if plugged.empty else plugged.for_options(options)
-        lower = Lower(kernels(), context, options.validate, brought)
-        stages = lowering(lower, target, context, options)
-        pipeline = Pipeline(stages, options.validate, frozenset(options.disable_passes))
-        pipeline.run(module)
-        with limited(options.limit_bytes):
-            fits_in_memory(plan_memory(module, options.memory_reuse), module)
-        return module, pipeline.records
+        from .stages import lower_for
+
+        return lower_for(given(), shapes, kernels(), target, context, options)
 
     def emitter() -> Emitter | None:
         return target.emitter(kernels(), context, options)

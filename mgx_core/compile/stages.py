@@ -16,11 +16,12 @@ The first four work on symbolic extents, once a program; lower and plan once for
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from ..errors import ParameterError, suggestion
+from ..ir.equality import equal_bodies
 from ..ir.module import Module
 from ..options import CompileOptions
 from ..passes.fold_constants import FoldConstants
@@ -60,14 +61,18 @@ from ..rules.shapes import SHAPES
 from ..rules.slices import SLICES
 from ..rules.splits import SPLITS
 from ..rules.views import VIEWS
+from ..targets.kernel import Kernels
+from ..targets.memory import fits_in_memory, plan_memory
 from ..targets.target import Target
-from .extensions import Extensions, kernels_of, passes_of
+from ..types.memory_limit import limited
+from ..types.shape import AnyShape
+from .extensions import Extensions, kernels_of, passes_of, plugged_kernels
 from .invariants import claimed, groups, lowered, simplified, well_formed
 from .lower import Lower
 from .order_for_memory import OrderForMemory
-from .pipeline import STAGES, Pipeline, Stage, nothing
+from .pipeline import STAGES, PassRecord, Pipeline, Stage, nothing
 
-__all__ = ["RULES", "lowering", "optimize_module", "pass_names", "stages"]
+__all__ = ["RULES", "lower_for", "lowering", "optimize_module", "pass_names", "stages"]
 
 
 # The order is that in which rules are asked at one instruction; the first that fires wins, and the instruction is asked again.
@@ -162,6 +167,29 @@ def lowering(lower: Lower, target: Target, context: Any, options: CompileOptions
         Stage("lower", first, lowered),
         Stage("plan", (*ordering, *passes_of(RULES, target, "plan", context, options)), lowered, lowered),
     ]
+
+
+def lower_for(
+    given: Module,
+    shapes: Mapping[str, AnyShape],
+    kernels: Kernels,
+    target: Target,
+    context: Any,
+    options: CompileOptions,
+) -> tuple[Module, list[PassRecord]]:
+    """A copy of an optimised module lowered for concrete shapes of its parameters, and the records of the passes.
+
+    Errors: DeviceError for values that do not fit into memory.
+    """
+    static = {n: s for n, s in shapes.items() if not s.dynamic()}
+    module = given.clone(parameters=static, shared=given.derive("equal bodies", equal_bodies))
+    plugged = plugged_kernels(target)
+    lower = Lower(kernels, context, options.validate, None if plugged.empty else plugged.for_options(options))
+    pipeline = Pipeline(lowering(lower, target, context, options), options.validate, frozenset(options.disable_passes))
+    pipeline.run(module)
+    with limited(options.limit_bytes):
+        fits_in_memory(plan_memory(module, options.memory_reuse), module)
+    return module, pipeline.records
 
 
 def simplifying(selection: RuleSelection, rules: Rules) -> list[Pass]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from random import Random
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import MgxError, ParameterError, ShapeError
 from ..ops.builtin import Literal, Param, Return, Undefined
@@ -16,6 +15,9 @@ from .instruction import Instruction, infer_shape
 from .reading import nested
 from .symbols import Substitution, learn_symbols, needed_for_extents
 from .text.writer import module_text
+
+if TYPE_CHECKING:
+    from random import Random
 
 __all__ = ["Module", "captures", "nested", "same_type"]
 

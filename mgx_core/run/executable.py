@@ -18,7 +18,6 @@ from ..options import CompileOptions
 from ..plugins.manager import manager
 from ..targets.runner import Runner, Timing
 from ..targets.saved import SavedInstance
-from ..targets.schedule import Schedule
 from ..targets.target import Target
 from ..types.argument import Argument, Value
 from ..types.memory_limit import limited
@@ -260,8 +259,10 @@ class Executable:
             except (MgxError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
                 self.note(f"the file's kernels could not be used and were compiled again: {error}")
         from ..compile.pipeline import PassRecord
+        from ..targets.schedule import Schedule
 
         module, records = lowered.module, lowered.records
+        self.note_lost()
         count, start = records[-1].after, time.perf_counter()
         plan = lowered.plan
         planned = time.perf_counter()
@@ -287,9 +288,7 @@ class Executable:
         from ..compile.plan import lower_module
 
         shapes = {n: self.target.instance_shape(self.parameters[n], s) for n, s in shapes.items()}
-        made = lower_module(self.module, shapes, self.target, self.context, self.options)
-        self.note_lost()
-        return made
+        return lower_module(lambda: self.module, shapes, self.target, self.context, self.options)
 
     def note_lost(self) -> None:
         """Notes what plugins offer to targets and frontends and could not be used."""

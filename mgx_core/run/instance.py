@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from ..ir.module import Module
 from ..targets.placement import Placement
 from ..targets.runner import Runner
-from ..targets.schedule import Schedule
 from ..types.shape import AnyShape
 
 if TYPE_CHECKING:
     from ..compile.pipeline import PassRecord
     from ..targets.lowered import Lowered
     from ..targets.memory import MemoryPlan
+    from ..targets.schedule import Schedule
 
 __all__ = ["Instance"]
 

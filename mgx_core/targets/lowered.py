@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import PassError
 from ..ir.module import Module, nested
-from .emission import Emitter
-from .kernel import Launch
-from .memory import MemoryPlan, overlap, plan_memory
 from .placement import Placement
-from .schedule import Schedule
+
+if TYPE_CHECKING:
+    from .emission import Emitter
+    from .memory import MemoryPlan
+    from .schedule import Schedule
 
 __all__ = ["Lowered", "launch_placements"]
 
@@ -57,6 +58,8 @@ class Lowered:
     @cached_property
     def plan(self) -> Schedule | MemoryPlan:
         """Steps and places of values: a schedule of the steps that the kernels emit, else the lifetimes of the values."""
+        from .memory import overlap, plan_memory
+
         emitter = self.emitter
         made = plan_memory(self.module, self._reuse) if emitter is None else emitter.schedule(self.module)
         wrong = overlap(made.buffers) if self._validate else None
@@ -67,12 +70,16 @@ class Lowered:
     @cached_property
     def placements(self) -> Sequence[Placement]:
         """Placement of each launch."""
+        from .schedule import Schedule
+
         plan = self.plan
         return plan.placements if isinstance(plan, Schedule) else launch_placements(self.module)
 
 
 def launch_placements(module: Module) -> list[Placement]:
     """Placement of each launch of a module and of those that its control flow runs."""
+    from .kernel import Launch
+
     return [
         Placement(i.op.text, i.sources, i.op.place, i.op.kernel.name, i.op.refused)
         for inner in nested(module)

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..cache import Held
 from ..errors import ParameterError, UnsupportedError
-from ..ir.module import Module
-from ..options import CompileOptions
-from ..passes.interface import Pass
 from ..types.argument import Array, Value
 from ..types.memory_limit import require_room
 from ..types.shape import AnyShape, Shape
-from .emission import Emitter
-from .kernel import Kernels
-from .lowered import Lowered
-from .memory import MemoryPlan
-from .runner import HostRunner, Runner
-from .saved import SavedInstance
-from .schedule import Schedule
+
+if TYPE_CHECKING:
+    from ..ir.module import Module
+    from ..options import CompileOptions
+    from ..passes.interface import Pass
+    from .emission import Emitter
+    from .kernel import Kernels
+    from .lowered import Lowered
+    from .memory import MemoryPlan
+    from .runner import Runner
+    from .saved import SavedInstance
+    from .schedule import Schedule
 
 __all__ = ["Context", "HostContext", "Target", "checked_target", "target_and_context"]
 
@@ -152,6 +154,8 @@ class Target:
 
     def kernels(self, context: Any) -> Kernels:
         """Returns the plans for ops, in order of preference.  Default: none."""
+        from .kernel import Kernels
+
         return Kernels(self.name)
 
     def passes(self, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
@@ -164,6 +168,8 @@ class Target:
         plan: every value's place in one arena.  An executor of a target's own touches no Python per instruction.
         Default: a `HostRunner`, which calls each kernel's `run` from Python.
         """
+        from .runner import HostRunner
+
         return HostRunner(module)
 
     def emitter(self, kernels: Kernels, context: Any, options: CompileOptions) -> Emitter | None:

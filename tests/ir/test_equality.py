@@ -51,7 +51,7 @@ def test_a_lowered_copy_holds_each_once_and_keeps_the_sources_of_the_launches():
     program = compiled(layers(6, ["tanh"]))
     executable = program.executable
     shapes = {"x": mgx.Shape("float32", [3, 4])}
-    lowered = lower_module(executable.module, shapes, executable.target, executable.context, CompileOptions())
+    lowered = lower_module(lambda: executable.module, shapes, executable.target, executable.context, CompileOptions())
     bodies = [m for ins in lowered.module for m in ins.modules]
     assert len(bodies) == 6
     assert len(set(bodies)) == 1

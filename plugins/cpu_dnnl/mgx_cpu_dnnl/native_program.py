@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from mgx_core.targets.schedule import Schedule, Step
+from mgx_core.targets.schedule import Schedule
 from mgx_core.targets.values import Buffer
 
 from .emitter import NativeStep
+from .native_run import NativeRun
 
-__all__ = ["NativeRun", "build", "install"]
-
-
-class NativeRun:
-    """A native program with the inputs that it takes.
-
-    taken: positions of the module's parameters that the program reads, in its order; hosted: its steps on the host.
-    """
-
-    def __init__(self, program: Any, taken: Sequence[int], hosted: Sequence[Step] = ()) -> None:
-        self.program = program
-        self.taken = list(taken)
-        self.every = self.taken == list(range(len(self.taken)))
-        self.hosted: list[Step] = list(hosted)
-
-    def run(self, args: Sequence[Any]) -> list[Any]:
-        if self.every and len(args) == len(self.taken):
-            results: list[Any] = self.program.run_arrays(args if isinstance(args, list) else list(args))
-            return results
-        return list(self.program.run_arrays([args[n] for n in self.taken]))
-
-    def time(self, args: Sequence[Any], runs: int, warmup: int) -> list[float]:
-        """Median nanoseconds of each step."""
-        return list(self.program.time([args[n] for n in self.taken], runs, warmup))
+__all__ = ["build", "install"]
 
 
 def build(schedule: Schedule) -> NativeRun:

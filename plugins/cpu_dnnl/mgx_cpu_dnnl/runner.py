@@ -15,7 +15,8 @@ from mgx_core.targets.segment_interpreter import SegmentInterpreter
 from mgx_core.targets.static_part import Split
 
 from .emitter import CpuEmitter
-from .native_program import NativeRun, build, install
+from .native_program import build, install
+from .native_run import NativeRun
 from .program_codec import FORMAT, NotSaved, Recorder
 from .timing import following_timings, step_timings
 

@@ -8,15 +8,11 @@ from typing import Any
 from mgx_core import Instruction, Module, StoreError
 from mgx_core.targets.runner import Runner, Timing
 from mgx_core.targets.saved import Keep, SavedInstance
-from mgx_core.targets.static_part import split
 
-from .emitter import CpuEmitter
-from .native_program import NativeRun
+from .native_run import NativeRun
 from .program_codec import FORMAT, replayed
-from .runner import NativeRunner
-from .timing import step_timings
 
-__all__ = ["RestoredRunner", "RestoredSegments"]
+__all__ = ["RestoredRunner", "kept_again", "owners_of", "restored_run"]
 
 
 def restored_run(saved: SavedInstance) -> NativeRun | None:
@@ -52,38 +48,24 @@ class RestoredRunner(Runner):
         return [results[n] if kind == "result" else args[n] for kind, n in self.outputs]
 
     def saved(self, keep: Keep) -> Any:
-        return _kept_again(self._saved, keep)
+        return kept_again(self._saved, keep)
 
     def time(self, args: Sequence[Any], runs: int, warmup: int) -> list[Timing]:
+        from .timing import step_timings
+
         if self.program is None:
             return []
-        owners = _owners_of(self._saved, self._lowered())
+        owners = owners_of(self._saved, self._lowered())
         return list(step_timings(self.program, owners, self._saved.code["figures"], args, runs, warmup).values())
 
 
-class RestoredSegments(NativeRunner):
-    """A native program from a file for the static part, and segments made in this process around what is decided at run time."""
-
-    def __init__(self, saved: SavedInstance, module: Module, emitter: CpuEmitter) -> None:
-        parts = split(module)
-        numbers = {ins: n for n, ins in enumerate(module)}
-        if [numbers[ins] for ins in parts.wanted] != saved.code["wanted"]:
-            raise StoreError("the program is not lowered to what its kernels were made for")
-        self._saved = saved
-        program = restored_run(saved)
-        super().__init__(module, parts, program, emitter, saved.code["figures"], lambda: _owners_of(saved, module))
-
-    def saved(self, keep: Keep) -> Any:
-        return _kept_again(self._saved, keep)
-
-
-def _owners_of(saved: SavedInstance, module: Module) -> list[Instruction | None]:
+def owners_of(saved: SavedInstance, module: Module) -> list[Instruction | None]:
     """The instruction of the lowered module that each native step was made for."""
     instructions = list(module)
     return [None if n < 0 else instructions[n] for n in saved.code["owners"]]
 
 
-def _kept_again(saved: SavedInstance, keep: Keep) -> Any:
+def kept_again(saved: SavedInstance, keep: Keep) -> Any:
     """The code of a saved instance, for another file."""
     program = saved.code["program"]
     if program is None:

@@ -113,16 +113,19 @@ class CpuTarget(Target):
         return ceilings(self.machine(context), self.threads or native().available_threads())
 
     def restored(self, saved: SavedInstance, lowered: Lowered, context: Any, options: CompileOptions) -> Runner:
-        from .emitter import CpuEmitter
         from .native_library import native
-        from .saved_runner import RestoredRunner, RestoredSegments
 
         _native = native()
         if options.exhaustive_tune and saved.code["tuning"]:
             context.tuning.learn(saved.code["tuning"])
         _native.set_threads(options.threads or context.threads or _native.available_threads())
         if saved.code["outputs"] is not None:
+            from .saved_runner import RestoredRunner
+
             return RestoredRunner(saved, lambda: lowered.module)
+        from .emitter import CpuEmitter
+        from .saved_segments import RestoredSegments
+
         emitter = lowered.emitter
         assert isinstance(emitter, CpuEmitter)
         return RestoredSegments(saved, lowered.module, emitter)

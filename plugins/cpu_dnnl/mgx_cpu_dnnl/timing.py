@@ -8,7 +8,7 @@ from typing import Any
 from mgx_core import Instruction, Launch
 from mgx_core.targets.runner import Timing
 
-from .native_program import NativeRun
+from .native_run import NativeRun
 
 __all__ = ["following_timings", "step_timings"]
 
