@@ -23,7 +23,10 @@ log = logging.getLogger("mgx_serve")
 
 @dataclass
 class Entry:
-    """One model of the repository: where its versions lie, those that are loaded, and why it is not ready."""
+    """One model of the repository: where its versions lie, those that are loaded, and why it is not ready.
+
+    loading: held while a version is compiled, so that two are never compiled at once; unloads: how often it was unloaded.
+    """
 
     name: str
     paths: Mapping[str, Path]
@@ -31,6 +34,8 @@ class Entry:
     loaded: dict[str, Deployment] = field(default_factory=dict)
     state: str = "UNAVAILABLE"
     reason: str = "not loaded"
+    loading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    unloads: int = 0
 
 
 class Repository:
@@ -46,7 +51,6 @@ class Repository:
         if not self.root.exists():
             raise ParameterError(f"{root}: there is no such model or folder")
         self.entries: dict[str, Entry] = {}
-        self._change = asyncio.Lock()
         self.scan()
 
     def scan(self) -> None:
@@ -61,7 +65,7 @@ class Repository:
             if paths:
                 entry = self.entries.setdefault(name, Entry(name, {}, folder))
                 entry.paths = paths
-        for name in [n for n, e in self.entries.items() if n not in found and not e.loaded]:
+        for name in [n for n, e in self.entries.items() if not (n in found or e.loaded or e.loading.locked())]:
             del self.entries[name]
 
     def find(self, name: str, version: str = "") -> Deployment:
@@ -92,13 +96,13 @@ class Repository:
     async def load(self, name: str) -> None:
         """Loads the newest version from disk, or loads it anew; the old one answers until the new one is ready.
 
-        Errors: NotFound; Unavailable with the reason if it cannot be compiled.
+        Other models are loaded and unloaded meanwhile, and so may this one be: an unload while it is compiled cancels the load.
+        Errors: NotFound; Unavailable with the reason if it cannot be compiled, or was unloaded.
         """
-        async with self._change:
-            self.scan()
-            entry = self.entries.get(name)
-            if entry is None:
-                raise NotFound(f"there is no model {name!r} in the repository")
+        self.scan()
+        entry = self._entry(name)
+        asked = entry.unloads
+        async with entry.loading:
             version = max(entry.paths, key=int)
             start = time.monotonic()
             try:
@@ -111,6 +115,9 @@ class Repository:
                 if not entry.loaded:
                     entry.state = "UNAVAILABLE"
                 raise Unavailable(f"model {name!r} cannot be loaded: {entry.reason}") from error
+            if entry.unloads != asked:
+                await deployed.close()
+                raise Unavailable(f"model {name!r} was unloaded while it was being loaded")
             self.metrics.loaded(deployed.signature, time.monotonic() - start)
             former = list(entry.loaded.values())
             entry.loaded = {version: deployed}
@@ -118,14 +125,21 @@ class Repository:
         await self._end(former, entry)
 
     async def unload(self, name: str) -> None:
-        """Stops serving a model once what is queued has run.  Errors: NotFound."""
-        async with self._change:
-            entry = self.entries.get(name)
-            if entry is None:
-                raise NotFound(f"there is no model {name!r} in the repository")
-            former = list(entry.loaded.values())
-            entry.loaded, entry.state, entry.reason = {}, "UNAVAILABLE", "unloaded"
-        await self._end(former, entry)
+        """Stops serving a model at once; returns when what is queued has run and a load under way has ended.
+
+        Errors: NotFound.
+        """
+        entry = self._entry(name)
+        entry.unloads += 1
+        former = list(entry.loaded.values())
+        entry.loaded, entry.state, entry.reason = {}, "UNAVAILABLE", "unloaded"
+        async with entry.loading:  # what replaces the former version needs it while it is rolled out
+            await self._end(former, entry)
+
+    def _entry(self, name: str) -> Entry:
+        if name not in self.entries:
+            raise NotFound(f"there is no model {name!r} in the repository")
+        return self.entries[name]
 
     async def _end(self, former: list[Deployment], entry: Entry) -> None:
         """Lets what is queued run; of versions that are not loaded any more, figures are forgotten."""

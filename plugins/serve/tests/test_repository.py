@@ -1,0 +1,125 @@
+"""Models that are loaded and unloaded while others, or they themselves, are being compiled."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mgx_serve import ModelSettings
+from mgx_serve.deployment import Backend, Deployment
+from mgx_serve.errors import Unavailable
+from mgx_serve.metrics import Metrics
+from mgx_serve.model import Signature
+from mgx_serve.repository import Repository
+from mgx_serve.tracing import NoTraces
+
+
+class Deployed(Deployment):
+    """A model that only notes that it was closed."""
+
+    def __init__(self, name: str, version: str) -> None:
+        self.signature = Signature(name, version, "ref", 60.0, (), ())
+        self.closed = False
+
+    async def infer(
+        self, feeds: Mapping[str, Any], priority: int = 0, timeout: float = 0.0
+    ) -> tuple[Signature, list[Any]]:
+        return self.signature, []
+
+    def hurry(self) -> None: ...
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Compiling(Backend):
+    """Compiles `slow` until it is told to be done."""
+
+    def __init__(self) -> None:
+        self.started, self.done = asyncio.Event(), asyncio.Event()
+        self.made: list[Deployed] = []
+
+    async def deploy(self, name: str, version: str, path: Path, settings: ModelSettings) -> Deployment:
+        if name == "slow":
+            self.started.set()
+            await self.done.wait()
+        self.made.append(Deployed(name, version))
+        return self.made[-1]
+
+    async def close(self) -> None: ...
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in ("quick", "slow"):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "1" / "model.onnx").touch()
+    return tmp_path
+
+
+def test_a_long_compile_keeps_no_other_model_waiting(root: Path) -> None:
+    async def change() -> None:
+        backend = Compiling()
+        repository = Repository(root, ModelSettings(), Metrics(NoTraces()), backend)
+        loading = asyncio.create_task(repository.load("slow"))
+        await backend.started.wait()
+        async with asyncio.timeout(5):
+            await repository.load("quick")
+            assert repository.find("quick").signature.name == "quick"
+            await repository.unload("quick")
+            await repository.load("quick")
+        assert [m.closed for m in backend.made] == [True, False]
+        backend.done.set()
+        await loading
+        assert repository.ready()
+
+    asyncio.run(change())
+
+
+def test_an_unload_cancels_a_load_under_way(root: Path) -> None:
+    async def change() -> None:
+        backend = Compiling()
+        repository = Repository(root, ModelSettings(), Metrics(NoTraces()), backend)
+        first = asyncio.create_task(repository.load("slow"))
+        await backend.started.wait()
+        unloading = asyncio.create_task(repository.unload("slow"))
+        await asyncio.sleep(0)
+        second = asyncio.create_task(repository.load("slow"))
+        backend.done.set()
+        with pytest.raises(Unavailable, match="unloaded while it was being loaded"):
+            await first
+        await asyncio.gather(unloading, second)
+        assert [m.closed for m in backend.made] == [True, False]
+        assert repository.find("slow") is backend.made[1]
+
+    asyncio.run(change())
+
+
+def test_a_version_answers_until_the_next_is_there_unless_it_is_unloaded(root: Path) -> None:
+    async def change() -> None:
+        backend = Compiling()
+        backend.done.set()
+        repository = Repository(root, ModelSettings(), Metrics(NoTraces()), backend)
+        await repository.load("slow")
+        backend.done.clear()
+        backend.started.clear()
+        loading = asyncio.create_task(repository.load("slow"))
+        await backend.started.wait()
+        assert repository.find("slow") is backend.made[0]
+        unloading = asyncio.create_task(repository.unload("slow"))
+        await asyncio.sleep(0)
+        with pytest.raises(Unavailable, match="unloaded"):
+            repository.find("slow")
+        assert not backend.made[0].closed  # the load may need it until it has ended
+        backend.done.set()
+        with contextlib.suppress(Unavailable):
+            await loading
+        await unloading
+        assert [m.closed for m in backend.made] == [True, True]
+
+    asyncio.run(change())
