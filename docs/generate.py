@@ -22,7 +22,7 @@ from mgx_core.compile.pipeline import nothing
 from mgx_core.compile.stages import stages
 from mgx_core.driver.ops import describe
 from mgx_core.ops import STANDARD
-from mgx_core.ops.operation import OpSet
+from mgx_core.ops.opset import OpSet
 from mgx_core.ops.traits import Traits
 from mgx_core.options import CompileOptions
 from mgx_core.targets.continuation import Continuation

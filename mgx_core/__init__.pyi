@@ -37,8 +37,10 @@ from .ir.instruction import Instruction
 from .ir.module import Module
 from .macros.macro import Macro
 from .ops import scalar
-from .ops.operation import Operation, OpSet, Pointwise
-from .ops.operation import op as define_op
+from .ops.declaration import op as define_op
+from .ops.elementwise import Pointwise
+from .ops.operation import Operation
+from .ops.opset import OpSet
 from .options import CompileOptions
 from .parsing import parse, parse_buffer
 from .passes.interface import Pass

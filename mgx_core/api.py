@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final
 
-from .ops.operation import Operation, OpSet
+from .ops.operation import Operation
+from .ops.opset import OpSet
 from .options import CompileOptions
 from .parsing import parse, parse_buffer
 from .plugins.operations import make_op

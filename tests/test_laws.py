@@ -75,7 +75,17 @@ def loaded_by(code: str) -> list[str]:
 
 def families(loaded: Iterable[str]) -> set[str]:
     """Modules that define ops, as opposed to those that say what an op is."""
-    definition = {"operation", "attributes", "builtin", "erf", "scalar", "traits"}
+    definition = {
+        "attributes",
+        "builtin",
+        "declaration",
+        "elementwise",
+        "erf",
+        "operation",
+        "opset",
+        "scalar",
+        "traits",
+    }
     return {m for m in loaded if m.startswith("mgx_core.ops.") and m.rpartition(".")[2] not in definition}
 
 

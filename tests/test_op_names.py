@@ -26,7 +26,7 @@ FORMATS = (
 
 # where names may stand, and why: ten at most
 REASONS = {
-    "mgx_core/ops/operation.py": "sets hold ops by name",
+    "mgx_core/ops/opset.py": "sets hold ops by name",
     "mgx_core/plugins/manager.py": "packages may offer ops of one name",
     "mgx_core/quantize/truncate.py": "users name the ops that are to be quantized",
     "mgx_core/rules/selection.py": "users name what `fusion_rules` switches",

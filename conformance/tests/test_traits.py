@@ -14,7 +14,7 @@ from mgx_conformance.cases.case import Case
 from mgx_conformance.known import OPS
 from mgx_core import Operation, dtype
 from mgx_core.errors import MgxError, ParameterError
-from mgx_core.ops.operation import op
+from mgx_core.ops.declaration import op
 from mgx_core.ops.reduce import ReduceMean
 from mgx_core.ops.scalar import NUMPY
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from ..ir.module import Module, captures, nested, same_type
+from ..ir.module import Module, nested, same_type
+from ..ir.ordering import captures
 from ..ir.verify import verify
 from ..rules.engine import Rewriter, Rules
 from ..targets.kernel import Kernels

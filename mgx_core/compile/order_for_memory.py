@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from ..errors import No
 from ..ir.instruction import Instruction
-from ..ir.module import Module, captures
+from ..ir.module import Module
+from ..ir.ordering import reads
 from ..ir.symbols import introduced, mentioned
 from ..passes.interface import Pass
 from ..rules.stats import Tally
@@ -47,7 +48,7 @@ class OrderForMemory(Pass):
 
     def _order(self, module: Module, steps: list[Instruction], of: dict[Instruction, Buffer]) -> list[Instruction]:
         inside = set(steps)
-        needs = {ins: {r for r in _reads(ins) if r in inside} for ins in steps}
+        needs = {ins: {r for r in reads(ins) if r in inside} for ins in steps}
         for ins, makers in _extents(steps).items():
             needs[ins] |= makers
         last: Instruction | None = None
@@ -99,10 +100,6 @@ def _extents(steps: Sequence[Instruction]) -> dict[Instruction, set[Instruction]
     return found
 
 
-def _reads(ins: Instruction) -> set[Instruction]:
-    return {*ins.inputs, *(c for m in ins.modules for c in captures(m))}
-
-
 def _buffers(ins: Instruction, of: dict[Instruction, Buffer]) -> list[Buffer]:
     """The buffers that an instruction reads, each once."""
-    return list({id(of[r]): of[r] for r in _reads(ins) if r in of}.values())
+    return list({id(of[r]): of[r] for r in reads(ins) if r in of}.values())

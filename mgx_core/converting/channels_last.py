@@ -13,8 +13,9 @@ import numpy as np
 
 from ..errors import MgxError, ParseError
 from ..ir.instruction import Instruction
+from ..ops.elementwise import Pointwise
 from ..ops.movement import Transpose
-from ..ops.operation import Operation, Pointwise
+from ..ops.operation import Operation
 from ..ops.window import same_padding
 from ..plugins.operations import make_op
 from ..types.dim import Dim, ceil_div, maximum

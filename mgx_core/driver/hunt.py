@@ -125,7 +125,7 @@ class Hunt:
     def alone(self, index: int) -> tuple[Difference, str]:
         """One step on the reference's inputs; with the reason, if it was skipped."""
         from ..ir.graph import Graph
-        from ..ir.module import captures
+        from ..ir.ordering import captures
         from ..program import Program
 
         ins = self.steps[index]

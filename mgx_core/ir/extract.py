@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .instruction import Instruction
-from .module import Module, captures
+from .module import Module
+from .ordering import reads
 
 __all__ = ["extract"]
 
@@ -21,7 +22,7 @@ def extract(
     went: dict[Instruction, Instruction] = {}
     taken: list[Instruction] = []
     inside = set(members)
-    needed = [need for ins in members for need in (*ins.inputs, *(c for m in ins.modules for c in captures(m)))]
+    needed = [need for ins in members for need in reads(ins)]
     for need in dict.fromkeys([*needed, *results]):
         if need in inside:
             continue

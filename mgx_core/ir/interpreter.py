@@ -15,8 +15,9 @@ from ..types.memory_limit import require_bytes, static_bytes
 from ..types.shape import AnyShape, Shape, TupleShape
 from .instruction import Instruction
 from .module import Module
+from .ordering import reads
 
-__all__ = ["Interpreter", "Observer", "bind_symbols", "evaluate_module", "reads"]
+__all__ = ["Interpreter", "Observer", "bind_symbols", "evaluate_module"]
 
 Observer = Callable[[Instruction, Value], None]
 
@@ -116,15 +117,6 @@ def schedule(module: Module) -> list[tuple[Instruction, list[Instruction]]]:
         if not ins.is_absent:
             done[index].append(ins)
     return list(zip(steps, done, strict=True))
-
-
-def reads(ins: Instruction) -> list[Instruction]:
-    """Everything an instruction needs: its inputs and what its modules capture."""
-    if not ins.modules:
-        return list(ins.inputs)
-    from .module import captures
-
-    return [*ins.inputs, *(c for m in ins.modules for c in captures(m))]
 
 
 def bind_symbols(shape: AnyShape, value: Value, known: dict[str, int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ..errors import MgxError, ParameterError, ShapeError
 from ..ops.builtin import Literal, Param, Return, Undefined
@@ -11,15 +11,14 @@ from ..ops.operation import Operation
 from ..types.argument import Argument
 from ..types.dim import Dim, Sym, symbol, symbols_of
 from ..types.shape import AnyShape, Shape, TupleShape, matches
+from .copying import Copies, inlined
 from .instruction import Instruction, infer_shape
+from .ordering import shuffled, sorted_by_needs
 from .reading import nested
-from .symbols import Substitution, learn_symbols, needed_for_extents
+from .symbols import Substitution, needed_for_extents
 from .text.writer import module_text
 
-if TYPE_CHECKING:
-    from random import Random
-
-__all__ = ["Module", "captures", "nested", "same_type"]
+__all__ = ["Module", "nested", "same_type"]
 
 
 class Expansion(Protocol):
@@ -373,47 +372,12 @@ class Module:
 
     def shuffle(self, seed: int = 0) -> None:
         """Bring the instructions into a random order in which each still follows its inputs; parameters stay in front."""
-        random = Random(seed)
-        steps = [i for i in self if not (i.is_param or i.is_return)]
-        readers: dict[Instruction, list[Instruction]] = {i: [] for i in steps}
-        waiting = dict.fromkeys(steps, 0)  # inputs that have no place yet
-        for i in steps:
-            for need in {*i.inputs, *(c for m in i.modules for c in captures(m))} & readers.keys():
-                readers[need].append(i)
-                waiting[i] += 1
-        ready = [i for i in steps if not waiting[i]]
-        while ready:
-            chosen = ready.pop(random.randrange(len(ready)))
-            self.move(chosen, None)
-            for reader in readers[chosen]:
-                waiting[reader] -= 1
-                if not waiting[reader]:
-                    ready.append(reader)
+        for ins in shuffled([i for i in self if not (i.is_param or i.is_return)], seed):
+            self.move(ins, None)
 
     def sort(self) -> None:
         """Order instructions so that every one follows its inputs.  Errors: ShapeError if they form a cycle."""
-        order: list[Instruction] = []
-        state: dict[Instruction, int] = {}
-        for root in list(self):
-            stack: list[tuple[Instruction, bool]] = [(root, False)]
-            while stack:
-                ins, done = stack.pop()
-                if done:
-                    state[ins] = 2
-                    order.append(ins)
-                    continue
-                if state.get(ins) == 2:
-                    continue
-                if state.get(ins) == 1:
-                    raise ShapeError(f"{ins!r} depends on itself")
-                state[ins] = 1
-                stack.append((ins, True))
-                needs = [*ins.inputs, *(c for m in ins.modules for c in captures(m))]
-                for need in reversed(needs):
-                    if need.parent is self and state.get(need) != 2:
-                        if state.get(need) == 1:
-                            raise ShapeError(f"{need!r} depends on itself")
-                        stack.append((need, False))
+        order = sorted_by_needs(self)
         last = self.returned
         if last is not None:
             order.remove(last)
@@ -443,71 +407,13 @@ class Module:
         outer: where values of enclosing modules went in their copies; shared: nested modules by the one to copy in their place,
         once for all of them (see `equal_bodies`).  Literals are shared.
         """
-        return self._copied(Substitution(values), {} if outer is None else outer, _Bodies(shared), name, parameters)
-
-    def _copied(
-        self,
-        by: Substitution,
-        went: dict[Instruction, Instruction],
-        bodies: _Bodies,
-        name: str | None = None,
-        parameters: Mapping[str, AnyShape] | None = None,
-    ) -> Module:
-        """The copy that `clone` makes; `went` learns where instructions went."""
-        copy = Module(name or self.name)
-        symbols = by.symbols
-        for ins in self:
-            if ins.literal is not None:
-                made = Instruction(ins.op, ins.result, literal=ins.literal, sources=ins.sources)
-            elif isinstance(ins.op, Param):
-                given = (parameters or {}).get(ins.op.label)
-                if given is None:
-                    shape = by.shape(ins.result) or ins.result.substitute(symbols)
-                else:
-                    shape = given
-                    learn_symbols(ins.result, shape, symbols)
-                    by.exact = by.exact and ins.result.substitute(symbols) == given
-                made = Instruction(Param(label=ins.op.label, shape=shape), shape, sources=ins.sources)
-            else:
-                inputs = tuple([went.get(i, i) for i in ins.inputs])
-                modules = tuple([bodies.copy(m, by, went) for m in ins.modules]) if ins.modules else ()
-                op = by.op(ins.op) if symbols else ins.op
-                made = Instruction(op, ins.result, inputs, modules, None, ins.sources)
-                if symbols or parameters:
-                    known = None if ins.is_return else by.shape(ins.result)
-                    if known is not None:
-                        made.result = known
-                    else:
-                        made.result = (
-                            TupleShape(i.result for i in inputs) if ins.is_return else infer_shape(op, inputs, modules)
-                        )
-                        learn_symbols(ins.result, made.result, symbols)
-            went[ins] = copy.append(made)
-        return copy
+        return Copies(Substitution(values), shared).of(self, {} if outer is None else outer, name, parameters)
 
     def inline(
         self, module: Module, args: Sequence[Instruction], before: Instruction | None = None
     ) -> list[Instruction]:
         """Copy another module's instructions in here, its parameters replaced by `args`; returns what it returns."""
-        went: dict[Instruction, Instruction] = {}
-        parameters = list(module.parameters.values())
-        if len(parameters) != len(args):
-            raise ParameterError(f"module {module.name!r} takes {len(parameters)} parameters, got {len(args)}")
-        symbols: dict[str, Dim] = {}
-        for parameter, arg in zip(parameters, args, strict=True):
-            went[parameter] = arg
-            learn_symbols(parameter.result, arg.result, symbols)
-        for ins in module:
-            if ins in went or ins.is_return:
-                continue
-            inputs = tuple(went.get(i, i) for i in ins.inputs)
-            modules = tuple(m.clone(symbols, went) for m in ins.modules)
-            op = ins.op.substitute(symbols) if symbols else ins.op
-            result = ins.result if ins.is_literal else infer_shape(op, inputs, modules)
-            learn_symbols(ins.result, result, symbols)
-            made = Instruction(op, result, inputs, modules, ins.literal, ins.sources)
-            went[ins] = self.insert(made, before)
-        return [went[o] for o in module.outputs]
+        return inlined(self, module, args, before)
 
     # saying
 
@@ -520,31 +426,6 @@ class Module:
 
     def __repr__(self) -> str:
         return self.text()
-
-
-class _Bodies:
-    """Copies of nested modules; structurally equal ones are copied once.
-
-    shared: nested modules by the one to copy in their place.
-    """
-
-    def __init__(self, shared: Mapping[Module, Module] | None) -> None:
-        self._shared = shared or {}
-        self._copies: dict[Module, Module] = {}
-
-    def copy(self, module: Module, by: Substitution, went: dict[Instruction, Instruction]) -> Module:
-        one = self._shared.get(module) if by.exact else None
-        if one is None:
-            return module._copied(by, went, self)
-        copy = self._copies.get(one)
-        if copy is None:
-            copy = module._copied(by, went, self)
-            if any(ins.result.dynamic() for ins in copy):
-                return copy  # symbols that are learnt later may be others for each
-            self._copies[one] = copy
-            for ins in copy:
-                ins.sources = ()  # the instructions that run it keep theirs
-        return copy
 
 
 def _parameters(module: Module) -> dict[str, Instruction]:
@@ -579,22 +460,3 @@ def _own_symbol(parameter: str, d: Dim) -> Dim:
 def same_type(a: AnyShape, b: AnyShape) -> bool:
     """True if two results have one dtype and structurally equal dims (strides do not matter)."""
     return matches(a, b) or matches(b, a)
-
-
-def captures(module: Module) -> list[Instruction]:
-    """Values of enclosing modules that a module (or one nested in it) reads."""
-    inside: set[Module] = set()
-    found: dict[Instruction, None] = {}
-
-    def walk(m: Module) -> None:
-        inside.add(m)
-        for ins in m:
-            for inner in ins.modules:
-                if inner not in inside:
-                    walk(inner)
-            for i in ins.inputs:
-                if i.parent is not m:
-                    found[i] = None
-
-    walk(module)
-    return [i for i in found if i.parent not in inside]

@@ -6,7 +6,8 @@ import math
 from typing import ClassVar
 
 from ..errors import ParameterError
-from .operation import Pointwise, op
+from .declaration import op
+from .elementwise import Pointwise
 from .scalar import Expr, Operand, attr, call, x0, x1
 
 __all__ = [

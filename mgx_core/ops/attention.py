@@ -26,7 +26,8 @@ from .broadcast import Multibroadcast
 from .builder import Builder, Operand
 from .compare import Equal, GreaterOrEqual, Less, LessOrEqual, LogicalAnd
 from .convert import Convert
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 from .pad import Pad
 from .pointwise import Add, Div, Mul, Tanh, Where
 from .reduce import ReduceMax

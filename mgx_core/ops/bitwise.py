@@ -11,7 +11,9 @@ from ..types import dtype as dt
 from ..types.argument import Array
 from ..types.dtype import DType
 from ..types.shape import Shape
-from .operation import Operation, Pointwise, op
+from .declaration import op
+from .elementwise import Pointwise
+from .operation import Operation
 from .scalar import Expr, call, x0, x1
 
 __all__ = ["BitCast", "BitShiftLeft", "BitShiftRight", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"]

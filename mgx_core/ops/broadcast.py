@@ -14,8 +14,9 @@ from ..types.memory_limit import require_room
 from ..types.shape import MAX_BYTES, Shape
 from .axes import normalize
 from .builder import Builder, Operand
+from .declaration import op
 from .extents import merge, unknown, vector_length, whole
-from .operation import Operation, op
+from .operation import Operation
 from .reshape import Reshape
 
 __all__ = ["Broadcast", "BroadcastForDot", "BroadcastWithDims", "Multibroadcast", "Scalar", "Tile", "common_dims"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..errors import UnsupportedError
 from ..types.shape import AnyShape, OptionalShape, Shape, TupleShape
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 
 __all__ = ["Literal", "Param", "Return", "Undefined"]
 

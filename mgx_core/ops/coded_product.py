@@ -13,9 +13,10 @@ from ..types.dtype import of, uint8
 from ..types.shape import Shape
 from .builder import Builder, Operand
 from .convert import Convert
+from .declaration import op
 from .linear import Dot
 from .movement import Transpose
-from .operation import Operation, op
+from .operation import Operation
 from .packing import UnpackInt4
 from .quantized import Dequantizelinear
 from .reshape import Reshape

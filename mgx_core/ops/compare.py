@@ -8,7 +8,8 @@ from typing import ClassVar
 from ..types import dtype as dt
 from ..types.dtype import DType
 from ..types.shape import Shape
-from .operation import Pointwise, op
+from .declaration import op
+from .elementwise import Pointwise
 from .scalar import Expr, attr, call, x0, x1
 
 __all__ = [

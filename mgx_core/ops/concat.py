@@ -9,8 +9,9 @@ from ..types.argument import Array
 from ..types.dim import Dim
 from ..types.shape import Shape
 from .axes import normalize
+from .declaration import op
 from .extents import merge_all
-from .operation import Operation, op
+from .operation import Operation
 
 __all__ = ["Concat"]
 

@@ -12,7 +12,8 @@ from ..types.argument import Array, Value
 from ..types.dim import Dim, bounds, fresh
 from ..types.memory_limit import Growth, require_bytes, static_bytes
 from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
-from .operation import Operation, Run, op
+from .declaration import op
+from .operation import Operation, Run
 
 __all__ = ["FusedReduce", "GetTupleElem", "Group", "If", "Loop", "PointwiseGroup", "Scan", "join"]
 

@@ -11,7 +11,8 @@ from ..errors import ParameterError
 from ..types.argument import Array
 from ..types.dtype import DType, float8_e8m0fnu
 from ..types.shape import Shape
-from .operation import Pointwise, op
+from .declaration import op
+from .elementwise import Pointwise
 from .scalar import Cast, Expr, convert, widen, x0
 
 __all__ = ["SATURATING", "Convert", "RoundMode", "cast"]

@@ -15,7 +15,8 @@ from ..types.dim import Dim, ceil_div, compare, fresh, may_equal, product
 from ..types.dtype import int32, int64, of
 from ..types.memory_limit import require_room
 from ..types.shape import Shape
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 from .scalar import convert, widen
 from .window import explicit_padding, extent, padded, per_axis, sides, windows
 

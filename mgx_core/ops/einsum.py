@@ -14,7 +14,8 @@ from ..types.dim import Dim, broadcast, product
 from ..types.dtype import of
 from ..types.shape import Shape
 from .builder import Builder, Operand
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 from .scalar import convert, widen
 
 __all__ = ["Einsum"]

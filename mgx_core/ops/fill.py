@@ -13,8 +13,9 @@ from ..types.dim import Dim, fresh
 from ..types.dtype import DType
 from ..types.memory_limit import require_room
 from ..types.shape import AnyShape, Shape
+from .declaration import op
 from .extents import scalar_operand, unknown, vector_length, whole
-from .operation import Operation, op
+from .operation import Operation
 from .scalar import convert, widen
 
 __all__ = ["Allocate", "DimensionsOf", "DynamicRange", "EyeLike", "Fill", "Unknown"]

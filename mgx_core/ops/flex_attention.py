@@ -22,7 +22,8 @@ from .attention_parts import (
     values_parts,
 )
 from .convert import Convert
-from .operation import Operation, Run, op
+from .declaration import op
+from .operation import Operation, Run
 from .scalar import convert, widen
 from .softmax import Softmax
 

@@ -17,8 +17,9 @@ from .broadcast import Multibroadcast
 from .builder import Builder, Operand
 from .compare import Equal, LogicalOr
 from .convert import Convert
+from .declaration import op
 from .extents import index_operand, merge, scalar_operand
-from .operation import Operation, op
+from .operation import Operation
 from .pointwise import Where
 from .reshape import Unsqueeze
 from .slice import Slice

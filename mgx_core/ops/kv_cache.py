@@ -15,9 +15,10 @@ from .broadcast import Multibroadcast
 from .builder import Builder, Operand
 from .compare import GreaterOrEqual, Less, LogicalAnd
 from .convert import Convert
+from .declaration import op
 from .index import Gather, Gathernd
 from .movement import Transpose
-from .operation import Operation, op
+from .operation import Operation
 from .pad import Pad
 from .pointwise import Max, Min, Sub, Where
 from .reshape import Reshape

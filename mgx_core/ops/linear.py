@@ -10,7 +10,8 @@ from ..types.dim import may_equal, minimum
 from ..types.dtype import of
 from ..types.shape import Shape
 from .axes import normalize
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 from .scalar import convert, widen
 
 __all__ = ["Det", "Diagonal", "Dot", "Inverse"]

@@ -12,7 +12,8 @@ from ..types.argument import Array
 from ..types.dim import Dim, may_equal
 from ..types.dtype import of
 from ..types.shape import Shape, TupleShape
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 from .scalar import convert, widen
 
 __all__ = ["LinearAttention"]

@@ -9,7 +9,8 @@ from ..errors import ShapeError
 from ..types.argument import Value, shape_of
 from ..types.shape import AnyShape, TupleShape, matches
 from .control import join
-from .operation import Operation, Run, op
+from .declaration import op
+from .operation import Operation, Run
 
 __all__ = ["RunOnTarget", "SelectModule"]
 

@@ -10,8 +10,9 @@ from ..errors import ShapeError
 from ..types.argument import Array
 from ..types.shape import Shape
 from .axes import normalize, normalize_all
+from .declaration import op
 from .extents import index_operand, merge
-from .operation import Operation, op
+from .operation import Operation
 
 __all__ = ["Contiguous", "Layout", "Reverse", "ReverseSequence", "Transpose"]
 

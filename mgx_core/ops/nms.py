@@ -11,8 +11,9 @@ from ..types import dtype as dt
 from ..types.argument import Array
 from ..types.dim import fresh, product
 from ..types.shape import AnyShape, Shape
+from .declaration import op
 from .extents import index_operand, merge, scalar_operand
-from .operation import Operation, op
+from .operation import Operation
 from .scalar import widen
 
 __all__ = ["Nonmaxsuppression"]

@@ -14,7 +14,8 @@ from ..types.dtype import DType, float32, of
 from ..types.shape import Shape
 from .axes import normalize
 from .builder import Builder, Operand
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 from .scalar import convert, widen
 
 __all__ = ["GroupNorm", "InstanceNorm", "LayerNorm", "Lrn", "NORMS", "Parts", "RmsNorm"]

@@ -1,4 +1,4 @@
-"""Operations: what an op is, how one is declared, and sets of them.
+"""Operations: the interface of an op.
 
 An op's class holds its attributes, its shape rule and its reference compute; everything else (kernels, frontends' mappings,
 costs) is a table keyed by the class, owned by its user.  Any object with the members of `Operation` is an operation.
@@ -6,10 +6,8 @@ costs) is a table keyed by the class, owned by its user.  Any object with the me
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, NamedTuple, TypeVar, dataclass_transform
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple
 
 from ..errors import (
     DeviceError,
@@ -19,21 +17,17 @@ from ..errors import (
     ShapeError,
     UnsupportedError,
 )
-from ..types import dtype as dt
 from ..types.argument import Array, Value
 from ..types.dim import Dim, Sym, substitute
-from ..types.dtype import DType
 from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape, symbols_in
 from .attributes import MISSING, Field, show
-from .scalar import Expr, convert, evaluate, rounds
-from .traits import TRAITS, Traits
+from .traits import Traits
 
-__all__ = ["Input", "OpSet", "Operation", "Pointwise", "Run", "op", "same_dims"]
+__all__ = ["Input", "Operation", "Run", "undeclared"]
 
 Run = Callable[
     [Any, Sequence[Value]], "list[Value]"
 ]  # evaluates a sub-module on values; what control flow ops are given
-NAME: Final = re.compile(r"@?[A-Za-z0-9_./:\-]+")  # as the text form reads it
 ANY_SHAPE: Final = (Shape, TupleShape, SequenceShape, OptionalShape)
 FOREIGN: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
@@ -44,9 +38,6 @@ class Input(NamedTuple):
     name: str
     optional: bool
     variadic: bool
-
-
-# the class -------------------------------------------------------------------------------------------------------------
 
 
 class Operation(Traits):
@@ -67,6 +58,9 @@ class Operation(Traits):
 
     inputs: ClassVar[tuple[Input, ...]] = ()
     """The inputs, from the signature of `infer`."""
+
+    arity: ClassVar[int | None] = None
+    """The number of inputs where `infer` is written for any number of them.  Default: None, its signature says it."""
 
     takes_modules: ClassVar[bool] = False
     """True if `infer` has a keyword `modules`: the op runs sub-modules."""
@@ -275,248 +269,3 @@ def _substituted(value: Any, values: Mapping[str, Dim]) -> Any:
     if hasattr(value, "substitute") and not isinstance(value, Operation):
         return value.substitute(values)
     return value
-
-
-O = TypeVar("O", bound=type)  # noqa: E741
-
-
-@dataclass_transform(kw_only_default=True, frozen_default=True, eq_default=True)
-def op(name: str, **traits: bool | str | tuple[int, ...]) -> Callable[[O], O]:
-    """Declare an op: attributes come from the class's annotations, inputs from the signature of its `infer`.
-
-    traits: what the op states of itself, by the names of `Traits`: ``@op("concat", exact=True)``.
-    The result is like a frozen, keyword-only, slotted dataclass, made without generated code so that importing a few hundred
-    ops costs a few milliseconds.
-    """
-
-    for word in traits:
-        if word not in TRAITS:
-            raise ParameterError(f"op {name!r}: {word} is not a trait; there are {', '.join(sorted(TRAITS))}")
-
-    def declare(cls: O) -> O:
-        _check_declaration(name, cls)
-        inherited: tuple[Field, ...] = cls.fields  # type: ignore[attr-defined]
-        namespace = dict(cls.__dict__)
-        annotations = _annotations(cls)
-        own = [
-            Field(name, key, word, namespace.pop(key, MISSING))
-            for key, word in annotations.items()
-            if not str(word).startswith(("ClassVar", "typing.ClassVar"))
-        ]
-        for f in own:
-            if f.name in TRAITS:
-                raise ParameterError(f"op {name!r}: attribute {f.name!r} has the name of a trait; give it another")
-        for member in ("__dict__", "__weakref__", *(f.name for f in own)):
-            namespace.pop(member, None)
-        namespace["__slots__"] = tuple(f.name for f in own if f.name not in {g.name for g in inherited})
-        namespace.update(traits, name=name)
-        namespace["fields"] = tuple(f for f in inherited if f.name not in {g.name for g in own}) + tuple(own)
-        namespace["_floats"] = tuple(f.name for f in namespace["fields"] if "float" in str(f.annotation))
-        infer = next((vars(c)["infer"] for c in cls.__mro__ if "infer" in vars(c)), None)
-        if infer is not None:
-            found, namespace["takes_modules"] = _schema(infer, namespace, cls)
-            least = sum(1 for i in found if not i.optional and not i.variadic)
-            namespace["inputs"], namespace["_arity"] = (
-                found,
-                (least, None if any(i.variadic for i in found) else len(found)),
-            )
-        made: Any = type(cls)(cls.__name__, cls.__bases__, namespace)
-        made.__qualname__ = cls.__qualname__
-        return made  # type: ignore[no-any-return]
-
-    return declare
-
-
-def _check_declaration(name: str, cls: type) -> None:
-    """Errors: ParameterError for a class that cannot be an operation, with what to mend."""
-    if not issubclass(cls, Operation):
-        raise ParameterError(f"op {name!r}: class {cls.__qualname__} must derive from mgx_core.Operation")
-    if name and not NAME.fullmatch(name):
-        raise ParameterError(f"op {name!r}: a name consists of letters, digits, '_', '.', '/', ':' and '-'")
-    if name and not any("infer" in vars(c) for c in cls.__mro__):
-        raise ParameterError(f"op {name!r}: class {cls.__qualname__} must define infer(self, x, ...), its shape rule")
-    annotated = _annotations(cls)
-    for key, value in vars(cls).items():
-        plain = not (callable(value) or isinstance(value, (property, classmethod, staticmethod)) or key.startswith("_"))
-        if (
-            plain
-            and key not in annotated
-            and not any(key in vars(c) or key in _annotations(c) for c in cls.__mro__[1:])
-        ):
-            raise ParameterError(
-                f"op {name!r}: attribute {key!r} has no annotation; write `{key}: {type(value).__name__} = {value!r}`, "
-                "or ClassVar if it is none"
-            )
-
-
-def _annotations(cls: type) -> dict[str, Any]:
-    if sys.version_info >= (3, 14):  # which evaluates annotations lazily
-        import annotationlib
-
-        return dict(annotationlib.get_annotations(cls, format=annotationlib.Format.STRING))
-    return dict(cls.__dict__.get("__annotations__", {}))  # noqa: RUF063
-
-
-def _schema(infer: Any, namespace: Mapping[str, Any], cls: type) -> tuple[tuple[Input, ...], bool]:
-    arity = namespace.get("arity", getattr(cls, "arity", None))
-    code = infer.__code__
-    if arity is not None and issubclass(cls, Pointwise):
-        return tuple(Input(f"x{i}", False, False) for i in range(arity)), False
-    names = code.co_varnames[1 : code.co_argcount]
-    required = len(names) - len(infer.__defaults__ or ())
-    inputs = [Input(n, i >= required, False) for i, n in enumerate(names)]
-    keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-    if code.co_flags & 0x04:
-        inputs.append(Input(code.co_varnames[code.co_argcount + code.co_kwonlyargcount], False, True))
-    return tuple(inputs), "modules" in keywords
-
-
-class Pointwise(Operation):
-    """An op computed element by element from one scalar expression; its inputs share dims and dtype.
-
-    Subclasses give `scalar` and, unless unary, `arity`; `result_dtype` where the result's dtype is not the inputs'.
-    """
-
-    __slots__ = ()
-
-    scalar: ClassVar[Expr]
-    arity: ClassVar[int] = 1
-    accepts: ClassVar[str] = "biufc"  # kinds of dtypes
-
-    def infer(self, *xs: Shape) -> Shape:
-        first = xs[0]
-        for i, x in enumerate(xs):
-            if not isinstance(x, Shape):
-                raise ShapeError(f"input {i} must be a tensor, got {x}")
-            if x.dtype.kind not in self.accepts:
-                raise ShapeError(f"input {i} must not be of type {x.dtype}")
-        self.check_dtypes(xs)
-        dims = first.dims
-        for i, x in enumerate(xs[1:], 1):
-            if x.dims != dims and not same_dims(x.dims, dims):
-                raise ShapeError(f"inputs must have equal dims, got {list(dims)} and {list(x.dims)} (input {i})")
-        return Shape.of(self.result_dtype(xs), dims)
-
-    def check_dtypes(self, xs: Sequence[Shape]) -> None:
-        """Errors: ShapeError unless all inputs share one dtype (ops with mixed operands override)."""
-        for x in xs[1:]:
-            if x.dtype is not xs[0].dtype:
-                raise ShapeError(f"inputs must share one type, got {xs[0].dtype} and {x.dtype}")
-
-    def result_dtype(self, xs: Sequence[Shape]) -> DType:
-        return xs[0].dtype
-
-    @property
-    def exact(self) -> bool:
-        return not rounds(self.scalar)
-
-    def compute(self, *xs: Array) -> Array:
-        out = evaluate(type(self).scalar, xs, self)
-        dtype = self.result_dtype([Shape.of(dt.of(x.dtype), ()) for x in xs])
-        return out if out.dtype == dtype.numpy else convert(out, dtype)
-
-
-def same_dims(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
-    """True if two lists of extents have equal lengths and no pair is known to differ before running."""
-    from ..types.dim import may_equal
-
-    return len(a) == len(b) and all(x == y or may_equal(x, y) for x, y in zip(a, b, strict=True))
-
-
-class OpSet:
-    """Ops by name; a value, joined with ``|``.  Two different ops of one name are an error that names both."""
-
-    __slots__ = ("_by_name", "_contested", "_lacking", "_plain")
-
-    def __init__(self, ops: Iterable[type[Operation]] = ()) -> None:
-        self._lacking = ""
-        self._contested: dict[str, str] = {}
-        self._by_name: dict[str, type[Operation]] = {}
-        self._plain: dict[str, Operation] = {}  # ops made without attributes: values, shared by all who ask
-        for cls in ops:
-            if not (isinstance(cls, type) and issubclass(cls, Operation)):
-                raise ParameterError(f"an OpSet holds classes of operations, got {cls!r}")
-            if "name" not in vars(cls) or not cls.name:
-                raise ParameterError(f"{undeclared(cls)}; put @define_op('...') above it")
-            known = self._by_name.setdefault(cls.name, cls)
-            if known is not cls:
-                raise ParameterError(
-                    f"two ops are called {cls.name!r}: {known.__module__}.{known.__qualname__} and "
-                    f"{cls.__module__}.{cls.__qualname__}"
-                )
-
-    @classmethod
-    def of(cls, *ops: type[Operation]) -> OpSet:
-        return cls(ops)
-
-    @classmethod
-    def in_module(cls, *modules: Any) -> OpSet:
-        """All ops declared in some Python modules."""
-        return cls(
-            value
-            for module in modules
-            for value in vars(module).values()
-            if isinstance(value, type)
-            and issubclass(value, Operation)
-            and value.name
-            and value.__module__ == module.__name__
-        )
-
-    def make(self, name: str, /, **attributes: Any) -> Operation:
-        """An op by name.
-
-        Errors: UnsupportedError for unknown names, PluginError for contested ones, ParameterError for bad attributes.
-        """
-        if not attributes and name in self._plain:
-            return self._plain[name]
-        found = self.get(name)
-        if found is None:
-            import difflib
-
-            close = difflib.get_close_matches(name, self._by_name, 1)
-            raise UnsupportedError(
-                f"no operation is called {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
-                + f"; a package adds its own through the plugin hook `operations`{self._lacking}"
-            )  # fmt: skip
-        made = found(**attributes)
-        if not attributes:
-            self._plain[name] = made
-        return made
-
-    def get(self, name: str) -> type[Operation] | None:
-        """Returns the op's class, or None.  Errors: PluginError for a contested name."""
-        if name in self._contested:
-            raise PluginError(self._contested[name])
-        return self._by_name.get(name)
-
-    def contesting(self, name: str, why: str) -> OpSet:
-        """Returns the set without the op of a name, for which it raises PluginError(why) from now on."""
-        out = OpSet(op for op in self if op.name != name)
-        out._contested = {**self._contested, name: why}
-        out._lacking = self._lacking
-        return out
-
-    def lacking(self, why: str) -> OpSet:
-        """Returns the same set; messages on unknown names end with why others are lacking."""
-        out = self | OpSet()
-        out._lacking = why
-        return out
-
-    def __or__(self, other: OpSet) -> OpSet:
-        contested = {**self._contested, **other._contested}
-        out = OpSet(op for side in (self, other) for op in side if op.name not in contested)
-        out._contested = contested
-        out._lacking = self._lacking or other._lacking
-        return out
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._by_name
-
-    def __iter__(self) -> Iterator[type[Operation]]:
-        return iter(self._by_name.values())
-
-    def __len__(self) -> int:
-        return len(self._by_name)
-
-    def names(self) -> list[str]:
-        return sorted(self._by_name)

@@ -19,7 +19,8 @@ from ..types.dtype import (
 )
 from ..types.shape import Shape
 from .axes import normalize
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 from .quantized import saturated
 from .scalar import convert, widen
 

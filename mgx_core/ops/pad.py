@@ -15,9 +15,10 @@ from ..types.memory_limit import require_room
 from ..types.shape import Shape
 from .axes import normalize_all
 from .builder import Builder, Operand
+from .declaration import op
 from .extents import merge, scalar_operand, vector_length, whole
 from .index import Gather
-from .operation import Operation, op
+from .operation import Operation
 from .scalar import convert
 
 __all__ = ["FixedPad", "Pad"]

@@ -9,7 +9,9 @@ from ..errors import ShapeError
 from ..types.argument import Value
 from ..types.dtype import DType
 from ..types.shape import AnyShape, Shape
-from .operation import Operation, Pointwise, op
+from .declaration import op
+from .elementwise import Pointwise
+from .operation import Operation
 from .scalar import Expr, call, x0, x1, x2
 
 __all__ = [

@@ -14,7 +14,8 @@ from ..types.dim import Dim, ceil_div, fresh
 from ..types.dtype import int64, of
 from ..types.memory_limit import require_room
 from ..types.shape import Shape, TupleShape
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 from .scalar import convert, widen
 from .window import explicit_padding, extent, padded, per_axis, sides, taps, windows
 

@@ -23,8 +23,9 @@ from .axes import normalize
 from .broadcast import Broadcast, Multibroadcast
 from .builder import Builder, Operand
 from .convert import Convert
+from .declaration import op
 from .index import Gather
-from .operation import Operation, op
+from .operation import Operation
 from .pointwise import Add, Clip, Div, Mul, Nearbyint, Sub
 from .reshape import Reshape
 from .scalar import convert, widen

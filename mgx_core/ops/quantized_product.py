@@ -15,7 +15,8 @@ from .broadcast import Multibroadcast
 from .builder import Builder, Operand
 from .convert import Convert
 from .convolution import convolve, spatial
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 from .pointwise import Add, Mul, Sub
 from .reduce import ReduceSum
 from .scalar import widen

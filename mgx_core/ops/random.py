@@ -9,8 +9,9 @@ from ..types import dtype as dt
 from ..types.argument import Array
 from ..types.dtype import DType
 from ..types.shape import Shape
+from .declaration import op
 from .extents import scalar_operand
-from .operation import Operation, op
+from .operation import Operation
 from .scalar import convert, widen
 
 __all__ = ["Multinomial", "RandomNormal", "RandomSeed", "RandomUniform"]

@@ -11,7 +11,7 @@ from ..types.argument import Array
 from ..types.dtype import of
 from ..types.shape import Shape, TupleShape
 from .builder import Builder, Operand
-from .operation import op
+from .declaration import op
 from .recurrent_layer import Recurrent
 from .recurrent_parts import gru_parts, rnn_parts
 from .scalar import convert, widen

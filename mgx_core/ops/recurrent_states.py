@@ -12,7 +12,8 @@ from ..types.dim import bounds, may_equal
 from ..types.shape import Shape, TupleShape
 from .builder import Builder, Operand
 from .concat import Concat
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 from .reshape import Squeeze
 from .slice import FAR, Slice
 

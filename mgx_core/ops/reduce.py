@@ -14,7 +14,8 @@ from ..types.argument import Array
 from ..types.dim import Dim
 from ..types.shape import Shape
 from .axes import normalize, normalize_all
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 from .scalar import convert, widen
 
 __all__ = [

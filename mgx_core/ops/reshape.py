@@ -12,8 +12,9 @@ from ..types.argument import Array
 from ..types.dim import Dim, bounds, fresh, may_equal, product
 from ..types.shape import AnyShape, Shape, row_major
 from .axes import normalize_all
+from .declaration import op
 from .extents import unknown, vector_length, whole
-from .operation import Operation, op
+from .operation import Operation
 
 __all__ = ["Flatten", "Reshape", "ReshapeLazy", "Squeeze", "Unsqueeze", "regroup", "resolve"]
 

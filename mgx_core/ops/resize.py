@@ -15,7 +15,8 @@ from ..types.dtype import of
 from ..types.memory_limit import require_room
 from ..types.shape import Shape
 from .axes import normalize_all
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 from .sample import cubic_weights
 from .scalar import convert, widen
 

@@ -11,7 +11,8 @@ from ..types.argument import Array
 from ..types.dim import may_equal
 from ..types.dtype import of
 from ..types.shape import Shape
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 from .scalar import convert, widen
 
 __all__ = ["MaxRoiPool", "Roialign"]

@@ -16,8 +16,9 @@ from .builder import Builder, Operand
 from .compare import Less
 from .concat import Concat
 from .convert import Convert
+from .declaration import op
 from .index import Gather
-from .operation import Operation, op
+from .operation import Operation
 from .pointwise import Add, Max, Min, Mul, Sub, Where
 from .reshape import Reshape
 from .scalar import convert, widen

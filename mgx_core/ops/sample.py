@@ -16,7 +16,8 @@ from ..types.dtype import of
 from ..types.memory_limit import require_room
 from ..types.shape import Shape
 from .convolution import spatial
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 from .scalar import convert, widen
 from .window import extent, per_axis, sides
 

@@ -12,7 +12,8 @@ from ..types import dtype as dt
 from ..types.argument import Array
 from ..types.shape import Shape
 from .axes import normalize
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 from .scalar import convert, widen
 
 __all__ = ["PrefixScanProd", "PrefixScanSum"]

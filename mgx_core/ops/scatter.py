@@ -12,9 +12,10 @@ from ..types.dim import compare
 from ..types.dtype import of
 from ..types.shape import Shape
 from .axes import normalize
+from .declaration import op
 from .extents import index_operand, merge, merge_all
 from .index import wrapped
-from .operation import Operation, op
+from .operation import Operation
 from .scalar import convert, widen
 
 __all__ = [

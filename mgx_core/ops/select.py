@@ -12,7 +12,8 @@ from ..types.argument import Array
 from ..types.dim import compare, fresh, minimum, product
 from ..types.shape import Shape, TupleShape
 from .axes import normalize
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 from .scalar import widen
 
 __all__ = ["Compress", "Nonzero", "Unique"]

@@ -17,7 +17,8 @@ from ..types.dim import Dim, Sym, fresh, may_equal
 from ..types.dtype import DType
 from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
 from .axes import normalize
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 
 __all__ = ["joined"]
 

@@ -14,7 +14,8 @@ from ..types.dtype import DType, float32, of
 from ..types.memory_limit import require_room
 from ..types.shape import Shape
 from .axes import normalize
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 from .scalar import convert, widen
 
 __all__ = ["BlackmanWindow", "Dft", "HammingWindow", "HannWindow", "MelWeightMatrix", "Stft"]

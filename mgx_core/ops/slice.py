@@ -12,8 +12,9 @@ from ..types.argument import Array
 from ..types.dim import Dim, bounds, ceil_div, fresh, maximum, minimum
 from ..types.shape import AnyShape, Shape, TupleShape
 from .axes import normalize, normalize_all
+from .declaration import op
 from .extents import index_operand, merge, scalar_operand, vector_length, whole
-from .operation import Operation, op
+from .operation import Operation
 
 __all__ = ["FAR", "ScanSlice", "Slice", "Split", "Step", "clip"]
 

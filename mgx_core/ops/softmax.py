@@ -12,7 +12,8 @@ from .axes import normalize
 from .broadcast import Multibroadcast
 from .builder import Builder, Operand
 from .convert import Convert
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 from .pointwise import Div, Exp, Log, Sub
 from .reduce import ReduceMax, ReduceSum
 from .scalar import convert, widen

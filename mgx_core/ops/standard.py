@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Final
 
 from .builtin import Undefined
-from .operation import OpSet
+from .opset import OpSet
 
 __all__ = ["STANDARD"]
 

@@ -11,7 +11,8 @@ from ..types.argument import Array
 from ..types.dim import Dim
 from ..types.shape import Shape, TupleShape
 from .axes import normalize
-from .operation import Operation, op
+from .declaration import op
+from .operation import Operation
 from .scalar import widen
 
 __all__ = ["Topk"]

@@ -9,7 +9,8 @@ from typing import Final
 from ..errors import MgxError
 from ..ir.instruction import Instruction
 from ..ir.interpreter import Interpreter
-from ..ir.module import Module, captures, nested
+from ..ir.module import Module, nested
+from ..ir.ordering import captures
 from ..ir.symbols import found_extents
 from ..rules.outline import is_view, through_views
 from ..types.argument import Argument, Value

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
+from ..ops.elementwise import Pointwise
 from ..ops.linear import Dot
 from ..ops.movement import Transpose
-from ..ops.operation import Pointwise
 from ..ops.reshape import Reshape
 from ..ops.softmax import Softmax
 from ..rules.outline import Names, is_view, outline, through_views

@@ -8,7 +8,7 @@ from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.control import FusedReduce, PointwiseGroup
-from ..ops.operation import Pointwise
+from ..ops.elementwise import Pointwise
 from ..rules.outline import Names, is_view, outline, through_views
 from ..rules.stats import Tally
 from ..types.dim import Dim

@@ -12,8 +12,9 @@ from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.broadcast import Multibroadcast
+from ..ops.elementwise import Pointwise
 from ..ops.linear import Dot
-from ..ops.operation import Operation, Pointwise
+from ..ops.operation import Operation
 from ..ops.pointwise import Add
 from ..ops.quantized_product import QuantDot
 from ..ops.slice import Slice

@@ -14,8 +14,9 @@ from ..ops.broadcast import Multibroadcast
 from ..ops.compare import Less
 from ..ops.concat import Concat
 from ..ops.convolution import Convolution
+from ..ops.elementwise import Pointwise
 from ..ops.index import Gather
-from ..ops.operation import Operation, Pointwise
+from ..ops.operation import Operation
 from ..ops.pointwise import Add, Where
 from ..ops.reshape import Reshape
 from ..ops.slice import Slice

@@ -8,7 +8,7 @@ from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ops.convert import Convert
-from ..ops.operation import Pointwise
+from ..ops.elementwise import Pointwise
 from ..ops.scalar import primitives
 from ..rules.constants import is_constant
 from ..rules.outline import is_view, through_views

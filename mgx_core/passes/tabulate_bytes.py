@@ -9,7 +9,7 @@ import numpy as np
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
-from ..ops.operation import Pointwise
+from ..ops.elementwise import Pointwise
 from ..ops.quantized import ByteMap, Dequantizelinear, Quantizelinear
 from ..rules.constants import aligned
 from ..types.argument import Argument, Array

@@ -19,7 +19,7 @@ from .hooks import GROUP, INTERFACE, Hooks, Lazy, hookimpl, hookspec, resolve
 from .record import ASKED, PluginRecord
 
 if TYPE_CHECKING:
-    from ..ops.operation import OpSet
+    from ..ops.opset import OpSet
     from ..options import CompileOptions
     from ..passes.interface import Pass
     from ..rules.engine import Rule, Rules
@@ -243,7 +243,7 @@ class Plugins:
         """The standard ops joined with those of all plugins; a name that two plugins give is refused when it is asked for."""
         if "opset" not in self._loaded:
             from ..ops import STANDARD
-            from ..ops.operation import OpSet
+            from ..ops.opset import OpSet
 
             standard, ops = set(STANDARD), STANDARD
             for record, found in self._load_each("operations"):

@@ -133,7 +133,7 @@ class PluginRecord:
 def kind_of(hook: str) -> type | None:
     """Returns the type of the objects of a hook; None where others know."""
     if hook == "operations":
-        from ..ops.operation import OpSet
+        from ..ops.opset import OpSet
 
         return OpSet
     if hook == "kernels":

@@ -7,7 +7,8 @@ from itertools import pairwise
 from typing import Final
 
 from ..ir.instruction import Instruction
-from ..ir.module import Module, captures
+from ..ir.module import Module
+from ..ir.ordering import reads
 from ..targets.kernel import Launch, op_of
 from .words import attributes_text, escaped, group_text, kind, shortened, title
 
@@ -56,16 +57,12 @@ def layers_svg(module: Module, anchors: Mapping[Instruction, str], id: str) -> s
     return "\n".join([*out, "</svg>"])
 
 
-def _reads(ins: Instruction) -> list[Instruction]:
-    return list(dict.fromkeys([*ins.inputs, *(c for m in ins.modules for c in captures(m))]))
-
-
 def _layered(shown: Sequence[Instruction]) -> tuple[list[list[_Box]], list[list[_Box]]]:
     depth: dict[Instruction, int] = {}
     for ins in shown:
-        depth[ins] = max((depth[i] + 1 for i in _reads(ins) if i in depth), default=0)
+        depth[ins] = max((depth[i] + 1 for i in reads(ins) if i in depth), default=0)
     for ins in reversed(shown):  # what reads nothing sits right above its first reader
-        if not any(i in depth for i in _reads(ins)):
+        if not any(i in depth for i in reads(ins)):
             depth[ins] = max(0, min((depth[u] for u in ins.users if u in depth), default=1) - 1)
     rows: list[list[_Box]] = [[] for _ in range(max(depth.values(), default=0) + 1)]
     boxes: dict[Instruction, _Box] = {}
@@ -74,7 +71,7 @@ def _layered(shown: Sequence[Instruction]) -> tuple[list[list[_Box]], list[list[
         box = boxes[ins] = _Box(ins, depth[ins], max(64.0, LETTER * max(len(w) for w in _words(ins)) + 18))
         rows[box.layer].append(box)
     for ins in shown:
-        for read in _reads(ins):
+        for read in dict.fromkeys(reads(ins)):
             if read not in boxes:
                 continue
             points = [boxes[read]]

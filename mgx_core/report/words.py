@@ -10,7 +10,8 @@ from ..ir.module import Module
 from ..ops.builtin import Param
 from ..ops.control import GetTupleElem
 from ..ops.einsum import Einsum
-from ..ops.operation import Operation, Pointwise
+from ..ops.elementwise import Pointwise
+from ..ops.operation import Operation
 from ..targets.kernel import op_of
 from ..types.shape import Shape
 

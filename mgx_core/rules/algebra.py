@@ -10,9 +10,9 @@ from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.broadcast import Multibroadcast
 from ..ops.convolution import Convolution
+from ..ops.elementwise import Pointwise
 from ..ops.linear import Dot
 from ..ops.movement import Transpose
-from ..ops.operation import Pointwise
 from ..ops.pointwise import Add, Mul
 from ..ops.quantized_product import QuantConvolution, QuantDot
 from ..ops.reshape import Reshape, Squeeze, Unsqueeze

@@ -8,7 +8,7 @@ from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.broadcast import Multibroadcast
 from ..ops.convert import Convert
-from ..ops.operation import Pointwise
+from ..ops.elementwise import Pointwise
 from .constants import is_constant
 from .converts import holds_all
 from .engine import ROUNDING, Builder, Rules

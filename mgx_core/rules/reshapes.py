@@ -11,10 +11,11 @@ from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.broadcast import Broadcast, Multibroadcast
 from ..ops.concat import Concat
+from ..ops.elementwise import Pointwise
 from ..ops.index import Gather
 from ..ops.movement import Contiguous, Transpose
 from ..ops.norm import LayerNorm, RmsNorm
-from ..ops.operation import Operation, Pointwise
+from ..ops.operation import Operation
 from ..ops.reduce import Reduce, ReduceMax, ReduceMean, ReduceMin
 from ..ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
 from ..ops.softmax import Logsoftmax, Softmax

@@ -10,9 +10,9 @@ from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.broadcast import Multibroadcast
 from ..ops.concat import Concat
+from ..ops.elementwise import Pointwise
 from ..ops.index import Gather
 from ..ops.movement import Transpose
-from ..ops.operation import Pointwise
 from ..ops.pointwise import Add, Mul, Neg
 from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 from ..ops.rotary import RotaryEmbedding

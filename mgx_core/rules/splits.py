@@ -10,9 +10,9 @@ import numpy as np
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.concat import Concat
+from ..ops.elementwise import Pointwise
 from ..ops.index import Gather
 from ..ops.movement import Transpose
-from ..ops.operation import Pointwise
 from ..ops.reduce import Reduce
 from ..ops.reshape import Reshape
 from ..ops.slice import Slice

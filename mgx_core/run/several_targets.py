@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 from ..errors import ParameterError
 from ..ir.extract import extract
 from ..ir.instruction import Instruction
-from ..ir.module import Module, captures
+from ..ir.module import Module
+from ..ir.ordering import reads
 from ..ops.control import GetTupleElem
 from ..ops.modules import RunOnTarget
 from ..ops.operation import Operation, Run
@@ -64,8 +65,7 @@ def _parts(module: Module, places: Mapping[Instruction, int]) -> list[list[Instr
     for ins in module:
         if ins.is_param or ins.is_literal or ins.is_absent or ins.is_return:
             continue
-        reads = [*ins.inputs, *(c for m in ins.modules for c in captures(m))]
-        after = max((at.get(r, -1) for r in reads), default=-1)
+        after = max((at.get(r, -1) for r in reads(ins)), default=-1)
         placed = isinstance(ins.op, RunOnTarget)
         number = -1 if placed else newest.get(places[ins], -1)
         if isinstance(ins.op, GetTupleElem):

@@ -10,7 +10,8 @@ from ..errors import MgxError, StoreError, UnsupportedError
 from ..ir.instruction import Instruction, infer_shape
 from ..ir.module import Module, same_type
 from ..ops.builtin import Literal, Param, Return, Undefined
-from ..ops.operation import Operation, OpSet
+from ..ops.operation import Operation
+from ..ops.opset import OpSet
 from ..types.argument import Argument
 from ..types.shape import TupleShape
 from .codec import Decoder, Encoder

@@ -14,8 +14,8 @@ from typing import Any, Final, Generic, TypeVar
 from ..cache import Recent
 from ..errors import MgxError
 from ..ir.instruction import Instruction, infer_shape
-from ..ir.interpreter import reads
 from ..ir.module import Module, nested
+from ..ir.ordering import reads
 from ..ir.symbols import learn_symbols, needed_for_extents
 from ..ops.movement import Transpose
 from ..passes.fold_constants import FoldConstants

@@ -15,8 +15,8 @@ from math import prod
 from typing import Any, Final
 
 from ..ir.instruction import Instruction
-from ..ir.interpreter import reads
 from ..ir.module import Module
+from ..ir.ordering import reads
 from ..ir.symbols import mentioned
 from ..ops.control import GetTupleElem
 from ..rules.shapes import SHAPES

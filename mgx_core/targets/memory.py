@@ -11,7 +11,8 @@ import numpy as np
 
 from ..errors import DeviceError
 from ..ir.instruction import Instruction
-from ..ir.module import Module, captures, nested
+from ..ir.module import Module, nested
+from ..ir.ordering import reads
 from ..types.memory_limit import machine_memory, room, static_bytes
 from ..types.shape import Shape
 from .kernel import op_of
@@ -99,7 +100,7 @@ def _planned(module: Module, reuse: bool) -> _Planned:
     buffers: list[Buffer] = []
     dynamic: list[Instruction] = []
     for n, ins in enumerate(steps):
-        for read in (*ins.inputs, *(c for m in ins.modules for c in captures(m))):
+        for read in reads(ins):
             if read in of:
                 of[read].last = max(of[read].last, n)
         if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent:

@@ -10,10 +10,11 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ops.broadcast import Broadcast, Multibroadcast
 from ..ops.concat import Concat
+from ..ops.elementwise import Pointwise
 from ..ops.index import Gather, Gathernd
 from ..ops.linear import Dot
 from ..ops.movement import Contiguous, Transpose
-from ..ops.operation import Operation, Pointwise
+from ..ops.operation import Operation
 from ..ops.pointwise import Identity
 from ..ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
 from ..ops.slice import Slice

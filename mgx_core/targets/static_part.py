@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..ir.instruction import Instruction
-from ..ir.interpreter import reads
-from ..ir.module import Module, captures
+from ..ir.module import Module
+from ..ir.ordering import captures, reads
 from ..types.shape import Shape, TupleShape
 
 __all__ = ["Split", "fixed", "fixed_tensor", "given", "given_fixed", "read_whole", "split"]

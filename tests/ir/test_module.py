@@ -13,7 +13,8 @@ from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
 from mgx_core.ir.graph import Graph
 from mgx_core.ir.interpreter import evaluate_module
-from mgx_core.ir.module import Module, captures, nested
+from mgx_core.ir.module import Module, nested
+from mgx_core.ir.ordering import captures
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD

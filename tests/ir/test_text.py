@@ -17,7 +17,9 @@ from mgx_core.ir.text.parser import parse_module, parse_op
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
 from mgx_core.ops.builtin import Undefined
-from mgx_core.ops.operation import Operation, OpSet, op
+from mgx_core.ops.declaration import op
+from mgx_core.ops.operation import Operation
+from mgx_core.ops.opset import OpSet
 from mgx_core.types.argument import Argument
 from mgx_core.types.dim import Dim
 from mgx_core.types.dtype import DType

@@ -10,7 +10,10 @@ import pytest
 from mgx_core import dim
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError, UnsupportedError
-from mgx_core.ops.operation import Operation, OpSet, Pointwise, op
+from mgx_core.ops.declaration import op
+from mgx_core.ops.elementwise import Pointwise
+from mgx_core.ops.operation import Operation
+from mgx_core.ops.opset import OpSet
 from mgx_core.ops.scalar import Expr, attr, x0, x1
 from mgx_core.types.dim import Dim
 from mgx_core.types.dtype import DType

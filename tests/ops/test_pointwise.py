@@ -35,8 +35,8 @@ from mgx_core.ops.activation import (
 )
 from mgx_core.ops.bitwise import BitCast, BitShiftLeft, BitShiftRight, BitwiseNot
 from mgx_core.ops.compare import Equal, GreaterOrEqual, Isinf, Isnan, LogicalXor, Not
+from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.erf import erf
-from mgx_core.ops.operation import Pointwise
 from mgx_core.ops.pointwise import Add, Clip, Div, Erf, Fmod, Identity, Mod, Nearbyint, Neg, Pow, Recip, Rsqrt, Where
 from mgx_core.types.shape import SequenceShape, Shape
 

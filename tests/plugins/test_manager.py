@@ -10,7 +10,9 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core.errors import PluginError, UnsupportedError
-from mgx_core.ops.operation import Operation, OpSet, op
+from mgx_core.ops.declaration import op
+from mgx_core.ops.operation import Operation
+from mgx_core.ops.opset import OpSet
 from mgx_core.plugins import manager as plugins
 from mgx_core.plugins.manager import Lazy, Plugins, hookimpl
 from mgx_core.types.shape import Shape

@@ -23,7 +23,9 @@ from mgx_core.errors import MgxError, ParameterError, StoreError, UnsupportedErr
 from mgx_core.ir.graph import Graph
 from mgx_core.ir.module import Module
 from mgx_core.ir.verify import verify
-from mgx_core.ops.operation import Operation, OpSet, op
+from mgx_core.ops.declaration import op
+from mgx_core.ops.operation import Operation
+from mgx_core.ops.opset import OpSet
 from mgx_core.plugins import manager as plugins
 from mgx_core.program import Program
 from mgx_core.types.argument import Argument

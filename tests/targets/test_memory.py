@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mgx_core.errors import DeviceError
-from mgx_core.ir.module import Module, captures
+from mgx_core.ir.module import Module
+from mgx_core.ir.ordering import captures
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
 from mgx_core.targets import memory

@@ -12,7 +12,8 @@ import numpy as np
 
 from ...errors import MgxError, ParseError, UnsupportedError
 from ...ops.builtin import Literal, Param, Return, Undefined
-from ...ops.operation import Operation, OpSet
+from ...ops.operation import Operation
+from ...ops.opset import OpSet
 from ...types.argument import Argument, Value
 from ...types.dim import UNBOUNDED, Dim, fresh, symbol
 from ...types.shape import AnyShape, TupleShape

@@ -13,8 +13,8 @@ from mgx_core.ops.attention import Attention
 from mgx_core.ops.bitwise import BitCast
 from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.convert import Convert
+from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.movement import Transpose
-from mgx_core.ops.operation import Pointwise
 from mgx_core.ops.pointwise import Identity, Where
 from mgx_core.ops.pooling import Windows
 from mgx_core.ops.reduce import Reduce

@@ -11,7 +11,7 @@ import numpy as np
 from mgx_core import CompileOptions, Instruction, Kernels, Launch, Module, No, Operation, Shape
 from mgx_core.compile.lower import Lower
 from mgx_core.errors import Refused
-from mgx_core.ir.interpreter import reads
+from mgx_core.ir.ordering import reads
 from mgx_core.ops.movement import Contiguous
 from mgx_core.targets.continuation import Continuation
 from mgx_core.targets.cut import border

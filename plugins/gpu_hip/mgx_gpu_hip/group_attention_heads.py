@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 
 from mgx_core import Instruction, No
 from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.movement import Transpose
-from mgx_core.ops.operation import Pointwise
 from mgx_core.ops.reshape import Reshape, Unsqueeze
 from mgx_core.ops.softmax import Softmax
 from mgx_core.rules.engine import Builder, Rules

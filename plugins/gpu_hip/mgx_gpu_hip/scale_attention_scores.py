@@ -8,8 +8,8 @@ import numpy as np
 
 from mgx_core import Instruction, No
 from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.linear import Dot
-from mgx_core.ops.operation import Pointwise
 from mgx_core.ops.pointwise import Mul
 from mgx_core.ops.softmax import Softmax
 from mgx_core.rules.constants import scalar_of

@@ -22,7 +22,8 @@ import mgx_core
 import migraphx
 from mgx_core.driver import main as driver
 from mgx_core.driver.rules import known_passes
-from mgx_core.ir.module import captures, nested
+from mgx_core.ir.module import nested
+from mgx_core.ir.ordering import captures
 from mgx_core.ir.verify import misplaced
 from migraphx.environment import COUNTERPARTS, WITHOUT
 

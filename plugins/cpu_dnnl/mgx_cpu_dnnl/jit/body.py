@@ -13,7 +13,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ir.instruction import Instruction
 from mgx_core.ir.module import Module
-from mgx_core.ops.operation import Pointwise
+from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.pointwise import Identity
 from mgx_core.ops.reduce import ReduceMean
 from mgx_core.ops.scalar import (

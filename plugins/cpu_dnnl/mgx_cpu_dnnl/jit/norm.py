@@ -7,8 +7,9 @@ from typing import Any
 
 from mgx_core.errors import No
 from mgx_core.ir.module import Module
+from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.norm import GroupNorm
-from mgx_core.ops.operation import Operation, Pointwise
+from mgx_core.ops.operation import Operation
 from mgx_core.rules.decomposition import decomposed, module_of
 from mgx_core.rules.engine import Builder
 from mgx_core.types.shape import Shape

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mgx_core import Instruction, Module, Shape
 from mgx_core.errors import UnsupportedError
-from mgx_core.ops.operation import Pointwise
+from mgx_core.ops.elementwise import Pointwise
 
 from .bodies import VIEWS, Access, Body, Source
 from .evaluate import Evaluator

@@ -15,9 +15,9 @@ from mgx_core.errors import UnsupportedError
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.compare import Isnan
 from mgx_core.ops.convert import Convert
+from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.movement import Transpose
-from mgx_core.ops.operation import Pointwise
 from mgx_core.ops.pointwise import Add, Div, Mul, Tanh, Where
 from mgx_core.ops.reshape import regroup
 from mgx_core.ops.softmax import Softmax

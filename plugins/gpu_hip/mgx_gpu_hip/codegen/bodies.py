@@ -11,8 +11,9 @@ from mgx_core.errors import UnsupportedError
 from mgx_core.ops.broadcast import Broadcast, Multibroadcast
 from mgx_core.ops.builtin import Param
 from mgx_core.ops.control import GetTupleElem
+from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.movement import Contiguous, Transpose
-from mgx_core.ops.operation import Operation, Pointwise
+from mgx_core.ops.operation import Operation
 from mgx_core.ops.pointwise import Identity
 from mgx_core.ops.reshape import Reshape, Squeeze, Unsqueeze
 from mgx_core.rules.decomposition import module_of

@@ -9,7 +9,7 @@ from typing import Any
 from mgx_core import Instruction, Module, No, Shape
 from mgx_core.errors import UnsupportedError
 from mgx_core.ops.convolution import Convolution
-from mgx_core.ops.operation import Pointwise
+from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.window import explicit_padding, per_axis
 
 from .bodies import VIEWS, Access, Body, Source, flat

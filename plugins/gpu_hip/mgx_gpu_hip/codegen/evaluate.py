@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mgx_core import Instruction
-from mgx_core.ops.operation import Pointwise
+from mgx_core.ops.elementwise import Pointwise
 
 from .bodies import Access, Body, Source
 from .expressions import Lines, Value, pointwise_value, store_value

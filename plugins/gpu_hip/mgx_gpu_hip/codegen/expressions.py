@@ -11,7 +11,7 @@ import numpy as np
 
 from mgx_core.errors import UnsupportedError
 from mgx_core.ops.convert import SATURATING, Convert
-from mgx_core.ops.operation import Pointwise
+from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.scalar import PRIMITIVES, Attr, Call, Cast, Const, Expr, Input
 from mgx_core.types.dtype import DType
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from mgx_core import Kernels, Module, No, Operation, Shape
 from mgx_core.ops.control import FusedReduce, PointwiseGroup
-from mgx_core.ops.operation import Pointwise
+from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from mgx_core.rules.decomposition import decomposed
 from mgx_core.types.shape import AnyShape

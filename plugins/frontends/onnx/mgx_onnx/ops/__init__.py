@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mgx_core.ops.operation import OpSet
+from mgx_core.ops.opset import OpSet
 
 from . import (
     classical,

@@ -6,7 +6,8 @@ import numpy as np
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
-from mgx_core.ops.operation import Operation, op
+from mgx_core.ops.declaration import op
+from mgx_core.ops.operation import Operation
 from mgx_core.ops.scalar import convert, widen
 from mgx_core.types.argument import Array
 from mgx_core.types.shape import Shape, TupleShape

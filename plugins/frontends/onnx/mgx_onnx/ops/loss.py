@@ -8,7 +8,9 @@ import numpy as np
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError
-from mgx_core.ops.operation import Operation, op, same_dims
+from mgx_core.ops.declaration import op
+from mgx_core.ops.elementwise import same_dims
+from mgx_core.ops.operation import Operation
 from mgx_core.ops.scalar import convert, widen
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import may_equal

@@ -12,7 +12,8 @@ import numpy as np
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
-from mgx_core.ops.operation import Operation, op
+from mgx_core.ops.declaration import op
+from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import broadcast, fresh, may_equal
 from mgx_core.types.memory_limit import require_room

@@ -7,7 +7,8 @@ import re
 from mgx_core import Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError
-from mgx_core.ops.operation import Operation, op
+from mgx_core.ops.declaration import op
+from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 
 from .text import decoded, each, encoded, strings

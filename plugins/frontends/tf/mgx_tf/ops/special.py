@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from mgx_core import Shape, UnsupportedError
-from mgx_core.ops.operation import Operation, op
+from mgx_core.ops.declaration import op
+from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 
 __all__: list[str] = []

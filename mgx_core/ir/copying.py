@@ -1,0 +1,106 @@
+"""Copies of modules: whole, with symbols replaced, or put into another module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import ParameterError
+from ..ops.builtin import Param
+from ..types.dim import Dim
+from ..types.shape import AnyShape, TupleShape
+from .instruction import Instruction, infer_shape
+from .symbols import Substitution, learn_symbols
+
+if TYPE_CHECKING:
+    from .module import Module
+
+__all__ = ["Copies", "inlined"]
+
+
+class Copies:
+    """Copies of a module and of those nested in it; structurally equal ones are copied once.
+
+    by: what to put in the place of symbols; shared: nested modules by the one to copy in their place.
+    """
+
+    def __init__(self, by: Substitution, shared: Mapping[Module, Module] | None = None) -> None:
+        self._by = by
+        self._shared = shared or {}
+        self._copies: dict[Module, Module] = {}
+
+    def of(
+        self,
+        module: Module,
+        went: dict[Instruction, Instruction],
+        name: str | None = None,
+        parameters: Mapping[str, AnyShape] | None = None,
+    ) -> Module:
+        """The copy of a module; `went` learns where instructions went."""
+        copy = type(module)(name or module.name)
+        by, symbols = self._by, self._by.symbols
+        for ins in module:
+            if ins.literal is not None:
+                made = Instruction(ins.op, ins.result, literal=ins.literal, sources=ins.sources)
+            elif isinstance(ins.op, Param):
+                given = (parameters or {}).get(ins.op.label)
+                if given is None:
+                    shape = by.shape(ins.result) or ins.result.substitute(symbols)
+                else:
+                    shape = given
+                    learn_symbols(ins.result, shape, symbols)
+                    by.exact = by.exact and ins.result.substitute(symbols) == given
+                made = Instruction(Param(label=ins.op.label, shape=shape), shape, sources=ins.sources)
+            else:
+                inputs = tuple([went.get(i, i) for i in ins.inputs])
+                modules = tuple([self._nested(m, went) for m in ins.modules]) if ins.modules else ()
+                op = by.op(ins.op) if symbols else ins.op
+                made = Instruction(op, ins.result, inputs, modules, None, ins.sources)
+                if symbols or parameters:
+                    known = None if ins.is_return else by.shape(ins.result)
+                    if known is not None:
+                        made.result = known
+                    else:
+                        made.result = (
+                            TupleShape(i.result for i in inputs) if ins.is_return else infer_shape(op, inputs, modules)
+                        )
+                        learn_symbols(ins.result, made.result, symbols)
+            went[ins] = copy.append(made)
+        return copy
+
+    def _nested(self, module: Module, went: dict[Instruction, Instruction]) -> Module:
+        one = self._shared.get(module) if self._by.exact else None
+        if one is None:
+            return self.of(module, went)
+        copy = self._copies.get(one)
+        if copy is None:
+            copy = self.of(module, went)
+            if any(ins.result.dynamic() for ins in copy):
+                return copy  # symbols that are learnt later may be others for each
+            self._copies[one] = copy
+            for ins in copy:
+                ins.sources = ()  # the instructions that run it keep theirs
+        return copy
+
+
+def inlined(into: Module, module: Module, args: Sequence[Instruction], before: Instruction | None) -> list[Instruction]:
+    """Puts copies of a module's instructions into another one, its parameters replaced by `args`; returns what it returns."""
+    went: dict[Instruction, Instruction] = {}
+    parameters = list(module.parameters.values())
+    if len(parameters) != len(args):
+        raise ParameterError(f"module {module.name!r} takes {len(parameters)} parameters, got {len(args)}")
+    symbols: dict[str, Dim] = {}
+    for parameter, arg in zip(parameters, args, strict=True):
+        went[parameter] = arg
+        learn_symbols(parameter.result, arg.result, symbols)
+    for ins in module:
+        if ins in went or ins.is_return:
+            continue
+        inputs = tuple(went.get(i, i) for i in ins.inputs)
+        modules = tuple(m.clone(symbols, went) for m in ins.modules)
+        op = ins.op.substitute(symbols) if symbols else ins.op
+        result = ins.result if ins.is_literal else infer_shape(op, inputs, modules)
+        learn_symbols(ins.result, result, symbols)
+        made = Instruction(op, result, inputs, modules, ins.literal, ins.sources)
+        went[ins] = into.insert(made, before)
+    return [went[o] for o in module.outputs]

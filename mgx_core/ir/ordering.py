@@ -1,0 +1,87 @@
+"""Orders of instructions in which each follows what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ..errors import ShapeError
+from .instruction import Instruction
+
+if TYPE_CHECKING:
+    from .module import Module
+
+__all__ = ["captures", "reads", "shuffled", "sorted_by_needs"]
+
+
+def captures(module: Module) -> list[Instruction]:
+    """Values of enclosing modules that a module (or one nested in it) reads."""
+    inside: set[Module] = set()
+    found: dict[Instruction, None] = {}
+
+    def walk(m: Module) -> None:
+        inside.add(m)
+        for ins in m:
+            for inner in ins.modules:
+                if inner not in inside:
+                    walk(inner)
+            for i in ins.inputs:
+                if i.parent is not m:
+                    found[i] = None
+
+    walk(module)
+    return [i for i in found if i.parent not in inside]
+
+
+def reads(ins: Instruction) -> list[Instruction]:
+    """The inputs of an instruction, and what the modules that it runs read of enclosing ones."""
+    return list(ins.inputs) if not ins.modules else [*ins.inputs, *(c for m in ins.modules for c in captures(m))]
+
+
+def shuffled(steps: Iterable[Instruction], seed: int) -> list[Instruction]:
+    """Instructions in a random order in which each still follows what it needs of the others."""
+    from random import Random  # hashlib comes with it, which loading a saved program does not need
+
+    random = Random(seed)
+    readers: dict[Instruction, list[Instruction]] = {i: [] for i in steps}
+    waiting = dict.fromkeys(readers, 0)  # needs that have no place yet
+    for ins in readers:
+        for need in set(reads(ins)) & readers.keys():
+            readers[need].append(ins)
+            waiting[ins] += 1
+    ready = [i for i in readers if not waiting[i]]
+    order = []
+    while ready:
+        chosen = ready.pop(random.randrange(len(ready)))
+        order.append(chosen)
+        for reader in readers[chosen]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                ready.append(reader)
+    return order
+
+
+def sorted_by_needs(module: Module) -> list[Instruction]:
+    """The instructions of a module, each after what it needs.  Errors: ShapeError if they form a cycle."""
+    order: list[Instruction] = []
+    state: dict[Instruction, int] = {}
+    for root in list(module):
+        stack: list[tuple[Instruction, bool]] = [(root, False)]
+        while stack:
+            ins, done = stack.pop()
+            if done:
+                state[ins] = 2
+                order.append(ins)
+                continue
+            if state.get(ins) == 2:
+                continue
+            if state.get(ins) == 1:
+                raise ShapeError(f"{ins!r} depends on itself")
+            state[ins] = 1
+            stack.append((ins, True))
+            for need in reversed(reads(ins)):
+                if need.parent is module and state.get(need) != 2:
+                    if state.get(need) == 1:
+                        raise ShapeError(f"{need!r} depends on itself")
+                    stack.append((need, False))
+    return order
