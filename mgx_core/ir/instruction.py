@@ -10,7 +10,8 @@ from ..ops.builtin import Literal, Param, Return, Undefined
 from ..ops.operation import Operation
 from ..types.argument import Argument
 from ..types.dim import Sym
-from ..types.shape import MAX_BYTES, AnyShape, Shape
+from ..types.shape import AnyShape, Shape
+from ..types.tensor_shape import MAX_BYTES
 
 if TYPE_CHECKING:
     from .module import Module

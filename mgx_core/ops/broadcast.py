@@ -11,7 +11,8 @@ from ..errors import ShapeError
 from ..types.argument import Array
 from ..types.dim import Dim, broadcast, fresh, may_equal
 from ..types.memory_limit import require_room
-from ..types.shape import MAX_BYTES, Shape
+from ..types.shape import Shape
+from ..types.tensor_shape import MAX_BYTES
 from .axes import normalize
 from .builder import Builder, Operand
 from .declaration import op

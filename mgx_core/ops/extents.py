@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from ..errors import ShapeError
 from ..types.argument import Array
 from ..types.dim import Dim, fresh, may_equal
-from ..types.shape import MAX_RANK, Shape
+from ..types.shape import Shape
+from ..types.tensor_shape import MAX_RANK
 
 __all__ = ["index_operand", "merge", "merge_all", "scalar_operand", "unknown", "vector_length", "whole"]
 

@@ -2,275 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Self, TypeAlias
 
-import numpy as np
+from .dim import Dim, Sym, may_equal, symbols_of
+from .tensor_shape import Shape, row_major
 
-from ..errors import ShapeError, UnrankedError
-from . import dtype as dt
-from .dim import Dim, Sym, bounds, product, substitute, symbols_of
-from .dtype import DType
-from .dynamic_dimension import DynamicDimension
-
-__all__ = ["AnyShape", "OptionalShape", "SequenceShape", "Shape", "TupleShape", "matches", "row_major", "symbols_in"]
-
-MAX_RANK: Final = 64  # what numpy can hold
-MAX_BYTES: Final = 1 << 46  # no tensor of ours is larger; catches overflowing products of extents
-
-
-class Shape:
-    """The type of a tensor: element type, extents and (for memory that is not row-major) strides in elements.
-
-    type: a DType or its name; lens: extents, ints or symbolic; strides: in elements, 0 where an axis is broadcast,
-    row-major if absent; permutation: instead of strides, the order of the axes in memory; dyn_dims: instead of lens, a list
-    of `DynamicDimension`.  Iterates over its lens.  Immutable.
-    Errors: ShapeError for unknown types, negative or absurd extents, strides of another rank.
-    """
-
-    __slots__ = ("_count", "_dims", "_hash", "_lens", "_steps", "_strides", "dtype")
-
-    # where MIGraphX's users look for them
-    type_t: ClassVar = dt.TYPE_T
-    dynamic_dimension: ClassVar = DynamicDimension
-
-    dtype: DType
-    _dims: tuple[Dim, ...] | None
-    _strides: tuple[int, ...] | None
-    _lens: tuple[int, ...] | None  # the extents if all are ints
-    _steps: tuple[int, ...] | None  # the strides once asked for
-    _count: int  # of elements once asked for, -1 before
-
-    def __init__(
-        self,
-        type: Any = "float32",
-        lens: Iterable[Any] | None = None,
-        strides: Iterable[int] | None = None,
-        *,
-        permutation: Sequence[int] | None = None,
-        dyn_dims: Iterable[Any] | None = None,
-    ) -> None:
-        if dyn_dims is not None:
-            ranges = [DynamicDimension.of(d) for d in dyn_dims]
-            lens = ranges
-        if lens is not None and not isinstance(lens, (list, tuple)) and not isinstance(lens, Iterable):
-            raise ShapeError(f"lens must be a list of extents, got {lens!r}")
-        dims = tuple((1,) if lens is None else lens)
-        for d in dims:
-            if d.__class__ is not int or d < 0:
-                dims = tuple(d if isinstance(d, Sym) else _extent(d, i) for i, d in enumerate(dims))
-                break
-        self._set(type if type.__class__ is DType else dt.of(type), dims, None)
-        if permutation is not None:
-            if sorted(permutation) != list(range(len(dims))):
-                raise ShapeError(f"permutation {tuple(permutation)} does not order the {len(dims)} axes")
-            packed = row_major(tuple(self.lens()[axis] for axis in permutation))
-            strides = [packed[list(permutation).index(axis)] for axis in range(len(dims))]
-        if strides is not None:
-            try:
-                steps = tuple(s if isinstance(s, int) else operator.index(s) for s in strides)
-            except TypeError:
-                raise ShapeError(f"strides must be ints, got {strides!r}") from None
-            if len(steps) != len(dims):
-                raise ShapeError(f"{len(steps)} strides given for {len(dims)} extents")
-            if self._lens is None or steps != row_major(self._lens):
-                self._strides = self._steps = steps
-                self._hash = hash((self.dtype, dims, steps))
-        if self._lens is not None and self.elements() * self.dtype.size > MAX_BYTES:
-            raise ShapeError(f"{self} would take {self.elements() * self.dtype.size} bytes, more than any tensor may")
-
-    def _set(self, dtype: DType, dims: tuple[Dim, ...] | None, strides: tuple[int, ...] | None) -> None:
-        if dims is not None and len(dims) > MAX_RANK:
-            raise ShapeError(f"a tensor has at most {MAX_RANK} axes, got {len(dims)}")
-        self.dtype = dtype
-        self._dims = dims
-        self._strides = self._steps = strides
-        self._lens = dims  # type: ignore[assignment]
-        for d in dims or ():
-            if d.__class__ is not int and isinstance(d, Sym):
-                self._lens = None
-                break
-        self._count = -1
-        self._hash = hash((dtype, dims, strides))
-
-    @classmethod
-    def of(cls, dtype: DType, dims: Iterable[Dim]) -> Shape:
-        """A row-major shape from extents that are already known to be good (what shape rules use)."""
-        self = cls.__new__(cls)
-        self._set(dtype, tuple(dims), None)
-        for d in self._dims or ():
-            if (d.__class__ is int or not isinstance(d, Sym)) and d < 0:
-                raise ShapeError(f"extents must not be negative, got {list(self._dims or ())}")
-        return self
-
-    @classmethod
-    def unranked(cls, dtype: DType) -> Shape:
-        """Returns a tensor type whose rank is known only at run time."""
-        self = cls.__new__(cls)
-        self._set(dtype, None, None)
-        return self
-
-    # what it is made of
-
-    @property
-    def dims(self) -> tuple[Dim, ...]:
-        """Extents, ints or symbolic.  Errors: UnrankedError if the rank is not known."""
-        if self._dims is None:
-            raise UnrankedError(f"the rank of a {self.dtype} tensor is known only at run time")
-        return self._dims
-
-    @property
-    def ranked(self) -> bool:
-        return self._dims is not None
-
-    @property
-    def rank(self) -> int:
-        return len(self.dims)
-
-    def lens(self) -> list[int]:
-        """Extents as ints.  Errors: ShapeError if one is symbolic."""
-        if self._lens is None:
-            raise ShapeError(f"{self} has no static extents; see dyn_dims()")
-        return list(self._lens)
-
-    def strides(self) -> list[int]:
-        """Steps in elements from one index to the next along each axis.  Errors: ShapeError for symbolic extents."""
-        if self._steps is None:
-            self._steps = row_major(self.lens())
-        return list(self._steps)
-
-    def type(self) -> DType:
-        return self.dtype
-
-    def type_string(self) -> str:
-        return self.dtype.alias + "_type"
-
-    def type_size(self) -> int:
-        return self.dtype.size
-
-    @property
-    def numpy_dtype(self) -> np.dtype[Any]:
-        """The numpy dtype in which host arrays hold the elements."""
-        return self.dtype.numpy
-
-    def ndim(self) -> int:
-        return self.rank
-
-    def dyn_dims(self) -> list[DynamicDimension]:
-        """Every extent as a range (fixed ones have min equal to max)."""
-        return [DynamicDimension.of(d) for d in self.dims]
-
-    def elements(self) -> int:
-        """Number of elements; for symbolic extents the largest."""
-        if self._count < 0:
-            self._count = math.prod(self._lens or (bounds(d)[1] for d in self.dims))
-        return self._count
-
-    def sym_elements(self) -> Dim:
-        """Number of elements as an extent."""
-        return product(self.dims)
-
-    def element_space(self) -> int:
-        """Elements of memory spanned from the first to the last element."""
-        lens = self.lens()
-        return 0 if 0 in lens else 1 + sum((n - 1) * abs(s) for n, s in zip(lens, self.strides(), strict=True))
-
-    def bytes(self) -> int:
-        """Bytes of memory spanned; for symbolic extents the most."""
-        return (self.elements() if self.dynamic() else self.element_space()) * self.dtype.size
-
-    # what it is like
-
-    def dynamic(self) -> bool:
-        """True if an extent, or the rank, is not static."""
-        return self._lens is None
-
-    def standard(self) -> bool:
-        """Row-major without gaps."""
-        return self._strides is None
-
-    def packed(self) -> bool:
-        """True if every element of its memory is used once, in any order."""
-        if self._strides is None or 0 in self.lens():
-            return True
-        space = 1
-        for step, n in sorted((s, n) for s, n in zip(self._strides, self.lens(), strict=True) if n != 1):
-            if step != space:
-                return False
-            space *= n
-        return True
-
-    def transposed(self) -> bool:
-        """Axes lie in memory in another order than in the lens."""
-        if self._strides is None:
-            return False
-        steps = [s for s, n in zip(self._strides, self.lens(), strict=True) if s and n != 1]
-        return steps != sorted(steps, reverse=True)
-
-    def broadcasted(self) -> bool:
-        """Some axis repeats the same memory."""
-        return self._strides is not None and any(
-            not s and n != 1 for s, n in zip(self._strides, self.lens(), strict=True)
-        )
-
-    def scalar(self) -> bool:
-        """One element, however often repeated."""
-        return not self.dynamic() and (self.elements() == 1 or not any(self.strides()))
-
-    # others like it
-
-    def with_dims(self, dims: Iterable[Dim]) -> Shape:
-        """The same element type with other extents, row-major."""
-        return Shape.of(self.dtype, dims)
-
-    def with_dtype(self, dtype: DType) -> Shape:
-        """The same extents with another element type, row-major."""
-        if self._dims is None:
-            return Shape.unranked(dtype)
-        return Shape.of(dtype, self._dims)
-
-    def as_standard(self) -> Shape:
-        """The same without strides."""
-        return self if self._strides is None else Shape.of(self.dtype, self.dims)
-
-    def substitute(self, values: Mapping[str, Dim]) -> Shape:
-        """The same with symbols replaced by name."""
-        if self._dims is None or not self.dynamic():
-            return self
-        return Shape.of(self.dtype, (substitute(d, values) for d in self._dims))
-
-    # protocol
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.dims)
-
-    def __len__(self) -> int:
-        return self.rank
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __getitem__(self, axis: int) -> Dim:
-        return self.dims[axis]
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, Shape)
-            and self.dtype is other.dtype
-            and self._dims == other._dims
-            and self._strides == other._strides
-        )
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __repr__(self) -> str:
-        if self._dims is None:
-            return f"{self.dtype}[*]"
-        text = f"{self.dtype}[{', '.join(map(str, self._dims))}]"
-        return text if self._strides is None else f"{text}{{{', '.join(map(str, self._strides))}}}"
+__all__ = [
+    "AnyShape", "OptionalShape", "SequenceShape", "Shape", "TupleShape", "matches", "row_major", "symbols_in",
+]  # fmt: skip
 
 
 class TupleShape:
@@ -300,64 +40,49 @@ class TupleShape:
         return f"({', '.join(map(str, self.items))})"
 
 
-class SequenceShape:
+class _Wrapper:
+    """The type of what holds values of one other type."""
+
+    __slots__ = ("element",)
+
+    word: ClassVar[str]
+
+    def __init__(self, element: AnyShape) -> None:
+        self.element = element
+
+    def substitute(self, values: Mapping[str, Dim]) -> Self:
+        return type(self)(self.element.substitute(values))
+
+    def dynamic(self) -> bool:
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self.element == other.element
+
+    def __hash__(self) -> int:
+        return hash((self.word, self.element))
+
+    def __repr__(self) -> str:
+        return f"{self.word}<{self.element}>"
+
+
+class SequenceShape(_Wrapper):
     """The type of a list of values of one type; its length is known only at run time."""
 
-    __slots__ = ("element",)
+    __slots__ = ()
 
-    def __init__(self, element: AnyShape) -> None:
-        self.element = element
-
-    def substitute(self, values: Mapping[str, Dim]) -> SequenceShape:
-        return SequenceShape(self.element.substitute(values))
-
-    def dynamic(self) -> bool:
-        return True
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SequenceShape) and self.element == other.element
-
-    def __hash__(self) -> int:
-        return hash(("sequence", self.element))
-
-    def __repr__(self) -> str:
-        return f"sequence<{self.element}>"
+    word = "sequence"
 
 
-class OptionalShape:
+class OptionalShape(_Wrapper):
     """The type of a value that may be absent (None at run time)."""
 
-    __slots__ = ("element",)
+    __slots__ = ()
 
-    def __init__(self, element: AnyShape) -> None:
-        self.element = element
-
-    def substitute(self, values: Mapping[str, Dim]) -> OptionalShape:
-        return OptionalShape(self.element.substitute(values))
-
-    def dynamic(self) -> bool:
-        return True
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, OptionalShape) and self.element == other.element
-
-    def __hash__(self) -> int:
-        return hash(("optional", self.element))
-
-    def __repr__(self) -> str:
-        return f"optional<{self.element}>"
+    word = "optional"
 
 
 AnyShape: TypeAlias = "Shape | TupleShape | SequenceShape | OptionalShape"
-
-
-def row_major(lens: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides in elements."""
-    steps, step = [], 1
-    for n in reversed(lens):
-        steps.append(step)
-        step *= max(n, 1)
-    return tuple(reversed(steps))
 
 
 def matches(declared: AnyShape, actual: AnyShape) -> bool:
@@ -370,7 +95,7 @@ def matches(declared: AnyShape, actual: AnyShape) -> bool:
                 return True
             if declared.rank != actual.rank:
                 return False
-            return all(_may_be(d, a) for d, a in zip(declared.dims, actual.dims, strict=True))
+            return all(map(may_equal, declared.dims, actual.dims))
         case (TupleShape(), TupleShape()):
             return len(declared.items) == len(actual.items) and all(map(matches, declared.items, actual.items))
         case (SequenceShape(), SequenceShape()):
@@ -396,22 +121,3 @@ def symbols_in(value: Any) -> set[str]:
             if not isinstance(item, int):  # most are
                 found |= symbols_in(item)
     return found
-
-
-def _may_be(declared: Dim, actual: Dim) -> bool:
-    if isinstance(declared, int) and isinstance(actual, int):
-        return declared == actual
-    lo, hi = bounds(declared - actual)
-    return lo <= 0 <= hi
-
-
-def _extent(value: Any, axis: int) -> Dim:
-    if isinstance(value, DynamicDimension):
-        return value.named(f"_{axis}")
-    try:
-        n: int = value if isinstance(value, int) and not isinstance(value, bool) else int(value.__index__())
-    except AttributeError:
-        raise ShapeError(f"an extent must be an integer, got {value!r}") from None
-    if n < 0:
-        raise ShapeError(f"an extent must not be negative, got {n}")
-    return n

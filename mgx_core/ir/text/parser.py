@@ -15,7 +15,8 @@ from ...ops.builtin import Literal, Param, Return, Undefined
 from ...ops.operation import Operation
 from ...ops.opset import OpSet
 from ...types.argument import Argument, Value
-from ...types.dim import UNBOUNDED, Dim, fresh, symbol
+from ...types.dim import Dim, fresh, symbol
+from ...types.polynomial import UNBOUNDED
 from ...types.shape import AnyShape, TupleShape
 from ..graph import Graph
 from ..instruction import Instruction, infer_shape

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from ...ops.attributes import show
 from ...ops.builtin import Param
-from ...types.dim import UNBOUNDED, Dim, Sym, Symbol, substitute, symbol, symbols_of
+from ...types.dim import Dim, Sym, Symbol, substitute, symbol, symbols_of
+from ...types.polynomial import UNBOUNDED
 from ...types.shape import OptionalShape, SequenceShape, Shape, TupleShape
 from ..reading import Step, Steps, nested
 from .literals import value_text
