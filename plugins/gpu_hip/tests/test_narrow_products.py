@@ -177,3 +177,20 @@ def test_tiles_fill_the_device() -> None:
     assert choose_tile(4096, 3072, 768, 1, traits).rows >= 128
     few = choose_tile(128, 768, 768, 1, traits)
     assert -(-128 // few.rows) * -(-768 // few.columns) >= 48
+
+
+@pytest.mark.parametrize("device", [0, 1], ids=["wave32", "wave64"])
+def test_two_results_of_the_work_behind_a_product(device: int) -> None:
+    rng = np.random.default_rng(7)
+    a, b = numbers(rng, "int8", (5, 32)), numbers(rng, "int8", (32, 16))
+    program = mgx.Program()
+    main = program.get_main_module()
+    sums = main.add(QuantDot(), main.add_parameter("a", mgx.Shape(dt.int8, a.shape)), main.add_literal(b))
+    scaled = main.add(mgx.op("mul"), main.add(mgx.op("convert", target_type=dt.float32), sums),
+                      main.add_literal(np.full((5, 16), 2.0**-8, np.float32)))  # fmt: skip
+    main.add_return([scaled, main.add(mgx.op("relu"), scaled)])
+    program.compile(GpuTarget("host", device))
+    wide, positive = (np.asarray(r) for r in program.run({"a": a}))
+    exact = (a.astype(np.int64) @ b.astype(np.int64)).astype(np.float32) / 256
+    np.testing.assert_array_equal(wide, exact)
+    np.testing.assert_array_equal(positive, np.maximum(exact, 0))

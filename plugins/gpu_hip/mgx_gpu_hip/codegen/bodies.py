@@ -222,9 +222,12 @@ def flat(module: Module) -> Module:
     made = Module(module.name)
     went: dict[Instruction, Instruction | list[Instruction]] = {}
 
-    def one(ins: Instruction) -> Instruction:
+    def several(ins: Instruction) -> list[Instruction]:
         found = went[ins]
-        return found if isinstance(found, Instruction) else found[0]
+        return [found] if isinstance(found, Instruction) else found
+
+    def one(ins: Instruction) -> Instruction:
+        return several(ins)[0]
 
     for ins in module:
         if isinstance(ins.op, Param):
@@ -234,7 +237,7 @@ def flat(module: Module) -> Module:
         elif ins.is_absent:
             went[ins] = made.add_absent()
         elif ins.is_return:
-            made.add_return([one(i) for i in ins.inputs])
+            made.add_return([result for i in ins.inputs for result in several(i)])
         elif isinstance(ins.op, GetTupleElem) and isinstance(items := went[ins.inputs[0]], list):
             went[ins] = items[ins.op.index]
         elif len(ins.modules) == 1 and ins.op.fused:
