@@ -16,7 +16,10 @@ __all__ = ["QuantizedSketch", "attempt", "quantized_sketch", "units_apart"]
 
 make = STANDARD.make
 COMMON: Final = (dtype.uint8, dtype.int8)
-RARE: Final = (dtype.uint16, dtype.int16, dtype.uint4, dtype.int4, dtype.float8_e4m3fn, dtype.float8_e5m2)
+RARE: Final = (
+    dtype.uint16, dtype.int16, dtype.uint4, dtype.int4,
+    dtype.float8_e4m3fn, dtype.float8_e5m2, dtype.float8_e4m3fnuz, dtype.float8_e5m2fnuz,
+)  # fmt: skip
 UNARY: Final = ("relu", "sigmoid", "tanh", "hard_swish", "gelu_erf", "leaky_relu", "neg", "abs")
 TRIALS: Final = 6  # evaluations with numbers moved by a few units in the last place
 MOVED: Final = 4e-6
@@ -24,10 +27,11 @@ MOVED: Final = 4e-6
 
 @dataclass
 class QuantizedSketch:
-    """A random program whose results are narrow, and the values of its parameters."""
+    """A program of random graphs whose results are narrow, the values of its parameters, and the graph of each result."""
 
     program: Program
     feed: dict[str, Any]
+    graphs: list[int]
 
     def __repr__(self) -> str:
         return self.program.text()
@@ -66,18 +70,22 @@ class QuantizedSketch:
             for n, other in enumerate(self.wanted(rng)):
                 moved[n] = np.maximum(moved[n], units_apart(other, right[n]))
         for n, (a, m) in enumerate(zip(apart, moved, strict=True)):
-            if (a > 1 + 2 * m).any():
-                return f"result {n}: {int((a > 1 + 2 * m).sum())} of {a.size} are up to {a.max():g} units away"
+            far = int((a > 1 + 2 * m).sum())
+            if far:
+                return f"graph {self.graphs[n]}, result {n}: {far} of {a.size} are up to {a.max():g} units away"
         return ""
 
 
-def attempt(seed: int, target: Any) -> None:
-    """Errors: AssertionError with the program if a target gives it wrong."""
-    sketch = quantized_sketch(seed)
+def attempt(target: Any, *seeds: int) -> None:
+    """Compiles the graphs of some numbers as one program: a compiler of kernels is started for many of them at once.
+
+    Errors: AssertionError with the program if a target gives a graph wrong.
+    """
+    sketch = quantized_sketch(*seeds)
     compiled = sketch.program.clone()
     compiled.compile(target)
     why = sketch.wrong([r.to_numpy() for r in compiled.run(sketch.feed)])
-    assert not why, f"graph {seed}: {why}\n{sketch}"
+    assert not why, f"{why}\n{sketch}"
 
 
 def units_apart(a: Any, b: Any) -> Any:
@@ -90,26 +98,30 @@ def units_apart(a: Any, b: Any) -> Any:
     return np.where(unknown[0] | unknown[1], 99.0 * (unknown[0] != unknown[1]), np.abs(places[0] - places[1]))
 
 
-def quantized_sketch(seed: int, steps: int = 5) -> QuantizedSketch:
-    """The random program of a number; equal numbers give equal programs."""
-    grower = _Grower(np.random.default_rng(seed))
-    while len(grower.values) < steps + 1:
-        grower.step()
-    outputs = [grower.narrow(grower.values[-1])]
-    if grower.likely(0.3):
-        outputs.append(grower.narrow(grower.values[-2]))
-    grower.main.add_return(outputs)
-    return QuantizedSketch(grower.program, grower.feed)
+def quantized_sketch(*seeds: int, steps: int = 5) -> QuantizedSketch:
+    """A program of the random graphs of some numbers; equal numbers give equal graphs."""
+    made = QuantizedSketch(Program(), {}, [])
+    outputs = []
+    for seed in seeds:
+        grower = _Grower(np.random.default_rng(seed), made)
+        while len(grower.values) < steps + 1:
+            grower.step()
+        results = [grower.narrow(grower.values[-1])]
+        if grower.likely(0.3):
+            results.append(grower.narrow(grower.values[-2]))
+        outputs += results
+        made.graphs += [seed] * len(results)
+    made.program.get_main_module().add_return(outputs)
+    return made
 
 
 class _Grower:
-    """Adds work on dequantized tensors to a program, and knows every value."""
+    """Adds a graph of work on dequantized tensors to a program, and knows every value."""
 
-    def __init__(self, rng: np.random.Generator) -> None:
+    def __init__(self, rng: np.random.Generator, sketch: QuantizedSketch) -> None:
         self.rng = rng
-        self.program = Program()
-        self.main = self.program.get_main_module()
-        self.feed: dict[str, Any] = {}
+        self.main = sketch.program.get_main_module()
+        self.feed = sketch.feed
         self.known: dict[Any, Any] = {}
         self.image = self.likely(0.6)
         channels = int(rng.choice([1, 3, 4, 8, 16, 17, 32]))
@@ -176,9 +188,10 @@ class _Grower:
         to = to or self.type()
         value = self.known[x]
         axis = int(self.rng.integers(value.ndim)) if self.likely(0.1) else -1
-        scale, zero = self.numbers(value, to, axis)
+        block = int(self.pick([2, 3, 4])) if axis >= 0 and self.likely(0.3) else 0
+        scale, zero = self.numbers(value, to, axis, block)
         given = [self.literal(scale), *([] if zero is None else [self.literal(zero)])]
-        at = {"axis": axis} if axis >= 0 else {}
+        at = {"axis": axis, "block_size": block} if axis >= 0 else {}
         narrow = self.add("quantizelinear", x, *given, **at, **({"out_type": to} if zero is None else {}))
         return self.add("dequantizelinear", narrow, *given, **at)
 
@@ -205,7 +218,10 @@ class _Grower:
 
     def step(self) -> None:
         options = ["unary", "silu", "binary", "concat", "transpose", "reshape", "product", "product", "softmax"]
-        options += ["pooling", "convolution", "convolution", "convolution"] if self.image else ["batch_product"]
+        options += ["mean", "cut", "rows", "row_product"]
+        options += (
+            ["pooling", "enlarged", "convolution_transposed", *["convolution"] * 4] if self.image else ["batch_product"]
+        )
         made = getattr(self, self.pick(options))(self.pick(self.values[-3:]))
         if made is not None and 0 < self.known[made].size <= 20000:
             self.values.append(self.quantized(made))
@@ -276,3 +292,35 @@ class _Grower:
         return self.add(
             "pooling", x, mode=self.pick(["max", "average"]), lengths=(2, 2), stride=(2, 2), padding=(0,) * 4
         )
+
+    def mean(self, x: Any) -> Any:
+        return self.add("reduce_mean", x, axes=(int(self.rng.integers(x.shape.rank)),))
+
+    def cut(self, x: Any) -> Any:
+        axis = int(self.rng.integers(x.shape.rank))
+        first = int(self.rng.integers(x.shape.dims[axis]))
+        return self.add("slice", x, axes=(axis,), starts=(first,), ends=(x.shape.dims[axis],))
+
+    def rows(self, x: Any) -> Any:
+        """An embedding beside x: rows of a quantized table."""
+        count, width = int(self.rng.integers(2, 9)), x.shape.dims[-1]
+        indices = self.literal(self.rng.integers(0, count, x.shape.dims[:-1]))
+        return self.add("add", x, self.add("gather", self.weights((count, width), (0, 1)), indices, axis=0))
+
+    def row_product(self, x: Any) -> Any:
+        """The product of one row, as in a decoder's step."""
+        row = self.add("slice", self.add("reshape", x, dims=(-1, x.shape.dims[-1])), axes=(0,), starts=(0,), ends=(1,))
+        return self.biased(self.add("dot", row, self.weights((x.shape.dims[-1], 32), (0, 1))), 1)
+
+    def enlarged(self, x: Any) -> Any:
+        if x.shape.rank != 4:
+            return None
+        dims = (*x.shape.dims[:2], *(2 * d for d in x.shape.dims[2:]))
+        return self.add("resize", x, sizes=dims, mode=self.pick(["nearest", "linear"]))
+
+    def convolution_transposed(self, x: Any) -> Any:
+        if x.shape.rank != 4:
+            return None
+        kernel = self.weights((x.shape.dims[1], int(self.rng.integers(1, 9)), 2, 2), (0, 1))
+        made = self.add("convolution_backwards", x, kernel, padding=(0,) * 4, stride=(2, 2), dilation=(1, 1))
+        return self.biased(made, 1)
