@@ -7,7 +7,7 @@ from mgx_core import dtype as dt
 
 from ..converter import converts
 from ..node import Node
-from .quantized import dequantized, one_value
+from .quantized import dequantized, one_value, requantized
 
 MS = "com.microsoft"
 
@@ -42,10 +42,8 @@ def qlinear_binary(
         both = dequantized(n, a, a_scale, a_zero_point), dequantized(n, b, b_scale, b_zero_point)
         return quantized(n, n.pointwise("add", *both), c_scale, c_zero_point, out)
     product = n.pointwise("mul", centred(n, a, a_zero_point), centred(n, b, b_zero_point))
-    scales = [n.reshape(s, ()) for s in (a_scale, b_scale, c_scale)]
-    factor = n.add("div", n.add("mul", scales[0], scales[1]), scales[2])
-    wide = n.pointwise("mul", product, factor)
-    return quantized(n, wide, n.literal(1.0, dt.float32), c_zero_point, out)
+    left, right, result = (n.reshape(s, ()) for s in (a_scale, b_scale, c_scale))
+    return requantized(n, product, left, right, result, one_value(n, c_zero_point), out)
 
 
 @converts("QLinearSigmoid", "QLinearLeakyRelu", domain=MS)

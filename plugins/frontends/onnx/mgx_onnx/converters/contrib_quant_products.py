@@ -10,8 +10,8 @@ from mgx_core.types.dim import Dim, may_equal
 
 from ..converter import converts
 from ..node import Node
-from .contrib_quant import MS, centred, quantized
-from .quantized import dequantized, dynamic_quantize, integer_product, one_value
+from .contrib_quant import MS, centred
+from .quantized import dequantized, dynamic_quantize, integer_product, one_value, requantized
 from .recurrent import lstm
 
 
@@ -119,12 +119,11 @@ def qgemm(
     sums = n.add("quant_dot", a, b, one_value(n, a_zero_point), one_value(n, b_zero_point))
     if c is not None:
         sums = n.pointwise("add", sums, c)
-    factor = n.pointwise("mul", n.reshape(a_scale, ()), one_value(n, b_scale) or b_scale)
-    factor = n.pointwise("mul", factor, n.literal(n.attr("alpha", 1.0), dt.float32))
-    y = n.pointwise("mul", n.convert(sums, dt.float32), factor)
+    left = n.pointwise("mul", n.reshape(a_scale, ()), n.literal(n.attr("alpha", 1.0), dt.float32))
+    right = one_value(n, b_scale) or b_scale
     if y_scale is None or y_zero_point is None:
-        return y
-    return quantized(n, y, y_scale, y_zero_point, y_zero_point.shape.dtype)
+        return n.pointwise("mul", n.convert(sums, dt.float32), n.pointwise("mul", left, right))
+    return requantized(n, sums, left, right, y_scale, y_zero_point)
 
 
 @converts("DynamicQuantizeLSTM", domain=MS)

@@ -162,8 +162,12 @@ def requantized(
     b_scale: Instruction,
     y_scale: Instruction,
     y_zero_point: Instruction | None,
+    out: dt.DType | None = None,
 ) -> Instruction:
-    """int32 sums of products of two quantised tensors as a quantised tensor: one factor, one rounding."""
+    """Products, or int32 sums of products, of two quantised tensors as a quantised tensor: one factor, one rounding.
+
+    out: its type; by default the zero point's, or uint8.
+    """
     a, b = n.broadcast(n.convert(a_scale, dt.float32), n.convert(b_scale, dt.float32))
     factor = n.pointwise("div", n.add("mul", a, b), n.convert(one_value(n, y_scale) or y_scale, dt.float32))
     wide = n.pointwise("mul", n.convert(sums, dt.float32), factor)
@@ -172,7 +176,7 @@ def requantized(
     one = n.literal(1.0, dt.float32)
     if y_zero_point is not None and y_zero_point.shape.rank:
         one = n.broadcast_to(one, y_zero_point.shape.dims)
-    return n.add("quantizelinear", wide, one, y_zero_point, axis=-2)
+    return n.add("quantizelinear", wide, one, y_zero_point, axis=-2, out_type=out)
 
 
 def as_rows(n: Node, x: Instruction | None, rank: int) -> Instruction | None:
