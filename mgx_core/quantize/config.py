@@ -54,7 +54,8 @@ class QuantizeConfig:
     (``entropy``) or the least squared error (``mse``); ops: names of the ops that are quantized; names: source names (or parts
     of them) of the products that are, all if empty; skip: of those that are not; smooth: let weights take over part of the size
     of channels of their left operand, where products lose less by it; correct_bias: take from products what the rounding of
-    their weights adds to their mean.
+    their weights adds to their mean; functions: round what costly functions of convolutions read, too, so that targets find
+    the results of bytes in tables.
     """
 
     activations: Literal["uint8", "int8", "float8_e4m3fn"] = "uint8"
@@ -67,6 +68,7 @@ class QuantizeConfig:
     skip: frozenset[str] = frozenset()
     smooth: bool = True
     correct_bias: bool = True
+    functions: bool = True
 
     @property
     def classes(self) -> tuple[type[Operation], ...]:

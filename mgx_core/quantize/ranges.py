@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -79,6 +80,17 @@ class Observer:
         made = Observer(self.name)
         made.see(self.lows / factors, self.highs / factors, self.rows / factors)
         made.rows, made.sums, made.seen = self.rows / factors, self.sums / factors, self.seen
+        return made
+
+    def mapped(self, function: Callable[[Array], Array]) -> Observer:
+        """The extremes and the histogram of a function of the tensor's elements."""
+        made = Observer(self.name, seen=self.seen)
+        ends = function(np.linspace(self.lows.min(), self.highs.max(), BINS + 1))
+        made.lows, made.highs = ends.min(keepdims=True), ends.max(keepdims=True)
+        made.top = float(np.abs(ends).max())
+        if made.top:
+            place = ((function(self.middles) / made.top + 1) * (BINS / 2)).astype(np.intp)
+            made.counts = np.bincount(np.clip(place, 0, BINS - 1), self.counts, BINS)
         return made
 
     @property

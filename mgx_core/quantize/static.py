@@ -16,6 +16,7 @@ from ..types import dtype as dt
 from ..types.argument import Array
 from .calibrate import observe
 from .config import PRODUCTS, Calibration, Metric, Quantizable, QuantizeConfig
+from .functions import Function, functions
 from .layer import Layer
 from .products import (
     add_bias,
@@ -63,6 +64,8 @@ def quantize(
     for ins, why in products:
         for tensor in [] if why else operands(ins):
             axes.setdefault(tensor, 1 if isinstance(ins.op, Convolution) else tensor.shape.rank - 1)
+    for function in _functions_of([ins for ins, why in products if not why], axes, config):
+        axes.setdefault(function.read, 1)
     seen = dict(zip(axes, observe(main, axes, calibration, on) if axes else [], strict=True))
     for ins, why in products:
         layer = Layer(name_of(ins), ins.op.name, kept=why)
@@ -104,6 +107,7 @@ def apply(
     factors = smooth(main, list(chosen), config, types, known) if config.smooth else {}
     tensors = dict.fromkeys(t for ins in chosen for t in operands(ins))
     limits = {t: known[t].range(config.ranges, config.percentile, types[0]) for t in tensors}
+    limits |= _around_functions(_functions_of(chosen, tensors, config), limits, config, known)
     shifts: dict[Instruction, Array] = {}
     for ins, layer in chosen.items():
         left = ins.inputs[0]
@@ -114,11 +118,38 @@ def apply(
             layer.noise, error = quantize_weights(main, ins, types[1], config.per_channel, factors.get(ins))
             if config.correct_bias:
                 shifts[ins] = mean_shift(ins, error, known[left].means)
-    for tensor in tensors:
-        quantize_tensor(main, tensor, *limits[tensor], types[0])
+    for tensor, (low, high) in limits.items():
+        quantize_tensor(main, tensor, low, high, types[0])
     for ins, shift in shifts.items():
         add_bias(main, ins, -shift)
     main.sweep()
+
+
+def _functions_of(
+    products: Iterable[Instruction], tensors: Iterable[Instruction], config: QuantizeConfig
+) -> list[Function]:
+    """The functions whose results targets find in tables, if they may."""
+    return functions(products, tensors) if config.functions and TYPES[config.activations].is_integer else []
+
+
+def _around_functions(
+    found: Iterable[Function],
+    limits: Mapping[Instruction, tuple[float, float]],
+    config: QuantizeConfig,
+    known: Mapping[Instruction, Observer],
+) -> dict[Instruction, tuple[float, float]]:
+    """Ranges of what costly functions read, and of their results where these have none yet."""
+    made: dict[Instruction, tuple[float, float]] = {}
+    to = TYPES[config.activations]
+    for function in found:
+        observer = known[function.read]
+        low, high = observer.range(config.ranges, config.percentile, to)
+        results = limits.get(function.made)
+        if results is None:
+            results = observer.mapped(function.values).range(config.ranges, config.percentile, to)
+            made[function.made] = results
+        made[function.read] = function.range(low, high, results, to)
+    return made
 
 
 def _search(

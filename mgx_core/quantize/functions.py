@@ -1,0 +1,87 @@
+"""Costly functions behind convolutions: what they read is rounded too, so that targets find their results in tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..ir.instruction import Instruction
+from ..ops.concat import Concat
+from ..ops.convolution import Convolution
+from ..ops.elementwise import Pointwise
+from ..ops.scalar import EXACT, primitives
+from ..rules.constants import is_constant
+from ..types.argument import Array
+from ..types.dtype import DType
+from .scales import scale_of
+
+__all__ = ["Function", "functions"]
+
+CHEAP: Final = EXACT | {"add", "sub", "mul", "div"}
+POINTS: Final = 1025  # of a function, at which its slope is looked at
+
+
+class Function(NamedTuple):
+    """A costly function of one tensor: what it reads, and the instruction that computes it."""
+
+    read: Instruction
+    made: Instruction
+
+    def values(self, points: Array) -> Array:
+        """The function's results by its definition."""
+        compute = self.made.op.compute
+        assert compute is not None
+        return np.asarray(compute(points.astype(np.float32)))
+
+    def range(self, low: float, high: float, results: tuple[float, float], to: DType) -> tuple[float, float]:
+        """The part of a range outside of which results, rounded over theirs, are the same as at its ends."""
+        points = np.linspace(low, high, POINTS)
+        values = self.values(points).astype(np.float64)
+        near = scale_of(*results, to)[0] / 4
+        flat = [np.abs(v - v[0]) <= near for v in (values, values[::-1])]
+        first, last = (POINTS if f.all() else int(np.argmin(f)) for f in flat)  # the first point that is not near
+        kept = points[max(first - 1, 0) : POINTS - max(last - 1, 0)]
+        return (min(float(kept[0]), 0.0), max(float(kept[-1]), 0.0)) if kept.size else (low, high)
+
+
+def functions(products: Iterable[Instruction], tensors: Iterable[Instruction]) -> list[Function]:
+    """Costly functions of these products alone whose results become one of some tensors by movement, if at all.
+
+    Convolutions only: those of matrix products are a smaller part of the work, and gain less time than accuracy is lost.
+    """
+    ends = set(tensors)
+    found = dict[Instruction, Function]()
+    for product in (p for p in products if isinstance(p.op, Convolution)):
+        at = product
+        while len(at.users) == 1 and isinstance(at.users[0].op, Pointwise) and at.users[0].parent is product.parent:
+            reader = at.users[0]
+            if _costly(reader):
+                if _reaches(reader, ends):
+                    found[at] = Function(at, reader)
+                break
+            if any(i is not at and not is_constant(i) for i in reader.inputs):
+                break
+            at = reader
+    return list(found.values())
+
+
+def _costly(ins: Instruction) -> bool:
+    assert isinstance(ins.op, Pointwise)
+    return len(ins.inputs) == 1 and not ins.op.random and not primitives(type(ins.op).scalar) <= CHEAP
+
+
+def _reaches(ins: Instruction, ends: set[Instruction]) -> bool:
+    """True if an instruction, or what only moves its elements, is among `ends`."""
+    pending: list[Instruction] = [ins]
+    seen = set(pending)
+    while pending:
+        at = pending.pop()
+        if at in ends:
+            return True
+        for user in at.users:
+            if user not in seen and (user.op.moves or isinstance(user.op, Concat)):
+                seen.add(user)
+                pending.append(user)
+    return False

@@ -1,0 +1,109 @@
+"""Costly functions behind convolutions: what they read is rounded over the part of its range that matters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import Program, Shape, op
+from mgx_core.ops.quantized import ByteMap, Dequantizelinear, Quantizelinear
+from mgx_core.passes.tabulate_bytes import TabulateBytes
+from mgx_core.quantize import QuantizeConfig
+from mgx_core.quantize.functions import functions
+from mgx_core.quantize.ranges import Observer
+
+RNG = np.random.default_rng(3)
+WEIGHTS = [(RNG.normal(size=(8, 8, 1, 1)) * 2).astype(np.float32) for _ in range(2)]
+IMAGE = RNG.normal(size=(2, 8, 5, 5)).astype(np.float32)
+
+
+def network(name: str, read_elsewhere: bool = False) -> Program:
+    """Two convolutions with a function between them."""
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float32", list(IMAGE.shape)))
+    first = m.add(op("convolution"), x, m.add_literal(WEIGHTS[0]))
+    made = m.add(op(name), first)
+    second = m.add(
+        op("convolution"), m.add(op("slice", axes=(2,), starts=(0,), ends=(4,)), made), m.add_literal(WEIGHTS[1])
+    )
+    m.add_return([second, first] if read_elsewhere else [second])
+    return program
+
+
+def quantized(program: Program, **settings: Any) -> Program:
+    return mgx.quantize_int8(
+        program, mgx.get_target("ref"), [{"x": IMAGE}], smooth=False, correct_bias=False, **settings
+    )
+
+
+def rounded(program: Program) -> list[str]:
+    """What the tensors that are rounded were made by."""
+    return [i.inputs[0].op.name for i in program.get_main_module() if isinstance(i.op, Quantizelinear)]
+
+
+def test_what_costly_functions_read_is_rounded() -> None:
+    assert rounded(quantized(network("swish"))) == ["@param", "convolution", "swish", "slice"]
+    assert rounded(quantized(network("relu"))) == ["@param", "slice"]
+    assert rounded(quantized(network("swish"), functions=False)) == ["@param", "slice"]
+    assert rounded(quantized(network("swish", read_elsewhere=True))) == ["@param", "slice"]
+    assert rounded(mgx.quantize_fp8(network("swish"), mgx.get_target("ref"), [{"x": IMAGE}])) == ["@param", "slice"]
+
+
+def test_the_function_becomes_a_table() -> None:
+    module = quantized(network("swish")).get_main_module()
+    TabulateBytes().apply(module)
+    (table,) = (i for i in module if isinstance(i.op, ByteMap))
+    assert not any(i.op.name == "swish" for i in module)
+    source = table.inputs[0]
+    assert isinstance(source.op, Quantizelinear)
+    assert source.inputs[0].op.name == "convolution"
+
+
+def test_results_stay_close() -> None:
+    wanted = None
+    lost = []
+    for settings in (None, {"functions": False}, {"functions": True}):
+        program = network("swish") if settings is None else quantized(network("swish"), **settings)
+        program.compile(mgx.get_target("ref"))
+        result = np.asarray(program.run({"x": IMAGE})[0])
+        wanted = result if wanted is None else wanted
+        lost.append(float(np.linalg.norm(result - wanted) / np.linalg.norm(wanted)))
+    assert 0 < lost[1] < lost[2] < 0.02
+
+
+@pytest.mark.parametrize(("name", "low", "high"), [("sigmoid", -6.3, 6.3), ("tanh", -3.5, 3.5), ("swish", -4.8, 40.0)])
+def test_ends_where_a_function_is_flat_are_not_kept(name: str, low: float, high: float) -> None:
+    module = network(name).get_main_module()
+    products = [i for i in module if i.op.name == "convolution"]
+    (function,) = functions(products, [products[1].inputs[0]])
+    ends = function.values(np.linspace(-40, 40, 2001))
+    results = min(float(ends.min()), 0.0), float(ends.max())
+    kept = function.range(-40, 40, results, mgx.dtype.uint8)
+    assert kept == pytest.approx((low, high), abs=1.0)
+    outside = np.concatenate([np.linspace(-40, kept[0], 99), np.linspace(kept[1], 40, 99)])
+    inside = np.clip(outside, *kept)
+    unit = (results[1] - results[0]) / 255
+    assert np.abs(function.values(outside) - function.values(inside)).max() <= unit / 2
+    assert function.range(-0.5, 0.5, (0.0, 1.0), mgx.dtype.uint8) == pytest.approx((-0.5, 0.5), abs=0.01)
+
+
+def test_a_function_of_what_was_seen() -> None:
+    observer = Observer("x")
+    rows = RNG.normal(size=(4000, 1)).astype(np.float32)
+    observer.see(rows.min(0), rows.max(0), rows)
+    made = observer.mapped(np.tanh)
+    assert made.range("max", 100, mgx.dtype.uint8) == pytest.approx((np.tanh(rows.min()), np.tanh(rows.max())))
+    seen = Observer("y")
+    seen.see(np.tanh(rows.min(0)), np.tanh(rows.max(0)), np.tanh(rows))
+    low, high = made.range("percentile", 90, mgx.dtype.uint8)
+    assert (low, high) == pytest.approx(seen.range("percentile", 90, mgx.dtype.uint8), abs=0.01)
+    assert QuantizeConfig().functions
+
+
+def test_dequantized_functions_are_read_once() -> None:
+    module = quantized(network("swish")).get_main_module()
+    assert [len(i.users) for i in module if isinstance(i.op, Dequantizelinear)] == [1] * 6
