@@ -35,13 +35,14 @@ __all__ = ["command"]
 )
 @click.option(
     "--netron",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write the program as an ONNX model for viewers such as Netron.",
+    is_flag=False,
+    flag_value="-",
+    metavar="[FILE]",
+    help="Write the program as an ONNX model for viewers such as Netron, into FILE or that of --output.",
 )
 @report_options
 def command(
-    as_json: bool, why: str | None, memory: str | None, memory_svg: Path | None, netron: Path | None, **given: Any
+    as_json: bool, why: str | None, memory: str | None, memory_svg: Path | None, netron: str | None, **given: Any
 ) -> None:
     """Print a model as a program, or write it in another form.
 
@@ -61,16 +62,21 @@ def command(
     """
     if memory not in (None, "-") and given["file"] is None:  # `read --memory model.onnx`
         given["file"], memory = Path(str(memory)), "-"
+    if netron not in (None, "-") and given["file"] is None:  # `read --netron model.onnx -o view.onnx`
+        given["file"], netron = Path(str(netron)), "-"
+    if netron == "-" and given["output"] is None:
+        raise click.UsageError("--netron takes the name of a file, or --output does")
     program = Source.of(given).program()
-    if netron is not None:
-        export_netron(program, netron)
+    view = given["output"] if netron == "-" else None if netron is None else Path(netron)
+    if view is not None:
+        export_netron(program, view)
     if memory is not None or memory_svg is not None:
         picture = memory_svg if memory in (None, "-") else Path(str(memory))
         if memory_svg is not None and picture is not memory_svg:
             raise click.UsageError("one picture, please: --memory FILE or --memory-svg FILE")
         show_memory(program, picture, Source.of(given).name, Report(as_json))
-    elif netron is not None:
-        Report(as_json).say(f"written to {netron}")
+    elif view is not None:
+        Report(as_json).say(f"written to {view}")
     elif why is not None:
         from ..options import CompileOptions
 

@@ -32,7 +32,7 @@ from .parsing import (  # noqa: E402
     save,
     save_buffer,
 )
-from .programs import get_target, program, target  # noqa: E402
+from .programs import compile_modes, get_target, program, target  # noqa: E402
 from .quantizing import autocast_fp8, quantize_bf16, quantize_fp8, quantize_fp16, quantize_int8  # noqa: E402
 from .shapes import shape  # noqa: E402
 
@@ -42,6 +42,7 @@ __all__ = [
     "argument",
     "argument_from_pointer",
     "autocast_fp8",
+    "compile_modes",
     "create_argument",
     "fill_argument",
     "from_gpu",

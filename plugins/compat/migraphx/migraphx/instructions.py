@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from mgx_core import Instruction, Module, ParameterError, ShapeError
 from mgx_core import dtype as dt
 
 from .arguments import argument, of_argument
+from .debug_symbols import add_symbols, has_symbols, remove_symbols, symbols_of
 from .implied import check_implied
 from .operations import macro, of_operation, op
 from .shapes import core_shape, of_shape, shape
@@ -42,6 +43,9 @@ class instruction_ref:
     def get_literal(self) -> argument:
         """Errors: ShapeError if this is not a literal."""
         return of_argument(self.core.get_literal())
+
+    def get_debug_symbols(self) -> set[str]:
+        return symbols_of(self.core)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, instruction_ref) and self.core is other.core
@@ -126,6 +130,15 @@ class module:
 
     def replace_return(self, args: Sequence[instruction_ref]) -> instruction_ref:
         return instruction_ref(self.core.replace_return([_core(a) for a in args]))
+
+    def has_debug_symbols(self) -> bool:
+        return has_symbols(self.core)
+
+    def add_debug_symbols(self, ins: instruction_ref, symbols: Iterable[str]) -> None:
+        add_symbols(_core(ins), symbols)
+
+    def remove_debug_symbols(self, ins: instruction_ref) -> None:
+        remove_symbols(_core(ins))
 
     def __iter__(self) -> Iterator[instruction_ref]:
         return map(instruction_ref, self.core)

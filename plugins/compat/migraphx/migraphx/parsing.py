@@ -42,9 +42,10 @@ def parse_onnx(
 ) -> program:
     """A program from an ONNX file; dimensions that the model leaves open become 1 unless an option says otherwise.
 
+    use_debug_symbols: the names of the model's nodes become debug symbols of the instructions that come from them.
     Errors: ParseError for damaged files; UnsupportedError for operators that nothing converts.
     """
-    return of_program(
+    return _read(
         mgx.parse_onnx(
             filename,
             **_extent(default_dim_value, default_dyn_dim_value),
@@ -55,9 +56,9 @@ def parse_onnx(
             print_program_on_error=print_program_on_error,
             max_loop_iterations=max_loop_iterations,
             limit_max_iterations=limit_max_iterations,
-            use_debug_symbols=use_debug_symbols,
             use_dyn_output=False,
-        )
+        ),
+        use_debug_symbols,
     )
 
 
@@ -73,7 +74,7 @@ def parse_onnx_buffer(
     use_debug_symbols: bool = False,
 ) -> program:
     """A program from the bytes of an ONNX file; see `parse_onnx`."""
-    return of_program(
+    return _read(
         mgx.parse_onnx_buffer(
             filename,
             **_extent(default_dim_value, default_dyn_dim_value),
@@ -82,10 +83,18 @@ def parse_onnx_buffer(
             skip_unknown_operators=skip_unknown_operators,
             print_program_on_error=print_program_on_error,
             external_data_path=external_data_path,
-            use_debug_symbols=use_debug_symbols,
             use_dyn_output=False,
-        )
+        ),
+        use_debug_symbols,
     )
+
+
+def _read(made: mgx.Program, use_debug_symbols: bool) -> program:
+    if use_debug_symbols:
+        from .debug_symbols import show_sources
+
+        show_sources(made)
+    return of_program(made)
 
 
 def _extent(default_dim_value: int, default_dyn_dim_value: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, SupportsInt
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from .rebatch import Rebatched
 
-__all__ = ["parameter_shapes", "program", "target"]
+__all__ = ["compile_modes", "parameter_shapes", "program", "target"]
 
 PLAIN: Final = frozenset({"ref"})  # targets for which MIGraphX rewrites no program
 
@@ -42,6 +43,14 @@ class target:
 
     def __repr__(self) -> str:
         return repr(self.core)
+
+
+class compile_modes(enum.Enum):
+    """Says how much time compiling may take for programs that run faster."""
+
+    eager = 0
+    balanced = 50
+    max = 100
 
 
 class parameter_shapes(dict[str, shape]):
@@ -107,13 +116,16 @@ class program:
         offload_copy: bool | Mapping[str, Any] = True,
         fast_math: bool = True,
         exhaustive_tune: bool = False,
+        compile_mode: compile_modes | None = None,
         **options: Any,
     ) -> None:
         """Makes the program runnable on a target, or on a context.
 
-        offload_copy: or a mapping of any options of `mgx_core.CompileOptions`, which keywords may name as well.
+        offload_copy: or a mapping of any options of `mgx_core.CompileOptions`, which keywords may name as well;
+        compile_mode: `max` tunes exhaustively, `eager` and `balanced` compile as without a mode.
         """
-        given = {"fast_math": fast_math, "exhaustive_tune": exhaustive_tune} | options
+        tune = exhaustive_tune or compile_mode is compile_modes.max
+        given = {"fast_math": fast_math, "exhaustive_tune": tune} | options
         if isinstance(offload_copy, (Mapping, CompileOptions)):
             record = CompileOptions.of(
                 offload_copy if isinstance(offload_copy, CompileOptions) else with_core_rules(offload_copy), **options
@@ -193,6 +205,14 @@ class program:
 
     def print(self) -> None:
         print(self)
+
+    def write_netron_output(self, filename: Any) -> None:
+        """Writes an ONNX model that viewers open.  Errors: UnsupportedError where no installed frontend can."""
+        from pathlib import Path
+
+        from mgx_core.driver.pictures import export_netron
+
+        export_netron(self.core, Path(filename))
 
     def save(self, path: Any, format: str = "msgpack") -> None:
         self.core.save(path, format)

@@ -7,7 +7,9 @@ from typing import Any
 import onnx
 from onnx.backend.base import Backend
 
+import mgx_core as mgx
 import migraphx
+from migraphx.programs import of_program
 
 from .backend_rep import MIGraphXBackendRep
 
@@ -20,6 +22,7 @@ class MIGraphXBackend(Backend):  # type: ignore[misc,unused-ignore]
     """Compiles models for the target that is named like the device: CPU or, unless `set_device` says otherwise, GPU."""
 
     _device = "GPU"
+    _program_text = ""
 
     @classmethod
     def set_device(cls, device: str) -> None:
@@ -49,13 +52,16 @@ class MIGraphXBackend(Backend):  # type: ignore[misc,unused-ignore]
         if not isinstance(model, bytes):
             onnx.checker.check_model(model)
             model = model.SerializeToString()
-        made = migraphx.parse_onnx_buffer(model)
+        made = of_program(mgx.parse_onnx_buffer(model))  # extents and results as the standard has them, not padded
+        cls._program_text = f"\nProgram =\n{made}"
         made.compile(migraphx.get_target(cls._device.lower()))
+        cls._program_text += f"\nCompiled program =\n{made}"
         return MIGraphXBackendRep(made)
 
     @classmethod
-    def get_program(cls, model: Any, **options: Any) -> migraphx.program:
-        return cls.prepare(model, **options).program
+    def get_program(cls) -> str:
+        """The model prepared last, as read and as compiled: what to show beside results that differ."""
+        return cls._program_text
 
     @classmethod
     def run_model(cls, model: Any, inputs: Any, device: str | None = None, **options: Any) -> Any:

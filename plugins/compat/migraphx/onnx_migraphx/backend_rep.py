@@ -9,6 +9,7 @@ import numpy as np
 from onnx.backend.base import BackendRep
 
 import migraphx
+from mgx_core import Argument
 
 __all__ = ["MIGraphXBackendRep"]
 
@@ -27,4 +28,17 @@ class MIGraphXBackendRep(BackendRep):  # type: ignore[misc,unused-ignore]
             if len(given) != len(names):
                 raise ValueError(f"the model takes {len(names)} inputs ({', '.join(names)}), got {len(given)}")
             inputs = dict(zip(names, given, strict=True))
-        return [np.array(r) for r in self.program.run({n: migraphx.argument(np.asarray(v)) for n, v in inputs.items()})]
+        return [_plain(r) for r in self.program.run({n: _given(v) for n, v in inputs.items()})]
+
+
+def _given(value: Any) -> Any:
+    """A tensor as an argument; sequences and absent optionals stay lists and None."""
+    return value if value is None or isinstance(value, list) else migraphx.argument(np.asarray(value))
+
+
+def _plain(result: Argument) -> Any:
+    """An array; a list for a sequence, None for an absent optional."""
+    value = result.value
+    if isinstance(value, (list, tuple)):
+        return [_plain(r) for r in result.get_sub_objects()]
+    return value if value is None else np.array(result)

@@ -52,6 +52,18 @@ def test_graph_edits(model) -> None:
     )
 
 
+def test_netron_takes_a_file_or_that_of_output(model, tmp_path) -> None:
+    for words in (
+        (model, "--netron", "a.onnx"),
+        (model, "--netron", "-o", "b.onnx"),
+        ("--netron", model, "-o", "c.onnx"),
+    ):
+        assert driven("read", *words, folder=tmp_path).returncode == 0
+    assert len({(tmp_path / f"{n}.onnx").read_bytes() for n in "abc"}) == 1
+    assert "convolution" in {n.op_type for n in onnx.load(tmp_path / "a.onnx").graph.node}
+    assert "name of a file" in driven("read", model, "--netron").stderr
+
+
 def test_verify_against_doubles_and_saved_programs(model, tmp_path) -> None:
     assert driven("verify", model, "--ref", "--ref-use-double", "--atol", "1e-5", "--rtol", "1e-5").returncode == 0
     assert driven("compile", model, "--ref", "-o", "m.mxr", folder=tmp_path).returncode == 0

@@ -6,6 +6,7 @@ import json
 
 import msgpack
 import numpy as np
+import onnx
 import pytest
 
 import migraphx
@@ -117,3 +118,11 @@ def test_literals_lie_in_their_data(tree, error, message) -> None:
 def test_files_that_are_nested_too_deeply() -> None:
     with pytest.raises(StoreError, match="RecursionError"):
         migraphx.load_buffer(b'{"a":' + b"[" * 100000)
+
+
+def test_a_file_for_netron(tmp_path) -> None:
+    p = migraphx.program()
+    main = p.get_main_module()
+    main.add_return([main.add_instruction(migraphx.op("neg"), [main.add_parameter("x", migraphx.shape(lens=[2]))])])
+    p.write_netron_output(tmp_path / "p.onnx")
+    assert onnx.load(tmp_path / "p.onnx").graph.node[0].op_type == "neg"
