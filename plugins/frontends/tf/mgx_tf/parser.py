@@ -215,8 +215,6 @@ def _parameter(scope: Scope, name: str, dtype: Any, dims: list[int] | None, opti
     word = re.sub(r"[^A-Za-z0-9_.]", "_", name)
     if given is not None:
         extents: list[Dim] = list(given)
-        if dims is not None and len(dims) != len(extents):
-            raise ParameterError(f"map_input_dims: input {name!r} has rank {len(dims)}, got {extents}")
     elif dims is None:
         return scope.module.add_parameter(name, Shape.unranked(dtype))
     else:

@@ -30,6 +30,14 @@ def test_names_of_nodes_stay_on_instructions(new_graph: Any):
     assert mgx.parse_tf_buffer(g.data, batch_size=5).get_parameter_shapes()["x"].lens() == [5, 3]
 
 
+def test_given_extents_replace_those_of_an_input(new_graph: Any):
+    g = new_graph()
+    g.placeholder("x", F, [1, 2, 2, 3])
+    g.node("Relu", "y", "x", T=F)
+    program = mgx.parse_tf_buffer(g.data, map_input_dims={"x": [1, 3]})
+    assert program.get_output_shapes()[0].lens() == [1, 3]
+
+
 def test_same_padding_puts_the_odd_element_last(new_graph: Any):
     g = new_graph()
     g.placeholder("x", F, [1, 4, 4, 1])
