@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import threading
 from typing import Any
@@ -36,8 +37,8 @@ class Handle:
 class Handles:
     """All handles of the process by their addresses.
 
-    An address is a number that is never used twice and points to nothing, so that a handle used after its end is found out.
-    Several threads may call.
+    An address is a number that is never used twice and points to nothing, so that a handle used after its end is found out;
+    that of a record, whose fields C++ code may read, is where it lies.  Several threads may call.
     """
 
     def __init__(self) -> None:
@@ -50,7 +51,8 @@ class Handles:
 
     def new(self, kind: str, value: Any) -> Handle:
         """Returns a handle that lasts until `destroy`."""
-        handle = Handle(kind, value, next(self._numbers))
+        record = isinstance(value, ctypes.Structure)
+        handle = Handle(kind, value, ctypes.addressof(value) if record else next(self._numbers))
         self._handles[handle.address] = handle
         return handle
 
@@ -67,7 +69,10 @@ class Handles:
 
     def assign(self, handle: Handle, value: Any) -> None:
         """Lets a handle stand for another object; what it lent ends."""
-        handle.value = value
+        if isinstance(handle.value, ctypes.Structure):
+            ctypes.pointer(handle.value)[0] = value
+        else:
+            handle.value = value
         lent, handle.children = handle.children, None
         for child in (lent or {}).values():
             self._drop(child)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from migraphx import argument
 
 Options = dict[str, Any]
+
+
+class CompileOptions(ctypes.Structure):
+    """The struct of `migraphx/compile_options.hpp`, at the address of its handle."""
+
+    _fields_: ClassVar = [(n, ctypes.c_bool) for n in ("offload_copy", "fast_math", "exhaustive_tune")]
+    offload_copy: bool
+    fast_math: bool
+    exhaustive_tune: bool
 
 
 def onnx_options_create() -> Options:
@@ -74,20 +84,20 @@ def file_options_set_file_format(options: Options, name: str) -> None:
     options["format"] = name
 
 
-def compile_options_create() -> Options:
-    return {"offload_copy": False, "fast_math": True, "exhaustive_tune": False}
+def compile_options_create() -> CompileOptions:
+    return CompileOptions(offload_copy=False, fast_math=True, exhaustive_tune=False)
 
 
-def compile_options_set_offload_copy(options: Options, value: bool) -> None:
-    options["offload_copy"] = value
+def compile_options_set_offload_copy(options: CompileOptions, value: bool) -> None:
+    options.offload_copy = value
 
 
-def compile_options_set_fast_math(options: Options, value: bool) -> None:
-    options["fast_math"] = value
+def compile_options_set_fast_math(options: CompileOptions, value: bool) -> None:
+    options.fast_math = value
 
 
-def compile_options_set_exhaustive_tune_flag(options: Options, value: bool) -> None:
-    options["exhaustive_tune"] = value
+def compile_options_set_exhaustive_tune_flag(options: CompileOptions, value: bool) -> None:
+    options.exhaustive_tune = value
 
 
 def quantize_op_names_create() -> list[str]:

@@ -16,6 +16,7 @@ from migraphx.programs import of_program
 from .attributes import read
 from .calls import SUCCESS, Calls
 from .custom_operators import CustomOperators
+from .options import CompileOptions
 
 __all__ = ["Programs"]
 
@@ -84,8 +85,8 @@ class Programs:
     def program_create_module(self, given: program, name: str) -> module:
         return given.create_module(name)
 
-    def program_compile(self, given: program, target: Any, options: dict[str, Any]) -> None:
-        given.compile(target, **options)
+    def program_compile(self, given: program, target: Any, options: CompileOptions) -> None:
+        given.compile(target, options.offload_copy, options.fast_math, options.exhaustive_tune)
 
     def program_get_parameter_shapes(self, given: program) -> dict[str, shape]:
         return given.get_parameter_shapes()

@@ -85,6 +85,10 @@ def test_shapes_arguments_modules_and_messages(build: Build, tmp_path: Path) -> 
     run(build("building.cpp"), folder=tmp_path)
 
 
+def test_compile_options_lie_behind_their_handle(build: Build, tmp_path: Path) -> None:
+    run(build("options.cpp"), folder=tmp_path)
+
+
 def test_a_model_is_parsed_run_traced_saved_and_loaded(build: Build, model: Path, tmp_path: Path) -> None:
     run(build("running.cpp"), model, folder=tmp_path)
 

@@ -30,6 +30,7 @@ ENVIRONMENT: Final = {
 PROGRAMS: Final = {
     "status.c": [],
     "building.cpp": [],
+    "options.cpp": [],
     "running.cpp": ["{model}"],
     "custom_operator.cpp": [],
     "device_operator.cpp": [],

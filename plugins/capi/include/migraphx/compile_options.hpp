@@ -1,0 +1,21 @@
+/* What a handle of compile options points to: `reinterpret_cast` takes `get_handle_ptr()` to this struct. */
+#ifndef MIGRAPHX_COMPILE_OPTIONS_HPP
+#define MIGRAPHX_COMPILE_OPTIONS_HPP
+
+#ifndef MIGRAPHX_INLINE_NS
+#define MIGRAPHX_INLINE_NS version_1
+#endif
+
+namespace migraphx {
+inline namespace MIGRAPHX_INLINE_NS {
+
+struct compile_options {
+    bool offload_copy    = false;
+    bool fast_math       = true;
+    bool exhaustive_tune = false;
+};
+
+} // namespace MIGRAPHX_INLINE_NS
+} // namespace migraphx
+
+#endif
