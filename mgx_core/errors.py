@@ -30,8 +30,8 @@ class No(NamedTuple):
     why: str
 
 
-class MgxError(Exception):
-    """Root of all errors raised by mgx.
+class MgxError(RuntimeError):
+    """Root of all errors raised by mgx; a RuntimeError, which code written for other engines catches.
 
     A message says where (source node, op text or file), what was required and what was got.  Layers that know more about
     the place add it with `located`, so that the innermost rule needs to know only its own operands.

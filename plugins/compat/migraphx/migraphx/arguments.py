@@ -106,8 +106,8 @@ def gpu_sync() -> None:
 
 
 def _number(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(int(value))
-    if isinstance(value, (int, float)):
+    if isinstance(value, int):
+        return str(int(value))  # of a bool, too
+    if isinstance(value, float):
         return f"{value:g}"
     raise ParameterError(f"a number is required, got {value!r}")

@@ -98,3 +98,9 @@ def test_device_memory() -> None:
 def test_negative_strides_are_refused_for_generated_values() -> None:
     with pytest.raises(ParameterError, match="strides of generated values must not be negative"):
         migraphx.generate_argument(migraphx.shape(lens=[4], strides=[-1]))
+
+
+def test_integers_are_written_in_full_and_errors_are_runtime_errors() -> None:
+    assert repr(migraphx.argument(np.array([-151241204695, 3], np.int64))) == "-151241204695, 3"
+    with pytest.raises(RuntimeError, match="no operation is called"):
+        migraphx.op("nonsense")
