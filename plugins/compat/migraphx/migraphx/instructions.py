@@ -11,6 +11,7 @@ from mgx_core import dtype as dt
 from .arguments import argument, of_argument
 from .debug_symbols import add_symbols, has_symbols, remove_symbols, symbols_of
 from .implied import check_implied
+from .layouts import laid_out
 from .operations import macro, of_operation, op
 from .shapes import core_shape, of_shape, shape
 
@@ -26,7 +27,7 @@ class instruction_ref:
         self.core = core
 
     def shape(self) -> shape:
-        return of_shape(self.core.result)
+        return of_shape(laid_out(self.core))
 
     def op(self) -> Any:
         return of_operation(self.core.op)

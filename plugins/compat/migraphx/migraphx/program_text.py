@@ -8,6 +8,7 @@ from mgx_core import Instruction, Module, Shape
 from mgx_core.ir.module import nested
 
 from .arguments import of_argument
+from .layouts import laid_out
 from .operations import of_operation
 from .shapes import of_shape
 
@@ -36,7 +37,7 @@ def _lines(module: Module, names: dict[Instruction, str]) -> Iterator[str]:
         elif ins.is_return:
             yield f"{names[ins]} = @return({_inputs(ins, names)})"
         else:
-            yield f"{names[ins]} = {_said(ins, names)} -> {of_shape(ins.result)}, target_id=0"
+            yield f"{names[ins]} = {_said(ins, names)} -> {of_shape(laid_out(ins))}, target_id=0"
 
 
 def _said(ins: Instruction, names: dict[Instruction, str]) -> str:
