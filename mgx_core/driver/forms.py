@@ -41,6 +41,9 @@ def form_options(function: F) -> F:
         click.option("--binary", is_flag=True, help="As a binary program file (default for .mxr)."),
         click.option("--graphviz", "-g", is_flag=True, help="As a graph in the DOT language."),
         click.option("--python", "--py", is_flag=True, help="As a Python script that builds the program."),
+        click.option(
+            "--package", metavar="NAME", default="mgx_core", help="What a Python script imports, with mgx's functions."
+        ),
         click.option("--cpp", is_flag=True, help="As a C++ function that builds the program."),
         click.option("--strip-context", is_flag=True, help="Without what was compiled."),
         click.option("--brief", is_flag=True, help="Counts, parameters and results only."),
@@ -82,7 +85,7 @@ def write(program: Program, given: Mapping[str, Any], as_json: bool) -> None:
                 raise click.UsageError("--binary does not print to a terminal; say -o FILE")
             stream.write(data)
         return
-    text = _text(program, form, output is not None)
+    text = program.to_py(given["package"]) if form == "python" else _text(program, form, output is not None)
     if output is None:
         click.echo(text.rstrip("\n"))
     else:
@@ -90,8 +93,6 @@ def write(program: Program, given: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _text(program: Program, form: str, full: bool) -> str:
-    if form == "python":
-        return program.to_py()
     if form == "cpp":
         from ..ir.text.cpp import cpp
 

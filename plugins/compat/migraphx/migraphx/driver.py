@@ -21,8 +21,8 @@ COMPILING: Final = ("compile", "run", "time", "perf", "verify", "ranges")
 def main() -> None:
     """The commands of ``mgx-driver``; parameters and results are copied for the caller where `--enable-offload-copy` says so.
 
-    Version, command line, the state of MIGraphX's environment variables and the time that it took are written to the standard
-    error stream.
+    Scripts that it writes import `migraphx`.  Version, command line, the state of MIGraphX's environment variables and the time
+    that it took are written to the standard error stream.
     """
     words = [word for word in sys.argv[1:] if word != "--mlir"]
     said = f"[ mgx {__version__} ] migraphx-driver {shlex.join(words)}"
@@ -41,7 +41,10 @@ def main() -> None:
         driver.main(
             words,
             prog_name="migraphx-driver",
-            default_map={name: {"enable_offload_copy": False} for name in COMPILING},
+            default_map={
+                "read": {"package": "migraphx"},
+                **{name: {"enable_offload_copy": False, "package": "migraphx"} for name in COMPILING},
+            },
         )
     finally:
         if not asks:

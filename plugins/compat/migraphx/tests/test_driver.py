@@ -41,6 +41,14 @@ def test_an_unknown_extension_is_a_program_file(model, tmp_path) -> None:
     assert not migraphx.load(tmp_path / "plain.mxr").is_compiled()
 
 
+def test_scripts_import_the_module(model, tmp_path) -> None:
+    driven("read", model, "--py", "-o", "made.py", folder=tmp_path)
+    said = driven("compile", model, "--ref", "--python").stdout
+    scope: dict[str, object] = {}
+    exec((tmp_path / "made.py").read_text(), scope)
+    assert scope["p"] == migraphx.parse_onnx(model) and "import migraphx" in said and "mgx_core" not in said
+
+
 def test_graph_edits(model) -> None:
     whole = json.loads(driven("read", model, "--brief", "--json").stdout)
     last = json.loads(driven("read", model, "--trim-size", 2, "--brief", "--json").stdout)
