@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.aot_autograd import make_boxed_func
 
 from mgx_core import DeviceError, MgxError, PluginError, UnsupportedError
 from mgx_core.converting.converters import Converters
@@ -48,14 +49,35 @@ def mgx(
 
 
 class WholeRecurrentLayers:
-    """While a compiled function runs, Dynamo takes LSTM, GRU and RNN layers into its graphs, where it would break them."""
+    """While a compiled function runs, Dynamo takes LSTM, GRU and RNN layers into its graphs, where it would break them.
+
+    It is entered at each call, and the module of settings takes 5 us for that: the variable behind the setting is set instead.
+    """
 
     def __enter__(self) -> None:
-        self.before = torch._dynamo.config.allow_rnn
-        torch._dynamo.config.allow_rnn = True
+        self.token = _recurrent_setting().set(True)
 
     def __exit__(self, *_: object) -> None:
-        torch._dynamo.config.allow_rnn = self.before
+        _recurrent_setting().reset(self.token)
+
+
+@functools.cache
+def _recurrent_setting() -> Any:
+    """What holds a user's value of `torch._dynamo.config.allow_rnn` for this thread: a variable with `set` and `reset`."""
+    held = torch._dynamo.config._config["allow_rnn"].user_override
+    return held if isinstance(held, ContextVar) else Setting()
+
+
+class Setting:
+    """`torch._dynamo.config.allow_rnn` where torch keeps it in no variable of its own (2.11)."""
+
+    def set(self, value: bool) -> bool:
+        before: bool = torch._dynamo.config.allow_rnn
+        torch._dynamo.config.allow_rnn = value
+        return before
+
+    def reset(self, before: bool) -> None:
+        torch._dynamo.config.allow_rnn = before
 
 
 mgx.backend_ctx_ctor = WholeRecurrentLayers  # type: ignore[attr-defined]  # which torch.compile enters around each call
@@ -68,10 +90,10 @@ def compile_graph(
     converters = all_converters()
 
     def taken(inner: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        return make_boxed_func(Taken(inner, converters, options, _static(), parts))
+        return Taken(inner, converters, options, _static(), parts)
 
     def bare(inner: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        return make_boxed_func(Taken(inner, converters, options, (), parts))
+        return Taken(inner, converters, options, (), parts)
 
     compiler = aot_autograd(
         fw_compiler=taken,
@@ -121,14 +143,20 @@ class Taken:
             n: why for n in self.gm.graph.nodes if (why := not_ours(n, converters))
         }
         self.ready: Callable[..., Any] | None = None
+        self._boxed_call = (
+            True  # by which AOTAutograd knows that it takes one list; wrappers copy what an instance holds
+        )
 
-    def __call__(self, *args: Any) -> list[Any]:
+    def __call__(self, args: list[Any]) -> list[Any]:
+        """The results; the list of arguments is emptied, so that what nobody else holds is freed."""
         found = self._first(args) if self.ready is None else self.ready(*args)
         if not self.writes:
+            args.clear()
             return found
         kept = len(found) - len(self.writes)
         for (index, _), value in zip(self.writes, found[kept:], strict=True):
             args[index].copy_(value)
+        args.clear()
         return list(found[:kept])
 
     def _first(self, args: Sequence[Any]) -> list[Any]:
@@ -174,7 +202,7 @@ class Taken:
         places = {n.name: i for i, n in enumerate(n for n in self.gm.graph.nodes if n.op == "placeholder")}
         static = {name for name, i in places.items() if i in self.static}
         for name, piece in list(pieces.named_children()):
-            if not isinstance(piece, torch.fx.GraphModule):
+            if not name.startswith("submod_"):  # what operators of higher order call
                 continue
             if eager_name(name):
                 names = {n.meta.get(NAME) for n in piece.graph.nodes}

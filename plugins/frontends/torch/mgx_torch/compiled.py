@@ -26,6 +26,7 @@ from .weights import Seal, held
 __all__ = ["CompiledGraph"]
 
 VARIANTS: Final = 4  # sets of weights whose packed copies are kept at once
+PARTS: Final = ("real", "imag")  # of a complex number
 CHANGES: Final = 3  # changes of weights after which they are taken as inputs
 
 
@@ -102,11 +103,11 @@ class Variant:
             self.program, self.unstored = found, None
         assert self.program.executable is not None
         self.executable = self.program.executable
-        self.names = list(self.executable.parameters)
         # the argument of each parameter, where nothing but tensors in host memory goes in, and comes out as it is
-        plain = self.device is None and all(axis is None for *_, axis in self.given)
+        plain = self.device is None and not any(part for *_, part in self.given)
         plain = plain and all(kind == "tensor" and order is None for kind, order in self.results)
         self.plain = {name: index for name, index, _ in self.given} if plain else None
+        self.fixed = not any(s.dynamic() for s in self.executable.parameters.values())
         self._lock = threading.Lock()
 
     def current(self, args: Sequence[Any]) -> bool:
@@ -115,15 +116,21 @@ class Variant:
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         if self.plain is not None and self.unstored is None:
-            given = {name: host_array(args[index]) for name, index in self.plain.items()}
-            return [as_tensor(r) for r in self.executable.run(given)]
+            arrays = {name: host_array(args[index]) for name, index in self.plain.items()}
+            if self.fixed and all(v.flags.c_contiguous for v in arrays.values()):  # as Dynamo's guards have them
+                return [
+                    as_tensor(r) for r in self.executable.run_bound([arrays[n] for n in self.executable.parameters])
+                ]
+            return [as_tensor(r) for r in self.executable.run(arrays)]
         values: dict[str, Any] = {}
-        for name, index, axis in self.given:
+        for name, index, part in self.given:
             given = args[index]
-            if axis is None:
-                values[name] = host_array(given) if self.device is None else given.detach()
-            else:
+            if part == "size":
                 values[name] = torch.empty((int(given), 0), dtype=torch.uint8).numpy()
+                continue
+            if part:
+                given = getattr(given.resolve_conj(), part).contiguous()
+            values[name] = host_array(given) if self.device is None else given.detach()
         if self.device is None:
             found = iter(self.executable.run(values))
         else:
@@ -156,13 +163,16 @@ class Variant:
 
 def _program(
     graph: CompiledGraph, args: Sequence[Any], weights: dict[int, Any]
-) -> tuple[Program, list[tuple[str, int, int | None]], list[tuple[str, Any]]]:
-    """The program of a graph; which argument each parameter takes, and how each result is made of the program's."""
+) -> tuple[Program, list[tuple[str, int, str]], list[tuple[str, Any]]]:
+    """The program of a graph; which argument each parameter takes, and how each result is made of the program's.
+
+    A parameter takes an argument as it is, or its `real` or `imag`, or its `size`, as an extent of an empty tensor.
+    """
     main = Module("main")
     values = [n.meta.get("val") for n in graph.placeholders]
     extents = Extents(_ranges(values))
     converter = GraphConverter(main, graph.converters, extents)
-    given: list[tuple[str, int, int | None]] = []
+    given: list[tuple[str, int, str]] = []
     inputs: list[Any] = []
     carried: set[str] = set()
     for value in values:
@@ -177,12 +187,15 @@ def _program(
             if isinstance(size, Sym) and str(value) not in carried:  # no tensor has it as an extent
                 made = main.add_parameter(fx.name, Shape.of(dt.uint8, [size, 0]))
                 converter.meet(made)
-                given.append((fx.name, i, 0))
+                given.append((fx.name, i, "size"))
         elif isinstance(value, torch.Tensor):
+            shape = shape_of(value, extents)
             if value.is_complex():
-                raise UnsupportedError(f"the input {fx.name!r} is complex")
-            inputs.append(main.add_parameter(fx.name, shape_of(value, extents)))
-            given.append((fx.name, i, None))
+                inputs.append(Complex(*(main.add_parameter(f"{fx.name}.{part}", shape) for part in PARTS)))
+                given += [(f"{fx.name}.{part}", i, part) for part in PARTS]
+            else:
+                inputs.append(main.add_parameter(fx.name, shape))
+                given.append((fx.name, i, ""))
         else:
             inputs.append(value)
     found = converter.convert(graph.gm.graph, inputs)

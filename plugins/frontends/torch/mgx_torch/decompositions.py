@@ -12,6 +12,7 @@ import torch
 from mgx_core.converting.converters import Converters
 
 from .calls import name_of
+from .composed import composed
 from .converter import COMPLEX
 from .converters import STANDARD
 
@@ -43,7 +44,7 @@ def table(converters: Converters) -> dict[Any, Callable[..., Any]]:
     """Decompositions of all operators that nothing converts, for `ExportedProgram.run_decompositions`."""
     from torch.export import default_decompositions
 
-    found = default_decompositions().materialize()  # with operators of other packages
+    found = {**default_decompositions().materialize(), **composed()}  # with operators of other packages
     kept = [op for op in found if isinstance(op, torch._ops.OpOverload) and converts(converters, op)]
     for op in kept:
         if op._schema.name.partition("::")[2] not in BREAK:
@@ -55,7 +56,7 @@ def traced_table(converters: Converters) -> dict[Any, Callable[..., Any]]:
     """The same for graphs that AOTAutograd traces, without operators that are made of others in any case."""
     from torch._decomp import core_aten_decompositions
 
-    found = core_aten_decompositions()
+    found = {**core_aten_decompositions(), **composed()}
     return {
         op: f for op, f in found.items() if not (isinstance(op, torch._ops.OpOverload) and converts(converters, op))
     }

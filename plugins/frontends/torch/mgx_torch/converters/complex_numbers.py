@@ -10,7 +10,8 @@ from mgx_core import dtype as dt
 
 from ..converter import converts, converts_complex
 from ..node import Complex, Node
-from .linear import product
+from .linear import einsum, product
+from .placing import copy, select_scatter, slice_scatter
 from .pointwise import atan2
 
 __all__: list[str] = []
@@ -162,6 +163,32 @@ def matmul(n: Node, x: Any, y: Any) -> Complex:
         n.add("sub", product(n, a.real, b.real), product(n, a.imag, b.imag)),
         n.add("add", product(n, a.real, b.imag), product(n, a.imag, b.real)),
     )
+
+
+@converts_complex("einsum")
+def einsum_(n: Node, equation: str, xs: Sequence[Any], **given: Any) -> Complex:
+    """Of one or two operands: each part of one meets each part of the other."""
+    if len(xs) == 1:
+        return Complex(einsum(n, equation, [xs[0].real]), einsum(n, equation, [xs[0].imag]))
+    if len(xs) != 2:
+        n.unsupported(f"at most two complex operands are supported, got {len(xs)}")
+    a, b = pair(n, xs[0]), pair(n, xs[1])
+    return Complex(
+        n.add("sub", einsum(n, equation, [a.real, b.real]), einsum(n, equation, [a.imag, b.imag])),
+        n.add("add", einsum(n, equation, [a.real, b.imag]), einsum(n, equation, [a.imag, b.real])),
+    )
+
+
+def _writes(convert: Any) -> Any:
+    def both(n: Node, x: Any, source: Any, *where: Any, **given: Any) -> Complex:
+        a, b = pair(n, x), pair(n, source)
+        return Complex(convert(n, a.real, b.real, *where, **given), convert(n, a.imag, b.imag, *where, **given))
+
+    return both
+
+
+for _name, _convert in (("copy", copy), ("slice_scatter", slice_scatter), ("select_scatter", select_scatter)):
+    converts_complex(_name)(_writes(_convert))
 
 
 @converts_complex("where")

@@ -90,6 +90,15 @@ def linspace(n: Node, start: Scalar, end: Scalar, steps: int) -> Instruction:
     return n.convert(n.add("trunc", found) if n.dtype.is_integer else found, n.dtype)
 
 
+@converts("tril_indices", "triu_indices")
+def triangle(n: Node, rows: Any, columns: Any, offset: int = 0, **_: Any) -> Instruction:
+    """The places of one triangle of a matrix of fixed size, in row-major order."""
+    shape = n.static(rows, "the number of rows"), n.static(columns, "the number of columns")
+    lower = "tril" in str(n.fx.target)
+    kept = np.tril(np.ones(shape, bool), offset) if lower else np.triu(np.ones(shape, bool), offset)
+    return n.literal(np.stack(np.nonzero(kept)), n.dtype)
+
+
 @converts("eye")
 def eye(n: Node, *_: Any) -> Instruction:
     rows, columns = (n.static(d, "the extent of a unit matrix") for d in n.result_dims())

@@ -30,6 +30,11 @@ def to(n: Node, x: Instruction, *_: Any) -> Instruction:
     return cast(n, x, n.dtype)
 
 
+@converts("convert_element_type", domain="prims")
+def convert_element_type(n: Node, x: Scalar, _dtype: Any = None) -> Instruction:
+    return cast(n, n.tensor(x), n.dtype)
+
+
 @converts(
     "alias", "alias_copy", "detach", "clone", "contiguous", "lift_fresh_copy", "lift_fresh", "lift", "positive",
     "_unsafe_view_as", "resolve_conj", "resolve_neg", "detach_copy", "_assert_tensor_metadata", "real", "view_as",

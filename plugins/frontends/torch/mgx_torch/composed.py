@@ -1,0 +1,255 @@
+"""Operators of torch that no converter takes whole, said in others: the layers that `torch.nn` calls as one, and rare ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["composed"]
+
+aten = torch.ops.aten
+
+
+def composed() -> dict[Any, Callable[..., Any]]:
+    """Decompositions by overload; one that gives NotImplemented leaves that call as it is."""
+    return {
+        aten._transformer_encoder_layer_fwd.default: encoder_layer,
+        aten._native_multi_head_attention.default: multi_head_attention,
+        aten._cdist_forward.default: distances,
+        aten._pdist_forward.default: pairwise_distances,
+        aten._embedding_bag.default: embedding_bag,
+        aten._embedding_bag_forward_only.default: embedding_bag,
+        aten.diagonal_scatter.default: diagonal_scatter,
+        aten.index_reduce.default: index_reduce,
+        aten.put.default: put,
+        aten.kthvalue.default: kthvalue,
+        aten.median.default: median,
+        aten.median.dim: median_along,
+        aten.nanmedian.dim: nanmedian_along,
+    }
+
+
+def encoder_layer(
+    x: Tensor,
+    size: int,
+    heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    out_weight: Tensor,
+    out_bias: Tensor,
+    gelu: bool,
+    norm_first: bool,
+    eps: float,
+    first_weight: Tensor,
+    first_bias: Tensor,
+    second_weight: Tensor,
+    second_bias: Tensor,
+    up_weight: Tensor,
+    up_bias: Tensor,
+    down_weight: Tensor,
+    down_bias: Tensor,
+    mask: Tensor | None = None,
+    mask_type: int | None = None,
+) -> Tensor:
+    """A layer of ``nn.TransformerEncoder``, which it calls whole where no gradients are asked for."""
+
+    def first(y: Tensor) -> Tensor:
+        return torch.nn.functional.layer_norm(y, (size,), first_weight, first_bias, eps)
+
+    def second(y: Tensor) -> Tensor:
+        return torch.nn.functional.layer_norm(y, (size,), second_weight, second_bias, eps)
+
+    def forward(y: Tensor) -> Tensor:
+        y = torch.nn.functional.linear(y, up_weight, up_bias)
+        y = torch.nn.functional.gelu(y) if gelu else torch.relu(y)
+        return torch.nn.functional.linear(y, down_weight, down_bias)
+
+    def attend(y: Tensor) -> Tensor:
+        packed = (qkv_weight, qkv_bias, out_weight, out_bias)
+        return multi_head_attention(y, y, y, size, heads, *packed, mask, False, True, mask_type)[0]
+
+    if norm_first:
+        x = x + attend(first(x))
+        return x + forward(second(x))
+    x = first(x + attend(x))
+    return second(x + forward(x))
+
+
+def multi_head_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    size: int,
+    heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    out_weight: Tensor,
+    out_bias: Tensor,
+    mask: Tensor | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """``nn.MultiheadAttention`` as it calls it whole where no gradients are asked for; its masks are true where nothing is read.
+
+    mask_type: 0 for a mask [queries, keys], 1 for [batch, keys], 2 for [batch, heads, queries, keys].
+    """
+    parts = [
+        torch.nn.functional.linear(x, w, b).unflatten(-1, (heads, size // heads)).transpose(1, 2)
+        for x, w, b in zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True)
+    ]
+    if mask is not None:
+        mask = mask.to(torch.bool)
+        mask = mask[:, None, None, :] if mask_type == 1 else mask
+    if need_weights:
+        scores = (parts[0] / math.sqrt(size // heads)) @ parts[1].transpose(-1, -2)
+        weights = (scores if mask is None else scores.masked_fill(mask, -math.inf)).softmax(-1)
+        found = weights @ parts[2]
+        weights = weights.mean(1) if average_attn_weights else weights
+    else:
+        allowed = None if mask is None else mask.logical_not()
+        found = torch.nn.functional.scaled_dot_product_attention(*parts, attn_mask=allowed)
+        weights = query.new_empty((0,))
+    return torch.nn.functional.linear(found.transpose(1, 2).flatten(2), out_weight, out_bias), weights
+
+
+def _lengths(difference: Tensor, p: float) -> Tensor:
+    """The p-norm along the last axis."""
+    size = difference.abs()
+    if p == 0:
+        return (difference != 0).to(difference.dtype).sum(-1)
+    if p == 1:
+        return size.sum(-1)
+    if p == 2:
+        return (difference * difference).sum(-1).sqrt()
+    return size.amax(-1) if p == math.inf else size.pow(p).sum(-1).pow(1 / p)
+
+
+MANY = 25  # rows above which torch computes Euclidean distances by a product
+
+
+def distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Any:
+    """Distances of each row of one matrix to each of another."""
+    if x.shape[-1] == 0 or x.numel() == 0 or y.numel() == 0:
+        return NotImplemented
+    many = x.shape[-2] > MANY or y.shape[-2] > MANY
+    if p != 2 or compute_mode == 2 or (compute_mode != 1 and not many):
+        return _lengths(x.unsqueeze(-2) - y.unsqueeze(-3), p)
+    ones = (x * x).sum(-1, keepdim=True), (y * y).sum(-1, keepdim=True).transpose(-1, -2)
+    return (ones[0] + ones[1] - 2 * (x @ y.transpose(-1, -2))).clamp(min=0).sqrt()
+
+
+def pairwise_distances(x: Tensor, p: float = 2) -> Any:
+    """Distances of each row to each later one."""
+    if x.shape[0] < 2 or x.shape[1] == 0:
+        return NotImplemented
+    rows = torch.triu_indices(x.shape[0], x.shape[0], 1, device=x.device)
+    return _lengths(x[rows[0]] - x[rows[1]], p)
+
+
+def embedding_bag(
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> Any:
+    """Sums or means of rows by bags; maxima stay as they are, for their backward reads where they came from."""
+    if mode == 2 or indices.dim() != 1:
+        return NotImplemented
+    starts = (offsets[:-1] if include_last_offset else offsets).long()
+    bags = starts.shape[0]
+    marks = torch.zeros(indices.shape[0] + 1, dtype=torch.int64, device=weight.device)
+    bag = marks.index_add(0, starts, torch.ones_like(starts)).cumsum(0)[:-1] - 1
+    rows = weight[indices]
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(-1)
+    counted = torch.ones_like(bag)
+    if padding_idx >= 0:
+        kept = indices != padding_idx
+        counted, rows = kept.long(), rows * kept.unsqueeze(-1)
+    sizes = torch.zeros(bags, dtype=torch.int64, device=weight.device).index_add(0, bag, counted)
+    out = torch.zeros(bags, weight.shape[1], dtype=weight.dtype, device=weight.device).index_add(0, bag, rows)
+    if mode == 1:
+        out = out / sizes.clamp(min=1).unsqueeze(-1)
+    return out, bag.to(indices.dtype), sizes.to(indices.dtype), torch.zeros_like(sizes)
+
+
+def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """A tensor with one diagonal replaced."""
+    first, second = dim1 % x.dim(), dim2 % x.dim()
+    order = [a for a in range(x.dim()) if a not in (first, second)] + [first, second]
+    steps = torch.arange(source.shape[-1], device=x.device)
+    places: list[Tensor | None] = [None] * (x.dim() - 2)
+    places += [steps + max(-offset, 0), steps + max(offset, 0)]
+    out = aten.index_put(x.permute(order), places, source)
+    return out.permute([order.index(a) for a in range(x.dim())])
+
+
+def index_reduce(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """Rows of one tensor taken into those of another: a scatter with the same index along each row."""
+    if x.dim() == 0:
+        return NotImplemented
+    shape = [1] * x.dim()
+    shape[dim] = -1
+    wide = index.view(shape).expand_as(source)
+    return x.scatter_reduce(dim, wide, source, reduce, include_self=include_self)
+
+
+def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """Elements replaced by their number in row-major order."""
+    flat = aten.index_put(x.reshape(-1), [index.reshape(-1)], source.reshape(-1), accumulate)
+    return flat.view(x.shape)
+
+
+def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    """The k-th least element along an axis and its place."""
+    if x.dim() == 0:
+        return NotImplemented
+    values, places = x.sort(dim)
+    values, places = values.narrow(dim, k - 1, 1), places.narrow(dim, k - 1, 1)
+    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+
+
+def median(x: Tensor) -> Any:
+    """The lower median of all elements; NaN where there is one."""
+    if x.numel() == 0:
+        return NotImplemented
+    return median_along(x.reshape(-1), 0)[0]
+
+
+def median_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
+    """The lower median along an axis and its place; a NaN, which is sorted last, where there is one."""
+    if x.dim() == 0 or x.shape[dim] == 0:
+        return NotImplemented
+    last = x.shape[dim] - 1
+    values, places = x.sort(dim=dim, stable=True)
+    at = torch.full_like(places.narrow(dim, 0, 1), last // 2)
+    if x.is_floating_point():
+        count = x.isnan().sum(dim, keepdim=True)
+        at = torch.where(count > 0, x.shape[dim] - count, at)  # the first NaN
+    return _at(values, places, at, dim, keepdim)
+
+
+def nanmedian_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
+    """The lower median along an axis of what is not NaN, and its place."""
+    if x.dim() == 0 or x.shape[dim] == 0 or not x.is_floating_point():
+        return NotImplemented
+    values, places = x.sort(dim=dim, stable=True)
+    count = x.isnan().logical_not().sum(dim, keepdim=True)
+    return _at(values, places, torch.div(count - 1, 2, rounding_mode="trunc").clamp(min=0), dim, keepdim)
+
+
+def _at(values: Tensor, places: Tensor, at: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    found = values.gather(dim, at), places.gather(dim, at)
+    return found if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))

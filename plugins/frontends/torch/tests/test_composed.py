@@ -1,0 +1,156 @@
+"""Operators that are said in others: layers that ``torch.nn`` calls as one, distances, bags, medians, complex numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from mgx_torch import explain
+
+ROWS = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+LATER = torch.ones(5, 5, dtype=torch.bool).triu(1)
+
+
+def same(function: Callable[..., Any], *args: Any, tolerance: float = 1e-5) -> None:
+    """Compares a function under the backend with eager torch; all of it must be mgx's."""
+    with torch.no_grad():
+        found = explain(function, *args)
+        assert found.whole, str(found)
+        got, want = torch.compile(function, backend="mgx", fullgraph=True)(*args), function(*args)
+    torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("mask", [{}, {"mask": LATER}, {"src_key_padding_mask": ROWS}])
+def test_transformer_encoders_are_taken(norm_first: bool, mask: Any) -> None:
+    layer = nn.TransformerEncoderLayer(16, 4, 32, activation="gelu", norm_first=norm_first, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    same(lambda x: model(x, **mask), torch.randn(2, 5, 16))
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("mask", [{}, {"attn_mask": LATER}, {"key_padding_mask": ROWS}])
+def test_multi_head_attention_is_taken(weights: bool, mask: Any) -> None:
+    layer = nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    same(lambda x: layer(x, x, x, need_weights=weights, **mask)[: 1 + weights], torch.randn(2, 5, 16))
+
+
+@pytest.mark.parametrize("rows", [4, 40])
+@pytest.mark.parametrize("p", [0.0, 1.0, 2.0, 3.0, math.inf])
+def test_distances(rows: int, p: float) -> None:
+    same(lambda x, y: torch.cdist(x, y, p), torch.randn(2, rows, 3), torch.randn(2, 5, 3), tolerance=1e-4)
+    same(lambda x: F.pdist(x, p), torch.randn(rows, 3))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("padding", [None, 3])
+def test_bags(mode: str, last: bool, padding: int | None) -> None:
+    bag = nn.EmbeddingBag(10, 4, mode=mode, include_last_offset=last, padding_idx=padding)
+    same(lambda i, o: bag(i, o), torch.tensor([1, 3, 3, 9, 0, 3]), torch.tensor([0, 0, 3, 4, 6]))
+
+
+def test_bags_with_weights() -> None:
+    bag = nn.EmbeddingBag(10, 4, mode="sum")
+    same(lambda i, o, w: bag(i, o, w), torch.tensor([1, 3, 9]), torch.tensor([0, 2]), torch.randn(3))
+
+
+def test_gradients_of_bags_are_eagers() -> None:
+    bag, indices, offsets = nn.EmbeddingBag(10, 4, mode="mean"), torch.tensor([1, 3, 3, 9]), torch.tensor([0, 1])
+    factor = torch.randn(2, 4)
+    found = []
+    for call in (bag, torch.compile(bag, backend="mgx")):
+        bag.zero_grad()
+        (call(indices, offsets) * factor).sum().backward()
+        assert bag.weight.grad is not None
+        found.append(bag.weight.grad.clone())
+    torch.testing.assert_close(found[1], found[0])
+    assert found[0].any()
+
+
+HOLES = torch.tensor([[3.0, 1.0, math.nan, 2.0], [5.0, 4.0, 7.0, 6.0], [math.nan] * 4])
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_medians(keep: bool) -> None:
+    same(lambda x: (x.median(1, keep).values, x.nanmedian(1, keep).values, x[1].median()), HOLES)
+    same(lambda x: (x.median(0, keep), x.kthvalue(2, -1, keep), x.long().median(0, keep)), torch.randn(5, 6) * 9)
+
+
+@pytest.mark.parametrize("reduce", ["prod", "mean", "amax", "amin"])
+@pytest.mark.parametrize("include", [False, True])
+def test_rows_are_reduced_by_index(reduce: str, include: bool) -> None:
+    index = torch.tensor([2, 0, 2])
+    same(
+        lambda x, y: torch.index_reduce(x, 1, index, y, reduce, include_self=include),
+        torch.rand(3, 4),
+        torch.rand(3, 3),
+    )
+
+
+@pytest.mark.parametrize("offset", [-1, 0, 2])
+def test_diagonals_are_replaced(offset: int) -> None:
+    def replaced(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        y.diagonal(offset, 0, 2).mul_(3)
+        return y
+
+    same(replaced, torch.randn(4, 2, 5))
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_elements_are_put_by_number(accumulate: bool) -> None:
+    index = torch.tensor([[0, 7], [3, 11]])
+    same(lambda x, y: torch.put(x, index, y, accumulate), torch.randn(3, 4), torch.randn(2, 2))
+
+
+def test_triangles_are_indexed() -> None:
+    def triangles(x: torch.Tensor) -> Any:
+        lower, upper = torch.tril_indices(4, 5, -1), torch.triu_indices(4, 5, 2)
+        return x[lower[0], lower[1]], x[upper[0], upper[1]]
+
+    same(triangles, torch.randn(4, 5))
+
+
+def test_complex_inputs_and_weights_are_taken() -> None:
+    class Filter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 4, 5, dtype=torch.cfloat))
+
+        def forward(self, x: torch.Tensor, turn: torch.Tensor) -> Any:
+            spectrum = torch.fft.rfft(x)
+            out = torch.zeros_like(spectrum)
+            out[:, :, :5] = torch.einsum("bix,iox->box", spectrum[:, :, :5], self.weight)
+            out[:, 1] = spectrum[:, 0] * turn
+            return torch.fft.irfft(out, n=x.shape[-1]), turn.conj() * 2
+
+    model = Filter().eval()
+    same(model, torch.randn(2, 4, 32), torch.randn(17, dtype=torch.cfloat).conj())
+
+
+def test_what_calls_functions_stays_with_torch_whole() -> None:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    def attend(q: torch.Tensor) -> torch.Tensor:
+        return flex_attention(q + 1, q, q, score_mod=lambda s, b, h, i, j: s + (i - j) * 0.1) * 2
+
+    q = torch.randn(1, 2, 16, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(attend, backend="mgx")(q), attend(q))
+        found = explain(attend, q)
+    assert found.graphs == 1
+    assert [p.target for p in found.parts] == ["mgx", "torch", "mgx"]
+
+
+def test_numbers_that_change_are_converted() -> None:
+    function = torch.compile(lambda x, a: x.half() * a + a, backend="mgx", dynamic=True)
+    x = torch.randn(4)
+    for a in (0.5, 0.7, 3):
+        torch.testing.assert_close(function(x, a), x.half() * a + a)
