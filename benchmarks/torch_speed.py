@@ -1,6 +1,6 @@
-"""``torch.compile(backend="mgx")`` beside inductor on the CPU, float32, two threads: time of a call, of compiling, and memory.
+"""``torch.compile(backend="mgx")`` beside inductor on the CPU, float32: time of a call, of compiling, and memory.
 
-    python -m benchmarks.torch_speed [--rounds 15] [NAME ...]
+    python -m benchmarks.torch_speed [--rounds 15] [--threads 2] [--live] [NAME ...]
     python -m benchmarks.torch_speed --trivial
     python -m benchmarks.torch_speed --second resnet50
 
@@ -8,7 +8,9 @@ Needs a C++ compiler, for inductor.  A line a model: milliseconds a call of mgx 
 that other load meets both alike), the median of their ratios in wall and in processor time, seconds of the first call with empty
 caches and the ratio of their processor times (children's included), how far the peak of resident memory in the first call of mgx
 is above what was resident before it (copies of the weights included; Linux only), and the size of the weights. Both keep the
-weights, as users who want speed have them: option `freeze` of mgx, `freezing` of inductor.
+weights, as users who want speed have them: option `freeze` of mgx, `freezing` of inductor; with --live neither does.
+
+On a loaded machine take one thread: threads that wait for each other spin, and the processor time counts that.
 
 --trivial: microseconds of a call of a function that adds one to eight numbers.
 --second: seconds until the first result in a process that finds the cache that another process left, after imports; both keep the
@@ -39,55 +41,57 @@ TWENTY = (
     "deit3_small_patch16_224", "swin_tiny_patch4_window7_224", "poolformer_s12", "BertModel", "DistilBertModel",
     "GPT2LMHeadModel", "LlamaForCausalLM", "Wav2Vec2Model",
 )  # fmt: skip
-THREADS = 2
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--live", action="store_true")
     parser.add_argument("--trivial", action="store_true")
     parser.add_argument("--second", metavar="NAME")
     given = parser.parse_args()
     if given.trivial:
         print(trivial())
     elif given.second:
-        print(second(given.second))
+        print(second(given.second, given.threads))
     elif os.environ.get("MGX_BENCH_CHILD"):
-        print(measured(given.names[0], given.rounds), flush=True)
+        print(measured(given.names[0], given.rounds, given.threads, not given.live), flush=True)
     else:
         for name in given.names or TWENTY:
-            print(f"{name:32} {apart(name, given.rounds)}", flush=True)
+            print(f"{name:32} {apart(name, sys.argv[1:], given.threads)}", flush=True)
 
 
-def apart(name: str, rounds: int) -> str:
+def apart(name: str, arguments: Sequence[str], threads: int) -> str:
     """The line of one model, measured in a process of its own with caches of its own."""
+    options = [a for a in arguments if a not in ARCHITECTURES]
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.torch_speed", name, "--rounds", str(rounds)]
-        run = subprocess.run(command, env=_environment(folder), capture_output=True, text=True, check=False)
+        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.torch_speed", name, *options]
+        run = subprocess.run(command, env=_environment(folder, threads), capture_output=True, text=True, check=False)
     if run.returncode:
         return f"FAILED {run.stderr.strip().splitlines()[-1][:200] if run.stderr else run.returncode}"
     return run.stdout.strip().splitlines()[-1]
 
 
-def _environment(folder: str) -> dict[str, str]:
+def _environment(folder: str, threads: int) -> dict[str, str]:
     places = {
         "MGX_CACHE_DIR": f"{folder}/mgx",
         "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
         "XDG_CACHE_HOME": folder,
     }
-    return {**os.environ, **places, "MGX_BENCH_CHILD": "1", "OMP_NUM_THREADS": str(THREADS)}
+    return {**os.environ, **places, "MGX_BENCH_CHILD": "1", "OMP_NUM_THREADS": str(threads)}
 
 
-def measured(name: str, rounds: int) -> str:
-    torch.set_num_threads(THREADS)
-    torch._inductor.config.freezing = True
+def measured(name: str, rounds: int, threads: int, frozen: bool) -> str:
+    torch.set_num_threads(threads)
+    torch._inductor.config.freezing = frozen
     module, inputs = make(ARCHITECTURES[name], 1)
     values = list(inputs.values())
     weights = sum(p.nbytes for p in (*module.parameters(), *module.buffers()))
     with torch.no_grad():
         want = module(*values)
-        ours = torch.compile(module, backend="mgx", dynamic=False, options={"freeze": True, "threads": THREADS})
+        ours = torch.compile(module, backend="mgx", dynamic=False, options={"freeze": frozen, "threads": threads})
         theirs = torch.compile(module, dynamic=False)
         before = _reset_peak()
         first = spent(ours, values)
@@ -159,7 +163,7 @@ def trivial(calls: int = 2000, rounds: int = 9) -> str:
 SECOND = """
 import sys, time, torch, mgx_torch.backend, torch._dynamo, torch._inductor.config
 from benchmarks.zoo.architectures import ARCHITECTURES, make
-torch.set_num_threads(2)
+torch.set_num_threads(int(sys.argv[3]))
 torch._inductor.config.freezing = True
 module, inputs = make(ARCHITECTURES[sys.argv[1]], 1)
 with torch.no_grad():
@@ -170,15 +174,15 @@ print(f"{time.perf_counter() - start:.2f} s processor {time.process_time() - wor
 """
 
 
-def second(name: str) -> str:
+def second(name: str, threads: int) -> str:
     """Seconds until the first result in a first and in a second process: of mgx, and of inductor."""
     lines = []
     for peer, how in (("mgx", "dict(backend='mgx', options={'cache': True, 'freeze': True})"), ("inductor", "{}")):
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-W", "ignore", "-c", SECOND, name, how]
+            command = [sys.executable, "-W", "ignore", "-c", SECOND, name, how, str(threads)]
             runs = [
                 subprocess.run(
-                    command, env=_environment(folder), capture_output=True, text=True, check=True
+                    command, env=_environment(folder, threads), capture_output=True, text=True, check=True
                 ).stdout.strip()
                 for _ in range(2)
             ]
