@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import No
 from ..ir.instruction import Instruction
+from ..ops.broadcast import Multibroadcast
 from ..ops.coded_product import DequantDot
 from ..ops.linear import Dot
 from ..ops.scalar import widen
@@ -30,7 +31,7 @@ FEW: Final = 16  # rows up to which reading the weights is what takes the time
 def weights_as_codes(i: Instruction, b: Builder) -> Instruction | No | None:
     """dot(x, dequantizelinear(constant, s, z)) -> dequant_dot(x, codes, s, z) with a scale a column, or a block of a column."""
     x, wide = i.inputs
-    given = dequantized(wide)
+    given = dequantized(_before_repeats(wide))
     values = None if given is None else aligned(given.values)
     if given is None or values is None or x.is_literal:
         return None
@@ -38,16 +39,19 @@ def weights_as_codes(i: Instruction, b: Builder) -> Instruction | No | None:
     zero = None if given.zero_point is None else aligned(given.zero_point)
     if scale is None or (given.zero_point is not None and zero is None):
         return No("the weights' scale or zero point is not constant")
-    if i.shape.rank != 2 or wide.shape.dtype is not float32:
+    if wide.shape.dtype is not float32:
         return No("the product is not one of float32 matrices")
+    k, n = values.shape[-2:] if values.ndim > 1 else (1, 1)
+    if wide.shape.dims[-2:] != (k, n) or values.size != k * n:
+        return No("the weights are not one constant matrix for all batches")
     bits = BITS.get(given.values.shape.dtype)
     if bits is None:
         return No(f"weights of {given.values.shape.dtype} are not codes of 4 or 8 bits")
     rows = product(x.shape.dims[:-1])
     if bits == 8 and isinstance(rows, int) and rows > FEW:
         return No(f"with {rows} rows a product of floats is faster")
-    k, n = (int(d) for d in wide.shape.dims)
-    block, axis = given.op.block_size, given.op.axis % 2
+    rank = given.values.shape.rank
+    block, axis = given.op.block_size, given.op.axis % rank - (rank - 2)
     if block and axis != 0:
         return No("the blocks of the weights lie along the columns")
     if not block and scale.size > 1 and (scale.ndim != 1 or axis != 1):
@@ -57,12 +61,26 @@ def weights_as_codes(i: Instruction, b: Builder) -> Instruction | No | None:
     size = block or k
     if bits == 4 and not block:
         size = k + k % 2
-    scales = scale.T if block else np.broadcast_to(scale.reshape(-1, 1), (n, 1))
-    points = None if zero is None else (zero.T if block else np.broadcast_to(zero.reshape(-1, 1), (n, 1)))
-    codes, points = packed_codes(np.broadcast_to(values, (k, n)).T, points, bits, size)
-    literals = [codes, scales.astype(np.float32)] + ([] if points is None else [points])
+    scales = _by_column(scale.astype(np.float32), n, block)
+    points = None if zero is None else _by_column(zero, n, block)
+    codes, points = packed_codes(values.reshape(k, n).T, points, bits, size)
+    literals = [codes, scales] + ([] if points is None else [points])
     made = [b.literal(Argument.from_value(np.ascontiguousarray(v))) for v in literals]
     return b.add(DequantDot(bits=4 if bits == 4 else 8, block_size=size), x, *made)
+
+
+def _by_column(numbers: Array, columns: int, block: int) -> Array:
+    """Scales or zero points: a row for each column of the weights, with a number for each of its blocks."""
+    if block:
+        return numbers.reshape(numbers.shape[-2:]).T
+    return np.broadcast_to(numbers.reshape(-1, 1), (columns, 1))
+
+
+def _before_repeats(ins: Instruction) -> Instruction:
+    """Returns what an instruction only repeats over batches, else the instruction."""
+    while isinstance(ins.op, Multibroadcast) and ins.inputs[0].shape.dims[-2:] == ins.shape.dims[-2:]:
+        ins = ins.inputs[0]
+    return ins
 
 
 def packed_codes(values: Array, points: Array | None, bits: int, block: int) -> tuple[Array, Array | None]:

@@ -91,3 +91,36 @@ def test_weights_whose_rows_are_the_products_columns(block: int) -> None:
     value = rng.normal(size=(2, 8)).astype(np.float32)
     wanted = value @ (codes * (np.repeat(scale, block, 1) if block else scale[:, None])).T
     np.testing.assert_allclose(np.asarray(program.run({"x": value})[0]), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["repeated", "repeated first"])
+@pytest.mark.parametrize("axis", [0, 1], ids=["blocks", "columns"])
+@pytest.mark.parametrize("kind", ["int4", "uint8"])
+def test_weights_that_batches_share(kind: str, axis: int, moved: bool) -> None:
+    """What is multiplied has rank 3, as in language models: the matrix is repeated before or after it is dequantized."""
+    rng = np.random.default_rng(6)
+    least, count = (-8, 16) if kind == "int4" else (0, 256)
+    codes = rng.integers(least, least + count, (8, 6))
+    scale = rng.uniform(0.1, 1.0, (2, 6) if axis == 0 else 6).astype(np.float32)
+    point = rng.integers(least, least + count, scale.shape)
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [2, 3, 8]))
+    narrow = [
+        m.add_literal(codes.astype(dt.of(kind).numpy)),
+        m.add_literal(scale),
+        m.add_literal(point.astype(dt.of(kind).numpy)),
+    ]
+    form = {"axis": axis, "block_size": 0 if axis else 4}
+    if moved and axis:
+        narrow[0] = m.add(mgx.op("multibroadcast", out_lens=(2, 8, 6)), narrow[0])
+        wide = m.add(mgx.op("dequantizelinear", **{**form, "axis": 2}), *narrow)
+    else:
+        wide = m.add(mgx.op("multibroadcast", out_lens=(2, 8, 6)), m.add(mgx.op("dequantizelinear", **form), *narrow))
+    m.add_return([m.add(mgx.op("dot"), x, wide)])
+    program.compile(mgx.get_target("ref"))
+    assert "dequant_dot" in str(program)
+    value = rng.normal(size=(2, 3, 8)).astype(np.float32)
+    by_row = (np.repeat(v, 4, 0) if axis == 0 else v for v in (point, scale))
+    wanted = value @ ((codes - next(by_row)) * next(by_row))
+    np.testing.assert_allclose(np.asarray(program.run({"x": value})[0]), wanted, rtol=1e-4, atol=1e-3)
