@@ -107,3 +107,54 @@ def test_primitives_take_numbers_below_the_normal_range_for_zero() -> None:
         product, doubled = program.run({"x": np.full((4, 16, 20, 20), 1e-40, np.float32)})
         assert not np.asarray(product).any()
         assert (np.asarray(doubled) == 2 * np.float32(1e-40)).all()
+
+
+def pixels(lens: list[int], results: int, word: str, added: bool) -> list[str]:
+    """Compares a convolution of single pixels, a bias, an activation and a sum with float64; returns the names of the steps."""
+    x, w = rng.standard_normal(lens).astype(np.float32), rng.standard_normal([results, lens[1]]).astype(np.float32)
+    bias, rest = rng.standard_normal(results).astype(np.float32), rng.standard_normal([lens[0], results, *lens[2:]])
+    program, axes = mgx.Program(), len(lens) - 2
+    m = program.get_main_module()
+    given = m.add_parameter("x", mgx.Shape("float32", lens))
+    numbers = {"padding": [0] * axes, "stride": [1] * axes, "dilation": [1] * axes, "group": 1}
+    y = m.add(mgx.op("convolution", **numbers), given, m.add_literal(w.reshape(results, lens[1], *[1] * axes)))
+    y = m.add(mgx.op("add"), y, m.add(mgx.op("broadcast", axis=1, out_lens=y.shape.lens()), m.add_literal(bias)))
+    y = m.add(mgx.op("mul"), y, m.add(mgx.op("sigmoid"), y)) if word == "silu" else m.add(mgx.op(word), y)
+    if added:
+        y = m.add(mgx.op("add"), y, m.add_literal(rest.astype(np.float32)))
+    m.add_return([y])
+    program.compile(CpuTarget())
+    (found,) = program.run({"x": x})
+    exact = np.einsum("nc...,oc->no...", x.astype(np.float64), w) + bias.reshape(-1, *[1] * axes)
+    exact = {"silu": lambda v: v / (1 + np.exp(-v)), "relu": lambda v: np.maximum(v, 0), "tanh": np.tanh}[word](exact)
+    np.testing.assert_allclose(np.asarray(found), exact + rest * added, rtol=1e-5, atol=2e-6 * lens[1])
+    return [s.name for s in program.executable.instances()[0].runner.schedule.steps]
+
+
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("word", ["silu", "relu", "tanh"])
+@pytest.mark.parametrize(
+    ("lens", "results"),
+    [([1, 24, 14, 14], 144), ([2, 40, 5, 7], 17), ([1, 130, 50], 33), ([1, 16, 60, 60], 96), ([3, 20, 3, 3, 2], 8)],
+)
+def test_single_pixels_are_a_product(lens: list[int], results: int, word: str, added: bool) -> None:
+    steps = pixels(lens, results, word, added)
+    if (
+        native().cpu_features()
+        and "avx512f" in native().cpu_features()
+        and (np.prod(lens[2:]) < 2048 or word != "relu")
+    ):
+        assert any(name.startswith("gemm") for name in steps) and not any("conv" in name for name in steps), steps
+
+
+def test_a_product_of_numbers_below_the_normal_range_is_quick_and_small() -> None:
+    """Their products are 0, and the mode in which that is so ends with the step."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [16, 32]))
+    made = m.add(mgx.op("dot"), x, m.add_literal(np.ones((32, 48), np.float32)))
+    m.add_return([made, m.add(mgx.op("mul"), x, x)])
+    program.compile(CpuTarget())
+    small, after = program.run({"x": np.full((16, 32), 1e-41, np.float32)})
+    assert (np.abs(np.asarray(small)) <= 32.1e-41).all() and (np.asarray(after) == 0).all()
+    assert np.float32(1e-41) * np.float32(0.5) > 0

@@ -15,7 +15,22 @@ from mgx_core.types.shape import Shape
 from .body import read
 from .engine import Engine
 from .gemm_loops import write
-from .gemm_plan import BLOCK, DEPTH, FEW, GROUP, WEIGHTS, GemmPlan, even_part, key_of, panel_width, row_step
+from .gemm_plan import (
+    BLOCK,
+    DEPTH,
+    FAR,
+    FEW,
+    GROUP,
+    NEAR,
+    UNROLL,
+    WEIGHTS,
+    WHOLE,
+    GemmPlan,
+    even_part,
+    key_of,
+    panel_width,
+    row_step,
+)
 from .graph import Graph, Node, walk
 from .kernel import JitKernel
 
@@ -32,21 +47,24 @@ def compile_gemm(
     at: int = 0,
     extra: Sequence[Shape] = (),
     threads: int = 1,
+    axis: int = -1,
+    least: int = 0,
     name: str = "gemm",
 ) -> JitKernel | No:
     """a [m, k] float32, contiguous in k, times packed weights [panels, k, width], to out [.., n], whose rows follow each other.
 
     columns: n; body: a module of pointwise ops and views whose parameter `at` is the product with out's extents, the others
-    `extra`; threads: the number that the work is divided for.  Buffers: a, the full panels, the last panel if n fills none,
-    extra.., out.
+    `extra`; threads: the number that the work is divided for; axis: out's axis of the columns; least: the cost of pointwise
+    work below which it is declined.  Buffers: a, the full panels, the last panel if n fills none, extra.., out.
     """
     if a.rank != 2 or a.dtype is not dt.float32 or (a.strides()[1] != 1 and a.lens()[1] > 1):
         return No(f"rows {a} of a product")
     if weights not in WEIGHTS or not out.dtype.is_float:
         return No(f"weights of {weights} to {out.dtype}")
     m, k = a.lens()
-    step = row_step(out.lens(), out.strides())
-    if step is None or out.elements() != m * columns or (out.strides()[-1] != 1 and columns > 1):
+    lens, steps = _columns_last(out.lens(), axis), _columns_last(out.strides(), axis)
+    step = row_step(lens, steps)
+    if step is None or out.elements() != m * columns or (steps[-1] != 1 and columns > 1):
         return No(f"results {out} of {m} rows and {columns} columns")
     if 0 in (m, k, columns):
         return No("an extent is 0")
@@ -62,24 +80,34 @@ def compile_gemm(
             return No("results that are not floats, or more than one")
         for node in walk(graph.outputs):
             if node.kind == "load" and node.extra[0] != at:
-                steps = node.extra[1]
-                by_row = row_step(out.lens(), steps)
+                steps = _columns_last(node.extra[1], axis)
+                by_row = row_step(lens, steps)
                 if by_row is None:
                     return No("an operand that is not one strided matrix")
                 loads.append((node, by_row, steps[-1]))
+    cost = 0 if graph is None else sum(node.cost for node in walk(graph.outputs))
+    if cost < least:
+        return No(f"oneDNN is as fast for {m} rows with work of {cost} instructions behind them")
     lanes, width = engine.lanes, panel_width(engine)
     few = m <= FEW
-    heights = (m,) if few else (12, 8) if engine.wide else (6, 4)
+    heights = (m,) if few else (min(12, m), min(8, m)) if engine.wide else (min(6, m), min(4, m))
     chains = {1: 4, 2: 2}.get(m, 1) if few else 1
-    plan = GemmPlan(
-        weights, out.dtype, heights, chains, columns % width != 0, weights is dt.bfloat16 and not few, graph, loads, at,
-        len(extra),
-    )  # fmt: skip
-    depth = k if few else even_part(k, DEPTH, 4)
-    rows = m if few else even_part(m, max(heights[0], min(240, BLOCK // depth)), heights[0])
+    widened = weights is dt.bfloat16 and not few
+    whole = not few and k <= WHOLE and not widened
     panels = -(-columns // width)
+    near = whole and 4 * k * width * panels <= NEAR
+    depth = k if few or whole else even_part(k, DEPTH, 4)
+    most = min(240, BLOCK // depth, m // (4 * threads) if near else m)
+    rows = m if few else even_part(m, max(heights[0], most), heights[0])
     blocks = -(-m // rows)
-    group = max(1, min(GROUP, panels * blocks // (4 * threads)))
+    group = panels if near else max(1, min(GROUP, panels * blocks // (4 * threads)))
+    trips = 4 * width // 64 * UNROLL  # lines of a panel that a trip of the innermost loop works on
+    ahead = max(1, min(4, -(-trips // max(1, min(rows, m) // heights[0]))))
+    plan = GemmPlan(
+        weights=weights, out=out.dtype, heights=heights, chains=chains, ragged=columns % width != 0,
+        narrow=0 < columns % width <= lanes, widened=widened, whole=whole, near=near, rows_first=m * k > FAR, ahead=ahead,
+        graph=graph, loads=loads, at=at, extra=len(extra),
+    )  # fmt: skip
     numbers = {
         "m": m, "n": columns, "k": k, "lda": a.strides()[0] if m > 1 else k, "ldo": step, "depth": depth, "rows": rows,
         "group": group, "panels": panels, "blocks": blocks, "groups": -(-panels // group),
@@ -89,7 +117,7 @@ def compile_gemm(
     for j, (_, by_row, by_column) in enumerate(loads):
         plan.slots[f"r{j}"] = plan.args.add(by_row)
         plan.slots[f"c{j}"] = plan.args.add(by_column)
-    sums = (rows + heights[0]) * group * width
+    sums = heights[0] * width if whole else (rows + heights[0]) * group * width
     plan.slots["panel"] = plan.args.add(sums)
     plan.key = key_of(plan, lanes)
     return JitKernel(
@@ -104,3 +132,10 @@ def compile_gemm(
         flops=2 * m * k * columns,
         bytes=4 * m * k + k * columns * weights.size + sum(s.element_space() * s.dtype.size for s in (out, *extra)),
     )
+
+
+def _columns_last(numbers: Sequence[int], axis: int) -> list[int]:
+    """Numbers by axis with that of the columns at the end."""
+    found = list(numbers)
+    found.append(found.pop(axis))
+    return found

@@ -1,31 +1,32 @@
 """The code of products with packed weights.
 
-An item is a block of rows times a group of panels.  Sums lie in scratch while the depth is worked through a piece at a time:
-a piece of a panel and the block's rows stay in the second-level cache, the next panel is prefetched meanwhile.  A register tile
-takes some rows and one panel.  At the end the pointwise part runs over the sums, row by row.
+An item is a block of rows times a group of panels; a register tile takes some rows and one panel, or half of one at the end.
+Where the depth is worked through in one piece, a tile's sums go through the pointwise part at once.  Else sums lie in scratch
+while one piece follows the other, and the pointwise part runs over them at the end, row by row.  The panels and the block's
+rows stay in the second-level cache; the next panel is prefetched meanwhile.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mgx_core import dtype as dt
 
 from .code import Code, V
-from .gemm_plan import GemmPlan
-from .graph import Node
-from .primitive import MEMORY, from_memory, to_memory
-from .scope import Scope
+from .flushing import flushed
+from .gemm_plan import UNROLL, VECTORS, GemmPlan
+from .gemm_results import Results
+from .primitive import MEMORY, from_memory
 from .space import items
 
 __all__ = ["write"]
 
-UNROLL = 8  # rows of a panel in a trip of the innermost loop
-VECTORS = 2  # of a panel's row
 AHEAD = 1024  # bytes of prefetch distance for bfloat16 weights that are read only once; float32 is as fast without
 
 
 def write(c: Code, plan: GemmPlan) -> None:
     """The body of the kernel that a plan describes."""
-    _Writer(c, plan).write()
+    flushed(c, _Writer(c, plan).write)
 
 
 class _Writer:
@@ -48,29 +49,39 @@ class _Writer:
         c, plan = self.c, self.plan
         buffers = V("%buffers", "ptr", 0)
         bases = [c.load(c.gep(buffers, i, "ptr"), "ptr", 0) for i in range(3 + plan.ragged + plan.extra)]
-        self.a, self.weights, self.out = bases[0], bases[1], bases[-1]
-        self.extra = bases[2 + plan.ragged : -1]
+        self.a, self.weights = bases[0], bases[1]
         self.tail = bases[2]  # the last panel, if that is not full
         self.sums = V("%scratch", "ptr", 0)
         self.refs = plan.args.load(c)
+        named = {word: self.refs[at] for word, at in plan.slots.items()}
+        self.results = Results(c, plan, named, bases[2 + plan.ragged : -1], bases[-1])
         self.panel = c.gep(self.sums, self.arg("panel"), "float")
         self.pitch = c.op("mul", self.arg("group"), self.number(self.width))
-        items(c, [self.arg("groups"), self.arg("blocks")], self.item)  # so that each thread reads weights of its own
+        outer = [self.arg("groups"), self.arg("blocks")]  # so that each thread reads weights of its own
+        items(c, outer[::-1] if plan.rows_first else outer, self.item)
 
     def item(self, index: list[V], _: V) -> None:
         c = self.c
+        index = index[::-1] if self.plan.rows_first else index
         self.row0 = c.op("mul", index[1], self.arg("rows"))
         self.rows = c.intrinsic("smin", self.arg("rows"), c.op("sub", self.arg("m"), self.row0))
         self.panel0 = c.op("mul", index[0], self.arg("group"))
         self.panels = c.intrinsic("smin", self.arg("group"), c.op("sub", self.arg("panels"), self.panel0))
         self.last = c.op("sub", self.rows, self.one)
         self.left = c.gep(self.a, c.op("mul", self.row0, self.arg("lda")), "float")
+        if self.plan.whole:
+            self._whole_depth()
+            return
         if len(self.plan.heights) == 1:
             c.loop(self.zero, self.panels, 1, lambda p, _: self._whole_panel(p))
         else:
             self._clear()
             c.loop(self.zero, self.arg("k"), self.arg("depth"), lambda k0, _: self._piece(k0))
-        self._finish()
+        column0 = c.op("mul", self.panel0, self.number(self.width))
+        columns = c.op("mul", self.panels, self.number(self.width))
+        if self.plan.ragged:
+            columns = c.intrinsic("smin", columns, c.op("sub", self.arg("n"), column0))
+        self.results.rows(self.sums, self.pitch, self.row0, self.rows, column0, columns, self.plan.ragged)
 
     def _panel(self, p: V) -> V:
         """Returns the address of a panel of the group."""
@@ -118,12 +129,6 @@ class _Writer:
         c, plan = self.c, self.plan
         depth = c.intrinsic("smin", self.arg("depth"), c.op("sub", self.arg("k"), k0))
         left = c.gep(self.left, k0, "float")
-        tall, low = plan.heights
-        # as few low tiles as leave less than half a tall one's waste
-        over = c.op("urem", self.rows, self.number(tall))
-        lows = self._low_tiles(over)
-        rest = c.intrinsic("smax", c.op("sub", self.rows, c.op("mul", lows, self.number(low))), self.zero)
-        talls = c.op("udiv", c.op("add", rest, self.number(tall - 1)), self.number(tall))
         size = c.op("mul", self.arg("k"), self.number(self.width))
 
         def one_panel(p: V, _: list[V]) -> list[V]:
@@ -137,21 +142,72 @@ class _Writer:
             def tile(height: int, first: V, t: V) -> None:
                 self._tile(height, first, left, panel, home, depth, self._next_line(following, panel, depth, t))
 
-            def tall_tile(t: V, _: list[V]) -> list[V]:
-                tile(tall, c.op("mul", t, self.number(tall)), t)
-                return []
-
-            def low_tile(t: V, _: list[V]) -> list[V]:
-                first = c.op("add", c.op("mul", talls, self.number(tall)), c.op("mul", t, self.number(low)))
-                tile(low, first, c.op("add", talls, t))
-                return []
-
-            c.loop(self.zero, talls, 1, tall_tile)
-            c.loop(self.zero, lows, 1, low_tile)
+            self._tiles(tile)
             return []
 
         c.loop(self.zero, self.panels, 1, one_panel)
         return []
+
+    def _whole_depth(self) -> None:
+        """All rows of the block times the group's panels, each tile's sums finished at once."""
+        c, plan = self.c, self.plan
+        k = self.arg("k")
+        size = c.op("mul", k, self.number(self.width))
+        ends = c.op("add", self.panel0, self.panels)
+        last = c.compare("eq", ends, self.arg("panels"))
+        full = c.op("sub", self.panels, c.cast("zext", last, "i64")) if plan.ragged else self.panels
+
+        def tile(p: V, vectors: int, ragged: bool, height: int, first: V, t: V) -> None:
+            number = c.op("add", self.panel0, p)
+            panel = self.tail if ragged else c.gep(self.weights, c.op("mul", number, size), self.elem)
+            count = c.intrinsic("smin", self.number(height), c.op("sub", self.rows, first))
+            following = None
+            if not plan.near:
+                following = self._next_line(c.gep(panel, size, self.elem), panel, k, t)
+            lines = self._lines(height, first, self.left)
+            totals = self._accumulate(lines, panel, k, [self.nothing] * (height * vectors), UNROLL, following)
+            for i, total in enumerate(totals):
+                c.store(c.gep(self.sums, i * self.lanes, "float"), total)
+            column0 = c.op("mul", number, self.number(self.width))
+            row0 = c.op("add", self.row0, first)
+            pitch = self.number(vectors * self.lanes)
+            self.results.rows(self.sums, pitch, row0, count, column0, vectors * self.lanes, ragged)
+
+        def panels(body: Callable[[V, int, bool], None]) -> None:
+            def one(p: V, _: list[V]) -> list[V]:
+                body(p, VECTORS, False)
+                return []
+
+            c.loop(self.zero, full, 1, one)
+            if plan.ragged:
+                c.when(last, lambda: body(full, 1 if plan.narrow else VECTORS, True))
+
+        if plan.near:
+            self._tiles(lambda height, first, t: panels(lambda p, v, r: tile(p, v, r, height, first, t)))
+        else:
+            panels(lambda p, v, r: self._tiles(lambda height, first, t: tile(p, v, r, height, first, t)))
+
+    def _tiles(self, body: Callable[[int, V, V], None]) -> None:
+        """Runs `body` for each tile of the block's rows: its height, first row and number."""
+        c = self.c
+        tall, low = self.plan.heights
+        # as few low tiles as leave less than half a tall one's waste
+        over = c.op("urem", self.rows, self.number(tall))
+        lows = self._low_tiles(over)
+        rest = c.intrinsic("smax", c.op("sub", self.rows, c.op("mul", lows, self.number(low))), self.zero)
+        talls = c.op("udiv", c.op("add", rest, self.number(tall - 1)), self.number(tall))
+
+        def tall_tile(t: V, _: list[V]) -> list[V]:
+            body(tall, c.op("mul", t, self.number(tall)), t)
+            return []
+
+        def low_tile(t: V, _: list[V]) -> list[V]:
+            first = c.op("add", c.op("mul", talls, self.number(tall)), c.op("mul", t, self.number(low)))
+            body(low, first, c.op("add", talls, t))
+            return []
+
+        c.loop(self.zero, talls, 1, tall_tile)
+        c.loop(self.zero, lows, 1, low_tile)
 
     def _low_tiles(self, over: V) -> V:
         """Returns the number of low tiles (2/3 of a tall one) for rows beyond the tall tiles: 0 if most of one, 1, or 2."""
@@ -175,10 +231,10 @@ class _Writer:
         c.loop(self.zero, c.op("mul", depth, self.number(self.width)), self.lanes, line)
 
     def _next_line(self, following: V, panel: V, depth: V, t: V) -> V:
-        """Prefetch for tile t: one cache line of the next panel per iteration; after the last, of the current panel (a no-op)."""
+        """What tile t prefetches: some lines of the next panel per trip; after the last, of the current panel (a no-op)."""
         c = self.c
         bytes_ = c.op("mul", depth, self.number(self.width * (2 if self.elem == "i16" else 4)))
-        done = c.op("mul", t, c.op("mul", depth, self.number(64 // UNROLL)))
+        done = c.op("mul", t, c.op("mul", depth, self.number(64 * self.plan.ahead // UNROLL)))
         return c.select(c.compare("ult", done, bytes_), c.gep(following, done, "i8"), panel)
 
     def _prefetch(self, at: V) -> None:
@@ -188,29 +244,32 @@ class _Writer:
     def _tile(self, height: int, first: V, left: V, panel: V, home: V, depth: V, prefetch: V) -> None:
         """Some rows times a piece of a panel, added to their sums; rows past the last repeat it."""
         c = self.c
-        lines, homes = [], []
-        for r in range(height):
-            row = c.op("add", first, self.number(r))
-            seen = c.intrinsic("smin", row, self.last)
-            lines.append(c.gep(left, c.op("mul", seen, self.arg("lda")), "float"))
-            homes.append(c.gep(home, c.op("mul", row, self.pitch), "float"))
+        lines = self._lines(height, first, left)
         totals = self._accumulate(lines, panel, depth, [self.nothing] * (height * VECTORS), UNROLL, prefetch)
         for r in range(height):
+            line = c.gep(home, c.op("mul", c.op("add", first, self.number(r)), self.pitch), "float")
             for v in range(VECTORS):
-                at = c.gep(homes[r], v * self.lanes, "float")
+                at = c.gep(line, v * self.lanes, "float")
                 c.store(at, c.op("fadd", c.load(at, "float", self.lanes), totals[r * VECTORS + v]))
+
+    def _lines(self, height: int, first: V, left: V) -> list[V]:
+        """The addresses of a tile's rows of the left matrix."""
+        c = self.c
+        seen = [c.intrinsic("smin", c.op("add", first, self.number(r)), self.last) for r in range(height)]
+        return [c.gep(left, c.op("mul", row, self.arg("lda")), "float") for row in seen]
 
     def _accumulate(
         self, lines: list[V], panel: V, depth: V, start: list[V], unroll: int, prefetch: V | None = None
     ) -> list[V]:
         """Sums of a tile's products; with several chains each trip's rows go to them in turn.
 
-        prefetch: the lines to prefetch, one per iteration.
+        prefetch: the lines to prefetch, `ahead` of them a trip.
         """
         c, n = self.c, self.lanes
         elem = "float" if self.plan.widened else self.elem
         kind = dt.float32 if self.plan.widened else self.plan.weights
-        tile = len(lines) * VECTORS
+        vectors = min(VECTORS, len(start) // len(lines))
+        tile = len(lines) * vectors
         chains = len(start) // tile
 
         def trip(count: int, i: V, totals: list[V]) -> list[V]:
@@ -220,77 +279,20 @@ class _Writer:
                 for byte in range(0, count * self.width * kind.size, 64):
                     self._prefetch(c.gep(at, AHEAD + byte, "i8"))
             if prefetch is not None and count > 1:
-                self._prefetch(c.gep(prefetch, c.op("mul", i, self.number(64 // unroll)), "i8"))
+                lines_here = c.gep(prefetch, c.op("mul", i, self.number(64 * self.plan.ahead // unroll)), "i8")
+                for line in range(self.plan.ahead):
+                    self._prefetch(c.gep(lines_here, 64 * line, "i8"))
             for u in range(count):
                 some = []
-                for v in range(VECTORS):
+                for v in range(vectors):
                     raw = c.load(c.gep(at, u * self.width + v * n, elem), elem, n)
                     some.append(from_memory(c, raw, kind))
                 for r, line in enumerate(lines):
                     many = c.splat(c.load(c.gep(c.gep(line, i, "float"), u, "float"), "float", 0), n)
                     for v, x in enumerate(some):
-                        slot = (u % chains) * tile + r * VECTORS + v
+                        slot = (u % chains) * tile + r * vectors + v
                         out[slot] = c.fma(many, x, out[slot])
             return out
 
         at, *totals = c.loop(self.zero, depth, unroll, lambda i, t: trip(unroll, i, t), start, ahead=unroll - 1)
         return c.loop(at, depth, 1, lambda i, t: trip(1, i, t), totals)[1:]
-
-    # results
-
-    def _finish(self) -> None:
-        c, n = self.c, self.lanes
-        column0 = c.op("mul", self.panel0, self.number(self.width))
-        columns = c.op("mul", self.panels, self.number(self.width))
-        if self.plan.ragged:
-            columns = c.intrinsic("smin", columns, c.op("sub", self.arg("n"), column0))
-        out = MEMORY[self.plan.out]
-
-        def row(r: V, _: list[V]) -> list[V]:
-            line = c.op("add", self.row0, r)
-            source = c.gep(self.sums, c.op("mul", r, self.pitch), "float")
-            target = c.gep(c.gep(self.out, c.op("mul", line, self.arg("ldo")), out), column0, out)
-            bases = []
-            for j, (node, by_row, by_column) in enumerate(self.plan.loads):
-                at, elem = self.extra[node.extra[0] - (node.extra[0] > self.plan.at)], MEMORY[node.dtype]
-                if by_row:
-                    at = c.gep(at, c.op("mul", line, self.arg(f"r{j}")), elem)
-                if by_column:
-                    at = c.gep(at, c.op("mul", column0, self.arg(f"c{j}")), elem)
-                bases.append(at)
-
-            def some(vectors: int, j: V, mask: V | None) -> list[V]:
-                for v in range(vectors):
-                    at = c.op("add", j, self.number(v * n)) if v else j
-                    value = self._pointwise(c.load(c.gep(source, at, "float"), "float", n), bases, at, mask)
-                    c.store(c.gep(target, at, out), to_memory(c, value, self.plan.out), mask)
-                return []
-
-            at = c.loop(self.zero, columns, self.width, lambda j, _: some(VECTORS, j, None), ahead=self.width - 1)[0]
-            if self.plan.ragged:
-                c.loop(at, columns, n, lambda j, _: some(1, j, c.first(c.op("sub", columns, j), n)))
-            return []
-
-        c.loop(self.zero, self.rows, 1, row)
-
-    def _pointwise(self, value: V, bases: list[V], j: V, mask: V | None) -> V:
-        c, plan, n = self.c, self.plan, self.lanes
-        if plan.graph is None:
-            return value
-        number = {x.ident: i for i, (x, _, _) in enumerate(plan.loads)}
-
-        def load(node: Node) -> V:
-            if node.extra[0] == plan.at:
-                return value
-            k = number[node.ident]
-            elem = MEMORY[node.dtype]
-            by_column = plan.loads[k][2]
-            if not by_column:
-                return c.splat(from_memory(c, c.load(bases[k], elem, 0), node.dtype), n)
-            if by_column == 1:
-                return from_memory(c, c.load(c.gep(bases[k], j, elem), elem, n, mask), node.dtype)
-            step = self.arg(f"c{k}")
-            raw = c.gather(c.gep(bases[k], c.op("mul", j, step), elem), c.offsets(step, n), elem, mask)
-            return from_memory(c, raw, node.dtype)
-
-        return Scope(c, n, load).value(plan.graph.outputs[0])

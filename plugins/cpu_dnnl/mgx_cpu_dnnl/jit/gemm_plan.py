@@ -13,18 +13,39 @@ from .engine import Engine
 from .graph import Graph, Node, text_of, walk
 from .space import Args
 
-__all__ = ["BLOCK", "DEPTH", "FEW", "GROUP", "GemmPlan", "WEIGHTS", "even_part", "key_of", "panel_width", "row_step"]
+__all__ = [
+    "BLOCK",
+    "DEPTH",
+    "FAR",
+    "FEW",
+    "GROUP",
+    "NEAR",
+    "UNROLL",
+    "VECTORS",
+    "WEIGHTS",
+    "WHOLE",
+    "GemmPlan",
+    "even_part",
+    "key_of",
+    "panel_width",
+    "row_step",
+]
 
+UNROLL: Final = 8  # rows of a panel in a trip of the innermost loop
+VECTORS: Final = 2  # of a panel's row
 FEW: Final = 3  # rows up to which the weights are read once and nothing is worth blocking
 DEPTH: Final = 1024  # rows of a panel that are in use together: they stream from the second-level cache
+WHOLE: Final = 2048  # rows of a panel that are worked through in one piece
+NEAR: Final = 128 * 1024  # bytes of weights that stay in the second-level cache beside all else
 BLOCK: Final = 72 * 1024  # elements of the left matrix that are in use together: with the panels, that cache's size
+FAR: Final = 512 * 1024  # elements of a left matrix that no cache near the processor holds
 GROUP: Final = 4  # panels that an item works on with the same block
 WEIGHTS = (dt.float32, dt.bfloat16)
 
 
 def panel_width(engine: Engine) -> int:
     """Columns of a panel of weights."""
-    return 2 * engine.lanes
+    return VECTORS * engine.lanes
 
 
 @dataclass
@@ -32,8 +53,10 @@ class GemmPlan:
     """`key` holds everything that the code depends on; extents and steps are args.
 
     heights: rows of a register tile, the usual one first; chains: sums kept for each result, so that additions do not wait
-    for each other; ragged: the last panel is not full; widened: bfloat16 panels are converted to scratch before use; at: which
-    parameter of the pointwise part is the product; extra: how many others there are.
+    for each other; ragged: the last panel is not full; narrow: one vector of its row is enough; widened: bfloat16 panels are
+    converted to scratch before use; whole: the depth is worked through in one piece; near: the weights are so small that a
+    tile's rows are finished from end to end; rows_first: the left matrix is large and read once; ahead: cache
+    lines that a trip prefetches; at: which parameter of the pointwise part is the product; extra: how many others there are.
     """
 
     weights: DType
@@ -41,7 +64,12 @@ class GemmPlan:
     heights: tuple[int, ...]
     chains: int
     ragged: bool
+    narrow: bool
     widened: bool
+    whole: bool
+    near: bool
+    rows_first: bool
+    ahead: int
     graph: Graph | None
     loads: list[tuple[Node, int, int]]  # with their steps by row and by column
     at: int
@@ -75,7 +103,9 @@ def even_part(extent: int, most: int, unit: int) -> int:
 def key_of(plan: GemmPlan, lanes: int) -> str:
     words = [
         f"gemm {plan.weights} {plan.out} heights={plan.heights} chains={plan.chains} ragged={plan.ragged}",
-        f"widened={plan.widened} at={plan.at} extra={plan.extra} lanes={lanes}",
+        f"narrow={plan.narrow} widened={plan.widened} whole={plan.whole} near={plan.near}",
+        f"rows_first={plan.rows_first} ahead={plan.ahead}",
+        f"at={plan.at} extra={plan.extra} lanes={lanes}",
     ]
     if plan.graph is not None:
         steps = {x.ident: (bool(r), min(abs(s), 2)) for x, r, s in plan.loads}

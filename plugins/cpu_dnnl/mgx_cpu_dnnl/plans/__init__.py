@@ -17,6 +17,7 @@ from . import (
     loops,
     moves,
     open_extents,
+    pointwise_convolution,
     pooling,
     products,
     recurrent,
@@ -34,6 +35,7 @@ __all__ = ["PLANS"]
 PLANS: Kernels = (
     views.PLANS
     + winograd.PLANS
+    + pointwise_convolution.PLANS
     + convolution.PLANS
     + deconvolution.PLANS
     + products.PLANS

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from mgx_core import Instruction, Module, No, Shape
+from mgx_core import Instruction, Module, No, Operation, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.control import PointwiseGroup
 from mgx_core.ops.linear import Dot
-from mgx_core.targets.values import Value
+from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.dtype import DType
 
 from ..emitter import CpuEmitter
@@ -22,6 +22,13 @@ from ..packing import is_bfloat16
 from .offer import FLOATS
 
 __all__ = ["packed_group", "packed_product"]
+
+# With AVX-512 oneDNN's blocked products are as fast for few rows and for very many, unless the work behind them is dear: its
+# transcendental functions take twice the time of ours.  Between them ours are faster, as they load weights ahead.
+MIDDLE: Final = (8, 2048)
+DEAR: Final = 14  # vector instructions of pointwise work
+
+Matrices: TypeAlias = Callable[[CpuEmitter, Any, Value, Value], tuple[Value, Value]]
 
 
 def packed_product(
@@ -32,13 +39,16 @@ def packed_product(
     body: Module | None = None,
     at: int = 0,
     extra: Sequence[Value] = (),
+    axis: int = -1,
 ) -> Value:
     """a [.., m, k] times constant b [k, n], float32 or bfloat16, then `body` on the result.
 
     body: a pointwise module whose parameter `at` is the product, with the extents of its result (other leading axes than a's
-    are fine); the other parameters are `extra`.  Errors: Refused where oneDNN is faster, or with another reason.
+    are fine); the other parameters are `extra`; axis: of n in the body's result, which is innermost in memory.
+    Errors: Refused where oneDNN is faster, or with another reason.
     """
     from ..jit.gemm import compile_gemm
+    from ..jit.gemm_plan import FEW
 
     m, k, n = _serves(e, a, b)
     if any(step == 0 and count > 1 for count, step in zip(b.lens[-2:], b.strides[-2:], strict=True)):
@@ -46,9 +56,10 @@ def packed_product(
         assert array is not None
         b = e.literal(array[(0,) * (array.ndim - 2)])
     rows = _rows(e, a, m, k)
-    result = _plain_result(a.shape, n) if body is None else body.outputs[0].shape
-    if result.dims[-1:] != (n,) or result.elements() != m * n:
+    result = _plain_result(a.shape, n) if body is None else _innermost(body.outputs[0].shape, axis)
+    if result.dims[axis] != n or result.elements() != m * n:
         raise Refused(f"the group on a product of {m} x {n} gives {result}")
+    extra = [_beside(e, x, result, axis) for x in extra]
     if out is None:
         out = _onto(e, result, [rows, b], extra) or e.allocate_as(result)
     kept = _kept_in(e, b, m)
@@ -56,10 +67,12 @@ def packed_product(
     others = [x.shape for x in extra]
     threads = e.threads or native().thread_count()
 
-    def make() -> Any:
-        return compile_gemm(rows.shape, n, kept, out.shape, e.engine, body, at, others, threads)
+    least = 0 if not e.engine.wide or m <= FEW or MIDDLE[0] <= m <= MIDDLE[1] else DEAR
 
-    about = ("gemm", n, kept, at, threads)
+    def make() -> Any:
+        return compile_gemm(rows.shape, n, kept, out.shape, e.engine, body, at, others, threads, axis, least)
+
+    about = ("gemm", n, kept, at, threads, axis)
     kernel = e.shared.kernels.kernel(body, about, [rows.shape, b.shape, out.shape, *others], make)
     if isinstance(kernel, No):
         raise Refused(kernel.why)
@@ -95,11 +108,16 @@ def _extents(a: Shape, b: Shape, engine: Any) -> tuple[int, int, int] | No:
     if b.dtype is dt.bfloat16:
         if "avx512_bf16" in native().cpu_features():
             return No("the machine multiplies bfloat16 itself")
-    elif engine.wide:
-        return No("oneDNN has a blocked product for AVX-512")
-    elif 2 * n < panel_width(engine):
+    elif not engine.wide and 2 * n < panel_width(engine):
         return No(f"{n} columns fill no panel")
     return m, k, n
+
+
+@lru_cache(1024)
+def _innermost(result: Shape, axis: int) -> Shape:
+    """A dense shape with an axis innermost in memory."""
+    order = [a for a in range(result.rank) if a != axis % result.rank]
+    return Shape(result.dtype, result.lens(), packed_strides(result.lens(), [*order, axis % result.rank]))
 
 
 @lru_cache(1024)
@@ -173,6 +191,12 @@ def _panel_layouts(b: Shape, full: int, width: int) -> tuple[Any, Any]:
     return desc([full, k, width], "f32", steps), desc([full, k, width], "f32", [k * width, width, 1])
 
 
+def _beside(e: CpuEmitter, x: Value, result: Shape, axis: int) -> Value:
+    """An operand of the pointwise group, copied where its columns lie apart and are not the same for all rows."""
+    full = x.shape.dims == result.dims and x.strides[axis] > 1 and 0 not in x.strides
+    return e.copy(x, result.strides()) if full and result.elements() > 1 else x
+
+
 def _onto(e: CpuEmitter, result: Shape, read: Sequence[Value], extra: Sequence[Value]) -> Value | None:
     """An operand of the pointwise group whose memory the result may take."""
     for x in extra:
@@ -182,23 +206,33 @@ def _onto(e: CpuEmitter, result: Shape, read: Sequence[Value], extra: Sequence[V
     return None
 
 
-def packed_group(e: CpuEmitter, body: Module, args: Sequence[Value]) -> Value:
-    """A group of a dot, reshapes and a pointwise group as one loop.  Errors: Refused."""
+def packed_group(
+    e: CpuEmitter,
+    body: Module,
+    args: Sequence[Value],
+    kind: type[Operation] = Dot,
+    matrices: Matrices = lambda e, op, a, b: (a, b),
+    axis: int = -1,
+) -> Value:
+    """A group of a product, reshapes and a pointwise group as one loop.  Errors: Refused.
+
+    kind: the op of the product; matrices: its operands as those of `packed_product`; axis: that of the columns in its result.
+    """
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
     parts = [i for i in body if not (i.is_param or i.is_return)]
     tail = parts[-1]
-    anchor = next(i for i in parts if isinstance(i.op, Dot))
+    anchor = next(i for i in parts if isinstance(i.op, kind))
     if not isinstance(tail.op, PointwiseGroup) or len(body.outputs) != 1 or len(tail.modules[0].outputs) != 1:
-        raise Refused("the dot is not followed by one pointwise group")
+        raise Refused(f"the {anchor.op.name} is not followed by one pointwise group")
     for ins in parts[: parts.index(anchor)]:
         env[ins] = e.emit(ins, env)
-    a, b = (e.value_of(i, env) for i in anchor.inputs)
+    a, b = matrices(e, anchor.op, *(e.value_of(i, env) for i in anchor.inputs))
     _serves(e, a, b)
     product = anchor
     for ins in parts[parts.index(anchor) + 1 : -1]:
         if product in ins.inputs:
-            if not ins.op.reshapes:
-                raise Refused(f"{ins.op.name} between the dot and the pointwise group")
+            if not ins.op.reshapes or kind is not Dot:
+                raise Refused(f"{ins.op.name} between the {anchor.op.name} and the pointwise group")
             product = ins
         else:
             env[ins] = e.emit(ins, env)
@@ -206,4 +240,4 @@ def packed_group(e: CpuEmitter, body: Module, args: Sequence[Value]) -> Value:
         raise Refused("the pointwise group does not read the product once")
     at = tail.inputs.index(product)
     extra = [e.value_of(i, env) for n, i in enumerate(tail.inputs) if n != at]
-    return packed_product(e, a, b, None, tail.modules[0], at, extra)
+    return packed_product(e, a, b, None, tail.modules[0], at, extra, axis)
