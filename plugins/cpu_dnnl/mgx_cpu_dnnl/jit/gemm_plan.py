@@ -31,7 +31,7 @@ __all__ = [
     "row_step",
 ]
 
-UNROLL: Final = 8  # rows of a panel in a trip of the innermost loop
+UNROLL: Final = 4  # rows of a panel in a trip of the innermost loop
 VECTORS: Final = 2  # of a panel's row
 FEW: Final = 3  # rows up to which the weights are read once and nothing is worth blocking
 DEPTH: Final = 1024  # rows of a panel that are in use together: they stream from the second-level cache
