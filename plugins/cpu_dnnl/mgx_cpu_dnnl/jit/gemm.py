@@ -21,6 +21,7 @@ from .gemm_plan import (
     FAR,
     FEW,
     GROUP,
+    MANY,
     NEAR,
     UNROLL,
     WEIGHTS,
@@ -90,7 +91,8 @@ def compile_gemm(
         return No(f"oneDNN is as fast for {m} rows with work of {cost} instructions behind them")
     lanes, width = engine.lanes, panel_width(engine)
     few = m <= FEW
-    heights = (m,) if few else (min(12, m), min(8, m)) if engine.wide else (min(6, m), min(4, m))
+    tall, low = (12, 8) if engine.wide else (6, 4)
+    heights = (m,) if few else (min(tall, m), min(tall if m >= MANY else low, m))
     chains = {1: 4, 2: 2}.get(m, 1) if few else 1
     widened = weights is dt.bfloat16 and not few
     whole = not few and k <= WHOLE and not widened
@@ -102,9 +104,9 @@ def compile_gemm(
     blocks = -(-m // rows)
     group = panels if near else max(1, min(GROUP, panels * blocks // (4 * threads)))
     trips = 4 * width // 64 * UNROLL  # lines of a panel that a trip of the innermost loop works on
-    ahead = max(1, min(4, -(-trips // max(1, min(rows, m) // heights[0]))))
+    ahead = 1 if near else max(1, min(4, -(-trips // max(1, min(rows, m) // heights[0]))))
     plan = GemmPlan(
-        weights=weights, out=out.dtype, heights=heights, chains=chains, ragged=columns % width != 0,
+        weights=weights, out=out.dtype, heights=heights, chains=chains, ragged=columns % width != 0, even=k % UNROLL == 0,
         narrow=0 < columns % width <= lanes, widened=widened, whole=whole, near=near, rows_first=m * k > FAR, ahead=ahead,
         graph=graph, loads=loads, at=at, extra=len(extra),
     )  # fmt: skip

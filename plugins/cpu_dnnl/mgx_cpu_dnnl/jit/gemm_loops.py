@@ -16,6 +16,7 @@ from .code import Code, V
 from .flushing import flushed
 from .gemm_plan import UNROLL, VECTORS, GemmPlan
 from .gemm_results import Results
+from .gemm_tiles import tiles
 from .primitive import MEMORY, from_memory
 from .space import items
 
@@ -142,7 +143,7 @@ class _Writer:
             def tile(height: int, first: V, t: V) -> None:
                 self._tile(height, first, left, panel, home, depth, self._next_line(following, panel, depth, t))
 
-            self._tiles(tile)
+            tiles(self.c, plan.heights, self.rows, tile)
             return []
 
         c.loop(self.zero, self.panels, 1, one_panel)
@@ -183,41 +184,18 @@ class _Writer:
                 c.when(last, lambda: body(full, 1 if plan.narrow else VECTORS, True))
 
         if plan.near:
-            self._tiles(lambda height, first, t: panels(lambda p, v, r: tile(p, v, r, height, first, t)))
+            tiles(
+                c,
+                plan.heights,
+                self.rows,
+                lambda height, first, t: panels(lambda p, v, r: tile(p, v, r, height, first, t)),
+            )
         else:
-            panels(lambda p, v, r: self._tiles(lambda height, first, t: tile(p, v, r, height, first, t)))
-
-    def _tiles(self, body: Callable[[int, V, V], None]) -> None:
-        """Runs `body` for each tile of the block's rows: its height, first row and number."""
-        c = self.c
-        tall, low = self.plan.heights
-        # as few low tiles as leave less than half a tall one's waste
-        over = c.op("urem", self.rows, self.number(tall))
-        lows = self._low_tiles(over)
-        rest = c.intrinsic("smax", c.op("sub", self.rows, c.op("mul", lows, self.number(low))), self.zero)
-        talls = c.op("udiv", c.op("add", rest, self.number(tall - 1)), self.number(tall))
-
-        def tall_tile(t: V, _: list[V]) -> list[V]:
-            body(tall, c.op("mul", t, self.number(tall)), t)
-            return []
-
-        def low_tile(t: V, _: list[V]) -> list[V]:
-            first = c.op("add", c.op("mul", talls, self.number(tall)), c.op("mul", t, self.number(low)))
-            body(low, first, c.op("add", talls, t))
-            return []
-
-        c.loop(self.zero, talls, 1, tall_tile)
-        c.loop(self.zero, lows, 1, low_tile)
-
-    def _low_tiles(self, over: V) -> V:
-        """Returns the number of low tiles (2/3 of a tall one) for rows beyond the tall tiles: 0 if most of one, 1, or 2."""
-        c, (tall, low) = self.c, self.plan.heights
-        one = c.compare("ule", over, self.number(low))
-        two = c.compare("ule", over, self.number(2 * low - tall))
-        none = c.compare("eq", over, self.zero)
-        lows = c.select(two, self.number(2), c.select(one, self.one, self.zero))
-        short = c.compare("ult", self.rows, self.number(low + 1))  # a single low tile
-        return c.select(none, self.zero, c.select(short, self.one, lows))
+            panels(
+                lambda p, v, r: tiles(
+                    c, plan.heights, self.rows, lambda height, first, t: tile(p, v, r, height, first, t)
+                )
+            )
 
     def _widen(self, panel: V, depth: V) -> None:
         """A piece of a panel as float32 in scratch."""
@@ -295,4 +273,6 @@ class _Writer:
             return out
 
         at, *totals = c.loop(self.zero, depth, unroll, lambda i, t: trip(unroll, i, t), start, ahead=unroll - 1)
+        if self.plan.even and unroll == UNROLL:
+            return totals
         return c.loop(at, depth, 1, lambda i, t: trip(1, i, t), totals)[1:]
