@@ -258,8 +258,8 @@ class _Writer:
                     self._prefetch(c.gep(at, AHEAD + byte, "i8"))
             if prefetch is not None and count > 1:
                 lines_here = c.gep(prefetch, c.op("mul", i, self.number(64 * self.plan.ahead // unroll)), "i8")
-                for line in range(self.plan.ahead):
-                    self._prefetch(c.gep(lines_here, 64 * line, "i8"))
+                for nth in range(self.plan.ahead):
+                    self._prefetch(c.gep(lines_here, 64 * nth, "i8"))
             for u in range(count):
                 some = []
                 for v in range(vectors):
