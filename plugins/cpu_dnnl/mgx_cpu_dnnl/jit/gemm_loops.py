@@ -209,7 +209,7 @@ class _Writer:
         c.loop(self.zero, c.op("mul", depth, self.number(self.width)), self.lanes, line)
 
     def _next_line(self, following: V, panel: V, depth: V, t: V) -> V:
-        """What tile t prefetches: some lines of the next panel per trip; after the last, of the current panel (a no-op)."""
+        """Returns what tile t prefetches from: the next panel, some lines a trip; after its last, the panel in use."""
         c = self.c
         bytes_ = c.op("mul", depth, self.number(self.width * (2 if self.elem == "i16" else 4)))
         done = c.op("mul", t, c.op("mul", depth, self.number(64 * self.plan.ahead // UNROLL)))

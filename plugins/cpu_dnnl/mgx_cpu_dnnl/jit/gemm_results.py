@@ -67,7 +67,7 @@ class Results:
         return self.c.op("add", column, V(str(vector * self.c.lanes), "i64", 0)) if vector else column
 
     def _bases(self, line: V, column0: V) -> list[V]:
-        """Where the row's part of each other operand begins."""
+        """Returns where the row's part of each other operand begins."""
         c = self.c
         bases = []
         for j, (node, by_row, by_column) in enumerate(self.plan.loads):
