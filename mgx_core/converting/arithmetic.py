@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from ..ops.reduce import Reduce, ReduceAll, ReduceAny, ReduceMax, ReduceMin
 from ..types import dtype as dt
 from .builder import InstructionBuilder
 
-__all__ = ["clipped", "divide_floor", "divide_no_nan", "l2_normalized", "log_add", "modulo_floor", "reduced"]
+__all__ = ["clipped", "divide_floor", "divide_no_nan", "l2_normalized", "log_add", "modulo_floor", "reduced", "turn"]
 
 
 def divide_floor(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instruction:
@@ -63,3 +64,17 @@ def reduced(n: InstructionBuilder, op: type[Reduce], x: Instruction, axes: Seque
         op = {ReduceMax: ReduceAny, ReduceMin: ReduceAll}.get(op, op)
     made = n.along_axes(op, x, chosen)
     return made if keep else n.squeeze(made, chosen)
+
+
+def turn(n: InstructionBuilder, y: Instruction, x: Instruction) -> Instruction:
+    """The angle between the first axis and the way to (x, y)."""
+    dtype = x.shape.dtype
+    zero, pi = n.literal(0, dtype), n.literal(math.pi, dtype)
+    half, minus = n.literal(math.pi / 2, dtype), n.literal(-math.pi / 2, dtype)
+    none = n.pointwise("equal", x, zero)
+    slope = n.pointwise("atan", n.pointwise("div", y, n.pointwise("where", none, n.literal(1, dtype), x)))
+    below = n.pointwise("less", y, zero)
+    turned = n.pointwise("where", below, n.pointwise("sub", slope, pi), n.pointwise("add", slope, pi))
+    sloped = n.pointwise("where", n.pointwise("less", x, zero), turned, slope)
+    upright = n.pointwise("where", below, minus, n.pointwise("where", n.pointwise("equal", y, zero), zero, half))
+    return n.pointwise("where", none, upright, sloped)

@@ -21,7 +21,7 @@ from ..plugins.operations import make_op
 from ..types.dim import Dim, ceil_div, maximum
 from .builder import InstructionBuilder
 
-__all__ = ["ChannelsLastBuilder", "Padding"]
+__all__ = ["ChannelsLastBuilder", "Padding", "explicit"]
 
 Padding = Literal["same", "valid"] | Sequence[tuple[int, int]]  # by name, or before and after each spatial axis
 

@@ -11,8 +11,16 @@ from ..ir.instruction import Instruction
 from ..types import dtype as dt
 from ..types.dim import Dim, product
 from .builder import InstructionBuilder
+from .channels_last import ChannelsLastBuilder
 
-__all__ = ["batch_to_space", "depth_to_space", "gather_in_batches", "space_to_batch", "space_to_depth"]
+__all__ = [
+    "batch_to_space",
+    "depth_to_space",
+    "gather_in_batches",
+    "padded_symmetrically",
+    "space_to_batch",
+    "space_to_depth",
+]
 
 
 def space_to_batch(
@@ -138,3 +146,19 @@ def _starts(n: InstructionBuilder, flat: Instruction, lead: Dim, step: Dim) -> I
     total, count = (n.add("dimensions_of", v, start=0, end=1) for v in (flat, rows))
     some = n.pointwise("max", count, n.literal(np.ones(1, np.int64)))
     return n.pointwise("mul", numbers, n.pointwise("div", total, some))
+
+
+def padded_symmetrically(n: ChannelsLastBuilder, x: Instruction, pads: Sequence[tuple[Dim, Dim]]) -> Instruction:
+    """x with borders that mirror it, its edges included.  Errors: UnsupportedError for borders that are not known."""
+    for axis, (before, after) in enumerate(pads):
+        length, parts = x.shape.dims[axis], [x]
+        if not (isinstance(before, int) and isinstance(after, int)):
+            n.unsupported("borders that are known only at run time")
+        if isinstance(length, int) and max(before, after) > length:
+            n.fail(f"borders of {before} and {after} exceed axis {axis} of extent {length}")
+        if before:
+            parts.insert(0, n.add("reverse", n.slice(x, [axis], [0], [before]), axes=(axis,)))
+        if after:
+            parts.append(n.add("reverse", n.slice(x, [axis], [length - after], [length]), axes=(axis,)))
+        x = n.concat(parts, axis)
+    return x

@@ -1,4 +1,4 @@
-"""Slices that are given by begins, ends, strides and bit fields over them."""
+"""Slices that are given by begins and sizes, or by begins, ends, strides and bit fields over them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ..errors import ParseError
 from ..ir.instruction import Instruction
 from ..ops.slice import FAR, clip
 from ..types import dtype as dt
-from ..types.dim import Dim
+from ..types.dim import Dim, compare
 from .builder import InstructionBuilder
 
-__all__ = ["Masks", "cut", "strided_slice"]
+__all__ = ["Masks", "cut", "slice_of_size", "strided_slice"]
 
 
 class Masks(NamedTuple):
@@ -34,6 +34,44 @@ class Spec(NamedTuple):
     step: int
     at: int
     shrinks: bool
+
+
+def slice_of_size(n: InstructionBuilder, x: Instruction, begin: Instruction, size: Instruction) -> Instruction:
+    """x from a begin on as many elements as a size says along each axis, -1 for all that follow.
+
+    Errors: ParseError for a begin and a size that x does not hold.
+    """
+    starts, sizes = n.dims(begin), n.dims(size)
+    rank = x.shape.rank
+    if starts is not None and sizes is not None:
+        if len(starts) != rank or len(sizes) != rank:
+            raise ParseError(
+                f"one begin and one size an axis are needed, got {list(starts)} and {list(sizes)} for rank {rank}"
+            )
+        ends: list[Dim] = []
+        for axis, (s, c) in enumerate(zip(starts, sizes, strict=True)):
+            length = x.shape.dims[axis]
+            known = isinstance(s, int) and isinstance(c, int) and isinstance(length, int)
+            if known and (compare(s, ">", length) or compare(c, "<", -1) or compare(s + c, ">", length)):
+                raise ParseError(f"begin {s} and size {c} leave axis {axis} of extent {length}")
+            ends.append(FAR if _is(c, -1) else s + c)
+        kept = [
+            a for a in range(rank) if not (_is(starts[a], 0) and (_is(sizes[a], -1) or sizes[a] == x.shape.dims[a]))
+        ]
+        return n.slice(x, kept, [starts[a] for a in kept], [ends[a] for a in kept]) if kept else x
+    first, count = n.convert(begin, dt.int64), n.convert(size, dt.int64)
+    whole = n.pointwise("equal", count, n.literal(-1, dt.int64))
+    last = n.pointwise("where", whole, n.literal(FAR, dt.int64), n.pointwise("add", first, count))
+    made = n.add("slice", x, first, last, axes=tuple(range(rank)))
+    if sizes is not None and any(not _is(s, -1) for s in sizes):  # the extents are known though the place is not
+        dims = [d if _is(s, -1) else s for s, d in zip(sizes, made.shape.dims, strict=True)]
+        if all(isinstance(d, int) for d in dims):
+            return n.reshape(made, dims)
+    return made
+
+
+def _is(d: Dim, number: int) -> bool:
+    return isinstance(d, int) and d == number
 
 
 def strided_slice(

@@ -12,7 +12,8 @@ __all__ = ["effects_of"]
 EFFECTS: Final = {
     "Assign", "AssignAdd", "AssignSub", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp",
     "ResourceScatterUpdate", "ResourceScatterAdd", "ResourceScatterSub", "ResourceScatterNdUpdate", "ResourceScatterNdAdd",
-    "ResourceScatterMul", "ResourceScatterMax", "ResourceScatterMin",
+    "ResourceScatterMul", "ResourceScatterMax", "ResourceScatterMin", "ResourceScatterNdSub", "ResourceScatterNdMax",
+    "ResourceScatterNdMin", "LookupTableInsert",
     "ScatterUpdate", "ScatterAdd", "LookupTableImportV2", "LookupTableImport", "LookupTableInsertV2", "InitializeTableV2",
     "InitializeTable", "InitializeTableFromTextFileV2", "InitializeTableFromTextFile", "StackPushV2",
 }  # fmt: skip

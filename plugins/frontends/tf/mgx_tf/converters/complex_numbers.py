@@ -6,12 +6,13 @@ from typing import Any
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.converting.arithmetic import turn
 from mgx_core.converting.converters import fitting
 
 from ..converter import STANDARD, converts_values
 from ..node import Node
 from ..values import Complex, Value
-from . import elementwise
+from .complex_functions import FUNCTIONS, size_of
 
 
 def _complex(n: Node, x: Value) -> Complex:
@@ -42,25 +43,8 @@ def part(n: Node, x: Value) -> Value:
         case "Conj":
             return Complex(z.real, n.pointwise("neg", z.imag))
         case "Angle":
-            return elementwise.atan2(n, z.imag, z.real)
-    return n.pointwise(
-        "sqrt", n.pointwise("add", n.pointwise("mul", z.real, z.real), n.pointwise("mul", z.imag, z.imag))
-    )
-
-
-def _sum(n: Node, a: Complex, b: Complex, op: str) -> Complex:
-    return Complex(n.pointwise(op, a.real, b.real), n.pointwise(op, a.imag, b.imag))
-
-
-def _product(n: Node, a: Complex, b: Complex) -> Complex:
-    real = n.pointwise("sub", n.pointwise("mul", a.real, b.real), n.pointwise("mul", a.imag, b.imag))
-    return Complex(real, n.pointwise("add", n.pointwise("mul", a.real, b.imag), n.pointwise("mul", a.imag, b.real)))
-
-
-def _quotient(n: Node, a: Complex, b: Complex) -> Complex:
-    size = n.pointwise("add", n.pointwise("mul", b.real, b.real), n.pointwise("mul", b.imag, b.imag))
-    top = _product(n, a, Complex(b.real, n.pointwise("neg", b.imag)))
-    return Complex(n.pointwise("div", top.real, size), n.pointwise("div", top.imag, size))
+            return turn(n, z.imag, z.real)
+    return size_of(n, z)
 
 
 def on_reals(op_type: str, n: Node, *xs: Value) -> Any:
@@ -77,25 +61,7 @@ def _either(op_type: str) -> Any:
     def convert(n: Node, *xs: Value) -> Any:
         if all(isinstance(x, Instruction) for x in xs):
             return on_reals(op_type, n, *xs)
-        a, *rest = (_complex(n, x) for x in xs)
-        match op_type:
-            case "Add" | "AddV2":
-                return _sum(n, a, rest[0], "add")
-            case "Sub":
-                return _sum(n, a, rest[0], "sub")
-            case "Mul":
-                return _product(n, a, rest[0])
-            case "RealDiv" | "Div":
-                return _quotient(n, a, rest[0])
-            case "Neg":
-                return Complex(n.pointwise("neg", a.real), n.pointwise("neg", a.imag))
-            case "Square":
-                return _product(n, a, a)
-            case "Exp":
-                size = n.pointwise("exp", a.real)
-                turn = (n.pointwise(f, a.imag) for f in ("cos", "sin"))
-                return Complex(*(n.pointwise("mul", size, t) for t in turn))
-        return n.unsupported(f"{op_type} of complex numbers")
+        return FUNCTIONS[op_type](n, *(_complex(n, x) for x in xs))
 
     return convert
 
@@ -159,14 +125,26 @@ def _cut(n: Node, x: Instruction, axis: int, length: Any) -> Instruction:
     return n.padded(x, [(0, length - have if a == axis else 0) for a in range(x.shape.rank)])
 
 
-@converts_values("FFT", "IFFT", "FFT2D", "IFFT2D", "FFT3D", "IFFT3D")
+FOURIER = ("FFT", "IFFT", "FFT2D", "IFFT2D", "FFT3D", "IFFT3D")
+
+
+@converts_values(*FOURIER, *(f"Batch{name}" for name in FOURIER))
 def fft(n: Node, x: Value) -> Value:
-    z = _complex(n, x)
-    count = 1 if not n.op_type.endswith("D") else int(n.op_type[-2])
+    z, name = _complex(n, x), n.op_type.removeprefix("Batch")
+    count = 1 if not name.endswith("D") else int(name[-2])
     made = _signal(n, z)
     for k in range(count):
-        made = n.add("dft", made, axis=made.shape.rank - 2 - k, inverse=n.op_type.startswith("I"))
+        made = n.add("dft", made, axis=made.shape.rank - 2 - k, inverse=name.startswith("I"))
     return _joined(n, made)
+
+
+@converts_values("ConjugateTranspose")
+def conjugate_transpose(n: Node, x: Value, permutation: Instruction) -> Value:
+    if isinstance(x, Instruction):
+        return on_reals("Transpose", n, x, permutation)  # type: ignore[no-any-return]
+    z = _complex(n, x)
+    real, imag = (on_reals("Transpose", n, v, permutation) for v in (z.real, z.imag))
+    return Complex(real, n.pointwise("neg", imag))
 
 
 @converts_values("RFFT", "RFFT2D", "RFFT3D")
@@ -199,13 +177,16 @@ def irfft(n: Node, x: Value, length: Instruction) -> Value:
     return n.squeeze(made, [rank])
 
 
-EITHER = ("Add", "AddV2", "Sub", "Mul", "RealDiv", "Div", "Neg", "Square", "Exp")
 EACH = (
     "Sum", "Mean", "Reshape", "Transpose", "StridedSlice", "Squeeze", "ExpandDims", "Slice", "Tile", "Pack", "Unpack", "ConcatV2",
-    "GatherV2", "Pad", "ReverseV2", "Split", "SplitV", "SelectV2", "BroadcastTo", "Roll",
+    "GatherV2", "Pad", "ReverseV2", "Split", "SplitV", "SelectV2", "BroadcastTo", "Roll", "Cumsum", "ScatterNd", "GatherNd",
+    "Gather", "Select", "MirrorPad", "DynamicStitch", "TensorScatterUpdate", "TensorScatterAdd", "UnsortedSegmentSum",
+    "SegmentSum", "Concat", "PadV2", "AddN", "Fill", "BiasAdd", "MatrixBandPart", "MatrixDiag", "MatrixDiagV2", "MatrixDiagV3",
+    "MatrixDiagPart", "MatrixDiagPartV2", "MatrixDiagPartV3", "MatrixSetDiag", "MatrixSetDiagV2",
+    "MatrixSetDiagV3", "Diag", "DiagPart",
 )  # fmt: skip
 
-for _name in EITHER:
+for _name in FUNCTIONS:
     converts_values(_name)(_either(_name))
 for _name in EACH:
     converts_values(_name)(_each(_name))

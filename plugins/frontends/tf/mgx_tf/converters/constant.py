@@ -34,7 +34,10 @@ def asset(n: Node) -> Value:
     return n.literal(np.array(file, object), dt.string)
 
 
-@converts_values("Identity", "Snapshot", "RefIdentity", "PlaceholderWithDefault", "StopGradient", "PreventGradient")
+@converts_values(
+    "Identity", "Snapshot", "RefIdentity", "PlaceholderWithDefault", "StopGradient", "PreventGradient", "GuaranteeConst",
+    "DeepCopy", "Copy", "CopyHost", "XlaSharding", "_EagerConst",
+)  # fmt: skip
 def identity(n: Node, x: Value) -> Value:
     return x
 
@@ -44,7 +47,7 @@ def identity_n(n: Node, *xs: Value) -> Any:
     return xs
 
 
-@converts_values("NoOp", "ControlTrigger", "Assert", "Print", "PrintV2")
+@converts_values("NoOp", "ControlTrigger", "Assert", "Print", "PrintV2", "DisableCopyOnRead", "DestroyResourceOp")
 def nothing(n: Node, *xs: Value) -> Any:
     return xs[:1] if n.op_type == "Print" else ()
 

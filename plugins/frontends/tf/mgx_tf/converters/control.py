@@ -18,7 +18,7 @@ from ..values import Value
 # functions
 
 
-@converts_values("PartitionedCall", "StatefulPartitionedCall", "TPUPartitionedCall")
+@converts_values("PartitionedCall", "StatefulPartitionedCall", "TPUPartitionedCall", "BatchFunction")
 def partitioned_call(n: Node, *xs: Value) -> Any:
     called = n.function("f")
     return n.scope.call(n, called.name, called.attr, xs)

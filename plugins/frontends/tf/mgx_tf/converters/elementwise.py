@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.converting.arithmetic import clipped, divide_floor, divide_no_nan, modulo_floor
+from mgx_core.converting.arithmetic import clipped, divide_floor, divide_no_nan, modulo_floor, turn
 
 from ..converter import converts
 from ..node import Node
@@ -86,11 +86,6 @@ def erfc(n: Node, x: Instruction) -> Instruction:
     return n.pointwise("sub", n.literal(1, x.shape.dtype), n.pointwise("erf", x))
 
 
-@converts("Erfinv")
-def erfinv(n: Node, x: Instruction) -> Instruction:
-    return n.add("tf_special", x, function="erfinv")
-
-
 @converts("Ndtri")
 def ndtri(n: Node, x: Instruction) -> Instruction:
     twice = n.pointwise("sub", n.pointwise("mul", x, n.literal(2, x.shape.dtype)), n.literal(1, x.shape.dtype))
@@ -98,9 +93,26 @@ def ndtri(n: Node, x: Instruction) -> Instruction:
     return n.pointwise("mul", n.add("tf_special", twice, function="erfinv"), root)
 
 
-@converts("Lgamma", "Digamma", "BesselI0e", "BesselI1e", "BesselI0", "BesselI1")
-def special(n: Node, x: Instruction) -> Instruction:
-    return n.add("tf_special", x, function=n.op_type.lower())
+@converts(
+    "Lgamma", "Digamma", "Erfinv", "BesselI0e", "BesselI1e", "BesselI0", "BesselI1", "BesselJ0", "BesselJ1", "BesselK0",
+    "BesselK1", "BesselK0e", "BesselK1e", "BesselY0", "BesselY1", "Dawsn", "Expint", "FresnelCos", "FresnelSin", "Spence",
+    "Igamma", "Igammac", "Betainc", "Zeta", "Polygamma", "NextAfter",
+)  # fmt: skip
+def special(n: Node, *xs: Instruction) -> Instruction:
+    return n.add("tf_special", *n.broadcast(*xs), function=n.op_type.lower())
+
+
+@converts("PopulationCount")
+def population_count(n: Node, x: Instruction) -> Instruction:
+    bits = x.shape.dtype.bits
+    wide = n.convert(n.add("bit_cast", x, target_type=f"uint{bits}"), dt.uint64)
+    total: Instruction | None = None
+    for k in range(bits):
+        moved = n.pointwise("bit_shift_right", wide, n.literal(k, dt.uint64))
+        bit = n.pointwise("bitwise_and", moved, n.literal(1, dt.uint64))
+        total = bit if total is None else n.pointwise("add", total, bit)
+    assert total is not None
+    return n.convert(total, dt.uint8)
 
 
 @converts("IsInf")
@@ -161,21 +173,7 @@ def zero_wins(n: Node, x: Instruction, y: Instruction) -> Instruction:
 
 @converts("Atan2")
 def atan2(n: Node, y: Instruction, x: Instruction) -> Instruction:
-    dtype = x.shape.dtype
-    zero, pi = n.literal(0, dtype), n.literal(math.pi, dtype)
-    half, minus = n.literal(math.pi / 2, dtype), n.literal(-math.pi / 2, dtype)
-    none = n.pointwise("equal", x, zero)
-    slope = n.pointwise("atan", n.pointwise("div", y, n.pointwise("where", none, n.literal(1, dtype), x)))
-    below = n.pointwise("less", y, zero)
-    turned = n.pointwise("where", below, n.pointwise("sub", slope, pi), n.pointwise("add", slope, pi))
-    sloped = n.pointwise("where", n.pointwise("less", x, zero), turned, slope)
-    upright = n.pointwise("where", below, minus, n.pointwise("where", n.pointwise("equal", y, zero), zero, half))
-    return n.pointwise("where", none, upright, sloped)
-
-
-@converts("NextAfter")
-def next_after(n: Node, x: Instruction, y: Instruction) -> Instruction:
-    return n.add("tf_special", *n.broadcast(x, y), function="nextafter")
+    return turn(n, y, x)
 
 
 @converts("AddN", "AccumulateNV2")

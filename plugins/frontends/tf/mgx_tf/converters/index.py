@@ -142,10 +142,34 @@ def segment(n: Node, x: Instruction, segments: Instruction) -> Instruction:
     return n.add("tf_segment", x, _whole(n, segments), how=n.op_type.removeprefix("Segment").lower())
 
 
-@converts("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN")
-def sparse_segment(n: Node, x: Instruction, indices: Instruction, segments: Instruction) -> Instruction:
+@converts("SegmentSumV2", "SegmentMaxV2", "SegmentMinV2", "SegmentProdV2")
+def segment_v2(n: Node, x: Instruction, segments: Instruction, count: Instruction) -> Instruction:
+    how = n.op_type.removeprefix("Segment").removesuffix("V2").lower()
+    return _as_many(n, n.add("tf_segment", x, _whole(n, segments), how=how), count)
+
+
+def _as_many(n: Node, made: Instruction, count: Instruction) -> Instruction:
+    """As many segments as are asked for, those at the end 0."""
+    rows = n.add("dimensions_of", made, start=0, end=1)
+    total = n.reshape(n.convert(count, dt.int64), (1,))
+    none = [n.literal([0], dt.int64)] * made.shape.rank
+    more = n.concat([*none, n.pointwise("max", n.pointwise("sub", total, rows), none[0]), *none[1:]], 0)
+    wide = n.add("slice", n.add("pad", made, more), none[0], total, axes=(0,))
+    known = n.dims(count)
+    return wide if known is None else n.reshape(wide, (known[0], *made.shape.dims[1:]))
+
+
+SPARSE_SEGMENTS = ("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN")
+
+
+@converts(*SPARSE_SEGMENTS, *(f"{name}WithNumSegments" for name in SPARSE_SEGMENTS))
+def sparse_segment(
+    n: Node, x: Instruction, indices: Instruction, segments: Instruction, count: Instruction | None = None
+) -> Instruction:
     rows = n.add("gather", x, _whole(n, indices), axis=0)
-    return n.add("tf_segment", rows, _whole(n, segments), how=n.op_type.removeprefix("SparseSegment").lower())
+    how = n.op_type.removeprefix("SparseSegment").removesuffix("WithNumSegments").lower()
+    made = n.add("tf_segment", rows, _whole(n, segments), how=how)
+    return made if count is None else _as_many(n, made, count)
 
 
 @converts("SparseToDense")

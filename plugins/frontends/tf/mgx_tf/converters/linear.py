@@ -114,50 +114,6 @@ def band_part(n: Node, x: Instruction, lower: Instruction, upper: Instruction) -
     return n.pointwise("where", n.literal(keep), x, n.literal(0, x.shape.dtype))
 
 
-@converts("MatrixDiag", "Diag")
-def matrix_diag(n: Node, x: Instruction) -> Instruction:
-    if n.op_type == "Diag" and x.shape.rank != 1:
-        n.unsupported("the diagonal of a tensor of several axes")
-    count = x.shape.dims[-1]
-    if not isinstance(count, int):
-        n.unsupported("a diagonal of unknown length")
-    row = n.unsqueeze(x, [x.shape.rank - 1])
-    return n.pointwise("where", n.literal(np.eye(count, dtype=bool)), row, n.literal(0, x.shape.dtype))
-
-
-@converts("MatrixDiagV2", "MatrixDiagV3")
-def matrix_diag_v3(n: Node, x: Instruction, k: Instruction, *rest: Instruction) -> Instruction:
-    if n.whole(k, "the diagonal") != [0]:
-        n.unsupported("diagonals other than the main one")
-    return matrix_diag(n, x)
-
-
-@converts("MatrixDiagPart", "DiagPart", "MatrixDiagPartV2", "MatrixDiagPartV3")
-def diag_part(n: Node, x: Instruction, k: Instruction | None = None, padding: Instruction | None = None) -> Instruction:
-    if k is not None and n.whole(k, "the diagonal") != [0]:
-        n.unsupported("diagonals other than the main one")
-    rows, columns = x.shape.dims[-2:]
-    if not isinstance(rows, int) or not isinstance(columns, int):
-        n.unsupported("a diagonal of unknown length")
-    count = min(rows, columns)
-    flat = n.reshape(x, (*x.shape.dims[:-2], rows * columns))
-    return n.add("gather", flat, n.literal(np.arange(count, dtype=np.int64) * (columns + 1)), axis=flat.shape.rank - 1)
-
-
-@converts("MatrixSetDiag", "MatrixSetDiagV2", "MatrixSetDiagV3")
-def set_diag(n: Node, x: Instruction, diagonal: Instruction, k: Instruction | None = None) -> Instruction:
-    if k is not None and n.whole(k, "the diagonal") != [0]:
-        n.unsupported("diagonals other than the main one")
-    rows, columns = x.shape.dims[-2:]
-    if not isinstance(rows, int) or not isinstance(columns, int):
-        n.unsupported("a matrix of unknown extents")
-    rank = x.shape.rank
-    if rows < columns:
-        diagonal = n.padded(diagonal, [*((0, 0),) * (rank - 2), (0, columns - rows)])
-    wide = n.unsqueeze(diagonal, [rank - 2])
-    return n.pointwise("where", n.literal(np.eye(rows, columns, dtype=bool)), wide, x)
-
-
 @converts("MatrixInverse", "BatchMatrixInverse")
 def inverse(n: Node, x: Instruction) -> Instruction:
     return n.add("inverse", _turned(n, x, n.flag("adjoint")))
@@ -168,15 +124,57 @@ def determinant(n: Node, x: Instruction) -> Instruction:
     return n.add("det", x)
 
 
-MATRIX = ("Cholesky", "MatrixSolve", "MatrixTriangularSolve", "LogMatrixDeterminant", "SelfAdjointEigV2", "Svd", "Qr")
+MATRIX = (
+    "Cholesky", "MatrixSolve", "MatrixTriangularSolve", "LogMatrixDeterminant", "SelfAdjointEigV2", "Svd", "Qr", "Lu",
+    "MatrixSquareRoot", "TridiagonalSolve", "BandedTriangularSolve",
+)  # fmt: skip
 
 
-@converts(*MATRIX)
+@converts(*MATRIX, *(f"Batch{name}" for name in MATRIX[:6]))
 def decomposition(n: Node, *xs: Instruction) -> Any:
     words = ("adjoint", "lower", "full_matrices", "compute_uv", "compute_v")
     flags = tuple(w for w in words if n.flag(w, w in ("lower", "compute_v", "compute_uv")))
-    made = n.add("tf_matrix", *xs, function=n.op_type, flags=flags)
+    made = n.add("tf_matrix", *xs, function=n.op_type.removeprefix("Batch"), flags=flags)
     return n.items(made) if isinstance(made.result, TupleShape) else made
+
+
+@converts("MatrixSolveLs", "BatchMatrixSolveLs")
+def least_squares(n: Node, x: Instruction, y: Instruction, regular: Instruction) -> Instruction:
+    by = float(n.require(regular, "the regulariser").reshape(()))
+    return n.add("tf_matrix", x, y, function="MatrixSolveLs", regular=by)
+
+
+@converts_values("Eig")
+def eig(n: Node, x: Instruction) -> Any:
+    parts = n.items(n.add("tf_matrix", x, function="Eig"))
+    values = Complex(*parts[:2])
+    return values, Complex(*parts[2:]) if n.flag("compute_v", True) else values
+
+
+@converts("TridiagonalMatMul")
+def tridiagonal_product(
+    n: Node, above: Instruction, middle: Instruction, below: Instruction, y: Instruction
+) -> Instruction:
+    """Each row times its own factor, and its neighbours times theirs."""
+    rank, rows = y.shape.rank, y.shape.dims[-2]
+    axis = rank - 2
+
+    def factor(v: Instruction) -> Instruction:
+        return n.transpose(v, (*range(v.shape.rank - 2), v.shape.rank - 1, v.shape.rank - 2))
+
+    def moved(by: int) -> Instruction:
+        part = n.slice(y, [axis], [max(by, 0)], [rows + min(by, 0)])
+        return n.padded(part, [((max(-by, 0), max(by, 0)) if a == axis else (0, 0)) for a in range(rank)])
+
+    made = n.pointwise("mul", factor(middle), y)
+    made = n.pointwise("add", made, n.pointwise("mul", factor(above), moved(1)))
+    return n.pointwise("add", made, n.pointwise("mul", factor(below), moved(-1)))
+
+
+@converts("SparseMatMul")
+def sparse_matmul(n: Node, x: Instruction, y: Instruction) -> Instruction:
+    x, y = n.convert(x, dt.float32), n.convert(y, dt.float32)
+    return product_of(n, _turned(n, x, n.flag("transpose_a")), _turned(n, y, n.flag("transpose_b")))
 
 
 @converts("SparseTensorDenseMatMul")

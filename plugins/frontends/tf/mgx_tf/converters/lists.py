@@ -219,7 +219,7 @@ def concat_lists(n: Node, a: Value, b: Value) -> Value:
 # arrays of the first version: the value `flow` carries the list
 
 
-@converts_values("TensorArrayV3")
+@converts_values("TensorArrayV3", "TensorArrayV2")
 def array(n: Node, size: Instruction) -> Any:
     shape = n.shape("element_shape")
     dims = tuple(shape) if shape is not None and -1 not in shape else None
@@ -228,24 +228,24 @@ def array(n: Node, size: Instruction) -> Any:
     return handle, materialized(n, made, dims) if dims is not None else made
 
 
-@converts_values("TensorArrayWriteV3")
+@converts_values("TensorArrayWriteV3", "TensorArrayWriteV2")
 def array_write(n: Node, handle: Value, index: Value, item: Instruction, flow: Value) -> Value:
     made = handle.node if isinstance(handle, Handle) else None
     grows = made is not None and made.flag("dynamic_size")
     return _set(n, _list(n, flow), _at(n, index), item, grows)
 
 
-@converts_values("TensorArrayReadV3")
+@converts_values("TensorArrayReadV3", "TensorArrayReadV2")
 def array_read(n: Node, handle: Value, index: Value, flow: Value) -> Value:
     return n.squeeze(n.add("gather", _stacked(n, flow), _at(n, index), axis=0), [0])
 
 
-@converts_values("TensorArrayGatherV3")
+@converts_values("TensorArrayGatherV3", "TensorArrayGatherV2")
 def array_gather(n: Node, handle: Value, indices: Instruction, flow: Value) -> Value:
     return n.add("gather", _stacked(n, flow), n.convert(indices, dt.int64), axis=0)
 
 
-@converts_values("TensorArrayScatterV3")
+@converts_values("TensorArrayScatterV3", "TensorArrayScatterV2")
 def array_scatter(n: Node, handle: Value, indices: Instruction, x: Instruction, flow: Value) -> Value:
     given = _list(n, flow)
     known, length = n.constant(indices), x.shape.dims[0]
@@ -257,16 +257,16 @@ def array_scatter(n: Node, handle: Value, indices: Instruction, x: Instruction, 
     return replace(given, stacked=n.add("scatternd_none", whole, n.unsqueeze(n.convert(indices, dt.int64), [1]), x))
 
 
-@converts_values("TensorArraySizeV3")
+@converts_values("TensorArraySizeV3", "TensorArraySizeV2")
 def array_size(n: Node, handle: Value, flow: Value) -> Value:
     return length_of(n, flow)
 
 
-@converts_values("TensorArrayConcatV3")
+@converts_values("TensorArrayConcatV3", "TensorArrayConcatV2")
 def array_concat(n: Node, handle: Value, flow: Value) -> Any:
     return concatenated(n, flow)
 
 
-@converts_values("TensorArrayCloseV3")
+@converts_values("TensorArrayCloseV3", "TensorArrayCloseV2")
 def array_close(n: Node, handle: Value) -> Any:
     return ()

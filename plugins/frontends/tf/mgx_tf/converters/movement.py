@@ -6,14 +6,20 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.converting.rearranged import batch_to_space, depth_to_space, space_to_batch, space_to_depth
+from mgx_core.converting.rearranged import (
+    batch_to_space,
+    depth_to_space,
+    padded_symmetrically,
+    space_to_batch,
+    space_to_depth,
+)
 from mgx_core.ops.reshape import resolve
 from mgx_core.types.dim import Dim
 
 from ..converter import converts
 from ..node import Node
 
-__all__ = ["known_extents"]
+__all__ = ["known_extents", "mirrored"]
 
 
 def known_extents(n: Node, x: Instruction, what: str) -> tuple[Dim, ...]:
@@ -53,7 +59,7 @@ def expand_dims(n: Node, x: Instruction, axis: Instruction) -> Instruction:
     return n.unsqueeze(x, n.axes(at, x.shape.rank + 1))
 
 
-@converts("Transpose", "ConjugateTranspose")
+@converts("Transpose")
 def transpose(n: Node, x: Instruction, permutation: Instruction) -> Instruction:
     order = n.whole(permutation, "the permutation")
     return n.transpose(x, n.axes(order, x.shape.rank))
@@ -96,29 +102,16 @@ def pad(n: Node, x: Instruction, paddings: Instruction, value: Instruction | Non
 @converts("MirrorPad")
 def mirror_pad(n: Node, x: Instruction, paddings: Instruction) -> Instruction:
     pairs = known_extents(n, paddings, "the borders")
-    mode = n.string("mode")
+    return mirrored(n, x, list(zip(pairs[::2], pairs[1::2], strict=True)), n.string("mode"))
+
+
+def mirrored(n: Node, x: Instruction, pairs: list[tuple[Dim, Dim]], mode: str) -> Instruction:
+    """x with borders that mirror it: REFLECT without its edge, SYMMETRIC with it."""
     if mode == "REFLECT":
-        return n.padded(x, list(zip(pairs[::2], pairs[1::2], strict=True)), mode="reflect")
+        return n.padded(x, pairs, mode="reflect")
     if mode != "SYMMETRIC":
         n.fail(f"mode must be REFLECT or SYMMETRIC, got {mode!r}")
-    for axis, (b, e) in enumerate(zip(pairs[::2], pairs[1::2], strict=True)):
-        if not (isinstance(b, int) and isinstance(e, int)):
-            n.unsupported("borders that are known only at run time")
-        if b or e:
-            x = _symmetric(n, x, axis, b, e)
-    return x
-
-
-def _symmetric(n: Node, x: Instruction, axis: int, before: int, after: int) -> Instruction:
-    length = x.shape.dims[axis]
-    if isinstance(length, int) and max(before, after) > length:
-        n.fail(f"borders of {before} and {after} exceed axis {axis} of extent {length}")
-    parts = [x]
-    if before:
-        parts.insert(0, n.add("reverse", n.slice(x, [axis], [0], [before]), axes=(axis,)))
-    if after:
-        parts.append(n.add("reverse", n.slice(x, [axis], [length - after], [length]), axes=(axis,)))
-    return n.concat(parts, axis)
+    return padded_symmetrically(n, x, pairs)
 
 
 @converts("ReverseV2", "Reverse")

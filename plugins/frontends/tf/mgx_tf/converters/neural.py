@@ -1,4 +1,4 @@
-"""Convolutions, pooling, normalisation, activations along axes."""
+"""Convolutions, pooling, patches."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 from mgx_core import Instruction
 from mgx_core import dtype as dt
 from mgx_core.converting.channels_last import Padding
-from mgx_core.ops.reduce import ReduceMean
 
 from ..converter import converts
 from ..node import Node
-from .movement import known_extents
+from .movement import known_extents, mirrored
 
 
 class Layout:
     """The attributes of a window operator on an image: rank, whether channels come last, stride, dilation, padding."""
 
     def __init__(self, n: Node, x: Instruction, spatial: int) -> None:
-        self.last = n.string("data_format", "NHWC" if spatial == 2 else "NDHWC").endswith("C")
+        layout = n.string("data_format", "NHWC" if spatial == 2 else "NDHWC")
+        self.last = layout.endswith("C") or layout == "CHANNELS_LAST"
         rank = spatial + 2
         if x.shape.rank != rank:
             n.fail(f"an image of rank {rank} is needed, got {x.shape}")
@@ -68,6 +68,35 @@ def _kernels(n: Node, w: Instruction) -> Instruction:
 @converts("Conv2D", "Conv3D")
 def conv(n: Node, x: Instruction, w: Instruction) -> Instruction:
     layout = Layout(n, x, 2 if n.op_type == "Conv2D" else 3)
+    x = layout.inward(n, x)
+    return layout.outward(n, n.convolution(x, _kernels(n, w), layout.stride, layout.padding, layout.dilation))
+
+
+@converts("Conv")
+def conv_of_rank(n: Node, x: Instruction, w: Instruction) -> Instruction:
+    batches = n.int("batch_dims", 1)
+    if n.string("data_format", "CHANNELS_LAST") != "CHANNELS_LAST" or batches != 1 or n.int("groups", 1) < 1:
+        n.unsupported("channels that do not come last, or several batch axes")
+    layout = Layout(n, x, x.shape.rank - 2)
+    return n.convolution(x, _kernels(n, w), layout.stride, layout.padding, layout.dilation)
+
+
+@converts("FusedPadConv2D")
+def pad_and_conv(n: Node, x: Instruction, pads: Instruction, w: Instruction) -> Instruction:
+    widths = known_extents(n, pads, "the borders")
+    return conv_2d(n, mirrored(n, x, list(zip(widths[::2], widths[1::2], strict=True)), n.string("mode")), w)
+
+
+@converts("FusedResizeAndPadConv2D")
+def resize_and_conv(n: Node, x: Instruction, size: Instruction, pads: Instruction, w: Instruction) -> Instruction:
+    where = "align_corners" if n.flag("resize_align_corners") else "asymmetric"
+    made = n.resized(x, known_extents(n, size, "the size"), mode="linear", coordinate_transformation_mode=where)
+    return pad_and_conv(n, made, pads, w)
+
+
+def conv_2d(n: Node, x: Instruction, w: Instruction) -> Instruction:
+    """A convolution by the attributes of the node."""
+    layout = Layout(n, x, 2)
     x = layout.inward(n, x)
     return layout.outward(n, n.convolution(x, _kernels(n, w), layout.stride, layout.padding, layout.dilation))
 
@@ -198,88 +227,19 @@ def max_pool_with_argmax(n: Node, x: Instruction) -> Any:
     return values, n.convert(indices, n.dtype("Targmax", dt.int64))
 
 
-@converts("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
-def batch_norm(
-    n: Node, x: Instruction, scale: Instruction, offset: Instruction, mean: Instruction, variance: Instruction
-) -> Any:
-    layout = n.string("data_format", "NHWC")
-    rank = x.shape.rank
-    channels = rank - 1 if layout.endswith("C") else 1
-    epsilon = n.float("epsilon", 1e-4)
-    given = x
-    wide = n.convert(x, scale.shape.dtype)
-    training = n.flag("is_training", True)
-    others = [a for a in range(rank) if a != channels]
-    if training:
-        kept_mean = n.along_axes(ReduceMean, wide, others)
-        apart = n.pointwise("sub", wide, kept_mean)
-        kept_variance = n.along_axes(ReduceMean, n.pointwise("mul", apart, apart), others)
-        mean, variance = (n.reshape(v, (v.shape.dims[channels],)) for v in (kept_mean, kept_variance))
-    small = n.literal(np.float32(epsilon), variance.shape.dtype)
-    factor = n.pointwise("mul", scale, n.pointwise("rsqrt", n.pointwise("add", variance, small)))
-    shift = n.pointwise("sub", offset, n.pointwise("mul", mean, factor))
-    if channels == 1 and rank > 2:
-        column = (factor.shape.dims[0], *(1,) * (rank - 2))
-        factor, shift = n.reshape(factor, column), n.reshape(shift, column)
-    y = n.pointwise("add", n.pointwise("mul", wide, factor), shift)
-    running = variance
-    if training:  # the running variance is Bessel-corrected
-        extents = n.add("gather", n.add("dimensions_of", wide), n.literal(others, dt.int64), axis=0)
-        count = n.convert(n.add("reduce_prod", extents, axes=(0,)), variance.shape.dtype)
-        one = n.literal(1, variance.shape.dtype)
-        less = n.pointwise("max", n.pointwise("sub", count, one), one)
-        running = n.pointwise("mul", variance, n.pointwise("div", count, less))
-    return n.convert(y, given.shape.dtype), mean, running, mean, variance, mean
-
-
-@converts("Softmax")
-def softmax(n: Node, x: Instruction) -> Instruction:
-    return n.add("softmax", x, axis=x.shape.rank - 1)
-
-
-@converts("LogSoftmax")
-def log_softmax(n: Node, x: Instruction) -> Instruction:
-    return n.add("logsoftmax", x, axis=x.shape.rank - 1)
-
-
-@converts("LRN")
-def lrn(n: Node, x: Instruction) -> Instruction:
-    radius = n.int("depth_radius", 5)
-    size = 2 * radius + 1
-    made = n.add(
-        "lrn",
-        n.channels_second(x),
-        size=size,
-        alpha=n.float("alpha", 1.0) * size,
-        beta=n.float("beta", 0.5),
-        bias=n.float("bias", 1.0),
-    )
-    return n.channels_last(made)
-
-
-@converts("SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits")
-def cross_entropy(n: Node, logits: Instruction, labels: Instruction) -> Any:
-    log = n.add("logsoftmax", logits, axis=logits.shape.rank - 1)
-    if n.op_type.startswith("Sparse"):
-        own = n.add("gather_elements", log, n.unsqueeze(n.convert(labels, dt.int64), [1]), axis=1)
-        loss = n.pointwise("neg", n.squeeze(own, [1]))
-        return loss, n.pointwise("exp", log)
-    total = n.add("reduce_sum", n.pointwise("mul", log, labels), axes=(1,))
-    loss = n.pointwise("neg", n.squeeze(total, [1]))
-    return loss, n.pointwise("sub", n.pointwise("exp", log), labels)
-
-
-@converts("ExtractImagePatches")
+@converts("ExtractImagePatches", "ExtractVolumePatches")
 def extract_patches(n: Node, x: Instruction) -> Instruction:
-    sizes, strides, rates = (n.ints(w)[1:3] for w in ("ksizes", "strides", "rates"))
-    channels = x.shape.dims[3]
+    spatial = 2 if n.op_type == "ExtractImagePatches" else 3
+    sizes, strides = (n.ints(w)[1 : spatial + 1] for w in ("ksizes", "strides"))
+    rates = n.ints("rates")[1:3] if spatial == 2 else [1] * 3
+    channels = x.shape.dims[-1]
     if not isinstance(channels, int) or n.string("padding") not in ("SAME", "VALID"):
         n.unsupported("patches of an image whose channels are unknown")
     taps = int(np.prod(sizes))
     kernels = np.zeros((taps * channels, channels, *sizes), np.float32)
-    for place, (i, j) in enumerate(np.ndindex(*sizes)):
+    for place, tap in enumerate(np.ndindex(*sizes)):
         for c in range(channels):
-            kernels[place * channels + c, c, i, j] = 1
+            kernels[(place * channels + c, c, *tap)] = 1
     w = n.literal(kernels, x.shape.dtype if x.shape.dtype.is_float else dt.float32)
     padding: Padding = "same" if n.string("padding") == "SAME" else "valid"
     made = n.convolution(n.convert(x, w.shape.dtype), w, strides, padding, rates, 1)

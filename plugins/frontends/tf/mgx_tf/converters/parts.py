@@ -9,9 +9,8 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.converting.strided import Masks, strided_slice
-from mgx_core.ops.slice import FAR
-from mgx_core.types.dim import Dim, compare
+from mgx_core.converting.strided import Masks, slice_of_size, strided_slice
+from mgx_core.types.dim import Dim
 
 from ..converter import converts
 from ..node import Node
@@ -112,39 +111,15 @@ def _parts(n: Node, x: Instruction, axis: int, edges: list[Dim]) -> tuple[Instru
 
 @converts("Slice")
 def slice_(n: Node, x: Instruction, begin: Instruction, size: Instruction) -> Instruction:
-    starts, sizes = n.dims(begin), n.dims(size)
-    rank = x.shape.rank
-    if starts is not None and sizes is not None:
-        if len(starts) != rank or len(sizes) != rank:
-            n.fail(f"one begin and one size an axis are needed, got {list(starts)} and {list(sizes)} for rank {rank}")
-        ends: list[Dim] = []
-        for axis, (s, c) in enumerate(zip(starts, sizes, strict=True)):
-            length = x.shape.dims[axis]
-            known = isinstance(s, int) and isinstance(c, int) and isinstance(length, int)
-            if known and (compare(s, ">", length) or compare(c, "<", -1) or compare(s + c, ">", length)):
-                n.fail(f"begin {s} and size {c} leave axis {axis} of extent {length}")
-            ends.append(FAR if isinstance(c, int) and c == -1 else s + c)
-        kept = [
-            a for a in range(rank) if not (_is(starts[a], 0) and (_is(sizes[a], -1) or sizes[a] == x.shape.dims[a]))
-        ]
-        return n.slice(x, kept, [starts[a] for a in kept], [ends[a] for a in kept]) if kept else x
-    first = n.convert(begin, dt.int64)
-    count = n.convert(size, dt.int64)
-    whole = n.pointwise("equal", count, n.literal(-1, dt.int64))
-    last = n.pointwise("where", whole, n.literal(FAR, dt.int64), n.pointwise("add", first, count))
-    made = n.add("slice", x, first, last, axes=tuple(range(rank)))
-    if sizes is not None and any(not _is(s, -1) for s in sizes):  # the extents are known though the place is not
-        dims = [d if _is(s, -1) else s for s, d in zip(sizes, made.shape.dims, strict=True)]
-        if all(isinstance(d, int) for d in dims):
-            return n.reshape(made, dims)
-    return made
-
-
-def _is(d: Dim, number: int) -> bool:
-    return isinstance(d, int) and d == number
+    return slice_of_size(n, x, begin, size)
 
 
 @converts("StridedSlice")
 def strided(n: Node, x: Instruction, begin: Instruction, end: Instruction, strides: Instruction) -> Instruction:
+    return strided_parts(n, x, begin, end, strides)
+
+
+def strided_parts(n: Node, x: Instruction, begin: Instruction, end: Instruction, strides: Instruction) -> Instruction:
+    """x cut as begins, ends, strides and the node's masks say."""
     words = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
     return strided_slice(n, x, begin, end, strides, Masks(*(n.int(w, 0) for w in words)))

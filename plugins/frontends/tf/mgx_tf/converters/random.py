@@ -71,8 +71,13 @@ def _drawn(n: Node, seed: Instruction, logits: Instruction, count: Instruction) 
 
 @converts("RandomShuffle")
 def shuffle(n: Node, x: Instruction) -> Instruction:
+    return _shuffled(n, x, _seed(n))
+
+
+def _shuffled(n: Node, x: Instruction, seed: Instruction) -> Instruction:
+    """The rows of x in any order."""
     length = x.shape.dims[0]
-    keys = n.add("random_uniform", _seed(n), n.broadcast_to(n.literal(0.0, dt.float32), (length,)))
+    keys = n.add("random_uniform", seed, n.broadcast_to(n.literal(0.0, dt.float32), (length,)))
     order = n.get(n.add("topk", keys, k=length, axis=0), 1)
     return n.add("gather", x, order, axis=0)
 
@@ -135,6 +140,11 @@ def key_counter(n: Node, seed: Instruction) -> Any:
     return n.convert(_stateless_seed(n, seed), dt.uint64), n.literal([0, 0], dt.uint64)
 
 
+@converts("StatelessRandomGetKeyCounterAlg")
+def key_counter_algorithm(n: Node, seed: Instruction) -> Any:
+    return (*key_counter(n, seed), algorithm(n))
+
+
 @converts("StatelessRandomGetAlg")
 def algorithm(n: Node) -> Instruction:
     return n.literal(1, dt.int32)
@@ -145,7 +155,44 @@ def read_and_skip(n: Node, *xs: Value) -> Value:
     return n.concat([n.convert(n.add("random_seed"), dt.int64)] * 3, 0)
 
 
-@converts_values("StatefulUniform", "StatefulStandardNormalV2", "StatefulUniformFullInt")
-def stateful(n: Node, handle: Value, algorithm: Instruction, shape: Instruction) -> Value:
-    op = "random_normal" if "Normal" in n.op_type else "random_uniform"
-    return n.add(op, n.add("random_seed"), _like(n, shape, n.dtype("dtype", dt.float32)))
+@converts_values("StatefulUniform", "StatefulStandardNormalV2", "StatefulStandardNormal", "StatefulTruncatedNormal")
+def stateful(n: Node, handle: Value, *rest: Instruction) -> Value:
+    op = (
+        "tf_truncated_normal"
+        if "Truncated" in n.op_type
+        else "random_normal"
+        if "Normal" in n.op_type
+        else "random_uniform"
+    )
+    return n.add(op, n.add("random_seed"), _like(n, rest[-1], n.dtype("dtype", dt.float32)))
+
+
+@converts_values("StatefulUniformInt")
+def stateful_int(
+    n: Node, handle: Value, algorithm: Instruction, shape: Instruction, low: Instruction, high: Instruction
+) -> Value:
+    return _between(n, n.add("random_seed"), shape, low, high)
+
+
+@converts_values("StatefulUniformFullInt")
+def stateful_full_int(n: Node, handle: Value, algorithm: Instruction, shape: Instruction) -> Value:
+    return _of_all(n, n.add("random_seed"), shape)
+
+
+@converts("StatelessRandomUniformFullInt", "StatelessRandomUniformFullIntV2")
+def stateless_full_int(n: Node, shape: Instruction, key: Instruction, *rest: Instruction) -> Instruction:
+    return _of_all(n, _key(n, key), shape)
+
+
+def _of_all(n: Node, seed: Instruction, shape: Instruction) -> Instruction:
+    """Any number of the type that is asked for."""
+    kind = n.dtype("dtype")
+    unit = n.add("random_uniform", seed, _like(n, shape, dt.float64))
+    low, span = float(kind.lowest), float(kind.highest) - float(kind.lowest)
+    wide = n.pointwise("add", n.pointwise("mul", unit, n.literal(span, dt.float64)), n.literal(low, dt.float64))
+    return n.convert(n.pointwise("floor", wide), kind)
+
+
+@converts("StatelessShuffle")
+def stateless_shuffle(n: Node, x: Instruction, key: Instruction, *rest: Instruction) -> Instruction:
+    return _shuffled(n, x, _key(n, key))

@@ -95,6 +95,14 @@ def top_k(n: Node, x: Instruction, k: Instruction | None = None) -> Any:
     return values, n.convert(indices, n.dtype("index_type", dt.int32))
 
 
+@converts("ApproxTopK")
+def approximate_top_k(n: Node, x: Instruction) -> Any:
+    """The exact answer, which is one of those allowed."""
+    (axis,) = n.axes([n.int("reduction_dimension", -1)], x.shape.rank)
+    made = n.items(n.add("topk", x, k=n.int("k"), axis=axis, largest=n.flag("is_max_k", True)))
+    return made[0], n.convert(made[1], dt.int32)
+
+
 @converts("InTopKV2", "InTopK")
 def in_top_k(n: Node, predictions: Instruction, targets: Instruction, k: Instruction | None = None) -> Instruction:
     count = n.int("k") if k is None else n.whole(k, "k")[0]

@@ -87,6 +87,7 @@ def assign_add(n: Node, handle: Value, value: Instruction) -> Any:
 SCATTERS = {
     "ResourceScatterUpdate": "none", "ResourceScatterAdd": "add", "ResourceScatterSub": "add", "ResourceScatterMul": "mul",
     "ResourceScatterMax": "max", "ResourceScatterMin": "min", "ResourceScatterNdUpdate": "none", "ResourceScatterNdAdd": "add",
+    "ResourceScatterNdSub": "add", "ResourceScatterNdMax": "max", "ResourceScatterNdMin": "min",
 }  # fmt: skip
 
 
@@ -105,13 +106,21 @@ def scatter(n: Node, handle: Value, indices: Instruction, updates: Instruction) 
 # tables
 
 
-@converts_values("HashTableV2", "MutableHashTableV2", "MutableDenseHashTableV2", "HashTable", "AnonymousHashTable")
+@converts_values(
+    "HashTableV2", "MutableHashTableV2", "MutableDenseHashTableV2", "HashTable", "AnonymousHashTable", "MutableHashTable",
+    "MutableDenseHashTable", "AnonymousMutableHashTable", "AnonymousMutableDenseHashTable",
+)  # fmt: skip
 def table(n: Node, *rest: Value) -> Value:
     return Handle("table", n.name, n)
 
 
 @converts_values(
-    "LookupTableImportV2", "LookupTableImport", "InitializeTableV2", "InitializeTable", "LookupTableInsertV2"
+    "LookupTableImportV2",
+    "LookupTableImport",
+    "InitializeTableV2",
+    "InitializeTable",
+    "LookupTableInsertV2",
+    "LookupTableInsert",
 )
 def import_table(n: Node, handle: Value, keys: Instruction, values: Instruction) -> Any:
     resources = n.scope.context.resources
@@ -188,7 +197,7 @@ def table_size(n: Node, handle: Value) -> Value:
     return n.literal(len(_table(n, handle).keys), dt.int64)
 
 
-@converts_values("LookupTableExportV2")
+@converts_values("LookupTableExportV2", "LookupTableExport")
 def export_table(n: Node, handle: Value) -> Any:
     held, made = _table(n, handle), _handle(n, handle, "table").node
     return n.literal(held.keys, made.dtype("key_dtype")), n.literal(held.values, made.dtype("value_dtype"))

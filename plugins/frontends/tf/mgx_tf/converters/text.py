@@ -109,6 +109,12 @@ def unicode_decode(n: Node, x: Instruction) -> Any:
     return n.convert(splits, n.dtype("Tsplits", dt.int64)), points
 
 
+@converts("UnicodeDecodeWithOffsets")
+def unicode_decode_with_offsets(n: Node, x: Instruction) -> Any:
+    splits, points = unicode_decode(n, x)
+    return splits, points, n.add("tf_unicode_offsets", x)
+
+
 @converts("UnicodeEncode")
 def unicode_encode(n: Node, points: Instruction, splits: Instruction) -> Instruction:
     encoding, errors = n.string("output_encoding"), n.string("errors", "replace")
@@ -221,8 +227,17 @@ def ragged_range(n: Node, starts: Instruction, limits: Instruction, deltas: Inst
 
 @converts("RaggedGather")
 def ragged_gather(n: Node, *xs: Instruction) -> Any:
-    if len(xs) != 3:
-        n.unsupported("ragged tensors of several ragged axes")
-    splits, values, indices = xs
-    made = n.items(n.add("tf_ragged_gather", n.convert(splits, dt.int64), values, n.convert(indices, dt.int64)))
-    return n.convert(made[0], splits.shape.dtype), made[1]
+    """Rows by their numbers, and within them, axis by axis, what they hold."""
+    *splits, values, indices = xs
+    at, made = n.convert(indices, dt.int64), []
+    for split in splits:
+        inner = n.add("dynamic_range", *(n.reshape(v, ()) for v in _count(n, split)))
+        rows, at = n.items(n.add("tf_ragged_gather", n.convert(split, dt.int64), inner, at))
+        made.append(n.convert(rows, split.shape.dtype))
+    return (*made, n.add("gather", values, at, axis=0))
+
+
+def _count(n: Node, split: Instruction) -> tuple[Instruction, ...]:
+    """Begin, end and step of the numbers of what splits tell apart."""
+    last = n.add("gather", n.convert(split, dt.int64), n.literal([-1], dt.int64), axis=0)
+    return n.literal([0], dt.int64), last, n.literal([1], dt.int64)

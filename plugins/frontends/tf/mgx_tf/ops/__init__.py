@@ -6,26 +6,32 @@ from mgx_core import OpSet
 
 from . import (
     boxes,
+    ctc,
     example,
     fingerprint,
     keyed_hash,
     matrix,
     patterns,
+    picture,
     project,
     ragged,
+    raw_bytes,
     segment,
+    sound,
     sparse,
+    sparse_pairs,
+    sparse_rows,
     special,
     table,
     text,
     unicode,
     window,
     word_parts,
-)  # fmt: skip
+)
 
 __all__ = ["OPS"]
 
 OPS: OpSet = OpSet.in_module(
-    boxes, example, fingerprint, keyed_hash, matrix, patterns, project, ragged, segment, sparse, special, table, text, unicode,
-    window, word_parts,
+    boxes, ctc, example, fingerprint, keyed_hash, matrix, patterns, picture, project, ragged, raw_bytes, segment, sound, sparse,
+    sparse_pairs, sparse_rows, special, table, text, unicode, window, word_parts,
 )  # fmt: skip

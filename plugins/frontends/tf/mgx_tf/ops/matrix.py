@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from mgx_core import Shape, TupleShape
+from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError
 from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
@@ -18,7 +20,8 @@ __all__: list[str] = []
 
 @op("tf_matrix")
 class Matrix(Operation):
-    """One of TensorFlow's functions of matrices, by its name; flags: its attributes that are true.
+    """One of TensorFlow's functions of matrices, by its name; flags: its attributes that are true;
+    regular: what a solution of least squares adds to the squares.
 
     x: float [.., m, n], y: a right side where the function takes one.
     Errors: ShapeError for other ranks, matrices that have no answer.  Source: TensorFlow's operators of these names.
@@ -26,6 +29,7 @@ class Matrix(Operation):
 
     function: str
     flags: tuple[str, ...] = ()
+    regular: float = 0.0
 
     def infer(self, x: Shape, y: Shape | None = None) -> Any:
         if x.rank < 2 or not x.dtype.is_float:
@@ -34,10 +38,20 @@ class Matrix(Operation):
         match self.function:
             case "Cholesky":
                 return x.as_standard()
-            case "MatrixSolve" | "MatrixTriangularSolve":
+            case "MatrixSolve" | "MatrixTriangularSolve" | "TridiagonalSolve" | "BandedTriangularSolve":
                 if y is None:
                     raise ShapeError("a right side is needed")
                 return y.as_standard()
+            case "MatrixSolveLs":
+                if y is None:
+                    raise ShapeError("a right side is needed")
+                return y.with_dims((*batch, n, y.dims[-1]))
+            case "MatrixSquareRoot":
+                return x.as_standard()
+            case "Lu":
+                return TupleShape([x.as_standard(), Shape.of(dt.int32, x.dims[:-1])])
+            case "Eig":
+                return TupleShape([x.with_dims((*batch, n))] * 2 + [x.as_standard()] * 2)
             case "LogMatrixDeterminant":
                 return TupleShape([x.with_dims(batch), x.with_dims(batch)])
             case "SelfAdjointEigV2":
@@ -72,6 +86,26 @@ class Matrix(Operation):
                     a = np.tril(x) if "lower" in self.flags else np.triu(x)
                 assert y is not None
                 return np.linalg.solve(np.swapaxes(a, -1, -2) if adjoint else a, y).astype(kind)
+            case "TridiagonalSolve":
+                assert y is not None
+                return np.linalg.solve(_banded(x, (1, 0, -1), (0, 0, 1)), y).astype(kind)
+            case "BandedTriangularSolve":
+                assert y is not None
+                count, lower = x.shape[-2], "lower" in self.flags
+                places = range(0, -count, -1) if lower else range(count - 1, -1, -1)
+                a = _banded(x, places, [max(-p, 0) for p in places])
+                return np.linalg.solve(np.swapaxes(a, -1, -2) if adjoint else a, y).astype(kind)
+            case "MatrixSolveLs":
+                assert y is not None
+                return _least_squares(x.astype(np.float64), y, self.regular).astype(kind)
+            case "MatrixSquareRoot":
+                return _square_root(x.astype(np.float64)).astype(kind)
+            case "Lu":
+                return _lu(x)
+            case "Eig":
+                found, axes = np.linalg.eig(x)
+                parts = (found.real, found.imag, axes.real, axes.imag)
+                return tuple(np.asarray(p, kind) for p in parts)
             case "LogMatrixDeterminant":
                 sign, log = np.linalg.slogdet(x)
                 return np.asarray(sign, kind), np.asarray(log, kind)
@@ -83,3 +117,46 @@ class Matrix(Operation):
                 return s.astype(kind), u.astype(kind), np.swapaxes(v, -1, -2).astype(kind)
         q, r = np.linalg.qr(x, "complete" if "full_matrices" in self.flags else "reduced")
         return q.astype(kind), r.astype(kind)
+
+
+def _banded(diagonals: Array, places: Sequence[int], starts: Sequence[int]) -> Array:
+    """Matrices with some diagonals, each given as long as a row; its numbers from `starts` on are used."""
+    size = diagonals.shape[-1]
+    out = np.zeros((*diagonals.shape[:-2], size, size), diagonals.dtype)
+    for k, (place, start) in enumerate(zip(places, starts, strict=True)):
+        for j in range(size - abs(place)):
+            row, column = (j, j + place) if place >= 0 else (j - place, j)
+            out[..., row, column] = diagonals[..., k, start + j]
+    return out
+
+
+def _least_squares(a: Array, y: Array, regular: float) -> Array:
+    """The solution of least squares; the smallest where there are several."""
+    back = np.swapaxes(a, -1, -2)
+    if a.shape[-2] >= a.shape[-1]:
+        return np.asarray(np.linalg.solve(back @ a + regular * np.eye(a.shape[-1]), back @ y))
+    return np.asarray(back @ np.linalg.solve(a @ back + regular * np.eye(a.shape[-2]), y))
+
+
+def _square_root(a: Array) -> Array:
+    """The root whose eigenvalues have no negative real parts, by Denman and Beavers' iteration."""
+    root, inverse = a, np.broadcast_to(np.eye(a.shape[-1]), a.shape)
+    for _ in range(60):
+        root, inverse = (root + np.linalg.inv(inverse)) / 2, (inverse + np.linalg.inv(root)) / 2
+    return root
+
+
+def _lu(x: Array) -> tuple[Array, Array]:
+    """Both factors in one matrix and the order of the rows, with the largest pivot of each column."""
+    a = x.copy()
+    size = a.shape[-1]
+    order = np.broadcast_to(np.arange(size, dtype=np.int32), a.shape[:-1]).copy()
+    for rows, places in zip(a.reshape(-1, size, size), order.reshape(-1, size), strict=True):
+        for k in range(size):
+            best = k + int(np.abs(rows[k:, k]).argmax())
+            if rows[best, k] == 0:
+                raise ShapeError("Lu: a matrix that can be inverted is needed")
+            rows[[k, best]], places[[k, best]] = rows[[best, k]], places[[best, k]]
+            rows[k + 1 :, k] /= rows[k, k]
+            rows[k + 1 :, k + 1 :] -= np.outer(rows[k + 1 :, k], rows[k, k + 1 :])
+    return a, order

@@ -29,7 +29,7 @@ def _checked(indices: Shape, shape: Shape) -> None:
         raise ShapeError(f"indices [k, rank] and extents [rank] are needed, got {indices} and {shape}")
 
 
-def _flat(indices: Array, dims: list[int]) -> Array:
+def flat_places(indices: Array, dims: list[int]) -> Array:
     """Places in the flattened tensor.  Errors: ShapeError for extents that are absurd, places outside."""
     if any(d < 0 for d in dims) or prod(dims) > LARGEST or indices.shape[1] != len(dims):
         raise ShapeError(f"the extents {dims} do not fit indices of rank {indices.shape[1]}, or are too large")
@@ -54,7 +54,7 @@ class SparseReshape(Operation):
 
     def compute(self, indices: Array, shape: Array, wanted: Array) -> tuple[Array, Array]:
         dims, out = shape.tolist(), wanted.tolist()
-        at = _flat(indices, dims)
+        at = flat_places(indices, dims)
         if -1 in out:
             rest = prod(d for d in out if d != -1)
             out[out.index(-1)] = prod(dims) // rest if rest > 0 else 0
@@ -80,7 +80,7 @@ class SparseOrder(Operation):
         return TupleShape([indices, values])
 
     def compute(self, indices: Array, values: Array, shape: Array) -> tuple[Array, Array]:
-        order = np.argsort(_flat(indices, shape.tolist()), kind="stable")
+        order = np.argsort(flat_places(indices, shape.tolist()), kind="stable")
         return indices[order], values[order]
 
 
@@ -100,7 +100,7 @@ class SparseFillEmpty(Operation):
         return TupleShape([*out, Shape.of(dt.bool_, (fresh("rows"),)), Shape.of(dt.int64, (indices.dims[0],))])
 
     def compute(self, indices: Array, values: Array, shape: Array, default: Array) -> tuple[Array, ...]:
-        _flat(indices, shape.tolist())
+        flat_places(indices, shape.tolist())
         if not len(shape):
             raise ShapeError("a sparse tensor of rank 1 or more is required, got one of rank 0, which has no rows")
         rows = int(shape[0])

@@ -15,6 +15,8 @@ from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 
+from .bessel import FUNCTIONS
+
 __all__: list[str] = []
 
 
@@ -76,6 +78,10 @@ def _functions() -> dict[str, Callable[..., float]]:
         "besseli0e": lambda x: _bessel(0, x, True),
         "besseli1e": lambda x: _bessel(1, x, True),
         "nextafter": math.nextafter,
+        "polygamma": lambda k, x: (
+            _digamma(x) if k == 0 else (-1) ** int(k + 1) * math.factorial(int(k)) * FUNCTIONS["zeta"](k + 1, x)
+        ),
+        **FUNCTIONS,
     }
 
 

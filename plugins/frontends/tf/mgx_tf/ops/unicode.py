@@ -53,6 +53,27 @@ class UnicodeDecode(Operation):
         return [ord(p) for p in "\ufffd".join(parts)]
 
 
+@op("tf_unicode_offsets", exact=True)
+class UnicodeOffsets(Operation):
+    """The places in bytes at which the characters of each string begin; a byte that is not UTF-8 is one by itself.
+
+    x: string [n] -> int64 [characters].  Source: TensorFlow UnicodeDecodeWithOffsets.
+    """
+
+    def infer(self, x: Shape) -> Shape:
+        strings(x)
+        return Shape.of(dt.int64, (fresh("characters"),))
+
+    def compute(self, x: Array) -> Array:
+        starts: list[int] = []
+        for word in x.tolist():
+            at = 0
+            for character in word:
+                starts.append(at)
+                at += len(encoded(character))
+        return np.array(starts, np.int64)
+
+
 @op("tf_unicode_encode", exact=True)
 class UnicodeEncode(Operation):
     """Words of code points, row by row.

@@ -4,8 +4,9 @@ Runs in an environment of its own that has TensorFlow, never beside mgx:
 
     python small.py FOLDER [NAME ...]
 
-Each model gives FOLDER/NAME (SavedModel), FOLDER/NAME.tflite where the converter makes it with builtin operators alone, and
-FOLDER/NAME.npz with `CASE|in|NAME`, `CASE|out|NAME` and `CASE|lite|NAME`; graphs of TensorFlow 1 are FOLDER/NAME.pb.
+Each model gives FOLDER/NAME (SavedModel), FOLDER/NAME.tflite where the converter makes it with builtin operators alone (with
+FOLDER/NAME.dynamic.tflite and FOLDER/NAME.int8.tflite), else FOLDER/NAME.flex.tflite, and FOLDER/NAME.npz with `CASE|in|NAME`,
+`CASE|out|NAME`, and `CASE|FORM|NAME` for each form; graphs of TensorFlow 1 are FOLDER/NAME.pb.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
-import functions  # noqa: F401  each fills the registry
+import each_layer  # noqa: F401  each fills the registry
+import functions  # noqa: F401
 import index_functions  # noqa: F401
 import layers  # noqa: F401
 import more_layers  # noqa: F401
@@ -51,45 +53,64 @@ def v1_control():
     return frozen, cases, wanted
 
 
-def lite(folder: Path, path: Path) -> str:
-    converter = tf.lite.TFLiteConverter.from_saved_model(str(folder))
-    try:
-        path.write_bytes(converter.convert())
-    except Exception as error:
-        return str(error).splitlines()[0][:100]
-    return ""
+def lite(folder: Path, path: Path, form: str, samples: list[dict[str, np.ndarray]]) -> None:
+    """Writes a .tflite file: `flex` with TensorFlow's operators where TFLite lacks them, `dynamic` with weights in int8, `int8`."""
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(folder), signature_keys=["serving_default"])
+    if form == "flex":
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS, tf.lite.OpsSet.SELECT_TF_OPS]
+    if form in ("dynamic", "int8"):
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if form == "int8":
+        converter.representative_dataset = lambda: iter(samples)
+    path.write_bytes(converter.convert())
+
+
+def words(array: np.ndarray) -> np.ndarray:
+    return array.astype("S") if array.dtype == object else array
+
+
+def interpreted(path: Path, form: str, cases: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Returns what the interpreter gives for each case."""
+    runner = tf.lite.Interpreter(str(path)).get_signature_runner()
+    made = {}
+    for k, case in enumerate(cases):
+        for key, value in runner(**case).items():
+            made[f"{k}|{form}|{key}"] = words(value)
+    return made
 
 
 def made(name: str, folder: Path) -> str:
+    """Makes one model in all forms; returns why some were not made."""
     tf.keras.utils.set_random_seed(0)
-    built, cases = MODELS[name]()
+    built, given = MODELS[name]()
     where = folder / name
     if isinstance(built, Call):
         tf.saved_model.save(built, str(where), signatures=built.call)
     else:
         built.export(str(where), verbose=False)
-    found = {}
     signature = tf.saved_model.load(str(where)).signatures["serving_default"]
     keys = built.names if isinstance(built, Call) else [v.name for v in built.inputs]
+    cases = [dict(zip(keys, case, strict=True)) for case in given]
+    found = {}
     for k, case in enumerate(cases):
-        given = dict(zip(keys, case, strict=True))
-        for key, value in given.items():
-            found[f"{k}|in|{key}"] = value.astype("S") if value.dtype == object else value
-        for key, value in signature(**{k: tf.constant(v) for k, v in given.items()}).items():
-            array = value.numpy()
-            found[f"{k}|out|{key}"] = np.asarray(array).astype("S") if np.asarray(array).dtype == object else array
-    note = lite(where, folder / f"{name}.tflite")
-    if not note:
+        found |= {f"{k}|in|{key}": words(value) for key, value in case.items()}
+        for key, value in signature(**{k: tf.constant(v) for k, v in case.items()}).items():
+            found[f"{k}|out|{key}"] = words(np.asarray(value.numpy()))
+    notes = []
+    floats = all(v.dtype == np.float32 for v in cases[0].values())
+    for form in ("lite", "flex", "dynamic", "int8"):
+        if (form == "flex") != any(n.startswith("lite:") for n in notes) or (form == "int8" and not floats):
+            continue  # TensorFlow's operators are asked for only where TFLite's do not do, and then weights stay as they are
+        path = folder / (f"{name}.tflite" if form == "lite" else f"{name}.{form}.tflite")
         try:
-            interpreter = tf.lite.Interpreter(str(folder / f"{name}.tflite"))
-            runner = interpreter.get_signature_runner()
-            for k, case in enumerate(cases):
-                for key, value in runner(**dict(zip(keys, case, strict=True))).items():
-                    found[f"{k}|lite|{key}"] = value.astype("S") if value.dtype == object else value
+            lite(where, path, form, cases)
+            if form != "flex":  # whose operators the interpreter lacks: its values are those of the SavedModel
+                found |= interpreted(path, form, cases)
         except Exception as error:
-            note = f"interpreter: {str(error)[:100]}"
+            path.unlink(missing_ok=True)
+            notes.append(f"{form}: {str(error).splitlines()[0][:100]}")
     np.savez(folder / f"{name}.npz", **found)
-    return note
+    return "; ".join(notes)
 
 
 def main() -> None:

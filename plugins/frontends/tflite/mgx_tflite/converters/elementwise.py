@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.converting.arithmetic import clipped, divide_floor, modulo_floor
+from mgx_core.converting.arithmetic import clipped, divide_floor, modulo_floor, turn
 
 from ..converter import converts
 from ..node import Node
@@ -121,17 +120,7 @@ def floor_mod(n: Node, x: Instruction, y: Instruction) -> Instruction:
 
 @converts("ATAN2")
 def atan2(n: Node, y: Instruction, x: Instruction) -> Instruction:
-    dtype = x.shape.dtype
-    zero, pi = n.literal(0, dtype), n.literal(math.pi, dtype)
-    none = n.pointwise("equal", x, zero)
-    slope = n.pointwise("atan", n.pointwise("div", y, n.pointwise("where", none, n.literal(1, dtype), x)))
-    below = n.pointwise("less", y, zero)
-    turned = n.pointwise("where", below, n.pointwise("sub", slope, pi), n.pointwise("add", slope, pi))
-    sloped = n.pointwise("where", n.pointwise("less", x, zero), turned, slope)
-    half = n.literal(math.pi / 2, dtype)
-    upright = n.pointwise("where", n.pointwise("equal", y, zero), zero, half)
-    upright = n.pointwise("where", below, n.pointwise("neg", half), upright)
-    return n.pointwise("where", none, upright, sloped)
+    return turn(n, y, x)
 
 
 @converts("SELECT_V2")

@@ -11,12 +11,12 @@ from mgx_core import dtype as dt
 from mgx_core.converting.rearranged import (
     batch_to_space,
     depth_to_space,
+    padded_symmetrically,
     space_to_batch,
     space_to_depth,
 )
-from mgx_core.converting.strided import Masks, strided_slice
+from mgx_core.converting.strided import Masks, slice_of_size, strided_slice
 from mgx_core.ops.reshape import resolve
-from mgx_core.ops.slice import FAR
 from mgx_core.types.dim import Dim
 
 from ..converter import converts
@@ -105,22 +105,7 @@ def split_v(n: Node, x: Instruction, sizes: Instruction, axis: Instruction) -> A
 
 @converts("SLICE")
 def slice_(n: Node, x: Instruction, begin: Instruction, size: Instruction) -> Instruction:
-    starts, sizes = n.dims(begin), n.dims(size)
-    rank = x.shape.rank
-    if starts is not None and sizes is not None:
-        if len(starts) != rank or len(sizes) != rank:
-            n.fail(f"one begin and one size an axis are needed, got {list(starts)} and {list(sizes)} for rank {rank}")
-        ends = [FAR if isinstance(c, int) and c == -1 else s + c for s, c in zip(starts, sizes, strict=True)]
-        return n.slice(x, range(rank), starts, ends)
-    first, count = n.convert(begin, dt.int64), n.convert(size, dt.int64)
-    whole = n.pointwise("equal", count, n.literal(-1, dt.int64))
-    last = n.pointwise("where", whole, n.literal(FAR, dt.int64), n.pointwise("add", first, count))
-    made = n.add("slice", x, first, last, axes=tuple(range(rank)))
-    if sizes is not None:
-        dims = [d if isinstance(s, int) and s == -1 else s for s, d in zip(sizes, x.shape.dims, strict=True)]
-        if all(isinstance(d, int) for d in dims):
-            return n.reshape(made, dims)
-    return made
+    return slice_of_size(n, x, begin, size)
 
 
 @converts("STRIDED_SLICE")
@@ -167,18 +152,7 @@ def pad(n: Node, x: Instruction, pads: Instruction, value: Instruction | None = 
 @converts("MIRROR_PAD")
 def mirror_pad(n: Node, x: Instruction, pads: Instruction) -> Instruction:
     widths = _pairs(n, pads, "the borders")
-    if n.option("Mode", 0) == 0:
-        return n.padded(x, widths, mode="reflect")
-    for axis, (b, e) in enumerate(widths):
-        length, parts = x.shape.dims[axis], [x]
-        if not (isinstance(b, int) and isinstance(e, int)):
-            n.unsupported("borders that are known only at run time")
-        if b:
-            parts.insert(0, n.add("reverse", n.slice(x, [axis], [0], [b]), axes=(axis,)))
-        if e:
-            parts.append(n.add("reverse", n.slice(x, [axis], [length - e], [length]), axes=(axis,)))
-        x = n.concat(parts, axis)
-    return x
+    return n.padded(x, widths, mode="reflect") if n.option("Mode", 0) == 0 else padded_symmetrically(n, x, widths)
 
 
 @converts("REVERSE_V2")

@@ -1,0 +1,184 @@
+"""Functions of complex numbers, which are pairs of tensors, by those of real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mgx_core import Instruction
+from mgx_core.converting.arithmetic import turn
+
+from ..node import Node
+from ..values import Complex, Value
+
+__all__ = ["FUNCTIONS", "size_of"]
+
+
+def _sum(n: Node, a: Complex, b: Complex, op: str) -> Complex:
+    return Complex(n.pointwise(op, a.real, b.real), n.pointwise(op, a.imag, b.imag))
+
+
+def _product(n: Node, a: Complex, b: Complex) -> Complex:
+    real = n.pointwise("sub", n.pointwise("mul", a.real, b.real), n.pointwise("mul", a.imag, b.imag))
+    return Complex(real, n.pointwise("add", n.pointwise("mul", a.real, b.imag), n.pointwise("mul", a.imag, b.real)))
+
+
+def _quotient(n: Node, a: Complex, b: Complex) -> Complex:
+    size = n.pointwise("add", n.pointwise("mul", b.real, b.real), n.pointwise("mul", b.imag, b.imag))
+    top = _product(n, a, Complex(b.real, n.pointwise("neg", b.imag)))
+    return Complex(n.pointwise("div", top.real, size), n.pointwise("div", top.imag, size))
+
+
+def _with(n: Node, number: float, a: Complex, op: str = "add") -> Complex:
+    """A number put to a complex one: its sum, or product with both parts."""
+    real = n.pointwise(op, a.real, n.literal(number, a.real.shape.dtype))
+    return Complex(real, n.pointwise(op, a.imag, n.literal(number, a.imag.shape.dtype)) if op == "mul" else a.imag)
+
+
+def size_of(n: Node, a: Complex) -> Instruction:
+    """The distance from zero."""
+    return n.pointwise(
+        "sqrt", n.pointwise("add", n.pointwise("mul", a.real, a.real), n.pointwise("mul", a.imag, a.imag))
+    )
+
+
+def _turned(n: Node, a: Complex) -> Complex:
+    """a times i."""
+    return Complex(n.pointwise("neg", a.imag), a.real)
+
+
+def _mixed(n: Node, a: Complex, left: tuple[str, str], right: tuple[str, str]) -> Complex:
+    """Products of functions of the real and the imaginary part: of sin x cosh y + i cos x sinh y."""
+    parts = (n.pointwise("mul", n.pointwise(f, a.real), n.pointwise(g, a.imag)) for f, g in (left, right))
+    return Complex(*parts)
+
+
+def _exp(n: Node, a: Complex) -> Complex:
+    size = n.pointwise("exp", a.real)
+    turn = (n.pointwise(f, a.imag) for f in ("cos", "sin"))
+    return Complex(*(n.pointwise("mul", size, t) for t in turn))
+
+
+def _log(n: Node, a: Complex) -> Complex:
+    return Complex(n.pointwise("log", size_of(n, a)), turn(n, a.imag, a.real))
+
+
+def _sqrt(n: Node, a: Complex) -> Complex:
+    zero, half = (n.literal(v, a.real.shape.dtype) for v in (0, 0.5))
+    long = n.pointwise("sqrt", n.pointwise("mul", n.pointwise("add", size_of(n, a), n.pointwise("abs", a.real)), half))
+    none = n.pointwise("equal", long, zero)
+    safe = n.pointwise("where", none, n.literal(1, a.real.shape.dtype), long)
+    short = n.pointwise("mul", n.pointwise("div", a.imag, safe), half)
+    right = n.pointwise("greater_or_equal", a.real, zero)
+    below = n.pointwise("less", a.imag, zero)
+    signed = n.pointwise("where", below, n.pointwise("neg", long), long)
+    return Complex(
+        n.pointwise("where", right, long, n.pointwise("abs", short)), n.pointwise("where", right, short, signed)
+    )
+
+
+def _tanh(n: Node, a: Complex) -> Complex:
+    return _quotient(n, _mixed(n, a, ("sinh", "cos"), ("cosh", "sin")), _mixed(n, a, ("cosh", "cos"), ("sinh", "sin")))
+
+
+def _cos(n: Node, a: Complex) -> Complex:
+    made = _mixed(n, a, ("cos", "cosh"), ("sin", "sinh"))
+    return Complex(made.real, n.pointwise("neg", made.imag))
+
+
+def _atan(n: Node, a: Complex) -> Complex:
+    turned = _turned(n, a)
+    apart = _sum(n, _log(n, _with(n, 1, _with(n, -1, turned, "mul"))), _log(n, _with(n, 1, turned)), "sub")
+    return _with(n, 0.5, _turned(n, apart), "mul")
+
+
+def _inverse(n: Node, a: Complex) -> Complex:
+    one = Complex(n.full_like(a.real, 1), n.full_like(a.real, 0))
+    return _quotient(n, one, a)
+
+
+def _block(n: Node, a: Complex) -> Instruction:
+    """The real matrix that does to both parts of a vector what complex ones do."""
+    rank = a.real.shape.rank
+    rows = [n.concat([a.real, n.pointwise("neg", a.imag)], rank - 1), n.concat([a.imag, a.real], rank - 1)]
+    return n.concat(rows, rank - 2)
+
+
+def _halves(n: Node, x: Instruction, rows: Any) -> Complex:
+    axis = x.shape.rank - 2
+    return Complex(n.slice(x, [axis], [0], [rows]), n.slice(x, [axis], [rows], [rows + rows]))
+
+
+def _solved(n: Node, a: Complex, y: Complex) -> Complex:
+    """a^-1 y, by the op of the node on real matrices of twice the size."""
+    if n.flag("adjoint"):
+        rank = a.real.shape.rank
+        order = (*range(rank - 2), rank - 1, rank - 2)
+        a = Complex(n.transpose(a.real, order), n.pointwise("neg", n.transpose(a.imag, order)))
+    right = n.concat([y.real, y.imag], y.real.shape.rank - 2)
+    made = n.add("tf_matrix", _block(n, a), right, function="MatrixSolve")
+    return _halves(n, made, a.real.shape.dims[-1])
+
+
+def _inverse_matrix(n: Node, a: Complex) -> Complex:
+    rows = a.real.shape.dims[-1]
+    made = n.add("inverse", _block(n, a))
+    found = _halves(n, n.slice(made, [made.shape.rank - 1], [0], [rows]), rows)
+    if not n.flag("adjoint"):
+        return found
+    rank = a.real.shape.rank
+    order = (*range(rank - 2), rank - 1, rank - 2)
+    return Complex(n.transpose(found.real, order), n.pointwise("neg", n.transpose(found.imag, order)))
+
+
+def _einsum(n: Node, *xs: Complex) -> Complex:
+    equation = n.string("equation")
+    if len(xs) == 1:
+        return Complex(*(n.add("einsum", v, equation=equation) for v in (xs[0].real, xs[0].imag)))
+    if len(xs) > 2:
+        n.unsupported("sums of products of more than two complex tensors")
+
+    def product(a: Instruction, b: Instruction) -> Instruction:
+        return n.add("einsum", a, b, equation=equation)
+
+    x, y = xs
+    real = n.pointwise("sub", product(x.real, y.real), product(x.imag, y.imag))
+    return Complex(real, n.pointwise("add", product(x.real, y.imag), product(x.imag, y.real)))
+
+
+def _same(n: Node, a: Complex, b: Complex) -> Instruction:
+    return n.pointwise("logical_and", n.pointwise("equal", a.real, b.real), n.pointwise("equal", a.imag, b.imag))
+
+
+FUNCTIONS: dict[str, Callable[..., Value]] = {
+    "Add": lambda n, a, b: _sum(n, a, b, "add"),
+    "AddV2": lambda n, a, b: _sum(n, a, b, "add"),
+    "Sub": lambda n, a, b: _sum(n, a, b, "sub"),
+    "Mul": _product,
+    "RealDiv": _quotient,
+    "Div": _quotient,
+    "Neg": lambda n, a: _with(n, -1, a, "mul"),
+    "Square": lambda n, a: _product(n, a, a),
+    "Exp": _exp,
+    "Expm1": lambda n, a: _with(n, -1, _exp(n, a)),
+    "Log": _log,
+    "Log1p": lambda n, a: _log(n, _with(n, 1, a)),
+    "Sqrt": _sqrt,
+    "Rsqrt": lambda n, a: _inverse(n, _sqrt(n, a)),
+    "Pow": lambda n, a, b: _exp(n, _product(n, b, _log(n, a))),
+    "Reciprocal": _inverse,
+    "Inv": _inverse,
+    "Sigmoid": lambda n, a: _inverse(n, _with(n, 1, _exp(n, _with(n, -1, a, "mul")))),
+    "Sin": lambda n, a: _mixed(n, a, ("sin", "cosh"), ("cos", "sinh")),
+    "Cos": _cos,
+    "Sinh": lambda n, a: _mixed(n, a, ("sinh", "cos"), ("cosh", "sin")),
+    "Cosh": lambda n, a: _mixed(n, a, ("cosh", "cos"), ("sinh", "sin")),
+    "Tanh": _tanh,
+    "Atan": _atan,
+    "Equal": _same,
+    "NotEqual": lambda n, a, b: n.pointwise("not", _same(n, a, b)),
+    "MatrixInverse": _inverse_matrix,
+    "MatrixSolve": _solved,
+    "Einsum": _einsum,
+    "XlaEinsum": _einsum,
+}

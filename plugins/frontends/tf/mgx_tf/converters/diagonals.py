@@ -1,0 +1,122 @@
+"""Matrices made of diagonals, diagonals taken out of them and put into them."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from mgx_core import Instruction
+from mgx_core.types.dim import product
+
+from ..converter import converts
+from ..node import Node
+
+
+def _band(n: Node, k: Instruction | None) -> tuple[int, int]:
+    """The lowest and the highest diagonal; below the main one they are negative."""
+    found = [0] if k is None else n.whole(k, "the diagonals")
+    if len(found) not in (1, 2) or found[0] > found[-1]:
+        n.fail(f"one diagonal or a lowest and a highest one are needed, got {found}")
+    return found[0], found[-1]
+
+
+def _extents(n: Node, *dims: object) -> list[int]:
+    found = [d for d in dims if isinstance(d, int)]
+    if len(found) < len(dims):
+        n.unsupported("matrices or diagonals of unknown extents")
+    return found
+
+
+def _places(n: Node, low: int, high: int, rows: int, columns: int) -> np.ndarray:
+    """Row and column [diagonals, longest, 2] of what a packed form of the diagonals holds; -1 for padding."""
+    if not -rows < low <= high < columns and (rows, columns) != (0, 0):
+        n.fail(f"diagonals {low} to {high} lie outside a matrix of {rows} rows and {columns} columns")
+    align = n.string("align", "RIGHT_LEFT" if n.op_type.endswith("V3") else "LEFT_LEFT")
+    longest = min(rows + min(high, 0), columns - max(low, 0))
+    out = np.full((high - low + 1, longest, 2), -1, np.int64)
+    for line, k in enumerate(range(high, low - 1, -1)):
+        count = min(rows + min(k, 0), columns - max(k, 0))
+        side = align.split("_")[0 if k >= 0 else -1]
+        first = longest - count if side == "RIGHT" else 0
+        at = np.arange(count)
+        out[line, first : first + count] = np.stack([at + max(-k, 0), at + max(k, 0)], -1)
+    return out
+
+
+def _inverted(places: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    """For each place of a matrix its place in the packed form, -1 where that has none."""
+    out = np.full((rows, columns), -1, np.int64)
+    flat = places.reshape(-1, 2)
+    held = flat[:, 0] >= 0
+    out[flat[held, 0], flat[held, 1]] = np.flatnonzero(held)
+    return out
+
+
+def _taken(n: Node, x: Instruction, count: int, places: np.ndarray, other: Instruction) -> Instruction:
+    """x, of which the last `count` axes are one, at some places of it; `other` where a place is -1."""
+    lead = x.shape.dims[: x.shape.rank - count]
+    flat = n.reshape(x, (*lead, product(x.shape.dims[len(lead) :])))
+    picked = n.add("gather", flat, n.literal(np.maximum(places, 0)), axis=len(lead))
+    return n.pointwise("where", n.literal(places >= 0), picked, other) if (places < 0).any() else picked
+
+
+@converts("MatrixDiag", "BatchMatrixDiag", "MatrixDiagV2", "MatrixDiagV3")
+def matrix_diag(
+    n: Node,
+    x: Instruction,
+    k: Instruction | None = None,
+    height: Instruction | None = None,
+    width: Instruction | None = None,
+    padding: Instruction | None = None,
+) -> Instruction:
+    low, high = _band(n, k)
+    lines = 1 if low == high else 2
+    (longest,) = _extents(n, x.shape.dims[-1])
+    rows, columns = (-1 if v is None else n.whole(v, "the extents")[0] for v in (height, width))
+    least = longest - min(high, 0), longest + max(low, 0)
+    if rows < 0 and columns < 0:
+        rows = columns = max(least)
+    rows, columns = (least[0] if rows < 0 else rows), (least[1] if columns < 0 else columns)
+    places = _places(n, low, high, rows, columns)
+    if places.shape[1] != longest or (lines == 2 and x.shape.dims[-2] != len(places)):
+        n.fail(f"diagonals {low} to {high} of {rows} x {columns} do not fit {x.shape}")
+    zero = n.literal(0, x.shape.dtype) if padding is None else padding
+    return _taken(n, x, lines, _inverted(places, rows, columns), zero)
+
+
+@converts("MatrixDiagPart", "BatchMatrixDiagPart", "MatrixDiagPartV2", "MatrixDiagPartV3")
+def diag_part(n: Node, x: Instruction, k: Instruction | None = None, padding: Instruction | None = None) -> Instruction:
+    low, high = _band(n, k)
+    rows, columns = _extents(n, *x.shape.dims[-2:])
+    places = _places(n, low, high, rows, columns)
+    at = np.where(places[..., 0] < 0, -1, places[..., 0] * columns + places[..., 1])
+    return _taken(n, x, 2, at[0] if low == high else at, n.literal(0, x.shape.dtype) if padding is None else padding)
+
+
+@converts("MatrixSetDiag", "BatchMatrixSetDiag", "MatrixSetDiagV2", "MatrixSetDiagV3")
+def set_diag(n: Node, x: Instruction, diagonal: Instruction, k: Instruction | None = None) -> Instruction:
+    low, high = _band(n, k)
+    rows, columns = _extents(n, *x.shape.dims[-2:])
+    places = _inverted(_places(n, low, high, rows, columns), rows, columns)
+    return _taken(n, diagonal, 1 if low == high else 2, places, x)
+
+
+@converts("Diag")
+def diag(n: Node, x: Instruction) -> Instruction:
+    dims = _extents(n, *x.shape.dims)
+    row = n.reshape(x, (1, prod(dims)))
+    square = n.pointwise("where", n.literal(np.eye(prod(dims), dtype=bool)), row, n.literal(0, x.shape.dtype))
+    return n.reshape(square, (*dims, *dims))
+
+
+@converts("DiagPart")
+def part_of_diag(n: Node, x: Instruction) -> Instruction:
+    dims = _extents(n, *x.shape.dims)
+    half = dims[: len(dims) // 2]
+    if dims != half + half:
+        n.fail(f"a tensor whose axes come twice is needed, got {x.shape}")
+    count = prod(half)
+    flat = n.reshape(x, (count * count,))
+    picked = n.add("gather", flat, n.literal(np.arange(count, dtype=np.int64) * (count + 1)), axis=0)
+    return n.reshape(picked, half)

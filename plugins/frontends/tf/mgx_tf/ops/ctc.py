@@ -1,0 +1,131 @@
+"""Sequences of labels out of scores of each step: connectionist temporal classification."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Shape, TupleShape
+from mgx_core import dtype as dt
+from mgx_core.errors import ShapeError
+from mgx_core.ops.declaration import op
+from mgx_core.ops.operation import Operation
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import Dim, fresh
+
+__all__: list[str] = []
+
+
+def _labels(count: Dim) -> list[Shape]:
+    return [Shape.of(dt.int64, d) for d in ((count, 2), (count,), (2,))]
+
+
+def _sparse(rows: list[list[int]]) -> tuple[Array, Array, Array]:
+    places = [(k, j) for k, row in enumerate(rows) for j in range(len(row))]
+    values = np.array([v for row in rows for v in row], np.int64)
+    extents = np.array([len(rows), max(map(len, rows), default=0)], np.int64)
+    return np.array(places, np.int64).reshape(-1, 2), values, extents
+
+
+def _checked(x: Shape, lengths: Shape) -> None:
+    if x.rank != 3 or lengths.rank != 1:
+        raise ShapeError(f"scores [steps, n, classes] and lengths [n] are needed, got {x} and {lengths}")
+
+
+def _within(lengths: Array, steps: int) -> list[int]:
+    found: list[int] = lengths.tolist()
+    if any(not 0 <= v <= steps for v in found):
+        raise ShapeError(f"lengths must lie in 0..{steps}, got {found}")
+    return found
+
+
+@op("tf_ctc_greedy")
+class CtcGreedy(Operation):
+    """The best label of each step, blanks left out, and repeated labels if they are merged.
+
+    x: float [steps, n, classes], lengths: int [n] -> labels as indices int64 [k, 2], values int64 [k], extents int64 [2]; the
+    negative sum of the best scores [n, 1].  Errors: ShapeError for lengths outside.  Source: TensorFlow CTCGreedyDecoder.
+    """
+
+    blank: int
+    merge: bool = False
+
+    def infer(self, x: Shape, lengths: Shape) -> TupleShape:
+        _checked(x, lengths)
+        return TupleShape([*_labels(fresh("labels")), x.with_dims((x.dims[1], 1))])
+
+    def compute(self, x: Array, lengths: Array) -> tuple[Array, ...]:
+        best, top = x.argmax(2), x.max(2)
+        rows, scores = [], np.zeros((x.shape[1], 1), x.dtype)
+        for k, length in enumerate(_within(lengths, len(x))):
+            row = best[:length, k].tolist()
+            scores[k] = -top[:length, k].sum()
+            rows.append(
+                [v for t, v in enumerate(row) if v != self.blank and not (self.merge and t and row[t - 1] == v)]
+            )
+        return (*_sparse(rows), scores)
+
+
+@op("tf_ctc_beam")
+class CtcBeam(Operation):
+    """The likeliest sequences of labels of a beam search over prefixes; the last class is the blank.
+
+    x: float [steps, n, classes], lengths: int [n] -> for each path labels as indices, values and extents; then log
+    probabilities [n, paths].  Errors: ShapeError for lengths outside.  Source: TensorFlow CTCBeamSearchDecoder.
+    """
+
+    width: int
+    paths: int
+    merge: bool = True
+
+    def infer(self, x: Shape, lengths: Shape) -> TupleShape:
+        _checked(x, lengths)
+        parts = [s for _ in range(self.paths) for s in _labels(fresh("labels"))]
+        return TupleShape([*parts, x.with_dims((x.dims[1], self.paths))])
+
+    def compute(self, x: Array, lengths: Array) -> tuple[Array, ...]:
+        wide = x.astype(np.float64)
+        top = wide.max(2, keepdims=True)
+        log = wide - top - np.log(np.exp(wide - top).sum(2, keepdims=True))
+        rows: list[list[list[int]]] = [[] for _ in range(self.paths)]
+        scores = np.full((x.shape[1], self.paths), -np.inf, x.dtype)
+        for k, length in enumerate(_within(lengths, len(x))):
+            found = self._search(log[:length, k])
+            for path in range(self.paths):
+                labels, score = found[path] if path < len(found) else ((), -math.inf)
+                if self.merge:
+                    labels = tuple(v for t, v in enumerate(labels) if not t or labels[t - 1] != v)
+                rows[path].append(list(labels))
+                scores[k, path] = score
+        return (*(part for row in rows for part in _sparse(row)), scores)
+
+    def _search(self, log: Array) -> list[tuple[Any, float]]:
+        """Prefixes with their log probabilities, the likeliest first."""
+        blank = log.shape[1] - 1
+        beam: dict[tuple[int, ...], tuple[float, float]] = {(): (0.0, -math.inf)}  # ending in a blank, in a label
+        for step in log.tolist():
+            made: dict[tuple[int, ...], tuple[float, float]] = {}
+            for prefix, (in_blank, in_label) in beam.items():
+                total = _either(in_blank, in_label)
+                _more(made, prefix, total + step[blank], -math.inf)
+                if prefix:
+                    _more(made, prefix, -math.inf, in_label + step[prefix[-1]])
+                for label in range(blank):
+                    before = in_blank if prefix and prefix[-1] == label else total
+                    _more(made, (*prefix, label), -math.inf, before + step[label])
+            best = sorted(made, key=lambda p: -_either(*made[p]))[: self.width]
+            beam = {p: made[p] for p in best}
+        return [(p, _either(*v)) for p, v in sorted(beam.items(), key=lambda e: -_either(*e[1]))][: self.paths]
+
+
+def _either(a: float, b: float) -> float:
+    """log(exp(a) + exp(b))."""
+    high, low = max(a, b), min(a, b)
+    return high if low == -math.inf else high + math.log1p(math.exp(low - high))
+
+
+def _more(made: dict[Any, tuple[float, float]], prefix: Any, in_blank: float, in_label: float) -> None:
+    a, b = made.get(prefix, (-math.inf, -math.inf))
+    made[prefix] = _either(a, in_blank), _either(b, in_label)

@@ -1,0 +1,72 @@
+"""Bits and prefix codes of JPEG files."""
+
+from __future__ import annotations
+
+from mgx_core.errors import ShapeError
+
+__all__ = ["Bits", "Table"]
+
+
+class Bits:
+    """Bits of entropy-coded data, most significant first; behind its end there are zeros."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data.replace(b"\xff\0", b"\xff")
+        self.at = self.held = self.count = 0
+        self.over = 0
+
+    def need(self, count: int) -> None:
+        while self.count < count:
+            if self.at < len(self.data):
+                byte = self.data[self.at]
+                self.at += 1
+            else:
+                byte = 0
+                self.over += 1
+                if self.over > 1 << 16:
+                    raise ShapeError("the data of a JPEG file end early")
+            self.held = ((self.held << 8) | byte) & 0xFFFFFFFFFF
+            self.count += 8
+
+    def take(self, count: int) -> int:
+        if not count:
+            return 0
+        self.need(count)
+        self.count -= count
+        return (self.held >> self.count) & ((1 << count) - 1)
+
+    def code(self, table: dict[int, tuple[int, int]]) -> int:
+        """The next symbol; a table has, for the next 16 bits, its length and what it stands for."""
+        self.need(16)
+        length, symbol = table[(self.held >> (self.count - 16)) & 0xFFFF]
+        self.count -= length
+        return symbol
+
+    def number(self, size: int) -> int:
+        """A signed number of so many bits."""
+        if not size:
+            return 0
+        found = self.take(size)
+        return found if found >> (size - 1) else found - (1 << size) + 1
+
+
+class Table(dict[int, tuple[int, int]]):
+    """Codes by the 16 bits that begin with them, found when they are first met."""
+
+    def __init__(self, counts: bytes, symbols: bytes) -> None:
+        super().__init__()
+        self.codes: dict[tuple[int, int], int] = {}
+        code = at = 0
+        for length, count in enumerate(counts, 1):
+            for _ in range(count):
+                self.codes[length, code] = symbols[at]
+                code, at = code + 1, at + 1
+            code <<= 1
+
+    def __missing__(self, word: int) -> tuple[int, int]:
+        for length in range(1, 17):
+            symbol = self.codes.get((length, word >> (16 - length)))
+            if symbol is not None:
+                self[word] = length, symbol
+                return length, symbol
+        raise ShapeError("a code of a JPEG file stands for nothing")

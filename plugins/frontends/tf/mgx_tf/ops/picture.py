@@ -1,0 +1,220 @@
+"""Pictures in files: PNG and BMP, and which of them a string holds."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import numpy as np
+
+from mgx_core import Shape
+from mgx_core.errors import ShapeError
+from mgx_core.ops.declaration import op
+from mgx_core.ops.operation import Operation
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import fresh
+from mgx_core.types.dtype import DType
+from mgx_core.types.memory_limit import require_room
+
+from .jpeg import jpeg
+from .text import encoded, strings
+
+__all__: list[str] = []
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+PLANES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # numbers of a pixel, by the kind of colours
+
+
+@op("tf_decode_picture")
+class DecodePicture(Operation):
+    """The pixels of a picture in a file: JPEG, PNG or BMP, by its first bytes.
+
+    x: string, one element -> target [height, width, channels].
+    channels: 1 for grey, 3 for colours, 4 for colours with opacity, 0 for those of the file; target: uint8, uint16 or float32
+    in 0..1.  smooth: whether JPEG's colours are smoothed between pixels, `fancy_upscaling`; exact_transform: whether its blocks
+    are transformed with 13 bits of precision and not with 8, INTEGER_ACCURATE.
+    Errors: ShapeError for damaged files and other formats.  Source: TensorFlow DecodeImage and its like.
+    """
+
+    channels: int = 0
+    target: DType
+    smooth: bool = True
+    exact_transform: bool = False
+
+    def infer(self, x: Shape) -> Shape:
+        strings(x)
+        last = self.channels or fresh("channels")
+        return Shape.of(self.target, (fresh("height"), fresh("width"), last))
+
+    def compute(self, x: Array) -> Array:
+        data = encoded(str(x.reshape(-1)[0]))
+        try:
+            if data.startswith(SIGNATURE):
+                made = _png(data)
+            elif data.startswith(b"BM"):
+                made = _bmp(data)
+            elif data.startswith(b"\xff\xd8"):
+                made = jpeg(data, self.channels == 1, self.smooth, self.exact_transform)
+            else:
+                raise ShapeError("a picture must be a JPEG, PNG or BMP file")
+        except (struct.error, zlib.error, IndexError, ValueError, OverflowError, KeyError) as error:
+            raise ShapeError(f"a damaged picture: {error}") from None
+        return self._typed(_colours(made, self.channels))
+
+    def _typed(self, made: Array) -> Array:
+        name, wide = self.target.name, made.dtype == np.uint16
+        real: Array
+        if name == "uint8":
+            real = np.asarray(made >> 8, np.uint8) if wide else made
+            return real
+        if name == "uint16":
+            real = made if wide else np.asarray(made * np.uint16(257), np.uint16)
+            return real
+        real = (made / np.float32(65535 if wide else 255)).astype(self.target.numpy)
+        return real
+
+
+def _colours(made: Array, channels: int) -> Array:
+    """The picture with as many channels as are wanted."""
+    have = made.shape[2]
+    if not channels or channels == have:
+        return made
+    most = made.dtype.type(np.iinfo(made.dtype).max)
+    if channels == 1:
+        if have >= 3:  # of 32,768 parts
+            scaled = made[..., :3].astype(np.int64) @ np.array([9797, 19234, 3737])
+            return np.asarray(scaled >> 15, made.dtype)[..., None]
+        return made[..., :1]
+    grey = made[..., :1]
+    colours = made[..., :3] if have >= 3 else np.repeat(grey, 3, 2)
+    if channels == 3:
+        return colours
+    opacity = made[..., -1:] if have in (2, 4) else np.full_like(grey, most)
+    return np.concatenate([grey if channels == 2 else colours, opacity], 2)
+
+
+def _png(data: bytes) -> Array:
+    at, packed, palette, opacity, header = 8, [], b"", b"", None
+    while at + 8 <= len(data):
+        size, name = struct.unpack_from(">I4s", data, at)
+        body = data[at + 8 : at + 8 + size]
+        match name:
+            case b"IHDR":
+                header = struct.unpack(">IIBBBBB", body)
+            case b"PLTE":
+                palette = body
+            case b"tRNS":
+                opacity = body
+            case b"IDAT":
+                packed.append(body)
+            case b"IEND":
+                break
+        at += size + 12
+    if header is None:
+        raise ShapeError("a PNG file needs a header")
+    width, height, depth, kind, _, _, interlaced = header
+    if interlaced or not width or not height:
+        raise ShapeError("interlaced or empty PNG files are not read")
+    planes = PLANES[kind]
+    row = (width * planes * depth + 7) // 8
+    require_room((height, row + 1), 1)
+    open_ = zlib.decompressobj()
+    raw = open_.decompress(b"".join(packed), height * (row + 1))
+    lines = _unfiltered(np.frombuffer(raw, np.uint8).reshape(height, row + 1), max(1, planes * depth // 8))
+    if depth == 16:
+        return lines.view(">u2").astype(np.uint16).reshape(height, width, planes)
+    if depth < 8:
+        bits = np.unpackbits(lines, axis=1).reshape(height, -1, depth)
+        lines = (bits @ (1 << np.arange(depth)[::-1])).astype(np.uint8)[:, :width]
+        if kind == 0:
+            lines = (lines.astype(np.uint32) * 255 // ((1 << depth) - 1)).astype(np.uint8)
+    made = lines.reshape(height, width, planes)
+    if kind != 3:
+        return made
+    table = np.frombuffer(palette, np.uint8).reshape(-1, 3)
+    colours = table[made[..., 0]]
+    if not opacity:
+        return colours
+    clear = np.full(len(table), 255, np.uint8)
+    clear[: len(opacity)] = np.frombuffer(opacity, np.uint8)
+    return np.concatenate([colours, clear[made]], 2)
+
+
+def _unfiltered(lines: Array, step: int) -> Array:
+    """Rows of bytes of which each was stored as its difference to what its first byte names."""
+    out = np.zeros((len(lines), lines.shape[1] - 1), np.uint8)
+    above = np.zeros(lines.shape[1] - 1, np.uint8)
+    for k, (how, row) in enumerate(zip(lines[:, 0].tolist(), lines[:, 1:], strict=True)):
+        if how == 1:
+            for place in range(step):
+                out[k, place::step] = np.cumsum(row[place::step], dtype=np.uint8)
+        elif how in (0, 2):
+            out[k] = row + above if how == 2 else row
+        elif how in (3, 4):
+            out[k] = _predicted(row.tolist(), above.tolist(), step, how)
+        else:
+            raise ShapeError(f"PNG has no filter {how}")
+        above = out[k]
+    return out
+
+
+def _predicted(row: list[int], above: list[int], step: int, how: int) -> list[int]:
+    for k in range(len(row)):
+        left, corner = (row[k - step], above[k - step]) if k >= step else (0, 0)
+        if how == 3:
+            guess = (left + above[k]) // 2
+        else:
+            apart = (abs(above[k] - corner), abs(left - corner), abs(left + above[k] - 2 * corner))
+            guess = (left, above[k], corner)[apart.index(min(apart))]
+        row[k] = (row[k] + guess) & 255
+    return row
+
+
+def _bmp(data: bytes) -> Array:
+    (start,) = struct.unpack_from("<I", data, 10)
+    width, height, _, bits, packed = struct.unpack_from("<iiHHI", data, 18)
+    planes = bits // 8
+    if packed not in (0, 3) or planes not in (1, 3, 4) or width < 1 or not height:
+        raise ShapeError(f"BMP files of 8, 24 or 32 bits a pixel that are not packed are read, got {bits}")
+    row = (width * planes + 3) // 4 * 4
+    require_room((abs(height), row), 1)
+    made = np.frombuffer(data, np.uint8, row * abs(height), start).reshape(abs(height), row)
+    pixels = made[:, : width * planes].reshape(abs(height), width, planes)
+    pixels = pixels[::-1] if height > 0 else pixels
+    order = {1: [0], 3: [2, 1, 0], 4: [2, 1, 0, 3]}[planes]
+    return np.ascontiguousarray(pixels[..., order])
+
+
+@op("tf_draw_boxes", exact=True)
+class DrawBoxes(Operation):
+    """Pictures with the edges of boxes drawn into them, one pixel wide.
+
+    x: float [n, h, w, c], boxes: float32 [n, k, 4] as parts of the extents (top, left, bottom, right), colours: float32 [m, c'],
+    which are taken in turn -> x's shape.  Errors: ShapeError for other extents.  Source: TensorFlow DrawBoundingBoxesV2.
+    """
+
+    def infer(self, x: Shape, boxes: Shape, colours: Shape) -> Shape:
+        if x.rank != 4 or boxes.rank != 3 or colours.rank != 2:
+            raise ShapeError(f"pictures, boxes [n, k, 4] and colours are needed, got {x}, {boxes} and {colours}")
+        return x.as_standard()
+
+    def compute(self, x: Array, boxes: Array, colours: Array) -> Array:
+        out = x.copy()
+        high, wide, count = x.shape[1:]
+        if boxes.shape[0] != x.shape[0] or boxes.shape[2] != 4 or colours.shape[1] < count:
+            raise ShapeError(f"boxes {boxes.shape} and colours {colours.shape} do not fit pictures {x.shape}")
+        for picture, rows in zip(out, boxes, strict=True):
+            for k, box in enumerate(rows):
+                top, bottom = (int(v) for v in box[0::2] * np.float32(high - 1))
+                left, right = (int(v) for v in box[1::2] * np.float32(wide - 1))
+                if top > bottom or left > right or top >= high or bottom < 0 or left >= wide or right < 0:
+                    continue
+                colour = colours[k % len(colours), :count]
+                across, along = slice(max(left, 0), right + 1), slice(max(top, 0), bottom + 1)
+                for row in (top, bottom):
+                    if 0 <= row < high:
+                        picture[row, across] = colour
+                for column in (left, right):
+                    if 0 <= column < wide:
+                        picture[along, column] = colour
+        return out

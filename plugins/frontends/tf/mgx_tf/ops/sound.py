@@ -1,0 +1,156 @@
+"""Sounds: files of samples, spectra of windows, mel-frequency cepstral coefficients."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import numpy as np
+
+from mgx_core import Shape, TupleShape
+from mgx_core import dtype as dt
+from mgx_core.errors import ShapeError
+from mgx_core.ops.declaration import op
+from mgx_core.ops.operation import Operation
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import Dim, fresh
+from mgx_core.types.memory_limit import require_room
+
+from .text import encoded, strings
+
+__all__: list[str] = []
+
+
+@op("tf_decode_wav", exact=True)
+class DecodeWav(Operation):
+    """The samples of a WAV file with 16 bits a sample, and their rate.
+
+    x: string, one element -> float32 [samples, channels] in -1..1, int32.
+    channels, samples: how many are wanted, -1 for as many as there are; missing ones are 0, a missing channel repeats the first.
+    Errors: ShapeError for damaged files and other encodings.  Source: TensorFlow DecodeWav.
+    """
+
+    channels: int = -1
+    samples: int = -1
+
+    def infer(self, x: Shape) -> TupleShape:
+        strings(x)
+        dims: list[Dim] = [
+            fresh(name) if n < 0 else n for name, n in (("samples", self.samples), ("channels", self.channels))
+        ]
+        return TupleShape([Shape.of(dt.float32, dims), Shape.of(dt.int32, ())])
+
+    def compute(self, x: Array) -> tuple[Array, Array]:
+        data = encoded(str(x.reshape(-1)[0]))
+        try:
+            count, rate, raw = self._chunks(data)
+        except struct.error as error:
+            raise ShapeError(f"a damaged WAV file: {error}") from None
+        made = np.frombuffer(raw[: len(raw) // (2 * count) * 2 * count], "<i2").reshape(-1, count)
+        made = (made / np.float32(32768)).astype(np.float32)
+        wanted = self.channels if self.channels >= 0 else count
+        if count < wanted:
+            made = np.concatenate([made] + [made[:, :1]] * (wanted - count), 1)
+        made = made[:, :wanted]
+        if self.samples >= 0:
+            require_room((self.samples, wanted), 4)
+            made = np.pad(made[: self.samples], ((0, max(self.samples - len(made), 0)), (0, 0)))
+        return made, np.array(rate, np.int32)
+
+    def _chunks(self, data: bytes) -> tuple[int, int, bytes]:
+        """Channels, rate and samples.  Errors: ShapeError."""
+        if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
+            raise ShapeError("a WAV file begins with RIFF and WAVE")
+        at, found = 12, None
+        while at + 8 <= len(data):
+            name, size = data[at : at + 4], struct.unpack_from("<I", data, at + 4)[0]
+            if name == b"fmt ":
+                found = struct.unpack_from("<HHIIHH", data, at + 8)
+            elif name == b"data" and found is not None:
+                kind, count, rate, _, _, bits = found
+                if kind not in (1, 0xFFFE) or bits != 16 or not count:
+                    raise ShapeError(f"WAV files of 16 bits a sample are read, got encoding {kind} of {bits} bits")
+                return count, rate, data[at + 8 : at + 8 + size]
+            at += 8 + size + size % 2
+        raise ShapeError("a WAV file needs a format and samples")
+
+
+@op("tf_spectrogram")
+class Spectrogram(Operation):
+    """The sizes of the Fourier coefficients of windows, each weighted by a raised cosine and filled up to a power of two.
+
+    x: float [samples, channels] -> [channels, windows, coefficients]; squared: without the root.
+    Source: TensorFlow AudioSpectrogram.
+    """
+
+    window: int
+    stride: int
+    squared: bool = False
+
+    def _length(self) -> int:
+        return 1 << max(self.window - 1, 0).bit_length()
+
+    def infer(self, x: Shape) -> Shape:
+        if x.rank != 2 or self.window < 2 or self.stride < 1:
+            raise ShapeError(f"samples [n, channels], a window of at least 2 and a stride are needed, got {x}")
+        windows = (x.dims[0] - self.window) // self.stride + 1
+        return x.with_dims((x.dims[1], windows, self._length() // 2 + 1))
+
+    def compute(self, x: Array) -> Array:
+        count = max((len(x) - self.window) // self.stride + 1, 0)
+        weights = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(self.window) / self.window)
+        at = np.arange(count)[:, None] * self.stride + np.arange(self.window)
+        parts = np.moveaxis(x[at], 2, 0) * weights
+        found = np.abs(np.fft.rfft(parts, self._length(), -1)) ** 2
+        return np.asarray(found if self.squared else np.sqrt(found)).astype(x.dtype)
+
+
+@op("tf_mfcc")
+class Mfcc(Operation):
+    """Cosine transforms of the logarithms of energies in bands of equal width in mel.
+
+    spectrogram: float [channels, windows, coefficients], squared sizes -> [channels, windows, count].
+    rate: of the samples; low, high: the ends of the bands in hertz; bands: how many.  Source: TensorFlow Mfcc.
+    """
+
+    rate: int
+    low: float
+    high: float
+    bands: int
+    count: int
+
+    def infer(self, x: Shape) -> Shape:
+        if x.rank != 3 or self.rate < 1 or not 0 <= self.low < self.high or not 0 < self.count <= self.bands:
+            raise ShapeError(f"a spectrogram, a rate and bands of rising ends are needed, got {x}")
+        return x.with_dims((*x.dims[:2], self.count))
+
+    def compute(self, x: Array) -> Array:
+        size = x.shape[2]
+        energy = np.sqrt(x.astype(np.float64)) @ self._bands(size)
+        log = np.log(np.maximum(energy, 1e-12))
+        places = np.arange(self.bands)
+        turn = np.cos(np.arange(self.count)[:, None] * (places + 0.5) * math.pi / self.bands)
+        return np.asarray(log @ turn.T * math.sqrt(2 / self.bands)).astype(x.dtype)
+
+    def _bands(self, size: int) -> Array:
+        """Weights [coefficients, bands] of triangles between centres."""
+
+        def mel(hertz: float) -> float:
+            return 1127 * math.log1p(hertz / 700)
+
+        low, high = mel(self.low), mel(self.high)
+        centers = low + (high - low) / (self.bands + 1) * np.arange(1, self.bands + 2)
+        each = 0.5 * self.rate / (size - 1)
+        first, last = int(1.5 + self.low / each), int(self.high / each)
+        weights = np.zeros((size, self.bands))
+        for k in range(first, min(last, size - 1) + 1):
+            here = mel(k * each)
+            band = int(np.searchsorted(centers, here, "right")) - 1
+            begin = low if band < 0 else centers[band]
+            end = centers[min(band + 1, self.bands)]
+            share = (end - here) / (end - begin)
+            if band >= 0:
+                weights[k, band] += share
+            if band + 1 < self.bands:
+                weights[k, band + 1] += 1 - share
+        return weights

@@ -1,0 +1,62 @@
+"""Parts of tensors, borders and angles, by their definition in numpy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import dtype as dt
+from mgx_tflite.model import Model, Operator, Subgraph, Tensor
+from mgx_tflite.options import TfliteOptions
+from mgx_tflite.parser import parse_model
+
+
+class Mode:
+    def __init__(self, mode: int) -> None:
+        self.mode = mode
+
+    def Mode(self) -> int:
+        return self.mode
+
+
+def run(name: str, options: Any, given: list[np.ndarray], constants: list[np.ndarray]) -> np.ndarray:
+    """The result of one operator on some inputs and constants."""
+    tensors = [Tensor(f"x{k}", dt.of(x.dtype), list(x.shape), None, None) for k, x in enumerate(given)]
+    tensors += [Tensor(f"c{k}", dt.of(c.dtype), list(c.shape), c, None) for k, c in enumerate(constants)]
+    tensors.append(Tensor("y", dt.of(given[0].dtype), [-1] * given[0].ndim, None, None))
+    places = list(range(len(tensors) - 1))
+    operator = Operator(name, places, [len(places)], [], options, b"", 0)
+    graph = Subgraph("main", tensors, [operator], places[: len(given)], [len(places)])
+    program = parse_model(Model([graph]), TfliteOptions())
+    program.compile(mgx.get_target("ref"))
+    return np.asarray(program.run({f"x{k}": x for k, x in enumerate(given)})[0])
+
+
+def test_slice_takes_what_follows_for_a_size_of_minus_one():
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.testing.assert_array_equal(run("SLICE", None, [x], [np.int32([1, 2]), np.int32([-1, 1])]), x[1:, 2:3])
+
+
+@pytest.mark.parametrize(("begin", "size"), [([0, 3], [3, 2]), ([4, 0], [-1, -1]), ([0, 0], [-2, 1]), ([0], [1])])
+def test_slice_refuses_what_lies_outside(begin: list[int], size: list[int]):
+    with pytest.raises(mgx.ParseError, match=r"leave axis|one size an axis"):
+        run("SLICE", None, [np.zeros((3, 4), np.float32)], [np.int32(begin), np.int32(size)])
+
+
+@pytest.mark.parametrize(("mode", "name"), [(0, "reflect"), (1, "symmetric")])
+def test_mirrored_borders(mode: int, name: Any):
+    x, pads = np.arange(12, dtype=np.float32).reshape(3, 4), np.int32([[1, 2], [0, 3]])
+    np.testing.assert_array_equal(run("MIRROR_PAD", Mode(mode), [x], [pads]), np.pad(x, pads, mode=name))
+
+
+def test_symmetric_borders_do_not_exceed_the_axis():
+    with pytest.raises(mgx.ParseError, match="exceed axis 0 of extent 3"):
+        run("MIRROR_PAD", Mode(1), [np.zeros((3, 4), np.float32)], [np.int32([[4, 0], [0, 0]])])
+
+
+def test_angles_in_all_quarters():
+    y, x = np.float32([1, -1, 0, 0, -2, 3, 1]), np.float32([-2, -1, -1, 1, 0, 0, 5])
+    np.testing.assert_allclose(run("ATAN2", None, [y, x], []), np.arctan2(y, x), rtol=1e-6)
