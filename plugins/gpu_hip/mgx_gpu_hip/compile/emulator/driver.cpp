@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "device.h"
@@ -31,6 +32,23 @@ const int OUT_OF_MEMORY = 2, NO_BINARY = 209, NOT_FOUND = 500, NOT_READY = 600, 
 const size_t PAGE = 4096;
 const unsigned char CANARY = 0xa5;
 
+/* What callers hold by handles; listed, so that who looks for lost memory sees that the driver still has it. */
+struct Held {
+  Held() { list(this, true); }
+  Held(const Held&) : Held() {}
+  ~Held() { list(this, false); }
+
+ private:
+  static void list(Held* one, bool made) {
+    static std::mutex lock;
+    static auto& all = *new std::set<Held*>;  // outlives static destruction
+    std::lock_guard<std::mutex> hold(lock);
+    if (made)
+      all.insert(one);
+    else
+      all.erase(one);
+  }
+};
 struct Block {
   size_t bytes, mapped;
   char* base;
@@ -39,20 +57,20 @@ struct Operation {
   const char* kind;
   std::function<int()> run;
 };
-struct Graph {
+struct Graph : Held {
   std::vector<Operation> operations;
 };
-struct Stream {
+struct Stream : Held {
   Graph* capture = nullptr;
 };
-struct Event {
+struct Event : Held {
   double at = -1;
 };
 struct Function {
   const EmuKernel* kernel;
   int wave;
 };
-struct Module {
+struct Module : Held {
   void* library;
   int wave;
   std::vector<Function> functions;  // all of them, so that a handle to one lasts as long as its module
@@ -320,7 +338,7 @@ int API(ModuleLoadData)(Handle* m, Handle image) {  // the image is ELF: its siz
     snprintf(last_fault, sizeof last_fault, "module for wave %d, the device has %d", wave, WAVES[current_device]);
     return dlclose(library), NO_BINARY;
   }
-  auto* out = new Module{library, wave, {}};
+  auto* out = new Module{{}, library, wave, {}};
   for (; kernels->name; ++kernels) out->functions.push_back({kernels, wave});
   *m = (Handle)out;
   return 0;
