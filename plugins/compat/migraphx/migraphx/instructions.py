@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from mgx_core import Instruction, Module, ParameterError, ShapeError
-from mgx_core import dtype as dt
+from mgx_core import Instruction, Module, ParameterError, Shape, ShapeError
 
+from .adding import added
 from .arguments import argument, of_argument
 from .debug_symbols import add_symbols, has_symbols, remove_symbols, symbols_of
 from .implied import check_implied
@@ -74,9 +74,10 @@ class module:
     ) -> instruction_ref:
         """Appends an operation on the results of earlier instructions.
 
-        Comparisons and logic give numbers of their inputs' type, as in MIGraphX.  Errors: ShapeError if the inputs do not fit.
+        Comparisons and logic give numbers of their inputs' type, and rows that depend on data are filled up, as in MIGraphX.
+        Errors: ShapeError if the inputs do not fit.
         """
-        made = self._add(op, [_core(a) for a in args], [m.core for m in mod_args])
+        made = added(self.core, op.core, [_core(a) for a in args], [m.core for m in mod_args])
         if op.said:
             try:
                 check_implied(op.name(), op.said, made.result)
@@ -84,22 +85,6 @@ class module:
                 self.core.remove(made)
                 raise
         return instruction_ref(made)
-
-    def _add(self, op: op, args: list[Instruction], modules: list[Module]) -> Instruction:
-        from mgx_core.ops.compare import LogicalAnd, LogicalOr, LogicalXor, Not, Predicate
-        from mgx_core.ops.control import If
-        from mgx_core.ops.convert import Convert
-        from mgx_core.ops.pointwise import Where
-
-        add, made = self.core.add, op.core
-        if isinstance(made, Predicate) and args and args[0].shape.dtype is not dt.bool_:
-            kind = args[0].shape.dtype
-            if isinstance(made, (LogicalAnd, LogicalOr, LogicalXor, Not)):
-                args = [add(Convert(target_type=dt.bool_), a) for a in args]
-            return add(Convert(target_type=kind), add(made, *args))
-        if isinstance(made, (If, Where)) and args and args[0].shape.dtype is not dt.bool_:
-            args = [add(Convert(target_type=dt.bool_), args[0]), *args[1:]]
-        return add(made, *args, modules=modules)
 
     def add_macro(
         self, macro: macro, args: Sequence[instruction_ref] = (), mod_args: Sequence[module] = ()
@@ -121,7 +106,9 @@ class module:
 
     def add_literal(self, data: Any) -> instruction_ref:
         """A constant from an argument or a buffer."""
-        return instruction_ref(self.core.add_literal(data if isinstance(data, argument) else argument(data)))
+        value = data if isinstance(data, argument) else argument(data)
+        scalar = isinstance(value.shape, Shape) and value.shape.lens() == [1] and value.shape.strides() == [0]
+        return instruction_ref(self.core.add_literal(value.to_numpy().reshape(()) if scalar else value))
 
     def add_parameter(self, name: str, shape: shape) -> instruction_ref:
         return instruction_ref(self.core.add_parameter(name, core_shape(shape)))

@@ -36,13 +36,25 @@ def _follows(ins: Instruction) -> bool:
     from mgx_core.ops.broadcast import Broadcast, Multibroadcast
     from mgx_core.ops.convolution import Convolution
     from mgx_core.ops.elementwise import Pointwise
-    from mgx_core.ops.movement import Transpose
+    from mgx_core.ops.movement import Layout, Transpose
     from mgx_core.ops.pointwise import Identity
     from mgx_core.ops.pooling import Pooling
     from mgx_core.ops.reshape import Squeeze, Unsqueeze
     from mgx_core.ops.slice import Slice
 
-    kinds = (Broadcast, Convolution, Identity, Multibroadcast, Pointwise, Pooling, Slice, Squeeze, Transpose, Unsqueeze)
+    kinds = (
+        Broadcast,
+        Convolution,
+        Identity,
+        Layout,
+        Multibroadcast,
+        Pointwise,
+        Pooling,
+        Slice,
+        Squeeze,
+        Transpose,
+        Unsqueeze,
+    )
     static = all(
         isinstance(s, Shape) and s.ranked and not s.dynamic() for s in (ins.result, *(i.result for i in ins.inputs))
     )
@@ -54,7 +66,7 @@ def _strides(op: Operation, result: Shape, operands: Sequence[Shape]) -> list[in
     from mgx_core.ops.broadcast import Broadcast, Multibroadcast
     from mgx_core.ops.convert import Convert
     from mgx_core.ops.elementwise import Pointwise
-    from mgx_core.ops.movement import Transpose
+    from mgx_core.ops.movement import Layout, Transpose
     from mgx_core.ops.pointwise import Identity
     from mgx_core.ops.reshape import Squeeze, Unsqueeze
     from mgx_core.ops.slice import Slice
@@ -64,6 +76,8 @@ def _strides(op: Operation, result: Shape, operands: Sequence[Shape]) -> list[in
     match op:
         case Transpose():
             return [strides[axis] for axis in op.permutation or reversed(range(x.rank))]
+        case Layout():
+            return Shape(result.dtype, lens, permutation=op.permutation).strides()
         case Multibroadcast():
             return _repeated(result, lens, strides, result.rank - x.rank)
         case Broadcast():
