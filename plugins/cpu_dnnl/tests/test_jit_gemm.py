@@ -35,11 +35,20 @@ def panels(b, width):
 
 def run(engine, a, b, out, body=None, at=0, extra=(), chunks=1, threads=1):
     shape = lambda x: Shape(dt.of(x.dtype), x.shape, [s // x.itemsize for s in x.strides])  # noqa: E731
+    outs = out if isinstance(out, list) else [out]
     kernel = compile_gemm(
-        shape(a), b.shape[1], dt.of(b.dtype), shape(out), engine, body, at, [shape(x) for x in extra], threads
+        shape(a),
+        b.shape[1],
+        dt.of(b.dtype),
+        [shape(o) for o in outs],
+        engine,
+        body,
+        at,
+        [shape(x) for x in extra],
+        threads,
     )
     assert not isinstance(kernel, No), kernel.why
-    run_numpy(kernel, [a, *panels(b, panel_width(engine)), *extra, out], chunks)
+    run_numpy(kernel, [a, *panels(b, panel_width(engine)), *extra, *outs], chunks)
     return kernel
 
 
@@ -129,6 +138,23 @@ def test_pointwise_work_on_the_results(engine, first, bias, rows):
     assert (np.abs(out - wanted) <= allowed).all()
 
 
+@pytest.mark.parametrize("m", [2, 14, 50])
+def test_several_results(engine, m):
+    """relu(product) and the product plus a row, also where the columns are an axis in the middle."""
+    r = np.random.default_rng(6)
+    a, b = r.standard_normal((m, 30)).astype(np.float32), r.standard_normal((30, 37)).astype(np.float32)
+    bias = r.standard_normal(37).astype(np.float32)
+    body = Module("tail")
+    y, x = body.add_parameter("y", Shape("float32", [m, 37])), body.add_parameter("x", Shape("float32", [37]))
+    summed = body.add(pointwise.Add(), y, body.add(Multibroadcast(out_lens=(m, 37)), x))
+    body.add_return([body.add(activation.Relu(), y), summed])
+    outs = [np.full((m, 37), np.nan, np.float32), np.full((m, 37), np.nan, np.float32)]
+    run(engine, a, b, outs, body, 0, [bias], chunks=2)
+    exact = a.astype(np.float64) @ b
+    assert (np.abs(outs[0] - np.maximum(exact, 0)) <= bound(a, b)).all()
+    assert (np.abs(outs[1] - (exact + bias)) <= bound(a, b) + 2.0**-23 * np.abs(exact + bias)).all()
+
+
 def test_in_place_on_an_operand(engine):
     r = np.random.default_rng(5)
     a = r.standard_normal((14, 30)).astype(np.float32)
@@ -154,8 +180,8 @@ def test_what_is_refused(engine):
         (f32(4, 8), 5, Shape("int32", [4, 5])),
     ]
     for a, n, out in cases:
-        assert isinstance(compile_gemm(a, n, dt.float32, out, engine), No)
-    assert isinstance(compile_gemm(f32(4, 8), 5, dt.int8, f32(4, 5), engine), No)
+        assert isinstance(compile_gemm(a, n, dt.float32, [out], engine), No)
+    assert isinstance(compile_gemm(f32(4, 8), 5, dt.int8, [f32(4, 5)], engine), No)
 
 
 def test_one_step_for_all_rows():

@@ -42,7 +42,7 @@ def compile_gemm(
     a: Shape,
     columns: int,
     weights: DType,
-    out: Shape,
+    outs: Sequence[Shape],
     engine: Engine,
     body: Module | None = None,
     at: int = 0,
@@ -52,40 +52,49 @@ def compile_gemm(
     least: int = 0,
     name: str = "gemm",
 ) -> JitKernel | No:
-    """a [m, k] float32, contiguous in k, times packed weights [panels, k, width], to out [.., n], whose rows follow each other.
+    """a [m, k] float32, contiguous in k, times packed weights [panels, k, width], to results [.., n] of rows one after the other.
 
-    columns: n; body: a module of pointwise ops and views whose parameter `at` is the product with out's extents, the others
-    `extra`; threads: the number that the work is divided for; axis: out's axis of the columns; least: the cost of pointwise
-    work below which it is declined.  Buffers: a, the full panels, the last panel if n fills none, extra.., out.
+    columns: n; outs: the results, one without a body; body: a module of pointwise ops and views whose parameter `at` is the
+    product with the results' extents, the others `extra`; threads: the number that the work is divided for; axis: the results'
+    axis of the columns; least: the cost of pointwise work below which it is declined.  Buffers: a, the full panels, the last
+    panel if n fills none, extra.., outs..
     """
     if a.rank != 2 or a.dtype is not dt.float32 or (a.strides()[1] != 1 and a.lens()[1] > 1):
         return No(f"rows {a} of a product")
-    if weights not in WEIGHTS or not out.dtype.is_float:
-        return No(f"weights of {weights} to {out.dtype}")
+    if weights not in WEIGHTS or not all(o.dtype.is_float for o in outs):
+        return No(f"weights of {weights} to {[o.dtype for o in outs]}")
     m, k = a.lens()
-    lens, steps = _columns_last(out.lens(), axis), _columns_last(out.strides(), axis)
-    step = row_step(lens, steps)
-    if step is None or out.elements() != m * columns or (steps[-1] != 1 and columns > 1):
-        return No(f"results {out} of {m} rows and {columns} columns")
+    lens, by_row = _columns_last(outs[0].lens(), axis), []
+    for out in outs:
+        steps = _columns_last(out.strides(), axis)
+        step = row_step(lens, steps)
+        if (
+            step is None
+            or out.elements() != m * columns
+            or out.dims != outs[0].dims
+            or (steps[-1] != 1 and columns > 1)
+        ):
+            return No(f"results {out} of {m} rows and {columns} columns")
+        by_row.append(step)
     if 0 in (m, k, columns):
         return No("an extent is 0")
     graph: Graph | None = None
     loads: list[tuple[Node, int, int]] = []
     if body is not None:
         try:
-            shapes = [*extra[:at], Shape(dt.float32, out.dims), *extra[at:]]
-            graph = read(body, shapes, out.lens())
+            shapes = [*extra[:at], Shape(dt.float32, outs[0].dims), *extra[at:]]
+            graph = read(body, shapes, outs[0].lens())
         except Refused as error:
             return error.no
-        if len(graph.outputs) != 1 or not graph.outputs[0].dtype.is_float:
-            return No("results that are not floats, or more than one")
+        if len(graph.outputs) != len(outs) or not all(o.dtype.is_float for o in graph.outputs):
+            return No("results that are not floats")
         for node in walk(graph.outputs):
             if node.kind == "load" and node.extra[0] != at:
                 steps = _columns_last(node.extra[1], axis)
-                by_row = row_step(lens, steps)
-                if by_row is None:
+                step = row_step(lens, steps)
+                if step is None:
                     return No("an operand that is not one strided matrix")
-                loads.append((node, by_row, steps[-1]))
+                loads.append((node, step, steps[-1]))
     cost = 0 if graph is None else sum(node.cost for node in walk(graph.outputs))
     if cost < least:
         return No(f"oneDNN is as fast for {m} rows with work of {cost} instructions behind them")
@@ -106,18 +115,20 @@ def compile_gemm(
     trips = 4 * width // 64 * UNROLL  # lines of a panel that a trip of the innermost loop works on
     ahead = 1 if near else max(1, min(4, -(-trips // max(1, min(rows, m) // heights[0]))))
     plan = GemmPlan(
-        weights=weights, out=out.dtype, heights=heights, chains=chains, ragged=columns % width != 0, even=k % UNROLL == 0,
-        narrow=0 < columns % width <= lanes, widened=widened, whole=whole, near=near, rows_first=m * k > FAR, ahead=ahead,
-        graph=graph, loads=loads, at=at, extra=len(extra),
+        weights=weights, outs=tuple(o.dtype for o in outs), heights=heights, even=k % UNROLL == 0, chains=chains,
+        ragged=columns % width != 0, narrow=0 < columns % width <= lanes, widened=widened, whole=whole, near=near,
+        rows_first=m * k > FAR, ahead=ahead, graph=graph, loads=loads, at=at, extra=len(extra),
     )  # fmt: skip
     numbers = {
-        "m": m, "n": columns, "k": k, "lda": a.strides()[0] if m > 1 else k, "ldo": step, "depth": depth, "rows": rows,
+        "m": m, "n": columns, "k": k, "lda": a.strides()[0] if m > 1 else k, "depth": depth, "rows": rows,
         "group": group, "panels": panels, "blocks": blocks, "groups": -(-panels // group),
     }  # fmt: skip
     for word, value in numbers.items():
         plan.slots[word] = plan.args.add(value)
-    for j, (_, by_row, by_column) in enumerate(loads):
-        plan.slots[f"r{j}"] = plan.args.add(by_row)
+    for j, step in enumerate(by_row):
+        plan.slots[f"o{j}"] = plan.args.add(step)
+    for j, (_, step, by_column) in enumerate(loads):
+        plan.slots[f"r{j}"] = plan.args.add(step)
         plan.slots[f"c{j}"] = plan.args.add(by_column)
     sums = heights[0] * width if whole else (rows + heights[0]) * group * width
     plan.slots["panel"] = plan.args.add(sums)
@@ -130,9 +141,9 @@ def compile_gemm(
         args=tuple(plan.args.values),
         scratch_bytes=4 * (sums + (depth * width if plan.widened else 0)),
         inputs=2 + plan.ragged + len(extra),
-        outputs=1,
+        outputs=len(outs),
         flops=2 * m * k * columns,
-        bytes=4 * m * k + k * columns * weights.size + sum(s.element_space() * s.dtype.size for s in (out, *extra)),
+        bytes=4 * m * k + k * columns * weights.size + sum(s.element_space() * s.dtype.size for s in (*outs, *extra)),
     )
 
 

@@ -49,13 +49,16 @@ class _Writer:
     def write(self) -> None:
         c, plan = self.c, self.plan
         buffers = V("%buffers", "ptr", 0)
-        bases = [c.load(c.gep(buffers, i, "ptr"), "ptr", 0) for i in range(3 + plan.ragged + plan.extra)]
+        bases = [
+            c.load(c.gep(buffers, i, "ptr"), "ptr", 0) for i in range(2 + plan.ragged + plan.extra + len(plan.outs))
+        ]
         self.a, self.weights = bases[0], bases[1]
         self.tail = bases[2]  # the last panel, if that is not full
         self.sums = V("%scratch", "ptr", 0)
         self.refs = plan.args.load(c)
         named = {word: self.refs[at] for word, at in plan.slots.items()}
-        self.results = Results(c, plan, named, bases[2 + plan.ragged : -1], bases[-1])
+        rest = bases[2 + plan.ragged :]
+        self.results = Results(c, plan, named, rest[: plan.extra], rest[plan.extra :])
         self.panel = c.gep(self.sums, self.arg("panel"), "float")
         self.pitch = c.op("mul", self.arg("group"), self.number(self.width))
         outer = [self.arg("groups"), self.arg("blocks")]  # so that each thread reads weights of its own

@@ -63,7 +63,7 @@ class GemmPlan:
     """
 
     weights: DType
-    out: DType
+    outs: tuple[DType, ...]
     heights: tuple[int, ...]
     chains: int
     ragged: bool
@@ -106,7 +106,7 @@ def even_part(extent: int, most: int, unit: int) -> int:
 
 def key_of(plan: GemmPlan, lanes: int) -> str:
     words = [
-        f"gemm {plan.weights} {plan.out} heights={plan.heights} chains={plan.chains} ragged={plan.ragged}",
+        f"gemm {plan.weights} {' '.join(map(str, plan.outs))} heights={plan.heights} chains={plan.chains} ragged={plan.ragged}",
         f"even={plan.even}",
         f"narrow={plan.narrow} widened={plan.widened} whole={plan.whole} near={plan.near}",
         f"rows_first={plan.rows_first} ahead={plan.ahead}",
@@ -114,5 +114,6 @@ def key_of(plan: GemmPlan, lanes: int) -> str:
     ]
     if plan.graph is not None:
         steps = {x.ident: (bool(r), min(abs(s), 2)) for x, r, s in plan.loads}
-        words.append(text_of(list(walk(plan.graph.outputs)), lambda x: (x.extra[0], steps.get(x.ident)))[0])
+        text, number = text_of(list(walk(plan.graph.outputs)), lambda x: (x.extra[0], steps.get(x.ident)))
+        words += [text, str([number[o.ident] for o in plan.graph.outputs])]
     return "\n".join(words)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from mgx_core import dtype as dt
-
 from .code import Code, V
 from .gemm_plan import GemmPlan
 from .graph import Node
@@ -16,11 +14,11 @@ __all__ = ["Results"]
 class Results:
     """Finishes rows of sums.
 
-    args: the kernel's run-time numbers by name; extra: the addresses of the pointwise part's other operands; out: of the result.
+    args: the kernel's run-time numbers by name; extra, outs: addresses of the pointwise part's other operands, of the results.
     """
 
-    def __init__(self, c: Code, plan: GemmPlan, args: dict[str, V], extra: list[V], out: V) -> None:
-        self.c, self.plan, self.args, self.extra, self.out = c, plan, args, extra, out
+    def __init__(self, c: Code, plan: GemmPlan, args: dict[str, V], extra: list[V], outs: list[V]) -> None:
+        self.c, self.plan, self.args, self.extra, self.outs = c, plan, args, extra, outs
 
     def rows(self, sums: V, pitch: V, row0: V, count: V, column0: V, columns: V | int, ragged: bool) -> None:
         """`count` rows of sums, `pitch` apart, as the results from (row0, column0) on.
@@ -28,7 +26,6 @@ class Results:
         columns: a number of lanes that is known, or a value; ragged: they may end within a vector.
         """
         c, n = self.c, self.c.lanes
-        elem = MEMORY[self.plan.out]
         zero = V("0", "i64", 0)
         fixed = [c.first(c.op("sub", self.args["n"], self._at(column0, v)), n) for v in range(columns // n)] \
             if isinstance(columns, int) and ragged else []  # fmt: skip
@@ -36,12 +33,16 @@ class Results:
         def row(r: V, _: list[V]) -> list[V]:
             line = c.op("add", row0, r)
             source = c.gep(sums, c.op("mul", r, pitch), "float")
-            target = c.gep(c.gep(self.out, c.op("mul", line, self.args["ldo"]), elem), column0, elem)
+            targets = []
+            for j, (out, dtype) in enumerate(zip(self.outs, self.plan.outs, strict=True)):
+                at_row = c.gep(out, c.op("mul", line, self.args[f"o{j}"]), MEMORY[dtype])
+                targets.append(c.gep(at_row, column0, MEMORY[dtype]))
             bases = self._bases(line, column0)
 
             def vector(at: V, mask: V | None) -> None:
-                value = self._pointwise(c.load(c.gep(source, at, "float"), "float", n), bases, at, mask)
-                c.store(c.gep(target, at, elem), to_memory(c, value, self.plan.out), mask)
+                values = self._pointwise(c.load(c.gep(source, at, "float"), "float", n), bases, at, mask)
+                for value, target, dtype in zip(values, targets, self.plan.outs, strict=True):
+                    c.store(c.gep(target, at, MEMORY[dtype]), to_memory(c, value, dtype), mask)
 
             def pair(j: V, _: list[V]) -> list[V]:
                 vector(j, None)
@@ -79,10 +80,10 @@ class Results:
             bases.append(at)
         return bases
 
-    def _pointwise(self, value: V, bases: list[V], j: V, mask: V | None) -> V:
+    def _pointwise(self, value: V, bases: list[V], j: V, mask: V | None) -> list[V]:
         c, plan, n = self.c, self.plan, self.c.lanes
         if plan.graph is None:
-            return value
+            return [value]
         number = {x.ident: i for i, (x, _, _) in enumerate(plan.loads)}
 
         def load(node: Node) -> V:
@@ -99,6 +100,5 @@ class Results:
             raw = c.gather(c.gep(bases[k], c.op("mul", j, step), elem), c.offsets(step, n), elem, mask)
             return from_memory(c, raw, node.dtype)
 
-        found = Scope(c, n, load).value(plan.graph.outputs[0])
-        assert found.elem == "float" or plan.out is dt.float64
-        return found
+        scope = Scope(c, n, load)
+        return [scope.value(o) for o in plan.graph.outputs]

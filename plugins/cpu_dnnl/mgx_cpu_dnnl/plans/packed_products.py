@@ -13,6 +13,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.control import PointwiseGroup
 from mgx_core.ops.linear import Dot
+from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.dtype import DType
 
@@ -25,7 +26,7 @@ __all__ = ["packed_group", "packed_product"]
 
 # With AVX-512 oneDNN's blocked products are as fast for few rows and for very many, unless the work behind them is dear: its
 # transcendental functions take twice the time of ours.  Between them ours are faster, as they load weights ahead.
-MIDDLE: Final = (8, 2048)
+MIDDLE: Final = (8, 4096)
 DEAR: Final = 14  # vector instructions of pointwise work
 
 Matrices: TypeAlias = Callable[[CpuEmitter, Any, Value, Value], tuple[Value, Value]]
@@ -35,16 +36,15 @@ def packed_product(
     e: CpuEmitter,
     a: Value,
     b: Value,
-    out: Value | None = None,
     body: Module | None = None,
     at: int = 0,
     extra: Sequence[Value] = (),
     axis: int = -1,
-) -> Value:
-    """a [.., m, k] times constant b [k, n], float32 or bfloat16, then `body` on the result.
+) -> list[Value]:
+    """a [.., m, k] times constant b [k, n], float32 or bfloat16, then `body` on the result; one result each of the body's.
 
-    body: a pointwise module whose parameter `at` is the product, with the extents of its result (other leading axes than a's
-    are fine); the other parameters are `extra`; axis: of n in the body's result, which is innermost in memory.
+    body: a pointwise module whose parameter `at` is the product, with the extents of its results (other leading axes than a's
+    are fine); the other parameters are `extra`; axis: of n in the body's results, which is innermost in memory.
     Errors: Refused where oneDNN is faster, or with another reason.
     """
     from ..jit.gemm import compile_gemm
@@ -56,28 +56,30 @@ def packed_product(
         assert array is not None
         b = e.literal(array[(0,) * (array.ndim - 2)])
     rows = _rows(e, a, m, k)
-    result = _plain_result(a.shape, n) if body is None else _innermost(body.outputs[0].shape, axis)
-    if result.dims[axis] != n or result.elements() != m * n:
-        raise Refused(f"the group on a product of {m} x {n} gives {result}")
+    results = [_plain_result(a.shape, n)] if body is None else [_innermost(o.shape, axis) for o in body.outputs]
+    result = results[0]
+    if result.dims[axis] != n or result.elements() != m * n or any(r.dims != result.dims for r in results):
+        raise Refused(f"the group on a product of {m} x {n} gives {results}")
     extra = [_beside(e, x, result, axis) for x in extra]
-    if out is None:
-        out = _onto(e, result, [rows, b], extra) or e.allocate_as(result)
+    outs: list[Value] = []
+    for r in results:
+        outs.append(_onto(e, r, [rows, b, *outs], extra) or e.allocate_as(r))
     kept = _kept_in(e, b, m)
     panels = _panels(e, b, k, n, kept)
-    others = [x.shape for x in extra]
+    others, shapes = [x.shape for x in extra], [o.shape for o in outs]
     threads = e.threads or native().thread_count()
 
     least = 0 if not e.engine.wide or m <= FEW or MIDDLE[0] <= m <= MIDDLE[1] else DEAR
 
     def make() -> Any:
-        return compile_gemm(rows.shape, n, kept, out.shape, e.engine, body, at, others, threads, axis, least)
+        return compile_gemm(rows.shape, n, kept, shapes, e.engine, body, at, others, threads, axis, least)
 
     about = ("gemm", n, kept, at, threads, axis)
-    kernel = e.shared.kernels.kernel(body, about, [rows.shape, b.shape, out.shape, *others], make)
+    kernel = e.shared.kernels.kernel(body, about, [rows.shape, b.shape, *shapes, *others], make)
     if isinstance(kernel, No):
         raise Refused(kernel.why)
-    e.loop(kernel, [rows, *panels, *extra], [out], "gemm")
-    return out
+    e.loop(kernel, [rows, *panels, *extra], outs, "gemm")
+    return outs
 
 
 def _serves(e: CpuEmitter, a: Value, b: Value) -> tuple[int, int, int]:
@@ -213,7 +215,7 @@ def packed_group(
     kind: type[Operation] = Dot,
     matrices: Matrices = lambda e, op, a, b: (a, b),
     axis: int = -1,
-) -> Value:
+) -> Results:
     """A group of a product, reshapes and a pointwise group as one loop.  Errors: Refused.
 
     kind: the op of the product; matrices: its operands as those of `packed_product`; axis: that of the columns in its result.
@@ -222,7 +224,7 @@ def packed_group(
     parts = [i for i in body if not (i.is_param or i.is_return)]
     tail = parts[-1]
     anchor = next(i for i in parts if isinstance(i.op, kind))
-    if not isinstance(tail.op, PointwiseGroup) or len(body.outputs) != 1 or len(tail.modules[0].outputs) != 1:
+    if not isinstance(tail.op, PointwiseGroup) or list(body.outputs) != [tail]:
         raise Refused(f"the {anchor.op.name} is not followed by one pointwise group")
     for ins in parts[: parts.index(anchor)]:
         env[ins] = e.emit(ins, env)
@@ -240,4 +242,5 @@ def packed_group(
         raise Refused("the pointwise group does not read the product once")
     at = tail.inputs.index(product)
     extra = [e.value_of(i, env) for n, i in enumerate(tail.inputs) if n != at]
-    return packed_product(e, a, b, None, tail.modules[0], at, extra, axis)
+    found = packed_product(e, a, b, tail.modules[0], at, extra, axis)
+    return found[0] if len(found) == 1 else tuple(found)

@@ -49,7 +49,7 @@ def emit_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     assert x is not None and w is not None
     rows, weights = as_matrices(e, op, x, w)
     lens = [x.lens[0], w.lens[0], *x.lens[2:]]
-    found = packed_product(e, rows, weights)
+    (found,) = packed_product(e, rows, weights)
     return found.seen_as(0, Shape(found.shape.dtype, lens, channels_last(lens)))
 
 

@@ -37,9 +37,9 @@ def emit_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[V
 def emit_dot_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     given = [a for a in args if a is not None]
     with e.trial() as trial:
-        found = packed_group(e, modules[0], given)
+        fused = packed_group(e, modules[0], given)
         trial.keep()
-        return found
+        return fused
     return fused_epilogue(e, modules[0], given, build)
 
 
@@ -52,7 +52,7 @@ def build(e: CpuEmitter, anchor: Instruction, operands: Sequence[Value], epilogu
 def plain_product(e: CpuEmitter, a: Value, b: Value) -> Value:
     """A product with nothing after it: our own loop, oneDNN, or bfloat16 by way of float32."""
     with e.trial() as trial:
-        found = packed_product(e, a, b)
+        (found,) = packed_product(e, a, b)
         trial.keep()
         return found
     if a.shape.dtype is not dt.bfloat16 or b.shape.dtype is not dt.bfloat16:
