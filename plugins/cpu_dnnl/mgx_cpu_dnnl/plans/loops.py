@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mgx_core import Kernels, Module, No, Operation, Pointwise, Shape, TupleShape
 from mgx_core.errors import Refused
@@ -17,6 +17,9 @@ from mgx_core.types.shape import AnyShape
 from ..emitter import CpuEmitter
 from ..layout import same_order
 from .offer import NUMBERS, offer, only
+
+if TYPE_CHECKING:
+    from ..jit.kernel import JitKernel
 
 __all__ = ["PLANS", "emit_loop", "emit_reduce", "output_like"]
 
@@ -45,13 +48,27 @@ def _like(dtype: Any, lens: tuple[int, ...], *shapes: Shape) -> Shape:
     return Shape(dtype, lens)
 
 
+def shapes_of(body: Module, given: Sequence[Value]) -> list[Shape]:
+    """The shapes of a group's results, which lie like the first operand of their extents."""
+    return [_like(o.shape.dtype, tuple(o.shape.lens()), *(a.shape for a in given)) for o in body.outputs]
+
+
+def results_of(e: CpuEmitter, kernel: JitKernel, given: Sequence[Value], shapes: Sequence[Shape]) -> list[Value]:
+    """Memory for a loop's results: where it allows that, of operands of their shapes that nothing else reads; else new."""
+    found: list[Value] = []
+    for shape in shapes:
+        free = (x for x in given if kernel.inplace and x.shape == shape and e.may_overwrite(x, shape.dtype))
+        own = next((x for x in free if sum(x.buffer is y.buffer for y in (*given, *found)) == 1), None)
+        found.append(e.allocate_as(shape) if own is None else own)
+    return found
+
+
 @offer(PLANS, PointwiseGroup, when=body_dtypes, name="loop")
 def emit_loop(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     from ..jit.pointwise import compile_pointwise
 
     given = [a for a in args if a is not None]
-    outputs = [output_like(e, o.shape.dtype, o.shape.lens(), given) for o in modules[0].outputs]
-    inputs, results = [a.shape for a in given], [o.shape for o in outputs]
+    inputs, results = [a.shape for a in given], shapes_of(modules[0], given)
     kernel = e.shared.kernels.kernel(
         modules[0],
         None,
@@ -60,6 +77,7 @@ def emit_loop(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
     )
     if isinstance(kernel, No):
         raise Refused(kernel.why)
+    outputs = results_of(e, kernel, given, results)
     e.loop(kernel, given, outputs, "loop")
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
@@ -69,8 +87,7 @@ def emit_reduce(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     from ..jit.reduce import compile_reduce
 
     given = [a for a in args if a is not None]
-    outputs = [output_like(e, o.shape.dtype, o.shape.lens(), given) for o in modules[0].outputs]
-    inputs, results = [a.shape for a in given], [o.shape for o in outputs]
+    inputs, results = [a.shape for a in given], shapes_of(modules[0], given)
     kernel = e.shared.kernels.kernel(
         modules[0],
         op.axes,
@@ -79,6 +96,7 @@ def emit_reduce(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     )
     if isinstance(kernel, No):
         raise Refused(kernel.why)
+    outputs = results_of(e, kernel, given, results)
     e.loop(kernel, given, outputs, "reduce")
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
