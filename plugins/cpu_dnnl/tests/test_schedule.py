@@ -127,6 +127,27 @@ def test_memory_reuse_changes_what_is_allocated(name: str) -> None:
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("read_later", [False, True])
+def test_a_loop_writes_over_what_nothing_else_reads(read_later: bool) -> None:
+    a, b, c = (rng.standard_normal((40, 40)).astype(np.float32) for _ in range(3))
+
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        x, y, z = (m.add_parameter(name, mgx.Shape("float32", [40, 40])) for name in "xyz")
+        product = m.add(mgx.op("dot"), x, y)
+        mean = m.add(mgx.op("reduce_mean", axes=[1]), product)
+        centred = m.add(mgx.op("sub"), product, m.add(mgx.op("multibroadcast", out_lens=[40, 40]), mean))
+        return [m.add(mgx.op("dot"), centred, z), *([m.add(mgx.op("dot"), z, product)] if read_later else [])]
+
+    program, instance = compiled(build)
+    loops = [s for s in check(instance).steps if s.name.startswith("reduce")]
+    assert len(loops) == 1 and (loops[0].reads[0] is loops[0].writes[0]) is not read_later
+    results = [np.asarray(r) for r in program.run({"x": a, "y": b, "z": c})]
+    product = a.astype(np.float64) @ b
+    wanted = [(product - product.mean(1, keepdims=True)) @ c, c @ product]
+    for got, exact in zip(results, wanted, strict=False):
+        np.testing.assert_allclose(got, exact, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(("asked", "says"), [(True, "as use_nhwc requires"), (False, "always on this target")])
 def test_the_report_says_that_convolutions_are_channels_last(asked: bool, says: str) -> None:
     program, instance = compiled(convolutions, use_nhwc=asked)

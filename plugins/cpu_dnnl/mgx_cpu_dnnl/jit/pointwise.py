@@ -15,6 +15,7 @@ from .kernel import JitKernel
 from .pointwise_loops import write
 from .pointwise_plan import BLOCK, make_plan
 from .primitive import raw_type, supported
+from .weave import compile_weave
 
 __all__ = ["compile_copy", "compile_pointwise"]
 
@@ -82,6 +83,9 @@ def compile_copy(source: Shape, target: Shape, engine: Engine, name: str = "copy
             return No(f"no loop moves {source.dtype}")
         source = Shape(same, source.lens(), source.strides())
         target = Shape(same, target.lens(), target.strides())
+        woven = compile_weave(source, target, engine, name)
+        if woven is not None:
+            return woven
     elif not supported(source.dtype) or not supported(target.dtype):
         return No(f"no copy from {source.dtype} to {target.dtype}")
     node = graph.load(0, source.dtype, source.strides())

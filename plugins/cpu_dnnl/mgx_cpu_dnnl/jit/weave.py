@@ -1,0 +1,101 @@
+"""Copies that weave a few long rows: images with channels apart, as they are given, to pixels of a few channels each."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+from mgx_core.types.shape import Shape
+
+from .code import Code, V
+from .engine import Engine
+from .kernel import JitKernel
+from .primitive import MEMORY
+from .space import Args, Axis, axes_of, items, merged
+
+__all__ = ["compile_weave"]
+
+BLOCK: Final = 4096  # elements of a row that make one item
+MOST: Final = 7  # rows
+ZERO: Final = V("0", "i64", 0)
+
+
+class _Plan(NamedTuple):
+    rows: int
+    args: Args
+    extents: list[int]  # args that hold the extents of the outer axes, and of the rows
+    steps: list[tuple[int, int]]  # and the steps of both operands along the outer axes
+    apart: int  # and that from row to row
+    elem: str
+
+
+def compile_weave(source: Shape, target: Shape, engine: Engine, name: str) -> JitKernel | None:
+    """A copy whose result has a short innermost axis, contiguous in the source along the next; None for any other."""
+    axes = axes_of(target.lens(), [source.strides(), target.strides()])
+    axes = merged(sorted(axes, key=lambda a: -a.steps[1]))
+    if len(axes) < 2 or not _is_woven(axes[-2], axes[-1], engine.lanes) or min(min(a.steps) for a in axes) < 0:
+        return None
+    *outer, long, short = axes
+    args = Args()
+    extents = [args.add(a.extent) for a in (*outer, long)]
+    steps = [(args.add(a.steps[0]), args.add(a.steps[1])) for a in outer]
+    plan = _Plan(short.extent, args, extents, steps, args.add(short.steps[0]), MEMORY[source.dtype])
+    elements = math.prod(a.extent for a in axes)
+    work = elements // (long.extent * short.extent) * -(-long.extent // BLOCK)
+    return JitKernel(
+        name=name,
+        code=engine.function(f"weave {plan.rows} {plan.elem} {len(outer)}", lambda c: _write(c, plan)),
+        work=work,
+        grain=max(1, 6 * BLOCK * work // elements),
+        args=tuple(args.values),
+        scratch_bytes=0,
+        inputs=1,
+        outputs=1,
+        bytes=2 * elements * source.dtype.size,
+    )
+
+
+def _is_woven(long: Axis, short: Axis, lanes: int) -> bool:
+    fits = 1 < short.extent <= MOST and long.extent >= lanes and short.steps[0] != 0
+    return fits and short.steps[1] == long.steps[0] == 1 and long.steps[1] == short.extent
+
+
+def _write(c: Code, plan: _Plan) -> None:
+    n, elem = c.lanes, plan.elem
+    buffers = V("%buffers", "ptr", 0)
+    bases = [c.load(c.gep(buffers, k, "ptr"), "ptr", 0) for k in range(2)]
+    refs = plan.args.load(c)
+    *outer, long = (refs[a] for a in plan.extents)
+    block = V(str(BLOCK), "i64", 0)
+    blocks = c.op("udiv", c.op("add", long, V(str(BLOCK - 1), "i64", 0)), block)
+    last = c.op("sub", long, V(str(n), "i64", 0))
+
+    def item(index: list[V], _: V) -> None:
+        source, target = bases
+        for i, (read, written) in zip(index, plan.steps, strict=False):
+            source = c.gep(source, c.op("mul", i, refs[read]), elem)
+            target = c.gep(target, c.op("mul", i, refs[written]), elem)
+        begin = c.op("mul", index[-1], block)
+        end = c.intrinsic("smin", c.op("add", begin, block), long)
+
+        def some(i: V, _: list[V]) -> list[V]:
+            i = c.intrinsic("smin", i, last)  # the last vector may begin within the one before
+            at = c.gep(source, i, elem)
+            offsets = [c.op("mul", refs[plan.apart], V(str(r), "i64", 0)) for r in range(plan.rows)]
+            rows = [c.load(c.gep(at, offset, elem), elem, n) for offset in offsets]
+            c.store(c.gep(target, c.op("mul", i, V(str(plan.rows), "i64", 0)), elem), _woven(c, rows))
+            return []
+
+        c.loop(begin, end, n, some)
+
+    items(c, [*outer, blocks], item)
+
+
+def _woven(c: Code, rows: list[V]) -> V:
+    """One vector of the first elements of all rows, then the second ones, and so on."""
+    count, n = len(rows), rows[0].n
+    order = [lane % count * n + lane // count for lane in range(count * n)]
+    while len(rows) > 1:
+        rows = [*rows, *rows[-1:] * (len(rows) % 2)]
+        rows = [c.shuffle(a, b, range(2 * a.n)) for a, b in zip(rows[::2], rows[1::2], strict=True)]
+    return c.shuffle(rows[0], rows[0], order)

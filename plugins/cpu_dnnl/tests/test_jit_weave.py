@@ -1,0 +1,53 @@
+"""Copies from channels apart to channels together, for as many rows and element types as are woven and some that are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mgx_core import dtype as dt
+from mgx_core.types.shape import Shape
+from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.kernel import run_numpy
+from mgx_cpu_dnnl.jit.pointwise import compile_copy
+from mgx_cpu_dnnl.jit.weave import compile_weave
+
+
+@pytest.fixture(scope="module", params=["host", "avx2"])
+def engine(request):
+    return Engine(cache=None) if request.param == "host" else Engine("x86-64-v3", cache=None)
+
+
+def shape(array):
+    return Shape(dt.of(array.dtype), array.shape, [s // array.itemsize for s in array.strides])
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.uint8, np.float16])
+@pytest.mark.parametrize("lens", [(1, 3, 70, 70), (2, 3, 17, 1), (3, 2, 5, 9), (1, 7, 4, 5), (2, 5, 4100)])
+def test_channels_come_together(engine, lens, kind):
+    r = np.random.default_rng(1)
+    room = (r.standard_normal((lens[0], lens[1] + 2, *lens[2:])) * 50).astype(kind)
+    source = room[:, 1:-1]  # images lie apart
+    target = np.moveaxis(np.full((lens[0], *lens[2:], lens[1]), 77, kind), -1, 1)
+    assert compile_weave(shape(source), shape(target), engine, "copy") is not None
+    kernel = compile_copy(shape(source), shape(target), engine)
+    run_numpy(kernel, [source, target], chunks=3)
+    assert (target == source).all()
+
+
+@pytest.mark.parametrize("lens", [(1, 3, 2, 3), (1, 8, 40, 40), (1, 1, 40, 40)])
+def test_what_is_copied_otherwise(engine, lens):
+    source = np.random.default_rng(2).standard_normal(lens).astype(np.float32)
+    target = np.moveaxis(np.zeros((lens[0], *lens[2:], lens[1]), np.float32), -1, 1)
+    assert compile_weave(shape(source), shape(target), engine, "copy") is None
+    run_numpy(compile_copy(shape(source), shape(target), engine), [source, target])
+    assert (target == source).all()
+
+
+def test_results_with_gaps_keep_them(engine):
+    source = np.random.default_rng(3).standard_normal((1, 3, 40)).astype(np.float32)
+    room = np.full((1, 40, 4), 5, np.float32)
+    target = np.moveaxis(room[:, :, :3], -1, 1)
+    assert compile_weave(shape(source), shape(target), engine, "copy") is None
+    run_numpy(compile_copy(shape(source), shape(target), engine), [source, target])
+    assert (target == source).all() and (room[:, :, 3] == 5).all()
