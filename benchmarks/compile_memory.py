@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -61,7 +62,8 @@ def main() -> None:
     for name in names:
         path = given.models / f"{name}.onnx"
         words = [sys.executable, "-c", CHILD, str(path), *([given.compile] if given.compile else [])]
-        row = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+        unkept = os.environ | {"MGX_KEEP_PROGRAMS": "0"}
+        row = json.loads(subprocess.run(words, check=True, capture_output=True, text=True, env=unkept).stdout)
         row["weights"] = weights(path)
         row["bound"] = 2 * row["weights"] + 150
         results[name] = row

@@ -83,7 +83,7 @@ class DiskCache:
     def get(self, key: str) -> bytes | None:
         """Returns what was put under a key; None if there is nothing, or nothing intact."""
         try:
-            found = self._path(key).read_bytes()
+            found = self.path(key).read_bytes()
         except OSError:
             return None
         size = len(self._head)
@@ -91,19 +91,29 @@ class DiskCache:
         return data if found[: size + 32] == self._head + hashlib.sha256(data).digest() else None
 
     def put(self, key: str, data: bytes) -> None:
-        path = self._path(key)
+        self.put_file(key, [self._head, hashlib.sha256(data).digest(), data])
+
+    def put_file(self, key: str, chunks: Iterable[Any]) -> None:
+        """Writes an entry that is read as a file of its own (`path`) and tells itself whether it is intact."""
+        path = self.path(key)
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(path, [self._head, hashlib.sha256(data).digest(), data])
-            if self._due(path, len(self._head) + 32 + len(data)):
+            write_file(path, chunks)
+            if self._due(path, path.stat().st_size):
                 self._prune()
+
+    def drop(self, key: str) -> None:
+        """Removes an entry, if there is one."""
+        with contextlib.suppress(OSError):
+            self.path(key).unlink()
 
     def held(self) -> Held:
         """Returns the number of entries and their bytes."""
         files = self._files()
         return Held(len(files), sum(size for _, size, _ in files))
 
-    def _path(self, key: str) -> Path:
+    def path(self, key: str) -> Path:
+        """Returns the file of an entry, which need not exist."""
         return self.folder / hashlib.sha256(key.encode()).hexdigest()[:40]
 
     def _files(self) -> list[tuple[int, int, str]]:

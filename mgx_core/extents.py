@@ -68,7 +68,9 @@ def with_extents(
     if not symbols and not parameters:
         return program
     main = program.get_main_module().clone(symbols, parameters=parameters)
-    return Program(Graph(main), program.get_output_names(), program.states)
+    made = Program(Graph(main), program.get_output_names(), program.states)
+    made.files = program.files
+    return made
 
 
 def check_symbols(given: Iterable[str], known: Collection[str]) -> None:

@@ -7,15 +7,19 @@ import gc
 import inspect
 import os
 from collections.abc import Callable, Mapping
+from logging import WARNING, Filter, LogRecord
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .errors import MgxError, ParameterError, PluginError, UnsupportedError, suggestion
 from .extents import EXTENT_OPTIONS, with_extents
 from .frontend import Frontend, checked_frontend
 from .log import debugging, listen, log
 from .program import Program
+
+if TYPE_CHECKING:
+    from .store.kept import Origin
 
 __all__ = ["PROGRAM", "PROGRAM_TEXT", "parse", "parse_buffer", "reader_of"]
 
@@ -64,8 +68,7 @@ def parse(path: str | os.PathLike[str], frontend: str | None = None, **options: 
     """
     reader = reader_of(path) if frontend is None else frontend
     if reader not in (PROGRAM, PROGRAM_TEXT):
-        made = _frontend(reader)
-        return _parsed(reader, made.parse, options, made, path)
+        return _kept_or_parsed(reader, options, path)
     _refuse_others(f"{reader} ({os.fspath(path)!r})", (), options)
     if reader == PROGRAM:
         from . import store
@@ -79,6 +82,50 @@ def parse(path: str | os.PathLike[str], frontend: str | None = None, **options: 
         return with_extents(Program(parse_graph(text, manager().opset())), **options)
     except MgxError as error:
         raise error.located(_file(path)) from None
+
+
+def _kept_or_parsed(reader: str, options: Mapping[str, Any], path: str | os.PathLike[str]) -> Program:
+    """The program of a model file, which is parsed at once unless the same contents were parsed and compiled before."""
+    from .store.kept import Origin
+
+    origin = Origin.of(path, reader, options)
+    if origin is None:
+        made = _frontend(reader)
+        return _parsed(reader, made.parse, options, made, path)
+    known = origin.signature()
+    if known is not None:
+        return Program.kept(origin, known, lambda: _parsed_again(reader, options, path, origin))
+    warnings = _Warnings()
+    log.addFilter(warnings)
+    try:
+        made = _frontend(reader)
+        program = _parsed(reader, made.parse, options, made, path)
+    finally:
+        log.removeFilter(warnings)
+    if not warnings.seen and [Path(f).absolute() for f in program.files] == [origin.path]:
+        program.stems_from(origin)
+    return program
+
+
+def _parsed_again(reader: str, options: Mapping[str, Any], path: str | os.PathLike[str], origin: Origin) -> Program:
+    """Returns what was read from a file: from there if it is still there, else from its contents."""
+    made = _frontend(reader)
+    if origin.there:
+        return _parsed(reader, made.parse, options, made, path)
+    try:
+        return _parsed(reader, made.parse_buffer, options, made, origin.contents())
+    except MgxError as error:
+        raise error.located(_file(path)) from None
+
+
+class _Warnings(Filter):
+    """Lets all messages pass, and notes whether there were warnings: a program that is read in silence must have been."""
+
+    seen = False
+
+    def filter(self, record: LogRecord) -> bool:
+        self.seen = self.seen or record.levelno >= WARNING
+        return True
 
 
 def parse_buffer(data: bytes, frontend: str, **options: Any) -> Program:

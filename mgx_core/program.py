@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsInt
 
 from .errors import MgxError, ParameterError
-from .ir.graph import Graph, names_of_results
+from .ir.graph import Graph
 from .ir.module import Module
 from .options import CompileOptions
 from .types.argument import Argument
 from .types.shape import AnyShape
+from .types.signature import ParameterShapes, Signature
 
 if TYPE_CHECKING:
     from .ir.instruction import Instruction
     from .run.executable import Executable
     from .run.several_targets import Assignment
     from .store import Contents
+    from .store.kept import Origin
 
-__all__ = ["ParameterShapes", "Program"]
-
-
-class ParameterShapes(Mapping[str, AnyShape]):
-    """Shapes of a program's parameters by name; also answers positions (``[0]``)."""
-
-    def __init__(self, shapes: Mapping[str, AnyShape]) -> None:
-        self._shapes = dict(shapes)
-
-    def __getitem__(self, key: str | int) -> AnyShape:
-        if isinstance(key, int):
-            return list(self._shapes.values())[key]
-        return self._shapes[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._shapes)
-
-    def __len__(self) -> int:
-        return len(self._shapes)
-
-    def __repr__(self) -> str:
-        return f"{{{', '.join(f'{k!r}: {v}' for k, v in self._shapes.items())}}}"
+__all__ = ["Program"]
 
 
 class Program:
@@ -60,6 +41,9 @@ class Program:
     ) -> None:
         self._graph = Graph() if graph is None else graph
         self.output_names = list(output_names)  # those that the model states; see `get_output_names`
+        self.files: tuple[Any, ...] = ()  # all that it was read from, where its frontend tells
+        self._origin: Origin | None = None  # as long as what was read there cannot have been edited
+        self._signature: Signature | None = None  # the same, as far as it is known without the modules
         self.executable: Executable | None = None
         self.states = dict(states or {})
         self._held: dict[str, Any] = dict(self.states)
@@ -79,9 +63,26 @@ class Program:
                 left_uncompiled(target.name, error)
         return program
 
+    @classmethod
+    def kept(cls, origin: Origin, signature: Signature, parse: Callable[[], Program]) -> Program:
+        """A program that an earlier process read from the same contents; it is parsed once its modules are looked at."""
+        program = cls(lambda: parse().graph, signature.output_names)
+        program._origin, program._signature = origin, signature
+        return program
+
+    def stems_from(self, origin: Origin) -> None:
+        """States what the program was just read from: it is kept for later processes when it is compiled."""
+        self._origin = None if self.states else origin
+
     @property
     def graph(self) -> Graph:
-        """The modules."""
+        """The modules, to look at and to edit."""
+        self._origin = self._signature = None
+        return self._modules
+
+    @property
+    def _modules(self) -> Graph:
+        """The modules, to look at only."""
         if not isinstance(self._graph, Graph):
             self._graph = self._graph()
         return self._graph
@@ -108,7 +109,7 @@ class Program:
 
     def clone(self) -> Program:
         """A copy that can be edited on its own (not compiled)."""
-        return Program(self.graph.clone(), self.output_names, self.states)
+        return Program(self._modules.clone(), self.output_names, self.states)
 
     # what it takes and gives
 
@@ -122,18 +123,29 @@ class Program:
         Compiled with ``offload_copy=False`` for a target that has memory of its own, the places of the results follow as
         ``main:#output_0`` and so on; a run may leave them out.
         """
-        shapes = {n: i.result for n, i in self.graph.main.parameters.items() if n not in self.states}
+        shapes = dict(self._shapes.parameters)
         if self.executable is not None and self.executable.target.own_memory:
             shapes |= self.executable.output_places
         return ParameterShapes(shapes)
 
     def get_output_shapes(self) -> list[AnyShape]:
-        shapes = self.graph.main.output_shapes()
-        return shapes[: len(shapes) - len(self.states)]
+        return list(self._shapes.results)
 
     def get_output_names(self) -> list[str]:
         """Names of the results in order; ``output_0`` and so on where the model states none."""
-        return self.output_names or names_of_results((), self.graph.main)
+        return self.output_names or [f"output_{n}" for n in range(len(self._shapes.results) + len(self.states))]
+
+    @property
+    def _shapes(self) -> Signature:
+        if self._signature is not None:
+            return self._signature
+        main = self._modules.main
+        shapes, results = main.parameters, main.output_shapes()
+        return Signature(
+            {n: i.result for n, i in shapes.items() if n not in self.states},
+            results[: len(results) - len(self.states)],
+            self.output_names,
+        )
 
     # compiling and running
 
@@ -153,27 +165,39 @@ class Program:
         does not have) or a function.  Values go from one target to another through host memory.
         Errors: ParameterError for unknown options; any error that a pass or the target raises.
         """
-        from .run.compile_module import (
-            compile_module,  # brings the ops and passes along, which listing and editing do not need
-        )
-
         record = CompileOptions.of(options, **keywords)
-        source = self
         names = [*self.get_output_names(), *self.states]
         self.reset_state()
-        if record.use_fp16:
-            from .quantize import quantize_fp16
-
-            source = quantize_fp16(self.clone())
         if isinstance(target, (list, tuple)):
             from .run.several_targets import compile_for_several
 
             where = assignment if assignment is not None else {}
-            self.executable = compile_for_several(source.graph.main, target, where, record, names)
+            main = self._narrowed(record).main
+            self.executable = compile_for_several(main, target, where, record, names)
             return
         if assignment is not None:
             raise ParameterError("an assignment is for a list of targets, got one target")
-        self.executable = compile_module(source.graph.main, target, record, names)
+        from .targets.target import target_and_context
+
+        on, context = target_and_context(target)
+        place = None if self._origin is None else self._origin.place(on, context, record)
+        signature = self._shapes
+        found = None if place is None else place.load(signature)
+        if found is None:
+            from .run.compile_module import compile_module  # brings the ops and passes along
+
+            found = compile_module(self._narrowed(record).main, context, record, names)
+            if place is not None:
+                place.keep(signature, found)
+        self.executable = found
+
+    def _narrowed(self, options: CompileOptions) -> Graph:
+        """The modules, or a copy of them in float16 if that is asked for."""
+        if not options.use_fp16:
+            return self._modules
+        from .quantize import quantize_fp16
+
+        return quantize_fp16(self.clone()).graph
 
     def is_compiled(self) -> bool:
         return self.executable is not None
@@ -243,7 +267,7 @@ class Program:
         """The text form; `full` writes all literals out, so that it can be parsed back."""
         from .ir.text.writer import program_text
 
-        return program_text(self.shown, full)
+        return program_text(self._modules.main if self.executable is None else self.executable.module, full)
 
     def to_py(self, package: str = "mgx_core") -> str:
         """A Python script that builds the program, as it is before compilation, again.
@@ -253,7 +277,7 @@ class Program:
         """
         from .ir.text.script import script
 
-        return script(self.graph.main, package)
+        return script(self._modules.main, package)
 
     def print(self) -> None:
         print(self)

@@ -1,19 +1,23 @@
 """Environment variables of the process, read here and nowhere else, when asked for.
 
 ``MGX_PLUGINS``: modules to take as plugins beside the installed ones; ``MGX_CACHE_DIR``: the folder of compiled kernels, tuning
-choices and the key that seals program files (default: ``mgx`` in ``$XDG_CACHE_HOME`` or ``~/.cache``); ``MGX_THREADS``: threads
-of programs whose option ``threads`` is 0; ``MGX_TRACE`` and ``MGX_TIME``: what is logged (see `mgx_core.log`).  Targets read
-their own through `setting` and list them in their documentation; ``MGX_GPU_DEVICE`` (``cuda:1``) is the gpu target's.
+choices, kept programs and the key that seals program files (default: ``mgx`` in ``$XDG_CACHE_HOME`` or ``~/.cache``);
+``MGX_KEEP_PROGRAMS``: 0 to parse and compile every time; ``MGX_THREADS``: threads of programs whose option ``threads`` is 0;
+``MGX_TRACE`` and ``MGX_TIME``: what is logged (see `mgx_core.log`).  Targets read their own through `setting` and list them in
+their documentation; ``MGX_GPU_DEVICE`` (``cuda:1``) is the gpu target's.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
 
 from .errors import ParameterError
 
-__all__ = ["cache_directory", "setting", "threads"]
+__all__ = ["cache_directory", "keeps_programs", "of_code", "setting", "threads"]
+
+ASIDE: Final = frozenset(("MGX_CACHE_DIR", "MGX_KEEP_PROGRAMS", "MGX_TIME", "MGX_TRACE"))  # those that change no code
 
 
 def setting(name: str) -> str:
@@ -27,6 +31,16 @@ def threads() -> int:
     if said and not said.isdigit():
         raise ParameterError(f"MGX_THREADS must be a number of threads, got {said!r}")
     return int(said or 0)
+
+
+def keeps_programs() -> bool:
+    """Returns whether parsed and compiled programs are kept between processes (see `mgx_core.store.kept`)."""
+    return setting("MGX_KEEP_PROGRAMS") != "0"
+
+
+def of_code(*prefixes: str) -> list[tuple[str, str]]:
+    """Returns the environment variables of these prefixes that may change what a model is compiled to, sorted."""
+    return sorted((n, v) for n, v in os.environ.items() if n.startswith(prefixes) and n not in ASIDE)
 
 
 def cache_directory() -> Path:

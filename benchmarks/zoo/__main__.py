@@ -53,7 +53,9 @@ class Engine:
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
-            env=os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MGX_CPU_THREADS"), str(given.threads)),
+            env=os.environ
+            | dict.fromkeys(("OMP_NUM_THREADS", "MGX_CPU_THREADS"), str(given.threads))
+            | {"MGX_KEEP_PROGRAMS": "0"},
         )
         self.started = self._answer()
 

@@ -110,6 +110,10 @@ class Plugins:
         """Everything that plugins offer through a hook without arguments, with the plugin's name, unloaded."""
         return [(record.name, lazy) for record, lazy in self._all(hook)]
 
+    def offers_to(self, hook: str, **asked: Any) -> list[Lazy]:
+        """Everything that plugins offer through a hook to whom it is asked for, unloaded."""
+        return [lazy for _, lazy in self._all(hook, **asked)]
+
     def _offers(self, hook: str) -> tuple[dict[str, tuple[PluginRecord, Lazy]], dict[str, str]]:
         """Everything offered by name, and an error for each name that several offer."""
         found: dict[str, tuple[PluginRecord, Lazy]] = {}

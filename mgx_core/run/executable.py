@@ -65,6 +65,9 @@ class Executable:
             {n: i.result for n, i in self.module.parameters.items()} if parameters is None else dict(parameters)
         )
         self.notes: list[str] = []  # what could not be taken from a file or from a plugin, and why
+        self.on_instance: Callable[[Executable], None] | None = (
+            None  # called after one more was compiled for the shapes of a run
+        )
         self._saved = {tuple(i.shapes.items()): i for i in saved}
         self._arguments = Arguments(
             self.parameters, target, context, None if options.offload_copy else lambda: self.module.output_shapes()
@@ -238,7 +241,20 @@ class Executable:
                 self._instances.popitem(last=False)
                 self._repeats.clear()  # they hold instances
                 self._known.forget()
+        if self.on_instance is not None and made.literals is not None:
+            self.on_instance(self)
         return made
+
+    def restore_saved(self) -> int:
+        """Makes all instances that the file holds which this came from; returns the number of all."""
+        for shapes in [dict(k) for k in self._saved]:
+            key = tuple(shapes.get(n, s) for n, s in self.parameters.items())
+            if self._fixed is None and key not in self._instances:
+                made = self._instantiate(dict(zip(self.parameters, key, strict=True)))
+                made.key = key
+                with self._lock:
+                    self._instances.setdefault(key, made)
+        return len(self.instances())
 
     def _use(self, instance: Instance) -> None:
         """Notes that an instance is used: the one that was not for the longest time is given up first."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..cache import write_file
 from ..errors import MgxError, ParameterError, StoreError, UnsupportedError
@@ -13,10 +13,14 @@ from ..ir.graph import Graph
 from .codec import Decoder
 from .container import Stored, json_chunks, msgpack_chunks, read_bytes, read_file
 from .contents import Contents, Storable
-from .literals import LiteralReader
+from .literals import LiteralReader, LiteralWriter
 from .migrations import migrated
 
-__all__ = ["Contents", "Storable", "load", "load_buffer", "save", "save_buffer"]
+if TYPE_CHECKING:
+    from ..targets.target import Target
+    from ..types.argument import Array
+
+__all__ = ["Contents", "Storable", "kept_chunks", "load", "load_buffer", "load_kept", "save", "save_buffer"]
 
 T = TypeVar("T")
 
@@ -48,6 +52,23 @@ def save_buffer(program: Storable, format: str = "msgpack") -> bytes:
     return b"".join(_chunks(program, format))
 
 
+def kept_chunks(program: Storable, source: Array, limit: int) -> Iterator[Any] | None:
+    """A compiled program's file piece by piece, literals named by their place in the model's file where they lie there.
+
+    None if its own literals take more bytes than `limit`.
+    """
+    metadata, literals = _encoded(program, source)
+    return None if literals.bytes > limit else msgpack_chunks(metadata, literals)
+
+
+def load_kept(path: Path, source: Array, target: Target, context: Any) -> Contents:
+    """Reads what `kept_chunks` wrote, for a target and a context of the caller's, all checksums compared.
+
+    Errors: StoreError if the file is damaged.
+    """
+    return _contents(read_file(path, True), None, source, (target, context))
+
+
 def load(path: Any, check: bool = False, trust: bool | None = None) -> Contents:
     """The contents of a file in either format; its literals are read-only views of the file, which is memory-mapped.
 
@@ -73,6 +94,11 @@ def load_buffer(data: Any, trust: bool | None = None) -> Contents:
 def _chunks(program: Storable, format: str) -> Any:
     if format not in _FORMATS:
         raise ParameterError(f"format must be one of {', '.join(map(repr, _FORMATS))}, got {format!r}")
+    return _FORMATS[format](*_encoded(program))
+
+
+def _encoded(program: Storable, source: Array | None = None) -> tuple[dict[str, Any], LiteralWriter]:
+    """A program's metadata and its literals."""
     from ..plugins.manager import manager
     from ..version import __version__
     from .compiled import plain_executable
@@ -82,7 +108,7 @@ def _chunks(program: Storable, format: str) -> Any:
         raise StoreError(
             f"a program with states ({', '.join(program.states)}) cannot be saved; save the model that it was read from"
         )
-    encoder = ModuleEncoder()
+    encoder = ModuleEncoder(source)
     compiled = program.executable
     main = encoder.module(program.graph.main if compiled is None else compiled.module)
     extra = None if compiled is None else plain_executable(compiled, encoder.values, encoder.literals)
@@ -95,10 +121,12 @@ def _chunks(program: Storable, format: str) -> Any:
         "literals": encoder.literals.table,
         "main": main,
     }
-    return _FORMATS[format](metadata, encoder.literals)
+    return metadata, encoder.literals
 
 
-def _contents(stored: Stored, trust: bool | None) -> Contents:
+def _contents(
+    stored: Stored, trust: bool | None, source: Array | None = None, on: tuple[Target, Any] | None = None
+) -> Contents:
     data: Any = {}
 
     def fitting(part: Callable[[], T]) -> T:
@@ -115,7 +143,7 @@ def _contents(stored: Stored, trust: bool | None) -> Contents:
 
     def whole() -> Contents:
         data.update(migrated(stored.metadata, stored.format))
-        literals = LiteralReader(data["literals"], stored.section, stored.check)
+        literals = LiteralReader(data["literals"], stored.section, stored.check, source)
         values = Decoder(data["symbols"])
 
         def decoded() -> Graph:
@@ -128,7 +156,7 @@ def _contents(stored: Stored, trust: bool | None) -> Contents:
         if data["compiled"] is not None:
             from .compiled import restore
 
-            restore(contents, data["compiled"], values, literals, trust)
+            restore(contents, data["compiled"], values, literals, trust, on)
         if contents.executable is None or not contents.executable.restored:
             contents.graph()
         return contents

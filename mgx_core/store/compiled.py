@@ -25,6 +25,7 @@ from .seal import seal, sealed
 
 if TYPE_CHECKING:
     from ..compile.pipeline import PassRecord
+    from ..targets.target import Target
 
 __all__ = ["plain_executable", "restore"]
 
@@ -33,7 +34,7 @@ def plain_executable(executable: Executable, values: Encoder, literals: LiteralW
     """An executable as plain data; what it compiled is packed into bytes of its own, which the user's seal goes with."""
     instances, unsaved = [], []
     for instance in executable.instances():
-        code = instance.runner.saved(literals.array)
+        code = instance.runner.saved(literals)
         if isinstance(code, No):
             unsaved.append(f"kernels are not in the file and are compiled again: {code.why}")
         elif code is not None:
@@ -60,22 +61,31 @@ def _plain(options: CompileOptions) -> dict[str, Any]:
     return {k: dict(v) if hasattr(v, "items") else list(v) if isinstance(v, tuple) else v for k, v in given.items()}
 
 
-def restore(contents: Contents, plain: Any, values: Decoder, literals: LiteralReader, trust: bool | None) -> None:
+def restore(
+    contents: Contents,
+    plain: Any,
+    values: Decoder,
+    literals: LiteralReader,
+    trust: bool | None,
+    on: tuple[Target, Any] | None = None,
+) -> None:
     """Add the executable that was saved, if its target is installed; logs what has to be compiled again.
+
+    on: the target and the context to restore it for (None: new ones of the target's name).
 
     If every kernel comes from the file, the IR is decoded lazily. Trusted code is assumed to match the IR; it is not
     re-checked.
     """
     name = str(plain["target"])
     try:
-        if name not in manager().names("targets"):
+        if on is None and name not in manager().names("targets"):
             raise UnsupportedError(f"target {name!r} is not installed")
-        target = manager().target(name)
+        target: Target = manager().target(name) if on is None else on[0]
         if not plain["optimised"]:
             contents.again = target, plain["options"]
             return
         options = CompileOptions.of(plain["options"])
-        context = target.get_context()
+        context = target.get_context() if on is None else on[1]
         saved, note = _saved(plain, target.machine(context), values, literals, trust)
         parameters = {str(n): values.shape(s) for n, s in plain["parameters"].items()} if saved else None
         contents.executable = Executable(
@@ -125,6 +135,7 @@ def _saved(
     try:
         found = msgpack.unpackb(packed, raw=False, unicode_errors="surrogatepass", strict_map_key=False)
         fetch: Callable[[int], Array] = literals.array
+        made: dict[Any, Any] = {}
         return [
             SavedInstance(
                 {str(n): values.shape(s) for n, s in one["shapes"].items()},
@@ -132,6 +143,7 @@ def _saved(
                 fetch,
                 tuple(Placement(op, tuple(sources), place, kernel, tuple(refused))
                       for op, sources, place, kernel, refused in one["placements"]),
+                made,
             )
             for one in found
         ], ""  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import sys
 import zlib
 from collections.abc import Iterator
@@ -26,13 +27,18 @@ def aligned(offset: int) -> int:
 
 
 class LiteralWriter:
-    """Collects literals; each array is kept once however many literals share it."""
+    """Collects literals; each array is kept once however many literals share it.
 
-    def __init__(self) -> None:
-        self.table: list[list[Any]] = []  # element type, extents, offset in the section, bytes, crc32
+    source: the bytes of another file, which readers have, too: what lies in it is named by its place there and not copied.
+    """
+
+    def __init__(self, source: Array | None = None) -> None:
+        # element type, extents, offset in the section (or -1 - offset in the source), bytes, crc32
+        self.table: list[list[Any]] = []
+        self.source = source
         self.arrays: list[Array] = []
         self.bytes = 0
-        self._known: dict[int, int] = {}
+        self._known: dict[Any, int] = {}
 
     def value(self, value: Value) -> Any:
         """A value as plain data; tensors as an index into the table, strings written out."""
@@ -48,32 +54,48 @@ class LiteralWriter:
             return None
         raise StoreError(f"a literal of type {type(value).__name__} cannot be stored")
 
+    @property
+    def brief(self) -> bool:
+        """True if readers have the source, so that constants cost next to nothing here."""
+        return self.source is not None
+
+    def __call__(self, array: Array, /) -> int:
+        return self.array(array)
+
     def array(self, array: Array) -> int:
         """The number of a tensor, kept once however often it is given."""
-        index = self._known.get(id(array))
+        key = array.__array_interface__["data"][0], array.dtype, array.shape, array.strides
+        index = self._known.get(key)
         if index is None:
             dtype = dt.of(array.dtype)
             raw = _raw(array)
-            offset = aligned(self.bytes)
-            self.table.append([dtype.name, list(array.shape), offset, raw.size, zlib.crc32(raw)])
+            there = None if self.source is None else _place_in_file(array, raw, self.source)
+            if there is not None:
+                self.table.append([dtype.name, list(array.shape), -1 - there, raw.size, 0])
+            else:
+                offset = aligned(self.bytes)
+                self.table.append([dtype.name, list(array.shape), offset, raw.size, zlib.crc32(raw)])
+                self.bytes = offset + raw.size
             self.arrays.append(array)
-            self.bytes = offset + raw.size
-            index = self._known[id(array)] = len(self.table) - 1
+            index = self._known[key] = len(self.table) - 1
         return index
 
     def chunks(self) -> Iterator[Any]:
         """The section piece by piece, without a copy of the whole."""
         at = 0
         for (_, _, offset, size, _), array in zip(self.table, self.arrays, strict=True):
+            if offset < 0:
+                continue
             yield bytes(offset - at)
             yield _raw(array).data
             at = offset + size
 
 
 class LiteralReader:
-    """Finds literals in a section; they are read-only views of it."""
+    """Finds literals in a section, or in the file that the writer had as its source; they are read-only views of it."""
 
-    def __init__(self, table: Any, section: Array, check: bool) -> None:
+    def __init__(self, table: Any, section: Array, check: bool, source: Array | None = None) -> None:
+        self.source = source
         self.table = list(table)
         self.section = section
         self.check = check
@@ -103,10 +125,13 @@ class LiteralReader:
         wanted = math.prod(dims) * dtype.size
         if any(d < 0 for d in dims) or size != wanted or dtype.kind == "s":
             raise StoreError(f"literal {index}: {dtype}{list(dims)} takes {wanted} bytes, the file states {size}")
-        if offset < 0 or offset % ALIGNMENT or offset + size > self.section.size:
+        if self.source is not None and 0 <= -1 - offset <= self.source.size - size:
+            raw = self.source[-1 - offset :][:size]
+        elif offset < 0 or offset % ALIGNMENT or offset + size > self.section.size:
             raise StoreError(f"literal {index}: bytes {offset} to {offset + size} of a section of {self.section.size}")
-        raw = self.section[offset : offset + size]
-        if self.check and zlib.crc32(raw) != crc:
+        else:
+            raw = self.section[offset : offset + size]
+        if self.check and offset >= 0 and zlib.crc32(raw) != crc:
             raise StoreError(f"literal {index} ({dtype}{list(dims)}) is damaged: its checksum differs")
         array: Array = raw.view(dtype.numpy).reshape(dims) if size else np.empty(dims, dtype.numpy)
         if sys.byteorder == "big":
@@ -114,6 +139,20 @@ class LiteralReader:
         array.flags.writeable = False
         self._known[index] = array
         return array
+
+
+def _place_in_file(array: Array, raw: Array, file: Array) -> int | None:
+    """The offset of an array's bytes in a file that it was mapped from; None if it was not, or if they are not there."""
+    base: Any = array
+    while base is not None and not isinstance(
+        base, mmap.mmap
+    ):  # arrays, memory views, and what numpy puts between them
+        base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
+    if base is None or len(base) != file.size or not array.flags.c_contiguous:
+        return None
+    start = np.frombuffer(base, np.uint8).__array_interface__["data"][0]
+    offset = int(array.__array_interface__["data"][0] - start)
+    return offset if np.array_equal(raw, file[offset : offset + raw.size]) else None
 
 
 def _raw(array: Array) -> Array:

@@ -12,7 +12,7 @@ from ..ir.module import Module, same_type
 from ..ops.builtin import Literal, Param, Return, Undefined
 from ..ops.operation import Operation
 from ..ops.opset import OpSet
-from ..types.argument import Argument
+from ..types.argument import Argument, Array
 from ..types.shape import TupleShape
 from .codec import Decoder, Encoder
 from .literals import LiteralReader, LiteralWriter
@@ -26,9 +26,9 @@ class ModuleEncoder:
     Instructions are numbered as they come, those of nested modules before the instruction that runs them; inputs are numbers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, source: Array | None = None) -> None:
         self.values = Encoder()
-        self.literals = LiteralWriter()
+        self.literals = LiteralWriter(source)
         self.numbers: dict[Instruction, int] = {}
         self.modules: dict[Module, int] = {}
 

@@ -216,6 +216,14 @@ class Target:
         """
         return ""
 
+    def settings(self, context: Any) -> str | None:
+        """Returns what compiled programs depend on beside the machine and the options: the context's own, the environment's.
+
+        Programs that were read from a file are then kept for later processes, which take them without compiling.
+        Default: None, no programs are kept.
+        """
+        return None
+
     def restored(self, saved: SavedInstance, lowered: Lowered, context: Any, options: CompileOptions) -> Runner:
         """Returns a runner from what `Runner.saved` gave.
 

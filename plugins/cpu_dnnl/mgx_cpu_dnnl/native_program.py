@@ -9,6 +9,7 @@ from mgx_core.targets.values import Buffer
 
 from .emitter import NativeStep
 from .native_run import NativeRun
+from .packing import Derived
 
 __all__ = ["build", "install"]
 
@@ -52,7 +53,8 @@ class _Numbers(dict[Buffer, int]):
         if buffer.kind == "arena":
             made = self.program.arena(buffer.offset, buffer.bytes)
         elif buffer.kind == "literal":
-            owner = buffer.owner if buffer.array is None else buffer.array
+            derived = isinstance(buffer.owner, Derived)
+            owner = buffer.owner if derived or buffer.array is None else buffer.array
             made = self.program.literal(buffer.address, buffer.bytes, owner)
         else:
             raise KeyError(f"an {buffer.kind} that is not among the program's: {buffer}")

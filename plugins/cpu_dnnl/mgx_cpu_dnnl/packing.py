@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
@@ -18,19 +17,23 @@ from mgx_core.targets.kernel import op_of
 from mgx_core.targets.values import Buffer
 from mgx_core.types.argument import Array
 
-from .native_library import native
+from .remaking import Recipe, address_of, forget_pages, remade
 
-__all__ = ["Derived", "Weights", "aligned", "forget_pages", "is_bfloat16", "is_multiplied"]
+__all__ = ["Derived", "Weights", "is_bfloat16", "is_multiplied"]
 
 
 class Derived:
-    """Data made from constants; it keeps them alive, so that their addresses name it."""
+    """Data made from constants; it keeps them alive, so that their addresses name it.
 
-    __slots__ = ("__weakref__", "arrays", "sources")
+    recipe: how the one array was made of the one source, where that is told by numbers.
+    """
 
-    def __init__(self, sources: Sequence[Array | None], *arrays: Array) -> None:
+    __slots__ = ("__weakref__", "arrays", "recipe", "sources")
+
+    def __init__(self, sources: Sequence[Array | None], *arrays: Array, recipe: Recipe | None = None) -> None:
         self.sources = sources
         self.arrays = arrays
+        self.recipe = recipe
 
     @property
     def array(self) -> Array:
@@ -55,7 +58,7 @@ class Weights:
         """The buffer of a row-major array; `owner` is kept alive with it."""
         found = self._constants.get(id(array))
         if found is None:
-            found = Buffer("literal", array.nbytes, array=array, owner=owner, address=_address(array))
+            found = Buffer("literal", array.nbytes, array=array, owner=owner, address=address_of(array))
             self._constants[id(array)] = found
         return found
 
@@ -71,21 +74,15 @@ class Weights:
         key = (address, plain, wanted, bfloat16)
         found = self._packed.get(key)
         if found is None:
-            if bfloat16:
-                wide = array.astype(np.float32, copy=False)
-                made = aligned(
-                    np.frombuffer(native().pack(_address(wide) + 4 * offset, plain, wanted), np.uint16)[1::2]
-                )
-            else:
-                made = np.frombuffer(native().pack(address, plain, wanted), np.uint8)  # keeps its base array alive
-            owner = Derived([array], made)
-            found = self._packed[key] = Buffer("literal", made.nbytes, owner=owner, address=_address(made))
+            recipe = Recipe("pack", (offset, plain, wanted, bfloat16))
+            owner = Derived([array], made := remade(recipe, array), recipe=recipe)
+            found = self._packed[key] = Buffer("literal", made.nbytes, owner=owner, address=address_of(made))
             forget_pages(array)
         return found
 
     def derived(self, sources: Sequence[Array | None], key: Hashable, make: Callable[[], Derived]) -> Derived:
         """The data that `make` gives of constants in a way named by `key`."""
-        whole = (key, *(None if a is None else (_address(a), str(a.dtype), a.shape, a.strides) for a in sources))
+        whole = (key, *(None if a is None else (address_of(a), str(a.dtype), a.shape, a.strides) for a in sources))
         found = self._derived.get(whole)
         if found is None:
             found = self._derived[whole] = make()
@@ -111,40 +108,10 @@ class Weights:
         }
 
 
-def _address(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
-def aligned(given: Array) -> Array:
-    """A row-major copy that begins where a cache line begins, so that no vector crosses one."""
-    room = np.empty(given.nbytes + 64, np.uint8)
-    skipped = -_address(room) % 64
-    made = room[skipped : skipped + given.nbytes].view(given.dtype).reshape(given.shape)
-    made[...] = given
-    return made
-
-
 def is_bfloat16(array: Array) -> bool:
     """True if every number of a float32 array is exact in bfloat16."""
     words = array.reshape(-1).view(np.uint32)
     return not any(int(np.bitwise_or.reduce(part)) & 0xFFFF for part in (words[:1024], words[1024:]))
-
-
-def forget_pages(array: Array) -> None:
-    """Releases the memory of an array mapped from a file; the next access reads the file again."""
-    base: Any = array
-    while not isinstance(base, mmap.mmap):  # arrays, memory views, and what numpy puts between them
-        base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
-        if base is None:
-            return
-    file = np.frombuffer(base, np.uint8)
-    start = _address(file)
-    first, end = (int(at) - start for at in np.lib.array_utils.byte_bounds(array))
-    first = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
-    length = end // mmap.PAGESIZE * mmap.PAGESIZE - first
-    # written pages would be lost, so only read-only maps
-    if length > 0 and not file.flags.writeable:
-        base.madvise(mmap.MADV_DONTNEED, first, length)
 
 
 def is_multiplied(ins: Instruction) -> bool:

@@ -6,6 +6,7 @@ chose, the object files of the loops, and the arguments of every step.  Making i
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -13,11 +14,13 @@ import numpy as np
 
 from mgx_core import StoreError, UnsupportedError
 from mgx_core import dtype as dt
+from mgx_core.targets.saved import Keep, SavedInstance
 from mgx_core.types.argument import Array
 
 from .native_library import native
+from .remaking import Recipe, address_of, aligned, forget_pages, remade
 
-__all__ = ["FORMAT", "NotSaved", "Recorder", "replayed"]
+__all__ = ["FORMAT", "NotSaved", "Recorder", "made_again", "replayed"]
 
 FORMAT: Final = 1  # of what a runner saves, and of the native module that runs it
 DTYPES: Final = {t.name: t for t in dt.ALL}
@@ -31,12 +34,11 @@ class NotSaved(Exception):
 class Recorder:
     """Takes the calls that make a native program and keeps them as plain data.
 
-    keep: puts an array into the file and gives its number; image: symbol and object file of a compiled loop by its address.
+    keep: puts an array into the file and gives its number; weights whose recipe is known are left out where it is brief;
+    image: symbol and object file of a compiled loop by its address.
     """
 
-    def __init__(
-        self, arena: int, keep: Callable[[Array], int], image: Callable[[int], tuple[str, bytes] | None]
-    ) -> None:
+    def __init__(self, arena: int, keep: Keep, image: Callable[[int], tuple[str, bytes] | None]) -> None:
         self._arena = arena
         self._keep = keep
         self._image = image
@@ -77,11 +79,21 @@ class Recorder:
         return self._value("arena", offset, nbytes)
 
     def literal(self, address: int, nbytes: int, owner: Any) -> int:
-        array = owner if isinstance(owner, np.ndarray) else getattr(owner, "array", None)
-        if not isinstance(array, np.ndarray) or array.__array_interface__["data"][0] != address:
-            raise NotSaved(f"a constant of {nbytes} bytes is not an array")
+        from .packing import Derived
+
+        derived = isinstance(owner, Derived)
+        if self._keep.brief and derived and owner.recipe is not None:
+            with contextlib.suppress(NotSaved):
+                recipe = [owner.recipe.kind, _plain(owner.recipe.args)]
+                return self._value("made", self._array(owner.sources[0]), nbytes, *recipe)
+        for array in owner.arrays if derived else [owner]:
+            if isinstance(array, np.ndarray) and address_of(array) == address:
+                return self._value("literal", self._array(array), nbytes)
+        raise NotSaved(f"a constant of {nbytes} bytes is not an array")
+
+    def _array(self, array: Array) -> int:
         self._arrays.append(self._keep(array))
-        return self._value("literal", len(self._arrays) - 1, nbytes)
+        return len(self._arrays) - 1
 
     def result(self, value: int) -> None:
         self._results.append(value)
@@ -136,8 +148,8 @@ class Recorder:
         return add
 
 
-def replayed(plain: Mapping[str, Any], fetch: Callable[[int], Array]) -> Any:
-    """The finished native program described by a recorder's data.
+def replayed(plain: Mapping[str, Any], saved: SavedInstance) -> Any:
+    """The finished native program described by a recorder's data, which is part of a saved instance.
 
     Errors: StoreError if a primitive differs from the one that its weights were packed for.
     """
@@ -149,11 +161,12 @@ def replayed(plain: Mapping[str, Any], fetch: Callable[[int], Array]) -> Any:
     code = _native.CodeImage(plain["objects"])
     program = _native.NativeProgram("main", plain["arena"])
     for kind, *entry in plain["values"]:
-        if kind == "literal":
-            array = _aligned(fetch(plain["arrays"][entry[0]]))
+        if kind in ("literal", "made"):
+            number = plain["arrays"][entry[0]]
+            array = _aligned(saved.fetch(number)) if kind == "literal" else made_again(saved, number, entry[2:])
             if array.nbytes != entry[1]:
                 raise StoreError(f"a constant of {array.nbytes} bytes should have {entry[1]}")
-            program.literal(array.__array_interface__["data"][0], array.nbytes, array)
+            program.literal(address_of(array), array.nbytes, array)
         elif kind == "arena":
             program.arena(*entry)
         else:
@@ -180,6 +193,17 @@ def replayed(plain: Mapping[str, Any], fetch: Callable[[int], Array]) -> Any:
     return program
 
 
+def made_again(saved: SavedInstance, number: int, recipe: Sequence[Any]) -> Array:
+    """Returns what a recipe gives of a kept array, made once for all instances."""
+    key = number, repr(recipe)
+    found: Array | None = saved.made.get(key)
+    if found is None:
+        source = saved.fetch(number)
+        found = saved.made[key] = remade(Recipe(recipe[0], tuple(map(_object, recipe[1]))), source)
+        forget_pages(source)
+    return found
+
+
 def _described(recipe: Sequence[Any]) -> Any:
     builder, args, keywords = recipe[:3]
     return getattr(native(), builder)(*map(_object, args), **_object(keywords), deferred=True)
@@ -196,13 +220,7 @@ def _check(made: Any, implementation: str, chosen: Sequence[Sequence[Any]]) -> N
 
 def _aligned(array: Array) -> Array:
     """The array itself where it begins at a cache line, as in a mapped file, else a copy that does."""
-    if array.__array_interface__["data"][0] % 64 == 0:
-        return array
-    room = np.empty(array.nbytes + 64, np.uint8)
-    skipped = -room.__array_interface__["data"][0] % 64
-    made = room[skipped : skipped + array.nbytes]
-    made[...] = array.reshape(-1).view(np.uint8)
-    return made
+    return array if address_of(array) % 64 == 0 else aligned(array)
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ from mgx_core.targets.runner import Runner, Timing
 from mgx_core.targets.saved import Keep, SavedInstance
 
 from .native_run import NativeRun
-from .program_codec import FORMAT, replayed
+from .program_codec import FORMAT, made_again, replayed
 
 __all__ = ["RestoredRunner", "kept_again", "owners_of", "restored_run"]
 
@@ -25,7 +25,7 @@ def restored_run(saved: SavedInstance) -> NativeRun | None:
         raise StoreError(f"the kernels are of format {code['format']}, this is {FORMAT}")
     if code["program"] is None:
         return None
-    return NativeRun(replayed(code["program"], saved.fetch), code["taken"])
+    return NativeRun(replayed(code["program"], saved), code["taken"])
 
 
 class RestoredRunner(Runner):
@@ -70,4 +70,10 @@ def kept_again(saved: SavedInstance, keep: Keep) -> Any:
     program = saved.code["program"]
     if program is None:
         return saved.code
-    return {**saved.code, "program": {**program, "arrays": [keep(saved.fetch(n)) for n in program["arrays"]]}}
+    arrays = [keep(saved.fetch(n)) for n in program["arrays"]]
+    values = list(program["values"])
+    for at, (kind, *entry) in enumerate(values):
+        if kind == "made" and not keep.brief:  # a file for itself has the weights as its kernels read them
+            arrays.append(keep(made_again(saved, program["arrays"][entry[0]], entry[2:])))
+            values[at] = ["literal", len(arrays) - 1, entry[1]]
+    return {**saved.code, "program": {**program, "arrays": arrays, "values": values}}

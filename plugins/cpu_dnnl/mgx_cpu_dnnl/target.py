@@ -105,6 +105,14 @@ class CpuTarget(Target):
             f"mgx {__version__} (cpu code {FORMAT}, build {build})"
         )
 
+    def settings(self, context: Any) -> str:
+        """The threads, and what the environment tells oneDNN and this target."""
+        from mgx_core.settings import of_code
+
+        from .native_library import native
+
+        return repr((context.threads, native().available_threads(), of_code("ONEDNN_", "DNNL_", "MGX_", "CC")))
+
     def ceilings(self, context: Any) -> dict[str, float]:
         """Operations and bytes in a second that the machine reaches at most, measured and kept."""
         from .native_library import native

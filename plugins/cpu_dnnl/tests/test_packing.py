@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mgx_cpu_dnnl.packing import Weights, forget_pages
+from mgx_cpu_dnnl.packing import Weights
+from mgx_cpu_dnnl.remaking import forget_pages
 
 ROWS, COLUMNS = 512, 256  # 128 pages
 

@@ -17,7 +17,8 @@ from mgx_core.types.argument import Array
 
 from ..emitter import CpuEmitter
 from ..native_library import native
-from ..packing import Derived, aligned, forget_pages
+from ..packing import Derived
+from ..remaking import aligned, forget_pages
 from .epilogues import Epilogue
 from .products import product
 from .recurrent_operands import Operands

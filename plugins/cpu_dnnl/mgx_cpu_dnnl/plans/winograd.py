@@ -18,8 +18,9 @@ from mgx_core.types.shape import AnyShape
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last
 from ..native_library import native
-from ..packing import Derived, forget_pages
-from ..winograd import Problem, Tile, best_tile, cut, filters, tiles_for
+from ..packing import Derived
+from ..remaking import Recipe, forget_pages, remade
+from ..winograd import Problem, Tile, best_tile, cut, tiles_for
 from .anchors import around, offer_anchor
 from .epilogues import Epilogue
 
@@ -106,9 +107,8 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         out = e.allocate(dt.float32, lens, channels_last(lens))
     links = _links(epilogue, lens)
     source = weights if len(window) == 2 else weights[:, :, None]
-    held = e.shared.weights.derived(
-        [source], ("winograd", tile), lambda: Derived([source], filters(source, tile, lanes))
-    )
+    recipe = Recipe("winograd", (tile.numbers, lanes))
+    held = e.shared.weights.derived([source], recipe, lambda: Derived([source], remade(recipe, source), recipe=recipe))
     _emit(e, tile, problem, x, held, out, links, _plane(begin, 0))
     forget_pages(weights)
     return out

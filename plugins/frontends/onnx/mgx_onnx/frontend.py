@@ -34,7 +34,9 @@ class OnnxFrontend(Frontend):
         record = OnnxOptions.of(**options)
         model = read_model(path)
         folder = record.external_data_path or Path(path).resolve().parent
-        return parse_model(model.proto, record, folder, weights=model.weights)
+        program = parse_model(model.proto, record, folder, weights=model.weights)
+        program.files = (Path(path), *program.files)
+        return program
 
     def parse_buffer(self, data: bytes, **options: Any) -> Program:
         """A program from bytes; external data needs the option `external_data_path`."""

@@ -67,4 +67,6 @@ def parse_proto(
         raise
     main.add_return(outputs)
     main.sweep()
-    return Program(Graph(main), [o.name for o in model.graph.output])
+    program = Program(Graph(main), [o.name for o in model.graph.output])
+    program.files = context.folder.files
+    return program

@@ -52,6 +52,11 @@ class DataFolder:
         self.path = Path(path).resolve() if path else None
         self._maps: dict[Path, Array] = {}
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that data was borrowed from so far."""
+        return tuple(self._maps)
+
     def read(self, tensor: onnx.TensorProto, size: int) -> Array:
         """The raw bytes of an external tensor, memory-mapped.  Errors: ParseError for anything that is not right about it."""
         entry = {e.key: e.value for e in tensor.external_data}

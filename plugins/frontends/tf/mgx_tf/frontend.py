@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from mgx_core import Frontend, Program
@@ -28,7 +29,9 @@ class TfFrontend(Frontend):
         for bad options.
         """
         record = TfOptions.of(**options)
-        return parse_model(read_model(path, record.tags), record)
+        program = parse_model(read_model(path, record.tags), record)
+        program.files = (Path(path),) if Path(path).is_file() else ()
+        return program
 
     def parse_buffer(self, data: bytes, **options: Any) -> Program:
         """A program from the bytes of a frozen graph."""

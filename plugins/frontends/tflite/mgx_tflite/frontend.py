@@ -35,7 +35,9 @@ class TfliteFrontend(Frontend):
             data: Any = np.memmap(Path(path), np.uint8, "r") if Path(path).stat().st_size else b""
         except OSError as error:
             raise ParseError(f"{os.fspath(path)!r} cannot be read: {error.strerror}") from None
-        return parse_model(read_model(memoryview(data), record.limit_bytes), record)
+        program = parse_model(read_model(memoryview(data), record.limit_bytes), record)
+        program.files = (Path(path),)
+        return program
 
     def parse_buffer(self, data: bytes, **options: Any) -> Program:
         """A program from the bytes of a file."""

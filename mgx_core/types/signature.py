@@ -1,0 +1,39 @@
+"""Signatures of programs: shapes of parameters and of results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from .shape import AnyShape
+
+__all__ = ["ParameterShapes", "Signature"]
+
+
+class ParameterShapes(Mapping[str, AnyShape]):
+    """Shapes of a program's parameters by name; also answers positions (``[0]``)."""
+
+    def __init__(self, shapes: Mapping[str, AnyShape]) -> None:
+        self._shapes = dict(shapes)
+
+    def __getitem__(self, key: str | int) -> AnyShape:
+        if isinstance(key, int):
+            return list(self._shapes.values())[key]
+        return self._shapes[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def __repr__(self) -> str:
+        return f"{{{', '.join(f'{k!r}: {v}' for k, v in self._shapes.items())}}}"
+
+
+class Signature(NamedTuple):
+    """Shapes of the parameters by name, shapes of the results, and the names that the model states for these."""
+
+    parameters: dict[str, AnyShape]
+    results: list[AnyShape]
+    output_names: list[str]

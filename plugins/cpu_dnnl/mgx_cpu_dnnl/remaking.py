@@ -1,0 +1,77 @@
+"""Weights in the layouts of kernels, made by a name and numbers: in compiling, and again where a kept program is taken up."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mgx_core import StoreError
+from mgx_core.types.argument import Array
+
+from .native_library import native
+
+__all__ = ["Recipe", "address_of", "aligned", "forget_pages", "remade"]
+
+
+class Recipe(NamedTuple):
+    """A way to make an array of a constant, in plain words and numbers.
+
+    ``pack``: from an element on, from one of oneDNN's layouts to another, and whether to bfloat16; ``winograd``: the numbers of a
+    tile, and lanes.
+    """
+
+    kind: str
+    args: tuple[Any, ...]
+
+
+def remade(recipe: Recipe, source: Array) -> Array:
+    """The array that a recipe gives.  Errors: StoreError for a recipe that there is none of."""
+    if recipe.kind == "pack":
+        return _packed(source, *recipe.args)
+    if recipe.kind == "winograd":
+        from .winograd import Tile, filters
+
+        numbers, lanes = recipe.args
+        return filters(source, Tile(*numbers), lanes)
+    raise StoreError(f"there is no recipe {recipe.kind!r} for weights")
+
+
+def _packed(source: Array, offset: int, plain: Any, wanted: Any, bfloat16: bool) -> Array:
+    """Part of a constant in another layout; in bfloat16 the layouts are of float32, which oneDNN reorders many times faster."""
+    if not bfloat16:
+        address = address_of(source) + offset * source.itemsize
+        return np.frombuffer(native().pack(address, plain, wanted), np.uint8)  # keeps its base array alive
+    wide = source.astype(np.float32, copy=False)
+    return aligned(np.frombuffer(native().pack(address_of(wide) + 4 * offset, plain, wanted), np.uint16)[1::2])
+
+
+def address_of(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def aligned(given: Array) -> Array:
+    """A row-major copy that begins where a cache line begins, so that no vector crosses one."""
+    room = np.empty(given.nbytes + 64, np.uint8)
+    skipped = -address_of(room) % 64
+    made = room[skipped : skipped + given.nbytes].view(given.dtype).reshape(given.shape)
+    made[...] = given
+    return made
+
+
+def forget_pages(array: Array) -> None:
+    """Releases the memory of an array mapped from a file; the next access reads the file again."""
+    base: Any = array
+    while not isinstance(base, mmap.mmap):  # arrays, memory views, and what numpy puts between them
+        base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
+        if base is None:
+            return
+    file = np.frombuffer(base, np.uint8)
+    start = address_of(file)
+    first, end = (int(at) - start for at in np.lib.array_utils.byte_bounds(array))
+    first = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
+    length = end // mmap.PAGESIZE * mmap.PAGESIZE - first
+    # written pages would be lost, so only read-only maps
+    if length > 0 and not file.flags.writeable:
+        base.madvise(mmap.MADV_DONTNEED, first, length)

@@ -1,0 +1,360 @@
+"""Programs kept between processes: found by contents, made again whenever anything differs or is damaged."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import mgx_core as mgx
+from mgx_core.errors import ParameterError, ParseError
+from mgx_core.plugins import manager as plugins
+from mgx_core.plugins import stamp as stamps
+from mgx_core.plugins.manager import Plugins
+from mgx_core.store import kept
+from mgx_cpu_dnnl.runner import CpuRunner
+from mgx_cpu_dnnl.saved_runner import RestoredRunner
+from mgx_onnx.frontend import OnnxFrontend
+
+
+def model(path: Path, batch: int | str = 2, seed: int = 1, external: bool = False) -> Path:
+    """A convolution whose weights are transformed, a product whose weights are packed, a table, a name of the result."""
+    rng = np.random.default_rng(seed)
+    weights = {
+        "w": rng.standard_normal((64, 32, 3, 3)),
+        "scale": rng.random((64, 1, 1)) + 0.5,
+        "m": rng.standard_normal((64, 96)),
+        "table": rng.standard_normal((400, 96)),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Mul", ["c", "scale"], ["s"]),
+        helper.make_node("Relu", ["s"], ["r"]),
+        helper.make_node("ReduceMean", ["r", "axes"], ["p"], keepdims=0),
+        helper.make_node("MatMul", ["p", "m"], ["q"]),
+        helper.make_node("Gather", ["table", "words"], ["g"]),
+        helper.make_node("Add", ["q", "g"], ["out"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 32, 20, 20]),
+        helper.make_tensor_value_info("words", TensorProto.INT64, [batch]),
+    ]
+    output = helper.make_tensor_value_info("out", TensorProto.FLOAT, [batch, 96])
+    constants = [numpy_helper.from_array(v.astype(np.float32), n) for n, v in weights.items()]
+    constants.append(numpy_helper.from_array(np.array([2, 3], np.int64), "axes"))
+    graph = helper.make_graph(nodes, "g", inputs, [output], constants)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    onnx.save(made, path, save_as_external_data=external, location="data.bin")
+    return path
+
+
+def values(batch: int = 2) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(5)
+    return {"x": rng.standard_normal((batch, 32, 20, 20)).astype(np.float32), "words": rng.integers(0, 400, batch)}
+
+
+def compiled(path: Path, target: object = None, options: object = None, **parsing: object) -> mgx.Program:
+    program = mgx.parse_onnx(path, **parsing)
+    program.compile(mgx.get_target("cpu") if target is None else target, options)
+    return program
+
+
+def result(program: mgx.Program, batch: int = 2) -> np.ndarray:
+    return np.asarray(program.run(values(batch))[0])
+
+
+def runners(program: mgx.Program) -> list[type]:
+    return [type(i.runner) for i in program.executable.instances()]
+
+
+def entries(folder: str = "programs") -> list[Path]:
+    where = Path(os.environ["MGX_CACHE_DIR"]) / folder
+    return sorted(where.iterdir()) if where.is_dir() else []
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("MGX_KEEP_PROGRAMS", "1")
+    monkeypatch.setattr(stamps, "_begun", lambda: time.time_ns())  # however lately the sources were edited
+    stamps._stamp.cache_clear()
+    yield
+    monkeypatch.undo()
+    stamps._stamp.cache_clear()
+
+
+@pytest.fixture
+def path(tmp_path):
+    return model(tmp_path / "a.onnx")
+
+
+@pytest.fixture
+def nothing_is_parsed(monkeypatch):
+    def parse(*args: object, **options: object) -> None:
+        raise AssertionError("parsed")
+
+    monkeypatch.setattr(OnnxFrontend, "parse", parse)
+    monkeypatch.setattr(OnnxFrontend, "parse_buffer", parse)
+
+
+def test_the_second_time_nothing_is_parsed_or_compiled(path, request):
+    first = compiled(path)
+    wanted = result(first)
+    assert runners(first) == [CpuRunner]
+    request.getfixturevalue("nothing_is_parsed")
+    second = compiled(path)
+    assert runners(second) == [RestoredRunner]
+    np.testing.assert_array_equal(result(second), wanted)
+    assert second.get_parameter_shapes() == first.get_parameter_shapes()
+    assert second.get_output_shapes() == first.get_output_shapes()
+    assert second.get_output_names() == ["out"]
+    assert second.executable.notes == []
+    assert second.executable.output_names == first.executable.output_names
+    assert [r.name for r in second.executable.records] == [r.name for r in first.executable.records]
+
+
+def test_another_process_loads_neither_frontend_nor_passes(path, tmp_path):
+    np.savez(tmp_path / "given.npz", wanted=result(compiled(path)), **values())
+    text = f"""
+import sys, time, numpy as np, mgx_core as mgx
+from mgx_core.plugins import stamp
+stamp._begun = time.time_ns
+given = dict(np.load({str(tmp_path / "given.npz")!r}))
+wanted = given.pop("wanted")
+program = mgx.parse_onnx({str(path)!r})
+program.compile(mgx.get_target("cpu"))
+assert np.array_equal(np.asarray(program.run(given)[0]), wanted)
+named = ("onnx", "llvmlite", "mgx_onnx.frontend", "mgx_core.compile.stages", "mgx_core.rules.engine", "mgx_cpu_dnnl.emitter")
+assert not [n for n in named if n in sys.modules]
+"""
+    subprocess.run([sys.executable, "-c", text], check=True)
+
+
+def test_the_file_keeps_no_weights_that_the_model_has(path):
+    wanted = result(compiled(path))
+    (entry,) = entries()
+    scaled = 64 * 32 * 9 * 4  # the convolution's weights times the scale, which are in no other file
+    assert scaled < entry.stat().st_size < scaled + 64 * 96 * 4 < path.stat().st_size
+    again = compiled(path)
+    again.save(path.with_suffix(".mxr"))  # a file for itself has them, packed
+    path.unlink()
+    assert path.with_suffix(".mxr").stat().st_size > 4 * entry.stat().st_size
+    read = mgx.load(path.with_suffix(".mxr"))
+    assert runners(read) == [RestoredRunner]
+    assert "made" not in {kind for kind, *_ in read.executable.instances()[0].runner._saved.code["program"]["values"]}
+    np.testing.assert_array_equal(result(read), wanted)
+
+
+def test_whoever_looks_at_the_modules_sees_what_was_parsed(path):
+    first = compiled(path)
+    wanted = mgx.parse_onnx(path).text(full=True)
+    assert mgx.parse_onnx(path).get_main_module().text() == first.get_main_module().text()
+    second = mgx.parse_onnx(path)
+    path.unlink()  # the contents are still there for whoever read them
+    assert second.text(full=True) == wanted
+    assert second.clone() == second
+
+
+def test_a_file_that_was_overwritten_is_refused_and_not_mixed_up(path):
+    compiled(path)
+    program = mgx.parse_onnx(path)
+    data = bytearray(path.read_bytes())
+    with path.open("r+b") as file:
+        file.write(data[: len(data) // 2] + bytes(len(data) // 2))
+    with pytest.raises(ParseError, match=r"a\.onnx'.*overwritten after it was parsed; parse it again"):
+        program.get_main_module()
+
+
+def test_what_was_edited_is_compiled_as_it_is(path):
+    wanted = result(compiled(path))
+    program = mgx.parse_onnx(path)
+    main = program.get_main_module()
+    (out,) = main.outputs
+    main.replace_return([main.add(mgx.op("neg"), out)])
+    program.compile(mgx.get_target("cpu"))
+    np.testing.assert_allclose(result(program), -wanted, rtol=1e-5, atol=1e-5)
+    assert len(entries()) == 1
+    np.testing.assert_array_equal(result(compiled(path)), wanted)
+
+
+def test_other_weights_of_equal_size_and_age_are_another_model(path):
+    compiled(path)
+    state = path.stat()
+    model(path, seed=2)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert path.stat().st_size == state.st_size
+    found = result(compiled(path))
+    np.testing.assert_array_equal(found, result(compiled(path, options={"validate": True})))  # such are never kept
+    assert len(entries()) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path, monkeypatch: compiled(path, options={"fast_math": False}),
+        lambda path, monkeypatch: compiled(path, options={"use_fp16": True}),
+        lambda path, monkeypatch: compiled(path, options={"threads": 1}),
+        lambda path, monkeypatch: compiled(path, type(mgx.get_target("cpu"))(1)),
+        lambda path, monkeypatch: compiled(path, use_dyn_output=False),
+        lambda path, monkeypatch: (monkeypatch.setenv("MGX_THREADS", "1"), compiled(path)),
+        lambda path, monkeypatch: (monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2"), compiled(path)),
+        lambda path, monkeypatch: (monkeypatch.setattr(stamps, "_stamp", lambda *_: "other code"), compiled(path)),
+        lambda path, monkeypatch: (
+            monkeypatch.setattr(type(mgx.get_target("cpu")), "machine", lambda *_: "another"),
+            compiled(path),
+        ),
+    ],
+    ids=["option", "fp16", "threads", "context", "parsing", "setting", "library", "code", "machine"],
+)
+def test_whatever_else_differs_is_compiled_for_itself(path, monkeypatch, change):
+    compiled(path)
+    change(path, monkeypatch)
+    assert len(entries()) == 2
+    change(path, monkeypatch)
+    assert len(entries()) == 2
+
+
+@pytest.mark.parametrize("part", [0, 10, 40, 70, 2000, -30_000, -100, "cut", "empty", "seal"])
+def test_damage_is_noted_and_the_program_made_again(path, part):
+    wanted = result(compiled(path))
+    (entry,) = entries()
+    data = bytearray(entry.read_bytes())
+    if part == "seal":
+        (Path(os.environ["MGX_CACHE_DIR"]) / "seal.key").unlink()
+    elif isinstance(part, int):
+        data[part] ^= 1
+    entry.write_bytes({"cut": data[:-5], "empty": b""}.get(part, data))
+    again = compiled(path)
+    np.testing.assert_array_equal(result(again), wanted)
+    (note,) = again.executable.notes
+    assert note.startswith("what was kept of this program could not be used, so it was compiled again: ")
+    assert runners(again) == [CpuRunner]
+    third = compiled(path)
+    assert (runners(third), third.executable.notes) == ([RestoredRunner], [])
+    np.testing.assert_array_equal(result(third), wanted)
+
+
+def test_a_damaged_note_of_what_was_parsed_is_nothing(path):
+    compiled(path)
+    (entry,) = entries("parsed")
+    entry.write_bytes(entry.read_bytes()[:-1])
+    assert runners(compiled(path)) == [RestoredRunner]
+
+
+def test_symbolic_extents_are_kept_with_the_first_few_shapes(tmp_path):
+    path = model(tmp_path / "b.onnx", "n")
+    first = compiled(path)
+    assert entries() == []  # nothing is made before the first run
+    wanted = {n: result(first, n) for n in (1, 3)}
+    second = compiled(path)
+    for n, expected in wanted.items():
+        np.testing.assert_array_equal(result(second, n), expected)
+    assert runners(second) == [RestoredRunner] * 2
+    assert str(second.get_parameter_shapes()) == str(first.get_parameter_shapes())
+    result(second, 4)
+    assert runners(second) == [RestoredRunner, RestoredRunner, CpuRunner]
+    third = compiled(path)
+    for n in (4, 1, 3):
+        result(third, n)
+    assert runners(third) == [RestoredRunner] * 3
+    with pytest.raises(ParameterError, match="words"):
+        third.run({**values(3), "words": np.zeros(2, np.int64)})
+
+
+def test_switched_off_nothing_is_written_or_read(path, monkeypatch):
+    compiled(path)
+    monkeypatch.setenv("MGX_KEEP_PROGRAMS", "0")
+    assert runners(compiled(path)) == [CpuRunner]
+    (entry,) = entries()
+    entry.unlink()
+    compiled(path)
+    assert entries() == []
+
+
+def test_external_data_and_warnings_keep_a_program_out(tmp_path):
+    compiled(model(tmp_path / "c.onnx", external=True))
+    program = compiled(model(tmp_path / "d.onnx"), map_input_dims={"x": [3, 32, 20, 20], "words": [3]})
+    assert result(program, 3).shape == (3, 96)  # told by a warning, which would be missing the next time
+    assert entries() == []
+
+
+def test_a_target_of_the_callers_own_is_not_taken_for_the_installed_one(path):
+    class Own(type(mgx.get_target("cpu"))):
+        pass
+
+    assert runners(compiled(path, Own())) == [CpuRunner]
+    assert entries() == []
+
+
+def test_what_takes_too_much_room_is_not_kept(path, monkeypatch):
+    monkeypatch.setattr(kept, "LIMIT", 4 * path.stat().st_size)
+    compiled(path)
+    assert len(entries()) == 1
+    monkeypatch.setattr(kept, "LIMIT", 4 * (path.stat().st_size - 1))
+    entries()[0].unlink()
+    compiled(path)
+    assert entries() == []
+
+
+# the stamp
+
+
+def package(folder: Path) -> Path:
+    folder.mkdir()
+    for name in ("__init__.py", "b.py", "data.txt"):
+        (folder / name).write_text("")
+        os.utime(folder / name, ns=(10**18, 10**18))
+    return folder
+
+
+def stamped(folder: Path) -> str:
+    stamps._stamp.cache_clear()
+    return stamps._stamp((folder.name,), tuple(sys.path))
+
+
+def test_the_stamp_is_that_of_the_codes_files(tmp_path, monkeypatch):
+    folder = package(tmp_path / "some_package_of_ours")
+    monkeypatch.syspath_prepend(tmp_path)
+    first = stamped(folder)
+    assert first
+    (folder / "data.txt").write_text("more")
+    assert stamped(folder) == first
+    (folder / "b.py").write_text("x = 1")
+    os.utime(folder / "b.py", ns=(10**18, 10**18))
+    assert stamped(folder) != first
+    (folder / "b.py").write_text("")
+    os.utime(folder / "b.py", ns=(10**18 + 1, 10**18 + 1))
+    assert stamped(folder) != first
+    os.utime(folder / "b.py", ns=(10**18, 10**18))
+    assert stamped(folder) == first
+    (tmp_path / "other-1.0.dist-info").mkdir()
+    assert stamped(folder) != first
+
+
+def test_code_that_changed_since_the_process_began_has_no_stamp(tmp_path, monkeypatch):
+    folder = package(tmp_path / "another_package_of_ours")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert stamped(folder)
+    monkeypatch.undo()
+    monkeypatch.syspath_prepend(tmp_path)
+    began = stamps._begun()
+    assert 0 < time.time_ns() - began < 10**15
+    os.utime(folder / "b.py", ns=(began + 10**9, began + 10**9))
+    assert stamped(folder) == ""
+
+
+def test_plugins_that_were_registered_by_hand_have_no_stamp(path, monkeypatch):
+    found = Plugins()
+    monkeypatch.setattr(plugins, "_manager", [found])
+    assert stamps.stamp()
+    found.register(type("ByHand", (), {})(), "by hand")
+    assert stamps.stamp() == ""
+    assert runners(compiled(path)) == [CpuRunner]
+    assert entries() == []
