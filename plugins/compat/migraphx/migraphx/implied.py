@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from mgx_core import DynamicDimension, ParameterError, Shape, ShapeError, TupleShape
+from mgx_core import DynamicDimension, Instruction, Operation, ParameterError, Shape, ShapeError, TupleShape
 from mgx_core.types.shape import AnyShape
 
 from .shapes import core_shape, shape
 
-__all__ = ["IMPLIED", "check_implied", "core_attributes"]
+__all__ = ["check_implied", "core_attributes", "split"]
 
 IMPLIED: Final = frozenset({"out_dyn_dims", "output_dyn_shapes"})  # shapes of results
 ANY: Final = (1 << 64) - 1  # what stands for "no limit"
@@ -37,10 +37,8 @@ def core_attributes(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         raise ParameterError(
             "dynamic_range takes no max_output here: its result has as many elements as its inputs say"
         )
-    if name == "unsqueeze" and kept.pop("steps", ()):
-        raise ParameterError(
-            "unsqueeze takes no steps here: reshape the axis that they split instead, [.., n, ..] to [.., n / step, step, ..]"
-        )
+    if name == "unsqueeze" and len(kept.pop("steps", ())) > len(given.get("axes", ())):
+        raise ParameterError(f"unsqueeze: steps are given for axes, got {given['steps']} for {given.get('axes', [])}")
     if name == "im2col" and kept.pop("padding_mode", 0) not in (0, "default"):
         raise ParameterError(
             f"im2col pads as its attribute padding says (padding_mode 0), got padding_mode {given['padding_mode']!r}"
@@ -49,6 +47,30 @@ def core_attributes(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if dims and not kept.get("out_lens") and all(d.is_fixed() for d in dims):
         kept["out_lens"] = [d.min for d in dims]
     return kept
+
+
+def split(op: Operation, steps: Sequence[int], x: Instruction) -> Operation:
+    """The reshape that an unsqueeze with steps is: each new axis takes its step from the axis behind it.
+
+    Errors: ShapeError unless the steps divide these axes.
+    """
+    from mgx_core.ops.reshape import Reshape, Unsqueeze
+
+    assert isinstance(op, Unsqueeze)
+    left, rank = x.shape.lens(), x.shape.rank + len(op.axes)
+    wanted = dict(zip((a % rank for a in op.axes), (*steps, *[1] * (len(op.axes) - len(steps))), strict=True))
+    dims: list[int] = []
+    for axis in range(rank):
+        step = wanted.get(axis)
+        if step is None:
+            dims.append(left.pop(0))
+            continue
+        if step < 1 or (left or [1])[0] % step:
+            raise ShapeError(f"unsqueeze: step {step} of axis {axis} must divide the extent behind it, got {x.shape}")
+        dims.append(step)
+        if left:
+            left[0] //= step
+    return Reshape(dims=tuple(dims))
 
 
 def check_implied(name: str, said: Mapping[str, Any], result: AnyShape) -> None:

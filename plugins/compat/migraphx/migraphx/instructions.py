@@ -10,7 +10,7 @@ from mgx_core import Instruction, Module, ParameterError, Shape, ShapeError
 from .adding import added
 from .arguments import argument, of_argument
 from .debug_symbols import add_symbols, has_symbols, remove_symbols, symbols_of
-from .implied import check_implied
+from .implied import check_implied, split
 from .layouts import laid_out
 from .operations import macro, of_operation, op
 from .shapes import core_shape, of_shape, shape
@@ -77,7 +77,10 @@ class module:
         Comparisons and logic give numbers of their inputs' type, and rows that depend on data are filled up, as in MIGraphX.
         Errors: ShapeError if the inputs do not fit.
         """
-        made = added(self.core, op.core, [_core(a) for a in args], [m.core for m in mod_args])
+        inputs, wanted = [_core(a) for a in args], op.core
+        if inputs and "steps" in op.said:
+            wanted = split(wanted, op.said["steps"], inputs[0])
+        made = added(self.core, wanted, inputs, [m.core for m in mod_args])
         if op.said:
             try:
                 check_implied(op.name(), op.said, made.result)

@@ -86,7 +86,7 @@ def _strides(op: Operation, result: Shape, operands: Sequence[Shape]) -> list[in
             gone = {a % x.rank for a in op.axes} or {n for n, extent in enumerate(lens) if extent == 1}
             return [s for n, s in enumerate(strides) if n not in gone]
         case Unsqueeze():
-            return _with_units(lens, strides, {a % result.rank for a in op.axes}) if x.rank else None
+            return _with_units(x, {a % result.rank for a in op.axes}) if x.rank else None
         case Slice() | Identity() | Convert():
             return strides
         case Pointwise():
@@ -101,15 +101,18 @@ def _repeated(result: Shape, lens: list[int], strides: list[int], first: int) ->
     return out
 
 
-def _with_units(lens: list[int], strides: list[int], new: set[int]) -> list[int]:
+def _with_units(x: Shape, new: set[int]) -> list[int]:
+    """A new axis steps over all of the one behind it."""
+    lens, strides = x.lens(), x.strides()
+    whole = [step * extent for step, extent in zip(strides, lens, strict=True)]
     out: list[int] = []
     taken = 0
-    for axis in range(len(lens) + len(new)):
-        if axis not in new:
+    for axis in range(x.rank + len(new)):
+        if axis in new:
+            out.append(whole[taken] if taken < x.rank else 1)
+        else:
             out.append(strides[taken])
             taken += 1
-        else:
-            out.append(strides[taken - 1] if taken else strides[0] * lens[0])
     return out
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 import mgx_core as mgx
 from mgx_core import DType, Operation, ParameterError
 
-from .implied import IMPLIED, core_attributes
+from .implied import core_attributes
 from .shapes import core_dtype, core_shape, shape, type_t
 
 __all__ = ["DEFAULTS", "macro", "of_operation", "op", "pooling_mode", "rnn_direction"]
@@ -76,12 +76,12 @@ class op:
     __slots__ = ("core", "said")
 
     core: Operation
-    said: dict[str, Any]  # shapes of results, checked where the inputs are known
+    said: dict[str, Any]  # attributes that the core lacks; what they ask for is done where the inputs are known
 
     def __init__(self, name: str, **kwargs: Any) -> None:
         given = DEFAULTS.get(name, {}) | core_attributes(name, kwargs)
         self.core = mgx.op(name, **{k: _core(v, k, name) for k, v in given.items()})
-        self.said = {k: v for k, v in kwargs.items() if k in IMPLIED}
+        self.said = {k: v for k, v in kwargs.items() if k not in given and v}
 
     def name(self) -> str:
         return self.core.name
@@ -90,7 +90,7 @@ class op:
         return {k: _plain(v, k, self.name()) for k, v in self.core.values().items()}
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, op) and self.core == other.core
+        return isinstance(other, op) and (self.core, self.said) == (other.core, other.said)
 
     def __hash__(self) -> int:
         return hash(self.core)

@@ -89,3 +89,20 @@ def test_rows_of_loops_are_filled_up(program) -> None:
     program.compile(REF)
     last, rows = program.run({"x": np.ones(2, np.float32)})
     assert last.tolist() == [4, 4] and rows.tolist() == [2, 2, 4, 4, 0, 0]
+
+
+def test_new_axes_take_their_steps_from_what_is_behind_them(program) -> None:
+    main = program.get_main_module()
+    x = main.add_parameter("x", of(3, 4, 10))
+    made = main.add_instruction(migraphx.op("unsqueeze", axes=[2, 4, 5], steps=[2]), [x])
+    assert made.shape().lens() == [3, 4, 2, 5, 1, 1]
+    for axes, steps in (([2], [3]), ([3], [2]), ([0], [0])):
+        with pytest.raises(RuntimeError, match="must divide"):
+            main.add_instruction(migraphx.op("unsqueeze", axes=axes, steps=steps), [x])
+    with pytest.raises(RuntimeError, match="steps are given for axes"):
+        migraphx.op("unsqueeze", axes=[1], steps=[1, 2])
+    assert migraphx.op("unsqueeze", axes=[1], steps=[2]) != migraphx.op("unsqueeze", axes=[1])
+    main.add_return([made])
+    program.compile(REF)
+    values = np.arange(120, dtype=np.float32).reshape(3, 4, 10)
+    np.testing.assert_array_equal(program.run({"x": values})[0], values.reshape(3, 4, 2, 5, 1, 1))

@@ -346,7 +346,5 @@ def test_numbers_of_enumerations() -> None:
 def test_attributes_without_a_counterpart_are_taken_at_their_defaults_alone() -> None:
     assert migraphx.op("unsqueeze", axes=[1], steps=[]) == migraphx.op("unsqueeze", axes=[1])
     assert migraphx.op("im2col", padding_mode=0) == migraphx.op("im2col")
-    with pytest.raises(ParameterError, match="reshape the axis"):
-        migraphx.op("unsqueeze", axes=[1], steps=[2])
     with pytest.raises(ParameterError, match="padding_mode 1"):
         migraphx.op("im2col", padding_mode=1)
