@@ -11,7 +11,7 @@ from typing import Final
 from mgx_core import __version__
 from mgx_core.driver import main as driver
 
-from .environment import remarks
+from .environment import options, remarks
 
 __all__ = ["main"]
 
@@ -36,15 +36,15 @@ def main() -> None:
                 "note: --mlir changes nothing: there is no MLIR here, whole groups are kernels without it",
                 file=sys.stderr,
             )
+    asked = options(os.environ)
+    rules = [f"{name}={'on' if on else 'off'}" for name, on in asked.pop("fusion_rules", {}).items()]
+    compiling = {"enable_offload_copy": False, "package": "migraphx", "rules": rules, **asked}
     begin = time.perf_counter()
     try:
         driver.main(
             words,
             prog_name="migraphx-driver",
-            default_map={
-                "read": {"package": "migraphx"},
-                **{name: {"enable_offload_copy": False, "package": "migraphx"} for name in COMPILING},
-            },
+            default_map={"read": {"package": "migraphx"}} | dict.fromkeys(COMPILING, compiling),
         )
     finally:
         if not asks:

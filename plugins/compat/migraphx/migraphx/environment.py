@@ -1,28 +1,34 @@
-"""MIGraphX's environment variables: what does the same here, for the driver's messages and the documentation."""
+"""MIGraphX's environment variables: those that are read, and what does the same here in place of the others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["COUNTERPARTS", "WITHOUT", "remarks"]
+__all__ = ["COUNTERPARTS", "READ", "WITHOUT", "options", "remarks"]
+
+TUNE: Final = {"exhaustive_tune": True}
+# variables that are read when a program is compiled, and the options that they set
+READ: Final[dict[str, dict[str, Any]]] = {
+    "MIGRAPHX_DISABLE_POINTWISE_FUSION": {"fusion_rules": {"pointwise": False}},
+    "MIGRAPHX_DISABLE_REDUCE_FUSION": {"fusion_rules": {"reduce": False}},
+    "MIGRAPHX_ENABLE_GEMM_TUNING": TUNE,
+    "MIGRAPHX_ENABLE_HIP_GEMM_TUNING": TUNE,
+    "MIGRAPHX_MLIR_TUNE_EXHAUSTIVE": TUNE,
+    "MIGRAPHX_REWRITE_LRN": {"fusion_rules": {"pooling-from-lrn": True}},
+}
+YES: Final = frozenset({"1", "enable", "enabled", "yes", "true"})
 
 # variables with an effect that can be had in another way
 COUNTERPARTS: Final[dict[str, str]] = {
     "MIGRAPHX_DEBUG_MEMORY_COLORING": "read -O --memory",
     "MIGRAPHX_DISABLE_PASSES": "--disable-pass, option disable_passes",
-    "MIGRAPHX_DISABLE_POINTWISE_FUSION": "--rule pointwise=off",
-    "MIGRAPHX_DISABLE_REDUCE_FUSION": "--rule reduce=off",
     "MIGRAPHX_ENABLE_FULL_DYNAMIC": "always so: extents stay symbols where the options of parsing leave them open",
-    "MIGRAPHX_ENABLE_GEMM_TUNING": "--exhaustive-tune",
-    "MIGRAPHX_ENABLE_HIP_GEMM_TUNING": "--exhaustive-tune",
     "MIGRAPHX_ENABLE_NHWC": "option use_nhwc; gpu and cpu always compute so",
     "MIGRAPHX_ENABLE_REWRITE_DOT": "convolutions of one window become products by themselves",
     "MIGRAPHX_GPU_DUMP_SRC": "MGX_DUMP_KERNELS=FOLDER",
     "MIGRAPHX_LOG_LEVEL": "--log-level",
-    "MIGRAPHX_MLIR_TUNE_EXHAUSTIVE": "--exhaustive-tune",
     "MIGRAPHX_PROBLEM_CACHE": "MGX_CACHE_DIR=FOLDER",
-    "MIGRAPHX_REWRITE_LRN": "--rule pooling-from-lrn=on",
     "MIGRAPHX_TIME_PASSES": "compile, MGX_TIME=1",
     "MIGRAPHX_TRACE_COMPILE": "compile, MGX_TRACE=1",
     "MIGRAPHX_TRACE_EVAL": "program.run_trace, verify --per-instruction",
@@ -57,10 +63,23 @@ _OTHERS: Final = (
 WITHOUT: Final = frozenset(_OTHERS.split())
 
 
+def options(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The compile options that variables ask for."""
+    found: dict[str, Any] = {}
+    rules: dict[str, bool] = {}
+    for name in READ:
+        if environment.get(name, "").lower() in YES:
+            found |= READ[name]
+            rules |= READ[name].get("fusion_rules", {})
+    return found | ({"fusion_rules": rules} if rules else {})
+
+
 def remarks(environment: Mapping[str, str]) -> Iterator[str]:
-    """A line for each of MIGraphX's variables that is set: none is read here."""
+    """A line for each of MIGraphX's variables that is set."""
     for name in sorted(n for n in environment if n.startswith("MIGRAPHX_")):
-        if name in COUNTERPARTS:
+        if name in READ:
+            yield f"{name}={environment[name]}"
+        elif name in COUNTERPARTS:
             yield f"{name} is set, and not read by mgx; instead: {COUNTERPARTS[name]}"
         elif name in WITHOUT:
             yield f"{name} is set, and not read by mgx, which has nothing that it could change"

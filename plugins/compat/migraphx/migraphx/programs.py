@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import os
 from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, SupportsInt
@@ -13,6 +14,7 @@ import numpy as np
 import mgx_core as mgx
 from mgx_core import Argument, CompileOptions, ParameterError, Program, Shape
 
+from . import environment
 from .arguments import argument, of_argument
 from .instructions import instruction_ref, module
 from .rule_names import with_core_rules
@@ -132,6 +134,10 @@ class program:
             )
         else:
             record = CompileOptions.of(given, offload_copy=offload_copy)
+        asked = environment.options(os.environ)
+        if asked:
+            rules = {**asked.pop("fusion_rules", {}), **record.fusion_rules}
+            record = dataclasses.replace(record, fusion_rules=rules, **asked)
         if isinstance(t, target) and t.plain and "optimize" not in options:
             record = dataclasses.replace(record, optimize=False)
         self.core.compile(t.core if isinstance(t, target) else t, record)

@@ -181,6 +181,20 @@ def test_a_frame_around_commands_and_remarks_on_variables(model, monkeypatch) ->
     assert driven("--version").stderr == ""
 
 
+def test_variables_set_options(model, monkeypatch) -> None:
+    monkeypatch.setenv("MIGRAPHX_REWRITE_LRN", "1")
+    monkeypatch.setenv("MIGRAPHX_DISABLE_REDUCE_FUSION", "enable")
+    monkeypatch.setenv("MIGRAPHX_DISABLE_POINTWISE_FUSION", "0")
+    monkeypatch.setenv("MIGRAPHX_ENABLE_GEMM_TUNING", "yes")
+    p = migraphx.parse_onnx(model)
+    p.compile(migraphx.get_target("ref"), {"fusion_rules": {"reduce": True}})
+    found = p.core.executable.options
+    assert found.exhaustive_tune and dict(found.fusion_rules) == {"pooling-from-lrn": True, "reduce": True}
+    document = json.loads(driven("compile", model, "--ref", "--json").stdout)
+    assert document["options"]["exhaustive_tune"]
+    assert document["options"]["fusion_rules"] == {"pooling-from-lrn": True, "reduce": False}
+
+
 def test_ranges_need_a_profiler(model) -> None:
     done = driven("roctx", model, "--ref")
     assert done.returncode == 2 and "has no profiler that shows ranges" in done.stderr

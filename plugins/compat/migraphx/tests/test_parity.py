@@ -25,7 +25,7 @@ from mgx_core.driver.rules import known_passes
 from mgx_core.ir.module import nested
 from mgx_core.ir.ordering import captures
 from mgx_core.ir.verify import misplaced
-from migraphx.environment import COUNTERPARTS, WITHOUT
+from migraphx.environment import COUNTERPARTS, READ, WITHOUT
 
 ROOT: Final = Path(__file__).parents[4]
 PAGE: Final = ROOT / "docs" / "parity.md"
@@ -120,7 +120,7 @@ def onnx_operators() -> frozenset[str]:
 
 
 def variable(name: str) -> bool:
-    return name in COUNTERPARTS or name in WITHOUT
+    return name in READ or name in COUNTERPARTS or name in WITHOUT
 
 
 def inner_functions() -> tuple[Any, ...]:
