@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from mgx_core import Instruction, ParseError
 from mgx_core import dtype as dt
+from mgx_core.converting.builder import InstructionBuilder
 from mgx_core.types.dim import Dim
 
-from .node import Node
 from .values import TensorList
 
 __all__ = ["learned", "materialized"]
 
 
-def materialized(n: Node, listed: TensorList, dims: Sequence[Dim]) -> TensorList:
+def materialized(n: InstructionBuilder, listed: TensorList, dims: Sequence[Dim]) -> TensorList:
     """The list with `count` elements of extents `dims`, all zeros, where it has none yet."""
     if listed.stacked is not None:
         return listed

@@ -14,5 +14,12 @@ def frontends() -> list[Lazy]:
 
 
 @hookimpl
+def converters(frontend: str) -> list[Lazy]:
+    if frontend != "tflite":
+        return []
+    return [Lazy("flex", "mgx_tf.flex:FLEX", "TensorFlow's operators inside TFLite models")]
+
+
+@hookimpl
 def operations() -> list[Lazy]:
     return [Lazy("tf-ops", "mgx_tf.ops:OPS", "strings, tables, ragged tensors, crops and boxes")]

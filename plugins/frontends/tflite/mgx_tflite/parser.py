@@ -22,7 +22,12 @@ def all_converters() -> Converters:
     """Our converters and those of installed plugins."""
     from . import converters
 
-    out = converters.STANDARD
+    return converters.STANDARD + added_converters()
+
+
+def added_converters() -> Converters:
+    """The converters of installed plugins."""
+    out = Converters()
     for more in manager().converters("tflite", Converters):
         out = out + more
     return out
@@ -33,9 +38,11 @@ def parse_model(model: Model, options: TfliteOptions) -> Program:
 
     Errors: ParseError, UnsupportedError with the operator's place; ParameterError for a signature that the model does not have.
     """
+    from . import converters
+
     signature = _signature(model, options.signature)
     main = Module("main")
-    context = Context(main, model, options, all_converters())
+    context = Context(main, model, options, converters.STANDARD, added_converters)
     context.names["main"] = 1
     try:
         scope = Scope(context, signature.subgraph, main)

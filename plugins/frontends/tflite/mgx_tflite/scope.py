@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mgx_core import DeviceError, Instruction, MgxError, Module, ParseError, UnsupportedError
-from mgx_core.converting.converters import Converters, fitting
+from mgx_core.converting.converters import Converter, Converters, fitting
 from mgx_core.converting.known import Known
 from mgx_core.types.argument import Array
 
@@ -33,6 +33,8 @@ EXACT: Final = frozenset({
     "ARG_MIN", "SHAPE", "RANK", "EMBEDDING_LOOKUP", "TOPK_V2", "EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS",
     "LESS_EQUAL", "BATCH_TO_SPACE_ND", "DYNAMIC_UPDATE_SLICE", "PAD", "PADV2", "MIRROR_PAD", "CALL", "SCATTER_ND",
 })  # fmt: skip
+# operators that are converted though nothing reads what they give
+EFFECTS: Final = frozenset({"ASSIGN_VARIABLE", "CALL_ONCE"})
 # operators that see to quantisation themselves
 OWN: Final = frozenset({"QUANTIZE", "DEQUANTIZE", "WHILE", "IF", "CALL_ONCE", "CUSTOM:TFLite_Detection_PostProcess"})
 
@@ -45,6 +47,7 @@ class Context:
     model: Model
     options: TfliteOptions
     converters: Converters
+    more: Callable[[], Converters]  # those of plugins, which are looked for where an operator has no other
     known: Known = field(default_factory=Known)
     nodes: int = 0
     names: dict[str, int] = field(default_factory=dict)
@@ -53,6 +56,20 @@ class Context:
     initial: dict[str, Array] = field(default_factory=dict)  # what a CALL_ONCE assigns
     tables: dict[str, tuple[Array, Array]] = field(default_factory=dict)
     initializing: bool = False
+    shared: dict[str, Any] = field(default_factory=dict)  # what converters of plugins keep
+
+    def converter(self, name: str) -> Converter:
+        """The converter of an operator.  Errors: UnsupportedError."""
+        found = self.converters.find("", name, 1)
+        if found is None:
+            self.converters = self.converters + self.more()
+            self.more = Converters
+            found = self.converters.find("", name, 1)
+        if found is None:
+            raise UnsupportedError(
+                f"no converter for operator {name}; a package adds one through the plugin hook `converters`"
+            )
+        return found
 
 
 class Scope:
@@ -98,6 +115,16 @@ class Scope:
 
     def keep(self, index: int, handle: Any) -> None:
         self.handles[index] = handle
+
+    def any(self, index: int) -> Any:
+        """A tensor's value in its own type, or its resource."""
+        return self.handles[index] if index in self.handles else self.raw(index)
+
+    def shared(self, key: str, make: Callable[[], Any]) -> Any:
+        """Returns what converters of a plugin keep for the whole model."""
+        if key not in self.context.shared:
+            self.context.shared[key] = make()
+        return self.context.shared[key]
 
     def raw(self, index: int) -> Instruction:
         """A tensor's value in its own type."""
@@ -177,7 +204,7 @@ class Scope:
         self.context.names[word] = count + 1
         return Module(word if not count else f"{word}_{count}")
 
-    def call(self, subgraph: int, given: Sequence[Instruction], module: Module | None = None) -> list[Instruction]:
+    def call(self, subgraph: int, given: Sequence[Any], module: Module | None = None) -> list[Any]:
         """The results of another subgraph on some values, built into a module (by default this scope's own)."""
         inner = Scope(self.context, subgraph, self.module if module is None else module, self.prefix, self.calling)
         return inner.build(given)
@@ -189,13 +216,17 @@ class Scope:
 
     # building
 
-    def build(self, given: Sequence[Instruction]) -> list[Instruction]:
+    def build(self, given: Sequence[Any]) -> list[Any]:
         """The values of the subgraph's outputs for those of its inputs."""
         if len(given) != len(self.graph.inputs):
             raise ParseError(f"subgraph {self.graph.name!r} takes {len(self.graph.inputs)} values, got {len(given)}")
-        self.values.update(zip(self.graph.inputs, given, strict=True))
+        for index, value in zip(self.graph.inputs, given, strict=True):
+            if isinstance(value, Instruction):
+                self.values[index] = value
+            else:
+                self.handles[index] = value
         self.run()
-        return [self.raw(i) for i in self.graph.outputs]
+        return [self.any(i) for i in self.graph.outputs]
 
     def run(self, wanted: Sequence[int] | None = None) -> None:
         """Converts the operators, those left out that nothing wanted depends on."""
@@ -206,9 +237,7 @@ class Scope:
 
     def _needed(self, wanted: Sequence[int]) -> set[int]:
         maker = {i: k for k, o in enumerate(self.graph.operators) for i in o.outputs}
-        effects = [
-            k for k, o in enumerate(self.graph.operators) if not o.outputs or o.name in ("ASSIGN_VARIABLE", "CALL_ONCE")
-        ]
+        effects = [k for k, o in enumerate(self.graph.operators) if not o.outputs or o.name in EFFECTS]
         stateful = [
             k for k, o in enumerate(self.graph.operators) if any(i >= 0 and self.tensor(i).variable for i in o.inputs)
         ]
@@ -246,11 +275,7 @@ class Scope:
 
     def _converted(self, n: Node) -> Any:
         operator = n.operator
-        converter = self.context.converters.find("", operator.name, 1)
-        if converter is None:
-            raise UnsupportedError(
-                f"no converter for operator {operator.name}; a package adds one through the plugin hook `converters`"
-            )
+        converter = self.context.converter(operator.name)
         places = [None if i < 0 or self.tensor(i).dtype is None else i for i in operator.inputs]
         if operator.name in OWN:
             inputs = [None if i is None else self.raw(i) for i in places]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from mgx_core import Instruction, Module, Shape
 from mgx_core import dtype as dt
+from mgx_core.converting.composite import Composite, flattened, rebuilt
 from mgx_core.converting.loops import carried
 from mgx_core.types.argument import Array
 from mgx_core.types.shape import AnyShape
@@ -17,60 +19,87 @@ from ..flexbuffer import read_map
 from ..node import Node
 
 
+def _inputs(n: Node, first: int = 0) -> list[Any]:
+    """The operands from a place on: tensors, and values that are none."""
+    return [n.scope.any(i) for i in n.operator.inputs[first:]]
+
+
 @converts("IF")
-def if_(n: Node, condition: Instruction, *xs: Instruction) -> Any:
+def if_(n: Node, condition: Instruction, *_: Instruction | None) -> Any:
+    xs = _inputs(n, 1)
     places = n.option("ThenSubgraphIndex", -1), n.option("ElseSubgraphIndex", -1)
     condition = n.reshape(condition, ())
     decided = n.constant(condition)
     if decided is not None:
-        return n.scope.call(places[0 if decided[()] else 1], xs)
-    modules = []
+        return _results(n, n.scope.call(places[0 if decided[()] else 1], xs))
+    modules, after = [], []
     for name, place in zip(("then", "else"), places, strict=True):
         module = n.scope.submodule(f"{n.name}:{name}")
-        module.add_return(n.scope.call(place, xs, module))
+        after = n.scope.call(place, xs, module)
+        module.add_return(flattened(after))
         modules.append(module)
-    return n.items(n.add("if", condition, modules=modules))
+    return _results(n, rebuilt(after, n.items(n.add("if", condition, modules=modules))))
+
+
+def _results(n: Node, values: Sequence[Any]) -> list[Instruction | None]:
+    """Tensors as they are; other values are kept for who reads them."""
+    out: list[Instruction | None] = []
+    for index, value in zip(n.operator.outputs, values, strict=False):
+        if not isinstance(value, Instruction):
+            n.scope.keep(index, value)
+        out.append(value if isinstance(value, Instruction) else None)
+    return out
 
 
 @converts("WHILE")
-def while_(n: Node, *xs: Instruction) -> Any:
+def while_(n: Node, *_: Instruction | None) -> Any:
+    xs = _inputs(n)
     test, body = n.option("CondSubgraphIndex", -1), n.option("BodySubgraphIndex", -1)
     fixed = n.scope.unchanged(body) if xs else []
     moving = [k for k in range(len(xs)) if k not in fixed]
 
-    def whole(values: list[Instruction]) -> list[Instruction]:
+    def whole(values: Sequence[Any]) -> list[Any]:
         now = dict(zip(moving, values, strict=True))
         return [now.get(k, x) for k, x in enumerate(xs)]
 
-    def going(module: Module, values: list[Instruction]) -> Instruction:
-        (found,) = n.scope.call(test, whole(values), module)
+    def going(module: Module, values: Sequence[Any]) -> Instruction:
+        found: Instruction = n.scope.call(test, whole(values), module)[0]
         if not found.shape.rank:
             return found
         from mgx_core import op
 
         return module.add(op("reshape", dims=()), found)
 
-    begins = going(n.module, [xs[k] for k in moving])
+    states = [xs[k] for k in moving]
+    if any(isinstance(v, Composite) and v.open() for v in states):  # they learn their extents from a trip
+        trial = n.scope.submodule(f"{n.name}:trial")
+        inside = [trial.add_parameter(f"state_{k}", x.result) for k, x in enumerate(flattened(states))]
+        given = rebuilt(states, inside)
+        now = [v if isinstance(v, Composite) and v.open() else g for v, g in zip(states, given, strict=True)]
+        n.scope.call(body, whole(now), trial)
+        states = [v.closed(n) if isinstance(v, Composite) else v for v in states]
+    begins = going(n.module, states)
 
     def build(shapes: list[AnyShape]) -> Module:
         module = n.scope.submodule(f"{n.name}:body")
         module.add_parameter("iteration", Shape(dt.int64, ()))
         module.add_parameter("going", Shape(dt.bool_, ()))
         given = [module.add_parameter(f"state_{k}", s) for k, s in enumerate(shapes)]
-        after = n.scope.call(body, whole(given), module)
+        after = n.scope.call(body, whole(rebuilt(states, given)), module)
         after = [after[k] for k in moving]
-        module.add_return([going(module, after), *after])
+        module.add_return([going(module, after), *flattened(after)])
         return module
 
-    module = carried([xs[k].result for k in moving], build, 1)
+    flat = flattened(states)
+    module = carried([x.result for x in flat], build, 1)
     most = n.scope.options.limit_max_iterations
-    made = n.add("loop", None, begins, *(xs[k] for k in moving), modules=[module], max_iterations=most)
-    return whole(list(n.items(made)))
+    made = n.add("loop", None, begins, *flat, modules=[module], max_iterations=most)
+    return _results(n, whole(rebuilt(states, n.items(made))))
 
 
 @converts("CALL")
-def call(n: Node, *xs: Instruction) -> Any:
-    return n.scope.call(n.option("Subgraph", -1), xs)
+def call(n: Node, *_: Instruction | None) -> Any:
+    return _results(n, n.scope.call(n.option("Subgraph", -1), _inputs(n)))
 
 
 @converts("CALL_ONCE")

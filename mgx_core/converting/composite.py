@@ -1,0 +1,59 @@
+"""Values other than tensors while a model is read, which loops and branches carry as tensors."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from ..ir.instruction import Instruction
+from .builder import InstructionBuilder
+
+__all__ = ["Composite", "flattened", "rebuilt"]
+
+
+class Composite(ABC):
+    """A value that consists of several tensors, or of none: a list, complex numbers, a table."""
+
+    @abstractmethod
+    def tensors(self) -> Sequence[Instruction]:
+        """The tensors that it consists of."""
+
+    @abstractmethod
+    def of(self, tensors: Sequence[Instruction]) -> Composite:
+        """A value of this kind from as many tensors."""
+
+    def open(self) -> bool:
+        """True if extents of it are not known before something is put into it."""
+        return False
+
+    def closed(self, n: InstructionBuilder) -> Composite:
+        """This value with the extents that were learned since."""
+        return self
+
+
+def flattened(values: Sequence[Any]) -> list[Instruction]:
+    """The tensors of some values, those that are tensors themselves among them; other values have none."""
+    out: list[Instruction] = []
+    for value in values:
+        match value:
+            case Instruction():
+                out.append(value)
+            case Composite():
+                out += value.tensors()
+    return out
+
+
+def rebuilt(like: Sequence[Any], tensors: Sequence[Instruction]) -> list[Any]:
+    """Values of the kinds of others, from the tensors that `flattened` gives of them."""
+    rest = list(tensors)
+    out: list[Any] = []
+    for value in like:
+        match value:
+            case Instruction():
+                out.append(rest.pop(0))
+            case Composite():
+                out.append(value.of([rest.pop(0) for _ in value.tensors()]))
+            case _:
+                out.append(value)
+    return out

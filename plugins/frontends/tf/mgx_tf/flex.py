@@ -1,0 +1,132 @@
+"""TensorFlow's operators inside TFLite models (``Flex``): converters that a TFLite frontend finds through the plugin hook.
+
+A node comes as a message in the operator's attributes.  It is converted in a graph of its own, whose arguments are the
+operator's inputs.  Lists, tables and other values beside tensors go from operator to operator as `Held`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from mgx_core import Instruction, ParseError
+from mgx_core.converting.builder import InstructionBuilder
+from mgx_core.converting.composite import Composite
+from mgx_core.converting.converters import Converters
+
+from .context import Context
+from .graph import Functions, Graph
+from .lists import materialized
+from .model import Model
+from .options import TfOptions
+from .parser import all_converters
+from .resources import Resources
+from .scope import Scope
+from .values import Complex, TensorList, Value, leaves, rebuilt
+from .wire.messages import message
+
+__all__ = ["FLEX", "Held"]
+
+PREFIX: Final = "CUSTOM:Flex"
+
+
+@dataclass(frozen=True)
+class Held(Composite):
+    """A value of TensorFlow's other than a tensor."""
+
+    value: Value
+
+    def tensors(self) -> Sequence[Instruction]:
+        return leaves(self.value)
+
+    def of(self, tensors: Sequence[Instruction]) -> Held:
+        return Held(rebuilt(self.value, tensors))
+
+    def open(self) -> bool:
+        return isinstance(self.value, TensorList) and self.value.stacked is None
+
+    def closed(self, n: InstructionBuilder) -> Held:
+        if isinstance(self.value, TensorList) and self.value.stacked is None and self.value.seen:
+            return Held(materialized(n, self.value, self.value.seen[0]))
+        return self
+
+
+def _context(n: Any) -> Context:
+    """State that the operators of one model share."""
+
+    def make() -> Context:
+        model = Model(Graph([], Functions(()).signatures), Functions(()))
+        on_tensors, on_values = all_converters()
+        resources = Resources(model, n.module)
+        return Context(n.module, TfOptions(), model.functions, on_tensors, on_values, resources, n.known)
+
+    found: Context = n.scope.shared("tf", make)
+    return found
+
+
+def _proto(n: Any) -> Any:
+    """The node that an operator's attributes hold: its operator's name and a message.  Errors: ParseError."""
+    from flatbuffers import flexbuffers
+
+    made = message("NodeDef")()
+    try:
+        made.ParseFromString(bytes(flexbuffers.GetRoot(n.operator.custom).AsVector[1].AsStringBytes))
+    except (DecodeError, ValueError, IndexError, TypeError, AttributeError, RecursionError, ArithmeticError) as error:
+        raise ParseError(f"the attributes hold no node of TensorFlow: {error}") from None
+    return made
+
+
+def convert(n: Any, *xs: Instruction | None) -> Any:
+    """A node of TensorFlow in place of an operator; n: the operator as its frontend sees it."""
+    context, proto = _context(n), _proto(n)
+    shared = proto.attr["shared_name"].s.decode("utf-8", "replace") if "shared_name" in proto.attr else ""
+    proto.name = shared or n.name
+    names = [f"input {k}" for k in range(len(xs))]
+    given: dict[str, Value] = {}
+    for k, (name, x) in enumerate(zip(names, xs, strict=True)):
+        given[name] = _value(n, k, x)
+    del proto.input[:]
+    proto.input.extend(names)
+    scope = Scope(context, Graph([proto], context.functions.signatures), n.module, given, None, n.scope.prefix)
+    context.initializing = n.scope.initializing()
+    scope.require([proto.name])
+    results = scope.values[proto.name][: len(n.operator.outputs)]
+    return tuple(_result(n, k, value) for k, value in enumerate(results))
+
+
+def _value(n: Any, place: int, x: Instruction | None) -> Value:
+    """An input: a tensor, complex numbers whose parts lie along a last axis, or what an operator gave."""
+    if x is None:
+        held = n.scope.handle(n.operator.inputs[place])
+        return held.value if isinstance(held, Held) else n.fail(f"input {place} must be a value of TensorFlow's")
+    kind = n.input(place).dtype
+    if kind is None or kind.kind != "c":
+        return x
+    axis = x.shape.rank - 1
+    return Complex(*(n.squeeze(n.slice(x, [axis], [k], [k + 1]), [axis]) for k in range(2)))
+
+
+def _result(n: Any, place: int, value: Value | None) -> Instruction | None:
+    if value is None or isinstance(value, Instruction):
+        return value
+    if isinstance(value, Complex):
+        rank = value.real.shape.rank
+        parts = [n.unsqueeze(v, [rank]) for v in (value.real, value.imag)]
+        made: Instruction = n.add("concat", *parts, axis=rank)
+        return made
+    n.scope.keep(n.operator.outputs[place], Held(value))
+    return None
+
+
+def _converters() -> Converters:
+    made = Converters()
+    on_tensors, on_values = all_converters()
+    names = {name for table in (on_tensors, on_values) for _, name in table.names()}
+    made.converts(*(PREFIX + name for name in sorted(names)))(convert)
+    return made
+
+
+FLEX: Final = _converters()

@@ -1,0 +1,127 @@
+"""TensorFlow's operators inside TFLite models: tensors, complex numbers, lists, tables, and what is damaged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from flatbuffers import flexbuffers
+
+import mgx_core as mgx
+from mgx_core import dtype as dt
+from mgx_tf.wire.messages import message
+from mgx_tflite.model import Model, Operator, Subgraph, Tensor
+from mgx_tflite.options import TfliteOptions
+from mgx_tflite.parser import parse_model
+
+
+def flex(op: str, inputs: list[int], outputs: list[int], place: int = 0, **attributes: Any) -> Operator:
+    """An operator that holds a node; attributes are numbers of types (int), texts or shapes."""
+    node = message("NodeDef")(op=op)
+    for name, value in attributes.items():
+        if isinstance(value, str):
+            node.attr[name].s = value.encode()
+        elif isinstance(value, bool):
+            node.attr[name].b = value
+        else:
+            node.attr[name].type = value
+    builder = flexbuffers.Builder()
+    with builder.Vector():
+        builder.String(op)
+        builder.String(node.SerializeToString().decode())
+    return Operator(f"CUSTOM:Flex{op}", inputs, outputs, [], None, bytes(builder.Finish()), place)
+
+
+def tensor(name: str, kind: Any, dims: list[int], value: Any = None) -> Tensor:
+    return Tensor(name, kind, dims, None if value is None else np.asarray(value, kind.numpy), None)
+
+
+def run(tensors: list[Tensor], operators: list[Operator], output: int, **given: Any) -> np.ndarray:
+    inputs = [k for k, t in enumerate(tensors) if t.name in given]
+    program = parse_model(Model([Subgraph("main", tensors, operators, inputs, [output])]), TfliteOptions())
+    program.compile(mgx.get_target("ref"))
+    return np.asarray(program.run(given)[0])
+
+
+def test_an_operator_on_tensors():
+    tensors = [tensor("x", dt.float32, [2, 3]), tensor("axis", dt.int32, [], 1), tensor("y", dt.float32, [2, 3])]
+    x = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
+    found = run(tensors, [flex("Cumprod", [0, 1], [2], reverse=True)], 2, x=x)
+    np.testing.assert_array_equal(found, np.flip(np.cumprod(np.flip(x, 1), 1), 1))
+
+
+def test_complex_numbers_have_a_last_axis_for_their_parts():
+    tensors = [tensor("x", dt.float32, [4]), tensor("z", dt.complex64, [4]), tensor("f", dt.complex64, [4])]
+    tensors.append(tensor("y", dt.float32, [4]))
+    operators = [flex("Complex", [0, 0], [1]), flex("FFT", [1], [2], 1), flex("ComplexAbs", [2], [3], 2)]
+    x = np.float32([1, -2, 3, 5])
+    np.testing.assert_allclose(run(tensors, operators, 3, x=x), np.abs(np.fft.fft(x + 1j * x)), rtol=1e-5)
+
+
+def loop_of_lists(count: int) -> tuple[list[Subgraph], Any]:
+    """A list whose elements' extents are not known before a loop puts rows of x into it, doubled."""
+
+    class Branches:
+        def CondSubgraphIndex(self) -> int:
+            return 1
+
+        def BodySubgraphIndex(self) -> int:
+            return 2
+
+    class Plain:
+        def FusedActivationFunction(self) -> int:
+            return 0
+
+        def Axis(self) -> int:
+            return 0
+
+        def BatchDims(self) -> int:
+            return 0
+
+    variant = Tensor("list", None, [], None, None)
+    step, row = tensor("k", dt.int32, []), tensor("x", dt.float32, [count, 2])
+    main = [
+        row, tensor("open", dt.int32, [], -1), tensor("count", dt.int32, [], count), variant, tensor("zero", dt.int32, [], 0),
+        tensor("end", dt.int32, []), variant, row, tensor("y", dt.float32, [count, 2]),
+    ]  # fmt: skip
+    operators = [
+        flex("TensorListReserve", [1, 2], [3], element_dtype=1, shape_type=3),
+        Operator("WHILE", [4, 3, 0], [5, 6, 7], [], Branches(), b"", 1),
+        flex("TensorListStack", [6, 1], [8], 2, element_dtype=1),
+    ]
+    test = [step, variant, row, tensor("most", dt.int32, [], count), tensor("more", dt.bool_, [])]
+    body = [step, variant, row, tensor("one", dt.int32, [], 1), tensor("next", dt.int32, []), tensor("r", dt.float32, [2]),
+            tensor("twice", dt.float32, [2]), variant]  # fmt: skip
+    trips = [
+        Operator("ADD", [0, 3], [4], [], Plain(), b"", 0),
+        Operator("GATHER", [2, 0], [5], [], Plain(), b"", 1),
+        Operator("ADD", [5, 5], [6], [], Plain(), b"", 2),
+        flex("TensorListSetItem", [1, 0, 6], [7], 3, element_dtype=1),
+    ]
+    return [
+        Subgraph("main", main, operators, [0], [8]),
+        Subgraph("test", test, [Operator("LESS", [0, 3], [4], [], None, b"", 0)], [0, 1, 2], [4]),
+        Subgraph("body", body, trips, [0, 1, 2], [4, 7, 2]),
+    ], Branches
+
+
+def test_loops_carry_lists():
+    graphs, _ = loop_of_lists(3)
+    program = parse_model(Model(graphs), TfliteOptions())
+    program.compile(mgx.get_target("ref"))
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    np.testing.assert_array_equal(np.asarray(program.run({"x": x})[0]), 2 * x)
+
+
+def test_damaged_attributes_are_refused():
+    tensors = [tensor("x", dt.float32, [2]), tensor("y", dt.float32, [2])]
+    for custom in (b"", b"\xff\xff", bytes(flexbuffers.Dumps([1, 2]))):
+        with pytest.raises(mgx.ParseError, match="hold no node of TensorFlow"):
+            run(tensors, [Operator("CUSTOM:FlexRelu", [0], [1], [], None, custom, 0)], 1, x=np.zeros(2, np.float32))
+
+
+def test_unknown_operators_are_named():
+    tensors = [tensor("x", dt.float32, [2]), tensor("y", dt.float32, [2])]
+    with pytest.raises(mgx.UnsupportedError, match="no converter for operator CUSTOM:FlexNoSuch"):
+        run(tensors, [flex("NoSuch", [0], [1])], 1, x=np.zeros(2, np.float32))
