@@ -36,6 +36,8 @@ class argument(Argument):
     __slots__ = ()
 
     def __init__(self, buffer: Any) -> None:
+        if buffer is None or isinstance(buffer, str):
+            raise ParameterError(f"an array or a buffer is required, got {buffer!r}")
         super().__init__(*_as_vector(Argument(buffer)))
 
     def get_shape(self) -> Any:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compile_modes", "parameter_shapes", "program", "target"]
 
+STREAMS: Final = ("ihipStream_t", "CUstream_st", "void")
 PLAIN: Final = frozenset({"ref"})  # targets for which MIGraphX rewrites no program
 
 
@@ -158,7 +159,12 @@ class program:
         return [of_argument(r) for r in results]
 
     def run_async(self, args: Mapping[str, Any], queue: SupportsInt, queue_type: str) -> list[argument]:
-        """Like `run`, enqueued on the caller's stream: its address and the name of its type (``ihipStream_t``)."""
+        """Like `run`, enqueued on the caller's stream: its address and the name of its type.
+
+        Errors: ParameterError for another type than HIP's (``ihipStream_t``), CUDA's or ``void``.
+        """
+        if queue_type not in STREAMS:
+            raise ParameterError(f"queue_type is one of {', '.join(STREAMS)}, got {queue_type!r}")
         return [of_argument(r) for r in self.core.run_async(self._given(args), queue, queue_type)]
 
     def run_trace(self, params: Mapping[str, Any], callback: Callable[[Any, argument], Any]) -> list[argument]:

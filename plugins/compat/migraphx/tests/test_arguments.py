@@ -104,3 +104,17 @@ def test_integers_are_written_in_full_and_errors_are_runtime_errors() -> None:
     assert repr(migraphx.argument(np.array([-151241204695, 3], np.int64))) == "-151241204695, 3"
     with pytest.raises(RuntimeError, match="no operation is called"):
         migraphx.op("nonsense")
+
+
+def test_what_is_no_buffer_and_no_stream_is_refused() -> None:
+    for given in (None, "abc"):
+        with pytest.raises(ParameterError, match="an array or a buffer is required"):
+            migraphx.argument(given)
+    p = migraphx.program()
+    main = p.get_main_module()
+    main.add_return([main.add_instruction(migraphx.op("neg"), [main.add_parameter("x", migraphx.shape(lens=[2]))])])
+    p.compile(migraphx.get_target("ref"))
+    x = np.ones(2, np.float32)
+    assert p.run_async({"x": x}, 0, "ihipStream_t")[0].tolist() == [-1, -1]
+    with pytest.raises(ParameterError, match="queue_type is one of ihipStream_t"):
+        p.run_async({"x": x}, 0, "stream")
