@@ -152,8 +152,10 @@ def quantize_weights(
         made = main.add(view.op, made, before=product, sources=view.sources)
     main.rewire(product, [product.inputs[0], made])
     spread = scale.reshape([-1 if a == axis else 1 for a in range(value.ndim)]) if scale.ndim else scale
-    wide = narrow.astype(np.float32) * spread
-    return signal_to_noise(value, wide), wide - value
+    error = narrow.astype(np.float32)
+    error *= spread
+    error -= value
+    return signal_to_noise(value, error), error
 
 
 def mean_shift(product: Instruction, error: Array, means: Array) -> Array:
@@ -164,7 +166,7 @@ def mean_shift(product: Instruction, error: Array, means: Array) -> Array:
     if not isinstance(product.op, Convolution):
         shift = np.asarray(means @ error)
         return shift if error.ndim == 2 else shift[..., None, :]  # the same for every row of a batch
-    by_kernel = error.sum(tuple(range(2, error.ndim)), dtype=np.float64)
+    by_kernel = error.reshape(*error.shape[:2], -1).sum(-1, dtype=np.float64)
     groups = by_kernel.reshape(product.op.group, -1, by_kernel.shape[1])
     shift = (groups * means.reshape(product.op.group, 1, -1)).sum(-1)
     return np.asarray(shift.reshape(-1, *[1] * (product.shape.rank - 2)))

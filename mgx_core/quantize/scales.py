@@ -44,14 +44,14 @@ def rounded(value: Array, axis: int | None, to: DType) -> tuple[Array, Array]:
     others: Any = None if axis is None else tuple(a for a in range(value.ndim) if a != axis)
     most = np.abs(value).max(axis=others, keepdims=axis is not None) if value.size else np.zeros(())
     scale = np.where(most > LEAST, most / float(to.highest), 1.0).astype(np.float32)
-    quotient = value / scale
+    quotient = np.asarray(value / scale)
     if to.is_integer:
-        quotient = np.clip(np.rint(quotient), -float(to.highest), float(to.highest))
+        np.rint(quotient, out=quotient)
+        np.clip(quotient, -float(to.highest), float(to.highest), out=quotient)
     return quotient.astype(to.numpy), np.ascontiguousarray(scale.reshape(-1) if axis is not None else scale.reshape(()))
 
 
-def signal_to_noise(wide: Array, narrow: Array) -> float:
+def signal_to_noise(wide: Array, error: Array) -> float:
     """Ratio of an array's energy to that of its error in decibel; 200 without any of either."""
-    noise = float(((wide - narrow).astype(np.float64) ** 2).sum())
-    signal = float((wide.astype(np.float64) ** 2).sum())
+    noise, signal = (float(np.einsum("i,i->", v.reshape(-1), v.reshape(-1), dtype=np.float64)) for v in (error, wide))
     return 10 * float(np.log10(signal / noise)) if noise and signal else 200.0

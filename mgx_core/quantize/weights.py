@@ -129,7 +129,7 @@ def _replace(
         module.move(one, ins)
     new = module.add(DequantDot(bits=4, block_size=size), ins.inputs[0], *made, before=ins, sources=ins.sources)
     module.replace(ins, new)
-    return signal_to_noise(rows, wide)
+    return signal_to_noise(rows, rows - wide)
 
 
 def grid(groups: Array, symmetric: bool, shrink: float = 1.0) -> tuple[Array, Array]:
