@@ -67,6 +67,10 @@ class Resize(Operation):
     def exact(self) -> bool:
         return self.mode == "nearest"
 
+    @property
+    def moves(self) -> bool:
+        return self.mode == "nearest" and self.coordinate_transformation_mode != "tf_crop_and_resize"
+
     def check(self) -> None:
         check_scales(self.scales)
 

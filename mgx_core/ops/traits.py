@@ -14,7 +14,7 @@ __all__ = ["TRAITS", "Traits"]
 class Traits:
     """The traits of an op; the defaults claim nothing.
 
-    `exact` and `linear` may depend on attributes: ask an op, not its class.
+    `exact`, `moves` and `linear` may depend on attributes: ask an op, not its class.
     """
 
     __slots__ = ()
@@ -37,10 +37,6 @@ class Traits:
     aligns: ClassVar[bool] = False
     """Adds or drops axes of extent 1 of its first operand, or repeats it along such axes: brings it in line with others."""
 
-    moves: ClassVar[bool] = False
-    """Gives elements of its first operand in other places, and which ones does not depend on them: a function of elements
-    may be applied before or after it."""
-
     picks: ClassVar[bool] = False
     """Gives elements of its first operand at positions that its second operand states."""
 
@@ -57,6 +53,12 @@ class Traits:
     @property
     def exact(self) -> bool:
         """Rounds nothing: a result is an element of an operand or an attribute, an integer or a truth value."""
+        return False
+
+    @property
+    def moves(self) -> bool:
+        """Gives elements of its first operand in other places, and which ones does not depend on them: a function of elements
+        may be applied before or after it."""
         return False
 
     @property

@@ -17,6 +17,8 @@ from ..ops.operation import Operation
 from ..ops.pointwise import Clip
 from ..ops.pooling import Pooling
 from ..ops.quantized import Dequantizelinear, Quantizelinear
+from ..ops.resize import Resize
+from ..types.dim import bounds
 from .constants import aligned, finite, uniform
 from .engine import Builder, Rules
 from .matching import one_user, op_as
@@ -188,7 +190,8 @@ def _place(i: Instruction, axis: int) -> int | None:
 def quantize_before_movement(i: Instruction, b: Builder) -> Instruction | No | None:
     """quantizelinear(move(x), s, z) -> move(quantizelinear(x, s, z)) where all elements are moved: fewer bytes are moved."""
     moved = i.inputs[0]
-    if not (moved.op.reshapes or isinstance(moved.op, Transpose)) or not moved.inputs[0].shape.ranked:
+    whole = moved.op.reshapes or isinstance(moved.op, Transpose) or _enlarges(moved)
+    if not whole or not moved.inputs[0].shape.ranked:
         return None
     mine = quantization(i)
     if not mine.by_tensor or i.shape.dtype.bits > 8:
@@ -196,6 +199,14 @@ def quantize_before_movement(i: Instruction, b: Builder) -> Instruction | No | N
     if not one_user(moved):
         return No("what was moved is read elsewhere too")
     return b.add(moved.op, b.add(mine.op, moved.inputs[0], *mine.parameters), *moved.inputs[1:])
+
+
+def _enlarges(ins: Instruction) -> bool:
+    """True if elements are repeated by resampling to the nearest, and none is left out."""
+    if not isinstance(ins.op, Resize) or not ins.op.moves:
+        return False
+    pairs = zip(ins.inputs[0].shape.dims, ins.shape.dims, strict=True)
+    return all(a == b or bounds(b)[0] >= bounds(a)[1] for a, b in pairs)
 
 
 @QUANTIZATION.on(Quantizelinear)

@@ -8,6 +8,42 @@ TURNS = [
     (
         "move-narrow-values",
         """\
+  %q = @param["q"] -> int8[1, 2, 3, 3]
+  %s = @literal(0.1) -> float32[]
+  %1 = dequantizelinear(%q, %s)
+  %2 = resize[scales=[1.0, 1.0, 2.0, 2.0], mode="nearest"](%1)
+  @return(%2)""",
+        """\
+  %q = @param["q"] -> int8[1, 2, 3, 3]
+  %1 = @literal(0.1) -> float32[]
+  %2 = resize[scales=[1.0, 1.0, 2.0, 2.0], sizes=[], nearest_mode="floor", mode="nearest", coordinate_transformation_mode="half_pixel", \
+cubic_coeff_a=-0.75, exclude_outside=false, extrapolation_value=0.0, antialias=false, roi=[], axes=[], \
+keep_aspect_ratio_policy="stretch"](%q) -> int8[1, 2, 6, 6]
+  %3 = dequantizelinear[axis=1, block_size=0, out_type=none](%2, %1) -> float32[1, 2, 6, 6]
+  @return(%3)""",
+    ),
+    (
+        "quantize-before-movement",
+        """\
+  %x = @param["x"] -> float32[1, 2, 3, 3]
+  %s = @literal(0.1) -> float32[]
+  %z = @literal(3) -> int8[]
+  %1 = resize[scales=[1.0, 1.0, 2.0, 2.0], mode="nearest"](%x)
+  %2 = quantizelinear(%1, %s, %z)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[1, 2, 3, 3]
+  %1 = @literal(0.1) -> float32[]
+  %2 = @literal(3) -> int8[]
+  %3 = quantizelinear[axis=1, block_size=0, out_type=none, saturate=true, precision=none](%x, %1, %2) -> int8[1, 2, 3, 3]
+  %4 = resize[scales=[1.0, 1.0, 2.0, 2.0], sizes=[], nearest_mode="floor", mode="nearest", coordinate_transformation_mode="half_pixel", \
+cubic_coeff_a=-0.75, exclude_outside=false, extrapolation_value=0.0, antialias=false, roi=[], axes=[], \
+keep_aspect_ratio_policy="stretch"](%3) -> int8[1, 2, 6, 6]
+  @return(%4)""",
+    ),
+    (
+        "move-narrow-values",
+        """\
   %q = @param["q"] -> int8[4, 3]
   %s = @literal(0.1, 0.2, 0.3) -> float32[3]
   %1 = dequantizelinear[axis=1](%q, %s)
