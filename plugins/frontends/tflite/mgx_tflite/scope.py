@@ -209,6 +209,12 @@ class Scope:
         inner = Scope(self.context, subgraph, self.module if module is None else module, self.prefix, self.calling)
         return inner.build(given)
 
+    def operators(self, subgraph: int) -> list[str]:
+        """Names of the operators of another subgraph."""
+        if not 0 <= subgraph < len(self.context.model.subgraphs):
+            raise ParseError(f"subgraph {subgraph} is named, there are {len(self.context.model.subgraphs)}")
+        return [o.name for o in self.context.model.subgraphs[subgraph].operators]
+
     def unchanged(self, subgraph: int) -> list[int]:
         """Places of results of a subgraph that are its inputs."""
         graph = self.context.model.subgraphs[subgraph]

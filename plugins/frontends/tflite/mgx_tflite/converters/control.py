@@ -31,17 +31,17 @@ def if_(n: Node, condition: Instruction, *_: Instruction | None) -> Any:
     condition = n.reshape(condition, ())
     decided = n.constant(condition)
     if decided is not None:
-        return _results(n, n.scope.call(places[0 if decided[()] else 1], xs))
+        return results_of(n, n.scope.call(places[0 if decided[()] else 1], xs))
     modules, after = [], []
     for name, place in zip(("then", "else"), places, strict=True):
         module = n.scope.submodule(f"{n.name}:{name}")
         after = n.scope.call(place, xs, module)
         module.add_return(flattened(after))
         modules.append(module)
-    return _results(n, rebuilt(after, n.items(n.add("if", condition, modules=modules))))
+    return results_of(n, rebuilt(after, n.items(n.add("if", condition, modules=modules))))
 
 
-def _results(n: Node, values: Sequence[Any]) -> list[Instruction | None]:
+def results_of(n: Node, values: Sequence[Any]) -> list[Instruction | None]:
     """Tensors as they are; other values are kept for who reads them."""
     out: list[Instruction | None] = []
     for index, value in zip(n.operator.outputs, values, strict=False):
@@ -94,12 +94,12 @@ def while_(n: Node, *_: Instruction | None) -> Any:
     module = carried([x.result for x in flat], build, 1)
     most = n.scope.options.limit_max_iterations
     made = n.add("loop", None, begins, *flat, modules=[module], max_iterations=most)
-    return _results(n, whole(rebuilt(states, n.items(made))))
+    return results_of(n, whole(rebuilt(states, n.items(made))))
 
 
 @converts("CALL")
 def call(n: Node, *_: Instruction | None) -> Any:
-    return _results(n, n.scope.call(n.option("Subgraph", -1), _inputs(n)))
+    return results_of(n, n.scope.call(n.option("Subgraph", -1), _inputs(n)))
 
 
 @converts("CALL_ONCE")
