@@ -55,7 +55,7 @@ class QuantizeConfig:
     of them) of the products that are, all if empty; skip: of those that are not; smooth: let weights take over part of the size
     of channels of their left operand, where products lose less by it; correct_bias: take from products what the rounding of
     their weights adds to their mean; functions: round what costly functions of convolutions read, too, so that targets find
-    the results of bytes in tables.
+    the results of bytes in tables, and results of functions that are read in several places.
     """
 
     activations: Literal["uint8", "int8", "float8_e4m3fn"] = "uint8"

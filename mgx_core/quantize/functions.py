@@ -1,4 +1,5 @@
-"""Costly functions behind convolutions: what they read is rounded too, so that targets find their results in tables."""
+"""Functions behind convolutions: their results are rounded before much work reads them, and what costly ones read as well,
+so that targets find results in tables and store bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +9,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..ir.instruction import Instruction
-from ..ops.concat import Concat
 from ..ops.convolution import Convolution
 from ..ops.elementwise import Pointwise
 from ..ops.scalar import EXACT, primitives
@@ -24,10 +24,11 @@ POINTS: Final = 1025  # of a function, at which its slope is looked at
 
 
 class Function(NamedTuple):
-    """A costly function of one tensor: what it reads, and the instruction that computes it."""
+    """A function of one tensor: what it reads, the instruction that computes it, and whether a table is quicker than that."""
 
     read: Instruction
     made: Instruction
+    costly: bool
 
     def values(self, points: Array) -> Array:
         """The function's results by its definition."""
@@ -47,33 +48,29 @@ class Function(NamedTuple):
 
 
 def functions(products: Iterable[Instruction], tensors: Iterable[Instruction]) -> list[Function]:
-    """Costly functions of these products alone whose results become one of some tensors by movement, if at all.
+    """Functions of these convolutions alone that are costly or read in several places, and from which work leads to some tensors.
 
-    Convolutions only: those of matrix products are a smaller part of the work, and gain less time than accuracy is lost.
+    Convolutions only: the functions of matrix products are a smaller part of the work, and gain less time than accuracy is lost.
     """
     ends = set(tensors)
-    found = dict[Instruction, Function]()
+    found: list[Function] = []
     for product in (p for p in products if isinstance(p.op, Convolution)):
         at = product
-        while len(at.users) == 1 and isinstance(at.users[0].op, Pointwise) and at.users[0].parent is product.parent:
-            reader = at.users[0]
-            if _costly(reader):
-                if _reaches(reader, ends):
-                    found[at] = Function(at, reader)
+        while len(at.users) == 1 and at.users[0].parent is product.parent:
+            reader, op = at.users[0], at.users[0].op
+            if not isinstance(op, Pointwise) or any(i is not at and not is_constant(i) for i in reader.inputs):
                 break
-            if any(i is not at and not is_constant(i) for i in reader.inputs):
+            alone = len(reader.inputs) == 1 and not op.random
+            costly = alone and not primitives(type(op).scalar) <= CHEAP
+            if (costly or (alone and len(reader.users) > 1)) and _reaches(reader, ends):
+                found.append(Function(at, reader, costly))
                 break
             at = reader
-    return list(found.values())
-
-
-def _costly(ins: Instruction) -> bool:
-    assert isinstance(ins.op, Pointwise)
-    return len(ins.inputs) == 1 and not ins.op.random and not primitives(type(ins.op).scalar) <= CHEAP
+    return found
 
 
 def _reaches(ins: Instruction, ends: set[Instruction]) -> bool:
-    """True if an instruction, or what only moves its elements, is among `ends`."""
+    """True if an instruction, or what is computed from it before the next product, is among `ends`."""
     pending: list[Instruction] = [ins]
     seen = set(pending)
     while pending:
@@ -81,7 +78,7 @@ def _reaches(ins: Instruction, ends: set[Instruction]) -> bool:
         if at in ends:
             return True
         for user in at.users:
-            if user not in seen and (user.op.moves or isinstance(user.op, Concat)):
+            if user not in seen and not user.op.product and not user.is_return:
                 seen.add(user)
                 pending.append(user)
     return False

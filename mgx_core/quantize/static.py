@@ -138,7 +138,7 @@ def _around_functions(
     config: QuantizeConfig,
     known: Mapping[Instruction, Observer],
 ) -> dict[Instruction, tuple[float, float]]:
-    """Ranges of what costly functions read, and of their results where these have none yet."""
+    """Ranges of what costly functions read, and of the results of functions where these have none yet."""
     made: dict[Instruction, tuple[float, float]] = {}
     to = TYPES[config.activations]
     for function in found:
@@ -148,7 +148,8 @@ def _around_functions(
         if results is None:
             results = observer.mapped(function.values).range(config.ranges, config.percentile, to)
             made[function.made] = results
-        made[function.read] = function.range(low, high, results, to)
+        if function.costly:
+            made[function.read] = function.range(low, high, results, to)
     return made
 
 

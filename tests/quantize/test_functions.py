@@ -1,4 +1,4 @@
-"""Costly functions behind convolutions: what they read is rounded over the part of its range that matters."""
+"""Functions behind convolutions: results are rounded, and what costly ones read over the part of its range that matters."""
 
 from __future__ import annotations
 
@@ -51,6 +51,19 @@ def test_what_costly_functions_read_is_rounded() -> None:
     assert rounded(quantized(network("swish"), functions=False)) == ["@param", "slice"]
     assert rounded(quantized(network("swish", read_elsewhere=True))) == ["@param", "slice"]
     assert rounded(mgx.quantize_fp8(network("swish"), mgx.get_target("ref"), [{"x": IMAGE}])) == ["@param", "slice"]
+
+
+@pytest.mark.parametrize(("name", "read"), [("swish", ["convolution", "swish"]), ("relu", ["relu"])])
+def test_results_that_are_read_in_several_places_are_rounded(name: str, read: list[str]) -> None:
+    """A gate: the function's result is reduced, and multiplied by what became of that."""
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float32", list(IMAGE.shape)))
+    made = m.add(op(name), m.add(op("convolution"), x, m.add_literal(WEIGHTS[0])))
+    mean = m.add(op("reduce_mean", axes=(2, 3)), made)
+    gate = m.add(op("multibroadcast", out_lens=IMAGE.shape), m.add(op("hard_sigmoid"), mean))
+    m.add_return([m.add(op("convolution"), m.add(op("mul"), made, gate), m.add_literal(WEIGHTS[1]))])
+    assert rounded(quantized(program)) == ["@param", *read, "mul"]
 
 
 def test_the_function_becomes_a_table() -> None:
