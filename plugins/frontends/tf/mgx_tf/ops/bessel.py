@@ -6,15 +6,31 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["FUNCTIONS", "polygamma"]
 
 EULER: Final = 0.57721566490153286
 TINY: Final = 1e-300
 
 
+def _far(order: int, x: float) -> tuple[float, float]:
+    """J and Y by the expansion for large arguments."""
+    p, q, term, mu = 1.0, 0.0, 1.0, 4 * order * order
+    for k in range(1, 12):
+        term *= (mu - (2 * k - 1) ** 2) / (k * 8 * x)
+        if k % 2:
+            q += term * (-1) ** (k // 2)
+        else:
+            p += term * (-1) ** (k // 2)
+    turn, size = x - (2 * order + 1) * math.pi / 4, math.sqrt(2 / (math.pi * x))
+    sine, cosine = math.sin(turn), math.cos(turn)
+    return size * (p * cosine - q * sine), size * (p * sine + q * cosine)
+
+
 def _bessel_j(order: int, x: float) -> float:
     """The mean of cos(order t - x sin t) over a turn, whose error falls faster than any power of the number of points."""
-    count = 2 * int(abs(x)) + 60
+    if abs(x) > 25:
+        return _far(order, abs(x))[0] * (-1 if order and x < 0 else 1)
+    count = int(abs(x)) + 40
     return (
         sum(math.cos(order * t - x * math.sin(t)) for t in (math.pi * (k + 0.5) / count for k in range(count))) / count
     )
@@ -22,12 +38,12 @@ def _bessel_j(order: int, x: float) -> float:
 
 def _over_tail(inner: Callable[[float], float]) -> float:
     """The integral from 0 on of a function that falls as exp(-exp t) does."""
-    step, total, k = 1 / 64, 0.5 * inner(0.0), 1
+    step, total, k = 1 / 8, 0.5 * inner(0.0), 1  # whose error is below exp(-60)
     while True:
         term = inner(k * step)
         total += term
         k += 1
-        if abs(term) <= 1e-18 * abs(total) or k > 2000:
+        if abs(term) <= 1e-18 * abs(total) or k > 1000:
             return total * step
 
 
@@ -41,16 +57,8 @@ def _bessel_k(order: int, x: float, scaled: bool) -> float:
 def _bessel_y(order: int, x: float) -> float:
     if x <= 0:
         return -math.inf if x == 0 else math.nan
-    if x > 25:  # the expansion for large arguments
-        p, q, term, mu = 1.0, 0.0, 1.0, 4 * order * order
-        for k in range(1, 12):
-            term *= (mu - (2 * k - 1) ** 2) / (k * 8 * x)
-            if k % 2:
-                q += term * (-1) ** (k // 2)
-            else:
-                p += term * (-1) ** (k // 2)
-        turn = x - (2 * order + 1) * math.pi / 4
-        return math.sqrt(2 / (math.pi * x)) * (p * math.sin(turn) + q * math.cos(turn))
+    if x > 25:
+        return _far(order, x)[1]
     quarter, log = x * x / 4, math.log(x / 2)
     if order == 0:
         total, term, harmonic = 0.0, 1.0, 0.0
@@ -191,7 +199,7 @@ def _zeta(s: float, q: float) -> float:
     """Hurwitz's zeta function by Euler and Maclaurin's sum."""
     if s == 1:
         return math.inf
-    if s < 1 or (q <= 0 and s != math.floor(s)):
+    if s < 1 or (q <= 0 and s != math.floor(s)) or q < -1000:
         return math.nan
     if q <= 0 and q == math.floor(q):
         return math.inf
@@ -205,6 +213,13 @@ def _zeta(s: float, q: float) -> float:
         total += bernoulli * factor
         factor *= (s + 2 * k - 1) * (s + 2 * k) / (q * q)
     return total
+
+
+def polygamma(k: float, x: float) -> float:
+    """The derivatives of the digamma function, from the first on."""
+    if k != math.floor(k) or not 1 <= k <= 150:
+        return math.nan
+    return float((-1) ** int(k + 1)) * math.gamma(k + 1) * _zeta(k + 1, x)
 
 
 FUNCTIONS: Final[dict[str, Callable[..., float]]] = {

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
-from mgx_core import ParseError, Shape, TupleShape
+from mgx_core import MgxError, Shape, TupleShape
 from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError
 from mgx_core.ops.declaration import op
@@ -148,7 +149,7 @@ class ParseTensor(Operation):
         try:
             held.ParseFromString(encoded(str(x.reshape(-1)[0])))
             made = tensor_array(held)
-        except (ParseError, ValueError) as error:
+        except (MgxError, DecodeError, ValueError) as error:
             raise ShapeError(f"a serialized tensor is damaged: {error}") from None
         if made.dtype != np.dtype(self.target.numpy):
             raise ShapeError(f"a serialized tensor of {self.target} is needed, got {made.dtype}")

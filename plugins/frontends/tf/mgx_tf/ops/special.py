@@ -15,7 +15,7 @@ from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 
-from .bessel import FUNCTIONS
+from .bessel import FUNCTIONS, polygamma
 
 __all__: list[str] = []
 
@@ -78,9 +78,7 @@ def _functions() -> dict[str, Callable[..., float]]:
         "besseli0e": lambda x: _bessel(0, x, True),
         "besseli1e": lambda x: _bessel(1, x, True),
         "nextafter": math.nextafter,
-        "polygamma": lambda k, x: (
-            _digamma(x) if k == 0 else (-1) ** int(k + 1) * math.factorial(int(k)) * FUNCTIONS["zeta"](k + 1, x)
-        ),
+        "polygamma": lambda k, x: _digamma(x) if k == 0 else polygamma(k, x),
         **FUNCTIONS,
     }
 
@@ -106,8 +104,15 @@ class Special(Operation):
         kind = xs[0].dtype
         if self.function == "nextafter":
             return np.nextafter(*xs)
-        made: Any = np.frompyfunc(_functions()[self.function], len(xs), 1)(*(x.astype(np.float64) for x in xs))
+        made: Any = np.frompyfunc(self._value, len(xs), 1)(*(x.astype(np.float64) for x in xs))
         return np.asarray(made).astype(np.float64).astype(kind)
+
+    def _value(self, *xs: float) -> float:
+        """The function of one element; not a number where it has no value."""
+        try:
+            return math.nan if any(map(math.isnan, xs)) else _functions()[self.function](*xs)
+        except (ArithmeticError, ValueError):
+            return math.nan
 
 
 @op("tf_truncated_normal")
