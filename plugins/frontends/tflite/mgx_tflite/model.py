@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +14,8 @@ from mgx_core import ParseError, UnsupportedError
 from mgx_core import dtype as dt
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
+
+from .schema import OPERATORS, OPTIONS, OPTIONS_2, root
 
 __all__ = ["Model", "Operator", "Quantization", "Signature", "Subgraph", "Tensor", "read_model"]
 
@@ -111,21 +111,11 @@ def read_model(data: Any, limit: int) -> Model:
         raise ParseError(f"a damaged TFLite model: {type(error).__name__}: {error}") from None
 
 
-@cache
-def _names(enumeration: str) -> dict[int, str]:
-    """Names of an enumeration of the schema by number."""
-    module: Any = importlib.import_module(f"tflite.{enumeration}")
-    kind = getattr(module, enumeration)
-    return {v: k for k, v in vars(kind).items() if isinstance(v, int)}
-
-
 class _Reader:
     def __init__(self, data: Any, limit: int) -> None:
-        from tflite.Model import Model as Table
-
         self.data = data
         self.limit = limit
-        self.table: Any = Table.GetRootAs(data, 0)
+        self.table: Any = root(data)
 
     def model(self) -> Model:
         if self.table.Version() != 3:
@@ -171,7 +161,7 @@ class _Reader:
         number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())
         if number == 32:
             return "CUSTOM:" + (code.CustomCode() or b"").decode()
-        return _names("BuiltinOperator").get(number, f"operator {number}")
+        return OPERATORS[number] if 0 <= number < len(OPERATORS) else f"operator {number}"
 
     def _subgraph(self, table: Any, place: int) -> Subgraph:
         tensors = [self._tensor(t, k) for k, t in enumerate(self._each(table, "Tensors"))]
@@ -188,19 +178,15 @@ class _Reader:
         code = table.OpcodeIndex()
         if not 0 <= code < len(self.codes):
             raise ParseError(f"operator {place} has code {code} of {len(self.codes)}")
-        options = None
-        kind = _names("BuiltinOptions").get(table.BuiltinOptionsType(), "NONE")
-        union = table.BuiltinOptions()
-        if kind == "NONE" and table.BuiltinOptions2Type():
-            kind = _names("BuiltinOptions2").get(table.BuiltinOptions2Type(), "NONE")
-            union = table.BuiltinOptions2()
-        if kind != "NONE" and union is not None:
-            module = importlib.import_module(f"tflite.{kind}")
-            options = getattr(module, kind)()
-            options.Init(union.Bytes, union.Pos)
+        options = self._options(table, "BuiltinOptions", OPTIONS) or self._options(table, "BuiltinOptions2", OPTIONS_2)
         custom = bytes(table.CustomOptionsAsNumpy()) if table.CustomOptionsLength() else b""
         read, made, between = (self._numbers(table, w) for w in ("Inputs", "Outputs", "Intermediates"))
         return Operator(self.codes[code], read, made, between, options, custom, place)
+
+    def _options(self, table: Any, name: str, kinds: tuple[str, ...]) -> Any:
+        """The attributes of an operator; None where it has none, or some of a later schema."""
+        kind = getattr(table, name + "Type")()
+        return table.union(name, kinds[kind]) if 0 < kind < len(kinds) else None
 
     def _tensor(self, table: Any, place: int) -> Tensor:
         name = (table.Name() or b"").decode("utf-8", "replace") or f"tensor_{place}"

@@ -83,16 +83,9 @@ def _expanded(level: Any, extent: int, places: Array, rows: Array, most: int) ->
 
 def _vector(level: Any, word: str) -> Array:
     """Segments or indices, of one of three widths."""
-    from tflite.Int32Vector import Int32Vector
-    from tflite.Uint8Vector import Uint8Vector
-    from tflite.Uint16Vector import Uint16Vector
-
-    kinds: dict[int, Any] = {1: Int32Vector, 2: Uint16Vector, 3: Uint8Vector}
+    kinds = {1: "Int32Vector", 2: "Uint16Vector", 3: "Uint8Vector"}
     kind = kinds.get(getattr(level, f"Array{word}Type")())
-    union = getattr(level, f"Array{word}")()
-    if kind is None or union is None:
+    vector = None if kind is None else level.union(f"Array{word}", kind)
+    if vector is None:
         raise ParseError("a sparse level lacks its segments or indices")
-    vector = kind()
-    vector.Init(union.Bytes, union.Pos)
-    found = np.asarray(vector.ValuesAsNumpy()) if vector.ValuesLength() else np.zeros(0)
-    return found.astype(np.int64)
+    return np.asarray(vector.ValuesAsNumpy()).astype(np.int64)
