@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from . import data, source
-from .compiling import compile_options, compiled, host_placements, quantized
+from .asked import asked_program
+from .compiling import compile_options, compiled, host_placements
 from .data import data_options, inputs
 from .forms import chosen_form, form_options, write
 from .group import DriverCommand
@@ -50,8 +51,7 @@ def command(as_json: bool, page: Path | None, trace: Path | None, **given: Any) 
     """
     report = Report(as_json)
     began = time.perf_counter()
-    program = Source.of(given).program()
-    program = quantized(program, given, lambda: inputs(program.get_parameter_shapes(), given))
+    program = asked_program(given)
     start = time.perf_counter()
     parsing = start - began
     executable = compiled(program, given)

@@ -11,8 +11,9 @@ import click
 
 from ..targets.kernel import Launch, op_of
 from . import data, source
-from .compiling import compile_options, compiled, quantized
-from .data import data_options, inputs
+from .asked import asked_program, ready
+from .compiling import compile_options
+from .data import data_options
 from .group import DriverCommand
 from .pictures import measured, trace_option, write_trace
 from .report import Report, report_options
@@ -51,15 +52,13 @@ def command(
       mgx-driver perf model.onnx --dim-param @seq 128 --detailed --json
     """
     report = Report(as_json)
-    program = Source.of(given).program()
-    program = quantized(program, given, lambda: inputs(program.get_parameter_shapes(), given))
+    program = asked_program(given)
     start = time.perf_counter()
-    executable = compiled(program, given)
-    values = inputs(executable.parameters, given)
+    _, executable, values = ready(program, given)
     warm = max(1, iterations // 10) if warmup is None else warmup
     for _ in range(warm):
         executable.run(values)
-    ready = time.perf_counter() - start
+    prepared = time.perf_counter() - start
     total = statistics([_once(executable, values) for _ in report.progress(range(iterations), "timing")])
     timings = measured(executable, values, iterations, warm, report)
     if trace is not None:
@@ -74,7 +73,7 @@ def command(
             "model": Source.of(given).name,
             "target": executable.target.name,
             "iterations": iterations,
-            "compile_and_warmup_s": ready,
+            "compile_and_warmup_s": prepared,
             "total_s": total,
             "batch": batch,
             "rate_per_s": batch / total["median"],

@@ -7,11 +7,12 @@ from typing import Any
 import click
 
 from . import data, source
-from .compiling import compile_options, compiled, quantized
-from .data import data_options, inputs
+from .asked import asked_program, ready
+from .compiling import compile_options
+from .data import data_options
 from .group import DriverCommand
 from .report import Report, report_options
-from .source import Source, source_options
+from .source import source_options
 
 __all__ = ["command"]
 
@@ -33,10 +34,7 @@ def command(as_json: bool, iterations: int, **given: Any) -> None:
       nsys profile -t cuda,nvtx mgx-driver roctx model.onnx --gpu
     """
     report = Report(as_json)
-    program = Source.of(given).program()
-    program = quantized(program, given, lambda: inputs(program.get_parameter_shapes(), given))
-    executable = compiled(program, given)
-    values = inputs(executable.parameters, given)
+    _, executable, values = ready(asked_program(given), given)
     executable.run(values)
     for _ in range(iterations):
         count = executable.mark(values)

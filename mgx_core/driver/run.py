@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from . import data, source
-from .compiling import compile_options, compiled, quantized
-from .data import data_options, inputs
+from .asked import asked_program, ready
+from .compiling import compile_options
+from .data import data_options
 from .group import DriverCommand
 from .pictures import measured, trace_option, write_trace
 from .report import Report, report_options, shape_document
-from .source import Source, source_options
+from .source import source_options
 
 if TYPE_CHECKING:
     from ..types.argument import Argument
@@ -43,10 +44,7 @@ def command(as_json: bool, output: Path | None, trace: Path | None, **given: Any
       mgx-driver run model.onnx --trace out.json
     """
     report = Report(as_json)
-    program = Source.of(given).program()
-    program = quantized(program, given, lambda: inputs(program.get_parameter_shapes(), given))
-    executable = compiled(program, given)
-    values = inputs(executable.parameters, given)
+    program, executable, values = ready(asked_program(given), given)
     results = dict(zip(program.get_output_names(), executable.run(values), strict=True))
     if trace is not None:
         timings = measured(executable, values, 1, 0, report)

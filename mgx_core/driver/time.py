@@ -8,11 +8,12 @@ from typing import Any
 import click
 
 from . import data, source
-from .compiling import compile_options, compiled, quantized
-from .data import data_options, inputs
+from .asked import asked_program, ready
+from .compiling import compile_options
+from .data import data_options
 from .group import DriverCommand
 from .report import Report, report_options
-from .source import Source, source_options
+from .source import source_options
 
 __all__ = ["command"]
 
@@ -32,10 +33,7 @@ def command(as_json: bool, iterations: int, **given: Any) -> None:
       mgx-driver time model.onnx --gpu -n 1000
     """
     report = Report(as_json)
-    program = Source.of(given).program()
-    program = quantized(program, given, lambda: inputs(program.get_parameter_shapes(), given))
-    executable = compiled(program, given)
-    values = inputs(executable.parameters, given)
+    _, executable, values = ready(asked_program(given), given)
     executable.run(values)
     start = time.perf_counter()
     for _ in range(iterations):
