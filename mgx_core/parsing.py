@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import inspect
 import os
 from collections.abc import Callable, Mapping
 from logging import WARNING, Filter, LogRecord
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from .errors import MgxError, ParameterError, PluginError, UnsupportedError, suggestion
@@ -26,35 +24,6 @@ __all__ = ["PROGRAM", "PROGRAM_TEXT", "parse", "parse_buffer", "reader_of"]
 STORED: Final = ("mxr", "mgx", "msgpack", "json")  # extensions of program files
 TEXT: Final = ("txt", "text")  # extensions of programs as text
 PROGRAM, PROGRAM_TEXT = "a stored program", "a program as text"
-
-
-class _Uncollected:
-    """A context in which Python does not look for cyclic garbage.
-
-    Readers make many objects that stay, and each look goes through all that the process has: a sixth of the time of parsing
-    MobileNetV2.  Threads inside are counted: the last one to leave turns collection on again, where it was on.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._inside = 0
-        self._was_on = False
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._was_on = gc.isenabled()
-                gc.disable()
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside and self._was_on:
-                gc.enable()
-
-
-_UNCOLLECTED: Final = _Uncollected()
 
 
 def parse(path: str | os.PathLike[str], frontend: str | None = None, **options: Any) -> Program:
@@ -207,8 +176,7 @@ def _parsed(
     rest = {k: v for k, v in options.items() if k not in given}
     try:
         try:
-            with _UNCOLLECTED:
-                program = read(source, **given)
+            program = read(source, **given)
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             if isinstance(error, MgxError):
                 raise

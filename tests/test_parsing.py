@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 
 import pytest
@@ -59,7 +58,7 @@ def frontends(monkeypatch):
         @hookimpl
         def frontends(self):
             named = {"toy": Plain, ".toyj": Plain, "json": Plain, "tar.gz": Plain, "bound": Bound}
-            named |= {"none": Nothing, "bad": Bad, "txt": Plain, "watching": Watching}
+            named |= {"none": Nothing, "bad": Bad, "txt": Plain}
             return [Lazy(name, f"{__name__}:{made.__name__}") for name, made in named.items()]
 
     made = Plugins(discover=False)
@@ -166,41 +165,3 @@ def test_the_driver_names_frontend_and_option(file):
     done = CliRunner().invoke(main, ["params", str(file("m.toy")), "--skip-unknown-operators"])
     assert done.exit_code == 2
     assert "frontend 'toy' takes no option --skip-unknown-operators" in done.output
-
-
-class Watching(Plain):
-    """A frontend that notes whether Python looks for garbage, also in files that it reads while it reads another."""
-
-    seen = []
-
-    def parse(self, path):
-        self.seen.append(gc.isenabled())
-        with open(path, "rb") as file:
-            data = file.read()
-        if data == b"bad":
-            raise mgx.ParseError("line 3 is damaged")
-        if data.startswith(b"/"):
-            program = mgx.parse(data.decode(), frontend="toy")
-            self.seen.append(gc.isenabled())
-            return program
-        return self.parse_buffer(data)
-
-
-def test_no_garbage_is_looked_for_while_a_frontend_reads(frontends, tmp_path):
-    good, bad, nested = (tmp_path / n for n in ("good", "bad", "nested"))
-    good.write_text('{"op": "tanh"}')
-    bad.write_text("bad")
-    nested.write_text(str(good))
-    Watching.seen.clear()
-    assert gc.isenabled()
-    mgx.parse(good, frontend="watching")
-    mgx.parse(nested, frontend="watching")
-    with pytest.raises(mgx.ParseError):
-        mgx.parse(bad, frontend="watching")
-    assert Watching.seen == [False] * 4 and gc.isenabled()
-    gc.disable()
-    try:
-        mgx.parse(good, frontend="watching")
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
