@@ -331,3 +331,15 @@ def test_random_groups(group, which, chunks):
 def test_body_of_an_op():
     body = norm_body(softmax.Softmax(axis=-1), [Shape("float32", (2, 3))])
     assert [i.op.name for i in body if i.op.name.startswith("reduce")] == ["reduce_max", "reduce_sum"]
+
+
+@pytest.mark.parametrize(("channels", "rows", "vectors"), [(320, 900, 4), (192, 1500, 2), (200, 1500, 1), (320, 90, 1)])
+def test_columns_of_dear_work_from_far_memory_are_several_vectors_wide(engine, channels, rows, vectors):
+    """tanh(x) and its mean over the rows, channels in the lanes."""
+    x = strided(numbers((1, channels, rows)), [0, 2, 1])
+    body = Module("mean")
+    y = body.add(pointwise.Tanh(), body.add_parameter("x", Shape("float32", x.shape)))
+    body.add_return([y, body.add(reduce.ReduceMean(axes=(2,)), y)])
+    kernel = check(engine, body, (2,), [x], orders={0: [0, 2, 1]}, chunks=2, tolerance=1e-5)
+    wanted = vectors * (2 if vectors == 2 and not engine.wide else 1)  # 8 lanes divide 192 once more
+    assert kernel.work == -(-channels // (wanted * engine.lanes))

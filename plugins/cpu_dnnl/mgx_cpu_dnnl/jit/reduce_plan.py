@@ -21,6 +21,7 @@ __all__ = ["Plan", "items_of", "make_plan", "moving", "padded"]
 PIECE = 1 << 14  # elements of a piece of a long row
 MOST_LANES = 16  # elements of the widest vector that is kept in scratch
 DEAR = 10  # vector instructions from which a value is kept for the next pass
+FAR = 1 << 18  # elements that the caches near a processor do not hold
 MOST_KEPT = 1 << 18  # bytes of scratch a row may take; longer rows compute again
 
 
@@ -156,11 +157,15 @@ def _columns(kept: Sequence[Axis], reduced: Sequence[Axis], main: Sequence[int],
 
 
 def _width(plan: Plan, lanes: int) -> int:
-    """Lanes of an item of columns: several vectors where the work is light."""
+    """Lanes of an item of columns: several vectors where the work is light, and where rows come from far memory."""
     cost = sum(n.cost for n in plan.nodes)
     inner = plan.kept[-1]
-    cheap = cost <= 12 and all(inner.steps[k] in (0, 1) for k in range(len(inner.steps)))
-    return lanes * 4 if cheap and inner.extent >= 4 * lanes else lanes
+    if any(step not in (0, 1) for step in inner.steps):
+        return lanes
+    if cost <= 12 and inner.extent >= 4 * lanes:
+        return lanes * 4
+    whole = (lanes * n for n in (4, 2) if inner.extent % (lanes * n) == 0 and inner.extent >= 4 * lanes * n)
+    return next(whole, lanes) if plan.count * inner.extent >= FAR else lanes
 
 
 def _choose_kept(plan: Plan, lanes: int) -> None:
