@@ -148,6 +148,22 @@ def test_rows_that_lie_apart() -> None:
     np.testing.assert_allclose(got.to_numpy(), wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_a_left_operand_that_lies_across_is_not_copied_for_our_own_loop() -> None:
+    a, b = numbers(1, 3, 40, 96), numbers(2, 40, 50)
+
+    def build(m: mgx.Module) -> mgx.Instruction:
+        x = m.add(mgx.op("relu"), m.add_parameter("x", mgx.shape(type="float32", lens=[3, 40, 96])))
+        turned = m.add(mgx.op("transpose", permutation=[0, 2, 1]), x)
+        wide = m.add(mgx.op("multibroadcast", out_lens=[3, 40, 50]), m.add_literal(b))
+        return m.add(mgx.op("tanh"), m.add(mgx.op("dot"), turned, wide))
+
+    program, steps = compiled(build)
+    (got,) = program.run({"x": a})
+    np.testing.assert_allclose(got.to_numpy(), np.tanh(np.maximum(a, 0).swapaxes(1, 2) @ b), rtol=1e-5, atol=1e-5)
+    if shared().engine.wide:
+        assert not any("copy" in s or s.startswith("gemm") for s in steps), steps
+
+
 def test_weights_that_are_views() -> None:
     """A transposed constant and a slice of one, both packed from where they lie."""
     a, b = numbers(1, 20, 24), numbers(2, 70, 24)

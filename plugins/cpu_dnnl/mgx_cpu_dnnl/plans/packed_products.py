@@ -128,13 +128,17 @@ def _plain_result(a: Shape, n: int) -> Shape:
 
 
 def _rows(e: CpuEmitter, a: Value, m: int, k: int) -> Value:
-    """The left operand as one float32 matrix, contiguous in k."""
+    """The left operand as one float32 matrix, contiguous in k.  Errors: Refused where a copy would cost more than is won."""
+    from ..jit.gemm_plan import FEW
+
     if a.shape.dtype is not dt.float32:
         wide = e.allocate(dt.float32, a.lens)
         e.copy_into(a, wide)
         a = wide
     found = _as_matrix(a.shape, m, k)
     if found is None:
+        if e.engine.wide and m > FEW:
+            raise Refused("oneDNN reads rows that lie across each other")
         a = e.row_major(a)
         found = Shape(dt.float32, [m, k])
     return a.seen_as(0, found)
