@@ -61,9 +61,9 @@ def _kept_or_parsed(reader: str, options: Mapping[str, Any], path: str | os.Path
     if origin is None:
         made = _frontend(reader)
         return _parsed(reader, made.parse, options, made, path)
-    known = origin.signature()
+    known = origin.look_up()
     if known is not None:
-        return Program.kept(origin, known, lambda: _parsed_again(reader, options, path, origin))
+        return Program.kept(origin, known.output_names, lambda: _parsed_again(reader, options, path, origin))
     warnings = _Warnings()
     log.addFilter(warnings)
     try:

@@ -43,7 +43,6 @@ class Program:
         self.output_names = list(output_names)  # those that the model states; see `get_output_names`
         self.files: tuple[Any, ...] = ()  # all that it was read from, where its frontend tells
         self._origin: Origin | None = None  # as long as what was read there cannot have been edited
-        self._signature: Signature | None = None  # the same, as far as it is known without the modules
         self.executable: Executable | None = None
         self.states = dict(states or {})
         self._held: dict[str, Any] = dict(self.states)
@@ -64,10 +63,10 @@ class Program:
         return program
 
     @classmethod
-    def kept(cls, origin: Origin, signature: Signature, parse: Callable[[], Program]) -> Program:
+    def kept(cls, origin: Origin, output_names: Sequence[str], parse: Callable[[], Program]) -> Program:
         """A program that an earlier process read from the same contents; it is parsed once its modules are looked at."""
-        program = cls(lambda: parse().graph, signature.output_names)
-        program._origin, program._signature = origin, signature
+        program = cls(lambda: parse().graph, output_names)
+        program._origin = origin
         return program
 
     def stems_from(self, origin: Origin) -> None:
@@ -77,7 +76,7 @@ class Program:
     @property
     def graph(self) -> Graph:
         """The modules, to look at and to edit."""
-        self._origin = self._signature = None
+        self._origin = None
         return self._modules
 
     @property
@@ -137,8 +136,8 @@ class Program:
 
     @property
     def _shapes(self) -> Signature:
-        if self._signature is not None:
-            return self._signature
+        if self._origin is not None and self._origin.known is not None:
+            return self._origin.known
         main = self._modules.main
         shapes, results = main.parameters, main.output_shapes()
         return Signature(

@@ -55,10 +55,11 @@ def save_buffer(program: Storable, format: str = "msgpack") -> bytes:
 def kept_chunks(program: Storable, source: Array, limit: int) -> Iterator[Any] | None:
     """A compiled program's file piece by piece, literals named by their place in the model's file where they lie there.
 
-    None if its own literals take more bytes than `limit`.
+    None if its own literals take more bytes than `limit`, or if kernels of it are left out.
     """
     metadata, literals = _encoded(program, source)
-    return None if literals.bytes > limit else msgpack_chunks(metadata, literals)
+    whole = metadata["compiled"]["instances"] and not metadata["compiled"]["notes"]
+    return msgpack_chunks(metadata, literals) if whole and literals.bytes <= limit else None
 
 
 def load_kept(path: Path, source: Array, target: Target, context: Any) -> Contents:

@@ -60,6 +60,7 @@ class Origin:
         self.source = source
         self.digest = digest
         self.key = key
+        self.known: Signature | None = None  # what an earlier process noted of the program
         self._state = _identity(state)
 
     @classmethod
@@ -97,15 +98,16 @@ class Origin:
             raise ParseError("the file was overwritten after it was parsed; parse it again")
         return data
 
-    def signature(self) -> Signature | None:
-        """Returns what an earlier process noted of the program."""
+    def look_up(self) -> Signature | None:
+        """Returns what an earlier process noted of the program, and keeps it as `known`."""
         found = DiskCache("parsed", FORMAT).get(self.key)
         if found is None:
             return None
         plain = msgpack.unpackb(found)
         values = Decoder(plain["symbols"])
         shapes = {name: values.shape(shape) for name, shape in plain["parameters"].items()}
-        return Signature(shapes, [values.shape(shape) for shape in plain["results"]], plain["outputs"])
+        self.known = Signature(shapes, [values.shape(shape) for shape in plain["results"]], plain["outputs"])
+        return self.known
 
     def describe(self, about: Signature) -> None:
         """Notes what the program is, so that it need not be parsed again."""

@@ -293,6 +293,18 @@ def test_a_target_of_the_callers_own_is_not_taken_for_the_installed_one(path):
     assert entries() == []
 
 
+def test_steps_that_live_in_one_process_keep_a_program_out(tmp_path):
+    path = tmp_path / "e.onnx"
+    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, d) for n, d in (("x", [2, 4, 4]), ("y", [2]))]
+    nodes = [helper.make_node("Det", ["x"], ["y"])]
+    graph = helper.make_graph(nodes, "g", info[:1], info[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10), path)
+    for _ in range(2):
+        program = compiled(path)
+        assert {p.place for p in program.executable.instances()[0].placements} == {"host"}
+        assert (runners(program), program.executable.notes, entries()) == ([CpuRunner], [], [])
+
+
 def test_what_takes_too_much_room_is_not_kept(path, monkeypatch):
     monkeypatch.setattr(kept, "LIMIT", 4 * path.stat().st_size)
     compiled(path)
