@@ -18,7 +18,7 @@ from .reading import nested
 from .symbols import Substitution, needed_for_extents
 from .text.writer import module_text
 
-__all__ = ["Module", "nested", "same_type"]
+__all__ = ["Module", "everywhere", "nested", "same_type"]
 
 
 class Expansion(Protocol):
@@ -426,6 +426,14 @@ class Module:
 
     def __repr__(self) -> str:
         return self.text()
+
+
+def everywhere(module: Module) -> Iterator[tuple[Module, Instruction]]:
+    """Each instruction of a module and of those nested in it, with its module, less those that are gone by their turn."""
+    for inner in list(nested(module)):
+        for ins in list(inner):
+            if ins.parent is inner:
+                yield inner, ins
 
 
 def _parameters(module: Module) -> dict[str, Instruction]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ir.module import Module, nested
+from ..ir.module import Module, everywhere
 from ..ops.operation import Operation
 from ..rules.decomposition import decompose
 from .interface import Pass
@@ -24,8 +24,6 @@ class ExpandComposites(Pass):
 
     def apply(self, module: Module) -> bool:
         changed = False
-        for inner in list(nested(module)):
-            for ins in list(inner):
-                if ins.parent is inner and type(ins.op) in self.ops and isinstance(decompose(inner, ins), list):
-                    changed = True
+        for inner, ins in everywhere(module):
+            changed |= type(ins.op) in self.ops and isinstance(decompose(inner, ins), list)
         return changed

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ..errors import No
 from ..ir.instruction import Instruction
-from ..ir.module import Module, nested
+from ..ir.module import Module, everywhere, nested
 from ..ops.elementwise import Pointwise
 from ..ops.linear import Dot
 from ..ops.movement import Transpose
@@ -33,16 +33,15 @@ class FuseAttention(Pass):
     def apply(self, module: Module) -> bool:
         names = Names([m.name for m in nested(module)])
         changed = False
-        for inner in list(nested(module)):
-            for ins in list(inner):
-                if ins.parent is inner and isinstance(ins.op, Softmax):
-                    members = self._match(ins)
-                    if isinstance(members, No):
-                        self.tally.refuse(self.name, ins, members)
-                    else:
-                        self._build(inner, members, names)
-                        self.tally.fired[self.name] += 1
-                        changed = True
+        for inner, ins in everywhere(module):
+            if isinstance(ins.op, Softmax):
+                members = self._match(ins)
+                if isinstance(members, No):
+                    self.tally.refuse(self.name, ins, members)
+                else:
+                    self._build(inner, members, names)
+                    self.tally.fired[self.name] += 1
+                    changed = True
         return changed
 
     def _match(self, softmax: Instruction) -> list[Instruction] | No:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import No
 from ..ir.instruction import Instruction
-from ..ir.module import Module, nested
+from ..ir.module import Module, everywhere
 from ..ops.broadcast import Multibroadcast
 from ..ops.elementwise import Pointwise
 from ..ops.linear import Dot
@@ -63,10 +63,8 @@ class FuseHorizontal(Pass):
 
     def apply(self, module: Module) -> bool:
         changed = False
-        for inner in list(nested(module)):
-            for ins in list(inner):
-                if ins.parent is inner:
-                    changed |= self._join(inner, ins)
+        for inner, ins in everywhere(module):
+            changed |= self._join(inner, ins)
         return changed
 
     def _join(self, module: Module, shared: Instruction) -> bool:

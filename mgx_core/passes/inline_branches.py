@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ..errors import No
 from ..ir.instruction import Instruction
-from ..ir.module import Module, nested
+from ..ir.module import Module, everywhere
 from ..ir.symbols import found_extents
 from ..ops.control import GetTupleElem, If
 from ..rules.constants import aligned
@@ -26,15 +26,14 @@ class InlineBranches(Pass):
 
     def apply(self, module: Module) -> bool:
         changed = False
-        for inner in list(nested(module)):
-            for ins in list(inner):
-                if ins.parent is inner and isinstance(ins.op, If):
-                    wrong = self._inline(inner, ins)
-                    if wrong:
-                        self.tally.refuse(self.name, ins, wrong)
-                    else:
-                        self.tally.fired[self.name] += 1
-                        changed = True
+        for inner, ins in everywhere(module):
+            if isinstance(ins.op, If):
+                wrong = self._inline(inner, ins)
+                if wrong:
+                    self.tally.refuse(self.name, ins, wrong)
+                else:
+                    self.tally.fired[self.name] += 1
+                    changed = True
         return changed
 
     def _inline(self, module: Module, ins: Instruction) -> No | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import No
 from ..ir.instruction import Instruction
-from ..ir.module import Module, nested
+from ..ir.module import Module, everywhere, nested
 from ..ops.broadcast import Multibroadcast
 from ..ops.compare import Less
 from ..ops.concat import Concat
@@ -60,10 +60,8 @@ class JoinConvolutions(Pass):
 
     def apply(self, module: Module) -> bool:
         changed = False
-        for inner in list(nested(module)):
-            for shared in list(inner):
-                if shared.parent is inner and len(shared.users) > 1:
-                    changed |= self._join(inner, shared)
+        for inner, shared in everywhere(module):
+            changed |= len(shared.users) > 1 and self._join(inner, shared)
         return changed
 
     def _join(self, module: Module, shared: Instruction) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ir.module import Module, nested
+from ..ir.module import Module, everywhere
 from .interface import Pass
 
 __all__ = ["WidenLate"]
@@ -21,16 +21,15 @@ class WidenLate(Pass):
 
     def apply(self, module: Module) -> bool:
         changed = False
-        for inner in list(nested(module)):
-            for ins in list(inner):
-                if not ins.op.widens or ins.inputs[0].is_literal:
-                    continue
-                readers = [u for u in ins.users if u.parent is inner and not u.is_return]
-                if len(readers) < len(ins.users) or (len(readers) == 1 and ins.next is readers[0]):
-                    continue
-                for user in readers:
-                    copy = inner.add(ins.op, *ins.inputs, before=user, sources=ins.sources)
-                    inner.set_inputs(user, [copy if i is ins else i for i in user.inputs])
-                inner.remove(ins)
-                changed = True
+        for inner, ins in everywhere(module):
+            if not ins.op.widens or ins.inputs[0].is_literal:
+                continue
+            readers = [u for u in ins.users if u.parent is inner and not u.is_return]
+            if len(readers) < len(ins.users) or (len(readers) == 1 and ins.next is readers[0]):
+                continue
+            for user in readers:
+                copy = inner.add(ins.op, *ins.inputs, before=user, sources=ins.sources)
+                inner.set_inputs(user, [copy if i is ins else i for i in user.inputs])
+            inner.remove(ins)
+            changed = True
         return changed
