@@ -81,6 +81,7 @@ def families(loaded: Iterable[str]) -> set[str]:
         "declaration",
         "elementwise",
         "erf",
+        "expression",
         "operation",
         "opset",
         "scalar",

@@ -8,7 +8,8 @@ from typing import ClassVar
 from ..errors import ParameterError
 from .declaration import op
 from .elementwise import Pointwise
-from .scalar import Expr, Operand, attr, call, x0, x1
+from .expression import Operand
+from .scalar import Expr, attr, call, x0, x1
 
 __all__ = [
     "Celu", "Elu", "GeluErf", "GeluTanh", "HardSigmoid", "HardSwish", "LeakyRelu", "LogSigmoid", "Mish", "Prelu",
@@ -26,61 +27,54 @@ def softplus(x: Expr) -> Expr:
     return call("max", x, 0) + call("log1p", call("exp", -call("abs", x)))
 
 
-@op("relu")
+@op("relu", accepts="iuf")
 class Relu(Pointwise):
     """max(x0, 0).  Source: ONNX Relu-14."""
 
     scalar: ClassVar[Expr] = call("max", x0, 0)
-    accepts: ClassVar[str] = "iuf"
 
 
-@op("leaky_relu")
+@op("leaky_relu", accepts="f")
 class LeakyRelu(Pointwise):
     """x0, times `alpha` under 0.  Source: ONNX LeakyRelu-16."""
 
     alpha: float = 0.01
     scalar: ClassVar[Expr] = call("where", x0 < 0, attr("alpha") * x0, x0)
-    accepts: ClassVar[str] = "f"
 
 
-@op("prelu")
+@op("prelu", accepts="iuf")
 class Prelu(Pointwise):
     """x0, times the slope x1 under 0.  Source: ONNX PRelu-16."""
 
     scalar: ClassVar[Expr] = call("where", x0 < 0, x1 * x0, x0)
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "iuf"
 
 
-@op("thresholded_relu")
+@op("thresholded_relu", accepts="f")
 class ThresholdedRelu(Pointwise):
     """x0 above `alpha`, else 0.  Source: ONNX ThresholdedRelu-22."""
 
     alpha: float = 1.0
     scalar: ClassVar[Expr] = call("where", x0 > attr("alpha"), x0, 0)
-    accepts: ClassVar[str] = "f"
 
 
-@op("elu")
+@op("elu", accepts="f")
 class Elu(Pointwise):
     """x0, under 0 alpha * (exp(x0) - 1).  Source: ONNX Elu-22."""
 
     alpha: float = 1.0
     scalar: ClassVar[Expr] = call("where", x0 < 0, attr("alpha") * call("expm1", x0), x0)
-    accepts: ClassVar[str] = "f"
 
 
-@op("selu")
+@op("selu", accepts="f")
 class Selu(Pointwise):
     """gamma * x0, under 0 gamma * alpha * (exp(x0) - 1).  Source: ONNX Selu-22."""
 
     alpha: float = 1.67326319217681884765625
     gamma: float = 1.05070102214813232421875
     scalar: ClassVar[Expr] = attr("gamma") * call("where", x0 < 0, attr("alpha") * call("expm1", x0), x0)
-    accepts: ClassVar[str] = "f"
 
 
-@op("celu")
+@op("celu", accepts="f")
 class Celu(Pointwise):
     """max(0, x0) + min(0, alpha * (exp(x0 / alpha) - 1)).
 
@@ -89,108 +83,96 @@ class Celu(Pointwise):
 
     alpha: float = 1.0
     scalar: ClassVar[Expr] = call("max", x0, 0) + call("min", attr("alpha") * call("expm1", x0 / attr("alpha")), 0)
-    accepts: ClassVar[str] = "f"
 
     def check(self) -> None:
         if self.alpha == 0:
             raise ParameterError("celu: attribute 'alpha' must not be 0")
 
 
-@op("sigmoid")
+@op("sigmoid", accepts="f")
 class Sigmoid(Pointwise):
     """1 / (1 + exp(-x0)).  Source: ONNX Sigmoid-13."""
 
     scalar: ClassVar[Expr] = sigmoid(x0)
-    accepts: ClassVar[str] = "f"
 
 
-@op("log_sigmoid")
+@op("log_sigmoid", accepts="f")
 class LogSigmoid(Pointwise):
     """log(sigmoid(x0)) without overflow."""
 
     scalar: ClassVar[Expr] = -softplus(-x0)
-    accepts: ClassVar[str] = "f"
 
 
-@op("hard_sigmoid")
+@op("hard_sigmoid", accepts="f")
 class HardSigmoid(Pointwise):
     """alpha * x0 + beta brought into [0, 1].  Source: ONNX HardSigmoid-22."""
 
     alpha: float = 0.2
     beta: float = 0.5
     scalar: ClassVar[Expr] = call("max", call("min", attr("alpha") * x0 + attr("beta"), 1), 0)
-    accepts: ClassVar[str] = "f"
 
 
-@op("hard_swish")
+@op("hard_swish", accepts="f")
 class HardSwish(Pointwise):
     """x0 * hard_sigmoid(x0) with slope 1/6 and offset 1/2.  Source: ONNX HardSwish-22."""
 
     scalar: ClassVar[Expr] = x0 * call("max", call("min", x0 * (1 / 6) + 0.5, 1), 0)
-    accepts: ClassVar[str] = "f"
 
 
-@op("softplus")
+@op("softplus", accepts="f")
 class Softplus(Pointwise):
     """log(1 + exp(x0)) without overflow.  Source: ONNX Softplus-22."""
 
     scalar: ClassVar[Expr] = softplus(x0)
-    accepts: ClassVar[str] = "f"
 
 
-@op("softsign")
+@op("softsign", accepts="f")
 class Softsign(Pointwise):
     """x0 / (1 + |x0|).  Source: ONNX Softsign-22."""
 
     scalar: ClassVar[Expr] = x0 / (1 + call("abs", x0))
-    accepts: ClassVar[str] = "f"
 
 
-@op("mish")
+@op("mish", accepts="f")
 class Mish(Pointwise):
     """x0 * tanh(softplus(x0)).  Source: ONNX Mish-22."""
 
     scalar: ClassVar[Expr] = x0 * call("tanh", softplus(x0))
-    accepts: ClassVar[str] = "f"
 
 
-@op("swish")
+@op("swish", accepts="f")
 class Swish(Pointwise):
     """x0 * sigmoid(alpha * x0); with alpha 1 also called silu.  Source: ONNX Swish-24."""
 
     alpha: float = 1.0
     scalar: ClassVar[Expr] = x0 * sigmoid(attr("alpha") * x0)
-    accepts: ClassVar[str] = "f"
 
 
-@op("quick_gelu")
+@op("quick_gelu", accepts="f")
 class QuickGelu(Pointwise):
     """x0 * sigmoid(alpha * x0): the logistic approximation of gelu."""
 
     alpha: float = 1.702
     scalar: ClassVar[Expr] = x0 * sigmoid(attr("alpha") * x0)
-    accepts: ClassVar[str] = "f"
 
 
-@op("gelu_erf")
+@op("gelu_erf", accepts="f")
 class GeluErf(Pointwise):
     """x0 * P(N(0, 1) < x0).  Source: ONNX Gelu-20, approximate = none."""
 
     scalar: ClassVar[Expr] = 0.5 * x0 * (1 + call("erf", x0 * math.sqrt(0.5)))
-    accepts: ClassVar[str] = "f"
 
 
-@op("gelu_tanh")
+@op("gelu_tanh", accepts="f")
 class GeluTanh(Pointwise):
     """The hyperbolic tangent approximation of gelu.  Source: ONNX Gelu-20, approximate = tanh."""
 
     scalar: ClassVar[Expr] = (
         0.5 * x0 * (1 + call("tanh", x0 * (math.sqrt(2 / math.pi) + math.sqrt(2 / math.pi) * 0.044715 * (x0 * x0))))
     )
-    accepts: ClassVar[str] = "f"
 
 
-@op("shrink")
+@op("shrink", accepts="f")
 class Shrink(Pointwise):
     """x0 + bias under -lambd, x0 - bias above lambd, else 0.  Source: ONNX Shrink-9."""
 
@@ -199,4 +181,3 @@ class Shrink(Pointwise):
     scalar: ClassVar[Expr] = call(
         "where", x0 < -attr("lambd"), x0 + attr("bias"), call("where", x0 > attr("lambd"), x0 - attr("bias"), 0)
     )
-    accepts: ClassVar[str] = "f"

@@ -19,57 +19,46 @@ from .scalar import Expr, call, x0, x1
 __all__ = ["BitCast", "BitShiftLeft", "BitShiftRight", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"]
 
 
-@op("bitwise_and")
+@op("bitwise_and", accepts="biu")
 class BitwiseAnd(Pointwise):
     """Bits set in both.  Source: ONNX BitwiseAnd-18."""
 
     scalar: ClassVar[Expr] = call("bitwise_and", x0, x1)
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "biu"
 
 
-@op("bitwise_or")
+@op("bitwise_or", accepts="biu")
 class BitwiseOr(Pointwise):
     """Bits set in either.  Source: ONNX BitwiseOr-18."""
 
     scalar: ClassVar[Expr] = call("bitwise_or", x0, x1)
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "biu"
 
 
-@op("bitwise_xor")
+@op("bitwise_xor", accepts="biu")
 class BitwiseXor(Pointwise):
     """Bits set in exactly one.  Source: ONNX BitwiseXor-18."""
 
     scalar: ClassVar[Expr] = call("bitwise_xor", x0, x1)
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "biu"
 
 
-@op("bitwise_not")
+@op("bitwise_not", accepts="biu")
 class BitwiseNot(Pointwise):
     """Bits flipped.  Source: ONNX BitwiseNot-18."""
 
     scalar: ClassVar[Expr] = call("bitwise_not", x0)
-    accepts: ClassVar[str] = "biu"
 
 
-@op("bit_shift_left")
+@op("bit_shift_left", accepts="iu")
 class BitShiftLeft(Pointwise):
     """x0 << x1; 0 for amounts outside the width.  Source: ONNX BitShift-28, LEFT."""
 
     scalar: ClassVar[Expr] = call("shift_left", x0, x1)
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "iu"
 
 
-@op("bit_shift_right")
+@op("bit_shift_right", accepts="iu")
 class BitShiftRight(Pointwise):
     """x0 >> x1, filled with the sign; 0 or -1 for amounts outside the width.  Source: ONNX BitShift-28, RIGHT."""
 
     scalar: ClassVar[Expr] = call("shift_right", x0, x1)
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "iu"
 
 
 @op("bit_cast", exact=True)

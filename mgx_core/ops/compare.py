@@ -27,69 +27,56 @@ class Predicate(Pointwise):
         return dt.bool_
 
 
-@op("equal")
+@op("equal", accepts="biufcs")
 class Equal(Predicate):
     """x0 == x1.  Source: ONNX Equal-19."""
 
     scalar: ClassVar[Expr] = call("eq", x0, x1)
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "biufcs"
 
 
-@op("not_equal")
+@op("not_equal", accepts="biufcs")
 class NotEqual(Predicate):
     """x0 != x1."""
 
     scalar: ClassVar[Expr] = call("ne", x0, x1)
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "biufcs"
 
 
-@op("greater")
+@op("greater", accepts="biuf")
 class Greater(Predicate):
     """x0 > x1.  Source: ONNX Greater-13."""
 
     scalar: ClassVar[Expr] = x0 > x1
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "biuf"
 
 
-@op("greater_or_equal")
+@op("greater_or_equal", accepts="biuf")
 class GreaterOrEqual(Predicate):
     """x0 >= x1.  Source: ONNX GreaterOrEqual-16."""
 
     scalar: ClassVar[Expr] = x0 >= x1
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "biuf"
 
 
-@op("less")
+@op("less", accepts="biuf")
 class Less(Predicate):
     """x0 < x1.  Source: ONNX Less-13."""
 
     scalar: ClassVar[Expr] = x0 < x1
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "biuf"
 
 
-@op("less_or_equal")
+@op("less_or_equal", accepts="biuf")
 class LessOrEqual(Predicate):
     """x0 <= x1.  Source: ONNX LessOrEqual-16."""
 
     scalar: ClassVar[Expr] = x0 <= x1
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "biuf"
 
 
-@op("isnan")
+@op("isnan", accepts="f")
 class Isnan(Predicate):
     """True where x0 is NaN.  Source: ONNX IsNaN-20."""
 
     scalar: ClassVar[Expr] = call("isnan", x0)
-    accepts: ClassVar[str] = "f"
 
 
-@op("isinf")
+@op("isinf", accepts="f")
 class Isinf(Predicate):
     """True where x0 is an infinity of a selected sign.  Source: ONNX IsInf-20."""
 
@@ -104,39 +91,31 @@ class Isinf(Predicate):
             call("logical_and", x0 < 0, attr("detect_negative")),
         ),
     )
-    accepts: ClassVar[str] = "f"
 
 
-@op("logical_and")
+@op("logical_and", accepts="b")
 class LogicalAnd(Predicate):
     """Both.  Source: ONNX And-7."""
 
     scalar: ClassVar[Expr] = call("logical_and", x0, x1)
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "b"
 
 
-@op("logical_or")
+@op("logical_or", accepts="b")
 class LogicalOr(Predicate):
     """Either.  Source: ONNX Or-7."""
 
     scalar: ClassVar[Expr] = call("logical_or", x0, x1)
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "b"
 
 
-@op("logical_xor")
+@op("logical_xor", accepts="b")
 class LogicalXor(Predicate):
     """Exactly one.  Source: ONNX Xor-7."""
 
     scalar: ClassVar[Expr] = call("logical_xor", x0, x1)
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "b"
 
 
-@op("not")
+@op("not", accepts="b")
 class Not(Predicate):
     """The other truth value.  Source: ONNX Not-1."""
 
     scalar: ClassVar[Expr] = call("logical_not", x0)
-    accepts: ClassVar[str] = "b"

@@ -21,7 +21,7 @@ RoundMode = Literal["up", "down", "nearest"]
 SATURATING: Final = frozenset({"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"})
 
 
-@op("convert")
+@op("convert", accepts="biufcs")
 class Convert(Pointwise):
     """The value as another element type.
 
@@ -35,7 +35,6 @@ class Convert(Pointwise):
     saturate: bool = True
     round_mode: Literal["up", "down", "nearest"] = "up"
     scalar: ClassVar[Expr] = Cast(x0, "target_type")
-    accepts: ClassVar[str] = "biufcs"
 
     def result_dtype(self, xs: Sequence[Shape]) -> DType:
         return self.target_type

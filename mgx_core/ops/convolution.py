@@ -45,14 +45,11 @@ def spatial(x: Shape, w: Shape, group: int, channels: Dim, axis: int = 1) -> int
     return x.rank - 2
 
 
-@op("convolution", product="window", linear=(0, 1))
-class Convolution(Operation):
-    """Correlation of x with the kernels w, per group of channels.
+@op("")
+class Windowed(Operation):
+    """Base of the ops that multiply the windows of a tensor [n, c, *s] with kernels, per group of channels."""
 
-    x [n, c, *s], w [m, c/group, *k] of one dtype -> [n, m, *o].  `padding`: one number an axis, or all begins then all
-    ends; `padding_mode` same_*: o = ceil(s / stride), the odd element of padding first (lower) or last (upper).
-    Errors: ShapeError if ranks, channels or attributes do not fit.  Source: ONNX Conv-22.
-    """
+    __slots__ = ()
 
     padding: tuple[int, ...] = ()
     stride: tuple[int, ...] = ()
@@ -60,7 +57,8 @@ class Convolution(Operation):
     group: int = 1
     padding_mode: Literal["default", "same_lower", "same_upper"] = "default"
 
-    def infer(self, x: Shape, w: Shape) -> Shape:
+    def convolved(self, x: Shape, w: Shape) -> list[Dim]:
+        """The spatial extents of the correlation of x with kernels w [m, c/group, *k]."""
         rank = spatial(x, w, self.group, w.dims[1] * self.group)
         stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
         begins, ends = sides(self.padding, rank)
@@ -68,7 +66,20 @@ class Convolution(Operation):
         for n, k, s, d, b, e in zip(x.dims[2:], w.dims[2:], stride, dilation, begins, ends, strict=True):
             same = self.padding_mode != "default"
             out.append(ceil_div(n, s) if same else extent(n, k, s, d, b + e))
-        return x.with_dims((x.dims[0], w.dims[0], *out))
+        return out
+
+
+@op("convolution", product="window", linear=(0, 1))
+class Convolution(Windowed):
+    """Correlation of x with the kernels w, per group of channels.
+
+    x [n, c, *s], w [m, c/group, *k] of one dtype -> [n, m, *o].  `padding`: one number an axis, or all begins then all
+    ends; `padding_mode` same_*: o = ceil(s / stride), the odd element of padding first (lower) or last (upper).
+    Errors: ShapeError if ranks, channels or attributes do not fit.  Source: ONNX Conv-22.
+    """
+
+    def infer(self, x: Shape, w: Shape) -> Shape:
+        return x.with_dims((x.dims[0], w.dims[0], *self.convolved(x, w)))
 
     def compute(self, x: Array, w: Array) -> Array:
         rank = x.ndim - 2
@@ -127,7 +138,7 @@ def convolve(
 
 
 @op("convolution_backwards", product="window", linear=(0, 1))
-class ConvolutionBackwards(Operation):
+class ConvolutionBackwards(Windowed):
     """Transposed convolution: the adjoint of `convolution` for the same kernels.
 
     x [n, c, *s], w [c, m/group, *k] of one dtype -> [n, m, *o], o = stride (s - 1) + dilation (k - 1) + 1 - padding +
@@ -135,11 +146,6 @@ class ConvolutionBackwards(Operation):
     Errors: ShapeError if ranks, channels or attributes do not fit.  Source: ONNX ConvTranspose-22.
     """
 
-    padding: tuple[int, ...] = ()
-    stride: tuple[int, ...] = ()
-    dilation: tuple[int, ...] = ()
-    group: int = 1
-    padding_mode: Literal["default", "same_lower", "same_upper"] = "default"
     output_padding: tuple[int, ...] = ()
 
     def infer(self, x: Shape, w: Shape) -> Shape:

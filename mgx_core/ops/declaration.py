@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
+from types import FunctionType
 from typing import Any, Final, TypeVar, dataclass_transform
 
 from ..errors import ParameterError
 from .attributes import MISSING, Field
+from .expression import operands
 from .operation import Input, Operation
 from .traits import TRAITS
 
@@ -22,17 +24,14 @@ O = TypeVar("O", bound=type)  # noqa: E741
 def op(name: str, **traits: bool | str | tuple[int, ...]) -> Callable[[O], O]:
     """Declare an op: attributes come from the class's annotations, inputs from the signature of its `infer`.
 
-    traits: what the op states of itself, by the names of `Traits`: ``@op("concat", exact=True)``.
+    traits: what the op states of itself, by the names of `Traits`: ``@op("concat", exact=True)``; of a `Pointwise` op, also the
+    kinds of element types that it takes: ``accepts="f"``.
     The result is like a frozen, keyword-only, slotted dataclass, made without generated code so that importing a few hundred
     ops costs a few milliseconds.
     """
 
-    for word in traits:
-        if word not in TRAITS:
-            raise ParameterError(f"op {name!r}: {word} is not a trait; there are {', '.join(sorted(TRAITS))}")
-
     def declare(cls: O) -> O:
-        _check_declaration(name, cls)
+        _check_declaration(name, cls, traits)
         inherited: tuple[Field, ...] = cls.fields  # type: ignore[attr-defined]
         namespace = dict(cls.__dict__)
         annotations = _annotations(cls)
@@ -60,15 +59,32 @@ def op(name: str, **traits: bool | str | tuple[int, ...]) -> Callable[[O], O]:
             )
         made: Any = type(cls)(cls.__name__, cls.__bases__, namespace)
         made.__qualname__ = cls.__qualname__
+        for member in namespace.values():
+            _rebind(member, cls, made)
         return made  # type: ignore[no-any-return]
 
     return declare
 
 
-def _check_declaration(name: str, cls: type) -> None:
+def _rebind(member: Any, old: type, new: type) -> None:
+    """Lets `super()` in a member of the undeclared class mean the declared one."""
+    function = (
+        member.fget if isinstance(member, property) else member.__func__ if isinstance(member, classmethod) else member
+    )
+    if isinstance(function, FunctionType):
+        for cell in function.__closure__ or ():
+            if cell.cell_contents is old:
+                cell.cell_contents = new
+
+
+def _check_declaration(name: str, cls: type, traits: Collection[str]) -> None:
     """Errors: ParameterError for a class that cannot be an operation, with what to mend."""
     if not issubclass(cls, Operation):
         raise ParameterError(f"op {name!r}: class {cls.__qualname__} must derive from mgx_core.Operation")
+    known = {*TRAITS, "accepts"} if hasattr(cls, "accepts") else TRAITS
+    for word in traits:
+        if word not in known:
+            raise ParameterError(f"op {name!r}: {word} is not a trait; there are {', '.join(sorted(known))}")
     if name and not NAME.fullmatch(name):
         raise ParameterError(f"op {name!r}: a name consists of letters, digits, '_', '.', '/', ':' and '-'")
     if name and not any("infer" in vars(c) for c in cls.__mro__):
@@ -95,8 +111,10 @@ def _annotations(cls: type) -> dict[str, Any]:
     return dict(cls.__dict__.get("__annotations__", {}))  # noqa: RUF063
 
 
-def _schema(infer: Any, namespace: Mapping[str, Any], cls: type[Operation]) -> tuple[tuple[Input, ...], bool]:
+def _schema(infer: Any, namespace: dict[str, Any], cls: type[Operation]) -> tuple[tuple[Input, ...], bool]:
     code = infer.__code__
+    if "arity" not in namespace and "scalar" in namespace:
+        namespace["arity"] = operands(namespace["scalar"])
     arity = namespace.get("arity", cls.arity)
     if arity is not None:
         return tuple(Input(f"x{i}", False, False) for i in range(arity)), False

@@ -20,14 +20,14 @@ __all__ = ["Pointwise", "same_dims"]
 class Pointwise(Operation):
     """An op computed element by element from one scalar expression; its inputs share dims and dtype.
 
-    Subclasses give `scalar` and, unless unary, `arity`; `result_dtype` where the result's dtype is not the inputs'.
+    Subclasses give `scalar`, which says how many inputs there are; `result_dtype` where the result's dtype is not the inputs'.
     """
 
     __slots__ = ()
 
     scalar: ClassVar[Expr]
-    arity: ClassVar[int] = 1
-    accepts: ClassVar[str] = "biufc"  # kinds of dtypes
+    accepts: ClassVar[str] = "biufc"
+    """The kinds of element types that it takes; given to `@define_op`."""
 
     def infer(self, *xs: Shape) -> Shape:
         first = xs[0]

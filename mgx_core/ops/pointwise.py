@@ -38,28 +38,25 @@ class Identity(Operation):
 # any number ----------------------------------------------------------------------------------------------------------
 
 
-@op("abs")
+@op("abs", accepts="iuf")
 class Abs(Pointwise):
     """Magnitude.  Real numbers; the most negative integer is unchanged.  Source: ONNX Abs-13."""
 
     scalar: ClassVar[Expr] = call("abs", x0)
-    accepts: ClassVar[str] = "iuf"
 
 
-@op("neg")
+@op("neg", accepts="iufc")
 class Neg(Pointwise):
     """Negation; unsigned integers wrap.  Source: ONNX Neg-13."""
 
     scalar: ClassVar[Expr] = -x0
-    accepts: ClassVar[str] = "iufc"
 
 
-@op("sign")
+@op("sign", accepts="iuf")
 class Sign(Pointwise):
     """-1, 0 or 1; NaN stays.  Source: ONNX Sign-13."""
 
     scalar: ClassVar[Expr] = call("sign", x0)
-    accepts: ClassVar[str] = "iuf"
 
 
 @op("add")
@@ -67,16 +64,13 @@ class Add(Pointwise):
     """x0 + x1; integers wrap.  Source: ONNX Add-14."""
 
     scalar: ClassVar[Expr] = x0 + x1
-    arity: ClassVar[int] = 2
 
 
-@op("sub")
+@op("sub", accepts="iufc")
 class Sub(Pointwise):
     """x0 - x1; integers wrap.  Source: ONNX Sub-14."""
 
     scalar: ClassVar[Expr] = x0 - x1
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "iufc"
 
 
 @op("mul")
@@ -84,88 +78,69 @@ class Mul(Pointwise):
     """x0 * x1; integers wrap.  Source: ONNX Mul-14."""
 
     scalar: ClassVar[Expr] = x0 * x1
-    arity: ClassVar[int] = 2
 
 
-@op("div")
+@op("div", accepts="iufc")
 class Div(Pointwise):
     """x0 / x1; integers round toward zero, and give 0 for a divisor of 0.  Source: ONNX Div-14."""
 
     scalar: ClassVar[Expr] = x0 / x1
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "iufc"
 
 
-@op("pow")
+@op("pow", accepts="iufc")
 class Pow(Pointwise):
     """x0 to the power x1.  Source: ONNX Pow-15."""
 
     scalar: ClassVar[Expr] = call("pow", x0, x1)
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "iufc"
 
 
-@op("mod")
+@op("mod", accepts="iuf")
 class Mod(Pointwise):
     """Remainder with the sign of the divisor; integers give 0 for a divisor of 0.  Source: ONNX Mod-28, fmod = 0."""
 
     scalar: ClassVar[Expr] = call("mod", x0, x1)
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "iuf"
 
 
-@op("fmod")
+@op("fmod", accepts="iuf")
 class Fmod(Pointwise):
     """Remainder with the sign of the dividend; integers give 0 for a divisor of 0.  Source: ONNX Mod-28, fmod = 1."""
 
     scalar: ClassVar[Expr] = call("fmod", x0, x1)
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "iuf"
 
 
-@op("max")
+@op("max", accepts="biuf")
 class Max(Pointwise):
     """The larger; NaN if either is.  Source: ONNX Max-13."""
 
     scalar: ClassVar[Expr] = call("max", x0, x1)
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "biuf"
 
 
-@op("min")
+@op("min", accepts="biuf")
 class Min(Pointwise):
     """The smaller; NaN if either is.  Source: ONNX Min-13."""
 
     scalar: ClassVar[Expr] = call("min", x0, x1)
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "biuf"
 
 
-@op("sqdiff")
+@op("sqdiff", accepts="iufc")
 class Sqdiff(Pointwise):
     """The square of x0 - x1."""
 
     scalar: ClassVar[Expr] = (x0 - x1) * (x0 - x1)
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "iufc"
 
 
-@op("clip")
+@op("clip", accepts="iuf")
 class Clip(Pointwise):
     """x0 brought into [x1, x2]; x2 where the bounds cross.  Source: ONNX Clip-13."""
 
     scalar: ClassVar[Expr] = call("min", call("max", x0, x1), x2)
-    arity: ClassVar[int] = 3
-    accepts: ClassVar[str] = "iuf"
 
 
-@op("where")
+@op("where", accepts="biufcs")
 class Where(Pointwise):
     """x1 where the bool x0 is true, else x2.  Source: ONNX Where-16."""
 
     scalar: ClassVar[Expr] = call("where", x0, x1, x2)
-    arity: ClassVar[int] = 3
-    accepts: ClassVar[str] = "biufcs"
 
     def check_dtypes(self, xs: Sequence[Shape]) -> None:
         if xs[0].dtype.kind != "b":
@@ -179,204 +154,179 @@ class Where(Pointwise):
 # rounding ------------------------------------------------------------------------------------------------------------
 
 
-@op("ceil")
+@op("ceil", accepts="f")
 class Ceil(Pointwise):
     """The next integer upward.  Source: ONNX Ceil-13."""
 
     scalar: ClassVar[Expr] = call("ceil", x0)
-    accepts: ClassVar[str] = "f"
 
 
-@op("floor")
+@op("floor", accepts="f")
 class Floor(Pointwise):
     """The next integer downward.  Source: ONNX Floor-13."""
 
     scalar: ClassVar[Expr] = call("floor", x0)
-    accepts: ClassVar[str] = "f"
 
 
-@op("nearbyint")
+@op("nearbyint", accepts="f")
 class Nearbyint(Pointwise):
     """The nearest integer, ties to even.  Source: ONNX Round-22."""
 
     scalar: ClassVar[Expr] = call("round", x0)
-    accepts: ClassVar[str] = "f"
 
 
-@op("trunc")
+@op("trunc", accepts="f")
 class Trunc(Pointwise):
     """The next integer toward zero."""
 
     scalar: ClassVar[Expr] = call("trunc", x0)
-    accepts: ClassVar[str] = "f"
 
 
 # elementary functions ------------------------------------------------------------------------------------------------
 
 
-@op("exp")
+@op("exp", accepts="fc")
 class Exp(Pointwise):
     """e to the x0.  Source: ONNX Exp-13."""
 
     scalar: ClassVar[Expr] = call("exp", x0)
-    accepts: ClassVar[str] = "fc"
 
 
-@op("expm1")
+@op("expm1", accepts="fc")
 class Expm1(Pointwise):
     """exp(x0) - 1 without loss near 0."""
 
     scalar: ClassVar[Expr] = call("expm1", x0)
-    accepts: ClassVar[str] = "fc"
 
 
-@op("log")
+@op("log", accepts="fc")
 class Log(Pointwise):
     """Natural logarithm.  Source: ONNX Log-13."""
 
     scalar: ClassVar[Expr] = call("log", x0)
-    accepts: ClassVar[str] = "fc"
 
 
-@op("log1p")
+@op("log1p", accepts="fc")
 class Log1p(Pointwise):
     """log(1 + x0) without loss near 0."""
 
     scalar: ClassVar[Expr] = call("log1p", x0)
-    accepts: ClassVar[str] = "fc"
 
 
-@op("log2")
+@op("log2", accepts="fc")
 class Log2(Pointwise):
     """Base-2 logarithm."""
 
     scalar: ClassVar[Expr] = call("log2", x0)
-    accepts: ClassVar[str] = "fc"
 
 
-@op("sqrt")
+@op("sqrt", accepts="fc")
 class Sqrt(Pointwise):
     """Square root; NaN under 0.  Source: ONNX Sqrt-13."""
 
     scalar: ClassVar[Expr] = call("sqrt", x0)
-    accepts: ClassVar[str] = "fc"
 
 
-@op("rsqrt")
+@op("rsqrt", accepts="fc")
 class Rsqrt(Pointwise):
     """1 / square root."""
 
     scalar: ClassVar[Expr] = call("rsqrt", x0)
-    accepts: ClassVar[str] = "fc"
 
 
-@op("recip")
+@op("recip", accepts="fc")
 class Recip(Pointwise):
     """1 / x0.  Source: ONNX Reciprocal-13."""
 
     scalar: ClassVar[Expr] = 1 / x0
-    accepts: ClassVar[str] = "fc"
 
 
-@op("erf")
+@op("erf", accepts="f")
 class Erf(Pointwise):
     """The error function.  Source: ONNX Erf-13."""
 
     scalar: ClassVar[Expr] = call("erf", x0)
-    accepts: ClassVar[str] = "f"
 
 
-@op("sin")
+@op("sin", accepts="fc")
 class Sin(Pointwise):
     """Sine of radians.  Source: ONNX Sin-22."""
 
     scalar: ClassVar[Expr] = call("sin", x0)
-    accepts: ClassVar[str] = "fc"
 
 
-@op("cos")
+@op("cos", accepts="fc")
 class Cos(Pointwise):
     """Cosine of radians.  Source: ONNX Cos-22."""
 
     scalar: ClassVar[Expr] = call("cos", x0)
-    accepts: ClassVar[str] = "fc"
 
 
-@op("tan")
+@op("tan", accepts="fc")
 class Tan(Pointwise):
     """Tangent of radians.  Source: ONNX Tan-22."""
 
     scalar: ClassVar[Expr] = call("tan", x0)
-    accepts: ClassVar[str] = "fc"
 
 
-@op("asin")
+@op("asin", accepts="fc")
 class Asin(Pointwise):
     """Arc sine in radians; NaN outside [-1, 1].  Source: ONNX Asin-22."""
 
     scalar: ClassVar[Expr] = call("asin", x0)
-    accepts: ClassVar[str] = "fc"
 
 
-@op("acos")
+@op("acos", accepts="fc")
 class Acos(Pointwise):
     """Arc cosine in radians; NaN outside [-1, 1].  Source: ONNX Acos-22."""
 
     scalar: ClassVar[Expr] = call("acos", x0)
-    accepts: ClassVar[str] = "fc"
 
 
-@op("atan")
+@op("atan", accepts="fc")
 class Atan(Pointwise):
     """Arc tangent in radians.  Source: ONNX Atan-22."""
 
     scalar: ClassVar[Expr] = call("atan", x0)
-    accepts: ClassVar[str] = "fc"
 
 
-@op("sinh")
+@op("sinh", accepts="fc")
 class Sinh(Pointwise):
     """Hyperbolic sine.  Source: ONNX Sinh-22."""
 
     scalar: ClassVar[Expr] = call("sinh", x0)
-    accepts: ClassVar[str] = "fc"
 
 
-@op("cosh")
+@op("cosh", accepts="fc")
 class Cosh(Pointwise):
     """Hyperbolic cosine.  Source: ONNX Cosh-22."""
 
     scalar: ClassVar[Expr] = call("cosh", x0)
-    accepts: ClassVar[str] = "fc"
 
 
-@op("tanh")
+@op("tanh", accepts="fc")
 class Tanh(Pointwise):
     """Hyperbolic tangent.  Source: ONNX Tanh-13."""
 
     scalar: ClassVar[Expr] = call("tanh", x0)
-    accepts: ClassVar[str] = "fc"
 
 
-@op("asinh")
+@op("asinh", accepts="fc")
 class Asinh(Pointwise):
     """Inverse hyperbolic sine.  Source: ONNX Asinh-22."""
 
     scalar: ClassVar[Expr] = call("asinh", x0)
-    accepts: ClassVar[str] = "fc"
 
 
-@op("acosh")
+@op("acosh", accepts="fc")
 class Acosh(Pointwise):
     """Inverse hyperbolic cosine; NaN under 1.  Source: ONNX Acosh-22."""
 
     scalar: ClassVar[Expr] = call("acosh", x0)
-    accepts: ClassVar[str] = "fc"
 
 
-@op("atanh")
+@op("atanh", accepts="fc")
 class Atanh(Pointwise):
     """Inverse hyperbolic tangent; NaN outside [-1, 1].  Source: ONNX Atanh-22."""
 
     scalar: ClassVar[Expr] = call("atanh", x0)
-    accepts: ClassVar[str] = "fc"

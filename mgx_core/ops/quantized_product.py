@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from ..errors import ShapeError
 from ..types.argument import Array
-from ..types.dim import Dim, broadcast, ceil_div, may_equal
+from ..types.dim import Dim, broadcast, may_equal
 from ..types.dtype import DType, float32, int32, of
 from ..types.shape import Shape
 from .broadcast import Multibroadcast
 from .builder import Builder, Operand
 from .convert import Convert
-from .convolution import convolve, spatial
+from .convolution import Windowed, convolve
 from .declaration import op
 from .operation import Operation
 from .pointwise import Add, Mul, Sub
 from .reduce import ReduceSum
 from .scalar import widen
-from .window import explicit_padding, extent, per_axis, sides
+from .window import explicit_padding, per_axis
 
 __all__ = ["QuantConvolution", "QuantDot"]
 
@@ -129,7 +127,7 @@ def _fits_in(zero: Shape, x: Shape) -> None:
 
 
 @op("quant_convolution", product="window", linear=(0, 1))
-class QuantConvolution(Operation):
+class QuantConvolution(Windowed):
     """Convolution of narrow operands less their zero points, with a wide result; padding counts as the zero point.
 
     x [n, c, *s], w [m, c/group, *k] of at most 8 bits -> int32 (integers) or float32 (floats) [n, m, *o].
@@ -137,26 +135,15 @@ class QuantConvolution(Operation):
     Errors: ShapeError if ranks, channels, dtypes or attributes do not fit.  Source: ONNX ConvInteger-10.
     """
 
-    padding: tuple[int, ...] = ()
-    stride: tuple[int, ...] = ()
-    dilation: tuple[int, ...] = ()
-    group: int = 1
-    padding_mode: Literal["default", "same_lower", "same_upper"] = "default"
-
     def infer(self, x: Shape, w: Shape, x_zero_point: Shape | None = None, w_zero_point: Shape | None = None) -> Shape:
         to = _product_type(x.dtype, w.dtype)
         _zero(x_zero_point, x, "x_zero_point")
         _zero(w_zero_point, w, "w_zero_point")
-        rank = spatial(x, w.with_dtype(x.dtype), self.group, w.dims[1] * self.group)
+        out = self.convolved(x, w.with_dtype(x.dtype))
         if x_zero_point is not None and any(d != 1 for d in x_zero_point.dims):
             raise ShapeError(f"x_zero_point must be one value, got {x_zero_point}")
         if w_zero_point is not None and not _one_a_kernel(w_zero_point, w.dims[0]):
             raise ShapeError(f"w_zero_point must be one value or one a kernel ({w.dims[0]}), got {w_zero_point}")
-        stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
-        begins, ends = sides(self.padding, rank)
-        out: list[Dim] = []
-        for n, k, s, d, b, e in zip(x.dims[2:], w.dims[2:], stride, dilation, begins, ends, strict=True):
-            out.append(ceil_div(n, s) if self.padding_mode != "default" else extent(n, k, s, d, b + e))
         return Shape.of(to, (x.dims[0], w.dims[0], *out))
 
     def compute(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -58,13 +58,6 @@ class Rnn(Recurrent):
     gates = 1
     functions = ("tanh",)
 
-    hidden_size: int
-    actv_func: tuple[str, ...] = ()
-    actv_alpha: tuple[float, ...] = ()
-    actv_beta: tuple[float, ...] = ()
-    direction: Literal["forward", "reverse", "bidirectional"] = "forward"
-    clip: float = 0.0
-
     def compute(
         self,
         x: Array,
@@ -106,12 +99,6 @@ class Gru(Recurrent):
     gates = 3
     functions = ("sigmoid", "tanh")
 
-    hidden_size: int
-    actv_func: tuple[str, ...] = ()
-    actv_alpha: tuple[float, ...] = ()
-    actv_beta: tuple[float, ...] = ()
-    direction: Literal["forward", "reverse", "bidirectional"] = "forward"
-    clip: float = 0.0
     linear_before_reset: bool = False
 
     def compute(
@@ -161,12 +148,6 @@ class Lstm(Recurrent):
     gates = 4
     functions = ("sigmoid", "tanh", "tanh")
 
-    hidden_size: int
-    actv_func: tuple[str, ...] = ()
-    actv_alpha: tuple[float, ...] = ()
-    actv_beta: tuple[float, ...] = ()
-    direction: Literal["forward", "reverse", "bidirectional"] = "forward"
-    clip: float = 0.0
     input_forget: bool = False
 
     def infer(

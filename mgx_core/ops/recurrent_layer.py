@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ..types.dim import may_equal
 from ..types.dtype import int32, int64
 from ..types.shape import AnyShape, Shape
 from .activation_table import ACTIVATIONS, activation
+from .declaration import op
 from .operation import Operation, Run
 
 __all__ = ["Recurrent"]
@@ -20,6 +21,7 @@ __all__ = ["Recurrent"]
 Function = Callable[[Array], Array]
 
 
+@op("")
 class Recurrent(Operation):
     """Base of recurrent layers: weights by gate, directions, initial states, lengths.
 
@@ -33,11 +35,11 @@ class Recurrent(Operation):
     functions: ClassVar[tuple[str, ...]]  # names of the activations of one direction, by default
 
     hidden_size: int
-    actv_func: tuple[str, ...]
-    actv_alpha: tuple[float, ...]
-    actv_beta: tuple[float, ...]
-    direction: str
-    clip: float
+    actv_func: tuple[str, ...] = ()
+    actv_alpha: tuple[float, ...] = ()
+    actv_beta: tuple[float, ...] = ()
+    direction: Literal["forward", "reverse", "bidirectional"] = "forward"
+    clip: float = 0.0
 
     def check(self) -> None:
         if self.hidden_size < 1:

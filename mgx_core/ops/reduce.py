@@ -37,9 +37,9 @@ class Reduce(Operation):
 
     __slots__ = ()
 
+    accepts: ClassVar[str] = "iuf"
     axes: tuple[int, ...] = ()
     noop_with_empty_axes: bool = False
-    accepts: ClassVar[str] = "iuf"
 
     def infer(self, x: Shape, axes: Shape | None = None) -> Shape:
         if x.dtype.kind not in self.accepts:
@@ -119,11 +119,9 @@ class ReduceMean(Reduce):
             return rounded(np.asarray(sums / sums.dtype.type(n)), x)
 
 
-@op("reduce_prod", combine="mul")
+@op("reduce_prod", combine="mul", accepts="iufc")
 class ReduceProd(Reduce):
     """Product; 1 over no elements; integers wrap.  Source: ONNX ReduceProd-18."""
-
-    accepts: ClassVar[str] = "iufc"
 
     def reduce(self, x: Array, axes: tuple[int, ...]) -> Array:
         wide = widen(x)
@@ -131,11 +129,9 @@ class ReduceProd(Reduce):
             return rounded(np.asarray(np.prod(wide, axis=axes, keepdims=True, dtype=wide.dtype)), x)
 
 
-@op("reduce_max", exact=True, combine="max")
+@op("reduce_max", exact=True, combine="max", accepts="biuf")
 class ReduceMax(Reduce):
     """Largest; NaN if one is; over no elements minus infinity or the lowest value.  Source: ONNX ReduceMax-20."""
-
-    accepts: ClassVar[str] = "biuf"
 
     def reduce(self, x: Array, axes: tuple[int, ...]) -> Array:
         if count(x, axes) == 0:
@@ -143,11 +139,9 @@ class ReduceMax(Reduce):
         return rounded(np.asarray(np.max(widen(x), axis=axes, keepdims=True)), x)
 
 
-@op("reduce_min", exact=True, combine="min")
+@op("reduce_min", exact=True, combine="min", accepts="biuf")
 class ReduceMin(Reduce):
     """Smallest; NaN if one is; over no elements infinity or the highest value.  Source: ONNX ReduceMin-20."""
-
-    accepts: ClassVar[str] = "biuf"
 
     def reduce(self, x: Array, axes: tuple[int, ...]) -> Array:
         if count(x, axes) == 0:
@@ -163,21 +157,17 @@ def _fill(x: Array, axes: tuple[int, ...], infinity: str) -> Array:
     return np.full([1 if i in axes else n for i, n in enumerate(x.shape)], value).astype(x.dtype)
 
 
-@op("reduce_any", exact=True)
+@op("reduce_any", exact=True, accepts="biuf")
 class ReduceAny(Reduce):
     """True if any element is not zero; false over no elements."""
-
-    accepts: ClassVar[str] = "biuf"
 
     def reduce(self, x: Array, axes: tuple[int, ...]) -> Array:
         return np.asarray(np.any(widen(x) != 0, axis=axes, keepdims=True)).astype(x.dtype)
 
 
-@op("reduce_all", exact=True)
+@op("reduce_all", exact=True, accepts="biuf")
 class ReduceAll(Reduce):
     """True if no element is zero; true over no elements."""
-
-    accepts: ClassVar[str] = "biuf"
 
     def reduce(self, x: Array, axes: tuple[int, ...]) -> Array:
         return np.asarray(np.all(widen(x) != 0, axis=axes, keepdims=True)).astype(x.dtype)

@@ -1,276 +1,42 @@
-"""Scalar expressions: the primitives that pointwise ops are made of.
+"""Scalar expressions, evaluated over numpy arrays; conversion between element types.
 
-An expression is a tree of `Call`, `Input`, `Const`, `Attr` and `Cast` nodes, built with Python's operators and the functions
-of this module.  Each interpretation (numpy here; LLVM IR, HIP C++ in the targets; text for the docs) is one table from the
-primitives' names.  Operands of one primitive share one dtype; comparisons and tests give bool.
+The trees themselves are those of `expression`, whose names stand here, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
 from ..types.argument import Array
 from ..types.dtype import DType
 from .erf import erf
-
-__all__ = [
-    "EXACT",
-    "NUMPY",
-    "PRIMITIVES",
-    "Attr",
-    "Call",
-    "Cast",
-    "Const",
-    "Expr",
-    "Input",
-    "attr",
-    "call",
-    "convert",
-    "evaluate",
-    "fold",
-    "primitives",
-    "rounds",
-    "same",
-    "text",
-    "widen",
-    "x0",
-    "x1",
-    "x2",
-]
-
-# name -> (arity, result is bool, meaning); targets and docs are tested to cover exactly these
-PRIMITIVES: Final[Mapping[str, tuple[int, bool, str]]] = {
-    "add": (2, False, "a + b"),
-    "sub": (2, False, "a - b"),
-    "mul": (2, False, "a * b"),
-    "div": (2, False, "a / b; integers round toward zero"),
-    "neg": (1, False, "-a"),
-    "abs": (1, False, "magnitude"),
-    "sign": (1, False, "-1, 0 or 1; NaN stays"),
-    "min": (2, False, "smaller; NaN if either is"),
-    "max": (2, False, "larger; NaN if either is"),
-    "pow": (2, False, "a to the power b"),
-    "mod": (2, False, "remainder with the divisor's sign"),
-    "fmod": (2, False, "remainder with the dividend's sign"),
-    "floor": (1, False, "down"),
-    "ceil": (1, False, "up"),
-    "round": (1, False, "to nearest, ties to even"),
-    "trunc": (1, False, "toward zero"),
-    "sqrt": (1, False, "square root"),
-    "rsqrt": (1, False, "1 / square root"),
-    "exp": (1, False, "e to the a"),
-    "log": (1, False, "natural logarithm"),
-    "log2": (1, False, "base-2 logarithm"),
-    "expm1": (1, False, "exp(a) - 1"),
-    "log1p": (1, False, "log(1 + a)"),
-    "sin": (1, False, "sine"),
-    "cos": (1, False, "cosine"),
-    "tan": (1, False, "tangent"),
-    "asin": (1, False, "arc sine"),
-    "acos": (1, False, "arc cosine"),
-    "atan": (1, False, "arc tangent"),
-    "sinh": (1, False, "hyperbolic sine"),
-    "cosh": (1, False, "hyperbolic cosine"),
-    "tanh": (1, False, "hyperbolic tangent"),
-    "asinh": (1, False, "inverse hyperbolic sine"),
-    "acosh": (1, False, "inverse hyperbolic cosine"),
-    "atanh": (1, False, "inverse hyperbolic tangent"),
-    "erf": (1, False, "error function"),
-    "lt": (2, True, "a < b"),
-    "le": (2, True, "a <= b"),
-    "gt": (2, True, "a > b"),
-    "ge": (2, True, "a >= b"),
-    "eq": (2, True, "a == b"),
-    "ne": (2, True, "a != b"),
-    "isnan": (1, True, "is NaN"),
-    "isinf": (1, True, "is an infinity"),
-    "logical_and": (2, True, "both"),
-    "logical_or": (2, True, "either"),
-    "logical_xor": (2, True, "exactly one"),
-    "logical_not": (1, True, "not a"),
-    "bitwise_and": (2, False, "bits of both"),
-    "bitwise_or": (2, False, "bits of either"),
-    "bitwise_xor": (2, False, "bits of exactly one"),
-    "bitwise_not": (1, False, "bits flipped"),
-    "shift_left": (2, False, "a << b; 0 unless 0 <= b < width"),
-    "shift_right": (2, False, "a >> b, filled with the sign; only the sign is left unless 0 <= b < width"),
-    "where": (3, False, "b where a, else c"),
-}
-# those whose values are exact in the type of their operands
-EXACT: Final = frozenset(
-    {"neg", "abs", "sign", "min", "max", "floor", "ceil", "round", "trunc", "lt", "le", "gt", "ge", "eq", "ne", "isnan"}
-    | {"isinf", "logical_and", "logical_or", "logical_xor", "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor"}
-    | {"bitwise_not", "shift_left", "shift_right", "where"}
+from .expression import (
+    EXACT,
+    PRIMITIVES,
+    Attr,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Input,
+    attr,
+    call,
+    fold,
+    primitives,
+    rounds,
+    text,
+    x0,
+    x1,
+    x2,
 )
 
-
-class Expr:
-    """A scalar expression; Python's arithmetic, comparison and bit operators build larger ones."""
-
-    __slots__ = ()
-
-    def __add__(self, other: Operand) -> Expr:
-        return call("add", self, other)
-
-    def __radd__(self, other: Operand) -> Expr:
-        return call("add", other, self)
-
-    def __sub__(self, other: Operand) -> Expr:
-        return call("sub", self, other)
-
-    def __rsub__(self, other: Operand) -> Expr:
-        return call("sub", other, self)
-
-    def __mul__(self, other: Operand) -> Expr:
-        return call("mul", self, other)
-
-    def __rmul__(self, other: Operand) -> Expr:
-        return call("mul", other, self)
-
-    def __truediv__(self, other: Operand) -> Expr:
-        return call("div", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Expr:
-        return call("div", other, self)
-
-    def __neg__(self) -> Expr:
-        return call("neg", self)
-
-    def __lt__(self, other: Operand) -> Expr:
-        return call("lt", self, other)
-
-    def __le__(self, other: Operand) -> Expr:
-        return call("le", self, other)
-
-    def __gt__(self, other: Operand) -> Expr:
-        return call("gt", self, other)
-
-    def __ge__(self, other: Operand) -> Expr:
-        return call("ge", self, other)
-
-
-class Input(Expr):
-    """The element of the op's `index`-th input."""
-
-    __slots__ = ("index",)
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-
-
-class Const(Expr):
-    """A number, in the dtype of the operands that it is combined with."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: float | int | bool) -> None:
-        self.value = value
-
-
-class Attr(Expr):
-    """The value of one of the op's attributes, as a number."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-class Cast(Expr):
-    """`value` converted to the DType named by attribute `to` of the op, or to the fixed DType `to`."""
-
-    __slots__ = ("to", "value")
-
-    def __init__(self, value: Expr, to: DType | str) -> None:
-        self.value = value
-        self.to = to
-
-
-class Call(Expr):
-    """One primitive applied to its operands."""
-
-    __slots__ = ("args", "primitive")
-
-    def __init__(self, primitive: str, args: tuple[Expr, ...]) -> None:
-        self.primitive = primitive
-        self.args = args
-
-
-Operand: TypeAlias = "Expr | float | int | bool"
-
-
-def call(primitive: str, *args: Operand) -> Expr:
-    """A primitive by name applied to expressions and numbers."""
-    if len(args) != PRIMITIVES[primitive][0]:
-        raise TypeError(f"{primitive} takes {PRIMITIVES[primitive][0]} operands, got {len(args)}")
-    return Call(primitive, tuple(a if isinstance(a, Expr) else Const(a) for a in args))
-
-
-def attr(name: str) -> Expr:
-    """The op's attribute `name`."""
-    return Attr(name)
-
-
-x0: Final[Expr] = Input(0)
-x1: Final[Expr] = Input(1)
-x2: Final[Expr] = Input(2)
-
-
-def fold(
-    expr: Expr, leaf: Callable[[Expr], Any], node: Callable[[Call, list[Any]], Any], cast: Callable[[Cast, Any], Any]
-) -> Any:
-    """Interpret a tree bottom-up: what every interpretation table is driven by."""
-    match expr:
-        case Call():
-            return node(expr, [fold(a, leaf, node, cast) for a in expr.args])
-        case Cast():
-            return cast(expr, fold(expr.value, leaf, node, cast))
-    return leaf(expr)
-
-
-@cache
-def primitives(e: Expr) -> frozenset[str]:
-    """Returns the names of the primitives that an expression is made of."""
-    if isinstance(e, Cast):
-        return primitives(e.value)
-    if isinstance(e, Call):
-        return frozenset({e.primitive}).union(*map(primitives, e.args))
-    return frozenset()
-
-
-def rounds(expr: Expr) -> bool:
-    """True if the value of an expression of floats may be rounded."""
-    match expr:
-        case Call(primitive=primitive, args=args):
-            return primitive not in EXACT or any(map(rounds, args))
-    return isinstance(expr, Cast)
-
-
-def text(expr: Expr) -> str:
-    """The expression for people: ``1 / (1 + exp(-x0))`` prints as ``div(1, add(1, exp(neg(x0))))``."""
-
-    def leaf(e: Expr) -> str:
-        match e:
-            case Input(index=index):
-                return f"x{index}"
-            case Const(value=value):
-                return repr(value)
-            case Attr(name=name):
-                return name
-        raise TypeError(e)
-
-    return str(
-        fold(
-            expr,
-            leaf,
-            lambda e, args: f"{e.primitive}({', '.join(args)})",
-            lambda e, value: f"convert({value}, {e.to})",
-        )
-    )
+__all__ = [
+    "EXACT", "NUMPY", "PRIMITIVES", "Attr", "Call", "Cast", "Const", "Expr", "Input", "attr", "call", "convert", "evaluate",
+    "fold", "primitives", "rounds", "same", "text", "widen", "x0", "x1", "x2",
+]  # fmt: skip
 
 
 def evaluate(expr: Expr, inputs: Sequence[Array], attributes: Any) -> Array:

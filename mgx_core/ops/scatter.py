@@ -46,6 +46,7 @@ def _types(data: Shape, updates: Shape, reduction: str) -> None:
         raise ShapeError(f"{data.dtype} elements cannot be combined")
 
 
+@op("")
 class _Scatter(Operation):
     """A family: elements of updates go to the position along `axis` that indices give, and to their own elsewhere."""
 
@@ -93,16 +94,11 @@ class ScatterNone(_Scatter):
     with skip_out_of_bounds, ignored.  Errors: ShapeError for unfitting operands.  Source: ONNX ScatterElements-18.
     """
 
-    axis: int = 0
-    skip_out_of_bounds: bool = False
-
 
 @op("scatter_add", linear=(0, 2))
 class ScatterAdd(_Scatter):
     """data with elements added at positions along one axis; operands and errors as `scatter_none`."""
 
-    axis: int = 0
-    skip_out_of_bounds: bool = False
     reduction = "add"
 
 
@@ -110,8 +106,6 @@ class ScatterAdd(_Scatter):
 class ScatterMul(_Scatter):
     """data with elements multiplied in at positions along one axis; operands and errors as `scatter_none`."""
 
-    axis: int = 0
-    skip_out_of_bounds: bool = False
     reduction = "mul"
 
 
@@ -119,8 +113,6 @@ class ScatterMul(_Scatter):
 class ScatterMin(_Scatter):
     """data with the lesser of old and new at positions along one axis; operands and errors as `scatter_none`."""
 
-    axis: int = 0
-    skip_out_of_bounds: bool = False
     reduction = "min"
 
 
@@ -128,8 +120,6 @@ class ScatterMin(_Scatter):
 class ScatterMax(_Scatter):
     """data with the greater of old and new at positions along one axis; operands and errors as `scatter_none`."""
 
-    axis: int = 0
-    skip_out_of_bounds: bool = False
     reduction = "max"
 
 

@@ -196,14 +196,15 @@ class Stft(Operation):
         return convert(separate(np.fft.rfft(frames) if self.onesided else np.fft.fft(frames)), of(signal.dtype))
 
 
+@op("")
 class Window(Operation):
     """Base of the windows: a sum of cosines over `size` points, a run-time integer."""
 
     __slots__ = ()
 
     cosines: ClassVar[tuple[float, ...]] = ()
-    periodic: bool
-    dtype: DType
+    periodic: bool = True
+    dtype: DType = float32
 
     def infer(self, size: Shape) -> Shape:
         number(size, "size")
@@ -231,8 +232,6 @@ class HannWindow(Window):
     """
 
     cosines: ClassVar[tuple[float, ...]] = (0.5, -0.5)
-    periodic: bool = True
-    dtype: DType = float32
 
 
 @op("hamming_window")
@@ -243,8 +242,6 @@ class HammingWindow(Window):
     """
 
     cosines: ClassVar[tuple[float, ...]] = (25 / 46, -21 / 46)
-    periodic: bool = True
-    dtype: DType = float32
 
 
 @op("blackman_window")
@@ -255,8 +252,6 @@ class BlackmanWindow(Window):
     """
 
     cosines: ClassVar[tuple[float, ...]] = (0.42, -0.5, 0.08)
-    periodic: bool = True
-    dtype: DType = float32
 
 
 @op("mel_weight_matrix")

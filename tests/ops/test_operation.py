@@ -59,17 +59,24 @@ class Window(Operation):
         return x * self.size
 
 
-@op("scaled_add")
+@op("scaled_add", accepts="f")
 class ScaledAdd(Pointwise):
     alpha: float = 2.0
     scalar: ClassVar[Expr] = x0 + attr("alpha") * x1
-    arity: ClassVar[int] = 2
-    accepts: ClassVar[str] = "f"
 
 
 @op("child")
 class Child(Window):
     more: int = 0
+
+    def compute(self, x, scale=None):
+        return super().compute(x, scale) + self.more
+
+
+@op("grandchild")
+class Grandchild(Child):
+    def compute(self, x, scale=None):
+        return -super().compute(x, scale)
 
 
 def test_attributes_and_defaults():
@@ -145,6 +152,19 @@ def test_inherited_attributes_come_first():
     assert [f.name for f in Child.fields] == ["size", "more"]
     assert Child(size=2, more=1).attributes() == {"size": 2, "more": 1}
     assert not hasattr(Child(), "__dict__")
+
+
+def test_methods_call_those_of_the_class_that_they_derive_from():
+    assert Child(size=2, more=1).evaluate([np.float32(3)]) == 7
+    assert Grandchild(size=2, more=1).evaluate([np.float32(3)]) == -7
+
+
+def test_expressions_say_how_many_inputs_there_are():
+    assert (ScaledAdd.arity, len(ScaledAdd.inputs)) == (2, 2)
+    with pytest.raises(ShapeError, match="takes 2 inputs"):
+        ScaledAdd().result([S])
+    with pytest.raises(ParameterError, match="accepts is not a trait"):
+        op("strange", accepts="f")(type("Strange", (Window,), {}))
 
 
 def test_text():
