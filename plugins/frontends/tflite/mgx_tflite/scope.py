@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
+
 from mgx_core import DeviceError, Instruction, MgxError, Module, ParseError, UnsupportedError
 from mgx_core.converting.converters import Converter, Converters, fitting
 from mgx_core.converting.known import Known
@@ -32,6 +34,10 @@ EXACT: Final = frozenset({
     "SELECT", "SELECT_V2", "REDUCE_MAX", "REDUCE_MIN", "MAXIMUM", "MINIMUM", "DEPTH_TO_SPACE", "SPACE_TO_DEPTH", "ARG_MAX",
     "ARG_MIN", "SHAPE", "RANK", "EMBEDDING_LOOKUP", "TOPK_V2", "EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS",
     "LESS_EQUAL", "BATCH_TO_SPACE_ND", "DYNAMIC_UPDATE_SLICE", "PAD", "PADV2", "MIRROR_PAD", "CALL", "SCATTER_ND",
+})  # fmt: skip
+# operators on complex numbers, whose parts lie along a last axis: others would take that for one of their own
+ON_COMPLEX: Final = frozenset({
+    "ADD", "SUB", "MUL", "NEG", "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "REAL", "IMAG", "COMPLEX_ABS", "WHILE", "IF", "CALL",
 })  # fmt: skip
 # operators that are converted though nothing reads what they give
 EFFECTS: Final = frozenset({"ASSIGN_VARIABLE", "CALL_ONCE"})
@@ -135,15 +141,16 @@ class Scope:
                 return self._variable(index, tensor)
             if tensor.value is None:
                 raise ParseError(f"tensor {tensor.name!r} is read before an operator makes it")
-            found = self.module.add_literal(tensor.value)
+            value = tensor.value
+            if value.dtype.kind == "c":  # complex numbers have a last axis for their parts
+                value = np.stack([value.real, value.imag], -1)
+            found = self.module.add_literal(value)
             found.sources = (self.prefix + tensor.name,)
             self.values[index] = found
         return found
 
     def _variable(self, index: int, tensor: Tensor) -> Instruction:
         """The state of a variable tensor: zeros before the first run."""
-        import numpy as np
-
         if tensor.dtype is None or any(d < 0 for d in tensor.dims):
             raise ParseError(f"variable {tensor.name!r} must have known extents, got {tensor.dims}")
         kind, dims = tensor.dtype.numpy, tensor.dims
@@ -283,6 +290,10 @@ class Scope:
         operator = n.operator
         converter = self.context.converter(operator.name)
         places = [None if i < 0 or self.tensor(i).dtype is None else i for i in operator.inputs]
+        kinds = [self.tensor(i).dtype for i in operator.inputs if i >= 0]
+        of_complex = any(k is not None and k.kind == "c" for k in kinds)
+        if of_complex and operator.name not in ON_COMPLEX and not operator.name.startswith("CUSTOM:"):
+            raise UnsupportedError(f"{operator.name} of complex numbers")
         if operator.name in OWN:
             inputs = [None if i is None else self.raw(i) for i in places]
             return converter(n, *fitting(converter, inputs))

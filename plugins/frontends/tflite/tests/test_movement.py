@@ -60,3 +60,10 @@ def test_symmetric_borders_do_not_exceed_the_axis():
 def test_angles_in_all_quarters():
     y, x = np.float32([1, -1, 0, 0, -2, 3, 1]), np.float32([-2, -1, -1, 1, 0, 0, 5])
     np.testing.assert_allclose(run("ATAN2", None, [y, x], []), np.arctan2(y, x), rtol=1e-6)
+
+
+def test_segments_whose_number_is_known_at_run_time_only():
+    x, at, count = np.arange(8, dtype=np.float32).reshape(4, 2), np.int32([2, 0, -1, 2]), np.array(3, np.int32)
+    found = run("UNSORTED_SEGMENT_SUM", None, [x, at, count], [])
+    np.testing.assert_array_equal(found, [[2, 3], [0, 0], [6, 8]])
+    np.testing.assert_array_equal(run("SEGMENT_SUM", None, [x, np.int32([0, 0, 2, 2])], []), [[2, 4], [0, 0], [10, 12]])

@@ -8,7 +8,8 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.types.dim import Dim, ceil_div, maximum
+from mgx_core.converting.filling import broadcast_extents, filled
+from mgx_core.types.dim import ceil_div, maximum
 
 from ..converter import converts, converts_values
 from ..node import Node
@@ -91,16 +92,6 @@ def fill(n: Node, dims: Instruction, value: Instruction) -> Instruction:
     return filled(n, dims, value)
 
 
-def filled(n: Node, dims: Instruction, value: Instruction) -> Instruction:
-    """`value` in every place of a tensor of extents `dims`."""
-    known = n.dims(dims)
-    if known is not None:
-        if any(isinstance(d, int) and d < 0 for d in known):
-            n.fail(f"extents must not be negative, got {list(known)}")
-        return n.broadcast_to(value, known)
-    return n.add("broadcast_with_dims", value, n.convert(dims, dt.int64))
-
-
 @converts("BroadcastTo")
 def broadcast_to(n: Node, x: Instruction, dims: Instruction) -> Instruction:
     return filled(n, dims, x)
@@ -108,26 +99,7 @@ def broadcast_to(n: Node, x: Instruction, dims: Instruction) -> Instruction:
 
 @converts("BroadcastArgs")
 def broadcast_args(n: Node, a: Instruction, b: Instruction) -> Instruction:
-    first, second = n.dims(a), n.dims(b)
-    if first is None or second is None:
-        n.unsupported("extents to be broadcast that are known only at run time")
-    count = max(len(first), len(second))
-    pairs = zip((1,) * (count - len(first)) + first, (1,) * (count - len(second)) + second, strict=True)
-    out: list[Dim] = []
-    for p, q in pairs:
-        out.append(q if isinstance(p, int) and p == 1 else p)
-    parts = [_entry(n, d, a, b, k, count) for k, d in enumerate(out)]
-    return n.concat([n.convert(p, a.shape.dtype) for p in parts], 0) if parts else a
-
-
-def _entry(n: Node, d: Dim, a: Instruction, b: Instruction, k: int, count: int) -> Instruction:
-    if isinstance(d, int):
-        return n.literal([d], dt.int64)
-    for x in (a, b):
-        known, at = n.dims(x), k - count
-        if known is not None and -at <= len(known) and known[at] == d:
-            return n.slice(x, [0], [len(known) + at], [len(known) + at + 1])
-    return n.fail(f"no operand has the extent {d}")
+    return broadcast_extents(n, a, b)
 
 
 @converts_values("ZerosLike", "OnesLike")

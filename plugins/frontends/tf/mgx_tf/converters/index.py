@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.converting.filling import filled, unsorted_segments
 from mgx_core.converting.rearranged import gather_in_batches
 from mgx_core.types.dim import product
 
 from ..converter import converts
 from ..node import Node
-from .constant import filled
 
 
 def _whole(n: Node, x: Instruction) -> Instruction:
@@ -112,29 +112,14 @@ def list_diff(n: Node, x: Instruction, y: Instruction) -> Any:
     return n.add("compress", x, kept, axis=0), places
 
 
-UNSORTED = {
-    "UnsortedSegmentSum": ("add", 0), "UnsortedSegmentProd": ("mul", 1), "UnsortedSegmentMax": ("max", None),
-    "UnsortedSegmentMin": ("min", None),
+UNSORTED: dict[str, Literal["add", "mul", "max", "min"]] = {
+    "UnsortedSegmentSum": "add", "UnsortedSegmentProd": "mul", "UnsortedSegmentMax": "max", "UnsortedSegmentMin": "min",
 }  # fmt: skip
 
 
 @converts(*UNSORTED)
 def unsorted_segment(n: Node, x: Instruction, segments: Instruction, count: Instruction) -> Instruction:
-    how, start = UNSORTED[n.op_type]
-    dtype = x.shape.dtype
-    if start is None:
-        start = dtype.lowest if how == "max" else dtype.highest
-    rank = segments.shape.rank
-    rows = n.reshape(x, (product(x.shape.dims[:rank]), *x.shape.dims[rank:]))
-    flat = n.reshape(_whole(n, segments), (product(segments.shape.dims),))
-    total = n.convert(count, flat.shape.dtype)
-    more = n.reshape(n.pointwise("add", n.convert(count, dt.int64), n.literal(1, dt.int64)), (1,))
-    rest = n.add("dimensions_of", rows, start=1)
-    # the row after the last takes what has a negative number
-    base = filled(n, n.add("concat", more, rest, axis=0), n.literal(start, dtype))
-    low = n.pointwise("less", flat, n.literal(0, flat.shape.dtype))
-    made = n.add(f"scatternd_{how}", base, n.unsqueeze(n.pointwise("where", low, total, flat), [1]), rows)
-    return n.slice(made, [0], [0], [made.shape.dims[0] - 1])
+    return unsorted_segments(n, UNSORTED[n.op_type], x, segments, count)
 
 
 @converts("SegmentSum", "SegmentMean", "SegmentMax", "SegmentMin", "SegmentProd")

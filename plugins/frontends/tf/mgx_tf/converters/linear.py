@@ -8,12 +8,12 @@ import numpy as np
 
 from mgx_core import Instruction, TupleShape
 from mgx_core import dtype as dt
+from mgx_core.converting.filling import filled
 from mgx_core.types.dim import broadcast
 
 from ..converter import converts, converts_values
 from ..node import Node
 from ..values import Complex, Value
-from .constant import filled
 
 
 def product_of(n: Node, x: Instruction, y: Instruction) -> Instruction:

@@ -6,11 +6,11 @@ from typing import Any
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.converting.filling import filled
 
 from ..converter import converts, converts_values
 from ..node import Node
 from ..values import Value
-from .constant import filled
 
 
 def _seed(n: Node) -> Instruction:
@@ -191,6 +191,25 @@ def _of_all(n: Node, seed: Instruction, shape: Instruction) -> Instruction:
     low, span = float(kind.lowest), float(kind.highest) - float(kind.lowest)
     wide = n.pointwise("add", n.pointwise("mul", unit, n.literal(span, dt.float64)), n.literal(low, dt.float64))
     return n.convert(n.pointwise("floor", wide), kind)
+
+
+@converts("RandomGamma")
+def gamma(n: Node, shape: Instruction, alpha: Instruction) -> Instruction:
+    """Numbers [*shape, *alpha], each of the distribution that stands in alpha's place."""
+    whole = n.concat([n.convert(shape, dt.int64), n.add("dimensions_of", alpha)], 0) if alpha.shape.rank else shape
+    return n.add("tf_gamma", _seed(n), filled(n, whole, alpha))
+
+
+@converts("StatelessRandomGammaV2")
+def stateless_gamma(n: Node, shape: Instruction, seed: Instruction, alpha: Instruction) -> Instruction:
+    return n.add("tf_gamma", _key(n, seed), filled(n, shape, alpha))
+
+
+@converts("StatelessRandomGammaV3")
+def stateless_gamma_v3(
+    n: Node, shape: Instruction, key: Instruction, counter: Instruction, algorithm: Instruction, alpha: Instruction
+) -> Instruction:
+    return n.add("tf_gamma", _key(n, key), filled(n, shape, alpha))
 
 
 @converts("StatelessShuffle")

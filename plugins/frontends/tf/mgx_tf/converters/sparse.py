@@ -6,11 +6,11 @@ from typing import Any
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.converting.filling import filled
 from mgx_core.types.dim import product
 
 from ..converter import converts
 from ..node import Node
-from .constant import filled
 
 
 @converts("SparseReshape")

@@ -34,6 +34,8 @@ class Matrix(Operation):
     def infer(self, x: Shape, y: Shape | None = None) -> Any:
         if x.rank < 2 or not x.dtype.is_float:
             raise ShapeError(f"float matrices are needed, got {x}")
+        if y is not None and y.dtype is not x.dtype:
+            raise ShapeError(f"operands of one type are needed, got {x} and {y}")
         *batch, m, n = x.dims
         match self.function:
             case "Cholesky":

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mgx_core import Shape, UnsupportedError
+from mgx_core.errors import ShapeError
 from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
@@ -98,6 +99,8 @@ class Special(Operation):
             raise UnsupportedError(f"the special function {self.function!r} is not known")
 
     def infer(self, *xs: Shape) -> Shape:
+        if not xs or any(x.dtype is not xs[0].dtype or not x.dtype.is_float for x in xs):
+            raise ShapeError(f"floats of one type are needed, got {', '.join(map(str, xs))}")
         return xs[0].as_standard()
 
     def compute(self, *xs: Array) -> Array:
@@ -133,3 +136,20 @@ class TruncatedNormal(Operation):
         while (far := np.abs(out) > 2).any():
             out = np.where(far, random.standard_normal(like.shape), out)
         return np.asarray(out).astype(like.dtype)
+
+
+@op("tf_gamma")
+class Gamma(Operation):
+    """Numbers of a gamma distribution of scale 1, one for each element.
+
+    seed: number, one element; shape: float [..], above 0, the distribution's -> shape's extents.
+    Errors: none.  Source: TensorFlow RandomGamma.
+    """
+
+    def infer(self, seed: Shape, shape: Shape) -> Shape:
+        return shape.as_standard()
+
+    def compute(self, seed: Array, shape: Array) -> Array:
+        value = int(np.asarray(seed).reshape(-1)[0]) & ((1 << 64) - 1)
+        random = np.random.Generator(np.random.PCG64(value))
+        return random.standard_gamma(np.maximum(shape.astype(np.float64), 0)).astype(shape.dtype)

@@ -35,10 +35,20 @@ def _unary(op: str) -> Callable[..., Instruction]:
 
 def _binary(op: str, activates: bool) -> Callable[..., Instruction]:
     def convert(n: Node, x: Instruction, y: Instruction) -> Instruction:
+        if op == "mul" and n.kind().kind == "c":
+            return _complex_product(n, x, y)
         made = n.pointwise(op, x, y)
         return n.activated(made) if activates else made
 
     return convert
+
+
+def _complex_product(n: Node, x: Instruction, y: Instruction) -> Instruction:
+    """The product of numbers whose parts lie along the last axis."""
+    (a, b), (c, d) = ([n.slice(v, [v.shape.rank - 1], [k], [k + 1]) for k in range(2)] for v in (x, y))
+    real = n.pointwise("sub", n.pointwise("mul", a, c), n.pointwise("mul", b, d))
+    imag = n.pointwise("add", n.pointwise("mul", a, d), n.pointwise("mul", b, c))
+    return n.concat([real, imag], real.shape.rank - 1)
 
 
 for _name, _op in UNARY.items():
@@ -140,6 +150,10 @@ def cast(n: Node, x: Instruction) -> Instruction:
     to = n.kind()
     if to is dt.bool_ and x.shape.dtype is not dt.bool_:
         return n.pointwise("not_equal", x, n.literal(0, x.shape.dtype))
+    if to.kind == "c":  # numbers get a last axis for their parts
+        real = n.convert(x, dt.float64 if to is dt.complex128 else dt.float32)
+        axis = x.shape.rank
+        return n.concat([n.unsqueeze(real, [axis]), n.unsqueeze(n.full_like(real, 0), [axis])], axis)
     return n.convert(x, to)
 
 

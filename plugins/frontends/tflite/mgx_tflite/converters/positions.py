@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.converting.filling import unsorted_segments
 from mgx_core.converting.rearranged import gather_in_batches
 from mgx_core.types.dim import product
 
@@ -68,33 +69,26 @@ def sparse_to_dense(
     return n.add("scatternd_none", base, _whole(n, indices), n.broadcast_to(values, indices.shape.dims[:1]))
 
 
-SEGMENTS = {
-    "UNSORTED_SEGMENT_SUM": ("add", 0), "UNSORTED_SEGMENT_PROD": ("mul", 1), "UNSORTED_SEGMENT_MAX": ("max", None),
-    "UNSORTED_SEGMENT_MIN": ("min", None),
+SEGMENTS: dict[str, Literal["add", "mul", "max", "min"]] = {
+    "UNSORTED_SEGMENT_SUM": "add", "UNSORTED_SEGMENT_PROD": "mul", "UNSORTED_SEGMENT_MAX": "max", "UNSORTED_SEGMENT_MIN": "min",
 }  # fmt: skip
 
 
 @converts(*SEGMENTS)
 def unsorted_segment(n: Node, x: Instruction, segments: Instruction, count: Instruction) -> Instruction:
-    how, start = SEGMENTS[n.op_type]
-    dtype, total = x.shape.dtype, n.whole(count, "the number of segments")[0]
-    if start is None:
-        start = dtype.lowest if how == "max" else dtype.highest
-    rank = segments.shape.rank
-    rows = n.reshape(x, (product(x.shape.dims[:rank]), *x.shape.dims[rank:]))
-    flat = n.reshape(segments, (product(segments.shape.dims),))
-    base = n.broadcast_to(n.literal(start, dtype), (total + 1, *rows.shape.dims[1:]))
-    low = n.pointwise("less", flat, n.literal(0, flat.shape.dtype))
-    at = n.pointwise("where", low, n.literal(total, flat.shape.dtype), flat)
-    return n.slice(n.add(f"scatternd_{how}", base, n.unsqueeze(at, [1]), rows), [0], [0], [total])
+    return unsorted_segments(n, SEGMENTS[n.op_type], x, segments, count)
 
 
 @converts("SEGMENT_SUM")
 def segment_sum(n: Node, x: Instruction, segments: Instruction) -> Instruction:
-    numbers = n.whole(segments, "the segments")
-    total = max(numbers, default=-1) + 1
-    base = n.broadcast_to(n.literal(0, x.shape.dtype), (total, *x.shape.dims[1:]))
-    return n.add("scatternd_add", base, n.unsqueeze(segments, [1]), x)
+    """The segments do not fall: the last says how many there are."""
+    known = n.constant(segments)
+    if known is not None:
+        count = n.literal(int(known.max(initial=-1)) + 1, dt.int64)
+    else:
+        last = n.add("reduce_max", n.convert(segments, dt.int64), axes=(0,))
+        count = n.pointwise("add", n.reshape(last, ()), n.literal(1, dt.int64))
+    return unsorted_segments(n, "add", x, segments, count)
 
 
 @converts("UNIQUE")

@@ -10,6 +10,7 @@ import numpy as np
 from mgx_core import Instruction
 from mgx_core import dtype as dt
 from mgx_core.converting.arithmetic import reduced
+from mgx_core.converting.filling import broadcast_extents, filled
 from mgx_core.ops.reduce import (
     Reduce,
     ReduceAll,
@@ -62,7 +63,12 @@ def position(n: Node, x: Instruction, axis: Instruction) -> Instruction:
 
 @converts("TOPK_V2")
 def top_k(n: Node, x: Instruction, k: Instruction) -> Any:
-    values, indices = n.items(n.add("topk", x, k=n.whole(k, "k")[0], axis=x.shape.rank - 1))
+    known = n.dims(k)
+    if known is None:
+        made = n.add("topk", x, n.reshape(n.convert(k, dt.int64), (1,)), axis=-1)
+    else:
+        made = n.add("topk", x, k=known[0], axis=x.shape.rank - 1)
+    values, indices = n.items(made)
     return values, n.convert(indices, n.kind(1))
 
 
@@ -80,21 +86,17 @@ def rank(n: Node, x: Instruction) -> Instruction:
 
 @converts("FILL")
 def fill(n: Node, dims: Instruction, value: Instruction) -> Instruction:
-    found = n.dims(dims)
-    if found is None:
-        return n.add("broadcast_with_dims", value, n.convert(dims, dt.int64))
-    return n.broadcast_to(value, found)
+    return filled(n, dims, value)
 
 
 @converts("BROADCAST_TO")
 def broadcast_to(n: Node, x: Instruction, dims: Instruction) -> Instruction:
-    return fill(n, dims, x)
+    return filled(n, dims, x)
 
 
 @converts("BROADCAST_ARGS")
 def broadcast_args(n: Node, a: Instruction, b: Instruction) -> Instruction:
-    found = np.broadcast_shapes(n.whole(a, "extents"), n.whole(b, "extents"))
-    return n.literal(np.array(found, np.int64), a.shape.dtype)
+    return broadcast_extents(n, a, b)
 
 
 @converts("ZEROS_LIKE")

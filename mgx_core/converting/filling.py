@@ -1,0 +1,70 @@
+"""Tensors of extents that an operand gives: filled, broadcast, collected by segments."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ..errors import ParseError
+from ..ir.instruction import Instruction
+from ..types import dtype as dt
+from ..types.dim import Dim, product
+from .builder import InstructionBuilder
+
+__all__ = ["broadcast_extents", "filled", "unsorted_segments"]
+
+
+def filled(n: InstructionBuilder, dims: Instruction, value: Instruction) -> Instruction:
+    """`value` in every place of a tensor of extents `dims`.  Errors: ParseError for negative ones."""
+    known = n.dims(dims)
+    if known is not None:
+        if any(isinstance(d, int) and d < 0 for d in known):
+            raise ParseError(f"extents must not be negative, got {list(known)}")
+        return n.broadcast_to(value, known)
+    return n.add("broadcast_with_dims", value, n.convert(dims, dt.int64))
+
+
+def broadcast_extents(n: InstructionBuilder, a: Instruction, b: Instruction) -> Instruction:
+    """The extents to which tensors of two extents are broadcast.  Errors: UnsupportedError if they are not known."""
+    first, second = n.dims(a), n.dims(b)
+    if first is None or second is None:
+        n.unsupported("extents to be broadcast that are known only at run time")
+    count = max(len(first), len(second))
+    pairs = zip((1,) * (count - len(first)) + first, (1,) * (count - len(second)) + second, strict=True)
+    out: list[Dim] = [q if isinstance(p, int) and p == 1 else p for p, q in pairs]
+    parts = [_entry(n, d, a, b, k - count) for k, d in enumerate(out)]
+    return n.add("concat", *(n.convert(p, a.shape.dtype) for p in parts), axis=0) if parts else a
+
+
+def _entry(n: InstructionBuilder, d: Dim, a: Instruction, b: Instruction, at: int) -> Instruction:
+    if isinstance(d, int):
+        return n.literal([d], dt.int64)
+    for x in (a, b):
+        known = n.dims(x)
+        if known is not None and -at <= len(known) and known[at] == d:
+            return n.slice(x, [0], [len(known) + at], [len(known) + at + 1])
+    return n.fail(f"no operand has the extent {d}")
+
+
+def unsorted_segments(
+    n: InstructionBuilder,
+    how: Literal["add", "mul", "max", "min"],
+    x: Instruction,
+    segments: Instruction,
+    count: Instruction,
+) -> Instruction:
+    """Rows of x combined by their segments, of which there are `count`; rows of negative segments are left out."""
+    dtype = x.shape.dtype
+    start = {"add": 0, "mul": 1, "max": dtype.lowest, "min": dtype.highest}[how]
+    rank = segments.shape.rank
+    rows = n.reshape(x, (product(x.shape.dims[:rank]), *x.shape.dims[rank:]))
+    if segments.shape.dtype not in (dt.int32, dt.int64):
+        segments = n.convert(segments, dt.int64)
+    flat = n.reshape(segments, (product(segments.shape.dims),))
+    total = n.reshape(n.convert(count, flat.shape.dtype), ())
+    more = n.reshape(n.pointwise("add", n.convert(count, dt.int64), n.literal(1, dt.int64)), (1,))
+    rest = n.add("dimensions_of", rows, start=1)
+    # the row after the last takes what has a negative number
+    base = filled(n, n.add("concat", more, rest, axis=0), n.literal(start, dtype))
+    low = n.pointwise("less", flat, n.literal(0, flat.shape.dtype))
+    made = n.add(f"scatternd_{how}", base, n.unsqueeze(n.pointwise("where", low, total, flat), [1]), rows)
+    return n.slice(made, [0], [0], [made.shape.dims[0] - 1])
