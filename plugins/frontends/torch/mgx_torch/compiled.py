@@ -171,6 +171,7 @@ def _program(
     main = Module("main")
     values = [n.meta.get("val") for n in graph.placeholders]
     extents = Extents(_ranges(values))
+    extents.met([s for v in values for s in (v.shape if isinstance(v, torch.Tensor) else [v])])
     converter = GraphConverter(main, graph.converters, extents)
     given: list[tuple[str, int, str]] = []
     inputs: list[Any] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from typing import Any
 
@@ -48,11 +48,35 @@ class Extents:
     def __init__(self, ranges: Mapping[Any, Any] | None = None) -> None:
         self._ranges = {str(k): v for k, v in (ranges or {}).items()}
         self._known: dict[str, Dim] = {}
+        self._renamed: list[tuple[Any, Any]] = []
+
+    def met(self, sizes: Iterable[Any]) -> None:
+        """Takes the sizes of all inputs: those whose symbols no size has alone become symbols of their own.
+
+        Part of a graph may be called with a tensor of s0 * s1 rows and with nothing that tells s0 from s1.
+        """
+        expressions = [s.node.expr for s in sizes if isinstance(s, torch.SymInt)]
+        alone = {e for e in expressions if isinstance(e, sympy.Symbol)}
+        for size in sizes:
+            if not isinstance(size, torch.SymInt):
+                continue
+            expr = self._named(size.node.expr)
+            own = {new for _, new in self._renamed}
+            if expr.free_symbols <= alone | own:
+                continue
+            new = sympy.Symbol(f"{'_'.join(sorted(map(str, expr.free_symbols)))}_{len(self._renamed)}", integer=True)
+            self._ranges[new.name] = size.node.shape_env.bound_sympy(size.node.expr)
+            self._renamed.append((expr, new))
+
+    def _named(self, expr: Any) -> Any:
+        for old, new in self._renamed:
+            expr = expr.subs(old, new)
+        return expr
 
     def of(self, size: Any) -> Dim:
         """The extent for an int or a SymInt.  Errors: UnsupportedError for expressions that extents cannot say."""
         if isinstance(size, torch.SymInt):
-            found = self._translated(size.node.expr)
+            found = self._translated(self._named(size.node.expr))
             if isinstance(found, (int, Sym)):
                 return found
             raise UnsupportedError(f"the size {size} is no whole number")

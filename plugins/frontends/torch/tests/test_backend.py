@@ -284,3 +284,14 @@ def test_compiled_programs_are_taken_from_the_cache(monkeypatch: pytest.MonkeyPa
         entry.write_bytes(entry.read_bytes()[:-9])
     run()
     assert len(compiles) == 3
+
+
+def test_parts_know_sizes_that_only_the_whole_can_tell_apart() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        rows = torch.special.i0(x.reshape(-1, 4))  # which stays with torch: what follows sees s0 * s1 rows
+        return rows.masked_fill(rows[:, :1] > 1.2, 0.0).sum(1).view(-1, 2) + rows.repeat(2, 1).sum()
+
+    compiled = torch.compile(function, backend="mgx", dynamic=True)
+    for sizes in ((2, 6, 4), (3, 8, 4)):
+        x = torch.randn(sizes)
+        close(compiled(x), function(x))
