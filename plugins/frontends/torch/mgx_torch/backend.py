@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +18,10 @@ from .compiled import CompiledGraph
 from .decompositions import all_converters, differentiable_layers, kept_whole, traced_table
 from .node import NAME, place_of
 from .options import TorchOptions
-from .partition import eager_name, split, stages
+from .partition import eager_name, shared, split, stages
+from .recurrent_setting import WholeRecurrentLayers
 
-__all__ = ["Part", "Taken", "mgx"]
+__all__ = ["Part", "Taken", "WholeRecurrentLayers", "mgx"]
 
 
 @dataclass
@@ -48,38 +47,6 @@ def mgx(
     return compile_graph(gm, example_inputs, TorchOptions.of(options, mode), [])
 
 
-class WholeRecurrentLayers:
-    """While a compiled function runs, Dynamo takes LSTM, GRU and RNN layers into its graphs, where it would break them.
-
-    It is entered at each call, and the module of settings takes 5 us for that: the variable behind the setting is set instead.
-    """
-
-    def __enter__(self) -> None:
-        self.token = _recurrent_setting().set(True)
-
-    def __exit__(self, *_: object) -> None:
-        _recurrent_setting().reset(self.token)
-
-
-@functools.cache
-def _recurrent_setting() -> Any:
-    """What holds a user's value of `torch._dynamo.config.allow_rnn` for this thread: a variable with `set` and `reset`."""
-    held = torch._dynamo.config._config["allow_rnn"].user_override
-    return held if isinstance(held, ContextVar) else Setting()
-
-
-class Setting:
-    """`torch._dynamo.config.allow_rnn` where torch keeps it in no variable of its own (2.11)."""
-
-    def set(self, value: bool) -> bool:
-        before: bool = torch._dynamo.config.allow_rnn
-        torch._dynamo.config.allow_rnn = value
-        return before
-
-    def reset(self, before: bool) -> None:
-        torch._dynamo.config.allow_rnn = before
-
-
 mgx.backend_ctx_ctor = WholeRecurrentLayers  # type: ignore[attr-defined]  # which torch.compile enters around each call
 
 
@@ -92,13 +59,16 @@ def compile_graph(
     def taken(inner: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         return Taken(inner, converters, options, _static(), parts)
 
+    def inferred(inner: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        return Taken(inner, converters, options, _static(), parts, aliases=True)
+
     def bare(inner: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         return Taken(inner, converters, options, (), parts)
 
     compiler = aot_autograd(
         fw_compiler=taken,
         bw_compiler=bare,
-        inference_compiler=taken,
+        inference_compiler=inferred,
         decompositions=traced_table(converters),
         keep_inference_input_mutations=True,
     )
@@ -120,6 +90,7 @@ class Taken:
     """An ATen graph, of which mgx takes all that it can.
 
     It is split at its first call: what cannot be converted stays with torch, for the reason that `parts` keeps.
+    aliases: results that share memory share it as torch has them; views of others are left to torch.
     """
 
     def __init__(
@@ -129,11 +100,13 @@ class Taken:
         options: TorchOptions,
         static: Sequence[int],
         parts: list[Part],
+        aliases: bool = False,
     ) -> None:
         self.gm = gm if isinstance(gm, torch.fx.GraphModule) else torch.fx.GraphModule(gm, gm.graph)
         self.converters = converters
         self.options = options
         self.parts = parts
+        self.views = shared(self.gm) if aliases else []
         for node in self.gm.graph.nodes:
             node.meta[NAME] = node.name
         self.writes = _writes(self.gm)
@@ -141,7 +114,7 @@ class Taken:
         self.static = [i for i in static if i not in changed]
         self.reasons: dict[torch.fx.Node, str] = {
             n: why for n in self.gm.graph.nodes if (why := not_ours(n, converters))
-        }
+        } | {n: f"{describe(n)} shares the memory of another result" for n in self.views}
         self.ready: Callable[..., Any] | None = None
         self._boxed_call = (
             True  # by which AOTAutograd knows that it takes one list; wrappers copy what an instance holds
@@ -190,6 +163,11 @@ class Taken:
                 return node
         return None
 
+    def _kept(self, piece: torch.fx.GraphModule) -> list[str]:
+        """Why a part stays with torch; nothing of views that only share memory."""
+        names = {n.meta.get(NAME) for n in piece.graph.nodes}
+        return [why for n, why in self.reasons.items() if n.name in names and n not in self.views]
+
     def _attempt(self, args: Sequence[Any]) -> list[Any]:
         if not self.reasons:
             whole = CompiledGraph(self.gm, self.converters, self.options, self.static)
@@ -205,14 +183,9 @@ class Taken:
             if not name.startswith("submod_"):  # what operators of higher order call
                 continue
             if eager_name(name):
-                names = {n.meta.get(NAME) for n in piece.graph.nodes}
-                made.append(
-                    Part(
-                        "torch",
-                        _operators(piece),
-                        [w for n, w in self.reasons.items() if n.name in names],
-                    )
-                )
+                kept = self._kept(piece)
+                if kept:
+                    made.append(Part("torch", _operators(piece), kept))
                 continue
             (call,) = (n for n in pieces.graph.nodes if n.op == "call_module" and n.target == name)
             frozen = [i for i, a in enumerate(call.args) if isinstance(a, torch.fx.Node) and a.name in static]

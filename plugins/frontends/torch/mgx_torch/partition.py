@@ -3,12 +3,49 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch.fx.passes.split_module import split_module
 
-__all__ = ["eager_name", "split", "stages"]
+__all__ = ["eager_name", "shared", "split", "stages"]
+
+
+def shared(gm: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    """Views that torch has to make, so that results share memory with others and with inputs: copies that nothing else reads."""
+    (output,) = (n for n in gm.graph.nodes if n.op == "output")
+    chains = [_views(n) for n in output.args[0] if isinstance(n, torch.fx.Node)]
+    groups = Counter({chain[-1]: chain[0] for chain in chains}.values())
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    for base, *views in chains:
+        if base.op == "placeholder" or (base.op == "call_function" and groups[base] > 1):
+            for view in views:
+                if view not in copies:
+                    with gm.graph.inserting_before(output):
+                        copies[view] = gm.graph.node_copy(view, lambda n: copies.get(n, n))
+    if copies:
+        output.args = (tuple(copies.get(n, n) if isinstance(n, torch.fx.Node) else n for n in output.args[0]),)
+        gm.recompile()
+    return list(copies.values())
+
+
+def _views(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """A node after the views that lead to it, and first what they look at."""
+    found = [node]
+    while True:
+        first = found[0]
+        if first.target is operator.getitem and _is_view(first.args[0]):
+            found = [first.args[0].args[0], first.args[0], *found]
+        elif _is_view(first) and isinstance(first.args[0], torch.fx.Node):
+            found = [first.args[0], *found]
+        else:
+            return found
+
+
+def _is_view(node: Any) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
 
 
 def stages(graph: torch.fx.Graph, eager: Callable[[torch.fx.Node], bool]) -> dict[torch.fx.Node, int]:

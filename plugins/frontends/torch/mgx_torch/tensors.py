@@ -64,6 +64,8 @@ def borrowed(tensor: torch.Tensor, name: str) -> Any:
 def as_tensor(result: Argument) -> torch.Tensor:
     """A result as a tensor on the same memory, which belongs to the result alone."""
     value = result.value
+    if isinstance(value, np.ndarray) and not value.flags.c_contiguous:  # a broadcast: torch may write to what it gets
+        value = value.copy(order="C")
     if isinstance(value, np.ndarray) and value.dtype.isbuiltin == 1:
         return torch.from_numpy(value)
     if result.on_device:

@@ -295,3 +295,20 @@ def test_parts_know_sizes_that_only_the_whole_can_tell_apart() -> None:
     for sizes in ((2, 6, 4), (3, 8, 4)):
         x = torch.randn(sizes)
         close(compiled(x), function(x))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_broadcast_results_have_memory_of_their_own(dynamic: bool) -> None:
+    def function(x: torch.Tensor) -> Any:
+        wide = torch.ones(3, 4).cumsum(0).expand(x.shape[0], 3, 4).contiguous()
+        return wide, wide.view(-1, 12), x[:, :1].expand(-1, 4).clone()
+
+    compiled = torch.compile(function, backend="mgx", dynamic=dynamic)
+    for rows in (2, 5):
+        x = torch.randn(rows, 2)
+        got, want = compiled(x), function(x)
+        close(got, want)
+        got[0][0] += 1
+        assert torch.equal(got[1][0].view(3, 4), want[0][0] + 1)
+        assert torch.equal(got[0][1], want[0][1])
+        assert got[2].is_contiguous()

@@ -1,0 +1,43 @@
+"""Dynamo's setting that lets recurrent layers into its graphs, on while a compiled function runs."""
+
+from __future__ import annotations
+
+import functools
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+
+__all__ = ["WholeRecurrentLayers"]
+
+
+class WholeRecurrentLayers:
+    """While a compiled function runs, Dynamo takes LSTM, GRU and RNN layers into its graphs, where it would break them.
+
+    It is entered at each call, and the module of settings takes 5 us for that: the variable behind the setting is set instead.
+    """
+
+    def __enter__(self) -> None:
+        self.token = _recurrent_setting().set(True)
+
+    def __exit__(self, *_: object) -> None:
+        _recurrent_setting().reset(self.token)
+
+
+@functools.cache
+def _recurrent_setting() -> Any:
+    """What holds a user's value of `torch._dynamo.config.allow_rnn` for this thread: a variable with `set` and `reset`."""
+    held = torch._dynamo.config._config["allow_rnn"].user_override
+    return held if isinstance(held, ContextVar) else Setting()
+
+
+class Setting:
+    """`torch._dynamo.config.allow_rnn` where torch keeps it in no variable of its own (2.11)."""
+
+    def set(self, value: bool) -> bool:
+        before: bool = torch._dynamo.config.allow_rnn
+        torch._dynamo.config.allow_rnn = value
+        return before
+
+    def reset(self, before: bool) -> None:
+        torch._dynamo.config.allow_rnn = before
