@@ -12,14 +12,13 @@ from mgx_core.ops.scalar import Expr, call, x0
 __all__ = ["OPS", "BentIdentity", "Decay", "SortRows"]
 
 
-@define_op("bent_identity")
+@define_op("bent_identity", accepts="f")
 class BentIdentity(Pointwise):
     """(sqrt(x^2 + 1) - 1) / 2 + x.
 
     x: float -> same shape.
     """
 
-    accepts: ClassVar[str] = "f"
     scalar: ClassVar[Expr] = 0.5 * (call("sqrt", x0 * x0 + 1) - 1) + x0
 
 

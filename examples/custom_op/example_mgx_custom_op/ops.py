@@ -13,7 +13,7 @@ from mgx_core.ops.scalar import Expr, attr, call, x0
 __all__ = ["OPS", "MovingAverage", "Squareplus"]
 
 
-@define_op("squareplus")
+@define_op("squareplus", accepts="f")
 class Squareplus(Pointwise):
     """A smooth relu without an exponential: (x + sqrt(x^2 + b)) / 2.
 
@@ -22,7 +22,6 @@ class Squareplus(Pointwise):
 
     b: float = 4.0
 
-    accepts: ClassVar[str] = "f"
     scalar: ClassVar[Expr] = 0.5 * (x0 + call("sqrt", x0 * x0 + attr("b")))
 
     def check(self) -> None:
