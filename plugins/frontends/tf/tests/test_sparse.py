@@ -78,3 +78,18 @@ def test_hashes_by_a_key(new_graph: Any):
     program.compile(mgx.get_target("ref"))
     (found,) = program.run({"x": np.array(["", "a", "hello world", "0123456789abcdef"], object)})
     assert np.asarray(found).tolist() == [383377, 332029, 598105, 783103]
+
+
+def test_extents_that_are_no_integers_and_many_parts_are_refused(new_graph: Any):
+    g = new_graph()
+    g.placeholder("i", np.dtype(np.int64), [2, 2])
+    g.placeholder("v", np.dtype(np.float32), [2])
+    g.placeholder("d", np.dtype(np.float32), [2])
+    g.placeholder("n", np.dtype(np.int64), [2])
+    g.const("axis", 0, np.int64)
+    g.node("SparseSlice", "y", "i", "v", "d", "n", "n", T=np.dtype(np.float32))
+    g.node("SparseSplit", "z", "axis", "i", "v", "n", num_split=1 << 20, T=np.dtype(np.float32))
+    with pytest.raises(mgx.MgxError, match="int64 is needed for indices and extents"):
+        mgx.parse_buffer(g.data, "tf", output_names=["y"])
+    with pytest.raises(mgx.UnsupportedError, match=r"1,024 parts are split"):
+        mgx.parse_buffer(g.data, "tf", output_names=["z"])

@@ -95,8 +95,8 @@ def slice_(n: Node, *parts: Instruction) -> Any:
 def split(n: Node, axis: Instruction, indices: Instruction, values: Instruction, shape: Instruction) -> Any:
     """Slices, of which the first are longer by one where the extent does not divide."""
     count, rank = n.int("num_split"), shape.shape.dims[0]
-    if not isinstance(rank, int) or not 0 < count < 1 << 16:
-        n.unsupported(f"sparse tensors of unknown rank, or {count} parts")
+    if not isinstance(rank, int) or not 0 < rank <= 32 or not 0 < count <= 1 << 10:
+        n.unsupported(f"sparse tensors of rank {rank}, or {count} parts: ranks up to 32 and 1,024 parts are split")
     (at,) = n.axes(n.whole(axis, "the axis")[:1], rank)
     length = n.slice(shape, [0], [at], [at + 1])
     each = n.pointwise("div", length, n.literal([count], dt.int64))

@@ -24,7 +24,15 @@ LARGEST = 1 << 62  # elements that the extents of a sparse tensor may have
 WORD = (1 << 64) - 1
 
 
+def whole(*shapes: Shape) -> None:
+    """Errors: ShapeError unless all are int64."""
+    for shape in shapes:
+        if shape.dtype is not dt.int64:
+            raise ShapeError(f"int64 is needed for indices and extents, got {shape}")
+
+
 def _checked(indices: Shape, shape: Shape) -> None:
+    whole(indices, shape)
     if indices.rank != 2 or shape.rank != 1:
         raise ShapeError(f"indices [k, rank] and extents [rank] are needed, got {indices} and {shape}")
 

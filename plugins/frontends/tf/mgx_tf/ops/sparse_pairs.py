@@ -15,7 +15,7 @@ from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, fresh
 from mgx_core.types.dtype import DType
 
-from .sparse import flat_places
+from .sparse import flat_places, whole
 
 __all__: list[str] = []
 
@@ -49,6 +49,9 @@ class SparsePair(Operation):
     def infer(self, *parts: Shape) -> TupleShape:
         if len(parts) < 6:
             raise ShapeError("two sparse tensors are needed")
+        whole(parts[0], parts[2], parts[3], parts[5])
+        if parts[1].dtype is not parts[4].dtype or not parts[1].dtype.is_number:
+            raise ShapeError(f"numbers of one type are needed, got {parts[1]} and {parts[4]}")
         return TupleShape(sparse_shapes(parts[1].dtype, parts[2].dims[0]))
 
     def compute(self, *parts: Array) -> tuple[Array, ...]:
@@ -82,6 +85,9 @@ class SparseConcat(Operation):
         count = len(parts) // 3
         if not count or len(parts) % 3:
             raise ShapeError("indices, values and extents are needed of each sparse tensor")
+        whole(*parts[:count], *parts[2 * count :])
+        if any(v.dtype is not parts[count].dtype for v in parts[count : 2 * count]):
+            raise ShapeError("values of one type are needed")
         return TupleShape(sparse_shapes(parts[count].dtype, parts[0].dims[1]))
 
     def compute(self, *parts: Array) -> tuple[Array, ...]:
@@ -114,6 +120,7 @@ class SparseSlice(Operation):
     """
 
     def infer(self, indices: Shape, values: Shape, dims: Shape, start: Shape, size: Shape) -> TupleShape:
+        whole(indices, dims, start, size)
         return TupleShape(sparse_shapes(values.dtype, dims.dims[0]))
 
     def compute(self, indices: Array, values: Array, dims: Array, start: Array, size: Array) -> tuple[Array, ...]:
@@ -135,6 +142,7 @@ class SparseReduce(Operation):
     keep: bool = False
 
     def infer(self, indices: Shape, values: Shape, dims: Shape) -> TupleShape:
+        whole(indices, dims)
         rank = dims.dims[0] if self.keep else dims.dims[0] - len(self.axes)
         return TupleShape(sparse_shapes(values.dtype, rank))
 
@@ -165,6 +173,9 @@ class SparseSoftmax(Operation):
     """
 
     def infer(self, indices: Shape, values: Shape, dims: Shape) -> Shape:
+        whole(indices, dims)
+        if not values.dtype.is_float:
+            raise ShapeError(f"floats are needed, got {values}")
         return values.as_standard()
 
     def compute(self, indices: Array, values: Array, dims: Array) -> Array:

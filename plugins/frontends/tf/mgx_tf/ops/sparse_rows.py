@@ -15,7 +15,7 @@ from mgx_core.types.argument import Array
 from mgx_core.types.dim import fresh
 from mgx_core.types.memory_limit import require_room
 
-from .sparse import flat_places
+from .sparse import flat_places, whole
 from .sparse_pairs import sparse_shapes
 
 __all__: list[str] = []
@@ -36,6 +36,13 @@ class SetOperation(Operation):
     def infer(self, *parts: Shape) -> TupleShape:
         if self.how not in ("intersection", "union", "a-b", "b-a"):
             raise ShapeError(f"sets are not combined by {self.how!r}")
+        at = 0
+        for dense in self.dense:
+            if at + (1 if dense else 3) > len(parts):
+                raise ShapeError("two tensors are needed, dense or sparse")
+            if not dense:
+                whole(parts[at], parts[at + 2])
+            at += 1 if dense else 3
         kind, rank = (parts[0].dtype, parts[0].rank) if self.dense[0] else (parts[1].dtype, parts[2].dims[0])
         return TupleShape(sparse_shapes(kind, rank))
 
@@ -84,6 +91,7 @@ class Count(Operation):
     single: bool = False
 
     def infer(self, rows: Shape, x: Shape, count: Shape, weights: Shape) -> TupleShape:
+        whole(rows, x)
         return TupleShape(sparse_shapes(weights.dtype, 1 if self.single else 2))
 
     def compute(self, rows: Array, x: Array, count: Array, weights: Array) -> tuple[Array, ...]:
@@ -118,6 +126,7 @@ class EditDistance(Operation):
         rank = parts[2].dims[0]
         if len(parts) != 6 or not isinstance(rank, int):
             raise ShapeError("two sparse tensors of known rank are needed")
+        whole(parts[0], parts[2], parts[3], parts[5])
         return Shape.of(dt.float32, [fresh("sequences") for _ in range(rank - 1)])
 
     def compute(self, *parts: Array) -> Array:
@@ -154,6 +163,7 @@ class RaggedPlaces(Operation):
     """
 
     def infer(self, *splits: Shape) -> TupleShape:
+        whole(*splits)
         rank = len(splits) + 1
         return TupleShape([Shape.of(dt.int64, (fresh("values"), rank)), Shape.of(dt.int64, (rank,))])
 
