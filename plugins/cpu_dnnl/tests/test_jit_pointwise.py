@@ -13,6 +13,7 @@ from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module
 from mgx_core.ops import activation, compare, convert, pointwise
 from mgx_core.ops.broadcast import Broadcast, Multibroadcast
+from mgx_core.ops.movement import Transpose
 from mgx_core.ops.reshape import Squeeze, Unsqueeze
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.engine import Engine
@@ -336,3 +337,15 @@ def test_copy_of_opaque_types(engine):
     kernel = compile_copy(Shape("float8_e4m3fn", (8, 8), (1, 8)), Shape("float8_e4m3fn", (8, 8)), engine)
     run_numpy(kernel, [x, out])
     assert np.array_equal(out, x.T)
+
+
+@pytest.mark.parametrize("word", ["plain", "turned", "both"])
+def test_only_what_is_read_where_it_is_written_may_be_written_over(engine, word):
+    shape = Shape("float32", [3, 3])
+    body = Module("square")
+    x, y = body.add_parameter("x", shape), body.add_parameter("y", shape)
+    turned = x if word == "plain" else body.add(Transpose(permutation=(1, 0)), x)
+    made = body.add(pointwise.Add(), turned, body.add(pointwise.Mul(), x if word == "both" else y, y))
+    body.add_return([made])
+    kernel = compile_pointwise(body, [shape, shape], [shape], engine)
+    assert kernel.inplace == ({0, 1} if word == "plain" else {1})

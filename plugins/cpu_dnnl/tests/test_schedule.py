@@ -148,6 +148,34 @@ def test_a_loop_writes_over_what_nothing_else_reads(read_later: bool) -> None:
         np.testing.assert_allclose(got, exact, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["transposed", "both", "first row", "product"])
+@pytest.mark.parametrize("n", [3, 40])
+def test_what_is_read_elsewhere_than_it_is_written_is_not_written_over(kind: str, n: int) -> None:
+    """Work on a matrix and on a view of it."""
+    a, b, c = (rng.standard_normal((n, n)).astype(np.float32) for _ in range(3))
+
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        x, y, z = (m.add_parameter(name, mgx.Shape("float32", [n, n])) for name in "xyz")
+        product = m.add(mgx.op("dot"), x, y)
+        if kind == "first row":
+            row = m.add(mgx.op("slice", axes=[0], starts=[0], ends=[1]), product)
+            seen = m.add(mgx.op("multibroadcast", out_lens=[n, n]), row)
+        else:
+            seen = m.add(mgx.op("transpose", permutation=[1, 0]), product)
+        other = m.add(mgx.op("dot"), z, m.add_literal(c)) if kind == "product" else product
+        made = m.add(mgx.op("tanh"), m.add(mgx.op("add"), other, seen) if kind != "transposed" else seen)
+        return [m.add(mgx.op("dot"), m.add(mgx.op("add"), made, made), z)]
+
+    program, instance = compiled(build)
+    check(instance)
+    (got,) = program.run({"x": a, "y": b, "z": b})
+    product = a.astype(np.float64) @ b
+    seen = product[:1] if kind == "first row" else product.T
+    other = b.astype(np.float64) @ c if kind == "product" else product
+    wanted = 2 * np.tanh(seen + (other if kind != "transposed" else 0)) @ b
+    np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-4, atol=1e-4 * n)
+
+
 @pytest.mark.parametrize(("asked", "says"), [(True, "as use_nhwc requires"), (False, "always on this target")])
 def test_the_report_says_that_convolutions_are_channels_last(asked: bool, says: str) -> None:
     program, instance = compiled(convolutions, use_nhwc=asked)

@@ -9,10 +9,11 @@ import numpy as np
 
 from mgx_core import dtype as dt
 from mgx_core.types.dtype import DType
+from mgx_core.types.shape import Shape
 
 from .primitive import COST, computed
 
-__all__ = ["Graph", "Node", "number", "text_of", "walk"]
+__all__ = ["Graph", "Node", "number", "read_in_place", "text_of", "walk"]
 
 
 class Node:
@@ -134,6 +135,15 @@ class Graph:
 
     def reduce(self, kind: str, x: Node, dtype: DType) -> Node:
         return self.node("reduce", computed(dtype), (x,), kind, x.axes - self.reduced, x.level + 1)
+
+
+def read_in_place(graph: Graph, outputs: Sequence[Shape]) -> frozenset[int]:
+    """The parameters of which each element is read only where the same element of the results is made."""
+    loads = [n.extra for n in walk(graph.outputs) if n.kind == "load"]
+    full = [o for o in outputs if tuple(o.lens()) == graph.dims]
+    wanted = {tuple(0 if n == 1 else s for n, s in zip(graph.dims, o.strides(), strict=True)) for o in full}
+    once = [(param, steps) for param, steps in loads if sum(param == other for other, _ in loads) == 1]
+    return frozenset(param for param, steps in once if wanted == {steps})
 
 
 def number(node: Node) -> Any:

@@ -22,8 +22,8 @@ class JitKernel:
 
     C signature: ``void f(void* const* buffers, const int64_t* args, int64_t begin, int64_t end, void* scratch)``.
     buffers: inputs, then outputs; work: items, [begin, end) is a range of them; grain: least items worth a thread of their
-    own; scratch_bytes: 64-byte aligned memory for each thread; flops, bytes: rough figures for reports; inplace: an output may
-    lie exactly on an input of its own element type and strides; after: kernels to run next on the same buffers and
+    own; scratch_bytes: 64-byte aligned memory for each thread; flops, bytes: rough figures for reports; inplace: inputs on which
+    an output of the same element type and strides may lie; after: kernels to run next on the same buffers and
     workspace; workspace_bytes: memory shared by all threads, the last buffer (absent if 0).
     """
 
@@ -37,7 +37,7 @@ class JitKernel:
     outputs: int
     flops: int = 0
     bytes: int = 0
-    inplace: bool = False
+    inplace: frozenset[int] = frozenset()
     workspace_bytes: int = 0
     after: tuple[JitKernel, ...] = field(default=())
 

@@ -10,7 +10,7 @@ from mgx_core.types.shape import Shape
 
 from .body import read
 from .engine import Engine
-from .graph import Graph
+from .graph import Graph, read_in_place
 from .kernel import JitKernel
 from .pointwise_loops import write
 from .pointwise_plan import BLOCK, make_plan
@@ -56,7 +56,6 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
         work = elements // inner * blocks
         row = min(inner, BLOCK) if plan.blocks else inner
     moved = sum(i.element_space() * i.dtype.size for i in inputs) + sum(o.elements() * o.dtype.size for o in outputs)
-    same = plan.tile is None
     return JitKernel(
         name=name,
         code=code,
@@ -68,7 +67,7 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
         outputs=len(outputs),
         flops=elements * cost if dims or elements else 0,
         bytes=moved,
-        inplace=same,
+        inplace=read_in_place(graph, outputs) if plan.tile is None else frozenset(),
     )
 
 

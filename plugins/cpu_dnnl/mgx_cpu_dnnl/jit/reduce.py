@@ -17,7 +17,7 @@ from mgx_core.types.shape import Shape
 from .body import read
 from .code import BITS
 from .engine import Engine
-from .graph import Graph
+from .graph import Graph, read_in_place
 from .kernel import JitKernel
 from .primitive import elem_of, supported
 from .reduce_loops import write
@@ -99,7 +99,7 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
         outputs=len(outputs),
         flops=rows * plan.count * cost,
         bytes=moved,
-        inplace=not plan.pieces,
+        inplace=frozenset() if plan.pieces else read_in_place(graph, outputs),
         after=after,
         workspace_bytes=8 * slots if after else 0,
     )

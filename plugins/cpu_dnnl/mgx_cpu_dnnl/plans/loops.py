@@ -57,8 +57,9 @@ def results_of(e: CpuEmitter, kernel: JitKernel, given: Sequence[Value], shapes:
     """Memory for a loop's results: where it allows that, of operands of their shapes that nothing else reads; else new."""
     found: list[Value] = []
     for shape in shapes:
-        free = (x for x in given if kernel.inplace and x.shape == shape and e.may_overwrite(x, shape.dtype))
-        own = next((x for x in free if sum(x.buffer is y.buffer for y in (*given, *found)) == 1), None)
+        same = (x for n, x in enumerate(given) if n in kernel.inplace and x.shape == shape)
+        free = (x for x in same if sum(x.buffer is y.buffer for y in (*given, *found)) == 1)
+        own = next((x for x in free if e.may_overwrite(x, shape.dtype)), None)
         found.append(e.allocate_as(shape) if own is None else own)
     return found
 

@@ -61,9 +61,11 @@ def packed_product(
     if result.dims[axis] != n or result.elements() != m * n or any(r.dims != result.dims for r in results):
         raise Refused(f"the group on a product of {m} x {n} gives {results}")
     extra = [_beside(e, x, result, axis) for x in extra]
+    parameters = [] if body is None else list(body.parameters.values())
+    plain = [all(u.op.view is None for u in p.users) for n, p in enumerate(parameters) if n != at]
     outs: list[Value] = []
     for r in results:
-        outs.append(_onto(e, r, [rows, b, *outs], extra) or e.allocate_as(r))
+        outs.append(_onto(e, r, [rows, b, *outs], extra, plain) or e.allocate_as(r))
     kept = _kept_in(e, b, m)
     panels = _panels(e, b, k, n, kept)
     others, shapes = [x.shape for x in extra], [o.shape for o in outs]
@@ -203,11 +205,13 @@ def _beside(e: CpuEmitter, x: Value, result: Shape, axis: int) -> Value:
     return e.copy(x, result.strides()) if full and result.elements() > 1 else x
 
 
-def _onto(e: CpuEmitter, result: Shape, read: Sequence[Value], extra: Sequence[Value]) -> Value | None:
-    """An operand of the pointwise group whose memory the result may take."""
-    for x in extra:
+def _onto(
+    e: CpuEmitter, result: Shape, read: Sequence[Value], extra: Sequence[Value], plain: Sequence[bool]
+) -> Value | None:
+    """An operand of the pointwise group whose memory the result may take; plain: those that it does not read through views."""
+    for x, as_it_lies in zip(extra, plain, strict=True):
         alone = sum(x.buffer is y.buffer for y in (*read, *extra)) == 1
-        if alone and x.shape == result and e.may_overwrite(x, result.dtype):
+        if as_it_lies and alone and x.shape == result and e.may_overwrite(x, result.dtype):
             return x
     return None
 
