@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, Protocol, TypeVar
 
+import numpy as np
+
 from ..errors import MgxError
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
@@ -26,9 +28,11 @@ from ..passes.normalize import Normalize
 from ..passes.rewrite import Rewrite
 from ..rules.converts import CONVERTS
 from ..types import dtype as dt
+from ..types.argument import Argument
 from ..types.dtype import DType
 from ..types.shape import Shape, TupleShape
 from .angles import angles
+from .unbounded import unbounded
 
 __all__ = ["quantize_bf16", "quantize_fp16"]
 
@@ -52,7 +56,8 @@ def quantize_fp16(program: P, ins_names: Iterable[str] = ("all",)) -> P:
     """Let the named ops (or all) compute in float16; the program is changed and returned.
 
     Types of parameters and results stay.  With ``all``, ops whose results leave float16's range keep computing in float32, and
-    so does what computes angles for sin, cos and tan.
+    so do products of two computed values outside of attention, and what computes angles for sin, cos and tan.  Finite constants
+    beyond the range become its ends.
     """
     return _truncate(program, dt.float16, ins_names, WIDE)
 
@@ -69,7 +74,7 @@ def _truncate(program: P, to: DType, ins_names: Iterable[str], wide: tuple[type[
     names = set(ins_names)
     main = program.get_main_module()
     _run(main, Normalize(), FoldConstants())  # fold in float32, so that constants are rounded once
-    kept = angles(main)
+    kept = angles(main) | (unbounded(main) if wide and "all" in names else set())
     for module in list(nested(main)):
         for ins in list(module):
             stays = ins in kept or isinstance(ins.op, wide) or (bool(wide) and _mean_of_squares(ins))
@@ -103,10 +108,7 @@ def _narrow(module: Module, ins: Instruction, to: DType) -> None:
         return
     scaled = isinstance(ins.op, (Dequantizelinear, DequantDot, Quantizelinear))  # scales keep their type
     inputs = [
-        module.add(Convert(target_type=to), i, before=ins, sources=ins.sources)
-        if _wide(i) and not (scaled and n)
-        else i
-        for n, i in enumerate(ins.inputs)
+        _converted(module, i, ins, to) if _wide(i) and not (scaled and n) else i for n, i in enumerate(ins.inputs)
     ]
     op = ins.op.replace(out_type=to) if isinstance(ins.op, Dequantizelinear) else ins.op
     try:
@@ -121,6 +123,18 @@ def _narrow(module: Module, ins: Instruction, to: DType) -> None:
         back = module.add(Convert(target_type=ins.shape.dtype), narrow, before=ins, sources=ins.sources)
     module.replace(ins, back)
     module.remove(ins)
+
+
+def _converted(module: Module, value: Instruction, reader: Instruction, to: DType) -> Instruction:
+    """`value` in the type `to` for `reader`; finite constants that the type does not hold become its largest."""
+    if value.literal is not None:
+        held = value.literal.to_numpy()
+        if (np.isfinite(held) & (np.abs(held) > to.highest)).any():
+            ends = np.where(np.isfinite(held), np.clip(held, to.lowest, to.highest), held).astype(to.numpy)
+            literal = module.add_literal(Argument.from_value(ends))
+            module.move(literal, reader)
+            return literal
+    return module.add(Convert(target_type=to), value, before=reader, sources=reader.sources)
 
 
 def _parts(module: Module, ins: Instruction, narrow: Instruction) -> None:

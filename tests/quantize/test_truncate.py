@@ -121,3 +121,72 @@ def test_layers_with_several_results_compute_in_the_type():
     (layer,) = (i for i in m if i.op.name == "lstm")
     assert [item.dtype for item in layer.result.items] == [dt.float16] * 2
     assert [o.shape.dtype for o in m.outputs] == before
+
+
+def linear_attention(rows, width):
+    """q (k v) divided by q (k 1), with features that are not negative; the sums are larger than float16 holds."""
+    program = Program()
+    m = program.get_main_module()
+    shape = Shape("float32", [rows, width])
+    q, k, v = (m.add(op("relu"), m.add_parameter(n, shape)) for n in "qkv")
+    flat = m.add(op("transpose", permutation=(1, 0)), k)
+    ones = m.add(op("multibroadcast", out_lens=(rows, 1)), m.add_literal(np.float32([[1]])))
+    above = m.add(op("dot"), q, m.add(op("dot"), flat, v))
+    below = m.add(op("dot"), q, m.add(op("dot"), flat, ones))
+    mean = m.add(op("div"), above, m.add(op("multibroadcast", out_lens=(rows, width)), below))
+    weights = m.add_literal(np.eye(width, dtype=np.float32))
+    m.add_return([m.add(op("dot"), mean, weights)])
+    return program
+
+
+def test_linear_attention_keeps_its_sums():
+    program = linear_attention(64, 32)
+    m = program.get_main_module()
+    rng = np.random.default_rng(3)
+    given = [rng.uniform(0, 30, (64, 32)).astype(np.float32) for _ in "qkv"]
+    (wanted,) = Interpreter().run(m, given)
+    quantize_fp16(program)
+    assert [i.shape.dtype for i in m if i.op.name == "dot"] == [dt.float32] * 2 + [dt.float16] + [dt.float32] + [
+        dt.float16
+    ]
+    (found,) = Interpreter().run(m, given)
+    np.testing.assert_allclose(found, wanted, rtol=4 * dt.float16.epsilon)
+
+
+@pytest.mark.parametrize("between", ["scale", "mask", "heads"])
+def test_products_of_attention_are_narrow(between):
+    """Softmax bounds them, also where scores are scaled, masked, or mixed by weights before it and after."""
+    program = Program()
+    m = program.get_main_module()
+    q, k, v = (m.add_parameter(n, Shape("float32", [4, 8, 8])) for n in "qkv")
+    scores = m.add(op("dot"), q, m.add(op("transpose", permutation=(0, 2, 1)), k))
+    weights = m.add_literal(np.eye(8, dtype=np.float32)[None].repeat(4, 0))
+    if between == "scale":
+        scores = m.add(op("mul"), scores, m.add_literal(np.full((4, 8, 8), 0.5, np.float32)))
+    elif between == "mask":
+        masked = m.add_parameter("masked", Shape("bool", [4, 8, 8]))
+        scores = m.add(op("where"), masked, m.add_literal(np.full((4, 8, 8), -np.inf, np.float32)), scores)
+    else:
+        scores = m.add(op("dot"), scores, weights)
+    shares = m.add(op("softmax", axis=-1), scores)
+    if between == "heads":
+        shares = m.add(op("dot"), shares, weights)
+    m.add_return([m.add(op("dot"), shares, v)])
+    quantize_fp16(program)
+    assert {i.shape.dtype for i in m if i.op.name == "dot"} == {dt.float16}
+
+
+@pytest.mark.parametrize("to", QUANTIZE)
+@pytest.mark.parametrize("masked", [-1e30, float(np.finfo(np.float32).min)])
+def test_constants_beyond_the_range_become_its_ends(to, masked):
+    """A row that is masked whole is uniform, as in float32; with infinities it would be NaN."""
+    program = Program()
+    m = program.get_main_module()
+    shape = Shape("float32", [2, 4])
+    share, scores = m.add_parameter("share", shape), m.add_parameter("scores", shape)
+    low = m.add(op("multibroadcast", out_lens=(2, 4)), m.add_literal(np.float32([[masked]])))
+    m.add_return([m.add(op("softmax", axis=1), m.add(op("add"), scores, m.add(op("mul"), share, low)))])
+    given = [np.array([[0, 0, 1, 1], [1, 1, 1, 1]], np.float32), np.zeros((2, 4), np.float32)]
+    QUANTIZE[to](program)
+    (found,) = Interpreter().run(m, given)
+    np.testing.assert_array_equal(found, [[0.5, 0.5, 0, 0], [0.25] * 4])

@@ -1,0 +1,72 @@
+"""Products of two computed values, which no trained weight keeps in float16's range: linear attention, state-space layers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ..ir.instruction import Instruction
+from ..ir.module import Module, nested
+from ..ops.elementwise import Pointwise
+from ..ops.operation import Operation
+from ..ops.pointwise import Exp
+from ..ops.reduce import Reduce
+from ..ops.softmax import AlongAxis
+
+__all__ = ["unbounded"]
+
+MOST: Final = 64  # instructions between a product and the softmax that bounds it
+
+
+def unbounded(main: Module) -> set[Instruction]:
+    """Matrix products of two computed values that no softmax follows or precedes, and what is computed from them up to the
+    next product with constants.
+
+    Models written for 16 bits compute these in float32 on purpose; a file exported in float32 no longer shows where.
+    """
+    computed: set[Instruction] = set()
+    found: set[Instruction] = set()
+    for module in nested(main):
+        for ins in module:
+            if not (ins.is_param or ins.modules or not computed.isdisjoint(ins.inputs)):
+                continue
+            computed.add(ins)
+            if ins.op.product == "matrix" and computed.issuperset(ins.inputs[:2]):
+                if not _bounded(ins, computed):
+                    found.add(ins)
+            elif (_hands_on(ins.op) or isinstance(ins.op, Reduce)) and not found.isdisjoint(ins.inputs):
+                found.add(ins)
+    return found
+
+
+def _hands_on(op: Operation) -> bool:
+    """True if results are elements of the operands, or computed from one element of each."""
+    return isinstance(op, Pointwise) or op.exact or op.reshapes or op.aligns
+
+
+def _bounded(product: Instruction, computed: set[Instruction]) -> bool:
+    """True for the two products of attention: scores that a softmax reads, and values weighed by one."""
+    return _reaches(product.users, lambda i: i.users, (AlongAxis, Exp), computed) or _reaches(
+        product.inputs[:2], lambda i: i.inputs, (AlongAxis,), computed
+    )
+
+
+def _reaches(
+    start: Iterable[Instruction],
+    follow: Callable[[Instruction], Iterable[Instruction]],
+    goal: tuple[type[Operation], ...],
+    computed: set[Instruction],
+) -> bool:
+    """True if a goal is reached through element-wise ops, movement and at most one product with constants (talking heads)."""
+    waiting = deque((i, 1) for i in start)
+    seen: set[Instruction] = set()
+    while waiting and len(seen) < MOST:
+        ins, products = waiting.popleft()
+        if isinstance(ins.op, goal):
+            return True
+        weighted = bool(ins.op.product) and not computed.issuperset(ins.inputs[:2])
+        if ins not in seen and (_hands_on(ins.op) or (weighted and products)):
+            waiting.extend((near, products - weighted) for near in follow(ins))
+        seen.add(ins)
+    return False
