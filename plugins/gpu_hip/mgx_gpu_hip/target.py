@@ -25,6 +25,7 @@ from .group_attention_heads import HEADS
 from .plans import PLANS
 from .runtime import DeviceArray, import_array, is_device_array
 from .scale_attention_scores import SCORES
+from .transposed_convolutions import TRANSPOSED
 
 __all__ = ["GpuTarget"]
 
@@ -60,6 +61,7 @@ class GpuTarget(Target):
             Rewrite(CONVERTS),
             Rewrite(SCORES),
             Rewrite(HEADS),
+            Rewrite(TRANSPOSED),
             FoldConstants(widened=True),
         )
 

@@ -1,0 +1,64 @@
+"""Transposed convolutions run as convolutions, with the same numbers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import dtype as dt
+from mgx_gpu_hip.target import GpuTarget
+
+
+def transposed(x: list[int], w: list[int], **attributes: Any) -> tuple[mgx.Program, dict[str, Any]]:
+    rng = np.random.default_rng(len(x) + sum(w))
+    program = mgx.Program()
+    m = program.get_main_module()
+    given = m.add_parameter("x", mgx.Shape(dt.float32, x))
+    weights = m.add_literal(rng.standard_normal(w).astype(np.float32))
+    m.add_return([m.add(mgx.op("convolution_backwards", **attributes), given, weights)])
+    return program, {"x": rng.standard_normal(x).astype(np.float32)}
+
+
+CASES: list[tuple[list[int], list[int], dict[str, Any]]] = [
+    ([2, 6, 5, 4], [6, 3, 4, 4], {"stride": [2, 2], "padding": [1, 1]}),
+    ([1, 4, 5, 5], [4, 7, 2, 2], {"stride": [2, 2]}),
+    ([1, 4, 5, 6], [4, 3, 3, 3], {"stride": [2, 2], "padding": [1, 1], "output_padding": [1, 1]}),
+    ([1, 4, 5, 6], [4, 3, 3, 3], {"stride": [2, 2], "padding": [1, 1]}),
+    ([1, 4, 6, 3], [4, 2, 5, 3], {"padding": [2, 0]}),
+    ([1, 4, 6, 3], [4, 2, 3, 2], {"padding": [1, 0, 0, 2], "stride": [1, 3], "output_padding": [0, 1]}),
+    ([1, 6, 7], [6, 2, 4], {"stride": [3], "group": 3}),
+    ([1, 4, 7, 5], [4, 3, 3, 2], {"stride": [2, 1], "dilation": [2, 3], "group": 2}),
+    ([1, 3, 3, 4, 2], [3, 4, 2, 3, 2], {"stride": [2, 2, 2], "padding": [0, 1, 0]}),
+    ([1, 3, 4, 4], [3, 2, 4, 4], {"stride": [2, 2], "padding_mode": "same_upper"}),
+    ([1, 3, 4], [3, 2, 3], {"padding": [4], "stride": [2], "output_padding": [1]}),
+]
+
+
+@pytest.mark.parametrize(("x", "w", "attributes"), CASES, ids=[str(n) for n in range(len(CASES))])
+def test_same_numbers_without_a_transposed_kernel(x: list[int], w: list[int], attributes: dict[str, Any]) -> None:
+    program, feed = transposed(x, w, **attributes)
+    plain = program.clone()
+    plain.compile(mgx.get_target("ref"))
+    wanted = plain.run(feed)[0].to_numpy()
+    program.compile(GpuTarget("host", 0))
+    got = program.run(feed)[0].to_numpy()
+    (instance,) = program.executable.instances()
+    names = [s.name for s in instance.runner.schedule.steps]
+    assert any(re.match("convolution|depthwise", n) for n in names)
+    assert not any("backwards" in n for n in names)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5)
+
+
+def test_mostly_zeros_stay_transposed() -> None:
+    """Windows of one element and strides of three would multiply eight zeros for each weight."""
+    program, feed = transposed([1, 3, 4, 4], [3, 2, 1, 1], stride=[3, 3])
+    plain = program.clone()
+    plain.compile(mgx.get_target("ref"))
+    program.compile(GpuTarget("host", 0))
+    np.testing.assert_allclose(program.run(feed)[0].to_numpy(), plain.run(feed)[0].to_numpy(), rtol=0, atol=1e-5)
+    (instance,) = program.executable.instances()
+    assert any("backwards" in s.name for s in instance.runner.schedule.steps)
