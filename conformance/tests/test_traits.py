@@ -134,7 +134,7 @@ def test_what_picks_takes_elements_from_where_its_second_operand_says():
         assert np.isin(where, numbered).all(), case.id
         assert np.array_equal(case.op.evaluate(xs[:2]), xs[0].reshape(-1)[where]), case.id
     for cls in OPS:
-        assert cls.picks == (cls.moves and [i.name for i in cls.inputs[1:2]] == ["indices"]), cls.name
+        assert cls.picks == (cls.moves is True and [i.name for i in cls.inputs[1:2]] == ["indices"]), cls.name
 
 
 def test_products_are_sums_of_products_of_their_first_two_operands():
