@@ -6,4 +6,4 @@ import os
 
 
 def pytest_configure() -> None:
-    os.environ.setdefault("MGX_KEEP_PROGRAMS", "0")
+    os.environ.pop("MGX_KEEP_PROGRAMS", None)

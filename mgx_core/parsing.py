@@ -15,6 +15,7 @@ from .extents import EXTENT_OPTIONS, with_extents
 from .frontend import Frontend, checked_frontend
 from .log import debugging, listen, log
 from .program import Program
+from .settings import keeps_programs
 
 if TYPE_CHECKING:
     from .store.kept import Origin
@@ -54,7 +55,10 @@ def parse(path: str | os.PathLike[str], frontend: str | None = None, **options: 
 
 
 def _kept_or_parsed(reader: str, options: Mapping[str, Any], path: str | os.PathLike[str]) -> Program:
-    """The program of a model file, which is parsed at once unless the same contents were parsed and compiled before."""
+    """The program of a model file, which is parsed at once unless it is kept from the same contents (see `store.kept`)."""
+    if not keeps_programs():
+        made = _frontend(reader)
+        return _parsed(reader, made.parse, options, made, path)
     from .store.kept import Origin
 
     origin = Origin.of(path, reader, options)

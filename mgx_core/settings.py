@@ -2,7 +2,7 @@
 
 ``MGX_PLUGINS``: modules to take as plugins beside the installed ones; ``MGX_CACHE_DIR``: the folder of compiled kernels, tuning
 choices, kept programs and the key that seals program files (default: ``mgx`` in ``$XDG_CACHE_HOME`` or ``~/.cache``);
-``MGX_KEEP_PROGRAMS``: 0 to parse and compile every time; ``MGX_THREADS``: threads of programs whose option ``threads`` is 0;
+``MGX_KEEP_PROGRAMS``: 1 to keep what was parsed and compiled; ``MGX_THREADS``: threads of programs whose option ``threads`` is 0;
 ``MGX_TRACE`` and ``MGX_TIME``: what is logged (see `mgx_core.log`).  Targets read their own through `setting` and list them in
 their documentation; ``MGX_GPU_DEVICE`` (``cuda:1``) is the gpu target's.
 """
@@ -34,8 +34,14 @@ def threads() -> int:
 
 
 def keeps_programs() -> bool:
-    """Returns whether parsed and compiled programs are kept between processes (see `mgx_core.store.kept`)."""
-    return setting("MGX_KEEP_PROGRAMS") != "0"
+    """Returns whether parsed and compiled programs are kept between processes (see `mgx_core.store.kept`).
+
+    Errors: ParameterError for a ``MGX_KEEP_PROGRAMS`` other than 0 and 1.
+    """
+    said = setting("MGX_KEEP_PROGRAMS")
+    if said not in ("", "0", "1"):
+        raise ParameterError(f"MGX_KEEP_PROGRAMS must be 0 or 1, got {said!r}")
+    return said == "1"
 
 
 def of_code(*prefixes: str) -> list[tuple[str, str]]:

@@ -4,6 +4,8 @@ A program that was read from one file is known by that file's contents, the opti
 that takes part.  Together with target, machine, settings and compile options they name what it was compiled to, which lies in
 the user's cache folder as a program file.  The next process that reads the same contents gets a program that is parsed only if
 someone looks at its modules, and compiles it by loading that file.  Whatever cannot be found, or is damaged, is made again.
+
+Programs are kept only where ``MGX_KEEP_PROGRAMS`` is 1.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from ..log import debugging, listen, log
 from ..options import CompileOptions
 from ..plugins.manager import manager
 from ..plugins.stamp import stamp
-from ..settings import keeps_programs, of_code
+from ..settings import of_code
 from ..types.argument import Array
 from ..types.dynamic_dimension import DynamicDimension
 from ..types.signature import Signature
@@ -65,10 +67,10 @@ class Origin:
 
     @classmethod
     def of(cls, path: Any, frontend: str, options: Mapping[str, Any]) -> Self | None:
-        """The origin of what a frontend reads from a file; None where programs are not kept, or not of this one."""
+        """The origin of what a frontend reads from a file; None where it cannot be known, or not be kept."""
         listen()
         said = _said(dict(options))
-        code = stamp() if keeps_programs() and not debugging() and said is not None else ""
+        code = stamp() if not debugging() and said is not None else ""
         if not code:
             return None
         try:

@@ -219,7 +219,8 @@ class Target:
     def settings(self, context: Any) -> str | None:
         """Returns what compiled programs depend on beside the machine and the options: the context's own, the environment's.
 
-        Programs that were read from a file are then kept for later processes, which take them without compiling.
+        Programs that were read from a file may then be kept for later processes, which take them without compiling
+        (``MGX_KEEP_PROGRAMS``).
         Default: None, no programs are kept.
         """
         return None

@@ -268,14 +268,29 @@ def test_symbolic_extents_are_kept_with_the_first_few_shapes(tmp_path):
         third.run({**values(3), "words": np.zeros(2, np.int64)})
 
 
-def test_switched_off_nothing_is_written_or_read(path, monkeypatch):
+@pytest.mark.parametrize("said", ["0", "", None])
+def test_unless_switched_on_nothing_is_written_read_or_looked_at(path, monkeypatch, said):
     compiled(path)
-    monkeypatch.setenv("MGX_KEEP_PROGRAMS", "0")
+    monkeypatch.delenv("MGX_KEEP_PROGRAMS")
+    if said is not None:
+        monkeypatch.setenv("MGX_KEEP_PROGRAMS", said)
+
+    def failing(*args: object) -> None:
+        raise AssertionError("looked at")
+
+    monkeypatch.setattr(kept.Origin, "of", failing)
+    monkeypatch.setattr(kept, "stamp", failing)
     assert runners(compiled(path)) == [CpuRunner]
     (entry,) = entries()
     entry.unlink()
     compiled(path)
     assert entries() == []
+
+
+def test_a_setting_that_is_no_switch_is_refused(path, monkeypatch):
+    monkeypatch.setenv("MGX_KEEP_PROGRAMS", "no")
+    with pytest.raises(ParameterError, match="MGX_KEEP_PROGRAMS must be 0 or 1, got 'no'"):
+        mgx.parse_onnx(path)
 
 
 def test_external_data_and_warnings_keep_a_program_out(tmp_path):
