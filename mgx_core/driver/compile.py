@@ -33,10 +33,16 @@ __all__ = ["command"]
     metavar="FILE",
     help="Write a page to look at: passes, launches, memory, the graph.",
 )
+@click.option(
+    "--summary/--no-summary",
+    default=True,
+    show_default=True,
+    help="Report passes, kernels and memory, or print the program, where nothing is written.",
+)
 @trace_option
 @report_options
-def command(as_json: bool, page: Path | None, trace: Path | None, **given: Any) -> None:
-    """Compile a model; report passes, kernels and memory, or save the result.
+def command(as_json: bool, page: Path | None, trace: Path | None, summary: bool, **given: Any) -> None:
+    """Compile a model; report passes, kernels and memory, print the program, or save it.
 
     Symbolic extents get the values that `run` would give them, so that kernels can be reported.
 
@@ -56,7 +62,8 @@ def command(as_json: bool, page: Path | None, trace: Path | None, **given: Any) 
     parsing = start - began
     executable = compiled(program, given)
     seconds = time.perf_counter() - start
-    written = given["output"] is not None or any(given[f] for f in ("text", "binary", "graphviz", "python", "cpp"))
+    asked = given["output"] is not None or any(given[f] for f in ("text", "binary", "graphviz", "python", "cpp"))
+    written = asked or not summary
     if written:
         write(program, given, as_json)
         if given["output"] is not None and not as_json:

@@ -21,8 +21,9 @@ COMPILING: Final = ("compile", "run", "time", "perf", "verify", "ranges")
 def main() -> None:
     """The commands of ``mgx-driver``; parameters and results are copied for the caller where `--enable-offload-copy` says so.
 
-    Scripts that it writes import `migraphx`.  Version, command line, the state of MIGraphX's environment variables and the time
-    that it took are written to the standard error stream.
+    Scripts that it writes import `migraphx`; `compile` prints the program (`--summary`: what was done instead).  Version,
+    command line, the state of MIGraphX's environment variables and the time that it took are written to the standard error
+    stream.
     """
     words = [word for word in sys.argv[1:] if word != "--mlir"]
     said = f"[ mgx {__version__} ] migraphx-driver {shlex.join(words)}"
@@ -38,7 +39,7 @@ def main() -> None:
             )
     asked = options(os.environ)
     rules = [f"{name}={'on' if on else 'off'}" for name, on in asked.pop("fusion_rules", {}).items()]
-    compiling = {"enable_offload_copy": False, "package": "migraphx", "rules": rules, **asked}
+    compiling = {"summary": False, "enable_offload_copy": False, "package": "migraphx", "rules": rules, **asked}
     begin = time.perf_counter()
     try:
         driver.main(

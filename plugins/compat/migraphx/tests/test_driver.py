@@ -41,6 +41,13 @@ def test_an_unknown_extension_is_a_program_file(model, tmp_path) -> None:
     assert not migraphx.load(tmp_path / "plain.mxr").is_compiled()
 
 
+def test_compile_prints_the_program(model) -> None:
+    said = driven("compile", model, "--cpu").stdout
+    assert said == driven("compile", model, "--cpu", "--text").stdout and "@return" in said
+    assert json.loads(driven("compile", model, "--ref", "--json").stdout)["program"]
+    assert "bytes of memory for intermediate values" in driven("compile", model, "--cpu", "--summary").stdout
+
+
 def test_scripts_import_the_module(model, tmp_path) -> None:
     driven("read", model, "--py", "-o", "made.py", folder=tmp_path)
     said = driven("compile", model, "--ref", "--python").stdout
@@ -190,7 +197,7 @@ def test_variables_set_options(model, monkeypatch) -> None:
     p.compile(migraphx.get_target("ref"), {"fusion_rules": {"reduce": True}})
     found = p.core.executable.options
     assert found.exhaustive_tune and dict(found.fusion_rules) == {"pooling-from-lrn": True, "reduce": True}
-    document = json.loads(driven("compile", model, "--ref", "--json").stdout)
+    document = json.loads(driven("compile", model, "--ref", "--summary", "--json").stdout)
     assert document["options"]["exhaustive_tune"]
     assert document["options"]["fusion_rules"] == {"pooling-from-lrn": True, "reduce": False}
 
