@@ -15,6 +15,8 @@ def added(module: Module, op: Operation, inputs: Sequence[Instruction], modules:
 
     A scalar, which has one axis in MIGraphX, joins vectors of one element.  Errors: ShapeError if the inputs do not fit.
     """
+    if _is_filled(op, inputs):
+        return inputs[0].inputs[0]
     try:
         return _filled(module, _typed(module, op, inputs, modules))
     except ShapeError:
@@ -54,6 +56,7 @@ def _filled(module: Module, made: Instruction) -> Instruction:
     from mgx_core.ops.control import GetTupleElem, Loop
     from mgx_core.ops.nms import Nonmaxsuppression
     from mgx_core.ops.pad import FixedPad
+    from mgx_core.ops.reshape import Unsqueeze
     from mgx_core.ops.select import Nonzero
     from mgx_core.types.dim import bounds
 
@@ -71,4 +74,14 @@ def _filled(module: Module, made: Instruction) -> Instruction:
             return made
     if not counted or not made.shape.dynamic():
         return made
-    return module.add(FixedPad(output_lens=tuple(bounds(d)[1] for d in made.shape.dims)), made)
+    rows = module.add(FixedPad(output_lens=tuple(bounds(d)[1] for d in made.shape.dims)), made)
+    scalars = isinstance(made.op, GetTupleElem) and rows.shape.rank == 1  # a loop's rows, each of one number
+    return module.add(Unsqueeze(axes=(1,)), rows) if scalars else rows
+
+
+def _is_filled(op: Operation, inputs: Sequence[Instruction]) -> bool:
+    """True for the filling up of a loop's rows that were filled up, and then got an axis: a script writes both steps."""
+    from mgx_core.ops.pad import FixedPad
+    from mgx_core.ops.reshape import Unsqueeze
+
+    return isinstance(op, FixedPad) and isinstance(inputs[0].op, Unsqueeze) and inputs[0].inputs[0].op == op

@@ -91,6 +91,24 @@ def test_rows_of_loops_are_filled_up(program) -> None:
     assert last.tolist() == [4, 4] and rows.tolist() == [2, 2, 4, 4, 0, 0]
 
 
+def test_rows_of_one_number_have_an_axis(program) -> None:
+    main, body = program.get_main_module(), program.create_module("body")
+    trips, more = main.add_literal(np.int64(2)), main.add_literal(np.bool_(True))
+    n = body.add_parameter("n", migraphx.shape(type="int64_type", lens=[1], strides=[0]))
+    on = body.add_parameter("on", migraphx.shape(type="bool", lens=[1], strides=[0]))
+    body.add_return([on, n])
+    loop = main.add_instruction(migraphx.op("loop", max_iterations=3), [trips, more], [body])
+    rows = main.add_instruction(migraphx.op("get_tuple_elem", index=0), [loop])
+    assert rows.shape().lens() == [3, 1]
+    main.add_return([rows])
+    scope: dict[str, migraphx.program] = {}
+    exec(program.to_py(), scope)
+    for p in (program, scope["p"]):
+        p.compile(REF)
+        (found,) = p.run({})
+        assert found.get_shape().lens() == [3, 1] and found.tolist() == [0, 1, 0]
+
+
 def test_new_axes_take_their_steps_from_what_is_behind_them(program) -> None:
     main = program.get_main_module()
     x = main.add_parameter("x", of(3, 4, 10))
