@@ -7,6 +7,7 @@ import numpy as np
 from ..compile.stages import RULES
 from ..ir.instruction import Instruction
 from ..ir.module import Module
+from ..log import log
 from ..ops.broadcast import Multibroadcast
 from ..ops.convolution import Convolution
 from ..ops.linear import Dot
@@ -73,6 +74,7 @@ def candidates(main: Module, config: QuantizeConfig) -> list[tuple[Instruction, 
             why = "its left operand is constant"
         elif isinstance(ins.op, Convolution) and not ins.inputs[1].is_literal:
             why = "its weights are not constant"
+            log.warning("%s stays in float: %s", name_of(ins), why)
         found.append((ins, why))
     return found
 

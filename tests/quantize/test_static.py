@@ -192,6 +192,17 @@ def test_compensated_rounding_loses_less_on_what_it_saw() -> None:
     assert error(compensated(rows, x.T @ x, 32, False)) < 0.8 * error(by_groups(rows, 32, False, True))
 
 
+def test_weights_that_are_parameters(caplog: pytest.LogCaptureFixture) -> None:
+    program, report = Program(), QuantizeReport()
+    m = program.get_main_module()
+    x, w = (m.add_parameter(n, Shape("float32", [1, 2, 3, 3])) for n in "xw")
+    m.add_return([m.add(op("convolution"), x, w)])
+    ones = np.ones((1, 2, 3, 3), np.float32)
+    mgx.quantize_int8(program, mgx.get_target("ref"), [{"x": ones, "w": ones}], report=report)
+    assert report.layers[0].kept == "its weights are not constant"
+    assert caplog.messages == ["convolution stays in float: its weights are not constant"]
+
+
 def test_skipped_and_searched() -> None:
     data = list(batches())
 
