@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import index
 from typing import Any
 
+from ..errors import ParameterError
 from .dim import Dim, Sym, Symbol, bounds, symbol, symbols_of
 
 __all__ = ["DynamicDimension"]
 
 
 class DynamicDimension:
-    """A range of extents as MIGraphX's users write it: min, max and the optimal sizes; ``int`` fields, inclusive."""
+    """A range of extents as MIGraphX's users write it: min, max and the optimal sizes; ``int`` fields, inclusive.
+
+    Errors: ParameterError for bounds other than ints.
+    """
 
     __slots__ = ("max", "min", "optimals")
 
     def __init__(self, min: int = 0, max: int = 0, optimals: Iterable[int] = ()) -> None:
-        Symbol("dimension", min, max)
-        self.min = min
-        self.max = max
+        try:
+            self.min, self.max = index(min), index(max)
+        except TypeError:
+            raise ParameterError(
+                f"the range of a dimension takes ints for min and max, got {min!r} and {max!r}; extents that are expressions "
+                "of names come from the model"
+            ) from None
+        Symbol("dimension", self.min, self.max)
         self.optimals = set(optimals)
 
     def is_fixed(self) -> bool:

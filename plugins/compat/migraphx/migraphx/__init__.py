@@ -35,6 +35,7 @@ from .parsing import (  # noqa: E402
 from .programs import compile_modes, get_target, program, target  # noqa: E402
 from .quantizing import autocast_fp8, quantize_bf16, quantize_fp8, quantize_fp16, quantize_int8  # noqa: E402
 from .shapes import shape  # noqa: E402
+from .verifying import program_verify_mode, program_verify_options, program_verify_precision  # noqa: E402
 
 __all__ = [
     "__version__",
@@ -62,6 +63,9 @@ __all__ = [
     "parse_onnx_buffer",
     "parse_tf",
     "program",
+    "program_verify_mode",
+    "program_verify_options",
+    "program_verify_precision",
     "quantize_bf16",
     "quantize_fp16",
     "quantize_fp8",

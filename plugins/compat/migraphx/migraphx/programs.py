@@ -15,15 +15,17 @@ import mgx_core as mgx
 from mgx_core import Argument, CompileOptions, ParameterError, Program, Shape
 
 from . import environment
-from .arguments import argument, of_argument
+from .arguments import argument, generate_argument, of_argument
 from .instructions import instruction_ref, module
 from .rule_names import with_core_rules
 from .shapes import of_shape, shape
 
 if TYPE_CHECKING:
     from mgx_core import Context
+    from mgx_core.run.executable import Executable
 
     from .rebatch import Rebatched
+    from .verifying import Verified, program_verify_mode, program_verify_options
 
 __all__ = ["compile_modes", "parameter_shapes", "program", "target"]
 
@@ -199,12 +201,42 @@ class program:
         missing = [n for n in main.parameters if n not in params]
         if missing:
             raise ParameterError(f"parameter {missing[0]!r} is missing")
-        values = []
-        for name, parameter in main.parameters.items():
-            given = params[name]
+        return [of_argument(r) for r in evaluate_module(main, list(self._bound(params).values()))]
+
+    def _bound(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A value for each parameter as the core takes it."""
+        found = {}
+        for name, parameter in self.core.get_main_module().parameters.items():
             scalar = isinstance(parameter.result, Shape) and parameter.result.ranked and not parameter.result.rank
-            values.append(_without_axis(given) if scalar else given)
-        return [of_argument(r) for r in evaluate_module(main, values)]
+            found[name] = _without_axis(params[name]) if scalar else params[name]
+        return found
+
+    def verify(
+        self,
+        target: target | Context,
+        mode: program_verify_mode | None = None,
+        params: Mapping[str, Any] | None = None,
+        options: program_verify_options | None = None,
+    ) -> Verified:
+        """Compares the program on a target with the reference: its results, or what `mode` says.
+
+        params: random numbers for what is missing.
+        Errors: ParameterError for unknown options; ShapeError for a missing parameter whose extents are open.
+        """
+        from .verifying import program_verify_mode, program_verify_options, verified
+
+        given = {n: generate_argument(s) for n, s in self.get_parameter_shapes().items() if n not in (params or {})}
+        values = self._bound({**given, **(params or {})})
+
+        def compiled(core: Program, keywords: Mapping[str, Any]) -> Executable:
+            made = of_program(core)
+            made.compile(target, True, **keywords)
+            assert core.executable is not None
+            return core.executable
+
+        return verified(
+            self.core, compiled, mode or program_verify_mode.outputs, values, options or program_verify_options()
+        )
 
     # others
 

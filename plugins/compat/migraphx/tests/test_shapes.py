@@ -94,3 +94,9 @@ def test_what_is_no_shape() -> None:
         migraphx.shape(type="nonsense")
     with pytest.raises(ParameterError, match="from 0 to 16, got 17"):
         migraphx.shape(type=17)
+
+
+def test_ranges_of_ints_alone() -> None:
+    assert migraphx.shape.dynamic_dimension(np.int64(1), np.int32(4)) == migraphx.shape.dynamic_dimension(1, 4)
+    with pytest.raises(ParameterError, match=r"'n'.*expressions of names come from the model"):
+        migraphx.shape.dynamic_dimension("n", {"n": migraphx.shape.dynamic_dimension(1, 4)})
