@@ -243,7 +243,7 @@ def _inert(node: torch.fx.Node) -> bool:
             if given == 0:
                 return True
         if argument.name == "train":
-            return len(node.args) > place and not node.args[place]
+            return len(node.args) > place and node.args[place] is False
     return False
 
 
