@@ -92,7 +92,7 @@ class CustomOperators:
 
     def _failed(self, given: Callbacks, what: str, message: Any) -> RuntimeError:
         said = self._calls.text(message)
-        return RuntimeError(f"{what} of operator {given.name!r} failed{': ' + said if said else ''}")
+        return RuntimeError(f"Error in {what} of: {given.name}: {said or 'no reason given'}")
 
     def shape(self, given: Callbacks, inputs: Sequence[Shape]) -> Shape:
         """Returns the result's shape, with the strides that the operator gives it."""

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from migraphx import argument
+from migraphx import argument, compile_modes
 
 Options = dict[str, Any]
 
@@ -14,10 +14,14 @@ Options = dict[str, Any]
 class CompileOptions(ctypes.Structure):
     """The struct of `migraphx/compile_options.hpp`, at the address of its handle."""
 
-    _fields_: ClassVar = [(n, ctypes.c_bool) for n in ("offload_copy", "fast_math", "exhaustive_tune")]
+    _fields_: ClassVar = [
+        *((n, ctypes.c_bool) for n in ("offload_copy", "fast_math", "exhaustive_tune")),
+        ("compile_mode", ctypes.c_int),
+    ]
     offload_copy: bool
     fast_math: bool
     exhaustive_tune: bool
+    compile_mode: int
 
 
 def onnx_options_create() -> Options:
@@ -85,7 +89,9 @@ def file_options_set_file_format(options: Options, name: str) -> None:
 
 
 def compile_options_create() -> CompileOptions:
-    return CompileOptions(offload_copy=False, fast_math=True, exhaustive_tune=False)
+    return CompileOptions(
+        offload_copy=False, fast_math=True, exhaustive_tune=False, compile_mode=compile_modes.balanced.value
+    )
 
 
 def compile_options_set_offload_copy(options: CompileOptions, value: bool) -> None:
@@ -98,6 +104,10 @@ def compile_options_set_fast_math(options: CompileOptions, value: bool) -> None:
 
 def compile_options_set_exhaustive_tune_flag(options: CompileOptions, value: bool) -> None:
     options.exhaustive_tune = value
+
+
+def compile_options_set_compile_mode(options: CompileOptions, value: int) -> None:
+    options.compile_mode = min((m.value for m in compile_modes), key=lambda mode: abs(mode - value))
 
 
 def quantize_op_names_create() -> list[str]:

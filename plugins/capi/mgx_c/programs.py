@@ -86,7 +86,8 @@ class Programs:
         return given.create_module(name)
 
     def program_compile(self, given: program, target: Any, options: CompileOptions) -> None:
-        given.compile(target, options.offload_copy, options.fast_math, options.exhaustive_tune)
+        mode = migraphx.compile_modes(options.compile_mode)
+        given.compile(target, options.offload_copy, options.fast_math, options.exhaustive_tune, mode)
 
     def program_get_parameter_shapes(self, given: program) -> dict[str, shape]:
         return given.get_parameter_shapes()
@@ -99,6 +100,9 @@ class Programs:
 
     def program_sort(self, given: program) -> None:
         given.sort()
+
+    def program_write_netron_output(self, given: program, name: str) -> None:
+        given.write_netron_output(name)
 
     def program_run(self, given: program, parameters: Parameters) -> list[argument]:
         return given.run(parameters)

@@ -73,12 +73,12 @@ def run(program: Path, *arguments: object, folder: Path, **environment: str) -> 
 
 def test_the_library_exports_the_header_and_nothing_else() -> None:
     declared = {f.name for f in functions((root() / "include" / "migraphx" / "migraphx.h").read_text())}
-    assert len(declared) == 167
+    assert len(declared) == 169
     table = subprocess.run(
         ["nm", "-D", "--defined-only", root() / "lib" / "libmigraphx_c.so"], capture_output=True, text=True
     )
     exported = {line.split()[-1] for line in table.stdout.splitlines()}
-    assert exported == declared | {"mgx_last_error"}
+    assert exported == declared | {"mgx_last_error", "migraphx_test_private_disable_exception_catch"}
 
 
 def test_shapes_arguments_modules_and_messages(build: Build, tmp_path: Path) -> None:

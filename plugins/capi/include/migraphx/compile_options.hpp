@@ -9,10 +9,14 @@
 namespace migraphx {
 inline namespace MIGRAPHX_INLINE_NS {
 
+/* How much time compiling may take. */
+enum class compile_modes { eager = 0, balanced = 50, max = 100 };
+
 struct compile_options {
-    bool offload_copy    = false;
-    bool fast_math       = true;
+    bool offload_copy = false;
+    bool fast_math = true;
     bool exhaustive_tune = false;
+    compile_modes compile_mode = compile_modes::balanced;
 };
 
 } // namespace MIGRAPHX_INLINE_NS

@@ -311,6 +311,8 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_program_get_output_shapes(
     migraphx_shapes_t* out, migraphx_program_t program);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_program_print(const_migraphx_program_t program);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_program_sort(migraphx_program_t program);
+/* An ONNX model that viewers open. */
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_write_netron_output(migraphx_program_t program, const char* name);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_program_run(
     migraphx_arguments_t* out, migraphx_program_t program, migraphx_program_parameters_t params);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_program_run_async(
@@ -379,6 +381,9 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_compile_options_set_fast_math(
     migraphx_compile_options_t compile_options, bool value);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_compile_options_set_exhaustive_tune_flag(
     migraphx_compile_options_t compile_options, bool value);
+/* A number from migraphx_compile_mode; others mean the nearest. */
+MIGRAPHX_C_EXPORT migraphx_status migraphx_compile_options_set_compile_mode(
+    migraphx_compile_options_t compile_options, int value);
 
 /* ONNX files and buffers. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_parse_onnx(

@@ -510,6 +510,8 @@ public:
     {
         call(&migraphx_compile_options_set_exhaustive_tune_flag, get_handle_ptr(), value);
     }
+    /* A number from migraphx_compile_mode; others mean the nearest. */
+    void set_compile_mode(int value) { call(&migraphx_compile_options_set_compile_mode, get_handle_ptr(), value); }
 };
 
 /* One instruction of a traced run, valid inside its callback. */
@@ -577,6 +579,11 @@ public:
     }
 
     void print() const { call(&migraphx_program_print, get_handle_ptr()); }
+    /* An ONNX model that viewers open. */
+    void write_netron_output(const char* filename) const
+    {
+        call(&migraphx_program_write_netron_output, get_handle_ptr(), filename);
+    }
     program sort() const
     {
         call(&migraphx_program_sort, get_handle_ptr());
