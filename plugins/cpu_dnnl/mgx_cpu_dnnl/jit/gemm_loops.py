@@ -27,6 +27,7 @@ AHEAD = 1024  # bytes of prefetch distance for bfloat16 weights that are read on
 
 def write(c: Code, plan: GemmPlan) -> None:
     """The body of the kernel that a plan describes."""
+    c.opaque_counters = True
     flushed(c, _Writer(c, plan).write)
 
 
@@ -168,7 +169,7 @@ class _Writer:
             following = None
             if not plan.near:
                 following = self._next_line(c.gep(panel, size, self.elem), panel, k, t)
-            lines = self._lines(height, first, self.left)
+            lines = self._lines(height, first, self.left, k)
             totals = self._accumulate(lines, panel, k, [self.nothing] * (height * vectors), UNROLL, following)
             for i, total in enumerate(totals):
                 c.store(c.gep(self.sums, i * self.lanes, "float"), total)
@@ -225,7 +226,7 @@ class _Writer:
     def _tile(self, height: int, first: V, left: V, panel: V, home: V, depth: V, prefetch: V) -> None:
         """Some rows times a piece of a panel, added to their sums; rows past the last repeat it."""
         c = self.c
-        lines = self._lines(height, first, left)
+        lines = self._lines(height, first, left, depth)
         totals = self._accumulate(lines, panel, depth, [self.nothing] * (height * VECTORS), UNROLL, prefetch)
         for r in range(height):
             line = c.gep(home, c.op("mul", c.op("add", first, self.number(r)), self.pitch), "float")
@@ -233,9 +234,15 @@ class _Writer:
                 at = c.gep(line, v * self.lanes, "float")
                 c.store(at, c.op("fadd", c.load(at, "float", self.lanes), totals[r * VECTORS + v]))
 
-    def _lines(self, height: int, first: V, left: V) -> list[V]:
-        """The addresses of a tile's rows of the left matrix."""
+    def _ends_at_zero(self, unroll: int) -> bool:
+        """True if the innermost loop counts from -depth up to 0, so that no register holds its end; rows are named by theirs."""
+        return self.plan.even and unroll == UNROLL
+
+    def _lines(self, height: int, first: V, left: V, depth: V) -> list[V]:
+        """The addresses of a tile's rows of the left matrix: their ends where the innermost loop counts up to 0."""
         c = self.c
+        if self._ends_at_zero(UNROLL):
+            left = c.gep(left, depth, "float")
         seen = [c.intrinsic("smin", c.op("add", first, self.number(r)), self.last) for r in range(height)]
         return [c.gep(left, c.op("mul", row, self.arg("lda")), "float") for row in seen]
 
@@ -253,29 +260,35 @@ class _Writer:
         tile = len(lines) * vectors
         chains = len(start) // tile
 
-        def trip(count: int, i: V, totals: list[V]) -> list[V]:
-            out = list(totals)
-            at = c.gep(panel, c.op("mul", i, self.number(self.width)), elem)
+        step = self.number(64 * self.plan.ahead // unroll)
+        if prefetch is not None and self._ends_at_zero(unroll):
+            prefetch = c.gep(prefetch, c.op("mul", depth, step), "i8")
+
+        def trip(count: int, i: V, carried: list[V]) -> list[V]:
+            at, *out = carried
             if self.elem == "i16" and len(self.plan.heights) == 1:
                 for byte in range(0, count * self.width * kind.size, 64):
                     self._prefetch(c.gep(at, AHEAD + byte, "i8"))
             if prefetch is not None and count > 1:
-                lines_here = c.gep(prefetch, c.op("mul", i, self.number(64 * self.plan.ahead // unroll)), "i8")
+                lines_here = c.gep(prefetch, c.op("mul", i, step), "i8")
                 for nth in range(self.plan.ahead):
                     self._prefetch(c.gep(lines_here, 64 * nth, "i8"))
             for u in range(count):
                 some = []
                 for v in range(vectors):
-                    raw = c.load(c.gep(at, u * self.width + v * n, elem), elem, n)
+                    raw = c.load(c.gep(at, v * n, elem), elem, n)
                     some.append(from_memory(c, raw, kind))
                 for r, line in enumerate(lines):
                     many = c.splat(c.load(c.gep(c.gep(line, i, "float"), u, "float"), "float", 0), n)
                     for v, x in enumerate(some):
                         slot = (u % chains) * tile + r * vectors + v
                         out[slot] = c.fma(many, x, out[slot])
-            return out
+                at = c.opaque(c.gep(at, self.width, elem))
+            return [at, *out]
 
-        at, *totals = c.loop(self.zero, depth, unroll, lambda i, t: trip(unroll, i, t), start, ahead=unroll - 1)
-        if self.plan.even and unroll == UNROLL:
-            return totals
-        return c.loop(at, depth, 1, lambda i, t: trip(1, i, t), totals)[1:]
+        carried = [panel, *start]
+        if self._ends_at_zero(unroll):
+            return c.rise(c.op("sub", self.zero, depth), unroll, lambda i, t: trip(unroll, i, t), carried)[1:]
+        at, *ended = c.loop(self.zero, depth, unroll, lambda i, t: trip(unroll, i, t), carried, unroll - 1)
+        _, *ended = c.loop(at, depth, 1, lambda i, t: trip(1, i, t), ended)
+        return ended[1:]
