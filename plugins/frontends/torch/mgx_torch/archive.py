@@ -20,6 +20,8 @@ LIMIT: Final = 1 << 30  # bytes of the graph's description
 LENGTH: Final = 1 << 14  # characters of a size
 LARGEST: Final = 1 << 63  # number in a size
 DEGREE: Final = 4096  # factors in a size
+EXPONENT: Final = 4  # of a power in a size
+BASE: Final = 100  # parts of what is raised to a power: torch expands sums
 MULTIPLIES: Final = re.compile(r"\b_?operator\.mul$|\.(repeat|tile)\b")
 # operators, and the functions of numbers that torch.export writes; no powers and shifts, whose results have no bound
 TARGET: Final = re.compile(
@@ -139,6 +141,7 @@ def _check_expression(text: Any) -> None:
             known = isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS
             if known and node.func.id == "Symbol" and node.args:  # type: ignore[attr-defined]
                 names.add(node.args[0])
+            known = known or _is_small_power(node)
         if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
             known = abs(node.value) <= LARGEST
         elif isinstance(node, ast.Constant):
@@ -147,6 +150,16 @@ def _check_expression(text: Any) -> None:
             )
         if not known:
             raise ParseError(f"the size {text!r} is not made of numbers, symbols and known functions")
+
+
+def _is_small_power(node: ast.AST) -> bool:
+    """True for ``Pow(base, Integer(n))`` with a small n, as squares of sizes are written, and no power in the base."""
+    match node:
+        case ast.Call(ast.Name("Pow"), [base, ast.Call(ast.Name("Integer"), [ast.Constant(int(exponent))], [])], []):
+            parts = list(ast.walk(base))
+            powers = any(isinstance(p, ast.Name) and p.id == "Pow" for p in parts)
+            return 0 < exponent <= EXPONENT and len(parts) <= BASE and not powers
+    return False
 
 
 def _check_tree(spec: Any) -> None:

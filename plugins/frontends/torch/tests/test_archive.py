@@ -17,7 +17,9 @@ from torch import nn
 import mgx_core
 
 UNBOUNDED = (
-    "9**9**9**9", "1<<(1<<40)", "Pow(Integer(9), Integer(9999999999))", "LShift(Integer(1), Integer(1099511627776))",
+    "9**9**9**9", "1<<(1<<40)", "Pow(Integer(9), Integer(9999999999))",
+    "Pow(Pow(Integer(9), Integer(4)), Integer(4))", "Pow(Integer(9), Integer(-1))", "Pow(Integer(9), Integer(2.5))",
+    f"Pow(Add({', '.join(f'Integer({i})' for i in range(99))}), Integer(2))", "LShift(Integer(1), Integer(1099511627776))",
     f"Integer({1 << 64})", "+".join(["1"] * 20000),
 )  # fmt: skip
 
@@ -166,6 +168,23 @@ def test_sizes_that_are_computed_from_others_are_read(tmp_path: Path) -> None:
     program = mgx_core.parse(tmp_path / "model.pt2")
     program.compile(mgx_core.get_target("ref"))
     x = torch.randn(2, 4, 21)
+    got = program.run({program.get_parameter_names()[0]: x.numpy()})[0].to_numpy()
+    torch.testing.assert_close(torch.from_numpy(got), Net()(x))
+
+
+def test_squares_of_sizes_are_read(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x[:, ::2]
+            return torch.cat([(x.T @ x).flatten(), (y.T @ y).flatten()])
+
+    size = torch.export.Dim("n", min=4, max=64)
+    torch.export.save(
+        torch.export.export(Net(), (torch.randn(4, 5),), dynamic_shapes=({1: size},)), tmp_path / "model.pt2"
+    )
+    program = mgx_core.parse(tmp_path / "model.pt2")
+    program.compile(mgx_core.get_target("ref"))
+    x = torch.randn(4, 8)
     got = program.run({program.get_parameter_names()[0]: x.numpy()})[0].to_numpy()
     torch.testing.assert_close(torch.from_numpy(got), Net()(x))
 
